@@ -431,7 +431,7 @@ async def test_the_end_of_a_child_leaves_the_source(api: Api, trees: Trees, name
 
 async def test_who_comes_early_has_what_comes_to_its_parent(api: Api, trees: Trees, name: str) -> None:
     """E06: what is copied once is there first, also where the parent is made at the same moment."""
-    tenant = await api.make_tenant(name)
+    tenant = await api.make_tenant(name, namespaces={"maxCount": 24})
     secrets = [f"s{number}" for number in range(8)]
     await asyncio.gather(*(api.create(SECRETS, thing("secrets", each), name) for each in secrets))
 

@@ -21,7 +21,7 @@ from tenantry.api.node import Node
 from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
-from tenantry.controllers.nodes.addresses import WINDOW_SECONDS
+from tenantry.controllers.frozeninput import WINDOW_SECONDS
 from tenantry.engine.conditions import find, is_true
 from tenantry.kube import wire
 from testkit.api import Api, stays, until

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from tenantry.api import reasons
-from tenantry.api.errors import Forbidden, Invalid
+from tenantry.api.errors import Forbidden, Invalid, NotFound
 from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding
 from tenantry.api.marks import FINALIZER
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.engine.conditions import is_true
 from tenantry.local.cluster import LocalCluster
 from tenantry.world.naming import child_name
 from testkit.api import CONFIG_MAPS, PODS, SECONDS, SECRETS, Api, stays, until
@@ -310,6 +311,36 @@ async def test_a_tenants_limits_hold(api: Api, trees: Trees, name: str) -> None:
     await trees.make(name, "team-three")
     await trees.ask(name, "team-four")
     await trees.condition(name, "team-four", reasons.STALLED, holds=True, reason=reasons.LIMIT_REACHED)
+
+
+async def test_a_limit_holds_for_namespaces_that_are_asked_for_at_once(api: Api, trees: Trees, name: str) -> None:
+    """E03: no more than the limit come, and one that was refused comes when another is gone."""
+    await api.make_tenant(name, namespaces={"maxCount": 3})
+    names = [f"team-{number}" for number in range(12)]
+    await asyncio.gather(*(trees.ask(name, each) for each in names))
+
+    async def decided() -> list[Subnamespace] | None:
+        found = [await trees.get(name, each) for each in names]
+        told = [is_true(each.status.conditions, type_) for each in found for type_ in (reasons.READY, reasons.STALLED)]
+        return found if sum(told) == len(names) else None
+
+    found = await until(decided, "every Subnamespace is ready or refused")
+    made = [each for each in found if each.status.namespace]
+    assert len(made) == 3
+    await api.client.delete(Subnamespace.resource, name, made[0].metadata.name)
+
+    async def replaced() -> bool:
+        return len([each for each in names if await _has_namespace(trees, name, each)]) == 3
+
+    await until(replaced, "another Subnamespace has the place of the deleted one")
+
+
+async def _has_namespace(trees: Trees, parent: str, name: str) -> bool:
+    try:
+        found = await trees.get(parent, name)
+    except NotFound:
+        return False
+    return not found.metadata.deletion_timestamp and bool(found.status.namespace)
 
 
 async def test_a_suspension_closes_the_whole_tree_and_its_end_opens_it(

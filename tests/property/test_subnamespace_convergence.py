@@ -18,6 +18,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
 from tenantry.controllers.subnamespace import checks, desired
 from tenantry.controllers.subnamespace.gather import CHILD_KINDS, SubnamespaceCaches, SubnamespaceInputs, gather
+from tenantry.controllers.subnamespace.treelimit import TreeLimit
 from tenantry.controllers.tenant import desired as tenant_desired
 from tenantry.engine.cache import Cache
 from tenantry.engine.plan import Plan, compare
@@ -62,7 +63,7 @@ def _inputs(value: Subnamespace, owner: Tenant, tree: Sequence[Subnamespace], se
     subnamespaces: Cache[Subnamespace] = Cache(watched.subnamespaces(lambda _: ()).indexes)
     for each in tree:
         subnamespaces.put(each)
-    caches = SubnamespaceCaches(tenants, subnamespaces, seen, {})
+    caches = SubnamespaceCaches(tenants, subnamespaces, seen, {}, TreeLimit())
     return gather(value, caches, None, cluster_uid=CLUSTER_UID, now=NOW)
 
 

@@ -64,16 +64,22 @@ class Trees:
         self, parent: str, name: str, type_: str, *, holds: bool, reason: str = "", seconds: float = SECONDS
     ) -> Subnamespace:
         """Wait until a condition has a status for the current spec, and return the Subnamespace."""
+        last: Subnamespace | None = None
 
         async def so() -> Subnamespace | None:
-            found = await self.get(parent, name)
+            nonlocal last
+            found = last = await self.get(parent, name)
             condition = find(found.status.conditions, type_)
             current = found.status.observed_generation == found.metadata.generation
             right = is_true(found.status.conditions, type_) is holds
             told = not reason or (condition is not None and condition.reason == reason)
             return found if current and right and told else None
 
-        return await until(so, f"Subnamespace {parent}/{name} has {type_}={holds} {reason}", seconds=seconds)
+        try:
+            return await until(so, f"Subnamespace {parent}/{name} has {type_}={holds} {reason}", seconds=seconds)
+        except AssertionError as error:
+            error.add_note(f"its status is {last.status if last is not None else 'not read yet'}")
+            raise
 
     async def message(self, parent: str, name: str, type_: str = reasons.READY) -> str:
         """Return the message of a condition."""

@@ -16,8 +16,8 @@ from tenantry.api.runtime import RuntimeChoice, RuntimeClass, RuntimeIsolation
 from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, Subnamespace, SubnamespaceSpec
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import NetworkIsolation, Tenant
+from tenantry.controllers.frozeninput import WINDOW_SECONDS
 from tenantry.controllers.network import OUTSIDE_POLICY
-from tenantry.controllers.nodes.addresses import WINDOW_SECONDS
 from tenantry.controllers.operator import controllers
 from tenantry.world.naming import child_name
 from testkit.model import Json, World

@@ -1,10 +1,6 @@
 """Tracks the addresses of nodes and of the cluster's DNS, for the network policies of all tenants.
 
-The tenants that a change concerns are reconciled once for all changes within `WINDOW_SECONDS`: a cluster that grows by
-a hundred nodes rewrites policies a few times, not a hundred times. This controller writes nothing itself, so it has no
-plan: the plans of the reconciled tenants have the new addresses among their inputs.
-
-    gather   read(cluster) ─► ClusterAddresses        desired   concerned(before, after) ─► isolations to reconcile
+gather   read(cluster) ─► ClusterAddresses        desired   concerned(before, after) ─► isolations to reconcile
 """
 
 from __future__ import annotations
@@ -19,18 +15,13 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME, NetworkDefaults, TenancyDefaults
 from tenantry.api.tenant import NetworkIsolation, Tenant
 from tenantry.controllers import watched
-from tenantry.controllers.frozeninput import FrozenInput
+from tenantry.controllers.frozeninput import CHANGED, FrozenInput, FrozenInputController
 from tenantry.controllers.network import ClusterAddresses, cluster_addresses
 from tenantry.controllers.watched import tenant_of
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Observed
 from tenantry.world.addresses import addresses_of
-
-WINDOW_SECONDS = 2.0
-"""How long changes are collected."""
-
-_ALL = "all"
 
 
 class AddressCache(FrozenInput[ClusterAddresses]):
@@ -69,20 +60,11 @@ def _network(found: TenancyDefaults | None) -> NetworkDefaults:
     return found.spec.network if found is not None else NetworkDefaults()
 
 
-class AddressController:
-    """Reconciles tenants and Subnamespaces after a change of addresses; there is one key.
-
-    Args:
-        addresses: Shared with the controllers of namespaces.
-    """
+class AddressController(FrozenInputController[ClusterAddresses]):
+    """Reconciles tenants and Subnamespaces whose policies still list old addresses; there is one key."""
 
     name = "addresses"
     kind = AddressCache
-
-    def __init__(self, addresses: AddressCache) -> None:
-        self._addresses = addresses
-        # The end of the delay, by the monotonic clock; None while no change is waiting.
-        self._due: float | None = None
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller; a node's heartbeat does not."""
@@ -92,23 +74,13 @@ class AddressController:
             watched.watch(Namespace.resource, lambda _: ()),
         ]
 
-    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
-        """Requeue every namespace whose policies still list the old addresses, once the delay is over."""
-        now = cluster.clock.monotonic()
-        # The delay begins with the first change and is not extended: a cluster that scales all the time must still
-        # converge.
-        if self._due is None:
-            self._due = now + WINDOW_SECONDS
-        if now < self._due:
-            return self._due - now
-        self._due = None
-        isolations = concerned(*self._addresses.renew(cluster))
+    def _requeue(self, cluster: Cluster, before: ClusterAddresses, after: ClusterAddresses) -> None:
+        isolations = concerned(before, after)
         namespaces: Iterable[Observed] = cluster.cache(Namespace.resource)
         # Only namespaces with a policy that names addresses: an Open tenant has none.
         for namespace in namespaces if isolations else ():
             if namespace.labels.get(NETWORK) in isolations and tenant_of(namespace):
                 _wake(cluster, namespace)
-        return None
 
 
 def _wake(cluster: Cluster, namespace: Observed) -> None:
@@ -122,10 +94,10 @@ def _wake(cluster: Cluster, namespace: Observed) -> None:
 def _moved(change: Change[Node]) -> Iterable[str]:
     before, after = change.before, change.after
     if before is not None and after is not None:
-        return [_ALL] if addresses_of(before) != addresses_of(after) else ()
+        return [CHANGED] if addresses_of(before) != addresses_of(after) else ()
     node = after or before
-    return [_ALL] if node is not None and addresses_of(node) else ()
+    return [CHANGED] if node is not None and addresses_of(node) else ()
 
 
 def _network_changed(change: Change[TenancyDefaults]) -> Iterable[str]:
-    return [_ALL] if _network(change.before) != _network(change.after) else ()
+    return [CHANGED] if _network(change.before) != _network(change.after) else ()

@@ -37,6 +37,7 @@ from tenantry.controllers.subnamespace.gather import (
     SubnamespaceInputs,
     gather,
 )
+from tenantry.controllers.subnamespace.treelimit import TreeLimit
 from tenantry.controllers.tenant import clusternetworkpolicy
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Cache, Change
@@ -44,7 +45,7 @@ from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Blocked
+from tenantry.engine.plan import Blocked, Plan
 
 RECHECK_SECONDS = 2.0
 """When to look again at a child that waits for its share of the quota, if no event wakes it."""
@@ -98,6 +99,7 @@ class SubnamespaceController:
         # None until the first reconcile, which reads everything that changed before it.
         self._caches: SubnamespaceCaches | None = None
         self._wanted: dict[str, str] = {}
+        self._tree_limit = TreeLimit()
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
@@ -157,6 +159,7 @@ class SubnamespaceController:
             cluster.cache(Subnamespace.resource),
             cluster.observed_caches(kind.resource for kind in CHILD_KINDS),
             self._wanted,
+            self._tree_limit,
             defaults,
             sandbox_of(defaults.get(DEFAULTS), cluster.cache(RuntimeClass.resource)),
             self._limits.current(cluster),
@@ -242,9 +245,29 @@ class SubnamespaceController:
         """Apply the plan, and return its outcome and whether it had anything to write."""
         try:
             needed = desired.plan(inputs, cluster.writer.equivalent)
-            return await cluster.writer.apply(needed), not needed.is_empty
+            return await self._apply_counted(cluster, inputs, needed), not needed.is_empty
         except (InputError, TerminalError) as error:
             return Outcome(error=error), True
+
+    async def _apply_counted(self, cluster: Cluster, inputs: SubnamespaceInputs, needed: Plan) -> Outcome:
+        """Apply a plan; a namespace that it creates counts from now on, and what the count refuses waits for its turn.
+
+        Nothing has waited since the inputs were gathered, so no other reconcile had the same count.
+        """
+        if inputs.tenant is None:
+            return await cluster.writer.apply(needed)
+        tenant = inputs.tenant.metadata.name
+        if any(blocked.reason == reasons.LIMIT_REACHED for blocked in needed.blocked):
+            self._tree_limit.wait(tenant, inputs.subnamespace.key)
+        steps = (step for wave in needed.waves for step in wave)
+        if inputs.bound is not None or not any(step.resource == Namespace.resource for step in steps):
+            return await cluster.writer.apply(needed)
+        with self._tree_limit.creating(tenant, inputs.namespace):
+            outcome = await cluster.writer.apply(needed)
+        if cluster.lookup(Namespace.resource, inputs.namespace) is None:
+            for key in self._tree_limit.waiting(tenant):
+                cluster.wake(Subnamespace, key)
+        return outcome
 
     async def _inherit(self, cluster: Cluster, inputs: SubnamespaceInputs) -> Inherited:
         namespace: Observed | None = cluster.cache(Namespace.resource).get(inputs.namespace)

@@ -33,8 +33,9 @@ from tenantry.controllers import tenantnamespace
 from tenantry.controllers.inheritance.status import Inherited
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.quota.verdicts import ShareVerdict
+from tenantry.controllers.subnamespace.treelimit import TreeLimit
 from tenantry.controllers.tenancyrules import rules_of_all
-from tenantry.controllers.watched import BY_ADOPTION, BY_BINDING, BY_NAMESPACE, BY_TENANT, is_rules, tenant_of
+from tenantry.controllers.watched import BY_ADOPTION, BY_BINDING, BY_NAMESPACE, is_rules, tenant_of
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Lookup
@@ -62,12 +63,14 @@ class SubnamespaceCaches(msgspec.Struct, frozen=True):
         defaults: The TenancyDefaults; None if the cluster does not serve them.
         sandbox: The cluster's sandbox.
         limits: The limits of all tenants.
+        tree_limit: How many namespaces each tenant has.
     """
 
     tenants: Cache[Tenant]
     subnamespaces: Cache[Subnamespace]
     observed: dict[Resource, Cache[Observed]]
     wanted: dict[str, str]
+    tree_limit: TreeLimit
     defaults: Cache[TenancyDefaults] | None = None
     sandbox: Sandbox = NO_SANDBOX
     limits: ObjectLimits = objectcounts.DEFAULT
@@ -237,7 +240,7 @@ def gather(
         zone=meta.uid if spec.mode is Mode.SUBTENANT else zone_of(caches.namespaces, ancestors),
         around=around,
         children=caches.subnamespaces.by_index(BY_NAMESPACE, namespace) if bound is not None else [],
-        count=max(0, caches.namespaces.count(BY_TENANT, tenant.metadata.name) - 1) if tenant is not None else 0,
+        count=caches.tree_limit.count(tenant.metadata.name, caches.namespaces) if tenant is not None else 0,
         bindings=caches.observed[RoleBinding.resource].by_index(BY_NAMESPACE, namespace) if bound is not None else [],
         verdict=verdict,
         lookup=lookup,

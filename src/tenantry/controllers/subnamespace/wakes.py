@@ -96,6 +96,8 @@ def by_child(resource: Resource, change: Change[Observed], caches: SubnamespaceC
     value = after or before
     if value is not None and (before is None or after is None or before.deleting != after.deleting):
         keys.update(found.key for found in caches.subnamespaces.by_index(BY_NAMESPACE, value.name))
+        if after is None:
+            keys.update(key for tenant in tenant_of(value) for key in caches.tree_limit.waiting(tenant))
         if after is None and value.name in caches.wanted:
             keys.add(caches.wanted.pop(value.name))
     return keys

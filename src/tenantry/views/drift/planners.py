@@ -35,6 +35,7 @@ from tenantry.controllers.subnamespace import desired as subnamespace_desired
 from tenantry.controllers.subnamespace import ending
 from tenantry.controllers.subnamespace.gather import SubnamespaceCaches, SubnamespaceInputs
 from tenantry.controllers.subnamespace.gather import gather as gather_subnamespace
+from tenantry.controllers.subnamespace.treelimit import TreeLimit
 from tenantry.controllers.tenant import desired as tenant_desired
 from tenantry.controllers.tenant.gather import TenantInputs
 from tenantry.controllers.tenant.gather import gather as gather_tenant
@@ -162,6 +163,7 @@ def _subnamespace_inputs(
             state.subnamespaces,
             state.of_tenants,
             {},
+            TreeLimit(),
             state.defaults,
             state.sandbox,
             state.limits,
