@@ -17,10 +17,12 @@ from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.model import Resource
 from tenantry.kube import wire
 from tenantry.local.cluster import LocalCluster
+from tenantry.policy.targets.sizes import bytes_of
 from testkit.api import CONFIG_MAPS, CRDS, SECRETS, Api, until
+from testkit.everykind import POD_SPEC, TEMPLATE, kinds, long
 from testkit.operators import Operator
 from testkit.people import as_person
-from testkit.refusals import refusal
+from testkit.refusals import refusal, tried
 from testkit.trees import Trees
 
 pytest_plugins = ["testkit.fixtures"]
@@ -176,3 +178,66 @@ async def applied(person: Api, manager: str, config_map: Json, namespace: str) -
     body = msgspec.json.encode({"apiVersion": "v1", "kind": "ConfigMap", **config_map})
     kind = "application/apply-patch+yaml"
     await person.client.request("PATCH", url, query={"fieldManager": manager}, body=body, content_type=kind)
+
+
+def _at_length() -> dict[str, tuple[str, Json]]:
+    """Return the ways to make an object long without annotations: the way to the plural, and the fields."""
+    env = [{"name": f"V{number}", "value": "x" * 1000} for number in range(70)]
+    container = {**POD_SPEC["containers"][0], "env": env}
+    pod = {**POD_SPEC, "containers": [container]}
+    workload = {"selector": {"matchLabels": {"app": "flood"}}, "replicas": 0}
+    owners = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x" * 200, "uid": f"{n}"} for n in range(300)]
+    rules = [
+        {"apiGroups": [""], "resources": ["pods"], "resourceNames": [f"{n}"], "verbs": ["get"]} for n in range(1000)
+    ]
+    labels = {f"k{n}.example.com/{'k' * 60}": "v" * 63 for n in range(500)}
+    return {
+        "environment of a template": (
+            "deployments",
+            {"spec": {**workload, "template": {**TEMPLATE, "spec": pod}}},
+        ),
+        "arguments": (
+            "pods",
+            {"spec": {**POD_SPEC, "containers": [{**POD_SPEC["containers"][0], "args": ["é" * 40_000]}]}},
+        ),
+        "labels": (
+            "services",
+            {"metadata": {"labels": labels}},
+        ),
+        "owners": ("leases", {"metadata": {"ownerReferences": owners}}),
+        "rules": ("roles", {"rules": rules}),
+        "message": ("events", {"message": "x" * 70_000}),
+    }
+
+
+async def test_large_objects_of_any_kind_are_refused(api: Api, flooder: Api, operator: Operator, name: str) -> None:
+    """E15, E16: of each kind that an owner may create; the count alone would allow 900 ReplicaSets of 1.5 MB."""
+    await api.make_tenant(name, owners=[{"kind": "User", "name": "flooder"}])
+    await operator.stop()
+    plain = {resource.plural: (resource, value) for resource, value in kinds(name)}
+    others = await creatable(flooder, name) - NOT_COUNTED - NOT_NAMESPACED
+    built_in = {kind for kind in others if "." not in kind or kind.endswith(".k8s.io") or kind.count(".") == 1}
+    known = {f"{resource.plural}.{resource.group}".rstrip(".") for resource, _ in kinds(name)}
+    assert {kind for kind in built_in if not kind.endswith("tenantry.dev")} <= known
+    # Policy tenantry-closable leaves them even less: an annotation holds their subjects during a suspension.
+    closable = {"rolebindings"}
+    escaped = '"é\n\u200b' + "x" * 8
+    said = ""
+    for (resource, value), (_, elsewhere) in zip(kinds(name), kinds("default"), strict=True):
+        not_fits = long(value, "big", escaped * 5_000)
+        fits = long(value, "big", "x" * (20_000 if resource.plural in closable else 60_000))
+        if resource not in {CONFIG_MAPS, SECRETS} and resource.plural not in closable:
+            said = await refusal(flooder, resource, not_fits, name)
+            assert f"{resource.kind.lower()} 'big' has 10" in said, (resource, said[:500])
+            assert "(rule objects.maxSizes of Tenantry's standard): must have at most 64Ki" in said
+        if resource.plural in {"events", "deployments", "roles"}:  # no policy of a tenant's namespace changes these
+            stored = await tried(api, resource, long(elsewhere, "big", escaped * 5_000), "default")
+            text = msgspec.json.encode(stored).replace(b'"namespace":"default"', f'"namespace":"{name}"'.encode())
+            assert f"has {bytes_of(msgspec.json.decode(text))} bytes" in said, "Python counts as the API server does"
+        assert await refusal(flooder, resource, fits, name) == "", resource
+    for way, (plural, fields) in _at_length().items():
+        resource, value = plain[plural]
+        said = await refusal(
+            flooder, resource, {**value, **fields, "metadata": {"name": "big", **fields.get("metadata", {})}}, name
+        )
+        assert "objects.maxSizes" in said, (way, said[:500])

@@ -14,6 +14,7 @@ from tenantry.policy.compile import SUSPICIOUS, compiled
 from tenantry.policy.request import Request
 from tenantry.policy.targets.configuration import CONFIGURATION
 from tenantry.policy.targets.pods import PODS
+from tenantry.policy.targets.sizes import SIZES
 from tenantry.world.rules import RUNTIME_CLASS
 from testkit.draws import few, one, some
 
@@ -57,8 +58,8 @@ def test_there_is_something_to_excuse() -> None:
 
 def test_a_condition_knows_no_variables_and_no_namespace() -> None:
     """Point 2: the API server refuses a policy with such a condition, or every request that it is asked about."""
-    assert [target.name for target in TARGETS if target.many] == ["pods", "configuration"]
-    for target in (PODS, CONFIGURATION):
+    assert [target.name for target in TARGETS if target.many] == ["pods", "configuration", "sizes"]
+    for target in (PODS, CONFIGURATION, SIZES):
         ((name, condition),) = compiled(target).conditions.items()
         assert name == SUSPICIOUS
         for unknown in ("variables.", "namespaceObject"):

@@ -61,8 +61,8 @@ ObjectSizes = Annotated[
     Meta(
         extra_json_schema=rules(
             Rule(
-                "self.all(k, k in ['configmaps', 'helmReleases', 'secrets'])",
-                "must have only configmaps, secrets and helmReleases, as in configmaps: 128Ki",
+                "self.all(k, k in ['configmaps', 'helmReleases', 'others', 'secrets'])",
+                "must have only configmaps, secrets, helmReleases and others, as in configmaps: 128Ki",
             )
         ),
     ),

@@ -339,9 +339,10 @@ class Objects(RuleModel, frozen=True, kw_only=True):
         Annotated[
             ObjectSizes,
             about(
-                "Kind to the most bytes of one object: configmaps, secrets, and helmReleases for Secrets of type"
-                " helm.sh/release.v1. Annotations and labels count, too.",
-                {"configmaps": "128Ki", "secrets": "128Ki", "helmReleases": "1Mi"},
+                "Kind to the most bytes of one object: configmaps, secrets, helmReleases for Secrets of type"
+                " helm.sh/release.v1, and others for all other kinds that are not custom. Annotations and labels count,"
+                " too.",
+                {"configmaps": "128Ki", "secrets": "128Ki", "helmReleases": "1Mi", "others": "64Ki"},
             ),
         ]
         | UnsetType

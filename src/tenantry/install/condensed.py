@@ -40,6 +40,7 @@ Source: cel-go, parser/macro.go, ext/comprehensions.go and ext/lists.go.
 """
 
 _LOOP = re.compile(rf"\.(?:{'|'.join(LOOPS)})\(")
+_COSTLY = re.compile(rf"\.(?:{'|'.join((*LOOPS, 'format'))})\(")  # `format` writes the whole object as text
 _QUOTED = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
 
 
@@ -101,7 +102,7 @@ def _is_cheap(name: str, cel: str, users: Sequence[str], *, once: bool) -> bool:
     """
     uses = sum(len(_uses(name, user)) for user in users)
     return (
-        (once or not _LOOP.search(cel))
+        (once or not _COSTLY.search(cel))
         and len(cel) * (uses - 1) <= MOST_REPEATED
         and all(len(user) + len(cel) <= LONGEST for user in users)
         and not any(start < use < end for user in users for start, end in loops(user) for use in _uses(name, user))

@@ -12,11 +12,22 @@ from tenantry.api.model import Json
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancyrules import AUDIT_MARK, MAPS, OWN_MARK, WARN_MARK, TenancyRules
 from tenantry.api.tenant import Tenant
-from tenantry.install.policy import IN_TENANTS, PARAM_KIND, binding, bound, not_administrator, rule, says, validating
+from tenantry.install.policy import (
+    IN_TENANTS,
+    PARAM_KIND,
+    Named,
+    binding,
+    bound,
+    by,
+    not_administrator,
+    rule,
+    says,
+    validating,
+)
 from tenantry.policy import looser
 from tenantry.policy.catalog import TARGETS
 from tenantry.policy.check import RuleTarget, quoted
-from tenantry.policy.compile import ENFORCED, PROBLEM, compiled, forms, only_validation
+from tenantry.policy.compile import ENFORCED, PROBLEM, SUSPICIOUS, compiled, forms, only_validation
 from tenantry.world.rules import STANDARD_SOURCE
 
 PREFIX = "tenantry-rules-"
@@ -34,7 +45,7 @@ def everything(subject: Json) -> list[Json]:
     Args:
         subject: The operator, as RBAC names it.
     """
-    return [*(each for kind in TARGETS for each in _policy(kind)), *_made(subject), *_looser()]
+    return [*(each for kind in TARGETS for each in _policy(kind, subject)), *_made(subject), *_looser()]
 
 
 def name_of(target: RuleTarget) -> str:
@@ -42,15 +53,15 @@ def name_of(target: RuleTarget) -> str:
     return f"{PREFIX}{target.name}"
 
 
-def _policy(target: RuleTarget) -> list[Json]:
+def _policy(target: RuleTarget, subject: Json) -> list[Json]:
     parts, name = compiled(target), name_of(target)
-    about = [rule(target.group, target.resources, *target.operations)]
+    about = [rule(group, plurals, *target.operations) for group, plurals in target.groups]
     templates = [rule(group, plurals, *target.operations) for group, plurals in target.templates]
     policy = validating(
         name,
         [*about, *templates],
         [parts.validation],
-        conditions=parts.conditions,
+        conditions=_spared(parts.conditions, subject) if target.spared else parts.conditions,
         where=_where_is(target),
         params=PARAM_KIND,
         variables=parts.variables,
@@ -72,6 +83,12 @@ def _policy(target: RuleTarget) -> list[Json]:
         # The author of a template is warned at once; while there are no rules the pods are refused instead.
         acted.append(bindings(name, aside="templates", missing="Allow", about=templates, validationActions=["Warn"]))
     return [policy, *(each for both in acted for each in both)]
+
+
+def _spared(conditions: Named, subject: Json) -> Named:
+    """Return conditions that the operator's requests do not meet, in one expression that looks at the user first."""
+    others = " && ".join(f"({cel})" for cel in conditions.values())
+    return {SUSPICIOUS: f"!({by(subject)}) && {others}"}
 
 
 def _where_is(target: RuleTarget) -> Json:

@@ -23,7 +23,7 @@ from tenantry.policy.rules import (
     storageclasses,
     tokens,
 )
-from tenantry.policy.targets import claims, configuration, hosts, pods
+from tenantry.policy.targets import claims, configuration, hosts, pods, sizes
 
 CHECKS: tuple[RuleCheck, ...] = (
     *podsecurity.CHECKS,
@@ -59,6 +59,7 @@ TARGETS: tuple[RuleTarget, ...] = (
     namespaces.SUBNAMESPACES,
     devices.RESOURCE_CLAIMS,
     configuration.CONFIGURATION,
+    sizes.SIZES,
     tokens.TOKEN_REQUESTS,
 )
 

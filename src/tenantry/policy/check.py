@@ -188,6 +188,7 @@ class RuleTarget(msgspec.Struct, frozen=True, kw_only=True):
         name: The policy's, after "tenantry-rules-".
         group: The API group.
         resources: Plurals, and plural/subresource.
+        more: Further API groups and their resources.
         conditions: Name to CEL: the matchConditions; they see neither variables nor rules.
         variables: Name to CEL, in the order in which they are used.
         concerns: Whether the conditions hold, in Python.
@@ -198,6 +199,7 @@ class RuleTarget(msgspec.Struct, frozen=True, kw_only=True):
         missing: What happens to a request while there are no rules: Deny, or Allow if the operator enforces them, too.
         many: There are so many that the cost of an honest one matters. Then labels of the namespace may only excuse:
             a check must not refuse more if a label is there.
+        spared: Whether it is not for the operator's requests, which hold what others wrote.
     """
 
     name: str
@@ -212,13 +214,19 @@ class RuleTarget(msgspec.Struct, frozen=True, kw_only=True):
     marked: str = ""
     missing: str = "Deny"
     many: bool = False
+    more: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    spared: bool = False
+
+    @property
+    def groups(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Return each API group with its resources."""
+        return ((self.group, self.resources), *self.more)
 
     def matches(self, request: Request) -> bool:
         """Return whether the policy is evaluated for a request."""
         resource = f"{request.resource}/{request.subresource}" if request.subresource else request.resource
         return (
-            request.group == self.group
-            and resource in self.resources
+            any(request.group == group and resource in plurals for group, plurals in self.groups)
             and request.operation in self.operations
             and (not self.marked or self.marked in request.namespace_labels)
             and self.concerns(request)

@@ -21,9 +21,9 @@ def is_control_plane(user: str) -> bool:
 
 
 NOT_MIRRORED = "!('system:nodes' in request.userInfo.groups)"
-"""CEL: the request is not a kubelet's mirror of a static pod, which runs already."""
+"""CEL: the request is not a kubelet's, as its mirror of a static pod, which runs already."""
 
 
 def is_mirrored(request: Request) -> bool:
-    """Return whether the request is a kubelet's mirror of a static pod."""
+    """Return whether the request is a kubelet's, as its mirror of a static pod."""
     return "system:nodes" in request.groups
