@@ -23,7 +23,7 @@ from testkit.everykind import POD_SPEC, TEMPLATE, kinds, long
 from testkit.operators import Operator
 from testkit.people import as_person
 from testkit.refusals import refusal, tried
-from testkit.trees import Trees
+from testkit.trees import WORKSPACE, Trees
 
 pytest_plugins = ["testkit.fixtures"]
 
@@ -94,6 +94,21 @@ async def test_every_kind_that_an_owner_may_create_is_counted_and_a_flood_ends(
         made, reason = await flood(flooder, namespace, 200)
         assert most - 2 <= made <= most
         assert "exceeded quota: tenantry-counts" in reason
+
+
+async def test_quotas_do_not_record_who_counts(api: Api, operator: Operator, name: str) -> None:
+    """X02: the record of fields would be written with every object that is created."""
+    await api.make_tenant(name, quota={"hard": {"cpu": 10}})
+    child = await Trees(api).make(name, "team", {**WORKSPACE, "quota": {"hard": {"cpu": "2"}}})
+    for namespace in (name, child):
+        await api.create(CONFIG_MAPS, {"metadata": {"name": "counted"}}, namespace)
+
+        async def unrecorded(namespace: str = namespace) -> bool:
+            found = await api.list(ResourceQuota.resource, namespace)
+            return len(found) == 2 and not any(each["metadata"].get("managedFields") for each in found)
+
+        await until(unrecorded, f"the ResourceQuotas of {namespace} have no managed fields")
+    assert operator.is_running
 
 
 async def test_a_new_custom_kind_is_counted(api: Api, operator: Operator, name: str) -> None:

@@ -147,8 +147,10 @@ class Api:
 
     async def condition(self, name: str, type_: str, *, holds: bool, reason: str = "") -> Tenant:
         """Wait until a condition has a status for the current spec, and return the tenant."""
+        tenant: Tenant | None = None
 
         async def so() -> Tenant | None:
+            nonlocal tenant
             tenant = await self.tenant(name)
             condition = find(tenant.status.conditions, type_)
             current = tenant.status.observed_generation == tenant.metadata.generation
@@ -156,7 +158,9 @@ class Api:
             told = not reason or (condition is not None and condition.reason == reason)
             return tenant if current and right and told else None
 
-        return await until(so, f"tenant {name!r} has {type_}={holds} {reason}")
+        return await until(
+            so, f"tenant {name!r} has {type_}={holds} {reason}", seen=lambda: tenant and tenant.status.conditions
+        )
 
     async def gone(self, resource: Resource, name: str, namespace: str = "") -> None:
         """Wait until an object is gone."""
@@ -172,8 +176,20 @@ def tenant_json(name: str, **spec: object) -> Json:
     return {"metadata": {"name": name}, "spec": {"owners": [{"kind": "User", "name": "alice"}], **spec}}
 
 
-async def until(check: Callable[[], Awaitable[T | None]], what: str, *, seconds: float = SECONDS) -> T:
+async def until(
+    check: Callable[[], Awaitable[T | None]],
+    what: str,
+    *,
+    seconds: float = SECONDS,
+    seen: Callable[[], object] = lambda: None,
+) -> T:
     """Call a check repeatedly until its result is true, and return that result.
+
+    Args:
+        check: The check.
+        what: What it waits for.
+        seconds: How long.
+        seen: What a failure reports: what the last check has seen.
 
     Raises:
         AssertionError: The time is up.
@@ -185,7 +201,7 @@ async def until(check: Callable[[], Awaitable[T | None]], what: str, *, seconds:
             return found
         # Long waits ask less often: thirty requests a second would slow down the server that is waited for.
         await asyncio.sleep(min(0.03 + waited / 20, 0.25))
-    raise AssertionError(f"not so after {seconds:.0f} s: {what}")
+    raise AssertionError(f"not so after {seconds:.0f} s: {what}; the last check saw {seen()}")
 
 
 async def stays(check: Callable[[], Awaitable[object]], what: str, *, seconds: float = 1.0) -> None:

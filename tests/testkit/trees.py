@@ -75,11 +75,12 @@ class Trees:
             told = not reason or (condition is not None and condition.reason == reason)
             return found if current and right and told else None
 
-        try:
-            return await until(so, f"Subnamespace {parent}/{name} has {type_}={holds} {reason}", seconds=seconds)
-        except AssertionError as error:
-            error.add_note(f"its status is {last.status if last is not None else 'not read yet'}")
-            raise
+        return await until(
+            so,
+            f"Subnamespace {parent}/{name} has {type_}={holds} {reason}",
+            seconds=seconds,
+            seen=lambda: last and last.status,
+        )
 
     async def message(self, parent: str, name: str, type_: str = reasons.READY) -> str:
         """Return the message of a condition."""

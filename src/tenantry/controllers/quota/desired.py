@@ -271,6 +271,7 @@ def update(tenant: Tenant, step: UpdateQuota) -> ApiRequest:
             "resourceVersion": str(step.quota.version),
             "labels": labels(tenant),
             "annotations": {QUOTA_BATCH: mark(step.number, final=step.final)},
+            **request.UNTRACKED,
         },
         "spec": {"hard": {**spelled(step.hard), **gone}},
     }
