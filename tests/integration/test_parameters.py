@@ -1,7 +1,8 @@
-"""Parameters of policies: an upgrade from the version that kept them in ConfigMaps, and a flood of ConfigMaps."""
+"""Parameters of policies: an upgrade from the version that kept them in ConfigMaps, and a flood of objects."""
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -30,6 +31,7 @@ from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.world.inheritance import COPIES, SCALED, SOURCE
 from testkit import olderversion
 from testkit.api import CONFIG_MAPS, PODS, SECONDS, Api, until
+from testkit.everykind import kinds, long
 from testkit.hosts import CLUSTER_ROLES
 from testkit.people import as_person
 from testkit.refusals import refusal
@@ -194,11 +196,16 @@ async def test_an_upgrade_deletes_policies_of_the_older_version_that_others_repl
 
 
 @pytest.mark.usefixtures("upgraded")
-async def test_a_flood_of_config_maps_delays_no_other_tenant_after_a_restart(admin: Api, older: LocalCluster) -> None:
+async def test_a_flood_of_every_kind_delays_no_other_tenant_after_a_restart(admin: Api, older: LocalCluster) -> None:
     """H06: a pod passes, and one that a rule refuses is refused, as soon as the API server is ready."""
-    text = "x" * 120_000  # the rule objects.maxSizes allows no more
-    for number in range(FLOOD_MEGABYTES * 1_000_000 // len(text)):
-        await admin.create(CONFIG_MAPS, {"metadata": {"name": f"flood-{number}"}, "data": {"text": text}}, OWN)
+    flooding = itertools.cycle(kinds(OWN))
+    stored = number = 0
+    while stored < FLOOD_MEGABYTES * 1_000_000:
+        resource, value = next(flooding)
+        # The rules allow no more: objects.maxSizes, and those for bindings.
+        text = "x" * (25_000 if resource.plural == "rolebindings" else 60_000)
+        await admin.create(resource, long(value, f"flood-{number}", text), OWN)
+        stored, number = stored + len(text), number + 1
     await older.restart_component(components.APISERVER, timeout_seconds=2 * SECONDS)
     made = await admin.create(PODS, GOOD, SHARED)
     assert made["metadata"]["uid"]
