@@ -52,8 +52,11 @@ def test_a_claim_is_printed_as_it_would_be_made(cli: Cli) -> None:
 
 
 def _state(cli: Cli, name: str, wanted: str) -> None:
-    path = f"--for=jsonpath={{.status.state}}={wanted}"
-    told = cli.kubectl("wait", "sliceclaim", name, "-n", "slices", path, PATIENCE)
+    _wait(cli, name, "slices", f"{{.status.state}}={wanted}")
+
+
+def _wait(cli: Cli, name: str, namespace: str, wanted: str) -> None:
+    told = cli.kubectl("wait", "sliceclaim", name, "-n", namespace, f"--for=jsonpath={wanted}", PATIENCE)
     assert told.returncode == 0, told.stderr
 
 
@@ -91,6 +94,28 @@ def test_nodes_are_claimed_shown_explained_and_released(cli: Cli, node: tuple[st
         _state(cli, "more", "Bound")
         cli.run("slice", "release", "more", "-n", "slices")
         assert "not found" in cli.run("slice", "release", "none", "-n", "slices", code=5).stderr
+
+
+def test_a_manual_claim_gets_more_nodes_only_after_a_second_approval(cli: Cli) -> None:
+    """E12, E13: the owner may ask for more; `explain slice` shows what is approved, and what is not."""
+    with living(cli, lambda pool: pool.add(2)) as (pool, _), tenant(cli, "manual"):
+        claim = ("fast", "-n", "manual")
+        cli.run("slice", "claim", *claim, "--selector", f"pool={pool.name}", "--for-everybody", "--mode", "manual")
+        assert "created" in cli.run("slice", "approve", *claim).stderr
+        _wait(cli, "fast", "manual", "{.status.state}=Bound")
+        cli.kubectl("patch", "sliceclaim", *claim, "--type=merge", "-p", '{"spec": {"count": 2}}')
+        _wait(cli, "fast", "manual", "{.status.observedGeneration}=2")
+        assert "spec.count must be approved" in cli.run("slice", "list", "-n", "manual").stdout
+        found = cli.json("explain", "slice", *claim, "-o", "json")
+        assert (len(found["has"]), found["wouldTake"], found["unapproved"]) == (1, [], ["spec.count"])
+        said = cli.run("explain", "slice", *claim).stdout
+        assert "not approved: spec.count; an administrator runs `tenantry slice approve`" in said
+        assert "changed" in cli.run("slice", "approve", *claim).stderr
+        _wait(cli, "fast", "manual", f"{{.status.nodes[1]}}={max(pool.nodes)}")
+        found = cli.json("explain", "slice", *claim, "-o", "json")
+        assert (len(found["has"]), found["unapproved"]) == (2, [])
+        cli.run("slice", "release", *claim)
+        assert cli.kubectl("wait", "--for=delete", "slices", "--all", PATIENCE).returncode == 0
 
 
 def test_an_owner_sees_the_nodes_of_its_own_claims(cli: Cli, node: tuple[str, str]) -> None:

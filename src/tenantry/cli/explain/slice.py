@@ -50,4 +50,6 @@ def _lines(found: SliceExplanation) -> list[Part]:
         lines.append(f"would take: {', '.join(found.would_take)}")
     if found.short:
         lines.append(f"lacks: {found.short}")
+    if found.unapproved:
+        lines.append(f"not approved: {', '.join(found.unapproved)}; an administrator runs `tenantry slice approve`")
     return [*lines, "", output.table(("NODE", "NOT TAKEN BECAUSE"), list(found.refused.items()))]

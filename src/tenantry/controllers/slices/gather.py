@@ -11,29 +11,19 @@ from msgspec.structs import replace
 from tenantry.api.errors import NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import (
-    MANAGED_BY,
-    MANAGER,
-    PARENT,
     SLICE,
-    SUBNAMESPACE,
-    SUBNAMESPACE_UID,
     TAKEN_BACK,
     TENANT_UID,
     ZONE,
 )
-from tenantry.api.model import object_key
 from tenantry.api.node import Node
 from tenantry.api.ruledeclarations import Standard
-from tenantry.api.rules import Rules
 from tenantry.api.slice import (
     DEFAULT_GRACE_SECONDS,
-    ApprovedNodes,
-    ClaimMode,
     Sharing,
     Slice,
     SliceClaim,
     Users,
-    approval_of,
     slice_name,
 )
 from tenantry.api.subnamespace import Subnamespace
@@ -41,7 +31,9 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import tenancyrules, watched
+from tenantry.controllers.lineage import subnamespaces_above
 from tenantry.controllers.quota.verdicts import ShareVerdict, Verdicts
+from tenantry.controllers.slices import approval
 from tenantry.controllers.slices import nodes as marking
 from tenantry.controllers.slices.evictiondeadlines import EvictionDeadlines, eviction_deadlines
 from tenantry.controllers.slices.pods import BY_NODE, PodFacts
@@ -62,9 +54,6 @@ BY_SLICE = "slice"
 BY_SLICE_LABEL = "slice"
 """Namespaces by the slice that their pods run on."""
 
-
-DEEPEST = 64
-"""How many levels of Subnamespaces are followed at most; a tree has fewer."""
 
 NOTHING = Choice(nodes=(), refused={})
 
@@ -146,14 +135,7 @@ class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_manual(self) -> bool:
         """Return whether an administrator gives the claim its nodes."""
-        if self.claim is None:
-            return False
-        # No administrator has approved a Slice that the operator created: the claim is charged as long as that lives,
-        # whatever its mode or the standard of its namespace become.
-        if self.slice is not None and is_dynamic(self.slice):
-            return False
-        mode = self.claim.spec.mode
-        return self.restricted if mode is msgspec.UNSET else mode is ClaimMode.MANUAL
+        return self.claim is not None and approval.is_manual(self.claim, self.slice, restricted=self.restricted)
 
     @property
     def grace_seconds(self) -> int:
@@ -168,11 +150,6 @@ class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
     def eviction_deadlines(self, since: str, budget_seconds: int = 0) -> EvictionDeadlines:
         """Return how long pods may still stay that have to leave; see `eviction_deadlines`."""
         return eviction_deadlines(since, self.now, self.grace_seconds, budget_seconds)
-
-
-def is_dynamic(found: Slice) -> bool:
-    """Return whether the operator created a Slice, for a Dynamic claim."""
-    return found.metadata.labels.get(MANAGED_BY) == MANAGER
 
 
 def slice_of_claim(claim: SliceClaim) -> list[str]:
@@ -222,15 +199,10 @@ def gather(cluster: Cluster, name: str, now: dt.datetime, verdicts: Verdicts) ->
 
 def _as_approved(inputs: SliceInputs) -> SliceInputs:
     """Return the inputs with a Manual claim that requests what its Slice approves."""
-    claim, found = inputs.claim, inputs.slice
-    if claim is None or found is None or found.spec.approved is msgspec.UNSET or not inputs.is_manual:
+    if inputs.claim is None or not inputs.is_manual:
         return inputs
-    asked, approved = approval_of(claim.spec), found.spec.approved
-    names = [each for each in ApprovedNodes.__struct_fields__ if getattr(asked, each) != getattr(approved, each)]
-    spec = replace(claim.spec, **{each: getattr(approved, each) for each in names})
-    on_wire = {each.name: each.encode_name for each in msgspec.structs.fields(ApprovedNodes)}
-    told = tuple(sorted(f"spec.{on_wire[each]}" for each in names))
-    return replace(inputs, claim=replace(claim, spec=spec), unapproved=told)
+    claim, unapproved = approval.as_approved(inputs.claim, inputs.slice)
+    return replace(inputs, claim=claim, unapproved=unapproved)
 
 
 def with_pods(inputs: SliceInputs, there: Cache[PodFacts]) -> SliceInputs:
@@ -342,20 +314,11 @@ def tenant_of(cluster: Cluster, namespace: str) -> Tenant | None:
 
 def _is_restricted(cluster: Cluster, claim: SliceClaim, tenant: Tenant, defaults: TenancyDefaults | None) -> bool:
     """Return whether the standard of a claim's namespace is Restricted."""
-    namespaces: Cache[Observed] = cluster.cache(Namespace.resource)
-    subnamespaces: Cache[Subnamespace] = cluster.cache(Subnamespace.resource)
-    below: list[Rules] = []
-    place = namespaces.get(claim.metadata.namespace)
-    while place is not None and len(below) < DEEPEST:
-        parent = place.labels.get(PARENT, "")
-        found = subnamespaces.get(object_key(parent, place.labels.get(SUBNAMESPACE, "")))
-        # A later Subnamespace of the same name is another one.
-        if found is None or found.metadata.uid != place.labels.get(SUBNAMESPACE_UID):
-            break
-        below.append(found.spec.rules)
-        place = namespaces.get(parent)
-    above = [tenancyrules.rules_of_all(defaults), tenant.spec.rules]
-    return standard_of(above, below) is Standard.RESTRICTED
+    # The caches, not the merged rules: until the operator has merged them again, a claim of a tenant that has just
+    # become Restricted would get its nodes without an approval.
+    namespaces, subnamespaces = cluster.cache(Namespace.resource), cluster.cache(Subnamespace.resource)
+    below = [each.spec.rules for each in subnamespaces_above(claim.metadata.namespace, namespaces, subnamespaces)]
+    return standard_of([tenancyrules.rules_of_all(defaults), tenant.spec.rules], below) is Standard.RESTRICTED
 
 
 def users_of(cluster: Cluster, name: str, tenant: Tenant | None, now: dt.datetime) -> list[Observed]:

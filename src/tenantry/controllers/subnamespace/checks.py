@@ -15,7 +15,8 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import object_key
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import MarkRules, Tenant
-from tenantry.controllers.subnamespace.gather import DEEPEST, SubnamespaceInputs
+from tenantry.controllers.lineage import DEEPEST
+from tenantry.controllers.subnamespace.gather import SubnamespaceInputs
 from tenantry.controllers.tenancyrules import rules_of
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked

@@ -15,7 +15,6 @@ from tenantry.api.marks import (
     KIND_CORE,
     KIND_SUBTENANT,
     PARENT,
-    SUBNAMESPACE,
     SUBNAMESPACE_UID,
     TENANT,
     TENANT_UID,
@@ -31,6 +30,7 @@ from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import tenantnamespace
 from tenantry.controllers.inheritance.status import Inherited
+from tenantry.controllers.lineage import DEEPEST, subnamespaces_above
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.quota.verdicts import ShareVerdict
 from tenantry.controllers.subnamespace.treelimit import TreeLimit
@@ -47,9 +47,6 @@ from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
 CHILD_KINDS = (Namespace, ResourceQuota, LimitRange, NetworkPolicy, TenancyRules, PolicyParameters, RoleBinding)
 """The kinds that this controller creates for a child; the quota controller creates the ResourceQuota of its share."""
-
-DEEPEST = 64
-"""No tree goes deeper; a chain of parents that is longer has a loop in it."""
 
 
 class SubnamespaceCaches(msgspec.Struct, frozen=True):
@@ -281,14 +278,10 @@ def made_inside(
 
 def _above(subnamespace: Subnamespace, caches: SubnamespaceCaches) -> tuple[Subnamespace, ...]:
     """Return the Subnamespaces from the top of the tree down to one."""
-    found = [subnamespace]
-    while len(found) <= DEEPEST:
-        parent = caches.namespaces.get(found[-1].metadata.namespace)
-        above = subnamespace_of(parent, caches) if parent is not None else None
-        if above is None:
-            break
-        found.append(above)
-    return tuple(reversed(found))
+    return (
+        *subnamespaces_above(subnamespace.metadata.namespace, caches.namespaces, caches.subnamespaces),
+        subnamespace,
+    )
 
 
 def tenant_above(namespace: Observed | None, tenants: Cache[Tenant]) -> Tenant | None:
@@ -327,12 +320,6 @@ def zone_of(namespaces: Cache[Observed], ancestors: Sequence[str]) -> str:
     return ""
 
 
-def subnamespace_key(namespace: Observed) -> str:
-    """Return the key of the Subnamespace that a namespace's labels name; "" for none."""
-    name = namespace.labels.get(SUBNAMESPACE, "")
-    return object_key(namespace.labels.get(PARENT, ""), name) if name else ""
-
-
 def effective_owners(above: Sequence[Subnamespace], top: Sequence[Owner]) -> tuple[Owner, ...]:
     """Return a child's owners: its own, then those of each parent from which it inherits role bindings.
 
@@ -346,12 +333,6 @@ def effective_owners(above: Sequence[Subnamespace], top: Sequence[Owner]) -> tup
         if not inherits_people(each):
             return tuple(dict.fromkeys(owners))
     return tuple(dict.fromkeys([*owners, *top]))
-
-
-def subnamespace_of(namespace: Observed, caches: SubnamespaceCaches) -> Subnamespace | None:
-    """Return the Subnamespace that a namespace is bound to: by uid, so that a later one of its name is another."""
-    found = caches.subnamespaces.get(subnamespace_key(namespace))
-    return found if found is not None and found.metadata.uid == namespace.labels.get(SUBNAMESPACE_UID) else None
 
 
 def owners_above(above: Sequence[Subnamespace], top: Sequence[Owner]) -> frozenset[Owner]:

@@ -12,8 +12,9 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import tenantnamespace
+from tenantry.controllers.lineage import subnamespace_key
 from tenantry.controllers.runtime import asked_of, is_news
-from tenantry.controllers.subnamespace.gather import SubnamespaceCaches, inherits_people, subnamespace_key
+from tenantry.controllers.subnamespace.gather import SubnamespaceCaches, inherits_people
 from tenantry.controllers.watched import BY_ADOPTION, BY_NAMESPACE, is_same, tenant_of
 from tenantry.engine.cache import Change
 from tenantry.engine.conditions import find

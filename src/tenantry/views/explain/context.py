@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,6 +15,7 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import NAME, TenancyRules, TenancyRulesSpec
 from tenantry.api.tenant import Tenant
+from tenantry.engine.reader import ObjectReader
 from tenantry.kube import wire
 from tenantry.policy.explain.refusal import Cause, author_of, source_of
 from tenantry.views import acting
@@ -63,7 +64,7 @@ async def gather(asking: ActingUser, name: str) -> NamespaceContext:
         notes.append(f"whether the tenant of {name!r} is suspended, which removes all rights there, is left out")
     rules = TenancyRulesSpec()
     try:
-        rules = await _rules(asking.client, name, labels)
+        rules = await read_rules(asking.client, name, labels)
     except Forbidden:
         notes.append(f"{asking.user!r} may not read the rules of {name!r}: they are left out")
     classes = await _items(asking.client, STORAGE_CLASSES, "")
@@ -97,14 +98,25 @@ async def _suspended(asking: ActingUser, namespace: str, labels: dict[str, str] 
     return labels.get(marks.TENANT, "") if labels.get(marks.SUSPENDED) else ""
 
 
-async def _rules(client: Client, namespace: str, labels: dict[str, str] | None) -> TenancyRulesSpec:
+async def read_rules(reader: ObjectReader, namespace: str, labels: Mapping[str, str] | None) -> TenancyRulesSpec:
+    """Return the rules in force in a namespace.
+
+    Args:
+        reader: Reads with the user's rights.
+        namespace: The namespace.
+        labels: Its labels; None if they may not be read.
+
+    Raises:
+        NotFound: The operator has not written the rules of all tenants.
+        Forbidden: They may not be read.
+    """
     try:
-        return (await client.get(TenancyRules, NAME, namespace)).spec
+        return (await reader.get(TenancyRules, NAME, namespace)).spec
     except NotFound:
         # A tenant's namespace without rules of its own follows those of all tenants.
         if labels is not None and marks.TENANT_UID not in labels:
             return TenancyRulesSpec()
-        return (await client.get(TenancyRules, NAME, marks.SYSTEM_NAMESPACE)).spec
+        return (await reader.get(TenancyRules, NAME, marks.SYSTEM_NAMESPACE)).spec
 
 
 async def _items(client: Client, resource: Resource, namespace: str) -> list[Json] | None:

@@ -10,17 +10,22 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from tenantry.api.errors import NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import CONTRIBUTORS, TENANT
 from tenantry.api.node import Node
-from tenantry.api.slice import Sharing, SliceClaim, slice_name
+from tenantry.api.ruledeclarations import Standard
+from tenantry.api.slice import Sharing, Slice, SliceClaim, slice_name
 from tenantry.controllers.parts import nodes as part_nodes
 from tenantry.controllers.parts import pods as part_pods
+from tenantry.controllers.slices import approval
 from tenantry.controllers.slices import nodes as slice_nodes
 from tenantry.controllers.slices import pods as slice_pods
 from tenantry.engine.reader import ObjectReader
+from tenantry.views.explain.context import read_rules
 from tenantry.views.nodes import read_shared_nodes
 from tenantry.world.parts import Size, choose, parts_of
+from tenantry.world.rules import STANDARD
 from tenantry.world.slices.selection import select, sum_of
 
 
@@ -28,7 +33,8 @@ class ClaimInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What decides which nodes a claim gets.
 
     Args:
-        claim: The claim.
+        claim: The claim; a Manual one requests what its Slice approves.
+        unapproved: The fields of a Manual claim that request other nodes than its Slice approves.
         nodes: All nodes of the cluster.
         tenant: The claim's tenant.
         contributors: Other tenants whose contributed nodes it may have.
@@ -48,6 +54,7 @@ class ClaimInputs(msgspec.Struct, frozen=True, kw_only=True):
     essential: Mapping[str, int] = {}
     used: Mapping[str, Size] = {}
     notes: tuple[str, ...] = ()
+    unapproved: tuple[str, ...] = ()
 
 
 class SliceExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -61,6 +68,7 @@ class SliceExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
         short: What it lacks, and the nearest that would fit; "" for nothing.
         refused: Node to the reason why it is not taken.
         notes: What could not be read.
+        unapproved: The fields of a Manual claim that have no effect until an administrator approves them.
     """
 
     claim: str
@@ -70,6 +78,7 @@ class SliceExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     short: str
     refused: dict[str, str]
     notes: tuple[str, ...] = ()
+    unapproved: tuple[str, ...] = ()
 
 
 async def explain(reader: ObjectReader, name: str, namespace: str) -> SliceExplanation:
@@ -84,7 +93,8 @@ async def explain(reader: ObjectReader, name: str, namespace: str) -> SliceExpla
 
 async def gather(reader: ObjectReader, name: str, namespace: str) -> ClaimInputs:
     """Read what decides which nodes a claim gets; see `explain`."""
-    claim = await reader.get(SliceClaim, name, namespace)
+    meta = (await reader.get(Namespace, namespace)).metadata
+    claim, unapproved = await _as_approved(reader, await reader.get(SliceClaim, name, namespace), meta.labels)
     nodes = await reader.list(Node)
     if claim.spec.sharing is Sharing.PART:
         # A claim of parts evicts nothing: only what other pods request on the nodes counts.
@@ -93,14 +103,13 @@ async def gather(reader: ObjectReader, name: str, namespace: str) -> ClaimInputs
             pod = part_pods.read(raw)
             on[pod.facts.node].append(pod)
         used = {node: part_pods.of_others(found) for node, found in on.items()}
-        return ClaimInputs(claim=claim, nodes=nodes, used=used)
+        return ClaimInputs(claim=claim, nodes=nodes, used=used, unapproved=unapproved)
     disturbed: Counter[str] = Counter()
     essential: Counter[str] = Counter()
     async for raw in reader.items(slice_pods.Pod.resource, msgspec.Raw):
         pod = slice_pods.observe(raw)
         disturbed.update(slice_pods.leaving_of(pod))
         essential.update(slice_pods.essential_of(pod))
-    meta = (await reader.get(Namespace, namespace)).metadata
     contributors = tuple(each for each in meta.annotations.get(CONTRIBUTORS, "").split(",") if each)
     shared, notes = await read_shared_nodes(reader)
     return ClaimInputs(
@@ -112,7 +121,23 @@ async def gather(reader: ObjectReader, name: str, namespace: str) -> ClaimInputs
         disturbed=disturbed,
         essential=essential,
         notes=notes,
+        unapproved=unapproved,
     )
+
+
+async def _as_approved(
+    reader: ObjectReader, claim: SliceClaim, labels: Mapping[str, str]
+) -> tuple[SliceClaim, tuple[str, ...]]:
+    """Return a claim as the operator sees it, and the fields that an administrator has not approved."""
+    try:
+        found = await reader.get(Slice, slice_name(claim.metadata.name, claim.metadata.uid))
+    except NotFound:
+        return claim, ()
+    chosen = (await read_rules(reader, claim.metadata.namespace, labels)).enforce.chosen.get(STANDARD)
+    restricted = chosen is not None and chosen.value == Standard.RESTRICTED
+    if not approval.is_manual(claim, found, restricted=restricted):
+        return claim, ()
+    return approval.as_approved(claim, found)
 
 
 def conclude(inputs: ClaimInputs) -> SliceExplanation:
@@ -150,4 +175,5 @@ def conclude(inputs: ClaimInputs) -> SliceExplanation:
         short=choice.short,
         refused=dict(sorted(choice.refused.items())),
         notes=inputs.notes,
+        unapproved=inputs.unapproved,
     )
