@@ -19,12 +19,13 @@ from tenantry.api.model import Resource
 from tenantry.api.policyparameters import parameters
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancyrules import TenancyRules
+from tenantry.install.makers import TOKEN_SECRET
 from tenantry.kube import wire
-from tenantry.kube.client import MERGE_PATCH
+from tenantry.kube.client import MERGE_PATCH, Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.world.inheritance import COPIES, COPIES_MARK, SCALED, SOURCE
 from testkit import attempts
-from testkit.api import CONFIG_MAPS, Api, until
+from testkit.api import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS, Api, until
 from testkit.attempts import Attempt, apply, merge, post, steps, strategic
 from testkit.operators import Operator
 from testkit.people import as_person
@@ -267,3 +268,51 @@ async def test_an_end_that_a_tenant_holds_is_for_an_administrator_to_free(
     assert await api.list(RoleBinding.resource, name) == []
     await api.patch(CONFIG_MAPS, "held", {"metadata": {"finalizers": None}}, name)
     await api.gone(Namespace.resource, name)
+
+
+# -- who made what gives tokens -------------------------------------------------------------------
+
+
+async def test_what_gives_tokens_is_marked_with_its_maker(api: Api, operator: Operator, name: str) -> None:
+    """A removed owner's ServiceAccounts are found by a mark that no tenant forges, changes or removes."""
+    user = "o'dd \"name\\ {x} <y>:/z"
+    await attempts.make_careless(api, name, user)
+    await operator.stop()
+    impersonated = msgspec.structs.replace(api.client.connection, impersonate=user)
+    accounts, secrets = wire.path(SERVICE_ACCOUNTS, name), wire.path(SECRETS, name)
+    stamp, forged = {marks.MADE_BY: user}, {marks.MADE_BY: "alice"}
+    of_account = {"type": TOKEN_SECRET, "metadata": {"annotations": {"kubernetes.io/service-account.name": "a"}}}
+    async with Client(impersonated) as client:
+        owner = Api(client)
+        await owner.create(SERVICE_ACCOUNTS, {"metadata": {"name": "a"}}, name)
+        await owner.create(SERVICE_ACCOUNTS, {"metadata": {"name": "b", "annotations": {**forged, "c": "d"}}}, name)
+        secret = {"annotations": {**of_account["metadata"]["annotations"], **forged}, "name": "token"}
+        await owner.create(SECRETS, {**of_account, "metadata": secret}, name)
+        await owner.create(SECRETS, {"metadata": {"name": "plain"}}, name)
+        found = {each["metadata"]["name"]: each["metadata"] for each in await api.list(SERVICE_ACCOUNTS, name)}
+        assert found["a"]["annotations"] == stamp
+        assert found["b"]["annotations"] == {**stamp, "c": "d"}
+        assert "annotations" not in found["default"]
+        made = {each["metadata"]["name"]: each["metadata"] for each in await api.list(SECRETS, name)}
+        assert made["token"]["annotations"][marks.MADE_BY] == user
+        assert "annotations" not in made["plain"]
+        one, pointer = f"{accounts}/a", f"/metadata/annotations/{marks.MADE_BY.replace('/', '~1')}"
+        table = {
+            "changed": merge(one, {"metadata": {"annotations": forged}}),
+            "changed step by step": steps(one, {"op": "replace", "path": pointer, "value": "alice"}),
+            "removed": merge(one, {"metadata": {"annotations": {marks.MADE_BY: None}}}),
+            "all removed": strategic(one, {"metadata": {"annotations": None}}),
+            "changed on a Secret": merge(f"{secrets}/token", {"metadata": {"annotations": forged}}),
+            "set later": merge(f"{accounts}/default", {"metadata": {"annotations": stamp}}),
+            "put without it": Attempt(
+                "PUT", one, {"metadata": {"name": "a"}, "apiVersion": "v1", "kind": "ServiceAccount"}
+            ),
+            "a label": post(accounts, SERVICE_ACCOUNTS, {"metadata": {"name": "l", "labels": {marks.MADE_BY: "x"}}}),
+            "another Secret": post(secrets, SECRETS, {"metadata": {"name": "s", "annotations": forged}}),
+            "another kind": post(
+                wire.path(CONFIG_MAPS, name), CONFIG_MAPS, {"metadata": {"name": "c", "annotations": stamp}}
+            ),
+        }
+        assert await attempts.succeeded(owner, table, told="must not be set, changed or removed") == []
+        await owner.patch(SERVICE_ACCOUNTS, "a", {"metadata": {"labels": {"e": "f"}}}, name)
+        await owner.delete(SERVICE_ACCOUNTS, "a", name)

@@ -150,6 +150,12 @@ INHERITED_FROM = "tenantry.dev/inherited-from"
 INHERIT = "tenantry.dev/inherit"
 """On an object: "all", "none", or a label selector of the child namespaces that inherit it."""
 
+MADE_BY = "tenantry.dev/made-by"
+"""On a ServiceAccount or a token Secret of a tenant, an annotation: the user who created it, by the API server.
+
+Tokens of the ServiceAccount outlive the rights of that user.
+"""
+
 QUOTA_BATCH = "tenantry.dev/quota-batch"
 """On a ResourceQuota: the number of the batch of moves that wrote it last."""
 
