@@ -1,4 +1,4 @@
-"""`tenantry sub`: creates subnamespaces from flags, moves them to another parent, renews and deletes them."""
+"""`tenantry sub`: creates, moves, renews and deletes subnamespaces, and removes their owners."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 import msgspec
+from typing_extensions import Unpack
 
 from tenantry.api import marks
 from tenantry.api.errors import Forbidden, InputError, NotFound
@@ -24,7 +25,7 @@ from tenantry.api.subnamespace import (
     Subnamespace,
     SubnamespaceSpec,
 )
-from tenantry.cli import flags, kinds, output, place, session
+from tenantry.cli import flags, kinds, output, place, removal, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.delete import delete_objects, read_existing
 from tenantry.cli.kinds import ObjectSelection
@@ -52,7 +53,7 @@ APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 @click.group()
 def sub() -> None:
-    """Create, move, renew and delete subnamespaces; `tenantry get subnamespaces` lists them."""
+    """Create, move, renew and delete subnamespaces, and remove owners; `tenantry get subnamespaces` lists them."""
 
 
 @sub.command()
@@ -312,3 +313,19 @@ def delete(
     """
     asked = ObjectSelection(Subnamespace, tuple(dict.fromkeys(names)), place.parent(target, namespace))
     session.run(target, lambda client: delete_objects(client, [asked], yes=yes, seconds=seconds, cascades=cascades))
+
+
+@sub.command("remove-owner")
+@takes_target
+@click.argument("child", metavar="NAME", shell_complete=candidates.subnamespaces)
+@place.parent_option
+@removal.removal_options
+def remove_owner(target: Target, *, child: str, namespace: str, **choices: Unpack[removal.Choices]) -> None:
+    r"""Remove an owner from a subnamespace, and end the tokens of ServiceAccounts that this owner may hold.
+
+    See `tenantry tenant remove-owner`. Only administrators remove owners of a Subtenant.
+
+    \b
+      tenantry sub remove-owner web bob -n acme --end-tokens
+    """
+    removal.run(target, ObjectSelection(Subnamespace, (child,), place.parent(target, namespace)), **choices)

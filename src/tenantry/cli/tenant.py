@@ -1,4 +1,4 @@
-"""`tenantry tenant`: creates tenants from flags, suspends, resumes and renews them."""
+"""`tenantry tenant`: creates tenants from flags, suspends, resumes and renews them, and removes owners."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 import msgspec
 from msgspec import UNSET
+from typing_extensions import Unpack
 
 from tenantry.api import reasons
 from tenantry.api.errors import Forbidden, InputError, NotFound
@@ -16,7 +17,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ConditionStatus, Json, ObjectMeta
 from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.tenant import Isolation, NamespaceRules, NetworkIsolation, Tenant, TenantQuota, TenantSpec
-from tenantry.cli import flags, kinds, output, session
+from tenantry.cli import flags, kinds, output, removal, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def tenant() -> None:
-    """Create, suspend, resume and renew tenants."""
+    """Create, suspend, resume and renew tenants, and remove owners."""
 
 
 @tenant.command()
@@ -174,3 +175,20 @@ def renew(target: Target, *, names: tuple[str, ...], until: str) -> None:
     expires_at = flags.parse_renewal(until)
     asked = ObjectSelection(Tenant, tuple(dict.fromkeys(names)))
     session.run(target, lambda client: flags.renew(client, asked, expires_at))
+
+
+@tenant.command("remove-owner")
+@takes_target
+@click.argument("tenant_name", metavar="TENANT", shell_complete=candidates.tenants)
+@removal.removal_options
+def remove_owner(target: Target, *, tenant_name: str, **choices: Unpack[removal.Choices]) -> None:
+    r"""Remove an owner from a tenant, and end the tokens of ServiceAccounts that this owner may hold.
+
+    The command lists the ServiceAccounts of which the owner could request tokens, those that it created first. It ends
+    their tokens by creating them again. Running pods with such a token must be restarted.
+
+    \b
+      tenantry tenant remove-owner acme ada
+      tenantry tenant remove-owner acme Group:devs --end-tokens --yes
+    """
+    removal.run(target, ObjectSelection(Tenant, (tenant_name,)), **choices)

@@ -1,0 +1,319 @@
+"""Removes an owner of a tenant or a subnamespace, and ends the tokens that this owner may hold.
+
+    spec.owners without the owner ─► the operator takes its rights away ─► ServiceAccounts are created again
+
+A token is bound to the uid of its ServiceAccount, so tokens of the earlier uid end, whatever their lifetime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+
+import click
+import msgspec
+from typing_extensions import Unpack
+
+from tenantry.api.errors import AlreadyExists, ApiError, InputError, NotFound, TenantryError
+from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.marks import MADE_BY, TREE_SUFFIX
+from tenantry.api.model import Json, ObjectMeta
+from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.api.wording import shortened
+from tenantry.cli import durations, flags, kinds, output, session
+from tenantry.cli.delete import confirm, read_existing
+from tenantry.cli.following import follow, only
+from tenantry.cli.kinds import ObjectSelection
+from tenantry.cli.target import Target
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+    from tenantry.views.removal import NamespaceReach, TokenAccount
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_KEPT = ("labels", "annotations", "ownerReferences", "finalizers")
+"""The metadata of a ServiceAccount that is created again."""
+
+
+class Choices(TypedDict):
+    """The options of a removal, as `remove_owner` takes them."""
+
+    owner_text: str
+    ends: bool | None
+    yes: bool
+    timeout: int
+    form: str | None
+
+
+def removal_options(command: F) -> F:
+    """Give a command the argument OWNER and the options of a removal."""
+    decorators = (
+        click.argument("owner_text", metavar="[KIND:]OWNER"),
+        click.option(
+            "--end-tokens/--keep-tokens",
+            "ends",
+            default=None,
+            help="Create the listed ServiceAccounts again, which ends their tokens (default: ask on a terminal).",
+        ),
+        flags.yes_option,
+        durations.timeout_option("60s", "Deadline for the end of the owner's rights, as in 30s or 5m."),
+        output.output_option("json"),
+    )
+    return functools.reduce(lambda made, decorate: decorate(made), reversed(decorators), command)
+
+
+def run(target: Target, asked: ObjectSelection, **choices: Unpack[Choices]) -> None:
+    """Remove an owner and print the result.
+
+    Raises:
+        TenantryError: See `remove_owner`.
+    """
+    owner = flags.parse_owner(choices["owner_text"], "OWNER")
+    ends, yes, seconds = choices["ends"], choices["yes"], choices["timeout"]
+    done = session.run(target, lambda client: remove_owner(client, asked, owner, ends=ends, yes=yes, seconds=seconds))
+    if choices["form"]:
+        output.write(output.to_json(done))
+
+
+class RemovedOwner(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The result of a removal, as -o json prints it.
+
+    Args:
+        owner: The owner, as in User:ada.
+        accounts: The ServiceAccounts of which this owner could request tokens.
+        ended: Their tokens were ended.
+        bindings: The RoleBindings that still name the owner, as namespace/name.
+    """
+
+    owner: str
+    accounts: Sequence[TokenAccount]
+    ended: bool
+    bindings: Sequence[str]
+
+
+async def remove_owner(
+    client: Client, asked: ObjectSelection, owner: Owner, *, ends: bool | None, yes: bool, seconds: int
+) -> RemovedOwner:
+    """Remove an owner, show what this owner may still hold, and end its tokens.
+
+    Args:
+        client: The client of the cluster.
+        asked: The one Tenant or Subnamespace.
+        owner: The owner; an earlier owner may be named, too, to end the tokens later.
+        ends: Create the ServiceAccounts again; None asks on a terminal, and does not otherwise.
+        yes: Do not ask for confirmation.
+        seconds: The deadline of the operator's work.
+
+    Raises:
+        InputError: It is the last owner, or a confirmation is needed and stdin is not a terminal.
+        TenantryError: The owner's rights did not end in time, or some ServiceAccounts could not be created again.
+    """
+    from tenantry.views import removal
+
+    value = await read_existing(client, asked.kind, asked.names[0], asked.namespace)
+    if not isinstance(value, Tenant | Subnamespace):
+        raise InputError(f"{asked.kind.resource.plural} have no owners; name a Tenant or a Subnamespace")
+    told, word = kinds.told_key(asked.kind, value.key), _word(owner)
+    is_owner = owner in value.spec.owners
+    rest = [each for each in value.spec.owners if each != owner]
+    if not rest and isinstance(value, Tenant):
+        raise InputError(
+            f"{word} is the only owner of {told}: add another owner first, or suspend or delete the tenant"
+        )
+    root = value.metadata.name if isinstance(value, Tenant) else value.status.namespace
+    if not root:
+        raise InputError(f"{told} has no namespace yet: change spec.owners with `tenantry kubectl -- edit`")
+    found = await removal.reach(client, root, owner, is_owner=is_owner)
+    _show(word, found)
+    if not is_owner:
+        output.talk(f"{word} is not in spec.owners of {told}")
+    if not yes:
+        question = f"Remove {word} from the owners of {told}" if is_owner else ""
+        ends = _choose(question, len(found.accounts), ends=ends)
+    if is_owner:
+        await _write(client, value, rest)
+        output.talk(f"{word} removed from the owners of {told}")
+    if ends:
+        await _await_end(client, root, owner, seconds=seconds)
+        # Until then, the owner could create more of them.
+        found = await removal.read(client, found.namespaces, owner)
+        await _end_all(client, found.accounts)
+    if found.bindings:
+        # A binding that names the owner again would make the removal and the end of tokens useless.
+        many = len(found.bindings) == 1
+        output.talk(
+            f"{word} keeps the rights of {'RoleBinding' if many else 'the RoleBindings'} {shortened(found.bindings)}:"
+            f" remove it from {'its' if many else 'their'} subjects, and end the tokens after that"
+        )
+    if found.accounts and not ends:
+        output.talk(
+            f"tokens that {word} requested stay valid until they expire, and token Secrets for ever; the same command"
+            " with --end-tokens ends them"
+        )
+    return RemovedOwner(owner=word, accounts=found.accounts, ended=bool(ends), bindings=found.bindings)
+
+
+def _word(owner: Owner) -> str:
+    is_account = owner.kind is OwnerKind.SERVICE_ACCOUNT
+    return f"{owner.kind}:{owner.namespace}/{owner.name}" if is_account else f"{owner.kind}:{owner.name}"
+
+
+def _show(word: str, found: NamespaceReach) -> None:
+    """Print the ServiceAccounts and their pods on stderr: before the question, and beside data on stdout."""
+    if not found.accounts:
+        output.talk(f"there is no ServiceAccount of which {word} could request tokens")
+        return
+    output.talk(f"ServiceAccounts of which {word} could request tokens:")
+    rows = [
+        (each.namespace, each.name, output.cell(each.made_by), str(len(each.secrets)), str(len(each.pods)))
+        for each in found.accounts
+    ]
+    headers = ("NAMESPACE", "SERVICEACCOUNT", "MADE BY", "TOKEN SECRETS", "PODS")
+    for line in output.plain(output.table(headers, rows), encoding=sys.stderr.encoding or "utf-8"):
+        output.talk(f"  {line}")
+
+
+def _choose(question: str, count: int, *, ends: bool | None) -> bool | None:
+    """Ask for confirmation, and return whether tokens are to end.
+
+    Args:
+        question: What is removed; "" if nothing is.
+        count: The number of ServiceAccounts.
+        ends: The choice of the command line; None for none.
+
+    Raises:
+        InputError: A confirmation is needed, and stdin is not a terminal.
+        TenantryError: The answer to the first question is no.
+    """
+    again = f"create {'the ServiceAccount' if count == 1 else f'all {count} ServiceAccounts'} again"
+    if ends:
+        confirm(f"{question} and {again}?" if question else f"{again[0].upper()}{again[1:]}?", "nothing was changed")
+    elif question:
+        confirm(f"{question}?", "nothing was changed")
+    if ends is None and count and sys.stdin.isatty():
+        return click.confirm(f"{again[0].upper()}{again[1:]}, which ends their tokens?", err=True)
+    return ends
+
+
+async def _write(client: Client, value: Tenant | Subnamespace, rest: Sequence[Owner]) -> None:
+    meta = value.metadata
+    # The list is replaced as a whole, so it must not have changed since it was read.
+    patch = {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version}, "spec": {"owners": list(rest)}}
+    await client.merge_patch(value.resource, meta.namespace, meta.name, patch)
+
+
+# -- the end of rights ----------------------------------------------------------------------------
+
+
+async def _await_end(client: Client, root: str, owner: Owner, *, seconds: int) -> None:
+    """Wait until the operator has taken the owner's rights away: until then, it could request new tokens.
+
+    Raises:
+        TenantryError: The deadline has passed.
+    """
+    from tenantry.controllers.tenantnamespace import OWNER_BINDING
+    from tenantry.engine.tasks import all_of
+    from tenantry.views.permitted import list_permitted
+    from tenantry.views.removal import names
+
+    selectors = {"labelSelector": f"{root}{TREE_SUFFIX}"}
+    tree = await list_permitted(client, Namespace, selectors=selectors) or [Namespace(metadata=ObjectMeta(name=root))]
+    by_name = {each.metadata.name: each for each in tree}
+    own = await all_of(list_permitted(client, Subnamespace, namespace=name) for name in by_name)
+    # A Subnamespace may name the owner itself, for all that is below it.
+    still = [each.status.namespace for group in own for each in group or () if owner in each.spec.owners]
+    for name in still:
+        output.talk(f"{_word(owner)} is still an owner of namespace {name!r}, by spec.owners of its Subnamespace")
+
+    async def is_gone(namespace: str) -> None:
+        selected = only((OWNER_BINDING,))
+        async with aclosing(follow(client, RoleBinding, selectors=selected, namespace=namespace)) as changes:
+            async for found in changes:
+                if not any(names(each, owner) for each in found.values()):
+                    return
+
+    ended = [
+        name
+        for name, each in by_name.items()
+        if not any(f"{above}{TREE_SUFFIX}" in each.metadata.labels for above in still if above)
+    ]
+    try:
+        async with asyncio.timeout(seconds):
+            for name in ended:
+                await is_gone(name)
+    except TimeoutError:
+        raise TenantryError(
+            f"{_word(owner)} still has rights after {durations.text(seconds)}, so no token was ended; is the operator"
+            " running?"
+        ) from None
+
+
+# -- the end of tokens ----------------------------------------------------------------------------
+
+
+async def _end_all(client: Client, accounts: Sequence[TokenAccount]) -> None:
+    """Create ServiceAccounts again.
+
+    Raises:
+        TenantryError: Some could not be created again; the message lists them.
+    """
+    failed: list[str] = []
+    for each in accounts:
+        try:
+            await _end(client, each)
+        except ApiError as error:
+            failed.append(f"{each.namespace}/{each.name}: {error}")
+    pods = [f"{each.namespace}/{pod}" for each in accounts for pod in each.pods]
+    output.talk(f"{len(accounts) - len(failed)} ServiceAccounts created again: their earlier tokens are refused")
+    if pods:
+        output.talk(f"restart these pods, whose tokens have ended: {shortened(pods)}")
+    secrets = [f"{each.namespace}/{name}" for each in accounts for name in each.secrets]
+    if secrets:
+        output.talk(f"Kubernetes deletes these token Secrets: {shortened(secrets)}")
+    if failed:
+        listed = shortened(failed, separator="\n  ")
+        raise TenantryError(f"these ServiceAccounts were not created again, and their tokens may be valid:\n  {listed}")
+
+
+async def _end(client: Client, account: TokenAccount) -> None:
+    """Create one ServiceAccount again.
+
+    Raises:
+        ApiError: The API server refuses it, or finalizers keep the earlier object.
+    """
+    from tenantry.kube import wire
+    from tenantry.views.removal import ACCOUNTS
+
+    namespace, name = account.namespace, account.name
+    path = wire.path(ACCOUNTS, namespace, name)
+    try:
+        before: Json = msgspec.json.decode(await client.request("GET", path))
+        await client.delete(ACCOUNTS, namespace, name, uid=before["metadata"]["uid"])
+    except NotFound:
+        return  # with its tokens
+    kept: Json = {key: value for key, value in before["metadata"].items() if key in _KEPT}
+    # The API server sets the stamp, to the user of this request.
+    kept["annotations"] = {key: text for key, text in kept.get("annotations", {}).items() if key != MADE_BY}
+    rest = {key: value for key, value in before.items() if key not in {"metadata", "apiVersion", "kind"}}
+    if "secrets" in rest:
+        rest["secrets"] = [each for each in rest["secrets"] if each.get("name") not in account.secrets]
+    whole = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, **kept}, **rest}
+    try:
+        await client.request("POST", wire.path(ACCOUNTS, namespace), body=wire.encode_json(whole))
+    except AlreadyExists:
+        # Kubernetes creates `default` again by itself, and the operator copies that are inherited.
+        now: Json = msgspec.json.decode(await client.request("GET", path))
+        if now["metadata"]["uid"] == before["metadata"]["uid"]:
+            held = shortened(now["metadata"].get("finalizers", ()))
+            raise ApiError(
+                f"finalizers keep it ({held}): its tokens end a minute after its deletion began; remove the finalizers,"
+                " and create it again"
+            ) from None
+        await client.merge_patch(ACCOUNTS, namespace, name, {"metadata": kept, **rest})

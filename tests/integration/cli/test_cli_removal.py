@@ -1,0 +1,138 @@
+"""An owner is removed on a real control plane, and the tokens that it requested end."""
+
+from __future__ import annotations
+
+import os
+import pty
+import time
+from typing import Any
+
+import msgspec
+from cli_command import SECONDS, Cli
+
+Json = dict[str, Any]
+
+TENANT = """\
+apiVersion: tenantry.dev/v1alpha1
+kind: Tenant
+metadata: {name: leaving}
+spec:
+  owners: [{kind: User, name: ada}, {kind: User, name: bob}]
+---
+apiVersion: tenantry.dev/v1alpha1
+kind: Subnamespace
+metadata: {name: team, namespace: leaving}
+spec: {mode: Workspace, inheritance: {roleBindings: Sync}}
+"""
+OWN = """\
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: robot
+  labels: {app: robot}
+  annotations: {note: "kept"}
+imagePullSecrets: [{name: registry}]
+automountServiceAccountToken: false
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: worker}
+spec:
+  serviceAccountName: robot
+  automountServiceAccountToken: true
+  securityContext: {runAsNonRoot: true, runAsUser: 1000, seccompProfile: {type: RuntimeDefault}}
+  containers:
+  - name: main
+    image: registry.example.com/robot
+    securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: forever, annotations: {kubernetes.io/service-account.name: robot}}
+type: kubernetes.io/service-account-token
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: door}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: ada}]
+"""
+
+
+def _kubectl(cli: Cli, *arguments: str, stdin: str = "") -> str:
+    done = cli.kubectl(*arguments, stdin=stdin)
+    assert done.returncode == 0, f"{arguments}: {done.stderr}"
+    return done.stdout
+
+
+def _token(cli: Cli, namespace: str, account: str) -> str:
+    return _kubectl(cli, "create", "token", account, "-n", namespace, "--duration=10h", "--as=ada").strip()
+
+
+def _is_good(cli: Cli, token: str) -> bool:
+    """Return whether the API server takes a token; for 10 s, it remembers those that it has taken."""
+    review: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+    answer = _kubectl(cli, "create", "-f", "-", "-o", "json", stdin=msgspec.json.encode(review).decode())
+    return bool(msgspec.json.decode(answer)["status"].get("authenticated", False))
+
+
+def _secret(cli: Cli) -> str:
+    """Return the token that Kubernetes puts into the Secret."""
+    end = time.monotonic() + SECONDS
+    asked = ("get", "secret", "forever", "-n", "leaving", "-o", 'go-template={{or .data.token "" | base64decode}}')
+    while not (found := _kubectl(cli, *asked)):
+        assert time.monotonic() < end, "the Secret has no token"
+    return found
+
+
+def test_the_tokens_of_a_removed_owner_end(cli: Cli) -> None:
+    """Requested ones, and those in Secrets: of every ServiceAccount that the owner could reach, with stamps first."""
+    _kubectl(cli, "apply", "-f", "-", stdin=TENANT)
+    cli.run("wait", "tenant/leaving")
+    cli.run("wait", "subnamespace/team", "-n", "leaving")
+    team = cli.run("name", "leaving", "team").stdout.strip()
+    cli.await_pods("ada", "leaving")
+    cli.await_right("ada", "create", "serviceaccounts", "leaving")
+    cli.await_right("ada", "create", "serviceaccounts", team)
+    _kubectl(cli, "apply", "-n", "leaving", "--as=ada", "-f", "-", stdin=OWN)
+    held = [_token(cli, "leaving", "robot"), _token(cli, "leaving", "default"), _token(cli, team, "default")]
+    held.append(_secret(cli))
+    assert _is_good(cli, _token(cli, "leaving", "robot"))
+
+    removing = ("tenant", "remove-owner", "leaving", "ada")
+    assert "stdin is not a terminal; confirm with --yes" in cli.run(*removing, code=2).stderr
+    code, text = _in_terminal(cli, "n\n", *removing)
+    assert (code, "nothing was changed" in text) == (1, True), text
+    done = cli.run(*removing, "--end-tokens", "--yes", "-o", "json")
+    result = msgspec.json.decode(done.stdout)
+    accounts = [(each["namespace"], each["name"], each["madeBy"]) for each in result["accounts"]]
+    assert accounts == [("leaving", "robot", "ada"), ("leaving", "default", ""), (team, "default", "")]
+    assert result["accounts"][0]["pods"] == ["worker"]
+    assert result["accounts"][0]["secrets"] == ["forever"]
+    assert result["bindings"] == ["leaving/door"]
+    assert "restart these pods, whose tokens have ended: leaving/worker" in done.stderr
+    assert "keeps the rights of RoleBinding leaving/door" in done.stderr
+    assert [_is_good(cli, each) for each in held] == [False] * len(held)
+    assert "no" in cli.kubectl("auth", "can-i", "create", "serviceaccounts/token", "-n", team, "--as=ada").stdout
+
+    robot = msgspec.json.decode(_kubectl(cli, "get", "serviceaccount", "robot", "-n", "leaving", "-o", "json"))
+    assert robot["metadata"]["labels"] == {"app": "robot"}
+    assert robot["metadata"]["annotations"]["note"] == "kept"
+    assert robot["metadata"]["annotations"]["tenantry.dev/made-by"] != "ada"
+    assert (robot["imagePullSecrets"], robot["automountServiceAccountToken"]) == ([{"name": "registry"}], False)
+
+    later = cli.run(*removing, "--keep-tokens").stderr
+    assert "User:ada is not in spec.owners of tenant.tenantry.dev/leaving" in later
+    assert "is the only owner" in cli.run("tenant", "remove-owner", "leaving", "bob", "--yes", code=2).stderr
+    cli.run("delete", "tenant", "leaving", "--yes", "--no-wait")
+
+
+def _in_terminal(cli: Cli, typed: str, *arguments: str) -> tuple[int, str]:
+    """Run the command with a terminal for stdin."""
+    ours, theirs = pty.openpty()
+    with cli.start(*arguments, stdin=theirs) as process:
+        os.close(theirs)
+        os.write(ours, typed.encode())
+        _, said = process.communicate(timeout=SECONDS)
+    os.close(ours)
+    return process.returncode, said
