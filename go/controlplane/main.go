@@ -16,17 +16,17 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // client metrics in /metrics
 	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info
 	kubectl "k8s.io/kubectl/pkg/cmd"
-	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 
+	"tenantry.dev/controlplane/internal/apiserver"
 	"tenantry.dev/controlplane/internal/dispatch"
 )
 
 // components maps the name of each cobra component to its command. etcd is not among them: it
 // parses its own arguments.
 var components = map[string]func() *cobra.Command{
-	"kube-apiserver":          apiserver.NewAPIServerCommand,
+	"kube-apiserver":          apiserver.NewCommand,
 	"kube-controller-manager": controllermanager.NewControllerManagerCommand,
 	"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
 	"kubectl":                 kubectl.NewDefaultKubectlCommand,

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
+import msgspec
 import pytest
 import pytest_asyncio
 
-from tenantry.api.errors import InputError, LocalError, Unreachable
+from tenantry.api.errors import Forbidden, InputError, LocalError, Unreachable
+from tenantry.api.kubernetes import RBAC_GROUP as RBAC
+from tenantry.api.kubernetes import RoleBinding
+from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.local.light import LightCluster, LightClusters, light_clusters
 from tenantry.local.process import is_same, start_ticks
-from testkit.api import CONFIG_MAPS, Api, Json
+from testkit.api import CONFIG_MAPS, ROLES, SECONDS, Api, Json, until
 
 NAMES = ("alpha", "beta", "gamma")
 SHORT_SECONDS = 1.0
@@ -96,3 +101,38 @@ async def test_clusters_are_added_and_removed_while_others_run(clusters: LightCl
     await clusters.remove("delta")
     assert not is_same(pid, ticks)
     assert [cluster.name for cluster in clusters.all] == list(NAMES)
+
+
+async def test_a_watch_ends_at_the_bound_and_a_removed_user_begins_no_other(clusters: LightClusters) -> None:
+    """A client may ask for a day: the API server looks at rights only when a watch begins."""
+    bound = await clusters.add("bound", watch_cache=True, max_watch_seconds=2)
+    subject = {"kind": "User", "name": "ada", "apiGroup": RBAC}
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["watch"]}]
+    url, day = wire.path(CONFIG_MAPS, "default"), {"watch": "true", "timeoutSeconds": "86400"}
+    ada = msgspec.structs.replace(bound.connection, impersonate="ada")
+    async with Client(bound.connection) as admin, Client(ada) as client:
+        api = Api(admin)
+        await api.create(ROLES, {"metadata": {"name": "reader"}, "rules": rules}, "default")
+        role = {"kind": "Role", "name": "reader", "apiGroup": RBAC}
+        binding = {"metadata": {"name": "ada"}, "roleRef": role, "subjects": [subject]}
+        await api.create(RoleBinding.resource, binding, "default")
+        await until(partial(api.may, subject, "watch", "", "configmaps", "default"), "ada has her rights")
+        async with client.open("GET", url, query=day) as watching, asyncio.timeout(SECONDS):
+            await api.create(CONFIG_MAPS, {"metadata": {"name": "seen"}}, "default")
+            lines = aiter(watching.content)
+            while b'"seen"' not in (line := await anext(lines)):
+                assert line
+            await api.delete(RoleBinding.resource, "ada", "default")
+            # The stream ends as one does whose client asked for it: whole, and without an event of an error.
+            rest = [line async for line in lines]
+        assert not any(b'"ERROR"' in line for line in rest)
+
+        async def is_refused() -> bool:
+            try:
+                async with client.open("GET", url, query=day):
+                    return False
+            except Forbidden:
+                return True
+
+        await until(is_refused, "RBAC has seen that the binding is gone")
+    await clusters.remove("bound")

@@ -244,7 +244,13 @@ def apiserver(
 
 
 def light_apiserver(
-    binaries: str, paths: ClusterPaths, port: int, datastore: Datastore, *, watch_cache: bool
+    binaries: str,
+    paths: ClusterPaths,
+    port: int,
+    datastore: Datastore,
+    *,
+    watch_cache: bool,
+    max_watch_seconds: int | None = None,
 ) -> Component:
     """Return a kube-apiserver of about 120 MB, for clusters that consist of nothing else; arguments as `apiserver`.
 
@@ -254,8 +260,10 @@ def light_apiserver(
         port: The port that it listens on, on 127.0.0.1.
         datastore: The etcd that it shares with others, and its own prefix there.
         watch_cache: Whether it caches what is watched; needed only for many watches of one server.
+        max_watch_seconds: The longest time for which a watch stays open; None for the default of the program.
     """
-    flags = (*_WITHOUT_ENDPOINT, f"--watch-cache={str(watch_cache).lower()}")
+    bound = () if max_watch_seconds is None else (f"--max-watch-seconds={max_watch_seconds}",)
+    flags = (*_WITHOUT_ENDPOINT, f"--watch-cache={str(watch_cache).lower()}", *bound)
     return apiserver(binaries, paths, port, datastore, *flags, environment=_EAGER_COLLECTOR)
 
 

@@ -48,10 +48,19 @@ class LightCluster:
         binaries: The folder of the programs.
         datastore: The shared etcd.
         watch_cache: Whether the API server caches what is watched.
+        max_watch_seconds: The longest time for which a watch stays open; None for the default.
     """
 
     def __init__(
-        self, name: str, paths: ClusterPaths, port: int, binaries: str, datastore: Datastore, *, watch_cache: bool
+        self,
+        name: str,
+        paths: ClusterPaths,
+        port: int,
+        binaries: str,
+        datastore: Datastore,
+        *,
+        watch_cache: bool,
+        max_watch_seconds: int | None,
     ) -> None:
         self.name = name
         self.port = port
@@ -60,6 +69,7 @@ class LightCluster:
         self._binaries = binaries
         self._datastore = datastore
         self._watch_cache = watch_cache
+        self._max_watch_seconds = max_watch_seconds
         self._generation = 0
         self._tls = trust(paths.pki / "ca.crt")
         self._child: ChildProcess | None = None
@@ -89,7 +99,14 @@ class LightCluster:
         # Two API servers of the same prefix are one cluster, and those of one etcd must not see each other's keys.
         prefix = f"/{self.name}-{self._generation}"
         datastore = Datastore(port=self._datastore.port, pki=self._datastore.pki, prefix=prefix)
-        component = light_apiserver(self._binaries, self._paths, self.port, datastore, watch_cache=self._watch_cache)
+        component = light_apiserver(
+            self._binaries,
+            self._paths,
+            self.port,
+            datastore,
+            watch_cache=self._watch_cache,
+            max_watch_seconds=self._max_watch_seconds,
+        )
         self._child = await _start(component, self._paths, self._tls)
 
     def pause(self) -> None:
@@ -153,13 +170,14 @@ class LightClusters:
         """Return all clusters, in the order in which they were added."""
         return tuple(self._clusters.values())
 
-    async def add(self, name: str, *, watch_cache: bool = False) -> LightCluster:
+    async def add(self, name: str, *, watch_cache: bool = False, max_watch_seconds: int | None = None) -> LightCluster:
         """Create a cluster and wait until it is ready.
 
         Args:
             name: A DNS label that no other cluster of this etcd has.
             watch_cache: Whether the API server caches what is watched: more memory, and less load for etcd when many
                 clients watch the same.
+            max_watch_seconds: The longest time for which a watch stays open; None for the default.
 
         Raises:
             InputError: The name is taken, or no DNS label.
@@ -173,7 +191,15 @@ class LightClusters:
         (port,) = ports.reserve_some(paths.folder, 1)
         kubeconfigs.write(paths, name, "admin", port)
         write_private(paths.authentication, authentication.text(None).encode())
-        cluster = LightCluster(name, paths, port, self._binaries, self._datastore, watch_cache=watch_cache)
+        cluster = LightCluster(
+            name,
+            paths,
+            port,
+            self._binaries,
+            self._datastore,
+            watch_cache=watch_cache,
+            max_watch_seconds=max_watch_seconds,
+        )
         self._clusters[name] = cluster
         async with self._starting:
             await cluster.start()
