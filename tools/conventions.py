@@ -53,6 +53,7 @@ JSON = {
     "cli/imports/adoption.py": "a merge patch of a namespace",
     "cli/install.py": "manifests of any kind",
     "cli/output.py": "objects of any kind that are printed",
+    "cli/removal.py": "a ServiceAccount is created again with all of its fields",
     "cli/request.py": "the created object, printed as the server stored it",
     "cli/slice.py": "the created object, printed as the server stored it",
     "cli/sub.py": "the created object, printed as the server stored it",
