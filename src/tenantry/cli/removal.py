@@ -28,7 +28,6 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.wording import shortened
 from tenantry.cli import durations, flags, kinds, output, session
 from tenantry.cli.delete import confirm, read_existing
-from tenantry.cli.following import follow, only
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target
 
@@ -218,6 +217,7 @@ async def _await_end(client: Client, root: str, owner: Owner, *, seconds: int) -
     Raises:
         TenantryError: The deadline has passed.
     """
+    from tenantry.cli.following import follow, only
     from tenantry.controllers.tenantnamespace import OWNER_BINDING
     from tenantry.engine.tasks import all_of
     from tenantry.views.permitted import list_permitted
