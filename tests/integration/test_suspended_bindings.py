@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,15 @@ from tenantry.api.marks import SUSPENDED, SUSPENDED_SUBJECTS
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
+from tenantry.engine.tasks import all_of
 from tenantry.kube import wire
 from tenantry.kube.client import Client
+from tenantry.kube.kubeconfig import Connection
 from tenantry.local.cluster import LocalCluster
 from testkit.api import (
     CONFIG_MAPS,
     PODS,
+    SERVICE_ACCOUNTS,
     Api,
     until,
 )
@@ -37,6 +40,9 @@ pytest_plugins = ["testkit.fixtures"]
 FEW = 60
 BINDINGS = int(os.environ.get("TENANTRY_TEST_BINDINGS", FEW))
 """How many bindings the largest tenant of these tests has."""
+
+EVERY = max(BINDINGS // 25, 10) | 1
+"""Of so many bindings, two subjects are sampled: a user and a ServiceAccount. Odd, so that all namespaces have some."""
 
 LONG = 120.0
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
@@ -93,25 +99,29 @@ async def test_a_suspension_stops_writes_in_the_whole_tree_before_it_empties_man
 ) -> None:
     """E02: all namespaces first, then all bindings, each of which comes back; the lease stays.
 
+    Samples of the subjects try to read, one by one, and samples of the ServiceAccounts get no new token.
     TENANTRY_TEST_BINDINGS=2000 measures it, and holds it to its targets.
     """
     user, lease = f"{name}-alice", await api.get(LEASES, "tenantry-operator", "tenantry-system")
     places = [name, *(await _children(api, name, 3, user))]
-
-    async def bind(number: int) -> None:
-        subjects: list[Json] = [{"kind": "User", "name": f"{name}-{number}", "apiGroup": RBAC}]
-        ref = {"kind": "ClusterRole", "name": "view", "apiGroup": RBAC}
-        value = {"metadata": {"name": f"b-{number}"}, "roleRef": ref, "subjects": subjects}
-        await api.create(RoleBinding.resource, value, places[number % len(places)])
-
+    subjects = [_subject(name, number, places[number % len(places)]) for number in range(BINDINGS)]
     for start in range(0, BINDINGS, 50):
-        await asyncio.gather(*(bind(number) for number in range(start, min(start + 50, BINDINGS))))
+        await all_of(_bind(api, number, subjects[number], places) for number in range(BINDINGS)[start : start + 50])
+    sample = [number for number in range(BINDINGS) if number % EVERY in {0, 1}]
+    accounts = [number for number in sample if subjects[number]["kind"] == "ServiceAccount"]
+    held = {number: await _token(api, subjects[number]) for number in accounts}
+    readers = {number: _reader(api, subjects[number], held.get(number, "")) for number in sample}
+    for number in sample:
+        await until(partial(_reads_all, readers[number], places[number % len(places)]), "RBAC has seen the bindings")
     began = time.monotonic()
     await api.patch(Tenant.resource, name, {"spec": {"suspended": True}})
     async with as_person(tenancy, tmp_path, user) as owner:
         for place in places:
             await until(partial(_is_refused, owner, place), f"writes in {place} are refused", seconds=LONG)
-    refused = time.monotonic() - began
+        refused = time.monotonic() - began
+        for number in accounts:
+            await until(partial(_gets_no_token, owner, subjects[number]), "new tokens are refused", seconds=LONG)
+    tokens = time.monotonic() - began
     labelled = [await api.get(Namespace.resource, place) for place in places]
 
     async def closed() -> bool:
@@ -120,24 +130,97 @@ async def test_a_suspension_stops_writes_in_the_whole_tree_before_it_empties_man
 
     await until(closed, "no binding has subjects", seconds=LONG)
     emptied = time.monotonic() - began
+    for number in sample:
+        place = places[number % len(places)]
+        await until(partial(_reads_nothing, readers[number], place), "RBAC has seen it", seconds=LONG)
+    unread = time.monotonic() - began
     bindings = [each for place in places for each in await api.list(RoleBinding.resource, place)]
     last = max(int(each["metadata"]["resourceVersion"]) for each in labelled)
     ours = [each for each in bindings if each["metadata"]["name"].startswith("b-")]
     assert min(int(each["metadata"]["resourceVersion"]) for each in ours) > last
-    for number in (0, BINDINGS - 1):
-        user_of: Json = {"kind": "User", "name": f"{name}-{number}"}
-        place = places[number % len(places)]
-        await until(partial(_may_not_list, api, user_of, place), "RBAC has seen it", seconds=LONG)
     await api.condition(name, reasons.SUSPENDED, holds=True)
     now = await api.get(LEASES, "tenantry-operator", "tenantry-system")
     assert now["spec"]["leaseTransitions"] == lease["spec"]["leaseTransitions"]
     if BINDINGS > FEW:
         print(f"{BINDINGS} bindings: writes refused after {refused:.1f} s, bindings empty after {emptied:.1f} s")
-        assert refused < 2
-        assert emptied < 20
+        print(f"new tokens of {len(accounts)} ServiceAccounts refused after {tokens:.1f} s")
+        print(f"get, list and watch of {len(sample)} subjects refused after {unread:.1f} s")
+        assert tokens < 2
+        assert unread < 20
     assert operator.is_running
     await api.patch(Tenant.resource, name, {"spec": {"suspended": False}})
     await until(partial(_has_all, api, places, bindings), "all subjects are back", seconds=LONG)
+
+
+def _subject(name: str, number: int, place: str) -> Json:
+    """Return the subject of a binding: of every `EVERY`, one is a ServiceAccount, and the others are users."""
+    if number % EVERY == 1:
+        return {"kind": "ServiceAccount", "name": f"s-{number}", "namespace": place}
+    return {"kind": "User", "name": f"{name}-{number}", "apiGroup": RBAC}
+
+
+async def _bind(api: Api, number: int, subject: Json, places: list[str]) -> None:
+    place = places[number % len(places)]
+    if subject["kind"] == "ServiceAccount":
+        await api.create(SERVICE_ACCOUNTS, {"metadata": {"name": subject["name"]}}, place)
+    ref = {"kind": "ClusterRole", "name": "view", "apiGroup": RBAC}
+    value = {"metadata": {"name": f"b-{number}"}, "roleRef": ref, "subjects": [subject]}
+    await api.create(RoleBinding.resource, value, place)
+
+
+async def _token(api: Api, account: Json) -> str:
+    """Request a token of a ServiceAccount.
+
+    Raises:
+        Forbidden: The API server refuses.
+    """
+    path = wire.path(SERVICE_ACCOUNTS, account["namespace"], account["name"], "token")
+    body = b'{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}'
+    return str(msgspec.json.decode(await api.client.request("POST", path, body=body))["status"]["token"])
+
+
+async def _gets_no_token(owner: Api, account: Json) -> bool:
+    try:
+        await _token(owner, account)
+    except Forbidden:
+        return True
+    return False
+
+
+def _reader(api: Api, subject: Json, token: str) -> Connection:
+    """Return the connection of a subject: with its token, or else by impersonation."""
+    if token:
+        return msgspec.structs.replace(
+            api.client.connection, certificate=None, key=None, token=token, files=(), reload=None
+        )
+    return msgspec.structs.replace(api.client.connection, impersonate=subject["name"])
+
+
+async def _reads(connection: Connection, namespace: str) -> list[str]:
+    """Return the verbs by which a subject reads in a namespace."""
+    watching = {"watch": "1", "timeoutSeconds": "1"}
+    tries: dict[str, tuple[str, Mapping[str, str]]] = {
+        "get": (wire.path(CONFIG_MAPS, namespace, "kube-root-ca.crt"), {}),
+        "list": (wire.path(PODS, namespace), {"limit": "1"}),
+        "watch": (wire.path(PODS, namespace), watching),
+    }
+    found: list[str] = []
+    async with Client(connection) as client:
+        for verb, (path, query) in tries.items():
+            try:
+                async with client.open("GET", path, query=query):
+                    found.append(verb)
+            except Forbidden:
+                continue
+    return found
+
+
+async def _reads_all(connection: Connection, namespace: str) -> bool:
+    return await _reads(connection, namespace) == ["get", "list", "watch"]
+
+
+async def _reads_nothing(connection: Connection, namespace: str) -> bool:
+    return not await _reads(connection, namespace)
 
 
 async def _children(api: Api, name: str, count: int, user: str) -> list[str]:
