@@ -281,12 +281,12 @@ async def test_what_gives_tokens_is_marked_with_its_maker(api: Api, operator: Op
     impersonated = msgspec.structs.replace(api.client.connection, impersonate=user)
     accounts, secrets = wire.path(SERVICE_ACCOUNTS, name), wire.path(SECRETS, name)
     stamp, forged = {marks.MADE_BY: user}, {marks.MADE_BY: "alice"}
-    of_account = {"type": TOKEN_SECRET, "metadata": {"annotations": {"kubernetes.io/service-account.name": "a"}}}
+    of_account: Json = {"type": TOKEN_SECRET, "metadata": {"annotations": {"kubernetes.io/service-account.name": "a"}}}
     async with Client(impersonated) as client:
         owner = Api(client)
         await owner.create(SERVICE_ACCOUNTS, {"metadata": {"name": "a"}}, name)
         await owner.create(SERVICE_ACCOUNTS, {"metadata": {"name": "b", "annotations": {**forged, "c": "d"}}}, name)
-        secret = {"annotations": {**of_account["metadata"]["annotations"], **forged}, "name": "token"}
+        secret: Json = {"annotations": {**of_account["metadata"]["annotations"], **forged}, "name": "token"}
         await owner.create(SECRETS, {**of_account, "metadata": secret}, name)
         await owner.create(SECRETS, {"metadata": {"name": "plain"}}, name)
         found = {each["metadata"]["name"]: each["metadata"] for each in await api.list(SERVICE_ACCOUNTS, name)}
