@@ -81,8 +81,11 @@ class Propagation:
     def _waker(self, resource: Resource) -> Callable[[Change[Any]], Iterable[str]]:
         def keys(change: Change[Observed]) -> Iterable[str]:
             value = change.after or change.before
-            # A child that is created later receives what changed before it.
-            if self._cluster is None or value is None or not is_news(change):
+            # A child that is created later receives what changed before it. As long as a kind is not in step, every
+            # child that exists waits for it, and then gets every copy: a second reconciler would make the same ones.
+            if self._cluster is None or self._kinds is None or resource not in self._kinds.served:
+                return ()
+            if value is None or not is_news(change):
                 return ()
             is_concerned = concerns(self._cluster, value.namespace)
             return [source_key(resource, value.namespace, value.name)] if is_concerned else ()
