@@ -33,6 +33,7 @@ JSON = {
     "api/rulefields.py": "OpenAPI schemas",
     "bench/": "pods and policies that only put load on an API server",
     "controllers/suspension.py": "a RoleBinding is changed in place: fields that no model knows must stay",
+    "controllers/installation/": "manifests of Kubernetes' own kinds, whole, in the versions of any client",
     "controllers/hosts/gather.py": "Ingresses, routes and Gateways in several versions",
     "controllers/parts/desired.py": "merge patches of Nodes",
     "controllers/parts/nodes.py": "merge patches of Nodes",

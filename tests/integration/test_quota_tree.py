@@ -22,6 +22,7 @@ from tenantry.engine.conditions import find
 from tenantry.install.subnamespaces import QUOTA
 from tenantry.world.shares.amounts import read
 from testkit.api import SECRETS, Api, until
+from testkit.installation import without_repairs
 from testkit.operators import Operator
 from testkit.refusals import counted, refusal
 
@@ -42,9 +43,10 @@ WHOLE: Json = {"hard": {"cpu": 10, "memory": "10Gi", "count/configmaps": 100}}
 @pytest_asyncio.fixture(scope="module", autouse=True)
 async def _behind_admissions_back(api: Api) -> AsyncGenerator[None]:
     """Let in what admission would refuse at once: what comes in behind its back is what this is about."""
-    await api.patch(BINDINGS, QUOTA, {"spec": {"validationActions": ["Audit"]}})
-    yield
-    await api.patch(BINDINGS, QUOTA, {"spec": {"validationActions": ["Deny"]}})
+    async with without_repairs(api.client):
+        await api.patch(BINDINGS, QUOTA, {"spec": {"validationActions": ["Audit"]}})
+        yield
+        await api.patch(BINDINGS, QUOTA, {"spec": {"validationActions": ["Deny"]}})
     await until(lambda: _is_refused(api), "what no quota limits is refused again")
 
 

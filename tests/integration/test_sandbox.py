@@ -32,6 +32,7 @@ from tenantry.policy.request import Request
 from tenantry.views.drift.changes import find
 from tenantry.world.rules import RUNTIME_CLASS
 from testkit.api import JOBS, PODS, Api, until
+from testkit.installation import without_repairs
 from testkit.operators import Operator
 from testkit.people import as_person
 from testkit.refusals import refusal, tried
@@ -183,16 +184,11 @@ async def test_pods_stay_out_where_nothing_puts_them_in(api: Api, alice: Api, ru
     await runtime("sbx", "runsc")
     await api.make_tenant(name, isolation=SANDBOXED)
     await runs_in(alice, name, "sbx")
-    bindings = [await api.get(BINDINGS, each) for each in ("tenantry-sandbox", "tenantry-sandbox-shared")]
-    for each in bindings:
-        await api.delete(BINDINGS, each["metadata"]["name"])
-    try:
+    async with without_repairs(api.client):
+        for each in ("tenantry-sandbox", "tenantry-sandbox-shared"):
+            await api.delete(BINDINGS, each)
         await refused(alice, name, "pod has runtimeClassName '' (rule isolation.runtime of the Tenant): must be 'sbx'")
         await runs_in(alice, name, "sbx", runtimeClassName="sbx")
-    finally:
-        for each in bindings:
-            metadata = {key: each["metadata"][key] for key in ("name", "labels")}
-            await api.create(BINDINGS, {"metadata": metadata, "spec": each["spec"]})
     await runs_in(alice, name, "sbx")
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tenantry.install import apply, manifests
+from tenantry.install.repairs import REPAIRS
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 
@@ -15,3 +18,15 @@ async def install(path: Path) -> None:
         objects = manifests.foundation(manifests.LOCAL_USER)
         await apply.apply(client, objects)
         await apply.in_force(client)
+
+
+@asynccontextmanager
+async def without_repairs(client: Client) -> AsyncGenerator[None]:
+    """Let installed objects be changed while the context is open; then the operator restores them again."""
+    await apply.end_rights(client)
+    try:
+        yield
+    finally:
+        made = manifests.foundation(manifests.LOCAL_USER)
+        switch = [each for each in made if (each["kind"], each["metadata"]["name"]) == ("ClusterRoleBinding", REPAIRS)]
+        await apply.apply(client, switch)

@@ -220,14 +220,20 @@ class World:
             case Verb.CREATE:
                 return self.put_in(resource, {field: part for field, part in body.items() if field != "status"})
             case Verb.PATCH:
-                is_merge = asked.patch_type is PatchType.MERGE
-                patch = body if is_merge else _merged_by_type(self.get(resource, key), body)
-                return self.patch(resource, key, _through(resource, asked.subresource, patch))
+                return self._patched(asked, key, body)
             case Verb.REPLACE:
                 return self.replace(resource, key, body, is_status=asked.subresource == "status")
             case Verb.DELETE:
                 wanted: Json = body.get("preconditions", {})
                 return self.delete(resource, key, wanted.get("uid", ""), wanted.get("resourceVersion", ""))
+
+    def _patched(self, asked: ApiRequest, key: str, body: Json) -> Json:
+        resource = asked.resource
+        if asked.patch_type is PatchType.APPLY and (resource, key) not in self.objects:
+            return self.put_in(resource, body)
+        is_merge = asked.patch_type is PatchType.MERGE
+        patch = body if is_merge else _merged_by_type(self.get(resource, key), body)
+        return self.patch(resource, key, _through(resource, asked.subresource, patch))
 
     # -- what Kubernetes' controllers do ----------------------------------------------------------
 

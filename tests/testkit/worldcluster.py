@@ -26,7 +26,7 @@ from tenantry.api.errors import TenantryError
 from tenantry.api.model import KubernetesObject, Resource, object_key
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import HOME, Cluster, Lane
-from tenantry.engine.events import EventKind, Recorder
+from tenantry.engine.events import EventKind, NamedObject, Recorder
 from tenantry.engine.metrics import Metrics
 from tenantry.engine.runtime import ClusterLane, Controller, Item, Runtime
 from tenantry.engine.tasks import first_error
@@ -43,7 +43,7 @@ class _Notes(Recorder):
 
     said: list[tuple[str, EventKind, str, str]]
 
-    def say(self, about: KubernetesObject, kind: EventKind, reason: str, note: str) -> None:
+    def say(self, about: KubernetesObject | NamedObject, kind: EventKind, reason: str, note: str) -> None:
         self.said.append((about.key, kind, reason, note))
 
 

@@ -13,6 +13,12 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "tenantry"
 """The value of MANAGED_BY, the field manager's prefix, and the events' reporting controller."""
 
+INSTALLED_VERSION = "app.kubernetes.io/version"
+"""The version of Tenantry that installed an object."""
+
+BUILD = "tenantry.dev/build"
+"""An annotation of Tenantry's namespace: the digest of everything that was installed."""
+
 KIND = "tenantry.dev/kind"
 TENANT = "tenantry.dev/tenant"
 TENANT_UID = "tenantry.dev/tenant-uid"

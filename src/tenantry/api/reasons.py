@@ -189,3 +189,7 @@ COUNT_EXCEEDED = "CountExceeded"
 # Events
 CORRECTED = "Corrected"
 """The operator has reverted a manual change or deletion."""
+REPAIR_REFUSED = "RepairRefused"
+"""An installed object differs from the shipped one, and the operator may not restore it: run `tenantry install`."""
+REPAIR_CONTESTED = "RepairContested"
+"""Another client changes an installed object again and again; the operator restores it after growing pauses."""

@@ -40,6 +40,8 @@ def uninstall(target: Target, *, yes: bool, delete_tenants: bool, timeout: int) 
 
 
 async def _uninstall(client: Client, *, yes: bool, delete_tenants: bool, seconds: int) -> None:
+    from tenantry.install import apply
+
     tenants = await _tenants(client)
     names = shortened(tenant.metadata.name for tenant in tenants)
     if tenants and not delete_tenants:
@@ -56,6 +58,8 @@ async def _uninstall(client: Client, *, yes: bool, delete_tenants: bool, seconds
         async with asyncio.timeout(seconds):
             if tenants:
                 await remove(client, tenants, seconds=seconds)
+            # It still runs for a while, or as long as a local cluster: it must not write anew what is deleted next.
+            await apply.end_rights(client, manifests.operator_bindings())
             # The operator goes before its rights, and the kinds and the namespace go last.
             backwards = manifests.everything()[::-1]
             foundation = sorted(filter(_is_foundation, backwards), key=_is_foundation)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ import msgspec
 from tenantry.api import marks
 from tenantry.api.errors import ApiError, NotFound, TenantryError
 from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import Resource
 from tenantry.api.requests import ClusterRoleRequest, RoleRequest
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.contributions.controller import ContributionController
@@ -27,6 +28,8 @@ from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.hosts.controller import HostController
 from tenantry.controllers.inheritance.controller import InheritanceController
 from tenantry.controllers.inheritance.propagation import Propagation
+from tenantry.controllers.installation.controller import InstallationController
+from tenantry.controllers.installation.shipment import Shipment
 from tenantry.controllers.limits.controller import LimitController
 from tenantry.controllers.limits.gather import LimitCache
 from tenantry.controllers.nodes import bandwidth, records
@@ -61,6 +64,8 @@ FINISH_SECONDS = 8.0
 STOP_SECONDS = 10.0
 """How long a stop may take; a pod gets 30 seconds, a local cluster's supervisor waits as long as this."""
 
+_SELF_REVIEW = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
+
 log = logging.getLogger(__name__)
 
 
@@ -78,8 +83,15 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     identity: str
 
 
-async def operate(connection: Connection, options: OperatorOptions) -> None:
+async def operate(
+    connection: Connection, options: OperatorOptions, shipped: Callable[[str], Shipment | None] = lambda _: None
+) -> None:
     """Run until SIGTERM or SIGINT.
+
+    Args:
+        connection: Where the cluster is, and who we are.
+        options: How it runs.
+        shipped: From the name of a user to what an operator of that name repairs; None for nothing.
 
     Raises:
         ConfigError: The API server is too old, or the credentials are wrong.
@@ -90,7 +102,7 @@ async def operate(connection: Connection, options: OperatorOptions) -> None:
     # A stop gives the work time to end; asyncio's own handling of SIGINT ends in a KeyboardInterrupt.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    operator = _Operator(options)
+    operator = _Operator(options, shipped)
     async with (
         Client(
             connection,
@@ -126,11 +138,12 @@ async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
         raise known.exceptions[0] if known is not None else failed from failed
 
 
-def controllers(cluster_uid: str) -> list[Controller]:
+def controllers(cluster_uid: str, shipment: Shipment | None = None) -> list[Controller]:
     """Return the controllers that the leader runs, with the state that they share.
 
     Args:
         cluster_uid: The uid of the namespace kube-system.
+        shipment: What the leader repairs of the installation; None for nothing.
     """
     # Controllers never call each other. One controller writes verdicts, addresses, clashes or limits, and others read
     # them; the Propagation is the copying itself, which two controllers carry out with the same caches of kinds and
@@ -167,13 +180,15 @@ def controllers(cluster_uid: str) -> list[Controller]:
         PartController(verdicts),
         NodeController("shared-nodes", lambda node, _: shared_nodes.plan(node)),
         RoleRequestController(ClusterRoleRequest),
+        *([InstallationController(shipment)] if shipment is not None else ()),
     ]
 
 
 class _Operator:
-    def __init__(self, options: OperatorOptions) -> None:
+    def __init__(self, options: OperatorOptions, shipped: Callable[[str], Shipment | None]) -> None:
         self.metrics = Metrics()
         self._options = options
+        self._shipped = shipped
         self._clock = SystemClock()
         self._runtime: Runtime | None = None
         self._leads = False
@@ -210,7 +225,10 @@ class _Operator:
         # A new cluster for each term: caches of an earlier term may have missed deletions.
         home = Cluster(HOME, client, clock=self._clock, instance=self._options.identity)
         runtime = Runtime(clock=self._clock, metrics=self.metrics)
-        runtime.add(home, controllers(cluster_uid))
+        shipment = self._shipped(await _user(client))
+        if shipment is None:
+            log.warning("the installed objects are not repaired: they name another user as the operator")
+        runtime.add(home, controllers(cluster_uid, shipment))
         self._runtime = runtime
         async with asyncio.TaskGroup() as group:
             running = group.create_task(runtime.run())
@@ -250,3 +268,22 @@ class _Operator:
                 told = problem
             await asyncio.sleep(delay)
             delay = min(delay * 2, LAST_RETRY_SECONDS)
+
+
+class _UserInfo(msgspec.Struct, frozen=True):
+    username: str
+
+
+class _Self(msgspec.Struct, frozen=True, rename="camel"):
+    user_info: _UserInfo
+
+
+class _Review(msgspec.Struct, frozen=True):
+    status: _Self
+
+
+async def _user(client: Client) -> str:
+    """Return the name by which the API server knows us (Kubernetes, "API access to authentication information")."""
+    asked = {"apiVersion": _SELF_REVIEW.api_version, "kind": _SELF_REVIEW.kind}
+    answer = await client.request("POST", wire.path(_SELF_REVIEW), body=wire.encode_json(asked))
+    return msgspec.json.decode(answer, type=_Review).status.user_info.username

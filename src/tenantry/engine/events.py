@@ -15,7 +15,7 @@ import msgspec
 
 from tenantry.api.errors import ApiError, NotFound
 from tenantry.api.marks import MANAGER
-from tenantry.api.model import KubernetesObject, Model, ObjectMeta, Resource
+from tenantry.api.model import KubernetesObject, Model, ObjectMeta, Resource, object_key
 from tenantry.engine.clock import Clock, rfc3339_micro
 from tenantry.engine.writer import Writer
 
@@ -60,8 +60,20 @@ class Event(KubernetesObject, frozen=True, kw_only=True):
     reporting_instance: str
 
 
+class NamedObject(msgspec.Struct, frozen=True):
+    """What an event is about, if its kind has no model, or only its metadata is known."""
+
+    resource: Resource
+    metadata: ObjectMeta
+
+    @property
+    def key(self) -> str:
+        """Return `namespace/name`, or the name of a cluster-scoped object."""
+        return object_key(self.metadata.namespace, self.metadata.name)
+
+
 class _Said(msgspec.Struct, frozen=True):
-    about: KubernetesObject
+    about: KubernetesObject | NamedObject
     kind: EventKind
     reason: str
     note: str
@@ -83,7 +95,7 @@ class Recorder:
         self._queue: asyncio.Queue[_Said] = asyncio.Queue(WAITING)
         self._written: OrderedDict[tuple[str, str, str], tuple[str, str, int]] = OrderedDict()
 
-    def say(self, about: KubernetesObject, kind: EventKind, reason: str, note: str) -> None:
+    def say(self, about: KubernetesObject | NamedObject, kind: EventKind, reason: str, note: str) -> None:
         """Record that something happened to an object.
 
         Args:

@@ -47,6 +47,8 @@ class PatchType(StrEnum):
 
     MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+    """Server-side apply, which takes over fields of others; of an object that does not exist, it is a creation."""
 
 
 class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -178,11 +178,15 @@ class Writer:
         return await self._client.request(
             asked.verb,
             path,
-            query={"fieldManager": self._client.field_manager} if asked.verb in _SIGNED else asked.selectors,
+            query=self._signature(asked) if asked.verb in _SIGNED else asked.selectors,
             body=wire.encode(body) if isinstance(body, KubernetesObject) else _encoded(body),
             content_type=asked.patch_type if asked.verb is request.Verb.PATCH else JSON,
             attempts=ATTEMPTS if asked.is_repeated else 1,
         )
+
+    def _signature(self, asked: ApiRequest) -> dict[str, str]:
+        forced = {"force": "true"} if asked.patch_type is PatchType.APPLY else {}
+        return {"fieldManager": self._client.field_manager, **forced}
 
 
 _SIGNED = frozenset({request.Verb.CREATE, request.Verb.REPLACE, request.Verb.PATCH})

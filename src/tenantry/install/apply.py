@@ -11,19 +11,23 @@ import msgspec
 
 from tenantry.api import marks
 from tenantry.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, RetryableError
-from tenantry.api.kubernetes import Namespace
+from tenantry.api.kubernetes import ClusterRoleBinding, Namespace, Subject
 from tenantry.api.marks import ZONE
 from tenantry.api.model import Json, Resource
 from tenantry.api.policyparameters import PolicyParameters, texts_of
+from tenantry.controllers.installation.comparison import differing, exact, stored
 from tenantry.engine.crds import observe_crd
 from tenantry.engine.tasks import all_of
 from tenantry.install import approval, canary
+from tenantry.install.repairs import REPAIRS
 from tenantry.install.upgrade import COPIES, RETIRED, SELECTED, CopiedWorkload, ParameterMap, check, converted
-from tenantry.install.waves import CRDS, Wave, founding, guarding, policy_resource, resource_of
+from tenantry.install.waves import CRDS, FLOW_SCHEMAS, Wave, founding, guarding, policy_resource, resource_of
 from tenantry.kube import wire
-from tenantry.kube.client import Client
+from tenantry.kube.client import ATTEMPTS, Client
 from tenantry.kube.watch import WatchEvent, watch
 from tenantry.world import inheritance
+
+_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 
 ESTABLISHED_SECONDS = 45.0
 FIRST_PAUSE_SECONDS = 0.05
@@ -133,13 +137,35 @@ async def _carry_out(client: Client, waves: Sequence[Wave], applied: Callable[[J
     async def one(value: Json) -> None:
         meta = value["metadata"]
         answer = await client.apply(resource_of(value), meta.get("namespace", ""), meta["name"], value)
-        applied(msgspec.json.decode(answer))
+        applied(await _cleaned(client, value, msgspec.json.decode(answer)))
 
     for wave in waves:
         await all_of(one(value) for value in wave.objects)
         await all_of(_established(client, name) for name in wave.served)
         if wave.refused:
             await _refused(client, wave.refused)
+
+
+async def _cleaned(client: Client, value: Json, live: Json) -> Json:
+    """Remove what an apply keeps because another client added it, as a condition that turns a policy off."""
+    resource, meta = resource_of(value), value["metadata"]
+    if marks.INSTALLED_VERSION not in meta.get("labels", {}):
+        return live
+    wanted = stored(value)
+    url = wire.path(resource, meta.get("namespace", ""), meta["name"])
+    for attempt in range(1, ATTEMPTS + 1):
+        if not differing(wanted, live):
+            return live
+        try:
+            answer = await client.request("PUT", url, body=msgspec.json.encode(exact(wanted, live)))
+        except Conflict:
+            if attempt == ATTEMPTS:
+                raise
+            live = msgspec.json.decode(await client.request("GET", url))
+        else:
+            # A difference that stays is a default of a newer API server.
+            return msgspec.json.decode(answer)
+    return live
 
 
 async def _refused(client: Client, told: str) -> None:
@@ -158,6 +184,53 @@ async def _refused(client: Client, told: str) -> None:
         refuses,
         f"the API server does not enforce Tenantry's policies after {ESTABLISHED_SECONDS:.0f} s; see"
         " `kubectl get validatingadmissionpolicies` and run the command again",
+    )
+
+
+async def end_rights(client: Client, bindings: Sequence[str] = ()) -> None:
+    """Take the right to restore installed objects away from the operator, then others, and wait until that is in force.
+
+    Args:
+        client: An administrator's.
+        bindings: The names of all ClusterRoleBindings of the operator; () to leave it its other rights.
+
+    Raises:
+        RetryableError: It takes too long.
+    """
+    resource = ClusterRoleBinding.resource
+    try:
+        subjects = (await client.get(ClusterRoleBinding, REPAIRS)).subjects
+    except NotFound:
+        subjects = ()
+    # First, or the operator restores the others.
+    await _delete(client, resource, "", REPAIRS)
+    await _without(client, subjects, policy_resource("Validating"), canary.NAME)
+    for name in bindings:
+        await _delete(client, resource, "", name)
+    if bindings:
+        await _without(client, subjects, FLOW_SCHEMAS, "")
+
+
+async def _without(client: Client, subjects: Sequence[Subject], resource: Resource, name: str) -> None:
+    """Wait until the API server knows that subjects have no right to write an object."""
+    attributes = {"verb": "patch", "group": resource.group, "resource": resource.plural, "name": name}
+    users = [
+        each.name if each.kind == "User" else f"system:serviceaccount:{each.namespace}:{each.name}" for each in subjects
+    ]
+
+    async def ended() -> bool:
+        for user in users:
+            spec = {"user": user, "resourceAttributes": attributes}
+            asked = {"apiVersion": _REVIEWS.api_version, "kind": _REVIEWS.kind, "spec": spec}
+            answer = await client.request("POST", wire.path(_REVIEWS), body=wire.encode_json(asked))
+            if msgspec.json.decode(answer)["status"]["allowed"]:
+                return False
+        return True
+
+    await _until(
+        ended,
+        f"the operator still has the right to write {resource.full_name} after {ESTABLISHED_SECONDS:.0f} s: look for"
+        " bindings of cluster-admin or other roles to it, and run the command again",
     )
 
 

@@ -94,6 +94,12 @@ def operator_role() -> Json:
         allow(["apiextensions.k8s.io"], ["customresourcedefinitions"], READ),
         allow(["flowcontrol.apiserver.k8s.io"], ["flowschemas", "prioritylevelconfigurations"], KEEP),
         allow(["events.k8s.io"], ["events"], ["create", "patch"]),
+        # The installed objects; see `repairs`.
+        allow(
+            ["admissionregistration.k8s.io"],
+            [f"{kind}admissionpolic{suffix}" for kind in ("validating", "mutating") for suffix in ("ies", "ybindings")],
+            READ,
+        ),
     ]
     return cluster_role(OPERATOR, rules=rules)
 

@@ -24,6 +24,7 @@ _FLOW_CONTROL = "flowcontrol.apiserver.k8s.io"
 
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+FLOW_SCHEMAS = Resource(_FLOW_CONTROL, "v1", "flowschemas", "FlowSchema", namespaced=False)
 _RESOURCES = {
     (resource.api_version, resource.kind): resource
     for resource in (
@@ -38,7 +39,7 @@ _RESOURCES = {
         Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
         Resource(_RBAC, "v1", "roles", "Role"),
         Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
-        Resource(_FLOW_CONTROL, "v1", "flowschemas", "FlowSchema", namespaced=False),
+        FLOW_SCHEMAS,
         Resource(_FLOW_CONTROL, "v1", "prioritylevelconfigurations", "PriorityLevelConfiguration", namespaced=False),
         *(
             Resource(_POLICIES, "v1", f"{kind.lower()}{plural}", f"{kind}{singular}", namespaced=False)

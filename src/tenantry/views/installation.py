@@ -1,17 +1,15 @@
 """How the installed objects differ from those that this version ships.
 
-The API server fills in defaults, so a shipped object is never equal to the stored one. For each object, this view asks
-the API server what it would store if the shipped object replaced the stored one (a dry run), and compares the result
-with what it stores. An apply would not do: it merges lists, and keeps what another client has added to them.
+The comparison is the operator's, which knows the defaults that the API server adds. A newer API server may add others.
+So, for an object that seems to differ, this view asks the API server what it would store if the shipped object replaced
+the stored one (a dry run), and compares the result.
 
-    shipped ─► PUT (dry run) ─► as it would be stored ─┐
-    stored  ─────────────────────────────────────────── ┴► differing fields
+    list ─► comparison.differing ─► PUT (dry run) of what seems to differ ─► differing fields
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import msgspec
@@ -26,6 +24,8 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.controllers import watched
+from tenantry.controllers.installation.comparison import differing, exact, stored
+from tenantry.controllers.installation.shipment import SELECTED
 from tenantry.controllers.rules.desired import SharedRulesInputs, plan
 from tenantry.controllers.runtime import sandbox_of
 from tenantry.engine.observed import Observed, observe
@@ -34,10 +34,6 @@ from tenantry.install import manifests
 from tenantry.install.waves import resource_of
 from tenantry.kube import wire
 from tenantry.kube.client import Client
-
-_NOT_COMPARED = ("apiVersion", "kind", "metadata", "status")
-_OWN_CONDITION = ("Namespace", "PriorityLevelConfiguration", "FlowSchema")
-"""Kinds of which only the labels are compared: TenancyDefaults changes the others, whose condition reports more."""
 
 
 async def differences(client: Client) -> tuple[str, ...] | None:
@@ -51,7 +47,8 @@ async def differences(client: Client) -> tuple[str, ...] | None:
     """
     try:
         shipped = manifests.foundation(await _subject(client))
-        found = await all_of(_compare(client, each) for each in shipped)
+        live = await _live(client, shipped)
+        found = await all_of(_compare(client, each, live.get(_key(each["kind"], each["metadata"]))) for each in shipped)
         return tuple(sorted([*(each for each in found if each), *await _parameters(client)]))
     except Forbidden:
         return None
@@ -68,8 +65,32 @@ async def _subject(client: Client) -> Json:
     return manifests.SERVICE_ACCOUNT if is_in_cluster else manifests.LOCAL_USER
 
 
-async def _compare(client: Client, shipped: Json) -> str:
+async def _live(client: Client, shipped: Sequence[Json]) -> dict[tuple[str, str, str], Json]:
+    """Return the installed objects, by kind, namespace and name; each kind is listed once."""
+    kinds = {resource_of(each) for each in shipped if marks.INSTALLED_VERSION in each["metadata"]["labels"]}
+    selectors = {"labelSelector": SELECTED}
+
+    async def listed(resource: Resource) -> list[tuple[tuple[str, str, str], Json]]:
+        return [
+            (_key(resource.kind, item["metadata"]), item)
+            async for page in client.pages(resource, Json, selectors=selectors)
+            for item in page.items
+        ]
+
+    return {key: item for found in await all_of(listed(each) for each in kinds) for key, item in found}
+
+
+def _key(kind: str, meta: Json) -> tuple[str, str, str]:
+    return kind, meta.get("namespace", ""), meta["name"]
+
+
+async def _compare(client: Client, shipped: Json, live: Json | None) -> str:
     """Return how one object differs; "" if it does not.
+
+    Args:
+        client: An administrator's.
+        shipped: The object.
+        live: The object as it was listed; None if it was not.
 
     Raises:
         Forbidden: The caller may not read or replace it.
@@ -77,50 +98,25 @@ async def _compare(client: Client, shipped: Json) -> str:
     resource, meta = resource_of(shipped), cast("Json", shipped["metadata"])
     told = f"{resource.kind} {meta['name']!r}"
     url = wire.path(resource, meta.get("namespace", ""), meta["name"])
-    try:
-        live: Json = msgspec.json.decode(await client.request("GET", url))
-    except NotFound:
-        return f"{told} is missing"
-    wrong = list(_labels(meta, live["metadata"]))
-    if resource.kind not in _OWN_CONDITION and resource != PolicyParameters.resource:
-        body = copy.deepcopy(shipped)
-        body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
-        if "aggregationRule" in shipped:
-            body["rules"] = live.get("rules")  # Kubernetes collects them from other roles
+    wanted = stored(shipped)
+    # An object is not listed if its labels were changed.
+    if live is None or differing(wanted, live):
         try:
-            answer = await client.request("PUT", url, query={"dryRun": "All"}, body=msgspec.json.encode(body))
-        except Forbidden:
-            raise
-        except ApiError as error:
-            # The role of a binding, for example, cannot be changed.
-            return f"{told} cannot become what this version ships: {error}"
-        stored: Json = msgspec.json.decode(answer)
-        wrong += [
-            field
-            for part in sorted({*stored, *live} - set(_NOT_COMPARED))
-            for field in fields(part, stored.get(part), live.get(part))
-        ]
+            live = cast("Json", msgspec.json.decode(await client.request("GET", url)))
+        except NotFound:
+            return f"{told} is missing"
+    if not differing(wanted, live):
+        return ""
+    body = msgspec.json.encode(exact(wanted, live))
+    try:
+        answer = await client.request("PUT", url, query={"dryRun": "All"}, body=body)
+    except Forbidden:
+        raise
+    except ApiError as error:
+        # The role of a binding, for example, cannot be changed.
+        return f"{told} cannot become what this version ships: {error}"
+    wrong = differing(cast("Json", msgspec.json.decode(answer)), live)
     return f"{told} differs in {', '.join(wrong)}" if wrong else ""
-
-
-def _labels(shipped: Json, live: Json) -> Iterator[str]:
-    """Yield the labels that differ, without those that this version does not know."""
-    wanted, there = (cast("dict[str, str]", each.get("labels") or {}) for each in (shipped, live))
-    for key, value in wanted.items():
-        if there.get(key) != value:
-            yield f"metadata.labels[{key}]"
-
-
-def fields(path: str, wanted: object, found: object) -> list[str]:
-    """Return the first fields in which two values differ, below their last common object."""
-    if wanted == found:
-        return []
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        one, other = cast("Json", wanted), cast("Json", found)
-        return [
-            field for key in sorted({*one, *other}) for field in fields(f"{path}.{key}", one.get(key), other.get(key))
-        ]
-    return [path]
 
 
 async def _parameters(client: Client) -> Sequence[str]:

@@ -14,6 +14,10 @@ from cli_command import SECONDS, Cli
 from tenantry.install import manifests
 
 OTHER = "cli-install"
+KINDS = (
+    "clusterroles,clusterrolebindings,crds,flowschemas,validatingadmissionpolicies,validatingadmissionpolicybindings,"
+    "mutatingadmissionpolicies,mutatingadmissionpolicybindings"
+)
 NO_NAME = {"TENANTRY_NAME": ""}
 
 
@@ -34,7 +38,7 @@ def run(cli: Cli, bare: Path, verb: str, *flags: str, code: int = 0) -> list[str
 
 
 @contextmanager
-def operator(cli: Cli, bare: Path) -> Generator[None]:
+def operator(cli: Cli, bare: Path, *, loses_rights: bool = False) -> Generator[None]:
     """The operator with the rights of its ServiceAccount, as in the Deployment."""
     account = ("tenantry-operator", "-n", "tenantry-system")
     token = cli.kubectl("create", "token", *account, kubeconfig=bare).stdout.strip()
@@ -48,7 +52,7 @@ def operator(cli: Cli, bare: Path) -> Generator[None]:
         finally:
             process.terminate()
             _, said = process.communicate(timeout=SECONDS)
-    assert "forbidden" not in said
+    assert loses_rights or "forbidden" not in said
     assert process.returncode == 0
 
 
@@ -118,10 +122,16 @@ def test_install_tells_what_changed_and_uninstall_takes_it_all_back(cli: Cli, ba
     assert "--yes" in run(cli, bare, "uninstall", "--delete-tenants", code=2)[-1]
     # In the background, because a garbage collector takes up to 30 s to know a new kind.
     cli.kubectl("delete", "tenant", "dear", "--cascade=background", kubeconfig=bare)
-    gone = run(cli, bare, "uninstall", "--yes")
+    deleted = ("validatingadmissionpolicybinding/tenantry-marks", "clusterrole/tenantry-owners-approve")
+    with operator(cli, bare, loses_rights=True):
+        cli.kubectl("delete", *deleted, kubeconfig=bare)
+        for each in deleted:
+            back = cli.kubectl("wait", "--for=create", "--timeout=60s", each, kubeconfig=bare)
+            assert back.returncode == 0, f"the operator restores {each}: {back.stderr}"
+        gone = run(cli, bare, "uninstall", "--yes")
     assert gone[-1] == "Namespace tenantry-system deleted"
     assert "install them with `tenantry install`" in run(cli, bare, "get", code=3)[0]
-    left = cli.kubectl("get", "clusterroles,clusterrolebindings,crds,flowschemas", "-o", "name", kubeconfig=bare).stdout
+    left = cli.kubectl("get", KINDS, "-o", "name", kubeconfig=bare).stdout
     assert "tenantry-" not in left
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
-
-import msgspec
+from typing import Any
 
 from tenantry.api import reasons
 from tenantry.api.hostregister import HOSTS_MARK
@@ -18,7 +16,7 @@ from tenantry.api.marks import (
     SUBNAMESPACE,
     TENANT,
 )
-from tenantry.api.model import KubernetesObject, ObjectMeta, Resource, object_key
+from tenantry.api.model import ObjectMeta, object_key
 from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancyrules import OWN_MARK
@@ -38,7 +36,7 @@ from tenantry.controllers.hosts.gather import (
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.conditions import find
-from tenantry.engine.events import EventKind
+from tenantry.engine.events import EventKind, NamedObject
 from tenantry.engine.observed import Observed
 from tenantry.world.hosts import HostClash, HostUse
 
@@ -146,21 +144,9 @@ def _wake_reported(cluster: Cluster) -> None:
             cluster.wake(type(each), each.key)
 
 
-def _kind_of(resource: Resource) -> type[KubernetesObject]:
-    return cast(
-        "type[KubernetesObject]",
-        msgspec.defstruct(
-            resource.kind, [], bases=(KubernetesObject,), namespace={"resource": resource}, frozen=True, kw_only=True
-        ),
-    )
-
-
-_MODELS: dict[str, type[KubernetesObject]] = {kind: _kind_of(resource) for kind, resource in KINDS.items()}
-
-
-def _about(use: HostUse) -> KubernetesObject:
+def _about(use: HostUse) -> NamedObject:
     """Return the object of an event."""
-    return _MODELS[use.kind](metadata=ObjectMeta(name=use.name, namespace=use.namespace, uid=use.uid))
+    return NamedObject(KINDS[use.kind], ObjectMeta(name=use.name, namespace=use.namespace, uid=use.uid))
 
 
 def _changed(change: Change[HostObject]) -> Iterable[str]:

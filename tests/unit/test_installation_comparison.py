@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tenantry.views.installation import fields
+from tenantry.controllers.installation.comparison import fields
 
 
 @pytest.mark.parametrize(

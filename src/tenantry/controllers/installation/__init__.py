@@ -1,0 +1,1 @@
+"""Keeps the installed policies, bindings, kinds and roles as this version ships them."""

@@ -1,0 +1,76 @@
+"""The write that makes one installed object what this version ships: pure.
+
+A missing object is applied by name, because RBAC cannot limit a POST to names. One that differs is replaced, because a
+merge would keep what another client added. Custom kinds that are being deleted come back afterwards.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tenantry.api.marks import INSTALLED_VERSION
+from tenantry.api.model import Json
+from tenantry.api.wording import shortened
+from tenantry.controllers.installation.comparison import differing, exact, marks_of
+from tenantry.controllers.installation.shipment import ShippedObject, is_later
+from tenantry.engine.plan import DirectWrite, Plan
+from tenantry.engine.request import ApiRequest, PatchType, Verb
+
+
+class RepairInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides about one object.
+
+    Args:
+        shipped: The object as this version ships it.
+        version: This version.
+        live: The object as it is; None if there is none.
+    """
+
+    shipped: ShippedObject
+    version: str
+    live: Json | None
+
+
+class Repair(msgspec.Struct, frozen=True, kw_only=True):
+    """What is done about one object.
+
+    Args:
+        plan: The write; empty if the object is as shipped, newer, or being deleted.
+        what: What was wrong, for people.
+        writer: The field manager that wrote the object last; "" if it is not known.
+        version: The resourceVersion of the object as it was; 0 if there was none.
+    """
+
+    plan: Plan = Plan()
+    what: str = ""
+    writer: str = ""
+    version: int = 0
+
+
+def plan(inputs: RepairInputs) -> Repair:
+    """Return what is done about one object."""
+    shipped, live = inputs.shipped, inputs.live
+    wanted = shipped.value()
+    asked = ApiRequest(verb=Verb.PATCH, resource=shipped.resource, namespace=shipped.namespace, name=shipped.name)
+    if live is None:
+        create = msgspec.structs.replace(asked, body=wanted, patch_type=PatchType.APPLY)
+        return Repair(plan=Plan(writes=(DirectWrite(request=create, ignores=()),)), what="was missing")
+    meta = live["metadata"]
+    if meta.get("deletionTimestamp") or is_later(marks_of(meta, "labels").get(INSTALLED_VERSION, ""), inputs.version):
+        return Repair()
+    wrong = differing(wanted, live)
+    if not wrong:
+        return Repair()
+    replace = msgspec.structs.replace(asked, verb=Verb.REPLACE, body=exact(wanted, live))
+    return Repair(
+        plan=Plan(writes=(DirectWrite(request=replace),)),
+        what=f"differed in {shortened(wrong)}",
+        writer=_last_writer(meta),
+        version=int(meta["resourceVersion"]),
+    )
+
+
+def _last_writer(meta: Json) -> str:
+    entries: list[Json] = [each for each in meta.get("managedFields") or () if not each.get("subresource")]
+    times = {str(each.get("time", "")): str(each.get("manager", "")) for each in entries}
+    return times[max(times)] if times else ""
