@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tenantry.api import marks
-from tenantry.api.errors import Forbidden
+from tenantry.api.errors import Forbidden, InputError
 from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding, RoleBinding, Subject
 from tenantry.api.model import Json, Model, ObjectMeta, Resource
+from tenantry.api.wording import suggestion
 from tenantry.engine.reader import ObjectReader
 from tenantry.engine.tasks import all_of
 from tenantry.views.acting import post
 from tenantry.views.discovery import Discovery
 from tenantry.views.permitted import list_permitted
 from tenantry.world.explain.access import (
+    EVERYTHING,
     Binding,
     Grant,
     PolicyRule,
@@ -43,6 +45,15 @@ CLUSTER_BINDINGS = ClusterRoleBinding.resource
 CLUSTER_ROLES = Resource(RBAC_GROUP, "v1", "clusterroles", "ClusterRole", namespaced=False)
 REVIEWS = Resource("authorization.k8s.io", "v1", "localsubjectaccessreviews", "LocalSubjectAccessReview")
 NAMESPACES = "namespaces"
+VERBS = (
+    *("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"),
+    *("use", "bind", "escalate", "impersonate", "approve", "sign", "attest", "administer"),
+)
+"""Verbs of requests, and those that Kubernetes or Tenantry checks by itself.
+
+Source: Kubernetes, "Authorization" (request verbs), "Using RBAC Authorization", "Certificate Signing Requests".
+"""
+
 COLLECTION_VERBS = ("list", "watch", "create", "deletecollection")
 """Verbs on namespaces that name none. Source: Kubernetes, "Authorization" (request attributes)."""
 
@@ -100,7 +111,7 @@ async def who_can(client: Client, verb: str, text: str, name: str, namespace: st
         namespace: The namespace.
 
     Raises:
-        InputError: The cluster has no such resource.
+        InputError: The cluster has no such resource, or nothing knows the verb.
         Forbidden: The reader may not even read the RoleBindings of the namespace.
     """
     resource, subresource = await Discovery(client).by_word(text)
@@ -112,6 +123,7 @@ async def who_can(client: Client, verb: str, text: str, name: str, namespace: st
         name, is_namespaced = name or namespace, True
     wanted = RequestedAccess(verb=verb, group=resource.group, resource=full, name=name)
     inputs = await gather(client, namespace)
+    _check_verb(verb, inputs.roles)
     if inputs.cluster_bindings is None:
         notes.append("cluster-wide rights are not shown: you may not read ClusterRoleBindings")
     if not is_namespaced:
@@ -131,6 +143,19 @@ async def who_can(client: Client, verb: str, text: str, name: str, namespace: st
         holders=tuple(in_order([*found, *reviewed])),
         notes=tuple(notes),
     )
+
+
+def _check_verb(verb: str, roles: Roles) -> None:
+    """Refuse a verb that is probably mistyped, to which the answer would be that no user has the right.
+
+    Raises:
+        InputError: Neither Kubernetes nor a role that may be read knows the verb.
+    """
+    own = {each for rules in roles.values() for rule in rules for each in rule.verbs or ()}
+    if verb not in {EVERYTHING, *VERBS, *own}:
+        raise InputError(
+            f"{verb!r} is no verb of Kubernetes, and no role here has it{suggestion(verb, [*VERBS, *sorted(own)])}"
+        )
 
 
 async def gather(reader: ObjectReader, namespace: str) -> AccessInputs:

@@ -150,6 +150,8 @@ def test_who_can_from_the_command_line(cli: Cli) -> None:
     [
         (("who-can", "get", "nonsense", "-n", TENANT), 2, "no resource 'nonsense'"),
         (("who-can", "Get!", "pods", "-n", TENANT), 2, "must be a verb"),
+        (("who-can", "delte", "pods", "-n", TENANT), 2, "'delte' is no verb of Kubernetes, and no role here has it"),
+        (("who-can", "lsit", "pods", "-n", TENANT), 2, "did you mean list?"),
         (("who-can", "get", "pods", "-n", TENANT, "--as", "mallory"), 5, "forbidden"),
         (("denied", "-f", "-", "-n", TENANT), 2, "has no documents"),
         (("denied", "-f", "-", "-n", TENANT, "--as-group", "g"), 2, "--as-group needs --as"),
