@@ -271,7 +271,9 @@ async def _end_all(client: Client, accounts: Sequence[TokenAccount]) -> None:
         except ApiError as error:
             failed.append(f"{each.namespace}/{each.name}: {error}")
     pods = [f"{each.namespace}/{pod}" for each in accounts for pod in each.pods]
-    output.talk(f"{len(accounts) - len(failed)} ServiceAccounts created again: their earlier tokens are refused")
+    done = len(accounts) - len(failed)
+    words = "ServiceAccount created again: its" if done == 1 else "ServiceAccounts created again: their"
+    output.talk(f"{done} {words} earlier tokens are refused")
     if pods:
         output.talk(f"restart these pods, whose tokens have ended: {shortened(pods)}")
     secrets = [f"{each.namespace}/{name}" for each in accounts for name in each.secrets]

@@ -18,11 +18,12 @@ kind: Tenant
 metadata: {name: leaving}
 spec:
   owners: [{kind: User, name: ada}, {kind: User, name: bob}]
----
+"""
+TEAM = """\
 apiVersion: tenantry.dev/v1alpha1
 kind: Subnamespace
 metadata: {name: team, namespace: leaving}
-spec: {mode: Workspace, inheritance: {roleBindings: Sync}}
+spec: {mode: Workspace, inheritance: {roleBindings: Sync}, owners: [{kind: Group, name: crew}]}
 """
 OWN = """\
 apiVersion: v1
@@ -89,6 +90,7 @@ def test_the_tokens_of_a_removed_owner_end(cli: Cli) -> None:
     """Requested ones, and those in Secrets: of every ServiceAccount that the owner could reach, with stamps first."""
     _kubectl(cli, "apply", "-f", "-", stdin=TENANT)
     cli.run("wait", "tenant/leaving")
+    _kubectl(cli, "apply", "-f", "-", stdin=TEAM)
     cli.run("wait", "subnamespace/team", "-n", "leaving")
     team = cli.run("name", "leaving", "team").stdout.strip()
     cli.await_pods("ada", "leaving")
@@ -98,6 +100,14 @@ def test_the_tokens_of_a_removed_owner_end(cli: Cli) -> None:
     held = [_token(cli, "leaving", "robot"), _token(cli, "leaving", "default"), _token(cli, team, "default")]
     held.append(_secret(cli))
     assert _is_good(cli, _token(cli, "leaving", "robot"))
+
+    file = cli.folder / "leaving.kubeconfig"
+    file.write_text(cli.run("kubeconfig", "--tenant", "leaving", "--user", "ada", "--expires", "10m").stdout)
+    crew = ("sub", "remove-owner", "team", "Group:crew", "-n", "leaving", "--kubeconfig", str(file))
+    by_owner = cli.run(*crew, "--end-tokens", "--yes")
+    assert "1 ServiceAccount created again: its earlier tokens are refused" in by_owner.stderr
+    assert not _is_good(cli, held.pop(2))
+    held.append(_token(cli, team, "default"))
 
     removing = ("tenant", "remove-owner", "leaving", "ada")
     assert "stdin is not a terminal; confirm with --yes" in cli.run(*removing, code=2).stderr
