@@ -22,8 +22,8 @@ from collections import deque
 
 import msgspec
 
-from tenantry.netpol.compile import GuardedNode, compile_rules
-from tenantry.netpol.objects import (
+from tenantry.world.netpol.compile import GuardedNode, compile_rules
+from tenantry.world.netpol.objects import (
     Block,
     NamedPort,
     NamespaceLabels,
@@ -35,7 +35,7 @@ from tenantry.netpol.objects import (
     Port,
     Selector,
 )
-from tenantry.netpol.ruleset import difference, render
+from tenantry.world.netpol.ruleset import difference, render
 from testkit.podnet import Endpoint, Fabric, Netns, missing
 
 SPACES = 100

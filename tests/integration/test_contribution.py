@@ -19,18 +19,22 @@ from cryptography.x509.oid import NameOID
 
 from tenantry.api import contribution, marks
 from tenantry.api.errors import Forbidden, NotFound, Unauthorized
-from tenantry.api.kubernetes import ClusterRoleBinding
+from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.node import Node
+from tenantry.api.nodeview import NodeView, earlier_bindings
 from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.slice import SliceClaim
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.contributions.signing import CLIENT, SigningRequest
+from tenantry.controllers.nodeviews.desired import CONDITION
 from tenantry.engine.clock import rfc3339
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 from tenantry.local.cluster import LocalCluster
+from tenantry.world.netpol.objects import NAMESPACES, POLICIES
+from tenantry.world.netpol.services import ENDPOINT_SLICES
 from testkit.api import PODS, SECRETS, Api, until
 from testkit.certificates import request as signing_request
 from testkit.operators import Operator
@@ -43,6 +47,8 @@ pytest_plugins = ["testkit.fixtures"]
 pytestmark = pytest.mark.usefixtures("operator")
 
 Json = dict[str, Any]
+READ_BEFORE = (PODS, NAMESPACES, POLICIES, ENDPOINT_SLICES)
+"""What kube-proxy and the NetworkPolicy agent list with rights of their own. Kubernetes lets kubelets list Services."""
 
 
 async def command(cluster: LocalCluster, *arguments: str) -> str:
@@ -110,8 +116,6 @@ async def clean_up(api: Api, node: str, *requests: str) -> None:
     await api.delete(SECRETS, f"bootstrap-token-{token_id}", "kube-system")
     gone = contribution.change(node, None)
     await api.patch(PolicyParameters.resource, contribution.REGISTER, gone, marks.SYSTEM_NAMESPACE)
-    for role in ("node-proxier", "netpol-agent"):
-        await api.delete(ClusterRoleBinding.resource, f"tenantry:{node}:{role}")
 
 
 async def test_a_token_lets_one_node_in(api: Api, tenancy: LocalCluster, name: str) -> None:
@@ -233,7 +237,7 @@ async def test_a_contributed_node_reports_only_addresses_of_its_record(
         return "podCidrs=10.78.1.0/24" in register["metadata"]["annotations"][contribution.key_of(node)]
 
     await until(is_assigned, "the range is in the record")
-    await keeps_to_its_record(api, itself, node, name)
+    await keeps_to_its_record(api, tenancy, itself, node, name)
     await clean_up(api, node)
 
 
@@ -252,13 +256,80 @@ async def test_the_record_of_a_contributed_node_holds_without_the_operator(
         await itself.create(Node.resource, {"metadata": {"name": node}, **seen("192.0.2.130")})
         with pytest.raises(Forbidden, match=r"spec\.podCIDRs must not come from a node itself"):
             await itself.patch(Node.resource, node, {"spec": {"podCIDR": "10.78.2.0/24", "podCIDRs": ["10.78.2.0/24"]}})
-        await keeps_to_its_record(api, itself, node, name)
+        await keeps_to_its_record(api, tenancy, itself, node, name)
     finally:
         await operator.start()
     await clean_up(api, node)
 
 
-async def keeps_to_its_record(api: Api, itself: Api, node: str, name: str) -> None:
+async def test_a_contributed_node_reads_only_its_own_view(
+    api: Api, tenancy: LocalCluster, people: People, name: str
+) -> None:
+    """E19: nothing of other tenants, and no view of another node."""
+    await api.make_tenant(name)
+    (node, _), (other, _) = await asyncio.gather(offer(tenancy, name), offer(tenancy, name))
+    itself = await people.node(node)
+    await itself.create(Node.resource, {"metadata": {"name": node}})
+
+    async def reads() -> bool:
+        try:
+            return bool(await itself.client.list(NodeView, selectors={"fieldSelector": f"metadata.name={node}"}))
+        except Forbidden:
+            return False
+
+    await until(reads, "the node reads its view")
+    for resource in READ_BEFORE:
+        with pytest.raises(Forbidden):
+            await itself.list(resource)
+    await until(lambda: api.find(NodeView.resource, other), "the other node has a view")
+    for refused in (itself.get(NodeView.resource, other), itself.list(NodeView.resource)):
+        with pytest.raises(Forbidden):
+            await refused
+    with pytest.raises(Forbidden):
+        await itself.patch(NodeView.resource, node, {"spec": {"digest": "0"}})
+    await asyncio.gather(clean_up(api, node), clean_up(api, other))
+
+    async def gone() -> bool:
+        return await api.find(NodeView.resource, node) is None
+
+    await until(gone, "the view goes with the record")
+
+
+async def test_rights_of_an_earlier_version_are_reported_until_they_are_removed(
+    api: Api, tenancy: LocalCluster, people: People, name: str
+) -> None:
+    """E19: a node that joined before keeps working; an administrator decides when it reads only its view."""
+    await api.make_tenant(name)
+    node, _ = await offer(tenancy, name)
+    itself = await people.node(node)
+    await itself.create(Node.resource, {"metadata": {"name": node}})
+    # As `tenantry node contribute` of an earlier version made it.
+    subject = {"kind": "User", "name": f"system:node:{node}", "apiGroup": RBAC_GROUP}
+    role = {"kind": "ClusterRole", "name": "system:node-proxier", "apiGroup": RBAC_GROUP}
+    for earlier in earlier_bindings(node):
+        meta = {"name": earlier, "labels": {marks.MANAGED_BY: marks.MANAGER}}
+        await api.create(ClusterRoleBinding.resource, {"metadata": meta, "roleRef": role, "subjects": [subject]})
+
+    async def status() -> str:
+        found = (await api.get(Node.resource, node)).get("status", {}).get("conditions", [])
+        return next((each["status"] for each in found if each["type"] == CONDITION), "")
+
+    async def is_reported() -> bool:
+        return await status() == "False"
+
+    await until(is_reported, "the condition reports the earlier rights")
+    await itself.list(ENDPOINT_SLICES)
+    for earlier in earlier_bindings(node):
+        await api.delete(ClusterRoleBinding.resource, earlier)
+
+    async def is_over() -> bool:
+        return await status() == "True"
+
+    await until(is_over, "the condition is met")
+    await clean_up(api, node)
+
+
+async def keeps_to_its_record(api: Api, tenancy: LocalCluster, itself: Api, node: str, name: str) -> None:
     """Have a node with the address 192.0.2.130 and the range 10.78.1.0/24 report others, of itself and of its pods."""
     for lie in (seen("192.0.2.130", "203.0.113.1"), seen("kubernetes.default", type_="Hostname")):
         with pytest.raises(Forbidden, match="which tenantry-contributed-nodes records for node"):
@@ -286,6 +357,17 @@ async def keeps_to_its_record(api: Api, itself: Api, node: str, name: str) -> No
         with pytest.raises(Forbidden, match="tenantry-contributed-pod-addresses"):
             await report(itself, PODS, f"{name}-{pod}", lie, "kube-system")
     await report(itself, PODS, f"{name}-host", at("192.0.2.130"), "kube-system")
+    # An administrator records another address; the node may report both.
+    await command(tenancy, "record", node, "--address=192.0.2.130", "--address=192.0.2.131")
+
+    async def is_recorded() -> bool:
+        try:
+            await report(itself, Node.resource, node, seen("192.0.2.130", "192.0.2.131"))
+        except Forbidden:
+            return False
+        return True
+
+    await until(is_recorded, "the policy knows the new address")
     for pod in ("own", "host"):
         path = wire.path(PODS, "kube-system", f"{name}-{pod}")
         await api.client.request("DELETE", path, query={"gracePeriodSeconds": "0"})

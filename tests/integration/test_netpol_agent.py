@@ -17,7 +17,7 @@ from tenantry.api.node import Node
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from tenantry.netpol.compile import TABLE
+from tenantry.world.netpol.compile import TABLE
 from testkit.api import PODS, SECONDS, SERVICE_ACCOUNTS, Api, until
 from testkit.connections import ConnectionAttempt
 from testkit.podnet import PATIENCE_SECONDS, Endpoint, Fabric, connects, mismatches, missing

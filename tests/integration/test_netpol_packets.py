@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pytest
 
-from tenantry.netpol.compile import GuardedNode, closed, compile_rules
-from tenantry.netpol.objects import (
+from tenantry.world.netpol.compile import GuardedNode, closed, compile_rules
+from tenantry.world.netpol.objects import (
     Block,
     LabelExpression,
     NamedPort,
@@ -25,7 +25,7 @@ from tenantry.netpol.objects import (
     Protocol,
     Selector,
 )
-from tenantry.netpol.ruleset import Ruleset, difference, render
+from tenantry.world.netpol.ruleset import Ruleset, difference, render
 from testkit.connections import ConnectionAttempt, allows
 from testkit.podnet import Endpoint, Fabric, Netns, mismatches, missing
 

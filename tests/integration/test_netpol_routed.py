@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tenantry.netpol.compile import GuardedNode, closed, compile_rules
-from tenantry.netpol.objects import NetworkPolicyRule, NetworkState, PodEndpoint, Policy
-from tenantry.netpol.ruleset import render
+from tenantry.world.netpol.compile import GuardedNode, closed, compile_rules
+from tenantry.world.netpol.objects import NetworkPolicyRule, NetworkState, PodEndpoint, Policy
+from tenantry.world.netpol.ruleset import render
 from testkit.connections import ConnectionAttempt
 from testkit.podnet import Endpoint, Fabric, mismatches, missing
 

@@ -8,28 +8,38 @@ import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
 
 from tenantry.api import marks
+from tenantry.api.errors import Forbidden
 from tenantry.api.model import Resource
 from tenantry.api.node import Node
+from tenantry.api.nodeview import NodeView
 from tenantry.api.slice import SliceClaim
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
+from tenantry.kube.kubeconfig import Connection
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.real import node as real_node
 from tenantry.local.real import settings
+from tenantry.world.netpol.objects import NAMESPACES as SPACES
+from tenantry.world.netpol.objects import POLICIES
+from tenantry.world.netpol.services import ENDPOINT_SLICES as SLICES
+from tenantry.world.netpol.services import SERVICES
+from tenantry.world.netpol.view import decoded
 from testkit.api import PODS, Api, until
 from testkit.installation import install
 from testkit.pool import claim, give_every_node, slice_marks, state
-from testkit.realpods import missing
+from testkit.realpods import PORT, RealPods, missing
 
 pytest_plugins = ["testkit.fixtures"]
 
 CLUSTER = "joined"
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
 SECONDS = 120.0
+OWN_RUNTIME = {"network": "Isolated", "runtime": "Shared"}
 
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
@@ -133,6 +143,82 @@ async def test_the_identity_of_a_node_ends_when_it_is_taken_back(cluster: LocalC
     code, _, said = await outcome("node", "restart", f"--name={CLUSTER}", joined, "--timeout=120s")
     assert (code, f"tenantry node remove {joined}" in said) == (2, True), said
     await command("node", "remove", f"--name={CLUSTER}", joined)
+
+
+async def test_a_contributed_node_sees_only_what_runs_on_it(
+    cluster: LocalCluster, api: Api, name: str, tmp_path: Path
+) -> None:
+    """E19, H06: its certificate reads its view, and its pods have Services, names and NetworkPolicies from that."""
+    other = f"{name}-o"
+    await asyncio.gather(*(api.make_tenant(each, isolation=OWN_RUNTIME) for each in (name, other)))
+    said = (await command("node", "contribute", f"--name={CLUSTER}", f"--tenant={name}")).split()
+    joined = (await command(*said[1:], "--timeout=240s")).strip()
+    pods = RealPods(cluster, api)
+    await pods.load_image(tmp_path)
+    await make_services(api, name, other)
+    visiting = {"key": marks.CONTRIBUTED_BY, "operator": "Equal", "value": name, "effect": "NoSchedule"}
+    own, far, foreign = await asyncio.gather(
+        pods.make(name, "own", joined, "runc", spec={"tolerations": [visiting]}),
+        pods.make(name, "far", "real-1", "runc"),
+        pods.make(other, "foreign", "real-1", "runc"),
+    )
+    address = (await api.get(SERVICES, "far", name))["spec"]["clusterIP"]
+    # kube-proxy loads its rules once a second.
+    await until(lambda: pods.reaches(own, address, 80), "the node has the Service", seconds=SECONDS)
+    rows = [
+        (own, far.address, PORT, "http", True),
+        (own, address, 80, "http", True),
+        (own, f"far.{name}.svc.cluster.local", 80, "http", True),
+        (far, own.address, PORT, "http", True),
+        (own, foreign.address, PORT, "http", False),
+        (foreign, own.address, PORT, "http", False),
+    ]
+    assert await pods.mismatches(rows) == []
+    # With what is on its disk, its owner reads no more than that.
+    async with Client(of_node(cluster, joined)) as client:
+        itself = Api(client)
+        view = decoded((await client.get(NodeView, joined)).spec)
+        assert {each["metadata"]["name"] for each in view.services} == {"far", "kube-dns", "kubernetes"}
+        assert other not in str(msgspec.json.encode(view))
+        assert foreign.address not in str(msgspec.json.encode(view))
+        # Kubernetes lets every kubelet list Services, for the environment of containers.
+        for resource in (PODS, SPACES, POLICIES, SLICES):
+            with pytest.raises(Forbidden):
+                await itself.list(resource)
+            if resource.namespaced:
+                with pytest.raises(Forbidden):
+                    await itself.list(resource, other)
+        with pytest.raises(Forbidden):
+            await itself.get(PODS, "foreign", other)
+        with pytest.raises(Forbidden):
+            await itself.list(NodeView.resource)
+    await api.delete(PODS, "far", name)
+    again = await pods.make(name, "far", "real-2", "runc")
+    await until(lambda: pods.reaches(own, address, 80), "the node has the new endpoint", seconds=SECONDS)
+    assert await pods.mismatches([(own, again.address, PORT, "http", True)]) == []
+    await command("node", "take-back", f"--name={CLUSTER}", joined, "--timeout=240s")
+
+    async def forgotten() -> bool:
+        return await api.find(NodeView.resource, joined) is None
+
+    await until(forgotten, "the view is gone with the node")
+    await command("node", "remove", f"--name={CLUSTER}", joined)
+
+
+async def make_services(api: Api, *namespaces: str) -> None:
+    """Make a Service of the pod "far" in each namespace."""
+    ports = [{"port": 80, "targetPort": PORT, "protocol": "TCP"}]
+    for namespace in namespaces:
+        spec = {"selector": {"app": "far"}, "ports": ports}
+        await api.create(SERVICES, {"metadata": {"name": "far"}, "spec": spec}, namespace)
+
+
+def of_node(cluster: LocalCluster, node: str) -> Connection:
+    """Return the connection of a joined node, with the certificate that its kubelet has."""
+    # "kubelet-client-current.pem" is a link to a path in the node's own mount namespace.
+    found = sorted((real_node.folder_of(cluster.paths, node) / "kubelet/pki").glob("kubelet-client-2*.pem"))
+    whole = found[-1].read_bytes()
+    return msgspec.structs.replace(kubeconfig.load([cluster.kubeconfig_path]), certificate=whole, key=whole)
 
 
 async def run_everywhere(api: Api, node: str) -> None:

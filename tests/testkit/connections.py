@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tenantry.netpol.objects import (
+from tenantry.world.netpol.objects import (
     Direction,
     NetworkPolicyRule,
     NetworkState,

@@ -13,7 +13,7 @@ import pytest
 
 from tenantry.cli import output
 from tenantry.cli.nodes.table import bar, lines
-from tenantry.views.nodes import NodesView, NodeView, PartView, WaitingView
+from tenantry.views.nodes import NodesView, NodeUsage, PartView, WaitingView
 from tenantry.views.pods import PodRequests, total
 from tenantry.world.naming import numeric_order
 from tenantry.world.quantity import parse
@@ -23,8 +23,8 @@ HAS = {"cpu": "8", "memory": "32Gi"}
 
 MIXED = NodesView(
     nodes=(
-        NodeView(name="n1", ready=True, allocatable=HAS, requested={"cpu": "2"}, pods={"": 1, "b": 1, "a": 3, "c": 2}),
-        NodeView(
+        NodeUsage(name="n1", ready=True, allocatable=HAS, requested={"cpu": "2"}, pods={"": 1, "b": 1, "a": 3, "c": 2}),
+        NodeUsage(
             name="n2",
             state="Bound",
             tenant="acme",
@@ -37,7 +37,7 @@ MIXED = NodesView(
             requested={"cpu": "8", "memory": "16Gi"},
             pods={"acme": 2},
         ),
-        NodeView(name="n3", state="Reserved", tenant="acme", claim="acme-web/own", ready=True),
+        NodeUsage(name="n3", state="Reserved", tenant="acme", claim="acme-web/own", ready=True),
     ),
     waiting=(WaitingView(claim="globex/ml", since="2026-11-21T11:57:00Z", count=2, why="too few"),),
 )
@@ -55,9 +55,9 @@ def test_the_map_says_who_has_parts_of_a_node() -> None:
     )
     view = NodesView(
         nodes=(
-            NodeView(name="n1", state="Shared", ready=True, parts=parts),
-            NodeView(name="n2", state="Shared", ready=True),
-            NodeView(name="n3", ready=True),
+            NodeUsage(name="n1", state="Shared", ready=True, parts=parts),
+            NodeUsage(name="n2", state="Shared", ready=True),
+            NodeUsage(name="n3", ready=True),
         )
     )
     assert shown(view) == [
@@ -113,7 +113,7 @@ def test_a_terminal_gets_bars_and_colours_that_only_repeat_the_words(
 
 def test_who_may_not_read_nodes_gets_what_its_claims_say() -> None:
     """E12: no sum over nodes that the asker does not see, and amounts rather than shares."""
-    view = NodesView(nodes=(NodeView(name="n1", state="Bound", requested={"cpu": "500m"}, pods={}),), partial=True)
+    view = NodesView(nodes=(NodeUsage(name="n1", state="Bound", requested={"cpu": "500m"}, pods={}),), partial=True)
     assert shown(view, blocks=True) == [
         "NODE   STATE   TENANT   CLAIM   CPU    MEMORY   PODS OF",
         "n1     Bound   -        -       500m   0        -",
@@ -124,10 +124,10 @@ def test_who_may_not_read_nodes_gets_what_its_claims_say() -> None:
 def test_nodes_that_are_not_clean_and_those_that_were_contributed_are_told() -> None:
     """E19, E20: why a node is not given back, and for whom a node was brought."""
     nodes = (
-        NodeView(
+        NodeUsage(
             name="n1", state="Releasing", tenant="acme", claim="acme/fast", ready=True, unclean="2 images are left"
         ),
-        NodeView(name="n2", ready=True, contributed_by="lab"),
+        NodeUsage(name="n2", ready=True, contributed_by="lab"),
     )
     told = shown(NodesView(nodes=nodes, partial=True))
     assert [line.split()[:5] for line in told[:3]] == [

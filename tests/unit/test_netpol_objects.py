@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tenantry.netpol.blocks import merged, without
-from tenantry.netpol.compile import GuardedNode, compile_rules
-from tenantry.netpol.objects import (
+from tenantry.world.netpol.blocks import merged, without
+from tenantry.world.netpol.compile import GuardedNode, compile_rules
+from tenantry.world.netpol.objects import (
     NamedPort,
     NamespaceLabels,
     NetworkPolicyRule,
@@ -24,8 +24,8 @@ from tenantry.netpol.objects import (
     decode_pod,
     decode_policy,
 )
-from tenantry.netpol.records import foreign
-from tenantry.netpol.ruleset import difference, render
+from tenantry.world.netpol.records import foreign
+from tenantry.world.netpol.ruleset import difference, render
 from testkit.connections import ConnectionAttempt, allows
 
 Json = dict[str, Any]

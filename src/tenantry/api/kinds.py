@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tenantry.api.isolationreport import IsolationReport
+from tenantry.api.nodeview import NodeView
 from tenantry.api.requests import REQUESTS
 from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.subnamespace import Subnamespace
@@ -20,5 +21,6 @@ KINDS = (
     Slice,
     SliceClaim,
     IsolationReport,
+    NodeView,
     *REQUESTS,
 )

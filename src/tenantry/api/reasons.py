@@ -152,6 +152,14 @@ ADDRESSES_RECORDED = "AddressesRecorded"
 NO_RECORD = "NoRecord"
 """The node has no range of pods, and no administrator has recorded its addresses; the message says what to set."""
 
+# Reasons of TenantryNodeView, a condition of contributed nodes
+VIEW_CURRENT = "ViewCurrent"
+"""The node reads its own view only, and the view is current."""
+VIEW_TOO_LARGE = "ViewTooLarge"
+"""The pods of the node have more peers and endpoints than a view holds: the node keeps the last view that fitted."""
+READS_ALL = "ReadsAll"
+"""A binding of an earlier version lets the node read objects of all tenants; the message says how to end that."""
+
 # Reasons of ClusterNetworkPolicyInForce
 IN_FORCE = "InForce"
 """The ClusterNetworkPolicy is in place."""

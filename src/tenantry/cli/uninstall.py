@@ -12,6 +12,7 @@ from tenantry.api.errors import InputError, NotFound, RetryableError
 from tenantry.api.kubernetes import ClusterRole, ClusterRoleBinding, Namespace
 from tenantry.api.marks import MANAGED_BY, MANAGER, SYSTEM_NAMESPACE
 from tenantry.api.model import Json
+from tenantry.api.nodeview import ROLE_PREFIX
 from tenantry.api.requests import FINALIZER, REQUESTER_ROLE_PREFIX, TenantRequest
 from tenantry.api.tenant import Tenant
 from tenantry.api.wording import shortened
@@ -83,10 +84,10 @@ async def _tenants(client: Client) -> list[Tenant]:
 
 
 async def _release(client: Client) -> None:
-    """Delete the roles of requesters, and take the operator's finalizer off requests: they would hold their kind."""
+    """Delete the roles of requesters and contributed nodes, and finalizers of requests: these would hold their kind."""
     for kind in (ClusterRoleBinding, ClusterRole):
         for found in await client.list(kind, selectors={"labelSelector": f"{MANAGED_BY}={MANAGER}"}):
-            if found.metadata.name.startswith(REQUESTER_ROLE_PREFIX):
+            if found.metadata.name.startswith((REQUESTER_ROLE_PREFIX, ROLE_PREFIX)):
                 await client.delete(kind.resource, "", found.metadata.name)
     try:
         requests = await client.list(TenantRequest)

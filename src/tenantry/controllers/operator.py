@@ -35,6 +35,7 @@ from tenantry.controllers.limits.gather import LimitCache
 from tenantry.controllers.nodes import bandwidth, records
 from tenantry.controllers.nodes.addresses import AddressCache, AddressController
 from tenantry.controllers.nodes.controller import NodeController
+from tenantry.controllers.nodeviews.controller import VIEWS, NodeViewController
 from tenantry.controllers.parts import nodes as shared_nodes
 from tenantry.controllers.parts.controller import PartController
 from tenantry.controllers.quota.controller import QuotaController
@@ -229,6 +230,9 @@ class _Operator:
         if shipment is None:
             log.warning("the installed objects are not repaired: they name another user as the operator")
         runtime.add(home, controllers(cluster_uid, shipment))
+        # The same API server with caches of its own, which keep other parts of the same kinds.
+        views = Cluster(VIEWS, client, clock=self._clock, instance=self._options.identity)
+        runtime.add(views, [NodeViewController()])
         self._runtime = runtime
         async with asyncio.TaskGroup() as group:
             running = group.create_task(runtime.run())

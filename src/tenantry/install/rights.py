@@ -86,9 +86,10 @@ def operator_role() -> Json:
             **allow(["certificates.k8s.io"], ["signers"], ["approve"]),
             "resourceNames": ["kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"],
         },
-        # The certificate of a node must not name an address of the API server.
-        {**allow([""], ["services"], ["get"]), "resourceNames": ["kubernetes"]},
-        {**allow(["discovery.k8s.io"], ["endpointslices"], ["get"]), "resourceNames": ["kubernetes"]},
+        # The certificate of a node must not name an address of the API server, and the view of a contributed node has
+        # the Services that its pods reach.
+        allow([""], ["services"], READ),
+        allow(["discovery.k8s.io"], ["endpointslices"], READ),
         allow(["node.k8s.io"], ["runtimeclasses"], READ),
         allow([""], ["nodes/status"], ["patch"]),
         allow(["apiextensions.k8s.io"], ["customresourcedefinitions"], READ),

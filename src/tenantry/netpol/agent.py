@@ -1,5 +1,7 @@
 """Keeps the table of one node in step with the cluster.
 
+The rules come from all objects of the cluster, or from the view of the node that the operator writes (`sources`).
+
 The agent lists all kinds before it compiles the first table. Until then, and after it has ended, the previous table
 stays in force. If there is none, the agent loads one without pods first, which drops all traffic of pods except
 connections from the node itself.
@@ -11,31 +13,26 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from pathlib import Path
 
 import msgspec
 
 from tenantry.api.errors import RetryableError
-from tenantry.api.node import Node
 from tenantry.engine.agent import until_told_to_stop
-from tenantry.engine.cache import Change
-from tenantry.engine.informer import Informer
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
-from tenantry.netpol import objects
-from tenantry.netpol.compile import TABLE, GuardedNode, closed, compile_rules
 from tenantry.netpol.nft import Nft
-from tenantry.netpol.objects import NamespaceLabels, NetworkState, NodeRecord, PodEndpoint, Policy
-from tenantry.netpol.records import foreign
-from tenantry.netpol.ruleset import Ruleset, difference, render
+from tenantry.netpol.serviceapi import ServiceApi
+from tenantry.netpol.sources import OwnView, RuleSource, WholeCluster
+from tenantry.world.netpol.compile import TABLE, GuardedNode, closed
+from tenantry.world.netpol.ruleset import Ruleset, difference, render
 
 FIRST_RETRY_SECONDS = 0.2
 LAST_RETRY_SECONDS = 10.0
 LOOK_SECONDS = 10.0
 """The interval at which the agent checks that its table still exists."""
 
-Kept = PodEndpoint | NamespaceLabels | Policy | NodeRecord
 log = logging.getLogger(__name__)
 
 
@@ -45,11 +42,15 @@ class PolicyAgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         guarded: The node and the interfaces of its pods.
         netns: The node's network namespace; None for the agent's own.
+        has_view: The operator writes a view for the node, and the credentials can read only that.
+        services_port: The port on 127.0.0.1 at which kube-proxy reads the Services of the view; 0 for none.
         ready_file: Exists once the first table is loaded, except while a table cannot be loaded; None for no file.
     """
 
     guarded: GuardedNode
     netns: Path | None = None
+    has_view: bool = False
+    services_port: int = 0
     ready_file: Path | None = None
 
 
@@ -57,7 +58,7 @@ class PolicyAgent:
     """The agent of one node.
 
     Args:
-        client: Reads pods, namespaces, nodes and NetworkPolicies of the whole cluster.
+        client: Reads pods, namespaces, nodes and NetworkPolicies of the whole cluster, or the view of the node.
         options: Its options.
     """
 
@@ -66,25 +67,27 @@ class PolicyAgent:
         self._options = options
         self._nft = Nft(options.netns)
         self._changed = asyncio.Event()
-        self._pods = Informer(objects.PODS, objects.decode_pod, self._notice)
-        self._spaces = Informer(objects.NAMESPACES, objects.decode_space, self._notice)
-        self._policies = Informer(objects.POLICIES, objects.decode_policy, self._notice)
-        self._nodes = Informer(Node.resource, objects.decode_node, self._notice)
-        self._ignored: set[tuple[str, str, str]] = set()
+        self._services = ServiceApi() if options.services_port else None
+        self._source: RuleSource = (
+            OwnView(options.guarded, self._changed.set, self._services)
+            if options.has_view
+            else WholeCluster(options.guarded, self._changed.set)
+        )
         self._in_force: Ruleset | None = None
 
     async def run(self) -> None:
         """Run until cancelled. Failures are retried, and reported in the log and by removing the ready file."""
-        informers = (self._pods, self._spaces, self._policies, self._nodes)
+        informers = self._source.informers
         try:
             # A file of an earlier run would promise rules that are not checked yet.
             self._set_ready(is_ready=False)
             await self._persist(self._close)
-            async with asyncio.TaskGroup() as group:
+            async with asyncio.TaskGroup() as group, self._serving():
                 for informer in informers:
                     group.create_task(informer.run(self._client))
                 for informer in informers:
                     await informer.synced.wait()
+                await self._source.wait()
                 while True:
                     began = time.monotonic()
                     await self._persist(self._keep)
@@ -94,6 +97,11 @@ class PolicyAgent:
         finally:
             # The rules stay, but new pods get no network without an agent.
             self._set_ready(is_ready=False)
+
+    def _serving(self) -> AbstractAsyncContextManager[None]:
+        """Return the context in which kube-proxy is served."""
+        port = self._options.services_port
+        return self._services.serve(port) if self._services is not None else nullcontext()
 
     async def _persist(self, act: Callable[[], Awaitable[None]]) -> None:
         delay = FIRST_RETRY_SECONDS
@@ -124,21 +132,14 @@ class PolicyAgent:
         # Before the caches are read: a change that arrives meanwhile must start another round.
         self._changed.clear()
         began = time.monotonic()
-        world = NetworkState(
-            pods=tuple(self._pods.cache),
-            spaces=tuple(self._spaces.cache),
-            policies=tuple(self._policies.cache),
-            nodes=tuple(self._nodes.cache),
-        )
-        rules = compile_rules(world, self._options.guarded)
+        rules, counts = self._source.rules()
         compiled = time.monotonic()
         before = self._in_force
         commands = render(rules) if before is None else difference(before, rules)
         if commands:
             await self._load(commands, rules)
             fields = {
-                "pods": len(world.pods),
-                "policies": len(world.policies),
+                **counts,
                 "bytes": len(commands),
                 "whole": before is None,
                 "compile_milliseconds": round((compiled - began) * 1000, 1),
@@ -147,17 +148,7 @@ class PolicyAgent:
             log.info("rules in force", extra=fields)
         self._in_force = rules
         self._set_ready(is_ready=True)
-        self._report(world)
-
-    def _report(self, world: NetworkState) -> None:
-        """Log each address that does not count, once: such a pod has no network."""
-        ignored = [(pod.key, pod.node, address) for pod, address in foreign(world)]
-        for pod, node, address in sorted({*ignored} - self._ignored):
-            log.warning(
-                "a pod's address is ignored: the record of its node does not allow it",
-                extra={"pod": pod, "node": node, "address": address},
-            )
-        self._ignored = {*ignored}
+        self._source.report()
 
     async def _load(self, commands: str, rules: Ruleset) -> None:
         try:
@@ -186,26 +177,12 @@ class PolicyAgent:
             log.warning("another program has deleted the table")
             self._in_force = None
 
-    def _notice(
-        self, change: Change[PodEndpoint] | Change[NamespaceLabels] | Change[Policy] | Change[NodeRecord]
-    ) -> None:
-        if not _is_same(change.before, change.after):
-            self._changed.set()
-
     def _set_ready(self, *, is_ready: bool) -> None:
         file = self._options.ready_file
         if file is not None and is_ready and not file.exists():
             file.touch()
         elif file is not None and not is_ready:
             file.unlink(missing_ok=True)
-
-
-def _is_same(before: Kept | None, after: Kept | None) -> bool:
-    """Return whether only fields have changed that the agent does not keep, such as a pod's conditions."""
-    if before is None or after is None:
-        return before is after
-    # Kubelets write the status of each pod many times, always with a new version.
-    return msgspec.structs.replace(before, version=after.version) == after
 
 
 async def guard(connection: Connection, options: PolicyAgentOptions) -> None:

@@ -70,7 +70,7 @@ class PartView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     memory: str
 
 
-class NodeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class NodeUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A node, its tenant and its use; None stands for what the user may not read.
 
     Args:
@@ -133,7 +133,7 @@ class NodesView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         partial: These are only the nodes of the claims of one namespace, or of a user who may not read nodes.
     """
 
-    nodes: tuple[NodeView, ...]
+    nodes: tuple[NodeUsage, ...]
     waiting: tuple[WaitingView, ...] = ()
     partial: bool = False
 
@@ -237,7 +237,7 @@ def _why(claim: SliceClaim) -> str:
     return ready.message if ready is not None else "the operator has not processed it yet"
 
 
-def _namespaces(node: NodeView) -> set[str]:
+def _namespaces(node: NodeUsage) -> set[str]:
     """Return the namespaces of the claims that have a node, or parts of it."""
     return {claim.partition("/")[0] for claim in (node.claim, *(part.claim for part in node.parts))}
 
@@ -252,7 +252,7 @@ class _Use:
         for pod in inputs.pods or ():
             self._pods[pod.node].append(pod)
 
-    def added_to(self, node: NodeView) -> NodeView:
+    def added_to(self, node: NodeUsage) -> NodeUsage:
         """Return a node with the use that its pods make of it."""
         if not self._is_known:
             return node
@@ -268,7 +268,7 @@ def _node(
     claims: Mapping[str, SliceClaim],
     tenants: Mapping[str, str],
     ahead: str,
-) -> NodeView:
+) -> NodeUsage:
     labels, name = node.metadata.labels, marking.slice_of(node)
     key = node.metadata.annotations.get(SLICE_CLAIM, "").rpartition("/")[0]
     owner, claim = slices.get(name), claims.get(key)
@@ -276,7 +276,7 @@ def _node(
     has = node.status.allocatable
     unclean = [each for each in node.status.conditions if each.type == cleaning.CONDITION and each.status == "False"]
     parts = _parts(labels, slices)
-    return NodeView(
+    return NodeUsage(
         name=node.metadata.name,
         state=SHARED if not name and (parts or is_shared(labels)) else _state(labels, owner),
         tenant=tenant if name else "",
@@ -340,10 +340,10 @@ def _fits(claim: SliceClaim, node: NodeFacts) -> bool:
     return bool(select(alone, [node]).nodes)
 
 
-def _of_claims(inputs: NodeInputs, use: _Use) -> tuple[NodeView, ...]:
+def _of_claims(inputs: NodeInputs, use: _Use) -> tuple[NodeUsage, ...]:
     """Return the nodes that the statuses of claims name."""
     found = [
-        NodeView(
+        NodeUsage(
             name=name,
             state=claim.status.state.value,
             tenant=inputs.tenants.get(claim.metadata.namespace, ""),

@@ -18,8 +18,9 @@ from tenantry.api import contribution, marks
 from tenantry.api.cleaning import BY_HAND
 from tenantry.api.contribution import Contribution
 from tenantry.api.errors import InputError, NotFound, RetryableError
-from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding
+from tenantry.api.kubernetes import ClusterRoleBinding
 from tenantry.api.model import Resource
+from tenantry.api.nodeview import earlier_bindings
 from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.tenant import Tenant
 from tenantry.cli import durations, output, session
@@ -37,8 +38,6 @@ _LONGEST_SECONDS = 86_400
 _SECRETS = Resource("", "v1", "secrets", "Secret")
 _NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 _SYSTEM = "kube-system"
-# kube-proxy and the NetworkPolicy agent are processes of a local node with its identity; elsewhere they are pods.
-_ROLES = ("system:node-proxier", "tenantry:netpol-agent")
 
 
 @click.command()
@@ -128,8 +127,6 @@ async def _offer(client: Client, agreed: Contribution, token_id: str, secret: st
     node = contribution.node_of(token_id)
     # The record comes first: the operator approves certificates of recorded names only.
     await _write(client, node, agreed)
-    for role in _ROLES:
-        await client.apply(ClusterRoleBinding.resource, "", _binding_name(node, role), _binding(node, role))
     name = f"bootstrap-token-{token_id}"
     data = {
         "token-id": token_id,
@@ -159,21 +156,6 @@ async def _write(client: Client, node: str, agreed: Contribution | None, version
             f"the cluster has no register of contributed nodes ({contribution.REGISTER!r} in"
             f" {marks.SYSTEM_NAMESPACE!r}); run `tenantry install`"
         ) from error
-
-
-def _binding_name(node: str, role: str) -> str:
-    return f"tenantry:{node}:{role.rpartition(':')[2]}"
-
-
-def _binding(node: str, role: str) -> dict[str, object]:
-    from tenantry.local.bootstrap import bind
-
-    return {
-        "apiVersion": f"{RBAC_GROUP}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": _binding_name(node, role), "labels": {marks.MANAGED_BY: marks.MANAGER}},
-        **bind(role, f"system:node:{node}"),
-    }
 
 
 @click.command()
@@ -261,10 +243,10 @@ async def _take_back(client: Client, node: str, timeout_seconds: int) -> None:
             f'node "{node}" is still there after {durations.text(timeout_seconds)}: `tenantry nodes` shows whose it is,'
             " and its condition TenantryClean what is left on it; then run this again"
         ) from error
-    # Last, because the programs of the node need these rights until it is gone.
-    for role in _ROLES:
+    # Last: the programs of the node need the view until the node is gone. The operator deletes it with the record.
+    for name in earlier_bindings(node):
         with suppress(NotFound):
-            await client.delete(ClusterRoleBinding.resource, "", _binding_name(node, role))
+            await client.delete(ClusterRoleBinding.resource, "", name)
     await _write(client, node, None)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tenantry.api.wording import more
 from tenantry.cli import durations, output
-from tenantry.views.nodes import FREE, SHARED, NodesView, NodeView, WaitingView
+from tenantry.views.nodes import FREE, SHARED, NodesView, NodeUsage, WaitingView
 from tenantry.world.quantity import parse
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _table(view: NodesView, now: datetime, *, blocks: bool) -> list[Part]:
     return [output.table([title for title, _ in columns], zip(*(cells for _, cells in columns), strict=True))]
 
 
-def _claims(node: NodeView) -> str:
+def _claims(node: NodeUsage) -> str:
     """Return the claims that have a node or parts of it; one in its tenant's core namespace without the namespace."""
     if node.parts:
         return ", ".join(f"{_short(part.claim, part.tenant)} ({part.cpu}, {part.memory})" for part in node.parts)
@@ -87,13 +87,13 @@ def _together(tenants: Iterable[str]) -> str:
     return ", ".join(sorted({each for each in tenants if each})) or NONE
 
 
-def _state(node: NodeView) -> Text:
+def _state(node: NodeUsage) -> Text:
     also = {"NotReady": node.ready is False, "Cordoned": node.cordoned, "NotClean": bool(node.unclean)}
     words = "".join(f",{word}" for word, is_so in also.items() if is_so)
     return output.styled((node.state, _COLORS.get(node.state, "")), words)
 
 
-def _used(node: NodeView, key: str, *, blocks: bool) -> str:
+def _used(node: NodeUsage, key: str, *, blocks: bool) -> str:
     """Return the share of a resource that pods request, or the amount if the capacity is unknown."""
     if node.requested is None:
         return "?"
@@ -126,7 +126,7 @@ def _pods(pods: Mapping[str, int] | None) -> str:
 # -- sums -----------------------------------------------------------------------------------------
 
 
-def sums(nodes: Sequence[NodeView], *, blocks: bool) -> list[Part]:
+def sums(nodes: Sequence[NodeUsage], *, blocks: bool) -> list[Part]:
     """Return how many nodes each tenant has, which claims have them, and how many are free."""
     if not nodes:
         return []
@@ -138,7 +138,7 @@ def sums(nodes: Sequence[NodeView], *, blocks: bool) -> list[Part]:
     return [first, output.table(("TENANT", "NODES", "CLAIMS"), rows)]
 
 
-def _sum(tenant: str, number: int, nodes: Sequence[NodeView], *, blocks: bool) -> tuple[str, str, str]:
+def _sum(tenant: str, number: int, nodes: Sequence[NodeUsage], *, blocks: bool) -> tuple[str, str, str]:
     if blocks:
         length = bar(Fraction(number, len(nodes)), ALL_BAR).rstrip("░")
         shown = f"{number:>3} {length}"
@@ -150,7 +150,7 @@ def _sum(tenant: str, number: int, nodes: Sequence[NodeView], *, blocks: bool) -
     return tenant or "(free)", shown, counts or NONE
 
 
-def _owner(node: NodeView) -> str:
+def _owner(node: NodeUsage) -> str:
     return IN_PARTS if node.state == SHARED else node.tenant
 
 

@@ -180,14 +180,16 @@ def _of_request(change: Change[SigningRequest]) -> Iterable[str]:
 
 def _seen(node: Node) -> object:
     noted = tuple(node.metadata.annotations.get(key) for key in (TAKEN_BACK, NODE_ADDRESSES))
-    return node.metadata.labels, noted, node.spec
+    # Addresses are recorded once, for a node that joined before records had them.
+    addresses = frozenset(each.address for each in node.status.addresses)
+    return node.metadata.labels, noted, node.spec, addresses
 
 
 def _of_node(change: Change[Node]) -> Iterable[str]:
     before, after = change.before, change.after
     if after is None or not after.metadata.name.startswith(PREFIX):
         return []
-    # Heartbeats change only the status, of every node, every few seconds.
+    # Heartbeats change only the conditions, of every node, every few seconds.
     if before is not None and _seen(before) == _seen(after):
         return []
     return [_NODE + after.metadata.name]

@@ -14,16 +14,12 @@ from __future__ import annotations
 
 import datetime as dt
 
-import msgspec
-
 from tenantry.api import reasons
 from tenantry.api.contribution import is_contributed
 from tenantry.api.marks import NODE_ADDRESSES
 from tenantry.api.node import Node, NodeCondition
-from tenantry.engine import request
-from tenantry.engine.clock import rfc3339
-from tenantry.engine.plan import DirectWrite, Plan
-from tenantry.engine.request import PatchType
+from tenantry.controllers.nodes import conditions
+from tenantry.engine.plan import Plan
 
 CONDITION = "TenantryAddressesRecorded"
 
@@ -37,20 +33,7 @@ _PRESENT = "the addresses of the node are recorded"
 
 def plan(node: Node, now: dt.datetime) -> Plan:
     """Return the write by which a node says whether its addresses are recorded."""
-    wanted = _wanted(node)
-    before = next((each for each in node.status.conditions if each.type == CONDITION), None)
-    if before is None and wanted.status == "True":
-        return Plan()
-    moment = before.last_transition_time if before is not None and before.status == wanted.status else rfc3339(now)
-    condition = msgspec.structs.replace(wanted, last_transition_time=moment)
-    if condition == before or is_contributed(node.metadata.name):
-        return Plan()
-    # Conditions are merged by their type, so that those of kubelet stay (Kubernetes, "Node Status").
-    patch: dict[str, object] = {"status": {"conditions": [msgspec.to_builtins(condition)]}}
-    asked = request.patch(
-        Node.resource, "", node.metadata.name, patch, subresource="status", patch_type=PatchType.STRATEGIC
-    )
-    return Plan(writes=(DirectWrite(request=asked),))
+    return Plan() if is_contributed(node.metadata.name) else conditions.plan(node, _wanted(node), now)
 
 
 def _wanted(node: Node) -> NodeCondition:

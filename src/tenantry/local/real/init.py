@@ -28,9 +28,10 @@ from tenantry.local.real.settings import (
     KERNEL,
     PINNED,
     POD_INTERFACES,
+    SERVICES_PORT,
     NodeSettings,
 )
-from tenantry.netpol.compile import GuardedNode, closed
+from tenantry.world.netpol.compile import GuardedNode, closed
 
 IMAGES = f"{HOME}/images"
 _NOTIFY = f"{HOME}/notify"
@@ -61,6 +62,7 @@ def _programs(node: NodeSettings) -> dict[str, tuple[str, ...]]:
             *(sys.executable, "-m", "tenantry", AGENT, f"--kubeconfig={node.kubeconfig(AGENT)}"),
             *(f"--node={node.name}", f"--pod-interface={POD_INTERFACES}", "--routed"),
             f"--ready-file={HOME}/{AGENT}-ready",
+            *(("--own-view", f"--services-port={SERVICES_PORT}") if node.token else ()),
         ),
     }
 

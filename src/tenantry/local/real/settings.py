@@ -28,6 +28,8 @@ POD_INTERFACES = "veth*"
 """Where a node's pods are, as nft reads it."""
 CLEANER = "node-agent"
 """The agent that removes what one tenant left on a node before the next one gets it."""
+SERVICES_PORT = 10253
+"""The port on which the agent of a joined node serves kube-proxy; each node has a loopback interface of its own."""
 JOINED = "/var/lib/kubelet/kubeconfig"
 """The kubeconfig that the kubelet of a joined node writes when it has its certificate."""
 PINNED = "--label=io.cri-containerd.pinned=pinned"
@@ -92,7 +94,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     token: str = ""
 
     def kubeconfig(self, program: str) -> str:
-        """Return the path of a program's kubeconfig; on a joined node, all programs use the node's identity."""
+        """Return the path of a program's kubeconfig; on a joined node, programs use the node's identity."""
         return JOINED if self.token else f"{CONFIGURATION}/{program}.kubeconfig"
 
     @property
@@ -101,13 +103,16 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
         return NodeAddresses(self.block)
 
 
+_SERVICES = "services.kubeconfig"
 _SERVING = {"tlsCertFile": f"{CONFIGURATION}/kubelet.crt", "tlsPrivateKeyFile": f"{CONFIGURATION}/kubelet.key"}
 _JOINED_SERVING = {"serverTLSBootstrap": True, "rotateCertificates": True}
 
 
 def texts(settings: NodeSettings) -> dict[str, str]:
     """Return the configuration files of a node by name, except certificates and kubeconfigs."""
+    services = {_SERVICES: json.dumps(_services(), indent=2)} if settings.token else {}
     return {
+        **services,
         "containerd.toml": _containerd(),
         "runsc.toml": f'binary_name = "{BINARIES}/runsc"\n[runsc_config]\nplatform = "systrap"\n',
         "cni/10-pods.conflist": json.dumps(_cni(settings), indent=2),
@@ -152,7 +157,7 @@ ConfigPath = '{CONFIGURATION}/runsc.toml'
 def _cni(settings: NodeSettings) -> Json:
     pods = settings.addresses.pods_of(settings.number)
     # Each pod has a veth pair of its own, not one bridge with all others: so the agent can compare the source of each
-    # packet with the one address of its interface (tenantry.netpol.compile), and no pod can answer for another.
+    # packet with the one address of its interface (tenantry.world.netpol.compile), and no pod can answer for another.
     cable = {
         "type": "ptp",
         "ipMasq": False,
@@ -216,7 +221,9 @@ def _proxy(settings: NodeSettings) -> Json:
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
-        "clientConnection": {"kubeconfig": settings.kubeconfig("kube-proxy")},
+        "clientConnection": {
+            "kubeconfig": f"{CONFIGURATION}/{_SERVICES}" if settings.token else settings.kubeconfig("kube-proxy"),
+        },
         "mode": "nftables",
         "clusterCIDR": settings.addresses.pods,
         "detectLocalMode": "ClusterCIDR",
@@ -224,4 +231,16 @@ def _proxy(settings: NodeSettings) -> Json:
         # These settings belong to the machine: a node must not change them.
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpCloseWaitTimeout": "0s", "tcpEstablishedTimeout": "0s"},
         "nodePortAddresses": [settings.addresses.nodes],
+    }
+
+
+def _services() -> Json:
+    """Return the kubeconfig of the kube-proxy of a joined node, which reads only the node's own view."""
+    server = {"server": f"http://127.0.0.1:{SERVICES_PORT}"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": AGENT, "cluster": server}],
+        "contexts": [{"name": AGENT, "context": {"cluster": AGENT, "user": ""}}],
+        "current-context": AGENT,
     }

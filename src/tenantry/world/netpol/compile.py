@@ -27,12 +27,12 @@ Source: Kubernetes, "Network Policies"; nft(8).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from tenantry.netpol import blocks
-from tenantry.netpol.objects import (
+from tenantry.world.netpol import blocks
+from tenantry.world.netpol.objects import (
     Direction,
     NetworkPolicyRule,
     NetworkState,
@@ -42,13 +42,15 @@ from tenantry.netpol.objects import (
     Port,
     Selector,
 )
-from tenantry.netpol.records import AddressRecords
-from tenantry.netpol.ruleset import Chain, ElementSet, Ruleset, render
-from tenantry.netpol.selectors import selects
+from tenantry.world.netpol.records import AddressRanges, AddressRecords
+from tenantry.world.netpol.ruleset import Chain, ElementSet, Ruleset, render
+from tenantry.world.netpol.selectors import selects
 
 TABLE = "tenantry-netpol"
 
 _FAMILIES = {4: ("ip", "ipv4_addr"), 6: ("ip6", "ipv6_addr")}
+# The sets and maps whose elements are the node's own pods.
+_OF_PODS = frozenset(f"{name}{family}" for name in ("known", "self", "out", "in") for family in _FAMILIES)
 # Replies pass. Packets of the connecting side are checked one by one, so that a new policy ends the connections that it
 # forbids, and a pod that gets the address of another one inherits no connections.
 _ESTABLISHED = ("ct state related accept", "ct state established ct direction reply accept")
@@ -73,9 +75,53 @@ class GuardedNode(msgspec.Struct, frozen=True, kw_only=True):
     is_routed: bool = False
 
 
+class PodRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a node's table that follows from pods and policies; the rest depends on the node's interfaces.
+
+    Args:
+        pods: The addresses of the node's pods, each with the uid of its pod.
+        sets: The sets and maps of the table.
+        chains: The chains that the base chains and the maps lead to.
+    """
+
+    pods: Mapping[str, str] = {}
+    sets: Mapping[str, ElementSet] = {}
+    chains: Mapping[str, Chain] = {}
+
+
 def compile_rules(world: NetworkState, guarded: GuardedNode) -> Ruleset:
     """Return the table of a node; the order of objects does not matter."""
-    return _Compiler(world, guarded).compiled()
+    return table(Compiler(world).compiled(guarded.node), guarded)
+
+
+def table(rules: PodRules, guarded: GuardedNode) -> Ruleset:
+    """Return the table of a node from the part that follows from pods and policies."""
+    return Ruleset(TABLE, rules.sets, {**rules.chains, **_bases(guarded)})
+
+
+def confined(rules: PodRules, pods: Iterable[PodEndpoint]) -> PodRules:
+    """Return rules without the addresses that other pods have now than when the rules were compiled.
+
+    Args:
+        rules: As the operator compiled them.
+        pods: The pods of the node, as the node knows them.
+    """
+    now = {(address, pod.uid) for pod in pods for address in pod.addresses}
+    gone = {address for address, uid in rules.pods.items() if (address, uid) not in now}
+    if not gone:
+        return rules
+    # An element of "self" joins an address to itself.
+    sets = {
+        name: msgspec.structs.replace(
+            found,
+            elements={key: verdict for key, verdict in found.elements.items() if key.split(" . ")[0] not in gone},
+        )
+        if name in _OF_PODS
+        else found
+        for name, found in rules.sets.items()
+    }
+    kept = {address: uid for address, uid in rules.pods.items() if address not in gone}
+    return PodRules(pods=kept, sets=sets, chains=rules.chains)
 
 
 def closed(guarded: GuardedNode) -> str:
@@ -83,9 +129,15 @@ def closed(guarded: GuardedNode) -> str:
     return render(compile_rules(NetworkState(), guarded))
 
 
-class _Compiler:
-    def __init__(self, world: NetworkState, guarded: GuardedNode) -> None:
-        self._guarded = guarded
+class Compiler:
+    """Compiles the same pods and policies for one node after another.
+
+    Args:
+        world: The pods and policies of the cluster.
+    """
+
+    def __init__(self, world: NetworkState) -> None:
+        self._node = ""
         self._spaces = {space.key: space.labels for space in world.spaces}
         self._policies: dict[str, list[Policy]] = {}
         for policy in sorted(world.policies, key=lambda each: each.key):
@@ -106,15 +158,17 @@ class _Compiler:
         self._sets: dict[str, ElementSet] = {}
         self._chains: dict[str, Chain] = {}
 
-    def compiled(self) -> Ruleset:
-        local = [(address, pod) for address, pod in self._owners.items() if pod.node == self._guarded.node]
+    def compiled(self, node: str) -> PodRules:
+        """Return the part of a node's table that follows from pods and policies."""
+        self._node, self._sets, self._chains = node, {}, {}
+        local = [(address, pod) for address, pod in self._owners.items() if pod.node == self._node]
         self._add_set("known", local)
         # No policy blocks a pod's connections to itself, also through a service (Kubernetes, "Network Policies").
         self._add_set("self", local, " . ")
         self._add_map("out", "Egress", local)
         self._add_map("in", "Ingress", local)
-        self._add_bases()
-        return Ruleset(TABLE, self._sets, self._chains)
+        pods = {address: pod.uid for address, pod in local}
+        return PodRules(pods=pods, sets=self._sets, chains=self._chains)
 
     def _add_set(self, name: str, local: Sequence[tuple[str, PodEndpoint]], joint: str = "") -> None:
         for family, (_, kind) in _FAMILIES.items():
@@ -160,7 +214,7 @@ class _Compiler:
 
     def _rule(self, direction: Direction, namespace: str, rule: NetworkPolicyRule) -> list[str]:
         peers = self._peers(direction, namespace, rule.peers) if rule.peers else [(0, "")]
-        ports = self._ports(rule.ports) if rule.ports else [(0, "")]
+        ports = self._ports(direction, namespace, rule) if rule.ports else [(0, "")]
         # Family 0 fits both; matches of different families are never combined.
         return [
             " ".join(each for each in (peer, port, "accept") if each)
@@ -227,17 +281,17 @@ class _Compiler:
                 self._sets[f"{name}{family}"] = ElementSet(kind, own)
         return name
 
-    def _ports(self, ports: Iterable[Port]) -> list[tuple[int, str]]:
+    def _ports(self, direction: Direction, namespace: str, rule: NetworkPolicyRule) -> list[tuple[int, str]]:
         """Return matches of the destination port, each with its family, 0 for both."""
         ranges: dict[str, list[blocks.Range]] = {}
         found: set[tuple[int, str]] = set()
-        for port in ports:
+        for port in rule.ports:
             protocol = port.protocol.lower()
             if port.port is None:
                 found.add((0, f"meta l4proto {protocol}"))
             elif isinstance(port.port, str):
                 # Numbers belong to pods, not to rules: the set joins address, protocol and number.
-                name = self._named(port.port, port.protocol)
+                name = self._named(port, direction, namespace, rule.peers)
                 for family, (word, _) in _FAMILIES.items():
                     found.add((family, f"{word} daddr . meta l4proto . th dport @{name}{family}"))
             else:
@@ -247,49 +301,63 @@ class _Compiler:
             found.add((0, f"{protocol} dport {texts[0] if len(texts) == 1 else '{ ' + ', '.join(texts) + ' }'}"))
         return sorted(found)
 
-    def _named(self, name: str, protocol: str) -> str:
+    def _named(self, port: Port, direction: Direction, namespace: str, peers: Sequence[Peer]) -> str:
         """Return the name of the sets of addresses and ports that have a name, without the family.
 
-        The target pod defines the name, also for egress: each pod may map it to another number.
+        The target pod defines the name, also for egress: each pod may map it to another number. A set has no other
+        targets than the rule: a contributed node must not learn of them.
         """
-        title = f"port-{_digest(name, protocol)}-"
+        # The targets of an ingress rule are pods of the node.
+        peers = () if direction == "Ingress" else peers
+        where = (namespace, *map(_encoded_peer, peers)) if peers else ()
+        title = f"port-{_digest(str(port.port), port.protocol, direction, *where)}-"
         if f"{title}4" not in self._sets:
             found = [
-                (address, port)
-                for address, pod in self._owners.items()
-                for port in pod.ports
-                if (port.name, port.protocol) == (name, protocol)
+                f"{address} . {port.protocol.lower()} . {named.container_port}"
+                for address, pod in self._targets(direction, namespace, peers)
+                for named in pod.ports
+                if (named.name, named.protocol) == (port.port, port.protocol)
             ]
             for family, (_, kind) in _FAMILIES.items():
-                texts = (
-                    f"{address} . {protocol.lower()} . {port.container_port}"
-                    for address, port in found
-                    if _family(address) == family
-                )
-                self._sets[f"{title}{family}"] = ElementSet(
-                    f"{kind} . inet_proto . inet_service", dict.fromkeys(texts, "")
-                )
+                own = dict.fromkeys((each for each in found if _family(each.split(" ")[0]) == family), "")
+                self._sets[f"{title}{family}"] = ElementSet(f"{kind} . inet_proto . inet_service", own)
         return title
 
-    def _add_bases(self) -> None:
-        first = (*_ESTABLISHED, _NEIGHBOURS)
-        # A rule for each interface: a set of names takes no wildcards.
-        pods = sorted(self._guarded.interfaces)
-        families = list(_FAMILIES.items())
-        from_known = [f'iifname "{i}" {word} saddr != @known{n} drop' for i in pods for n, (word, _) in families]
-        to_known = [f'oifname "{i}" {word} daddr != @known{n} drop' for i in pods for n, (word, _) in families]
-        own = [f"{word} saddr . {word} daddr @self{n} accept" for n, (word, _) in families]
-        out = [f"{word} saddr vmap @out{n}" for n, (word, _) in families]
-        in_ = [f"{word} daddr vmap @in{n}" for n, (word, _) in families]
-        if self._guarded.is_routed:
-            # Before conntrack: a forged reply must not match an existing connection.
-            forged = tuple(f'iifname "{i}" fib saddr . iif oif 0 counter drop' for i in pods)
-            self._chains["source"] = Chain((_NEIGHBOURS, *forged), _header("prerouting", -300))
-        self._chains |= {
-            "forward-out": Chain((*first, *from_known, *own, *out), _header("forward", 0)),
-            "forward-in": Chain((*first, *to_known, *own, *in_), _header("forward", 1)),
-            "local-out": Chain((*first, *from_known, *out), _header("input", 0)),
-        }
+    def _targets(
+        self, direction: Direction, namespace: str, peers: Sequence[Peer]
+    ) -> Iterable[tuple[str, PodEndpoint]]:
+        """Return the addresses of the pods to which a rule allows connections."""
+        if direction == "Ingress":
+            return [(address, pod) for address, pod in self._owners.items() if pod.node == self._node]
+        if not peers:
+            return self._owners.items()
+        groups = [self._group(namespace, peer) for peer in peers if peer.ip_block is None]
+        inside = {address for name in groups for n in _FAMILIES for address in self._sets[f"{name}{n}"].elements}
+        blocked = AddressRanges(peer.ip_block.cidr for peer in peers if peer.ip_block is not None)
+        return [(a, pod) for a, pod in self._owners.items() if a in inside or blocked.has(a)]
+
+
+def _bases(guarded: GuardedNode) -> dict[str, Chain]:
+    """Return the chains of the hooks."""
+    first = (*_ESTABLISHED, _NEIGHBOURS)
+    # A rule for each interface: a set of names takes no wildcards.
+    pods = sorted(guarded.interfaces)
+    families = list(_FAMILIES.items())
+    from_known = [f'iifname "{i}" {word} saddr != @known{n} drop' for i in pods for n, (word, _) in families]
+    to_known = [f'oifname "{i}" {word} daddr != @known{n} drop' for i in pods for n, (word, _) in families]
+    own = [f"{word} saddr . {word} daddr @self{n} accept" for n, (word, _) in families]
+    out = [f"{word} saddr vmap @out{n}" for n, (word, _) in families]
+    in_ = [f"{word} daddr vmap @in{n}" for n, (word, _) in families]
+    found = {
+        "forward-out": Chain((*first, *from_known, *own, *out), _header("forward", 0)),
+        "forward-in": Chain((*first, *to_known, *own, *in_), _header("forward", 1)),
+        "local-out": Chain((*first, *from_known, *out), _header("input", 0)),
+    }
+    if guarded.is_routed:
+        # Before conntrack: a forged reply must not match an existing connection.
+        forged = tuple(f'iifname "{i}" fib saddr . iif oif 0 counter drop' for i in pods)
+        found["source"] = Chain((_NEIGHBOURS, *forged), _header("prerouting", -300))
+    return found
 
 
 def _header(hook: str, priority: int) -> str:
@@ -302,6 +370,10 @@ def _family(address: str) -> int:
 
 def _encoded(selector: Selector | None) -> str:
     return "" if selector is None else msgspec.json.encode(selector, order="deterministic").decode()
+
+
+def _encoded_peer(peer: Peer) -> str:
+    return msgspec.json.encode(peer, order="deterministic").decode()
 
 
 def _digest(*parts: str) -> str:

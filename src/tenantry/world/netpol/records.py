@@ -19,12 +19,12 @@ from contextlib import suppress
 from functools import lru_cache
 
 from tenantry.api.contribution import is_contributed
-from tenantry.netpol import blocks
-from tenantry.netpol.objects import NetworkState, NodeRecord, PodEndpoint
 from tenantry.world.addresses import gateways
+from tenantry.world.netpol import blocks
+from tenantry.world.netpol.objects import NetworkState, NodeRecord, PodEndpoint
 
 
-class _Blocks:
+class AddressRanges:
     """Ranges of both families, for fast look-ups."""
 
     def __init__(self, cidrs: Iterable[str]) -> None:
@@ -37,6 +37,7 @@ class _Blocks:
         self._ranges = {family: blocks.merged(ranges) for family, ranges in found.items()}
 
     def has(self, address: str) -> bool:
+        """Return whether an address is in one of the ranges."""
         family, number = _number(address)
         ranges = self._ranges[family]
         at = bisect_right(ranges, (number, 1 << 128)) - 1
@@ -49,9 +50,11 @@ class AddressRecords:
     def __init__(self, nodes: Iterable[NodeRecord]) -> None:
         known = list(nodes)
         self._own = {
-            node.key: (_Blocks(node.ranges), _Blocks(map(gateways, node.ranges))) for node in known if node.ranges
+            node.key: (AddressRanges(node.ranges), AddressRanges(map(gateways, node.ranges)))
+            for node in known
+            if node.ranges
         }
-        self._taken = _Blocks(cidr for node in known for cidr in (*node.ranges, *node.addresses))
+        self._taken = AddressRanges(cidr for node in known for cidr in (*node.ranges, *node.addresses))
 
     def admits(self, node: str, address: str) -> bool:
         """Return whether a pod of a node may have an address."""

@@ -112,6 +112,7 @@ class PodEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         namespace: Its namespace.
         name: Its name.
         version: The resourceVersion.
+        uid: Its uid.
         node: The name of its node; "" before it is scheduled.
         labels: Its labels.
         addresses: Its own addresses in canonical form; none after it has finished, and none for a pod in the node's
@@ -123,6 +124,7 @@ class PodEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     version: int = 0
+    uid: str = ""
     node: str = ""
     labels: dict[str, str] = {}
     addresses: tuple[str, ...] = ()
@@ -170,6 +172,7 @@ class NetworkState(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Metadata(Model, frozen=True, kw_only=True):
     name: str
+    uid: str = ""
     namespace: str = ""
     resource_version: str = "0"
     labels: dict[str, str] = {}
@@ -255,6 +258,7 @@ def decode_pod(raw: msgspec.Raw) -> PodEndpoint:
         namespace=meta.namespace,
         name=meta.name,
         version=int(meta.resource_version),
+        uid=meta.uid,
         node=spec.node_name,
         labels=meta.labels,
         addresses=_canonical(each.ip for each in found.status.pod_ips) if has_own else (),
@@ -267,7 +271,11 @@ def decode_pod(raw: msgspec.Raw) -> PodEndpoint:
 
 def decode_node(raw: msgspec.Raw) -> NodeRecord:
     """Decode the kept part of a node."""
-    node = _node_decoder.decode(raw)
+    return record_of(_node_decoder.decode(raw))
+
+
+def record_of(node: Node) -> NodeRecord:
+    """Return the kept part of a node."""
     return NodeRecord(
         key=node.metadata.name,
         version=int(node.metadata.resource_version),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tenantry.netpol.objects import Selector
+from tenantry.world.netpol.objects import Selector
 from tenantry.world.selectors import meets
 
 

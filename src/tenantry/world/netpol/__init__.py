@@ -1,0 +1,1 @@
+"""NetworkPolicies compiled to the nftables table of one node: pure."""
