@@ -14,14 +14,17 @@ from tenantry.audit.catalog import CHECKS
 from tenantry.audit.check import CheckResult, Verdict
 from tenantry.audit.gather import gather
 from tenantry.audit.verdict import AttemptOutcome, Audit, score
+from tenantry.install.waves import policy_resource
 from tenantry.kube.client import Client
 from testkit.api import PODS, Api, until
+from testkit.installation import without_repairs
 from testkit.trees import Trees
 
 pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 
+BINDINGS = policy_resource("Validating", "Binding")
 IMAGE = "registry.example.com/pause:1"
 MAKES_PODS: Json = {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}
 OPENS_SHELLS: Json = {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}
@@ -164,3 +167,21 @@ async def test_a_shell_in_pods_of_others_is_found_by_the_right_to_open_it(api: A
     found = await audited(api, name, mallory, lambda each: each["TNT-API-006"].verdict is Verdict.FAILED)
     assert found["TNT-API-005"].verdict is Verdict.FAILED
     assert f"may create pods/exec in {other!r}" in found["TNT-API-005"].message
+
+
+@pytest.mark.usefixtures("operator")
+async def test_claims_that_are_refused_do_not_hide_that_volumes_are_bound(api: Api, name: str) -> None:
+    """X06: a claim of a class without provisioner is admitted, and Kubernetes then binds what others left."""
+    alice, volume = f"{name}-alice", f"{name}-left"
+    await api.make_tenant(name, owners=[{"kind": "User", "name": alice}])
+    spec: Json = {"capacity": {"storage": "1Mi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/none"}}
+    await api.create(kinds.VOLUMES, {"metadata": {"name": volume}, "spec": {**spec, "storageClassName": "left"}})
+    try:
+        guarded = await audited(api, name, alice, lambda each: each["TNT-STO-003"].verdict is Verdict.PASSED)
+        assert all(each.outcome == AttemptOutcome.REFUSED for each in guarded["TNT-STO-003"].attempts)
+        async with without_repairs(api.client):
+            await api.delete(BINDINGS, "tenantry-existing-volumes")
+            found = await audited(api, name, alice, lambda each: each["TNT-STO-003"].verdict is Verdict.FAILED)
+    finally:
+        await api.delete(kinds.VOLUMES, volume)
+    assert volume in found["TNT-STO-003"].message

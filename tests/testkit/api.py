@@ -129,6 +129,14 @@ class Api:
         # The controller-manager retries only after up to a minute if the API server was restarted several times.
         await until(so, f"the owners of {namespace} have their rights", seconds=3 * SECONDS)
 
+    async def default_account(self, namespace: str) -> None:
+        """Wait for the ServiceAccount that the controller-manager makes in each namespace, and that pods need."""
+
+        async def so() -> bool:
+            return await self.find(SERVICE_ACCOUNTS, "default", namespace) is not None
+
+        await until(so, f"namespace {namespace} has its default ServiceAccount", seconds=3 * SECONDS)
+
     async def may(self, subject: Json, verb: str, group: str, plural: str, namespace: str = "") -> bool:
         """Return whether the API server knows that a subject of RBAC has a right."""
         whole = f"system:serviceaccount:{subject.get('namespace')}:{subject['name']}"

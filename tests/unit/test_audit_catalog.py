@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import pytest
 
 from tenantry.audit.catalog import CHECKS
-from tenantry.audit.check import Attempt, AuditCheck, NotApplicable, Observation, Severity, WithoutTenantry
+from tenantry.audit.check import (
+    Attempt,
+    AttemptResponse,
+    AuditCheck,
+    NotApplicable,
+    Observation,
+    Severity,
+    WithoutTenantry,
+)
 from tenantry.audit.context import AuditContext, ClaimedVolume, ManagedObject, OtherNamespace
+from testkit.unprotected import ELSEWHERE
 
 PLACE = AuditContext(
     namespace="acme",
@@ -26,6 +38,7 @@ PLACE = AuditContext(
     made=(ManagedObject(path="/api/v1/namespaces/acme/resourcequotas/tenantry-quota", told="ResourceQuota"),),
     corefile=".:53 {\n    kubernetes cluster.local\n}\n",
     volumes=(ClaimedVolume(name="pv", reclaim_policy="Retain", claim="acme/data"),),
+    bindings={"pv": "policy tenantry-existing-volumes"},
     installation=("ClusterRole 'tenantry-admin' differs in rules",),
 )
 REVIEWS = ("selfsubjectaccessreviews", "selfsubjectrulesreviews")
@@ -113,3 +126,28 @@ def test_what_kubernetes_leaves_open_has_a_control_or_looks_itself() -> None:
 
 def test_all_severities_are_used() -> None:
     assert {check.severity for check in CHECKS} == set(Severity)
+
+
+def test_a_claim_with_data_of_another_namespace_fails_its_check() -> None:
+    """X06: the API server drops the namespace unless a feature gate lets it pass."""
+    (check,) = [each for each in CHECKS if each.id == "TNT-STO-007"]
+    (attempt,) = requests(check)[:1]
+    assert attempt.judge is not None
+    source = {"kind": "PersistentVolumeClaim", "name": "data", "namespace": "kube-system"}
+    assert attempt.judge(AttemptResponse({"spec": {"dataSourceRef": source}}, {})) != ""
+    assert attempt.judge(AttemptResponse({"spec": {"dataSourceRef": source | {"namespace": ""}}}, {})) == ""
+
+
+def test_a_volume_that_is_bound_to_a_new_claim_fails_its_check() -> None:
+    """X06: the claims are refused, and the binding is not."""
+    (check,) = [each for each in CHECKS if each.id == "TNT-STO-003"]
+    seen = check.attempts(msgspec.structs.replace(PLACE, bindings={"pv": ""}))
+    assert isinstance(seen, Observation)
+    assert "PersistentVolume pv is bound" in seen.wrong
+    assert isinstance(check.attempts(msgspec.structs.replace(PLACE, bindings=None)), NotApplicable)
+
+
+@pytest.mark.parametrize("test", sorted(set(ELSEWHERE.values())))
+def test_each_removal_that_is_elsewhere_is_there(test: str) -> None:
+    file, _, function = test.partition("::")
+    assert f"def {function}(" in (Path(__file__).parent / file).read_text()

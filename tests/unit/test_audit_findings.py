@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from tenantry.audit import verdict
+from tenantry.audit.catalog import CHECKS
 from tenantry.audit.check import AuditCheck, CheckResult, NotApplicable, Verdict
 from tenantry.audit.checks import probes
 from tenantry.audit.checks.probes import NETWORK, PODS, QUOTA, STORAGE, capabilities
@@ -188,6 +189,25 @@ def test_what_a_container_sees_decides(id_: str) -> None:
     """H03, H06: a container with defaults, and a restricted one."""
     assert judged(id_, found(run(OWN, WRONG[id_]))).verdict is Verdict.FAILED
     assert judged(id_, found(run(OWN, RIGHT))).verdict is Verdict.PASSED
+
+
+UNPROTECTED: dict[str, ProbeFindings] = {
+    **{id_: found(run(OWN | {opened})) for id_, opened in OPENED.items()},
+    "NET-024": found(run(OWN), run(PUBLIC | {"peer-service"})),
+    "NET-026": found(run(OWN | {"api"}, said={"api": "200 OK"})),
+    "NET-027": found(run(set())),
+    **{id_: found(run(OWN, inside)) for id_, inside in WRONG.items()},
+    "QTA-008": found(run(OWN), memory=MemoryTest(told="take much", survived=True, end="Completed")),
+    "QTA-009": found(run(OWN), pid_limits={"n1": -1}),
+    "STO-009": found(run(OWN), volume=VolumeContent(files=("word",), count=1, found=True)),
+}
+"""What pods find where a protection is missing."""
+
+
+@pytest.mark.parametrize("id_", [each.id.removeprefix("TNT-") for each in CHECKS if each.probe is not None])
+def test_each_probe_fails_without_its_protection(id_: str) -> None:
+    """X06: a check that needs pods, and has no removal above, fails this test."""
+    assert judged(id_, UNPROTECTED[id_]).verdict is Verdict.FAILED
 
 
 def test_processes_of_others_are_seen_in_a_sandbox_too() -> None:

@@ -74,6 +74,7 @@ class AuditContext(msgspec.Struct, frozen=True, kw_only=True):
         pods: Names of pods in the namespace.
         made: What Tenantry created in the namespace.
         volumes: PersistentVolumes.
+        bindings: By volume, what refuses Kubernetes' volume binder to bind it to a new claim; "" if nothing does.
         corefile: The Corefile of CoreDNS, "" if it is not in its usual place.
         has_tenantry: The cluster has Tenantry's kinds.
         installation: How the installed objects differ from the shipped ones, a sentence for each.
@@ -97,6 +98,7 @@ class AuditContext(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[str, ...] | None = None
     made: tuple[ManagedObject, ...] | None = None
     volumes: tuple[ClaimedVolume, ...] | None = None
+    bindings: dict[str, str] | None = None
     corefile: str | None = None
     has_tenantry: bool = True
     installation: tuple[str, ...] | None = None

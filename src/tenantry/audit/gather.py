@@ -16,6 +16,7 @@ from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.audit import kinds
 from tenantry.audit.context import AuditContext, AuditNode, ClaimedVolume, ManagedObject, OtherNamespace
+from tenantry.audit.volumes import bound
 from tenantry.engine.tasks import first_error
 from tenantry.kube import wire
 from tenantry.kube.client import Client
@@ -79,12 +80,13 @@ async def gather(
     priorities, runtimes, levels = read["priorityclasses"], read["runtimeclasses"], read["prioritylevelconfigurations"]
     volumes, ingresses, running = read["persistentvolumes"], read["ingresses"], pods.result()
     others = tenants.result()
+    # Random: a tenant that could guess the name could create the object, and change the results.
+    suffix = secrets.token_hex(4)
     return AuditContext(
         namespace=namespace,
         user=user,
         tenant=tenant,
-        # Random: a tenant that could guess the name could create the object, and change the results.
-        suffix=secrets.token_hex(4),
+        suffix=suffix,
         image=image,
         others=_others(read["namespaces"], read["rolebindings"] or [], namespace, {user, *groups}),
         other_tenants=others or (),
@@ -102,6 +104,7 @@ async def gather(
         pods=None if running is None else tuple(_name(each) for each in running),
         made=made.result(),
         volumes=None if volumes is None else tuple(_volume(each) for each in volumes),
+        bindings=None if volumes is None else await bound(client, namespace, f"audit-{suffix}", volumes),
         corefile=corefile.result(),
         installation=installation,
     )

@@ -48,7 +48,14 @@ def _volumes(context: AuditContext) -> list[Attempt]:
     ]
 
 
-def _existing(context: AuditContext) -> list[Attempt]:
+def _existing(context: AuditContext) -> list[Attempt] | Observation | NotApplicable:
+    # A claim of an unknown class, or of one without provisioner, is admitted: the binding decides.
+    if context.bindings is None:
+        return NotApplicable("the administrator may not read PersistentVolumes and impersonate the volume binder")
+    open_ = [name for name, refusal in context.bindings.items() if not refusal]
+    if open_:
+        wrong = f"PersistentVolume {shortened(open_)} is bound to a claim of its class, also without a provisioner"
+        return Observation("bind existing volumes to new claims, as Kubernetes' volume binder (dry runs)", wrong)
     # A rule may refuse claims without a class for that alone; volumes that others left may have a class.
     by_label: Json = {"selector": {"matchLabels": {"audit": "x"}}}
     return [
@@ -116,8 +123,8 @@ CHECKS: Sequence[AuditCheck] = (
         "STO-003",
         "Claims cannot choose an existing volume",
         Severity.HIGH,
-        "Creates claims that name a PersistentVolume, select some by label, or take any, without a class and with the"
-        " default one (dry runs).",
+        "Creates claims that name a PersistentVolume, select some by label, or take any without a class. As Kubernetes'"
+        " volume binder, it binds volumes of others to a new claim (dry runs).",
         "The tenant does not claim a volume that others have left, or are about to bind.",
         _existing,
         fix="Set spec.rules.storageClasses.existingVolumes of the Tenant to Refuse.",
