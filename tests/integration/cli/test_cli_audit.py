@@ -24,7 +24,7 @@ def test_failures_are_told_with_what_to_do(cli: Cli, acme: str) -> None:
     """X06: a tenant without a quota has no share; the exit code says that something failed."""
     said = cli.run("audit", acme, code=1).stdout
     assert said.startswith("tenant 'audited', namespace 'audited', as 'ada': score ")
-    pod = "create a Pod of 100 containers with 30 cpu each in 'audited' (dry run)"
+    pod = "create a Pod of 60 containers with 30 cpu each in 'audited' (dry run)"
     assert f"Failed TNT-QTA-001 Use of processors is limited: {pod}" in said
     assert "  fix: Give the Tenant a quota of cpu" in said
     assert "\x1b" not in said

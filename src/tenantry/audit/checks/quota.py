@@ -17,8 +17,8 @@ from tenantry.policy.request import part, parts
 COUNTED = ("pods", "services", "secrets", "configmaps", "persistentvolumeclaims")
 """The kinds that kubectl-mtb wants to be limited in number and that fill the API server's storage."""
 
-CONTAINERS = 100
-"""How many containers together exceed any quota of compute."""
+CONTAINERS = 60
+"""How many containers together exceed any quota of compute; with many more, `objects.maxSizes` refuses the pod."""
 
 FIX = "Give the Tenant a quota of {}, as in `tenantry tenant create --quota`, or change spec.quota.hard."
 
