@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,11 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from tenantry.api.errors import Forbidden
-from tenantry.api.kubernetes import ResourceQuota
+from tenantry.api.errors import ApiError, Forbidden
+from tenantry.api.kubernetes import NetworkPolicy, ResourceQuota
 from tenantry.api.model import Resource
+from tenantry.api.tenant import Tenant
+from tenantry.engine.tasks import in_background
 from tenantry.kube import wire
 from tenantry.local.cluster import LocalCluster
 from tenantry.policy.targets.sizes import bytes_of
@@ -109,6 +113,36 @@ async def test_quotas_do_not_record_who_counts(api: Api, operator: Operator, nam
 
         await until(unrecorded, f"the ResourceQuotas of {namespace} have no managed fields")
     assert operator.is_running
+
+
+async def test_an_owner_who_has_as_many_network_policies_as_allowed_does_not_delay_isolation(
+    api: Api, flooder: Api, operator: Operator, name: str
+) -> None:
+    """E14: the owner also takes each place that becomes free, while an administrator isolates the tenant."""
+    await api.make_tenant(name, owners=[{"kind": "User", "name": "flooder"}], isolation={"network": "Open"})
+    assert operator.is_running
+    numbers = itertools.count()
+
+    async def fill() -> None:
+        while True:
+            policy = {"metadata": {"name": f"flood-{next(numbers)}"}, "spec": {"podSelector": {}}}
+            with suppress(ApiError):
+                await flooder.create(NetworkPolicy.resource, policy, name)
+
+    async def is_full() -> bool:
+        found = await api.get(ResourceQuota.resource, "tenantry-counts", name)
+        key = "count/networkpolicies.networking.k8s.io"
+        return found["status"]["used"].get(key) == found["spec"]["hard"][key]
+
+    async with in_background(fill()), in_background(fill()):
+        await until(is_full, "the owner has as many NetworkPolicies as allowed")
+        await api.patch(Tenant.resource, name, {"spec": {"isolation": {"network": "Isolated"}}})
+
+        async def is_isolated() -> bool:
+            found = await api.find(NetworkPolicy.resource, "tenantry-isolation", name)
+            return bool(found and found["spec"].get("egress"))
+
+        await until(is_isolated, "the tenant is isolated")
 
 
 async def test_a_new_custom_kind_is_counted(api: Api, operator: Operator, name: str) -> None:

@@ -357,11 +357,12 @@ async def test_a_changed_spec_changes_what_is_there_and_removes_what_is_not_want
     async def only_people() -> bool:
         return set(await _children(api, name)) == {
             f"Namespace/{name}",
+            "NetworkPolicy/tenantry-isolation",
             "ResourceQuota/tenantry-counts",
             "RoleBinding/tenantry-owner",
         }
 
-    await until(only_people, "quota, defaults and policies are gone")
+    await until(only_people, "quota, defaults and the second policy are gone")
     binding = await api.get(RoleBinding.resource, "tenantry-owner", name)
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "robot", "namespace": "ci"}]
     assert operator.is_running

@@ -79,7 +79,7 @@ def test_no_owner_is_bound_while_the_tenant_is_suspended() -> None:
 @pytest.mark.parametrize(
     ("network", "names"),
     [
-        (NetworkIsolation.OPEN, set[str]()),
+        (NetworkIsolation.OPEN, {"tenantry-isolation"}),
         (NetworkIsolation.BASELINE, {"tenantry-isolation", "tenantry-outside"}),
         (NetworkIsolation.ISOLATED, {"tenantry-isolation"}),
     ],
@@ -90,6 +90,8 @@ def test_network_policies_follow_the_isolation(network: NetworkIsolation, names:
     assert {value.metadata.name for value in found} == names
     for value in found:
         assert value.spec.pod_selector.match_labels == {}, "every pod"
+        operators = {each.operator for each in value.spec.pod_selector.match_expressions if each.key == marks.NETWORK}
+        assert operators == ({"Exists", "DoesNotExist"} if network is NetworkIsolation.OPEN else set()), "or none"
 
 
 @pytest.mark.parametrize(("wanted", "installed"), [(True, True), (True, False), (False, True), (False, False)])

@@ -4,7 +4,7 @@
     Baseline   this, and
                tenantry-outside     out to any address but nodes', link-local and metadata ones; not for pods that have
                                     the label tenantry.dev/egress, whose own policies decide
-    Open       none
+    Open       tenantry-isolation   for no pod: it keeps a place in the count of NetworkPolicies
 
 A zone is a tenant without its Subtenants, or a Subtenant without the Subtenants below it. Policies add up: one zone
 reaches another of the same tree where each side has opened itself to the other by a policy of its own.
@@ -39,6 +39,11 @@ from tenantry.world.addresses import METADATA, blocks
 
 ISOLATION_POLICY = "tenantry-isolation"
 OUTSIDE_POLICY = "tenantry-outside"
+
+_NO_PODS = LabelSelector(
+    match_expressions=tuple(LabelRequirement(key=marks.NETWORK, operator=each) for each in ("Exists", "DoesNotExist"))
+)
+"""No pod has a label and has it not."""
 
 DNS_PORT = 53
 EVERYWHERE = ("0.0.0.0/0", "::/0")
@@ -103,9 +108,10 @@ def policies(namespace: TenantNamespace, zone: str, around: ClusterAddresses) ->
         around: The addresses of nodes and DNS.
     """
     mode = namespace.tenant.spec.isolation.network
-    # A namespace without any NetworkPolicy allows all traffic (Kubernetes, "Network Policies").
+    # Pods that no NetworkPolicy selects may have all traffic (Kubernetes, "Network Policies"). A change to another mode
+    # must not create an object: an owner who takes every place in the count would prevent it for ever.
     if mode is NetworkIsolation.OPEN:
-        return []
+        return [_policy(namespace, ISOLATION_POLICY, types=("Ingress",), pods=_NO_PODS)]
     own = NetworkPolicyPeer(namespace_selector=LabelSelector(match_labels={marks.ZONE: zone}))
     found = [
         _policy(
