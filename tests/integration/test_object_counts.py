@@ -125,7 +125,7 @@ async def test_an_owner_who_has_as_many_network_policies_as_allowed_does_not_del
 
     async def fill() -> None:
         while True:
-            policy = {"metadata": {"name": f"flood-{next(numbers)}"}, "spec": {"podSelector": {}}}
+            policy: Json = {"metadata": {"name": f"flood-{next(numbers)}"}, "spec": {"podSelector": {}}}
             with suppress(ApiError):
                 await flooder.create(NetworkPolicy.resource, policy, name)
 
