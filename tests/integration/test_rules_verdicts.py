@@ -54,7 +54,7 @@ POD_SECURITY = some(
     capabilities=few(one("NET_ADMIN", "CHOWN", "KILL")),
     sysctls=few(one("kernel.shm_rmid_forced", "net.ipv4.tcp_syncookies")),
     csiDrivers=few(one("csi.example", "other.example")),
-    volumeTypes=few(one("emptyDir", "secret", "hostPath", "image", "configMap"), 5),
+    volumeTypes=few(one("emptyDir", "secret", "hostPath", "image", "configMap", "projected"), 6),
     **dict.fromkeys(SWITCHES, PERMISSION),
 )
 RULES = some(
@@ -74,6 +74,7 @@ RULES = some(
         nodeSelectors=few(one("disk", "disk=ssd", "zone=a", "zone=b"), 4),
         tolerations=few(one("gpu", "spot")),
     ),
+    tokens=some(maxSeconds=one(3600, 86400)),
     containers=some(
         max=st.dictionaries(RESOURCES, one("1", "200m", "64Mi", 2), max_size=3),
         maxLimits=st.dictionaries(RESOURCES, one("1", "200m", "64Mi", 2), max_size=2),
@@ -114,6 +115,12 @@ CONTAINER = some(
     lifecycle=some(postStart=HANDLER, preStop=HANDLER),
     resources=some(limits=QUANTITIES, requests=QUANTITIES),
 )
+SOURCE = st.one_of(
+    st.just({"configMap": {"name": "c"}}),
+    some(expirationSeconds=one(600, 3600, 3607, 7200, 100_000)).map(
+        lambda o: {"serviceAccountToken": {"path": f"t{o.get('expirationSeconds')}", **o}}
+    ),
+)
 VOLUME = st.one_of(
     st.just({}),
     st.just({"emptyDir": {}}),
@@ -127,6 +134,7 @@ VOLUME = st.one_of(
     st.just({"flexVolume": {"driver": "example.com/driver"}}),
     st.just({"rbd": {"monitors": ["10.0.0.1:6789"], "image": "i"}}),
     st.just({"csi": {"driver": "csi.example"}}),
+    st.fixed_dictionaries({"projected": st.fixed_dictionaries({"sources": st.lists(SOURCE, max_size=3)})}),
 )
 EXPRESSION = st.one_of(
     st.fixed_dictionaries(

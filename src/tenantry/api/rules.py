@@ -356,7 +356,7 @@ class Tokens(RuleModel, frozen=True, kw_only=True):
         Annotated[
             int,
             Meta(ge=600, le=MOST_TOKEN_SECONDS),
-            about("The most that spec.expirationSeconds of a requested token may be.", 24 * 60 * 60),
+            about("The most seconds of a requested token, or of one in a projected volume.", 24 * 60 * 60),
         ]
         | UnsetType
     ) = UNSET

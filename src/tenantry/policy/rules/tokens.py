@@ -1,4 +1,4 @@
-"""How long tokens of ServiceAccounts are good: requested ones, and those in Secrets.
+"""How long tokens of ServiceAccounts are good: requested ones, those that pods mount, and those in Secrets.
 
 A token is good until it expires, or until its ServiceAccount, or the pod or Secret that it is bound to, is deleted. The
 rights of the person who requested it do not matter.
@@ -12,9 +12,10 @@ from tenantry.api.rules import MOST_TOKEN_SECONDS
 from tenantry.api.tenancyrules import SECONDS, TOKEN
 from tenantry.policy.check import Problem, RuleCheck, RuleTarget, quoted
 from tenantry.policy.forms import refuse
-from tenantry.policy.request import Json, Request, Review, part
+from tenantry.policy.request import Json, Request, Review, part, parts
 from tenantry.policy.targets.configuration import OBJECT, SECRETS
 from tenantry.policy.targets.objects import whole
+from tenantry.policy.targets.pods import VOLUMES
 
 NODES = "system:nodes"
 """The group of kubelets, which request the tokens that pods mount. Source: Kubernetes, "Using Node Authorization"."""
@@ -72,6 +73,26 @@ def _too_long(value: Json, review: Review) -> Problem | None:
     return f"is for {seconds} seconds", bound.source, f"set spec.expirationSeconds to at most {bound.value}"
 
 
+# Of a volume `c`: the times of its tokens. What every pod mounts has EXTENDED_SECONDS.
+_MOUNTED = (
+    "(has(c.projected) && has(c.projected.sources) ? c.projected.sources.filter(s, has(s.serviceAccountToken)"
+    f" && s.serviceAccountToken.?expirationSeconds.orValue(3600) != {EXTENDED_SECONDS})"
+    ".map(s, s.serviceAccountToken.?expirationSeconds.orValue(3600)) : [])"
+)
+
+
+def _mounted_too_long(volume: Json, review: Review) -> Problem | None:
+    bound = review.rules.maxima.get(SECONDS + TOKEN)
+    if bound is None:
+        return None
+    for source in parts(volume, "projected", "sources"):
+        seconds: int = part(source, "serviceAccountToken").get("expirationSeconds", 3600)
+        if "serviceAccountToken" in source and seconds != EXTENDED_SECONDS and seconds > int(bound.value):
+            fix = f"set serviceAccountToken.expirationSeconds to at most {bound.value}"
+            return f"has a token for {seconds} seconds", bound.source, fix
+    return None
+
+
 def _is_token_secret(value: Json, review: Review) -> bool:
     request = review.request
     if request.resource != SECRETS or value.get("type") != TOKEN_SECRET:
@@ -100,9 +121,23 @@ CHECKS = (
         judge=_too_long,
         example={"spec": {"expirationSeconds": 864000}},
         given=86400,
-        note="Tokens that a kubelet requests for a pod are not limited: they end with the pod. The API server extends a"
-        f" token for a pod with exactly {EXTENDED_SECONDS} seconds to a year, so such a request counts as"
+        note="The renewal of a pod's token by its kubelet is not limited: the token ends with the pod. The API server"
+        f" extends a token for a pod with exactly {EXTENDED_SECONDS} seconds to a year, so such a request counts as"
         f" {MOST_TOKEN_SECONDS}.",
+    ),
+    RuleCheck(
+        rule="tokens.maxSeconds",
+        form="maxima",
+        scope=VOLUMES,
+        whole=True,
+        bad=f"has(c.projected) && {_KEY} in variables.maxima && {_MOUNTED}.exists(n, n > int({_MOST}.value))",
+        what=f"'has a token for ' + string({_MOUNTED}.filter(n, n > int({_MOST}.value))[0]) + ' seconds'",
+        source=f"{_MOST}.source",
+        fix=f"'set serviceAccountToken.expirationSeconds to at most ' + {_MOST}.value",
+        judge=_mounted_too_long,
+        example={"projected": {"sources": [{"serviceAccountToken": {"path": "t", "expirationSeconds": 864000}}]}},
+        given=86400,
+        note=f"{EXTENDED_SECONDS} seconds, which every mounted token of a ServiceAccount has by default, always pass.",
     ),
     refuse(
         "tokens.secrets",
