@@ -31,9 +31,10 @@ from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.real import addons
 from tenantry.local.real.network import NodeAddresses
-from testkit.api import Api, until
+from testkit.api import PODS, SECRETS, Api, until
 from testkit.installation import install
-from testkit.realpods import PORT, START_SECONDS, RealPods, Spot, missing
+from testkit.privateregistry import IMAGE, pull_secret, registry
+from testkit.realpods import CAREFUL, PORT, START_SECONDS, RealPods, Spot, missing
 from testkit.requests import People
 from testkit.trees import Trees, subtenant
 
@@ -336,3 +337,50 @@ async def test_a_pod_with_all_rights_over_its_network_sends_as_itself_alone(pods
     assert heard[1][0] == liar.address
     dropped = pods.run(NODES[0], "nft", "list", "chain", "inet", "tenantry-netpol", "source")
     assert "counter packets 0 " not in dropped, dropped
+
+
+async def test_no_tenant_runs_the_private_image_of_another_one(pods: RealPods, tmp_path: Path) -> None:
+    """E12: also not from the cache of its node; a pod with the credentials of an earlier pull does."""
+    ours, theirs = await make_tenant(pods), await make_tenant(pods)
+    async with registry(pods, NODES[0], tmp_path):
+        await pods.api.create(SECRETS, pull_secret(), ours)
+        await pods.api.create(SECRETS, pull_secret("wrong"), theirs)
+        assert await image_state(pods, ours, "own", "IfNotPresent", "registry") == "running"
+        assert await image_state(pods, ours, "again", "Never", "registry") == "running"
+        attempts = [(policy, secret) for policy in ("IfNotPresent", "Never", "Always") for secret in ("", "registry")]
+        found = await asyncio.gather(
+            *(image_state(pods, theirs, f"p{number}", *attempt) for number, attempt in enumerate(attempts))
+        )
+    refused = {"IfNotPresent": "ErrImagePull", "Never": "ErrImageNeverPull", "Always": "ErrImagePull"}
+    assert found == [refused[policy] for policy, _ in attempts]
+
+
+async def image_state(pods: RealPods, namespace: str, name: str, policy: str, secret: str) -> str:
+    """Create a pod of the private image, and return "running", or the reason for which it does not run."""
+    container: Json = {
+        "name": "private",
+        "image": IMAGE,
+        "imagePullPolicy": policy,
+        "securityContext": CAREFUL,
+        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"cpu": "100m", "memory": "32Mi"}},
+    }
+    spec: Json = {
+        "nodeSelector": {"kubernetes.io/hostname": NODES[0]},
+        "runtimeClassName": "runc",
+        "terminationGracePeriodSeconds": 0,
+        "containers": [container],
+        "imagePullSecrets": [{"name": secret}] if secret else [],
+    }
+    await pods.api.create(PODS, {"metadata": {"name": name}, "spec": spec}, namespace)
+
+    async def decided() -> str | None:
+        status = (await pods.api.get(PODS, name, namespace))["status"]
+        states: list[Json] = [each["state"] for each in status.get("containerStatuses", ())]
+        if any("running" in state for state in states):
+            return "running"
+        reasons: list[str] = [state["waiting"]["reason"] for state in states if "waiting" in state]
+        # The kubelet alternates between the error and the pause before it tries again.
+        found = [{"ImagePullBackOff": "ErrImagePull"}.get(each, each) for each in reasons]
+        return next((each for each in found if each != "ContainerCreating"), None)
+
+    return await until(decided, f"the image of {name} is pulled or refused", seconds=START_SECONDS)

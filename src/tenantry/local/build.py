@@ -219,7 +219,9 @@ AGNHOST = Product("agnhost", "one minute", _plain("agnhost", "k8s.io/kubernetes/
 """The program of Kubernetes' own tests; only tests need it."""
 PROBE = Product("the probe of audits", "half a minute", _plain("probe"))
 """The program that pods of `tenantry audit --probe` run."""
-PRODUCTS = (CONTROL_PLANE, NODES, DNS, AGNHOST, PROBE)
+REGISTRY = Product("a registry of images", "half a minute", _plain("registry"))
+"""A registry in memory behind a password; only tests need it."""
+PRODUCTS = (CONTROL_PLANE, NODES, DNS, AGNHOST, PROBE, REGISTRY)
 
 
 def fingerprint(root: Path, product: Product = CONTROL_PLANE) -> str:
