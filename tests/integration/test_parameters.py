@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import os
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -14,20 +15,25 @@ import pytest_asyncio
 
 from tenantry.api import marks
 from tenantry.api.errors import Forbidden, InputError, NotFound
+from tenantry.api.hostregister import HOSTS_MARK, PREFIX
 from tenantry.api.kubernetes import RBAC_GROUP, Namespace, ResourceQuota, RoleBinding
 from tenantry.api.model import Resource
-from tenantry.api.policyparameters import MOST_BYTES, PolicyParameters, texts_of
+from tenantry.api.policyparameters import MOST_BYTES, PolicyParameters, parameters, texts_of
 from tenantry.api.rules import Rules
 from tenantry.api.tenancyrules import MAPS, OWN_MARK
 from tenantry.controllers import tenancyrules
+from tenantry.engine.lease import Lease
 from tenantry.engine.tasks import in_background
 from tenantry.install import apply, manifests
+from tenantry.install.rights import OPERATOR
 from tenantry.install.upgrade import RETIRED
 from tenantry.install.waves import policy_resource
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import MERGE_PATCH, Client
 from tenantry.local import components
 from tenantry.local.cluster import LocalCluster, UpOptions
+from tenantry.world import hosts
+from tenantry.world.hosts import HostHolder
 from tenantry.world.inheritance import COPIES, SCALED, SOURCE
 from testkit import olderversion
 from testkit.api import CONFIG_MAPS, PODS, SECONDS, Api, until
@@ -225,6 +231,28 @@ async def test_an_upgrade_that_cannot_copy_rules_changes_nothing(admin: Api) -> 
             await admin.get(Namespace.resource, "of-the-new-version")
     finally:
         await admin.delete(CONFIG_MAPS, MAPS["enforce"], "default")
+
+
+@pytest.mark.usefixtures("upgraded")
+async def test_an_upgrade_between_two_shapes_of_the_register_gives_subtenants_their_hosts(admin: Api) -> None:
+    """H06, X12: not while an operator runs that would take them back."""
+    host, labels = "shop.example", {marks.TENANT_UID: "acme-uid", marks.ZONE: "zone", marks.KIND: marks.KIND_SUBTENANT}
+    await admin.create(Namespace.resource, {"metadata": {"name": "below", "labels": labels}})
+    ((part, texts),) = hosts.register({host: HostHolder("acme-uid", "below")}).items()
+    older = parameters(f"{PREFIX}{part}", marks.SYSTEM_NAMESPACE, HOSTS_MARK, texts)
+    await admin.client.create(older)
+    now = f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    spec = {"holderIdentity": "older", "renewTime": now, "leaseDurationSeconds": 600}
+    await admin.create(Lease.resource, {"metadata": {"name": OPERATOR}, "spec": spec}, marks.SYSTEM_NAMESPACE)
+    objects = manifests.foundation(manifests.LOCAL_USER)
+    try:
+        with pytest.raises(InputError, match="scale deployment tenantry-operator"):
+            await apply.found(admin.client, objects)
+    finally:
+        await admin.delete(Lease.resource, OPERATOR, marks.SYSTEM_NAMESPACE)
+    await apply.apply(admin.client, objects)
+    found = await admin.get(older.resource, older.metadata.name, marks.SYSTEM_NAMESPACE)
+    assert hosts.holders_in(texts_of(found["metadata"]["annotations"])) == {host: HostHolder("zone", "below")}
 
 
 async def test_no_parameters_are_of_a_kind_that_owners_write(admin: Api) -> None:

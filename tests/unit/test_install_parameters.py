@@ -7,7 +7,8 @@ import pytest
 
 from tenantry.api.errors import InputError
 from tenantry.api.hostregister import HOSTS_MARK, PREFIX
-from tenantry.api.marks import INHERITED_FROM, SYSTEM_NAMESPACE
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import INHERITED_FROM, SYSTEM_NAMESPACE, TENANT_UID, ZONE
 from tenantry.api.model import Json, ObjectMeta
 from tenantry.api.policyparameters import MOST_BYTES, parameters, size, texts_of
 from tenantry.api.rules import Rules
@@ -16,8 +17,8 @@ from tenantry.controllers import tenancyrules
 from tenantry.engine.observed import observe
 from tenantry.engine.plan import differences
 from tenantry.install import manifests
-from tenantry.install.upgrade import CopiedWorkload, ParameterMap, converted
-from tenantry.world.hosts import HostHolder, holders_in
+from tenantry.install.upgrade import CopiedWorkload, ParameterMap, converted, rezoned
+from tenantry.world.hosts import HostHolder, holders_in, part_of, register
 from tenantry.world.inheritance import SCALED
 from tenantry.world.rules import Layer, effective
 
@@ -101,3 +102,32 @@ def test_rules_and_copies_of_the_older_version_are_converted_or_the_upgrade_stop
     assert size(long.data) > MOST_BYTES
     with pytest.raises(InputError, match=r"^ConfigMap 'acme/tenantry-rules' has rules of"):
         converted([long], {}, {})
+
+
+def test_hosts_of_subtenants_that_are_registered_for_their_tenant_get_their_zone() -> None:
+    """H06: as the versions wrote them that had this kind of register, and no zones."""
+    holders = {
+        "a.example": HostHolder("uid", "acme"),
+        "b.example": HostHolder("uid", "sub"),
+        "*.b.example": HostHolder("uid", "sub"),
+        "c.example": HostHolder("zone", "sub"),
+        "d.example": HostHolder("uid", "work"),
+        "e.example": HostHolder("", "default"),
+        "f.example": HostHolder("other", "gone"),
+    }
+    parts = [
+        parameters(f"{PREFIX}{part}", SYSTEM_NAMESPACE, HOSTS_MARK, texts) for part, texts in register(holders).items()
+    ]
+    below = [_below("sub", "zone"), _below("work", "uid")]
+    changed = rezoned(parts, below)
+    found: dict[str, HostHolder] = {}
+    for each in {**{one.key: one for one in parts}, **{one.key: one for one in changed}}.values():
+        found |= holders_in(texts_of(each.metadata.annotations))
+    moved = dict.fromkeys(("b.example", "*.b.example"), HostHolder("zone", "sub"))
+    assert found == holders | moved
+    assert len(changed) == len({part_of(host) for host in moved})
+    assert rezoned(changed, below) == []
+
+
+def _below(name: str, zone: str) -> Namespace:
+    return Namespace(metadata=ObjectMeta(name=name, labels={TENANT_UID: "uid", ZONE: zone}))

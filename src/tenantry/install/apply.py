@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import cast
@@ -10,17 +11,39 @@ from typing import cast
 import msgspec
 
 from tenantry.api import marks
-from tenantry.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, RetryableError
+from tenantry.api.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    InputError,
+    Invalid,
+    NotFound,
+    RetryableError,
+)
 from tenantry.api.kubernetes import ClusterRoleBinding, Namespace, Subject
-from tenantry.api.marks import ZONE
+from tenantry.api.marks import SYSTEM_NAMESPACE, ZONE
 from tenantry.api.model import Json, Resource
 from tenantry.api.policyparameters import PolicyParameters, texts_of
 from tenantry.controllers.installation.comparison import differing, exact, stored
 from tenantry.engine.crds import observe_crd
+from tenantry.engine.lease import Lease
 from tenantry.engine.tasks import all_of
 from tenantry.install import approval, canary
 from tenantry.install.repairs import REPAIRS
-from tenantry.install.upgrade import COPIES, RETIRED, SELECTED, CopiedWorkload, ParameterMap, check, converted
+from tenantry.install.rights import OPERATOR
+from tenantry.install.upgrade import (
+    BELOW,
+    COPIES,
+    REGISTER,
+    RETIRED,
+    SELECTED,
+    CopiedWorkload,
+    ParameterMap,
+    check,
+    converted,
+    rezoned,
+)
 from tenantry.install.waves import CRDS, FLOW_SCHEMAS, Wave, founding, guarding, policy_resource, resource_of
 from tenantry.kube import wire
 from tenantry.kube.client import ATTEMPTS, Client
@@ -30,6 +53,9 @@ from tenantry.world import inheritance
 _REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 
 ESTABLISHED_SECONDS = 45.0
+REGISTER_SECONDS = 2
+"""How long an operator may take to correct the register of hosts."""
+
 FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 0.1
 
@@ -62,6 +88,7 @@ async def found(client: Client, objects: Sequence[Json], *, applied: Callable[[J
     # Before the first write: with these CRDs and roles, the older operator could not shorten the rules any more.
     if _is_whole(objects):
         check(await client.list(ParameterMap, selectors=SELECTED))
+        await _check_register(client)
     await _carry_out(client, founding(objects), applied)
 
 
@@ -79,10 +106,52 @@ async def guard(client: Client, objects: Sequence[Json], *, applied: Callable[[J
     maps = await client.list(ParameterMap, selectors=SELECTED) if is_whole else []
     if is_whole:
         await _copy_parameters(client, maps)
+        for part in await _outdated(client):
+            patch = {"metadata": {"annotations": part.metadata.annotations}}
+            await client.merge_patch(part.resource, SYSTEM_NAMESPACE, part.metadata.name, patch)
     await _carry_out(client, waves, applied)
     await all_of(_delete(client, each.resource, each.metadata.namespace, each.metadata.name) for each in maps)
     if is_whole:
         await _retire(client)
+
+
+async def _outdated(client: Client) -> list[PolicyParameters]:
+    """Return the parts of the register of hosts that a version between two releases wrote, as they should be."""
+    parts = await client.list(PolicyParameters, namespace=SYSTEM_NAMESPACE, selectors=REGISTER)
+    return rezoned(parts, await client.list(Namespace, selectors=BELOW)) if parts else []
+
+
+async def _check_register(client: Client) -> None:
+    """Check that no operator of that version runs: it would undo the change of the register.
+
+    Raises:
+        InputError: It runs.
+    """
+    if not await _outdated(client):
+        return
+    try:
+        lease = await client.get(Lease, OPERATOR, SYSTEM_NAMESPACE)
+    except NotFound:
+        return
+    spec = lease.spec
+    if not spec.holder_identity or spec.renew_time is None:
+        return
+    age = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(spec.renew_time)
+    # An operator of this version corrects the register itself, a moment after a namespace moves.
+    if age.total_seconds() < (spec.lease_duration_seconds or 0) and await _stays_outdated(client):
+        raise InputError(
+            "the register of hosts has hosts of Subtenants under their tenant, as versions between two releases wrote"
+            " them, and their operator runs: stop it (`kubectl -n tenantry-system scale deployment tenantry-operator"
+            " --replicas=0`), and install again"
+        )
+
+
+async def _stays_outdated(client: Client) -> bool:
+    for _ in range(REGISTER_SECONDS):
+        await asyncio.sleep(1)
+        if not await _outdated(client):
+            return False
+    return True
 
 
 def _is_whole(objects: Sequence[Json]) -> bool:
@@ -170,7 +239,7 @@ async def _cleaned(client: Client, value: Json, live: Json) -> Json:
 
 async def _refused(client: Client, told: str) -> None:
     """Wait until the API server refuses the probe of the canary with a message."""
-    url = wire.path(canary.PROBED, marks.SYSTEM_NAMESPACE)
+    url = wire.path(canary.PROBED, SYSTEM_NAMESPACE)
     body = msgspec.json.encode(canary.probe())
 
     async def refuses() -> bool:

@@ -18,9 +18,20 @@ import msgspec
 
 from tenantry.api.errors import InputError
 from tenantry.api.hostregister import HOSTS_MARK, PREFIX, WILDCARDS
-from tenantry.api.marks import INHERITED_FROM, MANAGED_BY, MANAGER, SYSTEM_NAMESPACE
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import (
+    INHERITED_FROM,
+    KIND,
+    KIND_SUBTENANT,
+    KIND_WORKSPACE,
+    MANAGED_BY,
+    MANAGER,
+    SYSTEM_NAMESPACE,
+    TENANT_UID,
+    ZONE,
+)
 from tenantry.api.model import KubernetesObject, ObjectMeta, Resource
-from tenantry.api.policyparameters import MOST_BYTES, PolicyParameters, parameters, size
+from tenantry.api.policyparameters import MOST_BYTES, PolicyParameters, parameters, size, texts_of
 from tenantry.api.tenancyrules import OWN_MARK
 from tenantry.world import hosts, inheritance
 from tenantry.world.hosts import HostHolder
@@ -52,6 +63,12 @@ class ParameterMap(KubernetesObject, frozen=True, kw_only=True):
 
 SELECTED = {"labelSelector": f"{OWN_MARK},{MANAGED_BY}={MANAGER}"}
 """Selects the ConfigMaps with parameters, and PolicyParameters."""
+
+REGISTER = {"labelSelector": f"{OWN_MARK}={HOSTS_MARK},{MANAGED_BY}={MANAGER}"}
+"""Selects the parts of the register of hosts."""
+
+BELOW = {"labelSelector": f"{KIND} in ({KIND_SUBTENANT},{KIND_WORKSPACE})"}
+"""Selects the namespaces below the tenants' own."""
 
 COPIES = {"labelSelector": INHERITED_FROM}
 """Selects the copies of workloads, which were parameters themselves."""
@@ -116,6 +133,31 @@ def _holders(data: Mapping[str, str], zones: Mapping[str, str]) -> dict[str, Hos
     return {
         host: HostHolder(zones.get(holder.namespace, holder.zone), holder.namespace) for host, holder in found.items()
     }
+
+
+def rezoned(parts: Iterable[PolicyParameters], namespaces: Iterable[Namespace]) -> list[PolicyParameters]:
+    """Return the parts of the register that have hosts of Subtenants under the uid of the tenant, as they should be.
+
+    Versions between two releases wrote these. A parent could take such a host of its Subtenant.
+
+    Args:
+        parts: The register.
+        namespaces: Those below the tenants' own.
+    """
+    below = {each.metadata.name: each.metadata.labels for each in namespaces}
+    found: list[PolicyParameters] = []
+    for each in parts:
+        before = hosts.holders_in(texts_of(each.metadata.annotations))
+        after = {host: _in_zone(holder, below.get(holder.namespace, {})) for host, holder in before.items()}
+        if after != before:
+            ((_, texts),) = hosts.register(after).items()
+            found.append(parameters(each.metadata.name, SYSTEM_NAMESPACE, HOSTS_MARK, texts))
+    return found
+
+
+def _in_zone(holder: HostHolder, labels: Mapping[str, str]) -> HostHolder:
+    is_older = labels.get(TENANT_UID) == holder.zone
+    return HostHolder(labels.get(ZONE, holder.zone), holder.namespace) if is_older else holder
 
 
 def _listed(copies: Mapping[Resource, Sequence[CopiedWorkload]]) -> list[PolicyParameters]:
