@@ -289,6 +289,9 @@ async def test_a_binding_cannot_outlive_a_suspension(
     assert operator.is_running
 
 
+LARGE: Json = {"objects": {"maxSizes": {"others": "1Mi"}}}
+"""Rules that an administrator may set: the size of a RoleBinding alone refuses none of these."""
+
 MALLORY: Json = {"kind": "User", "name": "mallory", "apiGroup": RBAC}
 OVERSIZED: list[tuple[Json, str]] = [
     ({"metadata": {"annotations": {"a": "x" * 40_000}}}, "annotations must not be longer"),
@@ -302,7 +305,7 @@ async def test_no_binding_is_too_large_to_be_closed(
     api: Api, operator: Operator, name: str, change: Json, why: str
 ) -> None:
     """E02: closing one moves its subjects into an annotation, which has to have room; also by a later change."""
-    await api.make_tenant(name)
+    await api.make_tenant(name, rules=LARGE)
     owner = msgspec.structs.replace(api.client.connection, impersonate="alice")
     role = {"kind": "ClusterRole", "name": "view", "apiGroup": RBAC}
     async with Client(owner) as client:
@@ -329,7 +332,7 @@ async def test_the_largest_binding_that_is_allowed_is_closed_and_given_back(
     api: Api, operator: Operator, name: str
 ) -> None:
     """E02: with the characters that JSON makes the most of."""
-    await api.make_tenant(name)
+    await api.make_tenant(name, rules=LARGE)
     subjects: list[Json] = [
         {"kind": "User", "name": f"{number:03}" + "\u0001" * 15, "apiGroup": RBAC} for number in range(500)
     ]
