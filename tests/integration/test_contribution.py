@@ -47,7 +47,7 @@ pytest_plugins = ["testkit.fixtures"]
 pytestmark = pytest.mark.usefixtures("operator")
 
 Json = dict[str, Any]
-READ_BEFORE = (PODS, NAMESPACES, POLICIES, ENDPOINT_SLICES)
+READ_BEFORE = (PODS, NAMESPACES, Node.resource, POLICIES, ENDPOINT_SLICES)
 """What kube-proxy and the NetworkPolicy agent list with rights of their own. Kubernetes lets kubelets list Services."""
 
 

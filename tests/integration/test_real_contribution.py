@@ -182,7 +182,7 @@ async def test_a_contributed_node_sees_only_what_runs_on_it(
         assert other not in str(msgspec.json.encode(view))
         assert foreign.address not in str(msgspec.json.encode(view))
         # Kubernetes lets every kubelet list Services, for the environment of containers.
-        for resource in (PODS, SPACES, POLICIES, SLICES):
+        for resource in (PODS, SPACES, Node.resource, POLICIES, SLICES):
             with pytest.raises(Forbidden):
                 await itself.list(resource)
             if resource.namespaced:
@@ -196,6 +196,8 @@ async def test_a_contributed_node_sees_only_what_runs_on_it(
     again = await pods.make(name, "far", "real-2", "runc")
     await until(lambda: pods.reaches(own, address, 80), "the node has the new endpoint", seconds=SECONDS)
     assert await pods.mismatches([(own, again.address, PORT, "http", True)]) == []
+    # A pod without a controller would keep its node for the grace period of a minute.
+    await api.delete(PODS, "own", name)
     await command("node", "take-back", f"--name={CLUSTER}", joined, "--timeout=240s")
 
     async def forgotten() -> bool:
