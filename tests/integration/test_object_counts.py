@@ -22,7 +22,7 @@ from tenantry.engine.tasks import in_background
 from tenantry.kube import wire
 from tenantry.local.cluster import LocalCluster
 from tenantry.policy.targets.sizes import bytes_of
-from testkit.api import CONFIG_MAPS, CRDS, SECRETS, Api, until
+from testkit.api import CONFIG_MAPS, CRDS, PODS, SECRETS, Api, until
 from testkit.everykind import POD_SPEC, TEMPLATE, kinds, long
 from testkit.operators import Operator
 from testkit.people import as_person
@@ -95,6 +95,10 @@ async def test_every_kind_that_an_owner_may_create_is_counted_and_a_flood_ends(
     for namespace, most in ((name, 130), (child, 16)):
         found = await counted(api, namespace)
         assert await creatable(flooder, namespace) - found - NOT_COUNTED - NOT_NAMESPACED == set()
+        disk = {"requests": {"ephemeral-storage": "500Gi"}}
+        pod = {"containers": [{"name": "c", "image": "busybox", "resources": disk}]}
+        said = await refusal(flooder, PODS, {"metadata": {"name": "disk"}, "spec": pod}, namespace)
+        assert "exceeded quota: tenantry-counts, requested: requests.ephemeral-storage=500Gi" in said
         made, reason = await flood(flooder, namespace, 200)
         assert most - 2 <= made <= most
         assert "exceeded quota: tenantry-counts" in reason

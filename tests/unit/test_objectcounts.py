@@ -16,7 +16,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.controllers.limits.gather import object_limits
 from tenantry.engine.cluster import CRDS
 from tenantry.engine.crds import CrdState
-from tenantry.world.objectcounts import STANDARD, GrantedKinds, hard, kinds
+from tenantry.world.objectcounts import EPHEMERAL_STORAGE, STANDARD, GrantedKinds, hard, kinds
 from testkit.model import Json, World
 from testkit.treeworld import add_subnamespace, condition, operator, settle, world_of
 
@@ -66,6 +66,11 @@ def test_a_key_of_the_tenants_quota_takes_precedence() -> None:
     assert found == {"count/pods": "8"}
 
 
+@pytest.mark.parametrize(("key", "there"), [("requests.cpu", True), *((each, False) for each in EPHEMERAL_STORAGE)])
+def test_disk_space_has_a_limit_unless_the_quota_of_the_tenant_has_one(key: str, there: bool) -> None:  # noqa: FBT001
+    assert ("requests.ephemeral-storage" in hard({}, [key], {}, 0, "1Gi")) == there
+
+
 def test_core_and_child_have_counts_before_their_owners() -> None:
     world = world_of()
     child = add_subnamespace(world)
@@ -99,10 +104,13 @@ def test_an_administrator_sets_the_numbers() -> None:
     world = world_of()
     child = add_subnamespace(world)
     cluster = settle(world)
-    spec = {"objectCounts": {"core": {"secrets": 7}, "child": {"secrets": 3}}, "namespaces": {"maxCount": 1}}
+    spec: Json = {"objectCounts": {"core": {"secrets": 7}, "child": {"secrets": 3}}, "namespaces": {"maxCount": 1}}
+    spec["ephemeralStorage"] = {"core": "20Gi"}
     world.put_in(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": spec})
     cluster.settle(30)
     assert (_counts(world, "acme")["count/secrets"], _counts(world, child)["count/secrets"]) == ("7", "3")
+    disks = [_counts(world, each)["requests.ephemeral-storage"] for each in ("acme", child)]
+    assert disks == ["20Gi", "100Gi"]
 
 
 def test_more_subnamespaces_than_by_default_are_refused_and_existing_ones_stay() -> None:

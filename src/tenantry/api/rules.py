@@ -287,7 +287,11 @@ class Containers(RuleModel, frozen=True, kw_only=True):
     required_limits: (
         Annotated[
             NameList,
-            about("Resources of which every container must have a limit.", restricted=("cpu", "memory")),
+            about(
+                "Resources of which every container must have a limit.",
+                restricted=("cpu", "memory"),
+                warned=("cpu", "memory"),
+            ),
         ]
         | UnsetType
     ) = UNSET

@@ -11,6 +11,7 @@ from tenantry.api.crd import AGE, MESSAGE, READY, Column, Conditions, Names, Obs
 from tenantry.api.fairness import Fairness
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
+from tenantry.api.quota import Quantity
 from tenantry.api.requests import AutoApproval
 from tenantry.api.rules import Rules
 from tenantry.api.slice import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS
@@ -186,6 +187,13 @@ class ObjectCounts(Model, frozen=True, kw_only=True):
     child: Annotated[_Counts, Meta(description="Plural and group to the number of objects in each child.")] = {}
 
 
+class EphemeralStorage(Model, frozen=True, kw_only=True):
+    """How much of the nodes' disks the pods of one namespace may request."""
+
+    core: Annotated[Quantity, Meta(description="In the core namespace of each tenant. Default: 400Gi.")] = "400Gi"
+    child: Annotated[Quantity, Meta(description="In each child. Default: 100Gi.")] = "100Gi"
+
+
 class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):
     """What holds for all tenants."""
 
@@ -217,6 +225,14 @@ class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):
             " create has a standard; a key in spec.quota of a Tenant takes precedence."
         ),
     ] = ObjectCounts()
+    ephemeral_storage: Annotated[
+        EphemeralStorage,
+        Meta(
+            description="The most requests.ephemeral-storage of all pods in a namespace of a tenant. Pods that request"
+            " none are not counted. The key requests.ephemeral-storage or limits.ephemeral-storage in spec.quota of a"
+            " Tenant takes precedence."
+        ),
+    ] = EphemeralStorage()
     slices: Annotated[SliceDefaults, Meta(description="Limits and defaults of slices.")] = SliceDefaults()
     fairness: Annotated[Fairness, Meta(description="How the API server's work is shared out between tenants.")] = (
         Fairness()

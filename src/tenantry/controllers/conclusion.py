@@ -22,6 +22,7 @@ from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find
 from tenantry.engine.plan import Blocked
 from tenantry.world.leases import LeaseState, warning
+from tenantry.world.objectcounts import EPHEMERAL_STORAGE, PREFIX
 
 PATIENCE = 3
 """The number of tries in a row that may fail for a passing reason before the status reports it."""
@@ -94,10 +95,13 @@ def exceeding(namespace: str, exceeded: Sequence[tuple[str, str, str]], level: s
     if not exceeded:
         return []
     # Without the number that exists: a condition must not change with every object.
-    listed = shortened(f"count/{kind} is {most}" for kind, _, most in exceeded)
+    disk = [EPHEMERAL_STORAGE[0]] if EPHEMERAL_STORAGE[0] in {kind for kind, *_ in exceeded} else []
+    listed = shortened(f"{kind if kind in disk else PREFIX + kind} is {most}" for kind, _, most in exceeded)
+    fields = [f"spec.objectCounts.{level}"] if len(exceeded) > len(disk) else []
+    fields += [f"spec.ephemeralStorage.{level}"] if disk else []
     message = (
         f"namespace {namespace!r} has more objects than it may have: {listed}; all stay, and new ones are refused:"
-        f" delete some, or raise spec.objectCounts.{level} of TenancyDefaults 'default'"
+        f" delete some, or raise {' and '.join(fields)} of TenancyDefaults 'default'"
     )
     return [Wanted(reasons.OBJECTS_EXCEEDED, True, reasons.COUNT_EXCEEDED, message, only_true=True)]
 

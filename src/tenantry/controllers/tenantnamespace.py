@@ -122,12 +122,13 @@ def _defaults(
 # -- counts ---------------------------------------------------------------------------------------
 
 
-def counts(namespace: TenantNamespace, standard: Mapping[str, int], others: Sequence[Child]) -> Child:
+def counts(namespace: TenantNamespace, standard: Mapping[str, int], disk: str, others: Sequence[Child]) -> Child:
     """Return the ResourceQuota that limits how many objects of each kind the namespace has.
 
     Args:
         namespace: The namespace.
         standard: Plural and group to the number of objects.
+        disk: The most requests.ephemeral-storage of its pods.
         others: Everything else that Tenantry creates there: objects of the tenant cannot take its place.
 
     Raises:
@@ -135,7 +136,7 @@ def counts(namespace: TenantNamespace, standard: Mapping[str, int], others: Sequ
     """
     own = Counter(child.object.resource.full_name for child in others if child.object.metadata.namespace)
     spec = namespace.tenant.spec
-    hard = objectcounts.hard(standard, quota.normal(spec.quota.hard), own, spec.namespaces.max_count)
+    hard = objectcounts.hard(standard, quota.normal(spec.quota.hard), own, spec.namespaces.max_count, disk)
     wanted = ResourceQuota(metadata=meta(namespace, COUNTS), spec=ResourceQuotaSpec(hard=hard))
     return Child(object=wanted, wave=WAVE_LIMITS, then=_first_count)
 

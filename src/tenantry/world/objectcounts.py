@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from tenantry.api.tenancydefaults import TreeDefaults
+from tenantry.api.tenancydefaults import EphemeralStorage, TreeDefaults
 from tenantry.world import quantity
 
 PREFIX = "count/"
@@ -72,6 +72,14 @@ _UNCOUNTED = frozenset(
 """Kinds that Kubernetes' quota ignores (pkg/quota/v1/install/registry.go), or that no request stores."""
 
 _GONE_GROUPS = frozenset({"extensions"})
+_DISK = EphemeralStorage()
+
+
+EPHEMERAL_STORAGE = ("requests.ephemeral-storage", "limits.ephemeral-storage")
+"""The quota keys of nodes' disks. The first has a limit by default, unless the tenant's quota has one of them.
+
+Unlike cpu and memory, Kubernetes does not refuse pods that do not request it (pkg/quota/v1/evaluator/core/pods.go).
+"""
 
 
 class GrantedKinds(msgspec.Struct, frozen=True):
@@ -92,12 +100,16 @@ class ObjectLimits(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         core: Plural and group to the number of objects in a core namespace.
         child: The same for a child.
+        core_disk: The requests.ephemeral-storage of all pods in a core namespace.
+        child_disk: The same for a child.
         max_count: How many Subnamespaces a tenant has, unless it has a limit of its own; 0 for no limit.
         max_depth: How deep its tree is; 0 for no limit.
     """
 
     core: Mapping[str, int]
     child: Mapping[str, int]
+    core_disk: str
+    child_disk: str
     max_count: int
     max_depth: int
 
@@ -122,7 +134,13 @@ def kinds(granted: Iterable[GrantedKinds], custom: Iterable[str]) -> frozenset[s
 
 
 def limits(
-    counted: Iterable[str], core: Mapping[str, int], child: Mapping[str, int], *, max_count: int, max_depth: int
+    counted: Iterable[str],
+    core: Mapping[str, int],
+    child: Mapping[str, int],
+    *,
+    disk: EphemeralStorage = _DISK,
+    max_count: int,
+    max_depth: int,
 ) -> ObjectLimits:
     """Return the limits of every tenant.
 
@@ -130,6 +148,7 @@ def limits(
         counted: See `kinds`.
         core: What an administrator set for core namespaces, by plural and group.
         child: The same for children.
+        disk: The limits of disk space.
         max_count: See `ObjectLimits`.
         max_depth: See `ObjectLimits`.
     """
@@ -139,6 +158,8 @@ def limits(
     return ObjectLimits(
         core={name: core.get(name, standard.get(name, OTHER)[0]) for name in names},
         child={name: child.get(name, standard.get(name, OTHER)[1]) for name in names},
+        core_disk=quantity.canonical(disk.core),
+        child_disk=quantity.canonical(disk.child),
         max_count=max_count,
         max_depth=max_depth,
     )
@@ -148,7 +169,9 @@ _TREE = TreeDefaults()
 DEFAULT = limits(kinds((), ()), {}, {}, max_count=_TREE.max_count, max_depth=_TREE.max_depth)
 
 
-def hard(counts: Mapping[str, int], divided: Iterable[str], own: Mapping[str, int], max_count: int) -> dict[str, str]:
+def hard(
+    counts: Mapping[str, int], divided: Iterable[str], own: Mapping[str, int], max_count: int, disk: str = ""
+) -> dict[str, str]:
     """Return `spec.hard` of the ResourceQuota of counts.
 
     Args:
@@ -156,6 +179,7 @@ def hard(counts: Mapping[str, int], divided: Iterable[str], own: Mapping[str, in
         divided: The keys of the tenant's own quota, which is divided over its namespaces: it decides about them.
         own: How many objects of a kind Tenantry itself has in the namespace, which count, too.
         max_count: The limit of the tenant's own Subnamespaces; 0 for none.
+        disk: The limit of requests.ephemeral-storage; "" for none.
     """
     limited = set(divided)
     found: dict[str, str] = {}
@@ -165,6 +189,8 @@ def hard(counts: Mapping[str, int], divided: Iterable[str], own: Mapping[str, in
             continue
         most = max(standard, max_count) if kind == SUBNAMESPACES else standard
         found[key] = quantity.canonical(most + own.get(kind, 0))
+    if disk and limited.isdisjoint(EPHEMERAL_STORAGE):
+        found[EPHEMERAL_STORAGE[0]] = disk
     return found
 
 

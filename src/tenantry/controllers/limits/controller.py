@@ -52,4 +52,5 @@ def _limited(change: Change[TenancyDefaults]) -> Iterable[str]:
 
 
 def _limits_in(defaults: TenancyDefaults | None) -> object:
-    return (defaults.spec.namespaces, defaults.spec.object_counts) if defaults is not None else None
+    spec = defaults.spec if defaults is not None else None
+    return (spec.namespaces, spec.object_counts, spec.ephemeral_storage) if spec is not None else None

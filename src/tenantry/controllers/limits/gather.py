@@ -49,6 +49,7 @@ def object_limits(defaults: TenancyDefaults | None, role: OwnerRole | None, crds
         kinds(granted, (crd.key for crd in crds if crd.namespaced)),
         spec.object_counts.core,
         spec.object_counts.child,
+        disk=spec.ephemeral_storage,
         max_count=spec.namespaces.max_count,
         max_depth=spec.namespaces.max_depth,
     )

@@ -130,7 +130,9 @@ def children(inputs: SubnamespaceInputs, tenant: Tenant) -> list[Child]:
         *network.policies(namespace, inputs.zone, inputs.around),
     ]
     binding = tenantnamespace.owner_binding(namespace)
-    return [*found, tenantnamespace.counts(namespace, inputs.limits.child, [*found, binding]), binding]
+    limits = inputs.limits
+    counts = tenantnamespace.counts(namespace, limits.child, limits.child_disk, [*found, binding])
+    return [*found, counts, binding]
 
 
 def _limits_of(inputs: SubnamespaceInputs, tenant: Tenant) -> dict[str, str]:

@@ -139,7 +139,7 @@ def children(
     if has_cluster_policies and tenant.spec.cluster_network_policy is ClusterNetworkPolicyMode.ENABLED:
         found += _cluster_policies(tenant, zones)
     binding = tenantnamespace.owner_binding(namespace)
-    return [*found, tenantnamespace.counts(namespace, limits.core, [*found, binding]), binding]
+    return [*found, tenantnamespace.counts(namespace, limits.core, limits.core_disk, [*found, binding]), binding]
 
 
 def room_of(tenant: Tenant) -> TenantNamespace:

@@ -167,7 +167,8 @@ def _of_limits(scope: CheckScope) -> tuple[RuleCheck, RuleCheck]:
             mend=mend,
             example=example,
             given={"cpu": "32"},
-            note="A container without a limit passes: `containers.requiredLimits` requires one.",
+            note="A container without a limit passes: `containers.requiredLimits` requires one in Restricted, and"
+            " Baseline warns.",
         ),
         _by_resource(
             "containers.limitRatios",
