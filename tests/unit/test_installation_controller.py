@@ -11,21 +11,19 @@ import pytest
 from tenantry import __version__
 from tenantry.api import reasons
 from tenantry.api.kubernetes import ClusterRoleBinding, Namespace
-from tenantry.api.marks import BUILD, INSTALLED_VERSION, OPERATOR_USER, SYSTEM_NAMESPACE
+from tenantry.api.marks import BUILD, INSTALLED_VERSION, SYSTEM_NAMESPACE
 from tenantry.api.model import Resource
 from tenantry.controllers.installation.comparison import differing, exact, stored
 from tenantry.controllers.installation.controller import LAST_PAUSE_SECONDS, InstallationController
 from tenantry.controllers.installation.shipment import ShippedObject, is_later
 from tenantry.install import manifests
-from tenantry.install.repairs import REPAIRS
+from tenantry.install.repairs import REPAIRS, shipment
 from testkit.model import World
 from testkit.worldcluster import WorldCluster
 
 Json = dict[str, Any]
 
-_SHIPMENT = manifests.shipment(OPERATOR_USER)
-assert _SHIPMENT is not None
-SHIPMENT = _SHIPMENT
+SHIPMENT = shipment(manifests.foundation(manifests.LOCAL_USER))
 NEVER = {"name": "never", "expression": "false"}
 MORE = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
 MALLORY = {"kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io"}

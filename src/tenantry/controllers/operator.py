@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,6 @@ import msgspec
 from tenantry.api import marks
 from tenantry.api.errors import ApiError, NotFound, TenantryError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.model import Resource
 from tenantry.api.requests import ClusterRoleRequest, RoleRequest
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.contributions.controller import ContributionController
@@ -65,8 +64,6 @@ FINISH_SECONDS = 8.0
 STOP_SECONDS = 10.0
 """How long a stop may take; a pod gets 30 seconds, a local cluster's supervisor waits as long as this."""
 
-_SELF_REVIEW = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
-
 log = logging.getLogger(__name__)
 
 
@@ -85,14 +82,14 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def operate(
-    connection: Connection, options: OperatorOptions, shipped: Callable[[str], Shipment | None] = lambda _: None
+    connection: Connection, options: OperatorOptions, shipped: Callable[[Client], Awaitable[Shipment | None]]
 ) -> None:
     """Run until SIGTERM or SIGINT.
 
     Args:
         connection: Where the cluster is, and who we are.
         options: How it runs.
-        shipped: From the name of a user to what an operator of that name repairs; None for nothing.
+        shipped: Reads what the operator repairs of its installation; None for nothing.
 
     Raises:
         ConfigError: The API server is too old, or the credentials are wrong.
@@ -186,7 +183,7 @@ def controllers(cluster_uid: str, shipment: Shipment | None = None) -> list[Cont
 
 
 class _Operator:
-    def __init__(self, options: OperatorOptions, shipped: Callable[[str], Shipment | None]) -> None:
+    def __init__(self, options: OperatorOptions, shipped: Callable[[Client], Awaitable[Shipment | None]]) -> None:
         self.metrics = Metrics()
         self._options = options
         self._shipped = shipped
@@ -226,9 +223,9 @@ class _Operator:
         # A new cluster for each term: caches of an earlier term may have missed deletions.
         home = Cluster(HOME, client, clock=self._clock, instance=self._options.identity)
         runtime = Runtime(clock=self._clock, metrics=self.metrics)
-        shipment = self._shipped(await _user(client))
+        shipment = await self._shipped(client)
         if shipment is None:
-            log.warning("the installed objects are not repaired: they name another user as the operator")
+            log.warning("the installed objects are not repaired: the operator may not read its ClusterRoleBinding")
         runtime.add(home, controllers(cluster_uid, shipment))
         # The same API server with caches of its own, which keep other parts of the same kinds.
         views = Cluster(VIEWS, client, clock=self._clock, instance=self._options.identity)
@@ -272,22 +269,3 @@ class _Operator:
                 told = problem
             await asyncio.sleep(delay)
             delay = min(delay * 2, LAST_RETRY_SECONDS)
-
-
-class _UserInfo(msgspec.Struct, frozen=True):
-    username: str
-
-
-class _Self(msgspec.Struct, frozen=True, rename="camel"):
-    user_info: _UserInfo
-
-
-class _Review(msgspec.Struct, frozen=True):
-    status: _Self
-
-
-async def _user(client: Client) -> str:
-    """Return the name by which the API server knows us (Kubernetes, "API access to authentication information")."""
-    asked = {"apiVersion": _SELF_REVIEW.api_version, "kind": _SELF_REVIEW.kind}
-    answer = await client.request("POST", wire.path(_SELF_REVIEW), body=wire.encode_json(asked))
-    return msgspec.json.decode(answer, type=_Review).status.user_info.username

@@ -8,7 +8,6 @@ from tenantry.api.crd import custom_resource_definition
 from tenantry.api.kinds import KINDS
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json
-from tenantry.controllers.installation.shipment import Shipment
 from tenantry.install import (
     approval,
     bandwidth,
@@ -95,17 +94,6 @@ def operator_bindings() -> list[str]:
     """Return the names of the ClusterRoleBindings of the operator."""
     made = (each for each in foundation(SERVICE_ACCOUNT) if each["kind"] == "ClusterRoleBinding")
     return [each["metadata"]["name"] for each in made if SERVICE_ACCOUNT in each["subjects"]]
-
-
-def shipment(user: str) -> Shipment | None:
-    """Return what the operator repairs; None for a user who is not the operator of an installation.
-
-    Args:
-        user: The name by which the API server knows the operator.
-    """
-    account = f"system:serviceaccount:{SERVICE_ACCOUNT['namespace']}:{SERVICE_ACCOUNT['name']}"
-    subject = {account: SERVICE_ACCOUNT, marks.OPERATOR_USER: LOCAL_USER}.get(user)
-    return repairs.shipment(foundation(subject)) if subject is not None else None
 
 
 def everything(image: str = DEFAULT_IMAGE) -> list[Json]:

@@ -16,7 +16,6 @@ import msgspec
 
 from tenantry.api import marks
 from tenantry.api.errors import ApiError, Forbidden, NotFound
-from tenantry.api.kubernetes import ClusterRoleBinding
 from tenantry.api.model import Json, Resource, object_key
 from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.runtime import RuntimeClass
@@ -30,7 +29,7 @@ from tenantry.controllers.rules.desired import SharedRulesInputs, plan
 from tenantry.controllers.runtime import sandbox_of
 from tenantry.engine.observed import Observed, observe
 from tenantry.engine.tasks import all_of
-from tenantry.install import manifests
+from tenantry.install import installed, manifests
 from tenantry.install.waves import resource_of
 from tenantry.kube import wire
 from tenantry.kube.client import Client
@@ -46,23 +45,12 @@ async def differences(client: Client) -> tuple[str, ...] | None:
         A sentence for each object that differs; None if the caller may not compare them.
     """
     try:
-        shipped = manifests.foundation(await _subject(client))
+        shipped = manifests.foundation(await installed.subject(client))
         live = await _live(client, shipped)
         found = await all_of(_compare(client, each, live.get(_key(each["kind"], each["metadata"]))) for each in shipped)
         return tuple(sorted([*(each for each in found if each), *await _parameters(client)]))
     except Forbidden:
         return None
-
-
-async def _subject(client: Client) -> Json:
-    """Return the operator as the installation names it: a user on a local cluster, else a ServiceAccount."""
-    try:
-        subjects = (await client.get(ClusterRoleBinding, manifests.OPERATOR)).subjects
-    except NotFound:
-        return manifests.SERVICE_ACCOUNT
-    # Further subjects are differences.
-    is_in_cluster = any(each.kind == manifests.SERVICE_ACCOUNT["kind"] for each in subjects)
-    return manifests.SERVICE_ACCOUNT if is_in_cluster else manifests.LOCAL_USER
 
 
 async def _live(client: Client, shipped: Sequence[Json]) -> dict[tuple[str, str, str], Json]:

@@ -16,7 +16,7 @@ from tenantry.api import marks
 from tenantry.api.errors import ConfigError
 from tenantry.controllers.operator import OperatorOptions, operate
 from tenantry.engine.jsonlines import log_to
-from tenantry.install import manifests
+from tenantry.install import installed
 from tenantry.kube import kubeconfig
 
 
@@ -47,7 +47,7 @@ def operator(path: Path | None, context: str | None, metrics_address: str, names
     identity = f"{pod}_{uuid.uuid4()}"
     options = OperatorOptions(metrics_address=metrics_address, namespace=namespace, identity=identity)
     _collect_seldom()
-    uvloop.run(operate(connection, options, manifests.shipment))
+    uvloop.run(operate(connection, options, installed.shipment))
 
 
 def _collect_seldom() -> None:
