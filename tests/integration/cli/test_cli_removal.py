@@ -115,8 +115,10 @@ def test_the_tokens_of_a_removed_owner_end(cli: Cli) -> None:
     assert (code, "nothing was changed" in text) == (1, True), text
     done = cli.run(*removing, "--end-tokens", "--yes", "-o", "json")
     result = msgspec.json.decode(done.stdout)
-    accounts = [(each["namespace"], each["name"], each["madeBy"]) for each in result["accounts"]]
-    assert accounts == [("leaving", "robot", "ada"), ("leaving", "default", ""), (team, "default", "")]
+    accounts = [(each["namespace"], each["name"]) for each in result["accounts"]]
+    assert (accounts[0], result["accounts"][0]["madeBy"]) == (("leaving", "robot"), "ada")
+    # Either Kubernetes or ada's own command was the first to create that of the team again.
+    assert set(accounts[1:]) == {("leaving", "default"), (team, "default")}
     assert result["accounts"][0]["pods"] == ["worker"]
     assert result["accounts"][0]["secrets"] == ["forever"]
     assert result["bindings"] == ["leaving/door"]
