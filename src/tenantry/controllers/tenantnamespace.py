@@ -138,7 +138,7 @@ def counts(namespace: TenantNamespace, standard: Mapping[str, int], disk: str, o
     spec = namespace.tenant.spec
     hard = objectcounts.hard(standard, quota.normal(spec.quota.hard), own, spec.namespaces.max_count, disk)
     wanted = ResourceQuota(metadata=meta(namespace, COUNTS), spec=ResourceQuotaSpec(hard=hard))
-    return Child(object=wanted, wave=WAVE_LIMITS, then=_first_count)
+    return Child(object=wanted, wave=WAVE_LIMITS, then=_begun)
 
 
 def exceeded(found: Observed | None) -> list[tuple[str, str, str]]:
@@ -180,6 +180,11 @@ def first_counts(found: Observed | None) -> tuple[DirectWrite, ...]:
     """Return the write by which counting begins; () if Kubernetes counts already, or there is no ResourceQuota."""
     write = _first_count(found) if found is not None and not found.deleting else None
     return (write,) if write is not None else ()
+
+
+def _begun(found: Observed) -> DirectWrite:
+    """Return the write by which counting begins, or which makes it cheaper if Kubernetes was faster."""
+    return _first_count(found) or DirectWrite(request=_untracked(found), quiet=True)
 
 
 def _first_count(found: Observed) -> DirectWrite | None:
