@@ -368,7 +368,7 @@ def merge_patch(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
     """Return the JSON merge patch (RFC 7396) that makes `live` exactly `wanted`; {} if it is."""
     patch: Json = {key: None for key in live if key not in wanted}
     for key, value in wanted.items():
-        if key in live and _is_same_json(live[key], value):
+        if key in live and is_same_json(live[key], value):
             continue
         before = live.get(key)
         if isinstance(value, dict) and isinstance(before, dict):
@@ -378,15 +378,15 @@ def merge_patch(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
     return patch
 
 
-def _is_same_json(one: Any, other: Any) -> bool:  # noqa: ANN401 - values of JSON
+def is_same_json(one: Any, other: Any) -> bool:  # noqa: ANN401 - values of JSON
     """Return whether two values are the same in JSON, where true is not 1."""
     if isinstance(one, dict) and isinstance(other, dict):
         before, after = cast("Json", one), cast("Json", other)
-        return before.keys() == after.keys() and all(_is_same_json(before[key], after[key]) for key in before)
+        return before.keys() == after.keys() and all(is_same_json(before[key], after[key]) for key in before)
     if isinstance(one, list) and isinstance(other, list):
         pairs = zip(cast("list[Any]", one), cast("list[Any]", other), strict=False)
         return len(cast("list[Any]", one)) == len(cast("list[Any]", other)) and all(
-            _is_same_json(*pair) for pair in pairs
+            is_same_json(*pair) for pair in pairs
         )
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 

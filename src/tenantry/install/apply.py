@@ -106,9 +106,7 @@ async def guard(client: Client, objects: Sequence[Json], *, applied: Callable[[J
     maps = await client.list(ParameterMap, selectors=SELECTED) if is_whole else []
     if is_whole:
         await _copy_parameters(client, maps)
-        for part in await _outdated(client):
-            patch = {"metadata": {"annotations": part.metadata.annotations}}
-            await client.merge_patch(part.resource, SYSTEM_NAMESPACE, part.metadata.name, patch)
+        await _correct_register(client)
     await _carry_out(client, waves, applied)
     await all_of(_delete(client, each.resource, each.metadata.namespace, each.metadata.name) for each in maps)
     if is_whole:
@@ -119,6 +117,25 @@ async def _outdated(client: Client) -> list[PolicyParameters]:
     """Return the parts of the register of hosts that a version between two releases wrote, as they should be."""
     parts = await client.list(PolicyParameters, namespace=SYSTEM_NAMESPACE, selectors=REGISTER)
     return rezoned(parts, await client.list(Namespace, selectors=BELOW)) if parts else []
+
+
+async def _correct_register(client: Client) -> None:
+    """Write those parts as they should be; one that a running operator changes meanwhile is read again.
+
+    Raises:
+        Conflict: A part changes all the time.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            for part in await _outdated(client):
+                version = part.metadata.resource_version
+                patch = {"metadata": {"resourceVersion": version, "annotations": part.metadata.annotations}}
+                await client.merge_patch(part.resource, SYSTEM_NAMESPACE, part.metadata.name, patch)
+        except Conflict:
+            if attempt == ATTEMPTS:
+                raise
+        else:
+            return
 
 
 async def _check_register(client: Client) -> None:

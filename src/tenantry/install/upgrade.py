@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
 from tenantry.api.errors import InputError
 from tenantry.api.hostregister import HOSTS_MARK, PREFIX, WILDCARDS
@@ -151,7 +152,10 @@ def rezoned(parts: Iterable[PolicyParameters], namespaces: Iterable[Namespace]) 
         after = {host: _in_zone(holder, below.get(holder.namespace, {})) for host, holder in before.items()}
         if after != before:
             ((_, texts),) = hosts.register(after).items()
-            found.append(parameters(each.metadata.name, SYSTEM_NAMESPACE, HOSTS_MARK, texts))
+            corrected = parameters(each.metadata.name, SYSTEM_NAMESPACE, HOSTS_MARK, texts)
+            # At the version that was read: an operator may write the register at the same time.
+            metadata = replace(corrected.metadata, resource_version=each.metadata.resource_version)
+            found.append(replace(corrected, metadata=metadata))
     return found
 
 

@@ -10,16 +10,21 @@ for a PUT: the live one, with every field that is compared as it is shipped.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator, Sequence
 from typing import cast
 
 from tenantry.api.model import Json
+from tenantry.engine.plan import is_same_json
 
 LABELS_ONLY = ("Namespace", "PriorityLevelConfiguration", "FlowSchema", "LimitRange")
 """Kinds of which only the marks are compared: other controllers of Tenantry, or Kubernetes, decide the rest."""
 
 _NOT_COMPARED = frozenset({"apiVersion", "kind", "metadata", "status"})
 _POLICIES = "AdmissionPolicy"
+
+_AGGREGATES = re.compile(r"(.*/)?aggregate-to-.*")
+"""Labels of ClusterRoles by which other roles collect their rules, of Tenantry and of Kubernetes: they give rights."""
 
 
 def stored(shipped: Json) -> Json:
@@ -51,13 +56,16 @@ def _match(match: Json) -> None:
 
 
 def differing(shipped: Json, live: Json) -> list[str]:
-    """Return the fields in which a live object differs, as JSON paths; marks that are not shipped are no difference.
+    """Return the fields in which a live object differs, as JSON paths.
+
+    Marks that are not shipped are no difference, but for the labels by which other roles collect the rules of a role.
 
     Args:
         shipped: As it is stored; see `stored`.
         live: As the API server returned it.
     """
     found = list(_marks(shipped["metadata"], live["metadata"]))
+    found += [f"metadata.labels[{name}]" for name in _added(shipped, live)]
     for part in _parts(shipped, live):
         found += fields(part, shipped.get(part), live.get(part))
     return found
@@ -76,12 +84,14 @@ def exact(shipped: Json, live: Json) -> Json:
     for key in ("labels", "annotations"):
         if key in shipped["metadata"]:
             meta[key] = marks_of(meta, key) | marks_of(shipped["metadata"], key)
+    for name in _added(shipped, live):
+        meta["labels"] = {key: value for key, value in meta["labels"].items() if key != name}
     return {**rest, **{part: shipped[part] for part in compared if part in shipped}, "metadata": meta}
 
 
 def fields(path: str, wanted: object, found: object) -> list[str]:
     """Return the first fields in which two values differ, below their last common object."""
-    if wanted == found:
+    if is_same_json(wanted, found):
         return []
     if isinstance(wanted, dict) and isinstance(found, dict):
         one, other = cast("Json", wanted), cast("Json", found)
@@ -104,3 +114,11 @@ def _marks(shipped: Json, live: Json) -> Iterator[str]:
     for key in ("labels", "annotations"):
         wanted, there = marks_of(shipped, key), marks_of(live, key)
         yield from (f"metadata.{key}[{name}]" for name in wanted if there.get(name) != wanted[name])
+
+
+def _added(shipped: Json, live: Json) -> list[str]:
+    """Return the labels by which other roles collect the rules of a role, and which it is not shipped with."""
+    if shipped["kind"] != "ClusterRole":
+        return []
+    given = marks_of(shipped["metadata"], "labels")
+    return [name for name in marks_of(live["metadata"], "labels") if name not in given and _AGGREGATES.fullmatch(name)]
