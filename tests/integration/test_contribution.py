@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from tenantry.api import contribution, marks
 from tenantry.api.errors import Forbidden, NotFound, Unauthorized
-from tenantry.api.kubernetes import RBAC_GROUP, ClusterRoleBinding
+from tenantry.api.kubernetes import MIRROR, RBAC_GROUP, ClusterRoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.node import Node
 from tenantry.api.nodeview import NodeView, earlier_bindings
@@ -244,8 +244,10 @@ async def test_a_contributed_node_reports_only_addresses_of_its_record(
 async def test_the_record_of_a_contributed_node_holds_without_the_operator(
     api: Api, operator: Operator, tenancy: LocalCluster, people: People, name: str
 ) -> None:
-    """E19, H06: from its registration on, policies alone hold the node to its addresses and ranges."""
+    """E19, H06: from its registration on, policies alone hold the node to its addresses, its ranges and no pods."""
+    other = f"{name}-o"
     await api.make_tenant(name)
+    await api.make_tenant(other)
     await operator.stop()
     try:
         node, _ = await offer(tenancy, name, "--address=192.0.2.130", "--pod-cidr=10.78.1.0/24")
@@ -253,7 +255,11 @@ async def test_the_record_of_a_contributed_node_holds_without_the_operator(
         for lie in (seen("203.0.113.1"), {"spec": {"podCIDR": "10.78.2.0/24", "podCIDRs": ["10.78.2.0/24"]}}):
             with pytest.raises(Forbidden, match="tenantry-contributed-node"):
                 await itself.create(Node.resource, {"metadata": {"name": node}, **lie})
-        await itself.create(Node.resource, {"metadata": {"name": node}, **seen("192.0.2.130")})
+        registered = await itself.create(Node.resource, {"metadata": {"name": node}, **seen("192.0.2.130")})
+        # Of the cluster's DNS, it would be an endpoint; of another tenant, its peer.
+        for namespace in (other, name, "kube-system"):
+            with pytest.raises(Forbidden, match=r"pods must not be created by a contributed node: .*staticPodPath"):
+                await itself.create(PODS, mirror(registered), namespace)
         with pytest.raises(Forbidden, match=r"spec\.podCIDRs must not come from a node itself"):
             await itself.patch(Node.resource, node, {"spec": {"podCIDR": "10.78.2.0/24", "podCIDRs": ["10.78.2.0/24"]}})
         await keeps_to_its_record(api, tenancy, itself, node, name)
@@ -371,6 +377,19 @@ async def keeps_to_its_record(api: Api, tenancy: LocalCluster, itself: Api, node
     for pod in ("own", "host"):
         path = wire.path(PODS, "kube-system", f"{name}-{pod}")
         await api.client.request("DELETE", path, query={"gracePeriodSeconds": "0"})
+
+
+def mirror(node: Json) -> Json:
+    """Return the mirror of a static pod, which NodeRestriction lets a node create in every namespace."""
+    name = node["metadata"]["name"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"], "controller": True}
+    meta = {
+        "name": f"static-{name}",
+        "annotations": {MIRROR: "0"},
+        "ownerReferences": [owner],
+        "labels": {"k8s-app": "kube-dns"},
+    }
+    return {"metadata": meta, "spec": {"nodeName": name, "containers": [{"name": "c", "image": "x"}]}}
 
 
 def seen(*addresses: str, type_: str = "InternalIP") -> Json:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tenantry.api.kubernetes import MIRROR
 from tenantry.world.netpol.blocks import merged, without
 from tenantry.world.netpol.compile import GuardedNode, compile_rules
 from tenantry.world.netpol.objects import (
@@ -71,6 +72,15 @@ def test_a_pod_has_its_addresses_in_canonical_form_and_its_named_ports() -> None
 def test_a_pod_without_an_own_address_is_never_selected(pod: PodEndpoint) -> None:
     """H06: a finished pod's address may be another's; the node's own network is the node's."""
     assert pod.addresses == ()
+
+
+def test_a_mirror_of_a_contributed_node_is_no_pod_of_its_namespace() -> None:
+    """E19: the owner of the node chose the namespace and the labels; those of other nodes are the cluster's own."""
+    mirror = {MIRROR: "0"}
+    claimed, own = _pod({"nodeName": "contributed-abc123"}, annotations=mirror), _pod(annotations=mirror)
+    assert (claimed.node, claimed.addresses) == ("", ())
+    assert (own.node, own.addresses) == ("n0", ("10.0.0.1", "fd00::1"))
+    assert _pod({"nodeName": "contributed-abc123"}).node == "contributed-abc123"
 
 
 DIRECTIONS: list[tuple[Json, tuple[NetworkPolicyRule, ...] | None, tuple[NetworkPolicyRule, ...] | None]] = [

@@ -14,6 +14,9 @@ from tenantry.api.model import KubernetesObject, Model, Resource
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
 
+MIRROR = "kubernetes.io/config.mirror"
+"""Annotation of the mirror of a static pod, which the kubelet creates."""
+
 
 class Namespace(KubernetesObject, frozen=True, kw_only=True):
     """A namespace: only its metadata is ours."""

@@ -11,7 +11,19 @@ from tenantry.api import contribution, marks
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json
 from tenantry.api.policyparameters import PREFIX, PolicyParameters
-from tenantry.install.policy import ADMINISTER, NODES, PARAM_KIND, bound, by, mutating, refusing, rule, says, validating
+from tenantry.install.policy import (
+    ADMINISTER,
+    NEW_PODS,
+    NODES,
+    PARAM_KIND,
+    bound,
+    by,
+    mutating,
+    refusing,
+    rule,
+    says,
+    validating,
+)
 from tenantry.install.rights import given
 
 JOIN = "tenantry-contributed-nodes-join"
@@ -22,9 +34,11 @@ _IS_CONTRIBUTED = f"object.metadata.name.startsWith('{contribution.PREFIX}')"
 CERTIFICATES = "tenantry-contributed-node-certificates"
 REGISTRATIONS = "tenantry-contributed-node-registrations"
 POD_REPORTS = "tenantry-contributed-pod-addresses"
+NEW_MIRRORS = "tenantry-contributed-node-pods"
 NODE_REPORTS = "tenantry-contributed-node-addresses"
 MOST_SECONDS = 86_400
 """The lifetime of a contributed node's certificate: Kubernetes revokes none."""
+_BY_NODE = {"by-a-contributed-node": f"request.userInfo.username.startsWith('system:node:{contribution.PREFIX}')"}
 _PLACE: Json = {
     "name": contribution.REGISTER,
     "namespace": marks.SYSTEM_NAMESPACE,
@@ -51,6 +65,7 @@ def everything(subject: Json) -> list[Json]:
         *_certificates(),
         *_registrations(subject),
         *_reports(),
+        *_pods(),
         *_taint(),
         *_labels(subject),
     ]
@@ -133,7 +148,6 @@ def _reports() -> list[Json]:
     The address of a pod decides which NetworkPolicies apply to packets, and the API server connects to the addresses of
     nodes. A record without addresses admits none.
     """
-    by_node = f"request.userInfo.username.startsWith('system:node:{contribution.PREFIX}')"
     name = f"request.userInfo.username.substring({len('system:node:')})"
 
     def field(key: str) -> str:
@@ -167,7 +181,7 @@ def _reports() -> list[Json]:
             ),
             says(f"{host_ips}.all(a, a == '' || {is_own})", f"'status.hostIPs' + {recorded}", told=True),
         ],
-        conditions={"by-a-contributed-node": by_node},
+        conditions=_BY_NODE,
         variables=variables,
         params=PARAM_KIND,
     )
@@ -183,11 +197,25 @@ def _reports() -> list[Json]:
                 told=True,
             )
         ],
-        conditions={"by-a-contributed-node": by_node},
+        conditions=_BY_NODE,
         variables=variables,
         params=PARAM_KIND,
     )
     return [*bound(of_pods, paramRef=_PLACE), *bound(of_nodes, paramRef=_PLACE)]
+
+
+def _pods() -> list[Json]:
+    """Return the policy by which a contributed node creates no pods (E19).
+
+    A kubelet creates the mirrors of its static pods, in a namespace and with labels that the owner of the node chooses:
+    a mirror would be a peer of any tenant and an endpoint of any Service, as of the cluster's DNS. NodeRestriction
+    checks neither. The kubelet runs a static pod without its mirror, too.
+    """
+    message = (
+        "pods must not be created by a contributed node: remove the manifest from the staticPodPath of its kubelet, and"
+        " create the pod through the API"
+    )
+    return refusing(NEW_MIRRORS, [NEW_PODS], message, conditions=_BY_NODE)
 
 
 def _tainted(what: str) -> str:

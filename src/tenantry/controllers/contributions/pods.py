@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
+from tenantry.api.kubernetes import MIRROR
 from tenantry.api.marks import TAKEN_BACK
-from tenantry.controllers.slices.pods import FINISHED, MIRROR, PodFacts, leaving_of, observe
+from tenantry.controllers.slices.pods import FINISHED, PodFacts, leaving_of, observe
 
 
 class LeavingPod(msgspec.Struct, frozen=True, kw_only=True):

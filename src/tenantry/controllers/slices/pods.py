@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
+from tenantry.api.kubernetes import MIRROR
 from tenantry.api.marks import SLICE
 from tenantry.api.model import KubernetesObject, ObjectMeta, Resource, object_key
 
@@ -25,7 +26,6 @@ CRITICAL = 2_000_000_000
 Source: Kubernetes, "Pod Priority and Preemption".
 """
 
-MIRROR = "kubernetes.io/config.mirror"
 FINISHED = ("Succeeded", "Failed")
 
 

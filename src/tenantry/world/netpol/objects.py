@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from tenantry.api.contribution import is_contributed
+from tenantry.api.kubernetes import MIRROR
 from tenantry.api.model import Model, Resource, object_key
 from tenantry.api.node import Node
 from tenantry.world.addresses import addresses_of
@@ -113,10 +115,10 @@ class PodEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         name: Its name.
         version: The resourceVersion.
         uid: Its uid.
-        node: The name of its node; "" before it is scheduled.
+        node: The name of its node; "" before it is scheduled, and for the mirror of a contributed node's static pod.
         labels: Its labels.
-        addresses: Its own addresses in canonical form; none after it has finished, and none for a pod in the node's
-            network, to which NetworkPolicies do not apply.
+        addresses: Its own addresses in canonical form; none after it has finished, none for a pod in the node's
+            network, to which NetworkPolicies do not apply, and none for such a mirror.
         ports: Its named ports.
         born: Whether it is not being deleted, and its creation time; if two pods claim one address, the greater has it.
     """
@@ -176,6 +178,7 @@ class _Metadata(Model, frozen=True, kw_only=True):
     namespace: str = ""
     resource_version: str = "0"
     labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
     creation_timestamp: str = ""
     deletion_timestamp: str = ""
 
@@ -248,8 +251,10 @@ def decode_pod(raw: msgspec.Raw) -> PodEndpoint:
     """Decode the kept part of a pod."""
     found = _pod_decoder.decode(raw)
     meta, spec = found.metadata, found.spec
+    # The owner of a contributed node chooses the namespace and the labels of a mirror. A policy refuses new ones.
+    is_claimed = is_contributed(spec.node_name) and MIRROR in meta.annotations
     # The address of a finished pod may already belong to another one.
-    has_own = not spec.host_network and found.status.phase not in {"Succeeded", "Failed"}
+    has_own = not is_claimed and not spec.host_network and found.status.phase not in {"Succeeded", "Failed"}
     # Init containers with restartPolicy Always run as long as the others (Kubernetes: "Sidecar Containers").
     serving = (*spec.containers, *(each for each in spec.init_containers if each.restart_policy == "Always"))
     # Only names are kept: the numbers of containerPorts restrict nothing.
@@ -259,7 +264,7 @@ def decode_pod(raw: msgspec.Raw) -> PodEndpoint:
         name=meta.name,
         version=int(meta.resource_version),
         uid=meta.uid,
-        node=spec.node_name,
+        node="" if is_claimed else spec.node_name,
         labels=meta.labels,
         addresses=_canonical(each.ip for each in found.status.pod_ips) if has_own else (),
         ports=tuple(
