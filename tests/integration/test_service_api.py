@@ -8,7 +8,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
+import pytest
 import pytest_asyncio
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
 
 from tenantry.api.model import ObjectMeta
 from tenantry.api.node import Node
@@ -87,6 +90,22 @@ async def test_a_watch_follows_the_view(served: Served) -> None:
     *initial, end = await served.watch("", 4, sendInitialEvents="true", allowWatchBookmarks="true")
     assert sorted(about(initial)) == [("ADDED", "new"), ("ADDED", "same"), ("ADDED", "web")]
     assert end["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+
+
+async def test_a_change_while_a_watch_begins_is_not_lost(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """E19: the view may change while the server writes the headers of the answer."""
+    served.api.update(view(web=80))
+    since = (await served.list())["metadata"]["resourceVersion"]
+    prepare = web.StreamResponse.prepare
+
+    async def slowly(stream: web.StreamResponse, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        found = await prepare(stream, request)
+        if "watch" in request.query:
+            served.api.update(view(web=80, new=1))
+        return found
+
+    monkeypatch.setattr(web.StreamResponse, "prepare", slowly)
+    assert about(await served.watch(since, 1, timeoutSeconds="5")) == [("ADDED", "new")]
 
 
 async def test_a_client_of_an_earlier_server_lists_again(served: Served) -> None:

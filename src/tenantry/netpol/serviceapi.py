@@ -160,13 +160,14 @@ def _answering(kind: _Kind) -> Any:  # noqa: ANN401 - a handler of aiohttp
 async def _watch(kind: _Kind, request: web.Request) -> web.StreamResponse:
     given = request.query.get("resourceVersion", "")
     begins = request.query.get("sendInitialEvents") == "true" or not given.isdigit() or given == "0"
-    lines = kind.initial() if begins else kind.since(int(given))
     stream = web.StreamResponse(headers={"Content-Type": "application/json"})
     await stream.prepare(request)
     seconds = float(request.query.get("timeoutSeconds", WATCH_SECONDS))
     # kube-proxy ends its watches without a word.
     with suppress(TimeoutError, ConnectionResetError):
         async with asyncio.timeout(seconds):
+            # Read together, after the last wait: no change may come between.
+            lines = kind.initial() if begins else kind.since(int(given))
             while True:
                 changed, version = kind.changed, kind.version
                 if lines is None:
