@@ -47,6 +47,7 @@ pytest_plugins = ["testkit.fixtures"]
 pytestmark = pytest.mark.usefixtures("operator")
 
 Json = dict[str, Any]
+CORE_EVENTS = Resource("", "v1", "events", "Event")
 READ_BEFORE = (PODS, NAMESPACES, Node.resource, POLICIES, ENDPOINT_SLICES)
 """What kube-proxy and the NetworkPolicy agent list with rights of their own. Kubernetes lets kubelets list Services."""
 
@@ -260,6 +261,11 @@ async def test_the_record_of_a_contributed_node_holds_without_the_operator(
         for namespace in (other, name, "kube-system"):
             with pytest.raises(Forbidden, match=r"pods must not be created by a contributed node: .*staticPodPath"):
                 await itself.create(PODS, mirror(registered), namespace)
+        about = {"kind": "Pod", "name": "p", "namespace": other}
+        event = {"metadata": {"name": "e"}, "involvedObject": about, "message": "x"}
+        with pytest.raises(Forbidden, match=r"event 'e' .*objects\.maxSizes"):
+            await itself.create(CORE_EVENTS, {**event, "message": "x" * 500_000}, other)
+        await itself.create(CORE_EVENTS, event, other)
         with pytest.raises(Forbidden, match=r"spec\.podCIDRs must not come from a node itself"):
             await itself.patch(Node.resource, node, {"spec": {"podCIDR": "10.78.2.0/24", "podCIDRs": ["10.78.2.0/24"]}})
         await keeps_to_its_record(api, tenancy, itself, node, name)

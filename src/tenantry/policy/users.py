@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tenantry.api.contribution import PREFIX
 from tenantry.policy.request import Request
 
 CONTROLLERS = "system:serviceaccount:kube-system:"
@@ -20,10 +21,19 @@ def is_control_plane(user: str) -> bool:
     return user.startswith((CONTROLLERS, "system:kube-"))
 
 
-NOT_MIRRORED = "!('system:nodes' in request.userInfo.groups)"
-"""CEL: the request is not a kubelet's, as its mirror of a static pod, which runs already."""
+_NODES, _POD = "system:nodes", "pods"
+_CONTRIBUTED = f"system:node:{PREFIX}"
+
+NOT_MIRRORED = (
+    f"!('{_NODES}' in request.userInfo.groups && request.resource.resource == '{_POD}'"
+    f" && !request.userInfo.username.startsWith('{_CONTRIBUTED}'))"
+)
+"""CEL: the request is not a kubelet's, as its mirror of a static pod, which runs already.
+
+The owner of a contributed node writes all that its kubelet may write: it is not spared.
+"""
 
 
 def is_mirrored(request: Request) -> bool:
     """Return whether the request is a kubelet's, as its mirror of a static pod."""
-    return "system:nodes" in request.groups
+    return _NODES in request.groups and request.resource == _POD and not request.user.startswith(_CONTRIBUTED)
