@@ -18,7 +18,7 @@ from tenantry.controllers.nodeviews import desired
 from tenantry.controllers.nodeviews.gather import NodeViewInputs
 from tenantry.engine.observed import Observed, observe
 from tenantry.engine.plan import DirectWrite, Plan
-from tenantry.world.netpol.compile import Compiler, confined
+from tenantry.world.netpol.compile import Compiler, PodRules, confined
 from tenantry.world.netpol.objects import (
     LabelExpression,
     NamedPort,
@@ -245,15 +245,27 @@ def test_what_was_written_for_a_node_goes_with_its_record() -> None:
     }
 
 
-def test_a_node_reports_that_its_view_is_too_large_and_keeps_the_last_one() -> None:
-    """E19: it is not cut."""
+@pytest.mark.parametrize("too_large", ["services", "rules"])
+def test_a_view_that_is_too_large_keeps_no_old_rules(too_large: str) -> None:
+    """E19, H06: an old rule would allow the address that a pod of another tenant has by now."""
     noise = "".join(f"{number * 7919 % 1_000_003:x}" for number in range(1_200_000))
-    inputs = _inputs()
-    written, reported = desired.plan(inputs, NODE, Content(services=({"noise": noise},)), NOW)
-    assert written.is_empty
+    inputs = _inputs(_world(policies=(Policy(namespace="acme", name="none", ingress=(), egress=()),)))
+    rules = _content(inputs).rules
+    assert rules.chains
+    content = Content(rules=rules, services=({"noise": noise},))
+    if too_large == "rules":
+        content = Content(rules=PodRules(pods={noise: "uid"}))
+
+    written, reported = desired.plan(inputs, NODE, content, NOW)
+
+    view = next(step.child.object for wave in written.waves for step in wave if step.child is not None)
+    assert isinstance(view, NodeView)
+    assert decoded(view.spec) == (Content(rules=rules) if too_large == "services" else Content())
     condition = _reported(reported)
     assert (condition["status"], condition["reason"]) == ("False", reasons.VIEW_TOO_LARGE)
     assert str(MOST_CHARACTERS) in condition["message"]
+    lost = "no Services" if too_large == "services" else "its pods have no network"
+    assert lost in condition["message"]
 
 
 def test_rights_of_an_earlier_version_are_reported_until_an_administrator_removes_them() -> None:

@@ -156,7 +156,7 @@ NO_RECORD = "NoRecord"
 VIEW_CURRENT = "ViewCurrent"
 """The node reads its own view only, and the view is current."""
 VIEW_TOO_LARGE = "ViewTooLarge"
-"""The pods of the node have more peers and endpoints than a view holds: the node keeps the last view that fitted."""
+"""The pods of the node have more peers and endpoints than a view holds: it has no Services, or its pods no network."""
 READS_ALL = "ReadsAll"
 """A binding of an earlier version lets the node read objects of all tenants; the message says how to end that."""
 

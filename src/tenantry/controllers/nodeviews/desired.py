@@ -38,12 +38,12 @@ def contents(inputs: NodeViewInputs) -> Iterator[tuple[str, Content]]:
     by_node: dict[str, list[PodEndpoint]] = {}
     for pod in inputs.world.pods:
         by_node.setdefault(pod.node, []).append(pod)
+    slices = sorted(inputs.endpoints, key=lambda each: each.key)
     for node in sorted(inputs.names):
         own = {pod.namespace for pod in by_node.get(node, ())}
         uids = {tenants.get(namespace, "") for namespace in own} - {""}
         namespaces = own | {namespace for namespace, uid in tenants.items() if uid in uids}
         services = reached(inputs.services, frozenset(namespaces))
-        slices = sorted(inputs.endpoints, key=lambda each: each.key)
         yield (
             node,
             Content(
@@ -59,12 +59,21 @@ def plan(
 ) -> list[Plan]:
     """Return the writes of one node: the view and its role, and then the condition of the node."""
     spec = encoded(content)
-    fits = len(spec.content) <= MOST_CHARACTERS
-    # A view that is too large is not cut: the node keeps the last one, and the condition reports it.
-    found = compare(_children(node, spec), inputs.lookup, equivalent=equivalent) if fits else Plan()
+    found = compare(_children(node, _fitting(content, spec)), inputs.lookup, equivalent=equivalent)
     known = inputs.nodes.get(node)
-    wanted = _condition(inputs, node, spec)
+    wanted = _condition(inputs, node, content, spec)
     return [found] if known is None else [found, conditions.plan(known, wanted, now)]
+
+
+def _fitting(content: Content, spec: NodeViewSpec) -> NodeViewSpec:
+    """Return a view that fits: all, or the rules without Services, or no rules, with which pods have no network.
+
+    The last view must not stay: its rules allow addresses that pods of other tenants may have by now.
+    """
+    if len(spec.content) <= MOST_CHARACTERS:
+        return spec
+    rules = encoded(Content(rules=content.rules))
+    return rules if len(rules.content) <= MOST_CHARACTERS else encoded(Content())
 
 
 def removal(inputs: NodeViewInputs) -> Plan:
@@ -97,11 +106,13 @@ def _children(node: str, spec: NodeViewSpec) -> list[Child]:
     ]
 
 
-def _condition(inputs: NodeViewInputs, node: str, spec: NodeViewSpec) -> NodeCondition:
+def _condition(inputs: NodeViewInputs, node: str, content: Content, spec: NodeViewSpec) -> NodeCondition:
     if len(spec.content) > MOST_CHARACTERS:
+        has_rules = _fitting(content, spec).digest != encoded(Content()).digest
+        lost = "the node has no Services" if has_rules else "its pods have no network"
         message = (
-            f"the view of the node has {len(spec.content)} characters, and {MOST_CHARACTERS} fit: the node keeps its"
-            " last NetworkPolicies and Services; move pods of tenants with many endpoints to other nodes"
+            f"the view of the node has {len(spec.content)} characters, and {MOST_CHARACTERS} fit: {lost}; move pods of"
+            " tenants with many endpoints to other nodes"
         )
         return NodeCondition(type=CONDITION, status="False", reason=reasons.VIEW_TOO_LARGE, message=message)
     kind = ClusterRoleBinding.resource
