@@ -101,6 +101,9 @@ class NodeViewController:
         outcome = await cluster.writer.apply(plan)
         for blocked in outcome.blocked:
             log.warning("a node cannot read its view", extra={"node": node, "problem": blocked.message})
+        if outcome.error is not None:
+            # The queue reports only the first problem, and knows no node.
+            log.warning("a view is not written", extra={"node": node, "problem": str(outcome.error)})
         return outcome.error
 
 
