@@ -58,7 +58,9 @@ def names(name: str) -> tuple[str, str]:
 async def tenants(api: Api, operator: Operator, names: tuple[str, str]) -> None:  # noqa: ARG001 - it has to run
     """Alice's and Mallory's tenants."""
     await api.make_tenant(names[0])
-    await api.create(Tenant.resource, tenant_json(names[1], owners=[{"kind": "User", "name": "mallory"}]))
+    # The most hosts of one Ingress are more than 64 KiB.
+    rules = {"objects": {"maxSizes": {"others": "1Mi"}}}
+    await api.create(Tenant.resource, tenant_json(names[1], owners=[{"kind": "User", "name": "mallory"}], rules=rules))
     await api.ready(names[1])
     await api.open(names[1])
 

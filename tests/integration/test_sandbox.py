@@ -54,7 +54,8 @@ BINDINGS = Resource(
 )
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 SANDBOXED: Json = {"runtime": "Sandboxed"}
-POD: Json = {"containers": [{"name": "web", "image": "busybox"}]}
+LIMITS: Json = {"limits": {"cpu": "10m", "memory": "10Mi"}}
+POD: Json = {"containers": [{"name": "web", "image": "busybox", "resources": LIMITS}]}
 
 
 @pytest_asyncio.fixture

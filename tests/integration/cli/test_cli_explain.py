@@ -108,7 +108,8 @@ def test_what_else_would_refuse_is_told(cli: Cli) -> None:
             *("explain", "denied", "-f", "-", "-n", TENANT, "--as", "ada", "--fix"), stdin=yaml.safe_dump(POD)
         ).stdout
     )
-    fixed["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "3"}, "limits": {"cpu": "3"}}
+    resources = {"cpu": "3", "memory": "64Mi"}
+    fixed["spec"]["containers"][0]["resources"] = {"requests": resources, "limits": resources}
     (answer,) = denied(cli, fixed)
     (quota,) = answer["causes"]
     assert (quota["by"], quota["fix"]) == ("Quota", f"raise spec.quota.hard[requests.cpu] of Tenant '{TENANT}' by 2")
