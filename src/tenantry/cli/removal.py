@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
@@ -18,9 +19,9 @@ import click
 import msgspec
 from typing_extensions import Unpack
 
-from tenantry.api.errors import AlreadyExists, ApiError, InputError, NotFound, TenantryError
+from tenantry.api.errors import AlreadyExists, Forbidden, InputError, NotFound, TenantryError
 from tenantry.api.kubernetes import Namespace, RoleBinding
-from tenantry.api.marks import MADE_BY, TREE_SUFFIX
+from tenantry.api.marks import INHERITED_FROM, MADE_BY, TREE_SUFFIX
 from tenantry.api.model import Json, ObjectMeta
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.subnamespace import Subnamespace
@@ -39,6 +40,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _KEPT = ("labels", "annotations", "ownerReferences", "finalizers")
 """The metadata of a ServiceAccount that is created again."""
+_CACHED = 11.0
+"""Seconds for which the API server may accept a token after its end: TokenSuccessCacheTTL is 10 s by default
+(k8s.io/kubernetes/pkg/kubeapiserver/options/authentication.go), and no review is possible without the token."""
+_ROUNDS = 8
 
 
 class Choices(TypedDict):
@@ -143,7 +148,7 @@ async def remove_owner(
         await _await_end(client, root, owner, seconds=seconds)
         # Until then, the owner could create more of them.
         found = await removal.read(client, found.namespaces, owner)
-        await _end_all(client, found.accounts)
+        await _end_all(client, found.namespaces, owner, seconds=seconds)
     if found.bindings:
         # A binding that names the owner again would make the removal and the end of tokens useless.
         many = len(found.bindings) == 1
@@ -258,64 +263,161 @@ async def _await_end(client: Client, root: str, owner: Owner, *, seconds: int) -
 # -- the end of tokens ----------------------------------------------------------------------------
 
 
-async def _end_all(client: Client, accounts: Sequence[TokenAccount]) -> None:
-    """Create ServiceAccounts again.
+async def _end_all(client: Client, namespaces: Sequence[str], owner: Owner, *, seconds: int) -> None:
+    """Delete all ServiceAccounts of some namespaces, and create them again when no earlier token is accepted.
+
+    One by one would not do: a token of an account that is still there requests one of an account that is new.
 
     Raises:
-        TenantryError: Some could not be created again; the message lists them.
+        TenantryError: Some were not deleted, or were deleted and not created again; stderr has the manifests of these.
     """
-    failed: list[str] = []
-    for each in accounts:
-        try:
-            await _end(client, each)
-        except ApiError as error:
-            failed.append(f"{each.namespace}/{each.name}: {error}")
-    pods = [f"{each.namespace}/{pod}" for each in accounts for pod in each.pods]
-    done = len(accounts) - len(failed)
+    taken: dict[tuple[str, str], Json] = {}
+    accounts: dict[tuple[str, str], TokenAccount] = {}
+    failed: dict[tuple[str, str], str] = {}
+    try:
+        await _delete_all(client, namespaces, owner, taken=taken, accounts=accounts, failed=failed)
+        for key in list(taken):
+            try:
+                await _create(client, taken[key], seconds=seconds)
+                del taken[key]
+            except TenantryError as error:
+                failed[key] = f"deleted, but not created again: {error}"
+    finally:
+        # Also after Ctrl-C: they exist nowhere else.
+        if taken:
+            output.talk("these ServiceAccounts were deleted; create them with `kubectl create -f`:")
+            for manifest in taken.values():
+                output.talk("---\n" + msgspec.yaml.encode(manifest).decode().rstrip())
+    pods = [f"{each.namespace}/{pod}" for each in accounts.values() for pod in each.pods]
+    done = len(accounts.keys() - failed.keys())
     words = "ServiceAccount created again: its" if done == 1 else "ServiceAccounts created again: their"
     output.talk(f"{done} {words} earlier tokens are refused")
     if pods:
         output.talk(f"restart these pods, whose tokens have ended: {shortened(pods)}")
-    secrets = [f"{each.namespace}/{name}" for each in accounts for name in each.secrets]
+    secrets = [f"{each.namespace}/{name}" for each in accounts.values() for name in each.secrets]
     if secrets:
         output.talk(f"Kubernetes deletes these token Secrets: {shortened(secrets)}")
     if failed:
-        listed = shortened(failed, separator="\n  ")
-        raise TenantryError(f"these ServiceAccounts were not created again, and their tokens may be valid:\n  {listed}")
+        lines = [f"{'/'.join(key)}: {text}" for key, text in failed.items()]
+        listed = shortened(lines, separator="\n  ")
+        raise TenantryError(f"these ServiceAccounts were not created again:\n  {listed}")
 
 
-async def _end(client: Client, account: TokenAccount) -> None:
-    """Create one ServiceAccount again.
+async def _delete_all(
+    client: Client,
+    namespaces: Sequence[str],
+    owner: Owner,
+    *,
+    taken: dict[tuple[str, str], Json],
+    accounts: dict[tuple[str, str], TokenAccount],
+    failed: dict[tuple[str, str], str],
+) -> None:
+    """Delete ServiceAccounts until a list has none but those that controllers create again at once.
+
+    Args:
+        client: The client of the cluster.
+        namespaces: The namespaces.
+        owner: The owner who was removed.
+        taken: Gets the manifest of each that was deleted.
+        accounts: Gets each that was found.
+        failed: Gets the fault of each that was not deleted.
 
     Raises:
-        ApiError: The API server refuses it, or finalizers keep the earlier object.
+        TenantryError: New ones appear in each round.
+    """
+    from tenantry.views import removal
+
+    uids: set[str] = set()
+    times: Counter[tuple[str, str]] = Counter()
+    for _ in range(_ROUNDS):
+        count = len(uids)
+        for each in (await removal.read(client, namespaces, owner)).accounts:
+            key = (each.namespace, each.name)
+            accounts.setdefault(key, each)
+            # A token of an account that was deleted may have requested one of its first repetition, not of later ones.
+            if key in failed or times[key] > 1:
+                continue
+            try:
+                before = await _delete(client, each, uids)
+            except TenantryError as error:
+                failed[key] = f"its tokens may be valid: {error}"
+                continue
+            if before:
+                taken.setdefault(key, before)
+                metadata = before["metadata"]
+                recurs = each.name == "default" or INHERITED_FROM in metadata.get("labels", {})
+                times[key] += 1 if recurs else 0
+        if len(uids) == count:
+            return
+        await asyncio.sleep(_CACHED)
+    raise TenantryError("new ServiceAccounts appear while their tokens are ended: who creates them still has rights")
+
+
+async def _delete(client: Client, account: TokenAccount, uids: set[str]) -> Json | None:
+    """Delete one ServiceAccount, and return its manifest; None if it is gone, or was deleted before.
+
+    Raises:
+        TenantryError: The API server refuses it.
     """
     from tenantry.kube import wire
     from tenantry.views.removal import ACCOUNTS
 
     namespace, name = account.namespace, account.name
-    path = wire.path(ACCOUNTS, namespace, name)
     try:
-        before: Json = msgspec.json.decode(await client.request("GET", path))
-        await client.delete(ACCOUNTS, namespace, name, uid=before["metadata"]["uid"])
+        before: Json = msgspec.json.decode(await client.request("GET", wire.path(ACCOUNTS, namespace, name)))
+        uid = before["metadata"]["uid"]
+        if uid in uids:
+            return None
+        await client.delete(ACCOUNTS, namespace, name, uid=uid)
     except NotFound:
-        return  # with its tokens
+        return None  # with its tokens
+    uids.add(uid)
     kept: Json = {key: value for key, value in before["metadata"].items() if key in _KEPT}
     # The API server sets the stamp, to the user of this request.
     kept["annotations"] = {key: text for key, text in kept.get("annotations", {}).items() if key != MADE_BY}
     rest = {key: value for key, value in before.items() if key not in {"metadata", "apiVersion", "kind"}}
     if "secrets" in rest:
         rest["secrets"] = [each for each in rest["secrets"] if each.get("name") not in account.secrets]
-    whole = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, **kept}, **rest}
-    try:
-        await client.request("POST", wire.path(ACCOUNTS, namespace), body=wire.encode_json(whole))
-    except AlreadyExists:
-        # Kubernetes creates `default` again by itself, and the operator copies that are inherited.
-        now: Json = msgspec.json.decode(await client.request("GET", path))
-        if now["metadata"]["uid"] == before["metadata"]["uid"]:
-            held = shortened(now["metadata"].get("finalizers", ()))
-            raise ApiError(
-                f"finalizers keep it ({held}): its tokens end a minute after its deletion began; remove the finalizers,"
-                " and create it again"
-            ) from None
-        await client.merge_patch(ACCOUNTS, namespace, name, {"metadata": kept, **rest})
+    metadata = {"name": name, "namespace": namespace, **kept}
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata, **rest}
+
+
+async def _create(client: Client, manifest: Json, *, seconds: int) -> None:
+    """Create one ServiceAccount again.
+
+    Raises:
+        TenantryError: The API server refuses it, or finalizers keep the earlier object.
+    """
+    from tenantry.kube import wire
+    from tenantry.views.removal import ACCOUNTS
+
+    namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
+    path = wire.path(ACCOUNTS, namespace, name)
+    end = asyncio.get_running_loop().time() + seconds
+    while True:
+        try:
+            # First: the quota counts a creation that is refused because the object exists.
+            now: Json = msgspec.json.decode(await client.request("GET", path))
+            break
+        except NotFound:
+            pass
+        try:
+            await client.request("POST", wire.path(ACCOUNTS, namespace), body=wire.encode_json(manifest))
+        except Forbidden as error:
+            # Kubernetes lowers the count of a ResourceQuota some time after a deletion.
+            if "exceeded quota" not in str(error) or asyncio.get_running_loop().time() > end:
+                raise
+            await asyncio.sleep(1)
+        except AlreadyExists:
+            continue
+        else:
+            return
+    # Kubernetes creates `default` again by itself, and the operator copies that are inherited.
+    if "deletionTimestamp" in now["metadata"]:
+        held = shortened(now["metadata"].get("finalizers", ()))
+        raise TenantryError(
+            f"finalizers keep it ({held}): its tokens end a minute after its deletion began; remove the finalizers"
+        )
+    kept = {key: value for key, value in manifest["metadata"].items() if key in _KEPT}
+    rest = {key: value for key, value in manifest.items() if key not in {"metadata", "apiVersion", "kind"}}
+    await client.merge_patch(ACCOUNTS, namespace, name, {"metadata": kept, **rest})

@@ -86,6 +86,14 @@ def _secret(cli: Cli) -> str:
     return found
 
 
+def _fill(cli: Cli) -> None:
+    """Create ServiceAccounts up to the count of a namespace."""
+    full = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: full-{}}}\n---\n"
+    have = len(_kubectl(cli, "get", "serviceaccounts", "-n", "leaving", "-o", "name").split())
+    many = "".join(full.format(number) for number in range(80 - have))
+    _kubectl(cli, "create", "-n", "leaving", "-f", "-", stdin=many)
+
+
 def test_the_tokens_of_a_removed_owner_end(cli: Cli) -> None:
     """Requested ones, and those in Secrets: of every ServiceAccount that the owner could reach, with stamps first."""
     _kubectl(cli, "apply", "-f", "-", stdin=TENANT)
@@ -109,16 +117,19 @@ def test_the_tokens_of_a_removed_owner_end(cli: Cli) -> None:
     assert not _is_good(cli, held.pop(2))
     held.append(_token(cli, team, "default"))
 
+    _fill(cli)
+
     removing = ("tenant", "remove-owner", "leaving", "ada")
     assert "stdin is not a terminal; confirm with --yes" in cli.run(*removing, code=2).stderr
     code, text = _in_terminal(cli, "n\n", *removing)
     assert (code, "nothing was changed" in text) == (1, True), text
     done = cli.run(*removing, "--end-tokens", "--yes", "-o", "json")
     result = msgspec.json.decode(done.stdout)
-    accounts = [(each["namespace"], each["name"]) for each in result["accounts"]]
-    assert (accounts[0], result["accounts"][0]["madeBy"]) == (("leaving", "robot"), "ada")
+    assert len(result["accounts"]) == 81
+    accounts = [each for each in result["accounts"] if not each["name"].startswith("full-")]
+    assert (accounts[0]["namespace"], accounts[0]["name"], accounts[0]["madeBy"]) == ("leaving", "robot", "ada")
     # Either Kubernetes or ada's own command was the first to create that of the team again.
-    assert set(accounts[1:]) == {("leaving", "default"), (team, "default")}
+    assert {(each["namespace"], each["name"]) for each in accounts[1:]} == {("leaving", "default"), (team, "default")}
     assert result["accounts"][0]["pods"] == ["worker"]
     assert result["accounts"][0]["secrets"] == ["forever"]
     assert result["bindings"] == ["leaving/door"]
@@ -127,6 +138,7 @@ def test_the_tokens_of_a_removed_owner_end(cli: Cli) -> None:
     assert [_is_good(cli, each) for each in held] == [False] * len(held)
     assert "no" in cli.kubectl("auth", "can-i", "create", "serviceaccounts/token", "-n", team, "--as=ada").stdout
 
+    assert len(_kubectl(cli, "get", "serviceaccounts", "-n", "leaving", "-o", "name").split()) == 80
     robot = msgspec.json.decode(_kubectl(cli, "get", "serviceaccount", "robot", "-n", "leaving", "-o", "json"))
     assert robot["metadata"]["labels"] == {"app": "robot"}
     assert robot["metadata"]["annotations"]["note"] == "kept"
