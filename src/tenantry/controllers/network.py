@@ -43,7 +43,7 @@ OUTSIDE_POLICY = "tenantry-outside"
 _NO_PODS = LabelSelector(
     match_expressions=tuple(LabelRequirement(key=marks.NETWORK, operator=each) for each in ("Exists", "DoesNotExist"))
 )
-"""No pod has a label and has it not."""
+"""It selects no pod: each pod has the label, or does not have it."""
 
 DNS_PORT = 53
 EVERYWHERE = ("0.0.0.0/0", "::/0")

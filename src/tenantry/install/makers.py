@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from tenantry.api.marks import MADE_BY
 from tenantry.api.model import Json
+from tenantry.api.tokens import TOKEN_SECRET
 from tenantry.install.policy import IN_TENANTS, KUBERNETES, bound, by, mutating, rule
 
 MAKERS = "tenantry-makers"
-TOKEN_SECRET = "kubernetes.io/service-account-token"  # noqa: S105 - a type of Secrets
 RESOURCES = ("serviceaccounts", "secrets")
 
 

@@ -163,7 +163,7 @@ async def _watch(kind: _Kind, request: web.Request) -> web.StreamResponse:
     stream = web.StreamResponse(headers={"Content-Type": "application/json"})
     await stream.prepare(request)
     seconds = float(request.query.get("timeoutSeconds", WATCH_SECONDS))
-    # kube-proxy ends its watches without a word.
+    # kube-proxy closes its watches without notice.
     with suppress(TimeoutError, ConnectionResetError):
         async with asyncio.timeout(seconds):
             # Read together, after the last wait: no change may come between.

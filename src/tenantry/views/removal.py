@@ -15,15 +15,14 @@ from tenantry.api import marks
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Model, ObjectMeta, Resource
 from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.tokens import ACCOUNT_NAME, TOKEN_SECRET
 from tenantry.controllers.tenantnamespace import OWNER_BINDING
 from tenantry.engine.reader import ObjectReader
 from tenantry.engine.tasks import all_of
-from tenantry.install.makers import TOKEN_SECRET
 from tenantry.views.permitted import list_permitted
 from tenantry.views.pods import FINISHED
 
 ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
-ACCOUNT_OF_SECRET = "kubernetes.io/service-account.name"  # noqa: S105 - a key of annotations
 _PODS = Resource("", "v1", "pods", "Pod")
 _SECRETS = Resource("", "v1", "secrets", "Secret")
 _AT_ONCE = 16
@@ -192,7 +191,7 @@ def _is_made(binding: RoleBinding) -> bool:
 
 def _account(account: ObjectMeta, owner: Owner, secrets: Iterable[_Metadata], pods: Iterable[_Pod]) -> TokenAccount:
     made_by = account.annotations.get(marks.MADE_BY, "")
-    own = [each.metadata for each in secrets if each.metadata.annotations.get(ACCOUNT_OF_SECRET) == account.name]
+    own = [each.metadata for each in secrets if each.metadata.annotations.get(ACCOUNT_NAME) == account.name]
     makers = {made_by, *(each.annotations.get(marks.MADE_BY, "") for each in own)}
     return TokenAccount(
         namespace=account.namespace,

@@ -21,6 +21,7 @@ from tenantry.api.marks import MANAGED_BY, is_protected
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import NEVER_INHERITED, RUNS_PODS, InheritanceMode, Mode, SubnamespaceSpec
 from tenantry.api.tenancyrules import OWN_MARK
+from tenantry.api.tokens import TOKEN_SECRET
 
 V = TypeVar("V")
 
@@ -79,7 +80,7 @@ PEOPLE = frozenset(kind.full_name for kind in (ROLES, RoleBinding.resource, Netw
 
 _runs_pods = re.compile(RUNS_PODS)
 
-SECRET_TYPES = ("kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1")
+SECRET_TYPES = (TOKEN_SECRET, "bootstrap.kubernetes.io/token", "helm.sh/release.v1")
 """Types of Secrets that programs make for themselves."""
 
 NAMES: Mapping[str, frozenset[str]] = {

@@ -18,7 +18,7 @@ import (
 const parameter = "timeoutSeconds"
 
 // earliest is the part of the bound after which a watch may end. Watches that began together, as
-// after a restart of the server, shall not all begin again at once.
+// after a restart of the server, must not all begin again at once.
 const earliest = 0.75
 
 // Handler returns a handler that gives every watch a timeoutSeconds of at most bound seconds; with a

@@ -1,4 +1,4 @@
-"""Reads what decides about installed objects: caches tell which ones to look at, the API server how they are."""
+"""Reads what decides about installed objects: which ones to read comes from caches, the rest from the API server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def observer(shipped: Mapping[str, ShippedObject]) -> Callable[[msgspec.Raw], An
         meta = value["metadata"]
         key = object_key(meta.get("namespace", ""), meta["name"])
         own = shipped.get(key)
-        # One that this version does not have is none of its business.
+        # Objects that this version does not ship are ignored.
         is_shipped = own is None or not differing(own.value(), value)
         return InstalledState(key, int(meta["resourceVersion"]), meta["uid"], is_shipped)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from tenantry.api.rules import MOST_TOKEN_SECONDS
 from tenantry.api.tenancyrules import SECONDS, TOKEN
+from tenantry.api.tokens import ACCOUNT_NAME, TOKEN_SECRET
 from tenantry.policy.check import Problem, RuleCheck, RuleTarget, quoted
 from tenantry.policy.forms import refuse
 from tenantry.policy.request import Json, Request, Review, part, parts
@@ -25,10 +26,6 @@ EXTENDED_SECONDS = 3607
 
 Source: WarnOnlyBoundTokenExpirationSeconds and ExpirationExtensionSeconds in k8s.io/kubernetes/pkg/serviceaccount.
 """
-
-TOKEN_SECRET = "kubernetes.io/service-account-token"  # noqa: S105 - the name of a type
-ACCOUNT_NAME = "kubernetes.io/service-account.name"
-"""The annotation by which a Secret of that type names its ServiceAccount."""
 
 _IS_FOR_POD = "object.?spec.boundObjectRef.kind.orValue('') == 'Pod'"
 _SECONDS = "object.?spec.expirationSeconds.orValue(3600)"
