@@ -177,7 +177,7 @@ async def test_claims_and_shares_together_are_never_more_than_the_whole(
     crowd = Crowd(api, pool, name, random.Random(seed))
     async with (
         Client(kubeconfig.load([tenancy.kubeconfig_path])) as client,
-        Ledger(client, claims=True).watching() as ledger,
+        Ledger(client, claims_of=name).watching() as ledger,
     ):
         for turn in range(8):
             await asyncio.gather(*(crowd.act() for _ in range(4)))

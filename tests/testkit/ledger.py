@@ -1,8 +1,8 @@
 """An auditor of quotas: it watches the API server itself, and replays every resourceVersion in order.
 
 It knows nothing of how shares are moved: only that, for every key, neither the sum of what the ResourceQuotas of a tree
-say nor the sum of what is in force may ever be more than `TenantResourceQuota.status.hard`. Where it looks at claims of
-nodes, too, their unused part counts as well.
+say nor the sum of what is in force may ever be more than `TenantResourceQuota.status.hard`. Where it looks at claims
+of nodes of a tenant, too, their unused part counts as well.
 """
 
 from __future__ import annotations
@@ -44,12 +44,14 @@ class Ledger:
 
     Args:
         client: Reads as an administrator; no other code uses it.
-        claims: Look at claims of nodes, too; no namespace may use any then.
+        claims_of: Look at the claims of this tenant, too; none of its namespaces may use any. Tenants of earlier tests
+            may still be there, with claims that namespaces use.
     """
 
-    def __init__(self, client: Client, *, claims: bool = False) -> None:
+    def __init__(self, client: Client, *, claims_of: str = "") -> None:
         self._client = client
-        self._kinds = (QUOTAS, TENANT_QUOTAS, SLICES) if claims else (QUOTAS, TENANT_QUOTAS)
+        self._claims_of = claims_of
+        self._kinds = (QUOTAS, TENANT_QUOTAS, SLICES) if claims_of else (QUOTAS, TENANT_QUOTAS)
         self._entries: list[Entry] = []
         self._began: dict[Resource, int] = {}
         self._seen: dict[Resource, int] = {}
@@ -127,7 +129,7 @@ class Ledger:
                 quotas.setdefault(tenant, {}).pop(entry.key, None)
                 if entry.value is not None and entry.key.endswith("/tenantry-quota"):
                     quotas[tenant][entry.key] = _sides(entry.value)
-                elif entry.value is not None and entry.resource == SLICES:
+                elif entry.value is not None and entry.resource == SLICES and tenant == self._claims_of:
                     charged = read(entry.value.get("status", {}).get("charged", {}))
                     quotas[tenant][entry.key] = charged, charged
             if entry.version >= begin and tenant in whole:
