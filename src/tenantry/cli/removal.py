@@ -116,7 +116,8 @@ async def remove_owner(
         seconds: The deadline of the operator's work.
 
     Raises:
-        InputError: It is the last owner, or a confirmation is needed and stdin is not a terminal.
+        InputError: It is the last owner, or not an owner and tokens are to stay, or a confirmation is needed and stdin
+            is not a terminal.
         TenantryError: The owner's rights did not end in time, or some ServiceAccounts could not be created again.
     """
     from tenantry.views import removal
@@ -127,13 +128,12 @@ async def remove_owner(
     told, word = kinds.told_key(asked.kind, value.key), _word(owner)
     is_owner = owner in value.spec.owners
     rest = [each for each in value.spec.owners if each != owner]
-    if not rest and isinstance(value, Tenant):
+    root = _root(value, told, rest)
+    if not is_owner and not ends and (yes or ends is False or not sys.stdin.isatty()):
         raise InputError(
-            f"{word} is the only owner of {told}: add another owner first, or suspend or delete the tenant"
+            f"{word} is not in spec.owners of {told}, which has {shortened(map(_word, rest)) or 'none'}: to end the"
+            " tokens of an earlier owner, add --end-tokens"
         )
-    root = value.metadata.name if isinstance(value, Tenant) else value.status.namespace
-    if not root:
-        raise InputError(f"{told} has no namespace yet: change spec.owners with `tenantry kubectl -- edit`")
     found = await removal.reach(client, root, owner, is_owner=is_owner)
     _show(word, found)
     if not is_owner:
@@ -162,6 +162,24 @@ async def remove_owner(
             " with --end-tokens ends them"
         )
     return RemovedOwner(owner=word, accounts=found.accounts, ended=bool(ends), bindings=found.bindings)
+
+
+def _root(value: Tenant | Subnamespace, told: str, rest: Sequence[Owner]) -> str:
+    """Return the first namespace of which the owner loses its rights.
+
+    Raises:
+        InputError: A tenant would have no owner, or a child has no namespace yet.
+    """
+    if isinstance(value, Tenant):
+        if not rest:
+            (only,) = value.spec.owners
+            raise InputError(
+                f"{_word(only)} is the only owner of {told}: add another owner first, or suspend or delete the tenant"
+            )
+        return value.metadata.name
+    if not value.status.namespace:
+        raise InputError(f"{told} has no namespace yet: change spec.owners with `tenantry kubectl -- edit`")
+    return value.status.namespace
 
 
 def _word(owner: Owner) -> str:
