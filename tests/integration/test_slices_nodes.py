@@ -28,6 +28,7 @@ from tenantry.kube.client import Client
 from tenantry.kube.watch import watch
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.nodes import NodeGroup, NodePlan
+from tenantry.views.explain import slices
 from tenantry.world.leases import instant
 from testkit.api import EVENTS, PODS, SECONDS, Api, until
 from testkit.installation import install
@@ -265,6 +266,9 @@ async def test_a_tenant_does_not_empty_the_cluster_node_by_node(farm: Api, name:
         await claim(farm, name, "second", "few4", nodeNames=[second], gracePeriodSeconds=4)
         waits = await state(farm, name, "second", "Pending")
         assert "pods left for a claim of this tenant" in condition(waits, reasons.READY)["message"]
+        explained = await slices.explain(farm.client, "second", name)
+        assert explained.would_take == ()
+        assert "pods left for a claim of this tenant" in explained.refused[second]
         assert second in await nodes_of_pods(farm, other)
     finally:
         await farm.patch(TenancyDefaults.resource, "default", {"spec": {"slices": PACE}})

@@ -159,25 +159,24 @@ async def read(reader: ObjectReader, namespace: str, own: str) -> NodeInputs:
         return await _read_own(reader, claims)
     slices, namespaces = await list_permitted(reader, Slice), await list_permitted(reader, Namespace)
     labels = {each.metadata.name: each.metadata.labels for each in namespaces or ()}
-    shared, notes = await read_shared_nodes(reader)
+    defaults, notes = await read_slice_defaults(reader)
     return NodeInputs(
         nodes=nodes,
         slices=slices or (),
         claims=claims,
         pods=await _pods(reader, ""),
         tenants={name: found[TENANT] for name, found in labels.items() if TENANT in found},
-        shared=shared,
+        shared=defaults.shared_nodes,
         notes=notes,
     )
 
 
-async def read_shared_nodes(reader: ObjectReader) -> tuple[int, tuple[str, ...]]:
-    """Return how many nodes must stay shared, and a note if the user may not read it."""
+async def read_slice_defaults(reader: ObjectReader) -> tuple[SliceDefaults, tuple[str, ...]]:
+    """Return the administrator's settings for all slices, and a note if the user may not read them."""
     try:
-        return (await slice_defaults(reader)).shared_nodes, ()
+        return await slice_defaults(reader), ()
     except Forbidden:
-        shared = SliceDefaults().shared_nodes
-        return shared, (f"you may not read TenancyDefaults: spec.slices.sharedNodes is assumed to be {shared}",)
+        return SliceDefaults(), ("you may not read TenancyDefaults: the defaults of spec.slices are assumed",)
 
 
 async def _read_own(reader: ObjectReader, claims: Sequence[SliceClaim]) -> NodeInputs:

@@ -5,8 +5,10 @@ claim, nodes, pods ─► gather ─► conclude (computes): what the slice or p
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,6 +18,7 @@ from tenantry.api.marks import CONTRIBUTORS, TENANT
 from tenantry.api.node import Node
 from tenantry.api.ruledeclarations import Standard
 from tenantry.api.slice import Sharing, Slice, SliceClaim, slice_name
+from tenantry.api.tenant import Tenant
 from tenantry.controllers.parts import nodes as part_nodes
 from tenantry.controllers.parts import pods as part_pods
 from tenantry.controllers.slices import approval
@@ -23,10 +26,10 @@ from tenantry.controllers.slices import nodes as slice_nodes
 from tenantry.controllers.slices import pods as slice_pods
 from tenantry.engine.reader import ObjectReader
 from tenantry.views.explain.context import read_rules
-from tenantry.views.nodes import read_shared_nodes
+from tenantry.views.nodes import read_slice_defaults
 from tenantry.world.parts import Size, choose, parts_of
 from tenantry.world.rules import STANDARD
-from tenantry.world.slices.selection import select, sum_of
+from tenantry.world.slices.selection import DrainPace, select, sum_of
 
 
 class ClaimInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +44,7 @@ class ClaimInputs(msgspec.Struct, frozen=True, kw_only=True):
         shared: How many nodes must stay shared.
         disturbed: Node to the number of pods that would have to leave it; for a claim of whole nodes.
         essential: Node to the number of these that are pods of the cluster itself.
+        pace: How often the claim may have pods evicted; None for as often as it needs.
         used: Node to what pods outside of parts request there; for a claim of parts.
         notes: What could not be read.
     """
@@ -52,6 +56,7 @@ class ClaimInputs(msgspec.Struct, frozen=True, kw_only=True):
     shared: int = 0
     disturbed: Mapping[str, int] = {}
     essential: Mapping[str, int] = {}
+    pace: DrainPace | None = None
     used: Mapping[str, Size] = {}
     notes: tuple[str, ...] = ()
     unapproved: tuple[str, ...] = ()
@@ -86,7 +91,7 @@ async def explain(reader: ObjectReader, name: str, namespace: str) -> SliceExpla
 
     Raises:
         NotFound: There is no such claim.
-        Forbidden: The claim, nodes or pods may not be read.
+        Forbidden: The claim, its Tenant, nodes or pods may not be read.
     """
     return conclude(await gather(reader, name, namespace))
 
@@ -94,7 +99,9 @@ async def explain(reader: ObjectReader, name: str, namespace: str) -> SliceExpla
 async def gather(reader: ObjectReader, name: str, namespace: str) -> ClaimInputs:
     """Read what decides which nodes a claim gets; see `explain`."""
     meta = (await reader.get(Namespace, namespace)).metadata
-    claim, unapproved = await _as_approved(reader, await reader.get(SliceClaim, name, namespace), meta.labels)
+    claim, is_manual, unapproved = await _as_approved(
+        reader, await reader.get(SliceClaim, name, namespace), meta.labels
+    )
     nodes = await reader.list(Node)
     if claim.spec.sharing is Sharing.PART:
         # A claim of parts evicts nothing: only what other pods request on the nodes counts.
@@ -111,33 +118,46 @@ async def gather(reader: ObjectReader, name: str, namespace: str) -> ClaimInputs
         disturbed.update(slice_pods.leaving_of(pod))
         essential.update(slice_pods.essential_of(pod))
     contributors = tuple(each for each in meta.annotations.get(CONTRIBUTORS, "").split(",") if each)
-    shared, notes = await read_shared_nodes(reader)
+    tenant = meta.labels.get(TENANT, "")
+    defaults, notes = await read_slice_defaults(reader)
+    pace: DrainPace | None = None
+    if tenant and not is_manual:
+        uid = (await reader.get(Tenant, tenant)).metadata.uid
+        own = slice_name(claim.metadata.name, claim.metadata.uid)
+        pace = DrainPace(dt.datetime.now(dt.UTC), defaults.cooldown_seconds, uid, own)
     return ClaimInputs(
         claim=claim,
         nodes=nodes,
-        tenant=meta.labels.get(TENANT, ""),
+        tenant=tenant,
         contributors=contributors,
-        shared=shared,
+        shared=defaults.shared_nodes,
         disturbed=disturbed,
         essential=essential,
+        pace=pace,
         notes=notes,
         unapproved=unapproved,
     )
 
 
-async def _as_approved(
-    reader: ObjectReader, claim: SliceClaim, labels: Mapping[str, str]
-) -> tuple[SliceClaim, tuple[str, ...]]:
-    """Return a claim as the operator sees it, and the fields that an administrator has not approved."""
+class _ApprovedClaim(NamedTuple):
+    """A claim as the operator sees it, and the fields that an administrator has not approved."""
+
+    claim: SliceClaim
+    is_manual: bool = False
+    unapproved: tuple[str, ...] = ()
+
+
+async def _as_approved(reader: ObjectReader, claim: SliceClaim, labels: Mapping[str, str]) -> _ApprovedClaim:
     try:
         found = await reader.get(Slice, slice_name(claim.metadata.name, claim.metadata.uid))
     except NotFound:
-        return claim, ()
+        return _ApprovedClaim(claim)
     chosen = (await read_rules(reader, claim.metadata.namespace, labels)).enforce.chosen.get(STANDARD)
     restricted = chosen is not None and chosen.value == Standard.RESTRICTED
     if not approval.is_manual(claim, found, restricted=restricted):
-        return claim, ()
-    return approval.as_approved(claim, found)
+        return _ApprovedClaim(claim)
+    as_approved, unapproved = approval.as_approved(claim, found)
+    return _ApprovedClaim(as_approved, is_manual=True, unapproved=unapproved)
 
 
 def conclude(inputs: ClaimInputs) -> SliceExplanation:
@@ -165,6 +185,7 @@ def conclude(inputs: ClaimInputs) -> SliceExplanation:
             inputs.tenant,
             shared=inputs.shared,
             contributors=inputs.contributors,
+            pace=inputs.pace,
         )
         has = [each.name for each in held]
     return SliceExplanation(
