@@ -11,7 +11,7 @@ import asyncio
 import functools
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
@@ -94,12 +94,16 @@ class RemovedOwner(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         accounts: The ServiceAccounts of which this owner could request tokens.
         ended: Their tokens were ended.
         bindings: The RoleBindings that still name the owner, as namespace/name.
+        cluster_bindings: The ClusterRoleBindings that name the owner; empty if the user may not list them.
+        notes: What could not be read.
     """
 
     owner: str
     accounts: Sequence[TokenAccount]
     ended: bool
     bindings: Sequence[str]
+    cluster_bindings: Sequence[str]
+    notes: Sequence[str]
 
 
 async def remove_owner(
@@ -121,6 +125,7 @@ async def remove_owner(
         TenantryError: The owner's rights did not end in time, or some ServiceAccounts could not be created again.
     """
     from tenantry.views import removal
+    from tenantry.views.permitted import NO_CLUSTER_BINDINGS
 
     value = await read_existing(client, asked.kind, asked.names[0], asked.namespace)
     if not isinstance(value, Tenant | Subnamespace):
@@ -149,19 +154,22 @@ async def remove_owner(
         # Until then, the owner could create more of them.
         found = await removal.read(client, found.namespaces, owner)
         await _end_all(client, found.namespaces, owner, seconds=seconds)
-    if found.bindings:
-        # A binding that names the owner again would make the removal and the end of tokens useless.
-        many = len(found.bindings) == 1
-        output.talk(
-            f"{word} keeps the rights of {'RoleBinding' if many else 'the RoleBindings'} {shortened(found.bindings)}:"
-            f" remove it from {'its' if many else 'their'} subjects, and end the tokens after that"
-        )
+    wide = await removal.cluster_wide(client, owner)
+    notes = [NO_CLUSTER_BINDINGS] if wide is None else []
+    _show_bindings(word, found.bindings, wide or (), notes)
     if found.accounts and not ends:
         output.talk(
             f"tokens that {word} requested stay valid until they expire, and token Secrets for ever; the same command"
             " with --end-tokens ends them"
         )
-    return RemovedOwner(owner=word, accounts=found.accounts, ended=bool(ends), bindings=found.bindings)
+    return RemovedOwner(
+        owner=word,
+        accounts=found.accounts,
+        ended=bool(ends),
+        bindings=found.bindings,
+        cluster_bindings=wide or (),
+        notes=notes,
+    )
 
 
 def _root(value: Tenant | Subnamespace, told: str, rest: Sequence[Owner]) -> str:
@@ -200,6 +208,19 @@ def _show(word: str, found: NamespaceReach) -> None:
     headers = ("NAMESPACE", "SERVICEACCOUNT", "MADE BY", "TOKEN SECRETS", "PODS")
     for line in output.plain(output.table(headers, rows), encoding=sys.stderr.encoding or "utf-8"):
         output.talk(f"  {line}")
+
+
+def _show_bindings(word: str, bindings: Iterable[str], cluster_bindings: Iterable[str], notes: Iterable[str]) -> None:
+    """Print the bindings that still name the owner, and what could not be read."""
+    kept = [*(f"RoleBinding {each}" for each in bindings), *(f"ClusterRoleBinding {each}" for each in cluster_bindings)]
+    if kept:
+        # A binding that names the owner again would make the removal and the end of tokens useless.
+        output.talk(
+            f"{word} keeps the rights of {shortened(kept, in_order=True)}: remove it from"
+            f" {'its' if len(kept) == 1 else 'their'} subjects, and end the tokens after that"
+        )
+    for note in notes:
+        output.talk(f"note: {note}")
 
 
 def _choose(question: str, count: int, *, ends: bool | None) -> bool | None:

@@ -19,7 +19,7 @@ from tenantry.engine.reader import ObjectReader
 from tenantry.engine.tasks import all_of
 from tenantry.views.acting import post
 from tenantry.views.discovery import Discovery
-from tenantry.views.permitted import list_permitted
+from tenantry.views.permitted import NO_CLUSTER_BINDINGS, list_permitted
 from tenantry.world.explain.access import (
     EVERYTHING,
     Binding,
@@ -125,7 +125,7 @@ async def who_can(client: Client, verb: str, text: str, name: str, namespace: st
     inputs = await gather(client, namespace)
     _check_verb(verb, inputs.roles)
     if inputs.cluster_bindings is None:
-        notes.append("cluster-wide rights are not shown: you may not read ClusterRoleBindings")
+        notes.append(NO_CLUSTER_BINDINGS)
     if not is_namespaced:
         notes.append(f"{resource.plural} are cluster-scoped: only cluster-wide rights count")
     bindings = [*(inputs.bindings if is_namespaced else ()), *(inputs.cluster_bindings or ())]

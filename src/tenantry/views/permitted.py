@@ -11,6 +11,9 @@ from tenantry.engine.reader import ObjectReader
 
 K = TypeVar("K", bound=KubernetesObject)
 
+NO_CLUSTER_BINDINGS = "cluster-wide rights are not shown: you may not read ClusterRoleBindings"
+"""The note of a view that shows rights without the ClusterRoleBindings."""
+
 
 async def list_permitted(
     reader: ObjectReader, kind: type[K], *, namespace: str = "", selectors: Mapping[str, str] | None = None

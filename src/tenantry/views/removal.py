@@ -12,9 +12,10 @@ from collections.abc import Iterable
 import msgspec
 
 from tenantry.api import marks
-from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.kubernetes import ClusterRoleBinding, Namespace, RoleBinding
 from tenantry.api.model import Model, ObjectMeta, Resource
 from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.requests import REQUESTER_ROLE_PREFIX
 from tenantry.api.tokens import ACCOUNT_NAME, TOKEN_SECRET
 from tenantry.controllers.tenantnamespace import OWNER_BINDING
 from tenantry.engine.reader import ObjectReader
@@ -159,6 +160,18 @@ async def read(
     )
 
 
+async def cluster_wide(reader: ObjectReader, owner: Owner) -> tuple[str, ...] | None:
+    """Return the ClusterRoleBindings that name an owner; None if the user may not list them.
+
+    The binding by which the owner reads its own TenantRequests is left out: the operator creates it.
+    """
+    found = await list_permitted(reader, ClusterRoleBinding)
+    if found is None:
+        return None
+    named = (each.metadata.name for each in found if names(each, owner))
+    return tuple(sorted(each for each in named if not each.startswith(REQUESTER_ROLE_PREFIX)))
+
+
 def _line(owner: Owner) -> str:
     return f"\n{owner.kind} {owner.name}\n"
 
@@ -211,8 +224,8 @@ def username(owner: Owner) -> str | None:
     return f"system:serviceaccount:{owner.namespace}:{owner.name}" if is_account else owner.name
 
 
-def names(binding: RoleBinding, owner: Owner) -> bool:
-    """Return whether a RoleBinding names an owner among its subjects."""
+def names(binding: RoleBinding | ClusterRoleBinding, owner: Owner) -> bool:
+    """Return whether a binding names an owner among its subjects."""
     return any(
         (each.kind, each.name) == (owner.kind, owner.name)
         and (owner.kind is not OwnerKind.SERVICE_ACCOUNT or each.namespace == owner.namespace)

@@ -58,6 +58,13 @@ metadata: {name: door}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: ada}]
 """
+GATE = """\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: leaving-gate}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "system:discovery"}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: ada}]
+"""
 
 
 def _kubectl(cli: Cli, *arguments: str, stdin: str = "") -> str:
@@ -96,7 +103,7 @@ def _fill(cli: Cli) -> None:
 
 def test_the_tokens_of_a_removed_owner_end(cli: Cli) -> None:
     """Requested ones, and those in Secrets: of every ServiceAccount that the owner could reach, with stamps first."""
-    _kubectl(cli, "apply", "-f", "-", stdin=TENANT)
+    _kubectl(cli, "apply", "-f", "-", stdin=f"{TENANT}---\n{GATE}")
     cli.run("wait", "tenant/leaving")
     _kubectl(cli, "apply", "-f", "-", stdin=TEAM)
     cli.run("wait", "subnamespace/team", "-n", "leaving")
@@ -114,6 +121,7 @@ def test_the_tokens_of_a_removed_owner_end(cli: Cli) -> None:
     crew = ("sub", "remove-owner", "team", "Group:crew", "-n", "leaving", "--kubeconfig", str(file))
     by_owner = cli.run(*crew, "--end-tokens", "--yes")
     assert "1 ServiceAccount created again: its earlier tokens are refused" in by_owner.stderr
+    assert "note: cluster-wide rights are not shown: you may not read ClusterRoleBindings" in by_owner.stderr
     assert not _is_good(cli, held.pop(2))
     held.append(_token(cli, team, "default"))
 
@@ -132,9 +140,9 @@ def test_the_tokens_of_a_removed_owner_end(cli: Cli) -> None:
     assert {(each["namespace"], each["name"]) for each in accounts[1:]} == {("leaving", "default"), (team, "default")}
     assert result["accounts"][0]["pods"] == ["worker"]
     assert result["accounts"][0]["secrets"] == ["forever"]
-    assert result["bindings"] == ["leaving/door"]
+    assert [result[key] for key in ("bindings", "clusterBindings", "notes")] == [["leaving/door"], ["leaving-gate"], []]
     assert "restart these pods, whose tokens have ended: leaving/worker" in done.stderr
-    assert "keeps the rights of RoleBinding leaving/door" in done.stderr
+    assert "keeps the rights of RoleBinding leaving/door, ClusterRoleBinding leaving-gate: remove it" in done.stderr
     assert [_is_good(cli, each) for each in held] == [False] * len(held)
     assert "no" in cli.kubectl("auth", "can-i", "create", "serviceaccounts/token", "-n", team, "--as=ada").stdout
 
@@ -148,6 +156,7 @@ def test_the_tokens_of_a_removed_owner_end(cli: Cli) -> None:
     later = cli.run(*removing, "--keep-tokens", code=2).stderr
     assert "User:ada is not in spec.owners of tenant.tenantry.dev/leaving, which has User:bob" in later
     assert "is the only owner" in cli.run("tenant", "remove-owner", "leaving", "bob", "--yes", code=2).stderr
+    _kubectl(cli, "delete", "clusterrolebinding", "leaving-gate")
     cli.run("delete", "tenant", "leaving", "--yes", "--no-wait")
 
 
