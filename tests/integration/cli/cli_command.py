@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import pty
 import subprocess
 import sys
 import time
@@ -108,6 +109,21 @@ class Cli:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    def in_terminal(self, typed: str, *arguments: str) -> tuple[int, str]:
+        """Run the command with a terminal for stdin, and return its exit code and stderr.
+
+        Args:
+            typed: What the user types.
+            arguments: Of the command.
+        """
+        ours, theirs = pty.openpty()
+        with self.start(*arguments, stdin=theirs) as process:
+            os.close(theirs)
+            os.write(ours, typed.encode())
+            _, stderr = process.communicate(timeout=SECONDS)
+        os.close(ours)
+        return process.returncode, stderr
 
     def json(self, *arguments: str, code: int = 0) -> Any:  # noqa: ANN401 - JSON is anything
         """Run the command and return the JSON that it printed."""

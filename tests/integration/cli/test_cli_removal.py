@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import time
 from typing import Any
 
@@ -129,7 +127,7 @@ def test_the_tokens_of_a_removed_owner_end(cli: Cli) -> None:
 
     removing = ("tenant", "remove-owner", "leaving", "ada")
     assert "stdin is not a terminal; confirm with --yes" in cli.run(*removing, code=2).stderr
-    code, text = _in_terminal(cli, "n\n", *removing)
+    code, text = cli.in_terminal("n\n", *removing)
     assert (code, "nothing was changed" in text) == (1, True), text
     done = cli.run(*removing, "--end-tokens", "--yes", "-o", "json")
     result = msgspec.json.decode(done.stdout)
@@ -158,14 +156,3 @@ def test_the_tokens_of_a_removed_owner_end(cli: Cli) -> None:
     assert "is the only owner" in cli.run("tenant", "remove-owner", "leaving", "bob", "--yes", code=2).stderr
     _kubectl(cli, "delete", "clusterrolebinding", "leaving-gate")
     cli.run("delete", "tenant", "leaving", "--yes", "--no-wait")
-
-
-def _in_terminal(cli: Cli, typed: str, *arguments: str) -> tuple[int, str]:
-    """Run the command with a terminal for stdin."""
-    ours, theirs = pty.openpty()
-    with cli.start(*arguments, stdin=theirs) as process:
-        os.close(theirs)
-        os.write(ours, typed.encode())
-        _, said = process.communicate(timeout=SECONDS)
-    os.close(ours)
-    return process.returncode, said

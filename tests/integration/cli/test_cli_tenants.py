@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import subprocess
 import sys
 import time
@@ -248,22 +246,11 @@ def test_deletion_asks(cli: Cli) -> None:
     with tenant(cli, "dear") as name:
         said = cli.run("delete", "tenant", name, code=2).stderr
         assert "stdin is not a terminal; confirm with --yes" in said
-        code, text = _in_terminal(cli, "n\n", "delete", "tenant", name)
+        code, text = cli.in_terminal("n\n", "delete", "tenant", name)
         assert code == 1
         assert "namespace 'dear' with 0 pods" in text
         assert "nothing was deleted" in text
         assert cli.kubectl("get", "tenant", name).returncode == 0
-
-
-def _in_terminal(cli: Cli, typed: str, *arguments: str) -> tuple[int, str]:
-    """Run the command with a terminal for stdin and stderr."""
-    ours, theirs = pty.openpty()
-    with cli.start(*arguments, stdin=theirs) as process:
-        os.close(theirs)
-        os.write(ours, typed.encode())
-        _, said = process.communicate(timeout=SECONDS)
-    os.close(ours)
-    return process.returncode, said
 
 
 def test_a_difference_is_shown_and_not_applied(cli: Cli, acme: str) -> None:
