@@ -68,7 +68,7 @@ def run(what: str, command: list[str | Path], advice: str, venv: Path) -> None:
     journal = venv / "setup.log"
     started = time.monotonic()
     say(what)
-    # Python 3.8 cannot parse one `with` in parentheses, and must get as far as the message that it is too old.
+    # Python 3.8 cannot parse one `with` in parentheses, and must reach the message that it is too old.
     with journal.open("ab") as log:  # noqa: SIM117
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT) as process:
             while process.returncode is None:

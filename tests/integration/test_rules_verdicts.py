@@ -303,7 +303,7 @@ def judge(namespace: str, pod: Json, spec: TenancyRulesSpec) -> list[Violation]:
 
 
 def is_told(found: list[Violation], answer: str) -> bool:
-    """Tell whether an answer has the first finding of each rule, as far as one goes; none where there is none."""
+    """Return whether an answer has the first finding of each rule, or of one rule if not all fit."""
     firsts = {finding.rule: finding for finding in reversed(found)}.values()
     whole = len("; ".join(map(str, firsts))) <= LONGEST
     return all(str(each) in answer for each in (firsts if whole else found[:1])) and bool(found) == bool(answer)

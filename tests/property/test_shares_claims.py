@@ -68,7 +68,7 @@ class World:
         self.settle()
 
     def run(self, namespace: str, cpu: int) -> None:
-        """Have a namespace use so much, as far as it may."""
+        """Have a namespace use so much, at most what it may."""
         self._write(namespace, {"cpu": cpu})
         self.settle()
 

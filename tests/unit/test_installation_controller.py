@@ -122,7 +122,7 @@ def test_a_changed_object_is_restored_and_reported(
     assert is_shipped(world, each)
     ((key, _, reason, note),) = cluster.said
     assert (key, reason) == (each.key, reasons.CORRECTED)
-    assert note.startswith(f"{each.told} differed in {field}; ")
+    assert note.startswith(f"{each.reference} differed in {field}; ")
 
 
 @pytest.mark.parametrize("each", [GUARD, BINDING, shipped("ClusterRole", "tenantry-admin")])
@@ -132,7 +132,7 @@ def test_a_deleted_object_comes_back(world: World, each: ShippedObject) -> None:
     cluster = running(world)
     cluster.settle()
     assert is_shipped(world, each)
-    assert [note.partition(";")[0] for *_, note in cluster.said] == [f"{each.told} was missing"]
+    assert [note.partition(";")[0] for *_, note in cluster.said] == [f"{each.reference} was missing"]
 
 
 def test_the_marks_of_other_clients_stay(world: World) -> None:
@@ -215,7 +215,7 @@ def test_a_client_that_changes_an_object_again_and_again_is_named_and_slows_repa
     assert 15 <= repaired <= 9 + 3600 / LAST_PAUSE_SECONDS + 2
     contested = [note for _, _, reason, note in cluster.said if reason == reasons.REPAIR_CONTESTED]
     assert contested
-    assert contested[0].startswith(f"{BINDING.told} was changed 3 times (last writer: 'argocd-controller')")
+    assert contested[0].startswith(f"{BINDING.reference} was changed 3 times (last writer: 'argocd-controller')")
 
 
 def test_an_object_that_is_being_deleted_is_left_until_it_is_gone(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Reads the surroundings of the audited namespace, as far as the administrator may."""
+"""Reads the surroundings of the audited namespace that the administrator may read."""
 
 from __future__ import annotations
 

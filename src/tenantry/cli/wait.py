@@ -205,7 +205,7 @@ class _Waiting:
             del self._left[key]  # one of all, deleted meanwhile
 
     def left(self) -> list[str]:
-        """Return a line for each object that is left, with the reason as far as it is known."""
+        """Return a line for each object that is left, with the reason if it is known."""
         return [f"{kinds.told_key(self._kind, key)}: {why(value)}" for key, value in self._left.items()]
 
 

@@ -92,7 +92,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Caches(Protocol):
-    """The caches of one API server, as far as writes concern them."""
+    """The part of one API server's caches that writes use."""
 
     def cache_of(self, resource: Resource) -> Cache[Any] | None:
         """Return the cache of a kind; None for a kind that is not watched."""

@@ -1,4 +1,4 @@
-"""Which custom kinds a cluster serves, as far as the engine needs to know."""
+"""What the engine needs to know about the custom kinds that a cluster serves."""
 
 from __future__ import annotations
 

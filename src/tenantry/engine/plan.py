@@ -214,7 +214,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the world is as desired, as far as it can be known without reading what amendments concern."""
+        """Return whether the world is as desired, without a look at the objects that amendments read."""
         return not (self.reads or self.before or self.waves or self.copies or self.blocked or self.writes)
 
 

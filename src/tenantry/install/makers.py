@@ -1,6 +1,6 @@
 """The policy that marks ServiceAccounts and token Secrets with the user who created them. Pure.
 
-A removed owner may hold tokens of ServiceAccounts, which stay good. The mark is how an administrator finds those that
+A removed owner may hold tokens of ServiceAccounts, which stay valid. The mark is how an administrator finds those that
 this owner created. The policy on marks refuses another value, and every later change.
 
 Source: Kubernetes, "Mutating Admission Policy", "Managing Service Accounts" (long-lived tokens).

@@ -2,7 +2,7 @@
 
 The rights name each object. The API server cannot limit a POST to names, but a server-side apply of a missing object:
 it asks for `create` with the name. `escalate` is limited to the roles of users: the operator's own roles are repaired
-only as far as it already has every right in them.
+only if it already has every right in them.
 
 Source: k8s.io/apiserver, pkg/endpoints/handlers/patch.go, `createAuthorizerAttributes`; k8s.io/kubernetes,
 pkg/registry/rbac/escalation_check.go, `RoleEscalationAuthorized`.

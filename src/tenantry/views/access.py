@@ -159,7 +159,7 @@ def _check_verb(verb: str, roles: Roles) -> None:
 
 
 async def gather(reader: ObjectReader, namespace: str) -> AccessInputs:
-    """Read the bindings and roles of a namespace and of the cluster, as far as the reader may.
+    """Read the bindings and roles of a namespace and of the cluster that the reader may read.
 
     Raises:
         Forbidden: The RoleBindings of the namespace may not be read.

@@ -1,4 +1,4 @@
-"""SliceClaims with their states and nodes, as far as the user may read them."""
+"""The SliceClaims that the user may read, with their states and nodes."""
 
 from __future__ import annotations
 

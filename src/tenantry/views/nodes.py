@@ -43,7 +43,7 @@ class NodeInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         nodes: None if the user may not list nodes.
-        slices: All slices, as far as the user may list them.
+        slices: All slices; none if the user may not list them.
         claims: Oldest first.
         pods: The pods that have a node; None if the user may not list any.
         tenants: Namespace to its tenant.

@@ -1,4 +1,4 @@
-"""Requests for tenants and roles, as far as the user may read them."""
+"""The requests for tenants and roles that the user may read."""
 
 from __future__ import annotations
 

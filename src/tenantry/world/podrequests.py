@@ -32,7 +32,7 @@ class ResourceRequests(msgspec.Struct, frozen=True, gc=False):
 
 
 class ContainerRequests(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """A container, as far as its resources are concerned."""
+    """The resources of a container."""
 
     resources: ResourceRequests | None = None
     restart_policy: str = ""
@@ -43,7 +43,7 @@ class ContainerRequests(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class PodSpecRequests(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """The spec of a pod, as far as its resources are concerned."""
+    """The parts of a pod's spec that decide about its resources."""
 
     containers: tuple[ContainerRequests, ...] = ()
     init_containers: tuple[ContainerRequests, ...] | None = None

@@ -54,7 +54,7 @@ def test_all_tenants_are_audited_where_none_is_named(cli: Cli, acme: str) -> Non
 
 
 def test_an_owner_audits_itself(cli: Cli, acme: str) -> None:
-    """X06: with its own certificate, as far as it sees."""
+    """X06: with its own certificate, within its rights."""
     person = cli.folder / "ada-audits.kubeconfig"
     person.write_text(cli.run("kubeconfig", "--tenant", acme).stdout)
     found = cli.run("audit", acme, "--kubeconfig", str(person), "-o", "json", code=1, environment=NO_NAME)

@@ -94,7 +94,7 @@ class InstallationController:
     def _is_same(self, cluster: Cluster, shipped: ShippedObject) -> bool:
         """Return whether the API server stored the shipped object as the live one is."""
         state = self._state(cluster, shipped)
-        return state is not None and self._same.get(shipped.told) == state.version
+        return state is not None and self._same.get(shipped.reference) == state.version
 
     @staticmethod
     def _state(cluster: Cluster, shipped: ShippedObject) -> InstalledState | None:
@@ -103,7 +103,7 @@ class InstallationController:
     async def _may_repair(self, cluster: Cluster) -> bool:
         """Return whether the installation is one to repair, and log once why it is not."""
         if cluster.cache(self._switch.resource).get(self._switch.key) is None:
-            why = f"{self._switch.told} is missing, which turns repairs off"
+            why = f"{self._switch.reference} is missing, which turns repairs off"
         else:
             why = await installed(cluster, self._shipment)
         if why and why != self._told:
@@ -114,7 +114,7 @@ class InstallationController:
     async def _repair(self, cluster: Cluster, shipped: ShippedObject) -> float:
         """Repair one object; return in how many seconds to look again, 0 for never."""
         now = cluster.clock.monotonic()
-        before = self._repairs.get(shipped.told)
+        before = self._repairs.get(shipped.reference)
         if before is not None and now - before.last > before.pause + CALM_SECONDS:
             before = None
         if before is not None and now - before.last < before.pause:
@@ -123,16 +123,16 @@ class InstallationController:
         if repair.plan.is_empty:
             return 0
         count = RepairCount(before.number + 1 if before is not None else 1, now)
-        self._repairs[shipped.told] = count
+        self._repairs[shipped.reference] = count
         outcome = await cluster.writer.apply(repair.plan)
         if outcome.error is not None and not isinstance(outcome.error, (Forbidden, Invalid)):
-            del self._repairs[shipped.told]
+            del self._repairs[shipped.reference]
             raise outcome.error
         state = self._state(cluster, shipped)
         if outcome.error is None and repair.version and state is not None and state.version == repair.version:
             # Nothing was written: this API server adds a default that `comparison.stored` does not know.
-            self._same[shipped.told] = state.version
-            del self._repairs[shipped.told]
+            self._same[shipped.reference] = state.version
+            del self._repairs[shipped.reference]
             return 0
         self._say(cluster, shipped, repair, count, outcome.error)
         return 0 if outcome.error is None else count.pause
@@ -150,8 +150,8 @@ class InstallationController:
         meta = ObjectMeta(name=shipped.name, namespace=shipped.namespace, uid=state.uid if state is not None else "")
         about = NamedObject(shipped.resource, meta)
         by = f" (last writer: {repair.writer!r})" if repair.writer else ""
-        what = f"{shipped.told} {repair.what}{by}"
-        log.warning("an installed object differs", extra={"object": shipped.told, "problem": repair.what})
+        what = f"{shipped.reference} {repair.what}{by}"
+        log.warning("an installed object differs", extra={"object": shipped.reference, "problem": repair.what})
         if error is not None:
             note = f"{what} and was not restored: {error}; run `tenantry install`"
             cluster.recorder.say(about, EventKind.WARNING, reasons.REPAIR_REFUSED, note)
@@ -160,8 +160,8 @@ class InstallationController:
         cluster.recorder.say(about, EventKind.WARNING, reasons.CORRECTED, note)
         if count.number >= CONTESTED:
             note = (
-                f"{shipped.told} was changed {count.number} times{by}: the operator pauses between repairs; stop that"
-                f" client, or have it apply the manifests of version {self._shipment.version}"
+                f"{shipped.reference} was changed {count.number} times{by}: the operator pauses between repairs; stop"
+                f" that client, or have it apply the manifests of version {self._shipment.version}"
             )
             cluster.recorder.say(about, EventKind.WARNING, reasons.REPAIR_CONTESTED, note)
 

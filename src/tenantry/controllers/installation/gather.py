@@ -54,7 +54,7 @@ def observer(shipped: Mapping[str, ShippedObject]) -> Callable[[msgspec.Raw], An
 
 
 def suspects(cluster: Cluster, shipment: Shipment) -> list[ShippedObject]:
-    """Return the objects that are missing or differ, as far as the caches know."""
+    """Return the objects that are missing from the caches or differ there."""
     found: list[ShippedObject] = []
     for each in shipment.objects:
         state: InstalledState | None = cluster.cache(each.resource).get(each.key)

@@ -46,7 +46,7 @@ class ShippedObject(msgspec.Struct, frozen=True, kw_only=True):
         return object_key(self.namespace, self.name)
 
     @property
-    def told(self) -> str:
+    def reference(self) -> str:
         """Return the object's kind and key, for messages."""
         return f"{self.resource.kind} {self.key!r}"
 

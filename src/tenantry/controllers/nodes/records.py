@@ -18,7 +18,7 @@ from tenantry.api import reasons
 from tenantry.api.contribution import is_contributed
 from tenantry.api.marks import NODE_ADDRESSES
 from tenantry.api.node import Node, NodeCondition
-from tenantry.controllers.nodes import conditions
+from tenantry.controllers import nodecondition
 from tenantry.engine.plan import Plan
 
 CONDITION = "TenantryAddressesRecorded"
@@ -33,7 +33,7 @@ _PRESENT = "the addresses of the node are recorded"
 
 def plan(node: Node, now: dt.datetime) -> Plan:
     """Return the write by which a node says whether its addresses are recorded."""
-    return Plan() if is_contributed(node.metadata.name) else conditions.plan(node, _wanted(node), now)
+    return Plan() if is_contributed(node.metadata.name) else nodecondition.plan(node, _wanted(node), now)
 
 
 def _wanted(node: Node) -> NodeCondition:

@@ -17,7 +17,7 @@ from tenantry.api.model import READ, ObjectMeta, Resource
 from tenantry.api.node import NodeCondition
 from tenantry.api.nodeview import MOST_CHARACTERS, NodeView, NodeViewSpec, earlier_bindings, node_of, role_of
 from tenantry.api.requests import SubjectKind
-from tenantry.controllers.nodes import conditions
+from tenantry.controllers import nodecondition
 from tenantry.controllers.nodeviews.gather import NodeViewInputs
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Child, Equivalent, Plan, compare, same
@@ -62,7 +62,7 @@ def plan(
     found = compare(_children(node, _fitting(content, spec)), inputs.lookup, equivalent=equivalent)
     known = inputs.nodes.get(node)
     wanted = _condition(inputs, node, content, spec)
-    return [found] if known is None else [found, conditions.plan(known, wanted, now)]
+    return [found] if known is None else [found, nodecondition.plan(known, wanted, now)]
 
 
 def _fitting(content: Content, spec: NodeViewSpec) -> NodeViewSpec:

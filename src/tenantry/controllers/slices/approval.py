@@ -1,4 +1,4 @@
-"""The nodes that a Manual claim requests, as far as an administrator has approved them. Pure."""
+"""The nodes of a Manual claim that an administrator has approved. Pure."""
 
 from __future__ import annotations
 

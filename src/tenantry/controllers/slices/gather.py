@@ -170,7 +170,7 @@ def slice_of_namespace(found: Observed) -> list[str]:
 
 
 def gather(cluster: Cluster, name: str, now: dt.datetime, verdicts: Verdicts) -> SliceInputs:
-    """Return the inputs of a slice, as far as the caches have them."""
+    """Return the inputs of a slice that the caches have."""
     claims: list[SliceClaim] = cluster.cache(SliceClaim.resource).by_index(BY_SLICE, name)
     claim = next((each for each in claims if not each.metadata.deletion_timestamp), None)
     defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)

@@ -161,7 +161,7 @@ class TenantController:
         return outcome, inputs.has_cluster_policies
 
     async def _close(self, cluster: Cluster, tenant: Tenant) -> TenantryError | None:
-        """Close the tree of a suspended tenant as far as the API server permits; return the first error.
+        """Close the namespaces of a suspended tenant that the operator may close; return the first error.
 
         These are the first and the last writes of the tenant's plan. The namespaces are labelled before the bindings
         are even listed, because a policy stops writes and tokens by these labels.

@@ -52,7 +52,7 @@ class NamespaceContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def gather(asking: ActingUser, name: str) -> NamespaceContext:
-    """Read what surrounds the objects of a namespace, as far as the requester may read it."""
+    """Read the surroundings of the objects of a namespace that the requester may read."""
     notes: list[str] = []
     labels: dict[str, str] | None = None
     try:

@@ -117,7 +117,7 @@ def _tell_unreached(
 
 
 def _labels(world: HncObjects, forest: HncForest, name: str) -> dict[str, str]:
-    """Return a namespace's labels as they will be, as far as they are known."""
+    """Return the future labels of a namespace that are known."""
     namespace = world.namespaces.get(name)
     line = forest.line(name)
     depths = {f"{each}{marks.TREE_SUFFIX}": str(len(line) - 1 - level) for level, each in enumerate(line)}

@@ -81,7 +81,7 @@ class Drain(msgspec.Struct, frozen=True):
 
 
 class NodeFacts(NodeState, frozen=True, kw_only=True):
-    """A node, as far as slices go.
+    """What decides whether a node may join a slice.
 
     Args:
         allocatable: Resource to quantity.
