@@ -13,6 +13,7 @@ import pytest_asyncio
 from tenantry.api.errors import ApiError, Forbidden
 from tenantry.api.marks import CONTRIBUTED_BY
 from tenantry.api.model import Resource
+from tenantry.api.requests import RoleRequest
 from tenantry.audit.check import STRATEGIC_PATCH
 from tenantry.kube import wire
 from tenantry.kube.client import MERGE_PATCH
@@ -378,6 +379,26 @@ async def changed(person: Api, patch: Json, namespace: str) -> str:
         return " ".join(response.headers.getall("Warning", []))
 
 
+def without(spec: Json | None) -> Json:
+    """Return an object with this spec."""
+    return {"metadata": {"name": "p"}, "spec": spec}
+
+
+EMPTY = [
+    (PODS, without(None), "spec.containers: Required value"),
+    (PODS, without({"containers": None}), "spec.containers: Required value"),
+    (PODS, without({**pod()["spec"], "initContainers": None, "volumes": None, "tolerations": None}), ""),
+    (PODS, annotated("kubernetes.io/ingress-bandwidth", "1M", without({})), "spec.containers: Required value"),
+    (PODS, annotated("kubernetes.io/ingress-bandwidth", "1M", without({"containers": []})), "spec.containers: Req"),
+    (PODS, mounted("projected", sources=None), ""),
+    (SECRETS, {"metadata": {"name": "s"}, "data": {"empty": None}}, ""),
+    (RESOURCE_CLAIMS, without(None), ""),
+    (RoleRequest.resource, without(None), "spec: Required value"),
+    (RoleRequest.resource, {"metadata": {"name": "r"}}, "spec: Required value"),
+]
+"""Objects with null or nothing in a list or an object, and the API server's own answer."""
+
+
 async def pulled(person: Api, manifest: Json, namespace: str) -> list[str]:
     """Return the pull policies of a pod's containers and volumes, as the API server would store them."""
     body = msgspec.json.encode({"apiVersion": "v1", "kind": "Pod", **manifest})
@@ -414,6 +435,9 @@ async def test_no_pod_runs_the_cached_image_of_another_tenant(
 
     await until(in_force, "the rules are in force")
     await operator.stop()
+    for resource, manifest, answer in EMPTY:
+        refused, _ = await told(alice, resource, manifest, strict)
+        assert answer in refused if answer else not refused, (resource.kind, manifest, refused)
     assert await pulled(alice, every, strict) == ["Always", "Always"]
     assert await pulled(alice, every, declared) == ["Never", "Never"]
     assert await pulled(alice, every, mild) == ["Never", "Never"]

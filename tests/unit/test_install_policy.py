@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tenantry.install import manifests
-from tenantry.install.policy import IN_TENANTS, binding, narrowed, rule, says, validating
+from tenantry.install.policy import IN_TENANTS, binding, items, narrowed, rule, says, validating
 from tenantry.install.upgrade import RETIRED
 
 Json = dict[str, Any]
@@ -41,6 +42,19 @@ def test_every_binding_selects_what_its_policy_did_and_what_it_did_itself() -> N
     # Of another kind, and no policy at all.
     assert (mutating, namespace) == (bindings[2], other)
     assert policy["spec"]["matchConstraints"]["namespaceSelector"] == IN_TENANTS, "what is given stays as it is"
+
+
+def test_no_mutation_fails_without_containers() -> None:
+    """X02: a mutating policy sees `containers: null`, and the answer is the API server's validation."""
+    policies = [each for each in manifests.everything() if each["kind"] == "MutatingAdmissionPolicy"]
+    texts = {each["metadata"]["name"]: str(each["spec"]) for each in policies}
+    checked = {name: text for name, text in texts.items() if "object.spec.containers" in text}
+    assert {"tenantry-image-pull", "tenantry-bandwidth", "tenantry-part-pods"} <= checked.keys()
+    unguarded = [name for name, text in checked.items() if items("object.spec.containers") not in text]
+    assert unguarded == []
+    for text in checked.values():
+        # An index follows a condition that there is an element.
+        assert not re.search(r"object\.spec\.\??containers\.(?!orValue)", text)
 
 
 def test_a_retired_policy_is_not_installed() -> None:

@@ -83,7 +83,10 @@ def _stamps() -> list[Json]:
 
 def _stamp(name: str, about: Json, path: str, value: str, conditions: Named | None = None) -> list[Json]:
     patch = f'[JSONPatch{{op: "add", path: "{path}", value: {value}}}]'
-    return bound(mutating(name, [about], [patch], conditions=conditions, reinvoked="IfNeeded"))
+    # The API server itself refuses a request without a spec or a status, after this policy.
+    above = f"object.{path.split('/')[1]}"
+    there = {"has-fields": f"has({above}) && {above} != null", **(conditions or {})}
+    return bound(mutating(name, [about], [patch], conditions=there, reinvoked="IfNeeded"))
 
 
 def _decision(of: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tenantry.api import marks
 from tenantry.api.model import Json
-from tenantry.install.policy import IN_TENANTS, NEW_PODS, bound, mutating
+from tenantry.install.policy import IN_TENANTS, NEW_PODS, bound, items, mutating
 
 NAME = "tenantry-bandwidth"
 ANNOTATIONS = {
@@ -27,7 +27,10 @@ def bandwidth() -> list[Json]:
         NAME,
         [NEW_PODS],
         [_patch(annotation, resource) for annotation, resource in ANNOTATIONS.items()],
-        conditions={"asks": f"has(object.metadata.annotations) && ({asked})"},
+        conditions={
+            "asks": f"has(object.metadata.annotations) && ({asked})",
+            "has-containers": f"size({items('object.spec.containers')}) > 0",
+        },
         where=IN_TENANTS,
     )
     return bound(policy)

@@ -13,7 +13,7 @@ from tenantry.api.marks import SLICE
 from tenantry.api.model import Json
 from tenantry.api.rules import PullPolicy
 from tenantry.api.tenancyrules import PULL_MARK
-from tenantry.install.policy import NEW_PODS, PARAM_KIND, exists, mutating, rule
+from tenantry.install.policy import NEW_PODS, PARAM_KIND, exists, items, mutating, rule
 from tenantry.install.rules import bindings
 from tenantry.policy.compile import forms
 from tenantry.policy.rules.images import IS_VERIFIED, visits
@@ -45,7 +45,7 @@ def everything() -> list[Json]:
 
 
 def _items(field: str) -> str:
-    return f"(has(object.spec.{field}) ? object.spec.{field} : [])"
+    return items(f"object.spec.{field}")
 
 
 # The pull policy of an existing ephemeral container cannot change.

@@ -18,6 +18,7 @@ from tenantry.install.policy import (
     bound,
     by,
     exists,
+    items,
     mutating,
     refusing,
     rule,
@@ -103,7 +104,7 @@ def _takes(among: str, what: str) -> str:
     limited = f"'{_RESOURCES[what]}' in c.?resources.limits.orValue({{}})"
     path = f"'/resources/' + jsonpatch.escapeKey(variables.mine + '{what}')"
     sides = (
-        f"object.spec.?{among}.orValue([]).transformList(i, c, {limited}, JSONPatch{{op: 'add',"
+        f"{items(f'object.spec.{among}')}.transformList(i, c, {limited}, JSONPatch{{op: 'add',"
         f" path: '/spec/{among}/' + string(i) + {path.replace('/resources/', f'/resources/{side}/')},"
         f" value: string(int({amount}))}})"
         for side in ("limits", "requests")

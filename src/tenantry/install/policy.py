@@ -93,6 +93,15 @@ NEW_PODS = rule("", ["pods"], "CREATE", apiVersions=["v1"])
 NODES = rule("", ["nodes", "nodes/status"])
 
 
+def items(path: str) -> str:
+    """Return CEL for a mutating policy: the list at a path of the object; [] if it is missing or null.
+
+    A mutating policy sees an object before the API server validates it. A required list without a value is null there,
+    and an expression that fails on it would refuse the request instead of the validation.
+    """
+    return f"(has({path}) && {path} != null ? {path} : [])"
+
+
 def in_a_tenant(what: str) -> Json:
     """Return the validation that objects are only created in namespaces of tenants.
 

@@ -83,7 +83,7 @@ def contribute(
     named = f" --name {target.local_name}" if target.local_name not in {None, "default"} else ""
     click.echo(f"tenantry node join{named} --token {token_id}.{secret}")
     node = contribution.node_of(token_id)
-    output.talk(f'the token is good for {durations.text(valid)} and for the one node "{node}"')
+    output.talk(f'the token is valid for {durations.text(valid)} and for the one node "{node}"')
 
 
 def _checked(**values: str) -> Contribution:
@@ -171,7 +171,7 @@ def join(*, name: str, token: str, timeout: int) -> None:
 
     def change(real: RealNodes) -> RealNodes:
         if any(each.name == node for each in real.nodes):
-            raise InputError(f'the node "{node}" is there: a token is good for one node')
+            raise InputError(f'the node "{node}" is there: a token is valid for one node')
         new = msgspec.structs.replace(fleet.new(real.nodes), name=node, token=token)
         return msgspec.structs.replace(real, nodes=(*real.nodes, new))
 

@@ -14,7 +14,8 @@ GROUP = "resource.k8s.io"
 
 # A template has the spec of its claims in its own. Version v1beta1 has the fields of `exactly` in the request itself.
 _SPEC = "[object.spec].map(s, has(s.spec) ? s.spec : s)[0]"
-_REQUESTS = f"{_SPEC}.?devices.requests.orValue([])"
+# The API server accepts null for no requests.
+_REQUESTS = f"[{_SPEC}.?devices.requests.orValue([])].map(l, dyn(l) != null ? l : [])[0]"
 _ONE = "dyn(r).?exactly.{0}.orValue(dyn(r).?{0}.orValue({1}))"
 _ALL = "'All'"
 _TAKES_ALL = (

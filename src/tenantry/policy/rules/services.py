@@ -189,7 +189,7 @@ CHECKS = (
     ),
     _leads(
         whole(ENDPOINT_SLICES, "endpoint slice", {**_METADATA, "addressType": "IPv4", "endpoints": []}),
-        bad="has(object.endpoints) && size(object.endpoints) > 0",
+        bad="has(object.endpoints) && dyn(object.endpoints) != null && size(object.endpoints) > 0",
         is_bad=lambda slice_, _: bool(parts(slice_, "endpoints")),
         example={"endpoints": [{"addresses": ["192.0.2.1"]}]},
     ),

@@ -1,7 +1,7 @@
-"""How long tokens of ServiceAccounts are good: requested ones, those that pods mount, and those in Secrets.
+"""How long tokens of ServiceAccounts are valid: requested ones, those that pods mount, and those in Secrets.
 
-A token is good until it expires, or until its ServiceAccount, or the pod or Secret that it is bound to, is deleted. The
-rights of the person who requested it do not matter.
+A token is valid until it expires, or until its ServiceAccount, or the pod or Secret that it is bound to, is deleted.
+The rights of the person who requested it do not matter.
 
 Source: Kubernetes, "Managing Service Accounts" (bound tokens, long-lived tokens); TokenREST.Create of the API server.
 """
@@ -22,7 +22,7 @@ NODES = "system:nodes"
 """The group of kubelets, which request the tokens that pods mount. Source: Kubernetes, "Using Node Authorization"."""
 
 EXTENDED_SECONDS = 3607
-"""A token for a pod with exactly this time is good for a year: the API server assumes that a kubelet requested it.
+"""A token for a pod with exactly this time is valid for a year: the API server assumes that a kubelet requested it.
 
 Source: WarnOnlyBoundTokenExpirationSeconds and ExpirationExtensionSeconds in k8s.io/kubernetes/pkg/serviceaccount.
 """
@@ -71,8 +71,10 @@ def _too_long(value: Json, review: Review) -> Problem | None:
 
 
 # Of a volume `c`: the times of its tokens. What every pod mounts has EXTENDED_SECONDS.
+# The API server accepts null for no sources.
 _MOUNTED = (
-    "(has(c.projected) && has(c.projected.sources) ? c.projected.sources.filter(s, has(s.serviceAccountToken)"
+    "(has(c.projected) && has(c.projected.sources) && dyn(c.projected.sources) != null"
+    " ? c.projected.sources.filter(s, has(s.serviceAccountToken)"
     f" && s.serviceAccountToken.?expirationSeconds.orValue(3600) != {EXTENDED_SECONDS})"
     ".map(s, s.serviceAccountToken.?expirationSeconds.orValue(3600)) : [])"
 )

@@ -54,7 +54,8 @@ def _text(value: str) -> str:
 
 
 def _base64(value: str) -> str:
-    return f"size(string({value})) * 3 / 4"
+    # The API server accepts null for "".
+    return f"(dyn({value}) == null ? 0 : size(string({value})) * 3 / 4)"
 
 
 def _entries(of: str) -> str:
@@ -95,7 +96,7 @@ def _summed(of: str) -> str:
 
 def _texts_of(entries: Mapping[str, Any], copies: int, *, is_base64: bool = False) -> int:
     return sum(
-        len(key.encode()) * copies + (len(value) * 3 // 4 if is_base64 else len(value.encode())) + ENTRY_BYTES
+        len(key.encode()) * copies + (len(value or "") * 3 // 4 if is_base64 else len(value.encode())) + ENTRY_BYTES
         for key, value in entries.items()
     )
 
