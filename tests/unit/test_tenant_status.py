@@ -57,6 +57,23 @@ def test_computing_again_changes_nothing() -> None:
     assert _compute(tenant(status=first), now=LATE) == first
 
 
+@pytest.mark.parametrize(
+    ("quota", "raised"),
+    [
+        ("tenantry-counts", "spec.objectCounts of TenancyDefaults 'default'"),
+        ("tenantry-quota", "count/networkpolicies.networking.k8s.io of the tenant's quota"),
+    ],
+)
+def test_a_full_quota_that_refuses_an_object_of_tenantry_says_what_to_do(quota: str, raised: str) -> None:
+    """E14: a tenant of an older version may have as many NetworkPolicies as allowed."""
+    key = "count/networkpolicies.networking.k8s.io"
+    text = f'"tenantry-isolation" is forbidden: exceeded quota: {quota}, requested: {key}=1, used: {key}=81'
+    condition = find(_compute(tenant(), Outcome(error=Forbidden(text, status=403))).conditions, reasons.STALLED)
+    assert condition is not None
+    assert condition.message.startswith(text)
+    assert f"delete one of the networkpolicies.networking.k8s.io there, or raise {raised}" in condition.message
+
+
 def test_a_foreign_namespace_is_told_until_it_goes() -> None:
     """E01: never taken over."""
     found = _compute(tenant(), Outcome(blocked=(FOREIGN,)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from tenantry.api import reasons
@@ -18,6 +19,7 @@ from tenantry.api.errors import (
 )
 from tenantry.api.model import Condition
 from tenantry.api.wording import shortened
+from tenantry.controllers.tenantnamespace import COUNTS
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find
 from tenantry.engine.plan import Blocked
@@ -26,6 +28,9 @@ from tenantry.world.objectcounts import EPHEMERAL_STORAGE, PREFIX
 
 PATIENCE = 3
 """The number of tries in a row that may fail for a passing reason before the status reports it."""
+
+_QUOTA = re.compile(r"exceeded quota: (?P<quota>[^,\s]+), requested: (?P<key>[^=]+)=")
+"""The refusal of the quota admission (k8s.io/apiserver, pkg/admission/plugin/resourcequota/controller.go)."""
 
 # NotFound: the namespace was deleted during the reconcile, or the API server does not serve a new kind yet.
 PASSING = (Conflict, NotFound, TooManyRequests, ServerError, Unreachable)
@@ -43,9 +48,23 @@ def problem_of(outcome: Outcome) -> Blocked | None:
     if isinstance(error, Invalid | InputError):
         return Blocked(reason=reasons.INVALID_SPEC, message=str(error))
     if isinstance(error, Forbidden):
-        return Blocked(reason=reasons.REFUSED, message=str(error))
+        return Blocked(reason=reasons.REFUSED, message=_refused(str(error)))
     # Other refusals need a person; these pass when the API server, or the other client, is done.
     return Blocked(reason=reasons.API_ERROR, message=str(error), passing=isinstance(error, PASSING))
+
+
+def _refused(text: str) -> str:
+    """Return the message of a refusal; if a quota refuses an object of Tenantry's own, with what to do about it."""
+    found = _QUOTA.search(text)
+    if found is None:
+        return text
+    own = found["quota"] == COUNTS
+    kind = found["key"].removeprefix(PREFIX)
+    limit = "spec.objectCounts of TenancyDefaults 'default'" if own else f"{found['key']} of the tenant's quota"
+    return (
+        f"{text}: other objects took the place of this one; delete one of the {kind} there, or raise"
+        f" {limit}; the operator tries again"
+    )
 
 
 def ready(problem: Blocked | None, done: str) -> Wanted:
