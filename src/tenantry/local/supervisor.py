@@ -6,13 +6,15 @@
 kernel drops the lock with the process. It writes "listening" to stdout once it accepts requests, and closes stdout.
 
 With TENANTRY_LIVES_WITH=PID the cluster stops when that process ends: tests set it, so that no cluster outlives a
-killed pytest.
+killed pytest. With TENANTRY_GOGC=PERCENT the garbage collectors of all Go components run that seldom: tests give memory
+for CPU. GOGC itself is not used, because a user may have set it for other programs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import os
 import signal
@@ -33,6 +35,7 @@ from tenantry.local.state import ClusterState, Phase, ended, write_state
 
 _LOG = logging.getLogger(__name__)
 LIVES_WITH = "TENANTRY_LIVES_WITH"
+COLLECTOR = "TENANTRY_GOGC"
 _LOG_LIMIT_BYTES = 64 * 2**20
 _LOG_CHECK_SECONDS = 60.0
 _WRITE_SECONDS = 10.0
@@ -64,6 +67,8 @@ class Supervisor:
         self._state = self._snapshot()
 
     def _runner(self, component: Component) -> Runner:
+        if pace := os.environ.get(COLLECTOR):
+            component = dataclasses.replace(component, environment={**component.environment, "GOGC": pace})
         return Runner(component, self._paths, self._environment, self._tls, self._changed)
 
     def _snapshot(self) -> ClusterState:
