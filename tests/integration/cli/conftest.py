@@ -13,9 +13,9 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cli(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    """The command, with a cluster that runs."""
+    """The command, with a cluster that runs until the last file of this folder ends: idle, it would still take CPU."""
     command = Cli(tenantry_home, tmp_path_factory.mktemp("kubeconfigs"))
     no_name = {"TENANTRY_NAME": ""}
     command.run("up", "--name", NAME, "--throwaway", environment=no_name)
@@ -23,7 +23,7 @@ def cli(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     command.run("down", "--name", NAME, "--purge", "--yes", environment=no_name)
 
 
-@pytest_asyncio.fixture(scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def cli_admin(cli: Cli) -> AsyncIterator[Client]:
     """A client of that cluster with all rights."""
     async with Client(kubeconfig.load([cli.admin_kubeconfig])) as client:
