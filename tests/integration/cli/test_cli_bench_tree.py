@@ -7,12 +7,12 @@ from cli_command import Cli
 
 
 def test_a_tree_is_measured_and_gone_afterwards(cli: Cli) -> None:
-    """E06, X12: twelve namespaces in two levels, each with three objects of its parent's."""
-    shape = ("--namespaces", "12", "--depth", "2", "--fanout", "3")
+    """E06, X12: six namespaces in two levels, each with three objects of its parent's."""
+    shape = ("--namespaces", "6", "--depth", "2", "--fanout", "2")
     found = cli.json("bench", "tree", *shape, "-o", "json")
-    assert (found["namespaces"], found["depth"], found["fanout"]) == (12, 2, 3)
+    assert (found["namespaces"], found["depth"], found["fanout"]) == (6, 2, 2)
     # Each: a Subnamespace, its namespace, a network policy, counts, the owners' binding, and three that are inherited.
-    assert found["objects"] == 12 * 8
+    assert found["objects"] == 6 * 8
     # In thousandths: of a tree that took long, the ratio is a few of them.
     assert found["ratio"] == pytest.approx(found["raw_seconds"] / found["tree_seconds"], rel=0.05, abs=0.001)
     assert found["operator_cpu_seconds"] > 0
