@@ -379,6 +379,9 @@ class LocalCluster:
         write_private(file, text)
         # It reloads the file by itself, but trusts the old provider until the new one answers.
         await self.restart_component(components.APISERVER)
+        # Their watches would begin again only after a pause, which grows to half a minute over several restarts.
+        for client in (components.CONTROLLER_MANAGER, components.SCHEDULER):
+            await self._order("restart", client)
         # Written last: if the API server does not start with it, the next `up` restores the old one.
         write_spec(self.paths, spec)
 
