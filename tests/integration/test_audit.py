@@ -10,10 +10,11 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from tenantry.api import marks
+from tenantry.api import marks, reasons
 from tenantry.api.errors import Forbidden, InputError
 from tenantry.api.isolationreport import LATEST, IsolationReport
 from tenantry.api.kubernetes import RBAC_GROUP, Namespace, ResourceQuota, RoleBinding
+from tenantry.api.tenant import Tenant
 from tenantry.audit import kinds, report, runner
 from tenantry.audit.attempts import create, pod
 from tenantry.audit.catalog import CHECKS
@@ -26,7 +27,7 @@ from tenantry.audit.probe.objects import ProbeImage
 from tenantry.audit.verdict import AttemptOutcome, Audit
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from testkit.api import Api, until
+from testkit.api import Api, tenant_json, until
 from testkit.operators import Operator
 from testkit.people import as_person
 from testkit.requests import granted
@@ -324,7 +325,10 @@ async def test_it_finds_what_another_tenant_gave(api: Api, name: str) -> None:
 @pytest.mark.usefixtures("operator")
 async def test_a_refusal_for_another_reason_is_no_pass(api: Api, alice: Api, name: str) -> None:
     """X06: where an honest pod is refused as well, nothing is known of the others."""
-    await make_tenant(api, name, quota={"hard": {"pods": "0"}})
+    spec: Json = {"owners": [{"kind": "User", "name": owner_of(name)}], "quota": {"hard": {"pods": "0"}}}
+    await api.create(Tenant.resource, tenant_json(name, **spec))
+    await api.condition(name, reasons.READY, holds=False, reason=reasons.NO_POD_FITS)
+    await api.open(name)
     seen = AuditContext(namespace=name, user=owner_of(name), tenant=name, suffix="early", image=IMAGE)
 
     async def counted() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from tenantry.engine.clock import rfc3339
 from tenantry.engine.conditions import find
 from tenantry.install.subnamespaces import QUOTA
 from tenantry.world.shares.amounts import read
-from testkit.api import SECRETS, Api, until
+from testkit.api import PODS, SECRETS, Api, until
 from testkit.installation import without_repairs
 from testkit.operators import Operator
 from testkit.refusals import counted, refusal
@@ -152,7 +153,7 @@ async def become(api: Api, name: str, wanted: Mapping[str, Mapping[str, int | st
 
 
 async def test_a_child_gets_its_share_from_its_parent(api: Api, operator: Operator, name: str) -> None:
-    """E09: q(tree) = q(core) + the children's; what a child does not name it has 0 of; it comes back at the end."""
+    """E09: q(tree) = q(core) + the children's; it comes back at the end."""
     await api.make_tenant(name, quota={"hard": {"cpu": 10, "memory": "10Gi"}})
     await make(api, name, "lab", cpu=4, memory="2Gi")
     live = await child(api, name, "lab")
@@ -171,6 +172,39 @@ async def test_a_child_gets_its_share_from_its_parent(api: Api, operator: Operat
     await api.delete(Subnamespace.resource, "lab", name)
     await api.gone(Namespace.resource, lab)
     await become(api, name, {name: {"requests.cpu": 10, "requests.memory": "10Gi"}})
+    assert operator.is_running
+
+
+async def test_a_ready_child_runs_a_pod(api: Api, operator: Operator, name: str) -> None:
+    """E09: the command of the README, and a Subtenant without a quota: no key has 0 that each pod needs."""
+    await api.make_tenant(name, quota={"hard": {"cpu": 4, "memory": "8Gi", "pods": 50, "ephemeral-storage": "40Gi"}})
+    await make(api, name, "web", cpu=2, memory="4Gi")
+    web = (await child(api, name, "web"))["status"]["namespace"]
+    shop = {"metadata": {"name": "shop"}, "spec": {"mode": "Subtenant", "owners": [ADA]}}
+    await _admitted(lambda: api.create(Subnamespace.resource, shop, name))
+    shops = (await child(api, name, "shop"))["status"]["namespace"]
+    for namespace, own in ((web, {"pods": 12, "requests.cpu": 2}), (shops, {"pods": 9, "requests.cpu": "500m"})):
+        await become(api, name, {namespace: own})
+        await api.default_account(namespace)
+        pod: Json = {"metadata": {"name": "one"}, "spec": {"containers": [{"name": "c", "image": "example.com/x:1"}]}}
+        made = await _admitted(partial(api.create, PODS, pod, namespace))
+        assert made["spec"]["containers"][0]["resources"]["requests"].keys() >= {"cpu", "memory"}
+    assert operator.is_running
+
+
+async def test_a_child_that_can_run_no_pod_is_not_ready(api: Api, operator: Operator, name: str) -> None:
+    """E09: the message names the key; without one in the spec, the child waits until the parent has some free."""
+    await api.make_tenant(name, quota={"hard": {"cpu": 4, "pods": 2}})
+    await make(api, name, "idle", pods=0)
+    told = (await child(api, name, "idle", ready=False, reason=reasons.NO_POD_FITS))["told"]
+    assert told == "no pod can start: pods is 0 in spec.quota.hard: raise it, or take it out for a default"
+    await make(api, name, "all", pods=2)
+    await child(api, name, "all")
+    await ask(api, name, "idle")
+    why = f"no pod can start: pods is 0, because namespace {name!r} has none free: free some, or raise its quota"
+    await child(api, name, "idle", ready=False, reason=reasons.NO_POD_FITS, told=why)
+    await ask(api, name, "all", pods=1)
+    await child(api, name, "idle")
     assert operator.is_running
 
 
@@ -204,15 +238,9 @@ async def test_a_child_that_cannot_have_its_share_gets_no_namespace(api: Api, op
     await api.patch(Tenant.resource, name, {"spec": {"quota": {"hard": {"cpu": 20, "pods": 5}}}})
     big = (await child(api, name, "big"))["status"]["namespace"]
     odd = (await child(api, name, "odd"))["status"]["namespace"]
-    await become(
-        api,
-        name,
-        {
-            name: {"requests.cpu": 9, "pods": 4},
-            big: {"requests.cpu": 11, "pods": 0},
-            odd: {"requests.cpu": 0, "pods": 1},
-        },
-    )
+    wanted: dict[str, dict[str, int | str]] = {name: {"requests.cpu": "6750m", "pods": 3}}
+    wanted |= {big: {"requests.cpu": 11, "pods": 1}, odd: {"requests.cpu": "2250m", "pods": 1}}
+    await become(api, name, wanted)
     assert operator.is_running
 
 

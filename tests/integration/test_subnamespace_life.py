@@ -84,6 +84,18 @@ async def test_it_is_held_until_its_namespace_is_gone(api: Api, trees: Trees, na
     await until(held, "it is held again")
 
 
+async def test_it_is_not_ready_while_it_is_being_deleted(api: Api, trees: Trees, name: str) -> None:
+    """E07: its namespace waits for a finalizer of another client."""
+    await api.make_tenant(name)
+    team = await trees.make(name, "team")
+    held = {"metadata": {"name": "held", "finalizers": ["example.com/mine"]}}
+    await api.create(CONFIG_MAPS, held, team)
+    await api.delete(Subnamespace.resource, "team", name)
+    await trees.condition(name, "team", reasons.READY, holds=False, reason=reasons.NAMESPACE_TERMINATING)
+    await api.patch(CONFIG_MAPS, "held", {"metadata": {"finalizers": None}}, team)
+    await api.gone(Subnamespace.resource, "team", name)
+
+
 async def test_two_tenants_use_the_same_name(api: Api, trees: Trees, name: str) -> None:
     """E07: the tenant's uid is in the hash."""
     await api.make_tenant(name)
@@ -133,7 +145,7 @@ async def test_hand_edits_are_put_back(api: Api, trees: Trees, name: str) -> Non
 
 async def test_people_come_down_the_tree_where_they_are_inherited(api: Api, trees: Trees, name: str) -> None:
     """E06: an owner added at the top reaches every workspace below that inherits role bindings, and no other."""
-    await api.make_tenant(name, quota={"hard": {"pods": 5}})
+    await api.make_tenant(name, quota={"hard": {"pods": 50}})
     top = await trees.make(name, "top")
     low = await trees.make(top, "low")
     own = await trees.make(top, "own", {"mode": "Workspace", "owners": [{"kind": "User", "name": "olga"}]})
@@ -409,7 +421,7 @@ async def test_labels_that_a_spec_no_longer_names_go_and_those_of_others_stay(
 
 async def test_nothing_is_written_twice(api: Api, trees: Trees, operator: Operator, name: str) -> None:
     """A second pass writes nothing: a restarted operator finds everything as it should be."""
-    await api.make_tenant(name, quota={"hard": {"pods": 5}})
+    await api.make_tenant(name, quota={"hard": {"pods": 50}})
     top = await trees.make(name, "top")
     low = await trees.make(top, "low", subtenant("carl"))
     # Which of two controllers comes first to one of them after a start is chance.

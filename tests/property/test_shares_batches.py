@@ -26,7 +26,8 @@ from tenantry.world.shares.tree import Tree
 from testkit.examples import examples
 from testkit.ledger import End
 
-KEYS = ("a", "b", "c")
+KEYS = ("requests.cpu", "limits.cpu", "c")
+"""Of the first two, a child gets a default if it names none; of the last one, amounts this small are never given."""
 CORE = "core"
 
 

@@ -14,7 +14,8 @@ from tenantry.world.shares.share import Share, ShareRequest, TreeNamespace
 from tenantry.world.shares.tree import Tree
 from testkit.examples import examples
 
-WHOLE: Amounts = {"cpu": 40, "pods": 40}
+CPU = "requests.cpu"
+WHOLE: Amounts = {CPU: 40, "pods": 40}
 CORE = "core"
 
 
@@ -41,7 +42,8 @@ class World:
 
     def child(self, name: str, parent: str, **hard: int) -> None:
         """Ask for a Subnamespace and make its namespace."""
-        self.tree.put_request(ShareRequest(uid=name, name=name, parent=parent, hard=hard, created=str(self.tick())))
+        named = {CPU if key == "cpu" else key: value for key, value in hard.items()}
+        self.tree.put_request(ShareRequest(uid=name, name=name, parent=parent, hard=named, created=str(self.tick())))
         if name not in self.namespaces:
             self.put(TreeNamespace(name=name, uid=f"u-{name}", key=name, parent=parent))
         self.settle()
@@ -50,7 +52,7 @@ class World:
         """Claim nodes."""
         created = self.claims[name].created if name in self.claims else str(self.tick())
         self.claims[name] = ShareRequest(
-            uid=name, name=name, parent=parent, hard={"cpu": cpu}, created=created, slice=name
+            uid=name, name=name, parent=parent, hard={CPU: cpu}, created=created, slice=name
         )
         self.tree.put_request(self.claims[name])
         self.settle()
@@ -69,7 +71,7 @@ class World:
 
     def run(self, namespace: str, cpu: int) -> None:
         """Have a namespace use so much, at most what it may."""
-        self._write(namespace, {"cpu": cpu})
+        self._write(namespace, {CPU: cpu})
         self.settle()
 
     def tick(self) -> int:
@@ -105,11 +107,11 @@ class World:
 
     def own(self, namespace: str) -> int:
         """Return the CPUs that a namespace's ResourceQuota has."""
-        return self.share(namespace).own["cpu"]
+        return self.share(namespace).own[CPU]
 
     def granted(self, claim: str) -> int:
         """Return the CPUs that a claim is charged with."""
-        return self.tree.shares[claim].granted["cpu"]
+        return self.tree.shares[claim].granted[CPU]
 
     def charged(self) -> Amounts:
         """Return what namespaces and claims hold together, what they hold in each other's stead once."""
@@ -152,7 +154,7 @@ def test_the_namespace_of_a_claim_has_its_share_and_no_other() -> None:
     world.run(CORE, 16)
     world.child("web", CORE, cpu=24)
     assert (world.own(CORE), world.own("web")) == (16, 24)
-    assert world.charged()["cpu"] == 40
+    assert world.charged()[CPU] == 40
     assert world.share(CORE).own["pods"] == 40
 
 
@@ -167,7 +169,7 @@ def test_a_subnamespace_has_the_claims_share_in_its_stead() -> None:
     assert (world.own("web"), world.own(CORE)) == (16, 18)
     world.use("shop", "fast")
     assert (world.own("web"), world.own("shop"), world.own(CORE)) == (10, 6, 24)
-    assert world.charged()["cpu"] == 40
+    assert world.charged()[CPU] == 40
     world.use("web", "")
     world.use("shop", "")
     assert (world.own("web"), world.own("shop"), world.own(CORE)) == (4, 6, 14)
@@ -179,11 +181,11 @@ def test_a_child_that_uses_the_claim_of_its_parent_has_its_share_of_it() -> None
     world.claim("fast", CORE, 40)
     world.use(CORE, "fast")
     assert world.own(CORE) == 40
-    world.tree.put_request(ShareRequest(uid="web", name="web", parent=CORE, hard={"cpu": 8}, created="2"))
+    world.tree.put_request(ShareRequest(uid="web", name="web", parent=CORE, hard={CPU: 8}, created="2"))
     world.put(TreeNamespace(name="web", uid="u-web", key="web", parent=CORE, slice="fast"))
     world.settle()
     assert (world.own(CORE), world.own("web")) == (32, 8)
-    assert world.charged()["cpu"] == 40
+    assert world.charged()[CPU] == 40
 
 
 def test_what_is_held_twice_below_a_namespace_is_no_more_than_its_share() -> None:
@@ -196,8 +198,8 @@ def test_what_is_held_twice_below_a_namespace_is_no_more_than_its_share() -> Non
     world.claim("fast", "a", 25)
     world.claim("other", CORE, 3)
     assert (world.granted("fast"), world.own("b"), world.own("a"), world.own(CORE)) == (13, 13, 0, 24)
-    assert world.share("a").granted["cpu"] == 13
-    assert world.charged()["cpu"] == 40
+    assert world.share("a").granted[CPU] == 13
+    assert world.charged()[CPU] == 40
 
 
 def test_a_tree_that_is_read_anew_knows_what_claims_hold() -> None:
@@ -214,17 +216,17 @@ def test_a_tree_that_is_read_anew_knows_what_claims_hold() -> None:
             anew.put_quota(name, held)
         for found in world.namespaces.values():
             anew.put_namespace(found)
-        anew.put_request(ShareRequest(uid="web", name="web", parent=CORE, hard={"cpu": 4}, created="1"))
+        anew.put_request(ShareRequest(uid="web", name="web", parent=CORE, hard={CPU: 4}, created="1"))
         fast = world.claims["fast"]
-        late = ShareRequest(uid="late", name="late", parent=CORE, hard={"cpu": 30}, created="0", slice="late")
-        charged = ShareRequest(uid="fast", name="fast", parent=CORE, hard=fast.hard, slice="fast", charged={"cpu": 16})
+        late = ShareRequest(uid="late", name="late", parent=CORE, hard={CPU: 30}, created="0", slice="late")
+        charged = ShareRequest(uid="fast", name="fast", parent=CORE, hard=fast.hard, slice="fast", charged={CPU: 16})
         anew.put_request(late)
         anew.put_request(charged)
         Division(anew).start(())
         Division(anew).divide()
-        assert anew.shares["fast"].granted["cpu"] == 16
-        assert anew.shares["late"].granted["cpu"] == 0
-        assert {name: share.own["cpu"] for name in world.namespaces if (share := anew.at(name))} == before
+        assert anew.shares["fast"].granted[CPU] == 16
+        assert anew.shares["late"].granted[CPU] == 0
+        assert {name: share.own[CPU] for name in world.namespaces if (share := anew.at(name))} == before
 
 
 @examples(100)
@@ -239,7 +241,8 @@ def test_what_is_held_is_never_more_than_there_is(chance: random.Random, steps: 
                 name = chance.choice("abcd")
                 old = world.namespaces.get(name)
                 parent = old.parent if old is not None else chance.choice(spaces)
-                world.child(name, parent, cpu=chance.randint(0, 20), pods=chance.randint(0, 5))
+                named = {"cpu": chance.randint(0, 20), "pods": chance.randint(0, 5)}
+                world.child(name, parent, **{key: value for key, value in named.items() if chance.random() < 0.7})
             case 2:
                 name = chance.choice("xyz")
                 known = world.claims.get(name)

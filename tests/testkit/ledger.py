@@ -22,6 +22,7 @@ from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.kube.client import Client
 from tenantry.kube.watch import EventType, watch
 from tenantry.world.shares.amounts import Amounts, ShareQuota, read, total
+from tenantry.world.shares.defaults import default
 from tenantry.world.shares.share import ShareRequest, TreeNamespace
 from testkit.api import Api, until
 
@@ -185,14 +186,18 @@ class End(NamedTuple):
         keys = list(self.whole)
         found = next((found for found in self.namespaces.values() if found.key == child.uid), None)
         have = self._below(found.name) if found is not None else dict.fromkeys(keys, 0)
-        request = {key: child.hard.get(key, 0) for key in keys}
-        if found is not None and have == request:
-            return ""
+        # A key that the child does not name has any default, but none is left out while some is free.
+        request = {key: child.hard.get(key, have[key]) for key in keys}
         held = self.quotas[child.parent]
         free = {key: held.hard[key] - held.used.get(key, 0) for key in keys}
+        is_valid = child.problem is None and not set(child.hard) - set(keys)
+        missing = [key for key in keys if key not in child.hard and not have[key] and default(key, free[key])]
+        if found is not None and have == request:
+            told = f"{child.parent}/{child.name} has none of {missing}, and {free} is free"
+            return told if missing and is_valid else ""
         lacks = any(request[key] - have[key] > free[key] for key in keys)
         holds = found is not None and any(have[key] > request[key] for key in keys)
-        if lacks or holds or set(child.hard) - set(keys) or child.problem is not None:
+        if lacks or holds or not is_valid:
             return ""
         return f"{child.parent}/{child.name} asks {request}, has {have}, and {free} is free"
 

@@ -56,7 +56,7 @@ def test_a_child_is_rendered_with_all_that_is_inside() -> None:
         *("ResourceQuota", "ResourceQuota", "LimitRange", "NetworkPolicy", "RoleBinding")
     ]
     (quota,) = (each for each in inside if isinstance(each, ResourceQuota) and each.metadata.name == QUOTA)
-    assert quota.spec.hard == {"pods": "0", "requests.cpu": "500m"}
+    assert quota.spec.hard == {"pods": "2", "requests.cpu": "500m"}, "a quarter of the pods that it does not name"
     (binding,) = (each for each in inside if isinstance(each, RoleBinding))
     assert [subject.name for subject in binding.subjects or ()] == ["ada"]
     labels = namespaces(found)["web-xxxxxxxxxxxxxxxx"].labels
@@ -72,8 +72,8 @@ def test_the_quota_is_divided_over_the_tree() -> None:
         for each in found
         if isinstance(each, ResourceQuota) and each.metadata.name == QUOTA
     }
-    assert shares["acme"] == {"pods": "9", "requests.cpu": "3"}
-    assert shares["legacy"] == {"pods": "0", "requests.cpu": "500m"}
+    assert shares["acme"] == {"pods": "6", "requests.cpu": "3"}
+    assert shares["legacy"] == {"pods": "2", "requests.cpu": "500m"}
 
 
 def test_a_child_that_the_quota_does_not_cover_is_refused() -> None:

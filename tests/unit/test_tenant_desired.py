@@ -19,9 +19,8 @@ from tenantry.api.kubernetes import (
 )
 from tenantry.api.model import KubernetesObject
 from tenantry.api.tenant import NetworkIsolation, Tenant
-from tenantry.controllers import tenantnamespace
 from tenantry.controllers.tenant import desired
-from tenantry.world import quantity
+from tenantry.world import quantity, quota
 from testkit.worlds import CLUSTER_UID, group, service_account, tenant, user
 
 
@@ -172,7 +171,7 @@ COMPUTE = st.sampled_from(["cpu", "memory", "ephemeral-storage"])
 AMOUNT = st.one_of(st.integers(1, 4000).map(lambda n: f"{n}m"), st.integers(1, 4096).map(lambda n: f"{n}Mi"))
 DEFAULTS: st.SearchStrategy[dict[str, str | int]] = st.dictionaries(COMPUTE, AMOUNT, max_size=3)
 HARD: st.SearchStrategy[dict[str, str | int]] = st.dictionaries(
-    st.sampled_from([f"{side}.{name}" for side in ("requests", "limits") for name in tenantnamespace.DEFAULT_LIMITS]),
+    st.sampled_from([f"{side}.{name}" for side in ("requests", "limits") for name in quota.DEFAULT_LIMITS]),
     AMOUNT,
     max_size=6,
 )

@@ -18,8 +18,14 @@ from tenantry.api.errors import (
     TooManyRequests,
     Unreachable,
 )
-from tenantry.api.model import ConditionStatus
+from tenantry.api.model import ConditionStatus, ObjectMeta
 from tenantry.api.tenant import Tenant, TenantStatus
+from tenantry.api.tenantresourcequota import (
+    Batch,
+    TenantResourceQuota,
+    TenantResourceQuotaSpec,
+    TenantResourceQuotaStatus,
+)
 from tenantry.controllers.tenant import status
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import find, is_true
@@ -157,3 +163,19 @@ def test_a_cluster_policy_is_in_force_or_said_not_to_be(installed: bool, holds: 
 def test_a_cluster_policy_that_the_spec_does_not_request_has_no_condition() -> None:
     """E03."""
     assert find(_compute(tenant(), installed=True).conditions, reasons.CLUSTER_NETWORK_POLICY) is None
+
+
+def test_a_tenant_that_can_run_no_pod_is_not_ready() -> None:
+    """E09: the message names the key; an adjustment of the quota counts."""
+    value = tenant(quota={"cpu": 0, "memory": "1Gi"})
+    found = _compute(value)
+    assert _reason(found, reasons.READY) == reasons.NO_POD_FITS
+    ready = find(found.conditions, reasons.READY)
+    assert ready is not None
+    assert "requests.cpu is 0 in spec.quota.hard of the Tenant" in ready.message
+    adjusted = TenantResourceQuotaStatus(
+        hard={"requests.cpu": "1", "requests.memory": "1Gi"}, batch=Batch(counted=True)
+    )
+    divided = TenantResourceQuota(metadata=ObjectMeta(name="acme"), spec=TenantResourceQuotaSpec(), status=adjusted)
+    after = status.compute(value, Outcome(), has_cluster_policies=False, attempt=0, now=EARLY, tenant_quota=divided)
+    assert is_true(after.conditions, reasons.READY)

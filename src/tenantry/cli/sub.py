@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import msgspec
 from typing_extensions import Unpack
 
 from tenantry.api import marks
-from tenantry.api.errors import Forbidden, InputError, NotFound
+from tenantry.api.errors import Forbidden, InputError, NotFound, TenantryError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Json, ObjectMeta
 from tenantry.api.quota import Quota
@@ -30,7 +31,7 @@ from tenantry.cli.completion import candidates
 from tenantry.cli.delete import delete_objects, read_existing
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
-from tenantry.cli.wait import GONE, wait_for_all
+from tenantry.cli.wait import GONE, judged, wait_for_all
 from tenantry.world.naming import child_name
 from tenantry.world.validation import validate_subnamespace
 
@@ -47,6 +48,9 @@ FIELDS = {
     "serviceaccounts": "service_accounts",
 }
 """The kinds that have a field in `spec.inheritance`, as --inherit names them."""
+
+VERDICT_SECONDS = 10.0
+"""How long `create` without --wait looks for what the operator decides: it is one reconcile."""
 
 APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -143,7 +147,32 @@ async def _create(client: Client, wanted: Subnamespace, *, seconds: int | None) 
     if seconds is not None:
         asked = ObjectSelection(Subnamespace, (meta.name,), meta.namespace)
         await wait_for_all(client, [asked], seconds=seconds)
+    else:
+        await _report(client, wanted)
     return made
+
+
+async def _report(client: Client, wanted: Subnamespace) -> None:
+    """Wait until the operator has decided about a new Subnamespace, and report what keeps it from being ready.
+
+    Raises:
+        TenantryError: It is not ready, and will not be until a person acts.
+    """
+    told = kinds.told_key(Subnamespace, wanted.key)
+    asked = ObjectSelection(Subnamespace, (wanted.metadata.name,), wanted.metadata.namespace)
+    try:
+        async with asyncio.timeout(VERDICT_SECONDS):
+            decided = await judged(client, asked)
+    except TimeoutError:
+        output.talk(
+            f"{told}: the operator has not decided yet; `tenantry wait sub {asked.names[0]} -n"
+            f" {asked.namespace}` waits for it"
+        )
+        return
+    except Forbidden:
+        return  # a user who may create it, and not read it
+    if decided:
+        raise TenantryError(f"{told} exists, and is not ready: {decided}")
 
 
 async def _labels_of(client: Client, namespace: str) -> Mapping[str, str] | None:

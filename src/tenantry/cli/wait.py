@@ -163,6 +163,32 @@ async def wait_for_all(
         raise TenantryError(f"not {condition} after {durations.text(round(seconds))}:\n  {left}") from None
 
 
+async def judged(client: Client, asked: ObjectSelection) -> str:
+    """Wait until one object is ready, or will not be until a person acts; return why it is not ready, "" if it is.
+
+    Args:
+        client: The client of the cluster.
+        asked: The object; the caller sets the deadline.
+
+    Raises:
+        NotFound: It was deleted.
+    """
+    from tenantry.cli.following import follow, only
+
+    (key,) = asked.keys
+    async with aclosing(follow(client, asked.kind, selectors=only(asked.names), namespace=asked.namespace)) as changes:
+        async for found in changes:
+            value = found.get(key)
+            if value is None:
+                raise NotFound(f"{kinds.told_key(asked.kind, key)} was deleted; `{asked.listing}` lists all")
+            if READY.is_met(value):
+                return ""
+            stalled = find(conditions_of(value), reasons.STALLED)
+            if stalled is not None and stalled.observed_generation >= value.metadata.generation:
+                return why(value)
+    raise NotFound(f"the watch of {kinds.told_key(asked.kind, key)} ended")
+
+
 class _Waiting:
     """The objects of one selection that do not meet the condition yet."""
 

@@ -38,10 +38,6 @@ COUNTS = "tenantry-counts"
 
 WAVE_NAMESPACE, WAVE_LIMITS, WAVE_PEOPLE = 0, 1, 2
 
-DEFAULT_REQUESTS = {"cpu": "100m", "ephemeral-storage": "256Mi", "memory": "128Mi"}
-DEFAULT_LIMITS = {"cpu": "500m", "ephemeral-storage": "1Gi", "memory": "256Mi"}
-"""The defaults of containers for resources that the tenant's quota covers (B03)."""
-
 
 class TenantNamespace(msgspec.Struct, frozen=True, kw_only=True):
     """One namespace of a tenant.
@@ -79,8 +75,8 @@ def limits(namespace: TenantNamespace) -> list[Child]:
         InputError: The tenant's container defaults are wrong in a way that the CRD's schema did not catch.
     """
     given, hard = namespace.tenant.spec.container_defaults, namespace.hard
-    requests = _defaults(given.requests, DEFAULT_REQUESTS, hard, "requests.")
-    upper = _defaults(given.limits, DEFAULT_LIMITS, hard, "limits.")
+    requests = _defaults(given.requests, quota.DEFAULT_REQUESTS, hard, "requests.")
+    upper = _defaults(given.limits, quota.DEFAULT_LIMITS, hard, "limits.")
     if not requests and not upper:
         return []
     for name, limit in upper.items():

@@ -14,6 +14,9 @@ from tenantry.api.quota import QUOTA_KEY
 from tenantry.world import quantity
 
 COMPUTE = ("cpu", "memory", "ephemeral-storage")
+DEFAULT_REQUESTS = {"cpu": "100m", "ephemeral-storage": "256Mi", "memory": "128Mi"}
+DEFAULT_LIMITS = {"cpu": "500m", "ephemeral-storage": "1Gi", "memory": "256Mi"}
+"""The defaults of containers for resources that the tenant's quota covers (B03)."""
 _SHORT = (*COMPUTE, "storage")
 _key_form = re.compile(QUOTA_KEY)
 

@@ -83,7 +83,7 @@ def test_an_explanation_can_be_carried_out(cli: Cli) -> None:
 def test_an_explanation_for_people(cli: Cli, shared: dict[str, str]) -> None:
     """E09, E11: what fits where, what nothing limits, and what the tenant itself lacks."""
     text = cli.run("explain", "quota", f"quotas/{shared['web']}", "--want", "pods=5,services=1").stdout
-    assert f"pods: 5 fits into '{shared['web']}', which has 20 free" in text
+    assert f"pods: 5 fits into '{shared['web']}', which has 15 free" in text, "5 are the default of 'shop'"
     assert "services: 1 fits: the tenant's quota does not limit it" in text
     top = cli.run("explain", "quota", "quotas", "--want", "memory=13Gi", code=1).stdout
     assert "spec.quota.hard[memory] of Tenant 'quotas' from 20Gi to 21Gi" in top

@@ -23,6 +23,7 @@ from tenantry.controllers.quota.verdicts import ShareVerdict
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked
 from tenantry.world.shares.amounts import Amounts, fits, spelled
+from tenantry.world.shares.defaults import idle
 from tenantry.world.shares.share import CLAIM, Share
 from tenantry.world.shares.shortage import Shortage, exceeded
 from tenantry.world.shares.tree import Tree
@@ -44,7 +45,7 @@ def _sums(tree: Tree, share: Share) -> tuple[Amounts, Amounts, Amounts]:
 
 def verdict(tree: Tree, share: Share) -> ShareVerdict:
     """Return the verdict on a Subnamespace, or on a claim."""
-    found = trouble_of(share)
+    found, starved = trouble_of(share), idle_of(share)
     if share.is_claim:
         # A claim has no ResourceQuota: it is in force when all shares that shrink for it are.
         is_given = share.request is not None and fits(share.request.hard, share.granted)
@@ -59,6 +60,7 @@ def verdict(tree: Tree, share: Share) -> ShareVerdict:
     return ShareVerdict(
         generation=share.request.generation if share.request is not None else 0,
         blocked=Blocked(reason=found.reason, message=found.message) if found is not None else None,
+        idle=Blocked(reason=starved.reason, message=starved.message) if starved is not None else None,
         in_force=is_in_force(tree, share),
         settled=is_settled(tree, share),
         totals=totals(tree, share),
@@ -89,6 +91,15 @@ def trouble_of(share: Share) -> Shortage | None:
     if share.blocked is not None or share.namespace is None:
         return share.blocked
     return exceeded(share.over, share.own, share.namespace.name)
+
+
+def idle_of(share: Share) -> Shortage | None:
+    """Return why no pod can start in a namespace or below it; None if one can, or the share is not decided."""
+    request = share.request
+    if request is None or request.problem is not None or share.is_claim:
+        return None
+    named = request.hard.keys() - set(request.unnamed)
+    return idle(share.granted, named, share.parent)
 
 
 def compute(

@@ -14,6 +14,7 @@ class ShareVerdict(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         generation: The generation of the spec that was judged.
         blocked: The reason why it may not be created or grow; None if it may.
+        idle: The keys of its share because of which no pod can start in it or below; None if one can.
         in_force: Kubernetes enforces its ResourceQuota for every key that the tenant limits. For a claim: it is
             reserved.
         settled: Its own share is as divided and enforced, so that no batch changes it.
@@ -22,6 +23,7 @@ class ShareVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
     generation: int
     blocked: Blocked | None = None
+    idle: Blocked | None = None
     in_force: bool = True
     settled: bool = True
     totals: SubnamespaceQuota = SubnamespaceQuota()

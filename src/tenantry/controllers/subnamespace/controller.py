@@ -189,10 +189,15 @@ class SubnamespaceController:
         outcome = await cluster.writer.apply(desired.plan(inputs, cluster.writer.equivalent))
         if outcome.error is not None:
             raise outcome.error
-        for problem in outcome.blocked:
-            written = status.refused(subnamespace, problem, now=rfc3339(cluster.clock.now()))
-            if written != subnamespace.status:
-                await cluster.writer.status(msgspec.structs.replace(subnamespace, status=written))
+        now = rfc3339(cluster.clock.now())
+        if outcome.blocked:
+            written = status.refused(subnamespace, outcome.blocked[0], now=now)
+        elif subnamespace.metadata.deletion_timestamp and inputs.bound is not None:
+            written = status.ending(subnamespace, inputs.namespace, now=now)
+        else:
+            return
+        if written != subnamespace.status:
+            await cluster.writer.status(msgspec.structs.replace(subnamespace, status=written))
 
     # -- children -------------------------------------------------------------------------------
 

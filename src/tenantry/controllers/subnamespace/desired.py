@@ -28,7 +28,7 @@ from tenantry.engine import request
 from tenantry.engine.conditions import is_true
 from tenantry.engine.observed import is_ours
 from tenantry.engine.plan import Child, DirectWrite, Equivalent, Plan, compare, same
-from tenantry.world import quota
+from tenantry.world import quantity, quota
 
 
 def plan(inputs: SubnamespaceInputs, equivalent: Equivalent = same) -> Plan:
@@ -136,9 +136,12 @@ def children(inputs: SubnamespaceInputs, tenant: Tenant) -> list[Child]:
 
 
 def _limits_of(inputs: SubnamespaceInputs, tenant: Tenant) -> dict[str, str]:
-    """Return the quota that the containers' defaults must fit in: the child's own quota, else the tenant's."""
+    """Return the quota that the containers' defaults must fit in: what the child requests or has, else the tenant's."""
     asked = quota.normal(inputs.subnamespace.spec.quota.hard)
-    return {key: asked.get(key, whole) for key, whole in quota.normal(tenant.spec.quota.hard).items()}
+    has = (inputs.verdict.totals if inputs.verdict is not None else inputs.subnamespace.status.quota).assigned
+    # Without anything, no default would fit: those that fit the tenant's quota are as good.
+    given = {key: value for key, value in has.items() if quantity.parse(value) > 0}
+    return {key: asked.get(key, given.get(key, whole)) for key, whole in quota.normal(tenant.spec.quota.hard).items()}
 
 
 def _namespace(inputs: SubnamespaceInputs, tenant: Tenant, marked: dict[str, str]) -> Child:

@@ -48,7 +48,7 @@ def compute(
         return before  # conditions must not flap; the next try is under way
     verdict = inputs.verdict
     if problem is None and verdict is not None:
-        problem = verdict.blocked  # the child exists, and may not grow
+        problem = verdict.blocked or verdict.idle  # the child exists, and may not grow
     done = problem is None
     # The parent sees totals, not names, below a Subtenant.
     blind = subnamespace.spec.mode is Mode.SUBTENANT
@@ -80,15 +80,19 @@ def compute(
     )
 
 
+def ending(subnamespace: Subnamespace, namespace: str, *, now: str) -> SubnamespaceStatus:
+    """Return the status of a deleted Subnamespace whose namespace is being deleted."""
+    told = f"it is being deleted: namespace {namespace!r} and everything in it are being deleted"
+    going = Blocked(reason=reasons.NAMESPACE_TERMINATING, message=told, passing=True)
+    return refused(subnamespace, going, now=now)
+
+
 def refused(subnamespace: Subnamespace, problem: Blocked, *, now: str) -> SubnamespaceStatus:
     """Return the status of a deleted Subnamespace whose namespace must not be deleted yet."""
-    conditions = merge(
-        subnamespace.status.conditions,
-        [ready(problem, ""), *trouble(problem)],
-        generation=subnamespace.metadata.generation,
-        now=now,
-    )
-    return replace(subnamespace.status, conditions=conditions)
+    generation = subnamespace.metadata.generation
+    told = [ready(problem, ""), *trouble(problem)]
+    conditions = merge(subnamespace.status.conditions, told, generation=generation, now=now)
+    return replace(subnamespace.status, observed_generation=generation, conditions=conditions)
 
 
 def _before(inputs: SubnamespaceInputs) -> SubnamespaceQuota:

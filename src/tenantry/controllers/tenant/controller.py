@@ -113,6 +113,7 @@ class TenantController:
             sandbox=sandbox_of(_defaults(cluster), cluster.cache(RuntimeClass.resource)),
             refuser=tenancyrules.refuser(rules_of_all(_defaults(cluster)), counted),
             clashes=self._clashes.inside(key),
+            tenant_quota=_tenant_quota(cluster, key),
             exceeded=tenantnamespace.exceeded(
                 cluster.lookup(ResourceQuota.resource, object_key(key, tenantnamespace.COUNTS))
             ),
@@ -178,13 +179,11 @@ class TenantController:
 
     def _gather(self, cluster: Cluster, tenant: Tenant) -> TenantInputs:
         defaults = _defaults(cluster)
-        # Another controller watches this kind: a runtime without it has no such cache.
-        divided = cluster.cache_of(TenantResourceQuota.resource)
         return gather(
             tenant,
             cluster.observed_caches(kind.resource for kind in CHILD_KINDS),
             cluster_uid=self._cluster_uid,
-            is_divided=divided is not None and divided.get(tenant.metadata.name) is not None,
+            is_divided=_tenant_quota(cluster, tenant.metadata.name) is not None,
             defaults=defaults,
             around=self._addresses.current(cluster),
             sandbox=sandbox_of(defaults, cluster.cache(RuntimeClass.resource)),
@@ -195,6 +194,12 @@ class TenantController:
 def _defaults(cluster: Cluster) -> TenancyDefaults | None:
     found: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
     return found
+
+
+def _tenant_quota(cluster: Cluster, name: str) -> TenantResourceQuota | None:
+    # Another controller watches this kind: a runtime without it has no such cache.
+    divided: Cache[TenantResourceQuota] | None = cluster.cache_of(TenantResourceQuota.resource)
+    return divided.get(name) if divided is not None else None
 
 
 def _is_news(before: Observed, after: Observed) -> bool:

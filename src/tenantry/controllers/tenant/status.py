@@ -6,15 +6,20 @@ from collections.abc import Sequence
 
 from tenantry.api import reasons
 from tenantry.api.tenant import ClusterNetworkPolicyMode, NetworkIsolation, Tenant, TenantStatus
+from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers.conclusion import PATIENCE, exceeding, expiring, problem_of, ready, trouble
 from tenantry.controllers.hosts import clashes as taken
 from tenantry.controllers.runtime import sandboxed
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find, merge
+from tenantry.engine.plan import Blocked
+from tenantry.world import quota
 from tenantry.world.addresses import MOST
 from tenantry.world.hosts import HostClash
 from tenantry.world.leases import ENDLESS, LeaseState
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
+from tenantry.world.shares.amounts import read
+from tenantry.world.shares.defaults import idle
 
 _NARROWED = Wanted(
     reasons.EGRESS_NARROWED,
@@ -40,6 +45,7 @@ def compute(
     refuser: str = "",
     clashes: tuple[HostClash, ...] | None = (),
     exceeded: Sequence[tuple[str, str, str]] = (),
+    tenant_quota: TenantResourceQuota | None = None,
 ) -> TenantStatus:
     """Return the status to write.
 
@@ -55,14 +61,16 @@ def compute(
         sandbox: The cluster's sandbox.
         refuser: The level whose rule refuses pods if a sandbox is missing; "" for none.
         clashes: The hosts in its core namespace that other namespaces hold; None before the first comparison.
+        tenant_quota: Its TenantResourceQuota; None if its quota is not divided.
         exceeded: The kinds of which its core namespace has too many objects (`objectcounts.exceeded`).
     """
     problem = problem_of(outcome)
     failed = problem is not None and problem.passing and not outcome.blocked
     if failed and attempt < PATIENCE and find(tenant.status.conditions, reasons.READY):
         return tenant.status  # conditions must not flap; the next try is under way
-    wanted = [ready(problem, "namespace, rights, limits and isolation are in place"), *trouble(problem)]
     done = problem is None
+    problem = problem or _idle(tenant, tenant_quota)
+    wanted = [ready(problem, "namespace, rights, limits and isolation are in place"), *trouble(problem)]
     wanted.append(_suspended(tenant, lease, done=done and is_settled))
     wanted += expiring(
         tenant.spec.expires_at, lease, then="is suspended", ended="; set a later spec.expiresAt to open it again"
@@ -81,6 +89,15 @@ def compute(
         namespace=tenant.metadata.name if done else tenant.status.namespace,
         conditions=merge(tenant.status.conditions, wanted, generation=generation, now=now),
     )
+
+
+def _idle(tenant: Tenant, tenant_quota: TenantResourceQuota | None) -> Blocked | None:
+    """Return why no pod can start in the tenant; None if one can."""
+    # Adjustments of the quota are only there.
+    is_counted = tenant_quota is not None and tenant_quota.status.batch.counted
+    hard = tenant_quota.status.hard if tenant_quota is not None and is_counted else tenant.spec.quota.hard
+    found = idle(read(quota.normal(hard)), (), "")
+    return Blocked(reason=found.reason, message=found.message) if found is not None else None
 
 
 def _suspended(tenant: Tenant, lease: LeaseState, *, done: bool) -> Wanted:

@@ -41,11 +41,15 @@ def read(hard: Mapping[str, str | int]) -> Amounts:
     return {key: thousandths(text) for key, text in hard.items()}
 
 
+def is_bytes(key: str) -> bool:
+    """Return whether a key counts bytes."""
+    return key.endswith(_BYTES) or ".hugepages-" in key
+
+
 @lru_cache(maxsize=8192)
 def spell(key: str, value: int) -> str:
     """Return an amount as a canonical quantity; bytes in Ki, Mi, … if that is a whole number."""
-    is_bytes = key.endswith(_BYTES) or ".hugepages-" in key
-    binary = is_bytes and value >= _BINARY_STEP and value % _BINARY_STEP == 0
+    binary = is_bytes(key) and value >= _BINARY_STEP and value % _BINARY_STEP == 0
     return quantity.write(Fraction(value, 1000), binary=binary)
 
 

@@ -63,7 +63,7 @@ def lent(share: Share, children: Sequence[Share]) -> Amounts:
 
 def wants(parent: Share | None, child: Share, siblings: Sequence[Share]) -> Amounts:
     """Return what a child requests, or what it gets in place of a claim."""
-    request = child.request.hard if child.request is not None else child.granted
+    request = child.wanted
     if parent is None or child.is_claim:
         return request
     for claim in parent.claims:
@@ -71,7 +71,7 @@ def wants(parent: Share | None, child: Share, siblings: Sequence[Share]) -> Amou
             continue
         first, *others = users(siblings, claim)
         if first is child:
-            rest = total(each.request.hard if each.request is not None else each.granted for each in others)
+            rest = total(each.wanted for each in others)
             left = {key: max(0, value - rest.get(key, 0)) for key, value in claim.granted.items() if value > 0}
             return {**request, **left}
     return request

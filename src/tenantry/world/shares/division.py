@@ -6,7 +6,8 @@ Rules, applied from the top of the tree down:
 2. What a namespace has given to its children it does not use itself: its own ResourceQuota is the rest.
 3. What a namespace uses beyond its share stays out of reach of its siblings until it is free.
 4. A child without a namespace gets a promise: the amount is reserved, and nothing holds it yet.
-5. A claim of nodes is a child that is charged together with the namespaces that use it, see `claims`.
+5. Of a key that its Subnamespace does not name, a child gets a default when all requests are served, see `defaults`.
+6. A claim of nodes is a child that is charged together with the namespaces that use it, see `claims`.
 
 Example: the Tenant `acme` has 10 CPUs. Its core namespace uses 2. The Subnamespaces request, oldest first,
 
@@ -31,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tenantry.api.wording import SHOWN
-from tenantry.world.shares import claims
+from tenantry.world.shares import claims, defaults
 from tenantry.world.shares import shortage as words
 from tenantry.world.shares.amounts import Amounts, ShareTarget, add, fits, lower, total
 from tenantry.world.shares.share import Share
@@ -90,11 +91,24 @@ class Division:
         for share in tree.shares.values():
             if share is not tree.root:
                 share.granted = tree.zero() if self._is_promise(share) else held.get(share.key, tree.zero())
+                share.defaults = self._held_defaults(share)
         for share in tree.shares.values():
             share.given = {**tree.zero(), **total(child.granted for child in tree.children(share))}
             share.reserved = tree.zero()
             share.unsettled = set(tree.children(share))
             tree.revisit(share)
+
+    def _held_defaults(self, share: Share) -> Amounts:
+        """Return what a share holds of the keys that its request does not name, and not in place of a claim."""
+        request, parent = share.request, self._tree.parent_of(share)
+        if request is None or parent is None:
+            return {}
+        lent = [claim for claim in parent.claims if claims.uses(share, claim)]
+        return {
+            key: share.granted[key]
+            for key in request.unnamed
+            if share.granted[key] > 0 and not any(claim.granted.get(key, 0) > 0 for claim in lent)
+        }
 
     def _last_hard(
         self,
@@ -168,6 +182,7 @@ class Division:
             waiting = [child for child in waiting if not self._give(share, child, free, known)]
             if all(free[key] <= before[key] for key in self._tree.keys):
                 break  # no child gave anything back: another round changes nothing
+        self._give_defaults(share)
         if share.lasts and not fits(share.granted, self._wants(self._tree.parent_of(share), share)):
             self._tree.unsettle(share)  # its children held more than it requests, and may hold less now
 
@@ -176,14 +191,18 @@ class Division:
         request = child.request
         if request is None or request.deleting:
             child.blocked = None
+            share.set_lacking(child, ())
         elif request.problem is not None:
             child.blocked = request.problem
+            share.set_lacking(child, ())
         elif self._is_promise(child) or child.revoked or not fits(self._wants(share, child), child.granted):
             if self._is_promise(child):
+                child.defaults = {}
                 self._tree.grant(share, child, self._tree.zero())
             return False
         else:
             self._set(share, child, self._wants(share, child))
+            share.set_lacking(child, self._lacks(child))
         if self._is_promise(child):
             self._tree.grant(share, child, self._tree.zero())
         self._tree.recompute(child)
@@ -220,6 +239,8 @@ class Division:
                 add(free, need, -1)
             return True
         share.waiting.add(child)
+        # A namespace that cannot grow can still run what it has.
+        share.set_lacking(child, self._lacks(child) if child.namespace is not None and not child.revoked else ())
         for key in lacks[:SHOWN]:
             if key not in known:
                 known[key] = words.holders(key, ((c.name, c.granted) for c in self._tree.children(share)))
@@ -232,9 +253,44 @@ class Division:
         child.revoked = False
         if child.request is not None:
             self._set(share, child, self._wants(share, child))
+            share.set_lacking(child, self._lacks(child))
         if self._is_promise(child):
             share.waiting.add(child)  # an older child may come before its namespace does
         self._tree.recompute(child)
+
+    # -- keys that a child does not name ----------------------------------------------------------
+
+    def _lacks(self, child: Share) -> list[str]:
+        """Return the keys that a child does not name and has no default of."""
+        if child.request is None or child.is_claim:
+            return []
+        return [key for key in child.request.unnamed if key not in child.defaults]
+
+    def _give_defaults(self, share: Share) -> None:
+        """Give children a default of each key that they have nothing of, as far as the parent has some free."""
+        if not share.lacking:
+            return
+        free = self._free(share)
+        changed: set[Share] = set()
+        for key in [key for key in share.lacking if defaults.default(key, free[key]) > 0]:
+            for child in sorted(share.lacking[key], key=lambda c: c.order):
+                if self._wants(share, child)[key] != child.wanted[key]:
+                    continue  # it has the nodes of a claim
+                amount = defaults.default(key, free[key])
+                if amount == 0:
+                    break
+                has = child.granted[key]
+                child.defaults = {**child.defaults, key: max(has, amount)}
+                free[key] -= child.defaults[key] - has
+                self._tree.grant(share, child, {**child.granted, key: child.defaults[key]})
+                changed.add(child)
+        for child in changed:
+            share.set_lacking(child, self._lacks(child))
+            if fits(self._wants(share, child), child.granted):
+                self._set(share, child, self._wants(share, child))
+            self._tree.recompute(child)
+        if changed and share.claims:
+            self._tree.unsettle_children(share)  # what one of them has, another one cannot have of the claim
 
     # -- amounts ----------------------------------------------------------------------------------
 
@@ -311,6 +367,7 @@ class Division:
     def _revoke(self, share: Share, child: Share) -> None:
         """Take back everything from a child and from everything below it: what it gets next is for itself alone."""
         child.revoked = child.namespace is not None
+        child.defaults = {}
         if child.namespace is not None:
             self._revoke_below(child)
         self._tree.grant(share, child, self._tree.zero())

@@ -6,6 +6,7 @@ Pure.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Collection
 
 import msgspec
 
@@ -30,6 +31,7 @@ class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
         generation: Of its spec.
         hard: By normal key.
         deleting: It is being deleted, and keeps its share until its namespace is gone.
+        unnamed: The keys of the tree that the Subnamespace does not name; 0 in `hard` (see `defaults`).
         problem: Why its spec is invalid: it keeps the share that it has.
         blind: The parent's owners must not see the names inside (Subtenants).
         slice: The name of the claim's Slice; "" for a Subnamespace.
@@ -43,6 +45,7 @@ class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 0
     hard: Amounts = {}
     deleting: bool = False
+    unnamed: tuple[str, ...] = ()
     problem: Shortage | None = None
     blind: bool = False
     slice: str = ""
@@ -80,6 +83,8 @@ class Share(msgspec.Struct, eq=False):
         namespace: None while it does not exist.
         slice: Of a claim, which has no namespace of its own.
         claims: The claims in its namespace.
+        defaults: What it was given of keys that its request does not name; a part of `granted`.
+        lacking: Its children that have 0 of a key that they do not name, by key.
         given: What it gave to its children; a part of `granted`.
         reserved: What it promised to children without a namespace; a part of `given`.
         own: What its ResourceQuota should say.
@@ -101,6 +106,8 @@ class Share(msgspec.Struct, eq=False):
     namespace: TreeNamespace | None = None
     slice: str = ""
     claims: set[Share] = set()
+    defaults: Amounts = {}
+    lacking: dict[str, set[Share]] = {}
     given: Amounts = {}
     reserved: Amounts = {}
     own: Amounts = {}
@@ -118,6 +125,24 @@ class Share(msgspec.Struct, eq=False):
         """Record what its deleted ResourceQuota said, and return it."""
         self.kept = amounts
         return amounts
+
+    def set_lacking(self, child: Share, keys: Collection[str]) -> None:
+        """Record which keys a child does not name and has nothing of."""
+        for key in [key for key, children in self.lacking.items() if child in children and key not in keys]:
+            self.lacking[key].discard(child)
+            if not self.lacking[key]:
+                del self.lacking[key]
+        for key in keys:
+            self.lacking.setdefault(key, set()).add(child)
+
+    @property
+    def wanted(self) -> Amounts:
+        """Return what it requests, with its defaults; what it has if its request is gone."""
+        if self.request is None:
+            return self.granted
+        if not self.defaults:
+            return self.request.hard
+        return {**self.request.hard, **{key: self.defaults.get(key, 0) for key in self.request.unnamed}}
 
     @property
     def order(self) -> tuple[str, str, str]:

@@ -83,6 +83,11 @@ def short(lack: Amounts, whole: Mapping[str, int], held: Mapping[str, str]) -> S
     return Shortage(reasons.QUOTA_SHORT, shortened(lines, separator="; "))
 
 
+def nothing_runs(told: str) -> Shortage:
+    """Report that no pod can start, with the keys and what would help."""
+    return Shortage(reasons.NO_POD_FITS, f"no pod can start: {told}")
+
+
 MADE_BY_KUBERNETES = {"configmaps": 1000, "count/configmaps": 1000, "count/serviceaccounts": 1000}
 """Kubernetes creates these in every namespace, in thousandths: a share of 0 that they exceed is not reported."""
 

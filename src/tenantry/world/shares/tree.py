@@ -83,14 +83,20 @@ class Tree:
     def put_request(self, request: ShareRequest) -> None:
         """Take in a Subnamespace or a claim."""
         share = self._share(request.uid, request.parent)
-        if share.request == request:
-            return
         if request.slice:
-            self._put_claim(share, request)
+            if share.request != request:
+                self._put_claim(share, request)
             return
         extra = [] if request.problem else [key for key in request.hard if key not in self.root.granted]
         problem = request.problem or (words.not_limited(extra) if extra and request.hard else None)
-        share.request = msgspec.structs.replace(request, hard=self._all_keys(request.hard), problem=problem)
+        unnamed = tuple(key for key in self.keys if key not in request.hard)
+        known, hard = share.request, self._all_keys(request.hard)
+        share.request = msgspec.structs.replace(request, hard=hard, unnamed=unnamed, problem=problem)
+        if share.request == known:
+            return
+        # A share whose Subnamespace was not known keeps what it has; a key that the request no longer names does not.
+        kept = share.granted if known is None and share.namespace is not None else share.defaults
+        share.defaults = {key: kept[key] for key in unnamed if kept.get(key, 0) > 0}
         self.unsettle(share)
 
     def _put_claim(self, share: Share, request: ShareRequest) -> None:
@@ -102,7 +108,7 @@ class Tree:
         parent = self.parent_of(share)
         if parent is not None:
             parent.claims.add(share)
-            self._unsettle_children(parent)
+            self.unsettle_children(parent)
 
     def _all_keys(self, amounts: Mapping[str, int]) -> Amounts:
         return {key: amounts.get(key, 0) for key in self.keys}
@@ -159,9 +165,9 @@ class Tree:
         self.revisit(share)
         self.unsettle(share)
         if moved:  # its pods run on another slice: another claim is charged for them
-            self._unsettle_children(share)
+            self.unsettle_children(share)
             if (parent := self.parent_of(share)) is not None:
-                self._unsettle_children(parent)
+                self.unsettle_children(parent)
 
     def drop_namespace(self, name: str) -> None:
         """Take in that a namespace is gone: its share goes back to its parent."""
@@ -175,7 +181,7 @@ class Tree:
             add(parent.given, share.granted, -1)
             self.revisit(parent)
         # The Subnamespace may still exist: its share is then pending again, with nothing granted.
-        share.namespace, share.was_in_force, share.revoked = None, False, False
+        share.namespace, share.was_in_force, share.revoked, share.defaults = None, False, False, {}
         if share is not self.root:
             share.granted = self.zero()
             self.pending.add(share)
@@ -217,7 +223,8 @@ class Tree:
         self._count_use(share, after, 1)
         self.recompute(share)
         # What the namespace no longer uses may be enough for a child that waits.
-        if (share.waiting or share.unsettled) and (before.used if before else {}) != (after.used if after else {}):
+        waits = share.waiting or share.unsettled or share.lacking
+        if waits and (before.used if before else {}) != (after.used if after else {}):
             self.allocate(share)
 
     def _count_use(self, share: Share, quota: ShareQuota | None, sign: int) -> None:
@@ -293,9 +300,10 @@ class Tree:
             self.grant(parent, share, self.zero())
             for group in (parent.unsettled, parent.waiting, parent.claims):
                 group.discard(share)
+            parent.set_lacking(share, ())
             self.revisit(parent)
             if share.is_claim:
-                self._unsettle_children(parent)
+                self.unsettle_children(parent)
         self._below[share.parent].pop(share.key, None)
         self.shares.pop(share.key, None)
         for group in (self.pending, self.stirred, self.claims):
@@ -323,7 +331,7 @@ class Tree:
             parent.unsettled.add(share)
             self.allocate(parent)
 
-    def _unsettle_children(self, share: Share) -> None:
+    def unsettle_children(self, share: Share) -> None:
         """Queue all children: what one of them holds in place of a claim changes what the others get."""
         share.unsettled |= set(self.children(share))
         self.revisit(share)
@@ -351,7 +359,7 @@ class Tree:
         add(parent.overhang, over)
         child.over = over
         self.recompute(parent)
-        if parent.waiting:
+        if parent.waiting or parent.lacking:
             self.allocate(parent)
 
     def compare(self, share: Share, namespace: str, quota: ShareQuota | None) -> None:
