@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import msgspec
@@ -11,6 +10,7 @@ from tenantry.api.model import Json
 from tenantry.policy import text
 from tenantry.policy.catalog import checks_of
 from tenantry.policy.check import FORMS, RuleCheck, RuleTarget
+from tenantry.policy.glance import glance, suspects
 
 SECTIONS = ("enforce", "warn", "audit")
 ENFORCED = SECTIONS[0]
@@ -26,12 +26,6 @@ PROBLEM = "problem"
 SUSPICIOUS = "is-suspicious"
 """The only condition of a policy on a kind of which there are many objects."""
 
-_VARIABLE = re.compile(r"\bvariables\.(\w+)")
-_EXCUSE = re.compile(
-    r"'[^']*' in namespaceObject\.metadata\.labels"
-    r"|[\w.\[\]'/]+ == namespaceObject\.metadata\.labels\[\?'[^']*'\]\.orValue\(''\)"
-)
-
 
 class CompiledPolicy(msgspec.Struct, frozen=True):
     """The parts of a policy: name to CEL of conditions and variables, and the validation."""
@@ -44,20 +38,15 @@ class CompiledPolicy(msgspec.Struct, frozen=True):
 def compiled(target: RuleTarget) -> CompiledPolicy:
     """Return the parts of the policy of a kind of object, whose parameters are one section of the rules."""
     checks = checks_of(target)
-    own = _own_variables(target, checks)
+    own = {**target.variables, **{name: cel for check in checks for name, cel in check.variables.items()}}
     texts = " ".join([*(check.message for check in checks), *own.values()])
     used = {name: cel for name, cel in forms().items() if f"variables.{name}" in texts}
     variables = {**used, **own, **problem(checks)}
     conditions = dict(target.conditions)
     if target.many:
         # The API server evaluates all conditions, even if the first is false.
-        conditions = {SUSPICIOUS: " && ".join(f"({cel})" for cel in (*conditions.values(), glance(target)))}
+        conditions = {SUSPICIOUS: " && ".join(f"({cel})" for cel in (*conditions.values(), glance(checks, own)))}
     return CompiledPolicy(conditions=conditions, variables=variables, validation=only_validation())
-
-
-def _own_variables(target: RuleTarget, checks: Sequence[RuleCheck]) -> dict[str, str]:
-    """Return the variables of a target and of its checks, in the order in which they are used."""
-    return {**target.variables, **{name: cel for check in checks for name, cel in check.variables.items()}}
 
 
 def forms() -> dict[str, str]:
@@ -77,36 +66,7 @@ def problem(checks: Sequence[RuleCheck]) -> dict[str, str]:
     whole = f"({' + '.join(f'variables.{name}' for name in told)}).filter(m, m != '').join('; ')"
     # The API server drops a longer message as a whole.
     short = f"[{whole}].map(t, size(t) > {LONGEST} ? t.substring(0, {LONGEST}) + '…' : t)[0]"
-    return {**told, "suspects": _suspects(checks), PROBLEM: f"!variables.suspects ? '' : {short}"}
-
-
-def _suspects(checks: Sequence[RuleCheck]) -> str:
-    """Return CEL: whether anything is wrong; it goes over the containers once for all checks."""
-    alone = [f"({check.suspects})" for check in checks if not check.scope.among]
-    items: dict[str, list[str]] = {}
-    for check in checks:
-        if check.scope.among:
-            items.setdefault(check.scope.among, []).append(f"({check.suspects})")
-    return " || ".join([*alone, *(f"{among}.exists(c, {' || '.join(parts)})" for among, parts in items.items())])
-
-
-def glance(target: RuleTarget) -> str:
-    """Return CEL for a condition: whether anything may be wrong with an object.
-
-    If the conditions of a policy hold, the API server converts the object for CEL three times more, for validations,
-    messages and audit annotations, whether there are any or not. For an honest object this condition saves that, and
-    half of the evaluation.
-
-    A condition sees parameters, but no variables, which are bound here one inside the other; and it does not see the
-    labels of the namespace. Labels only excuse: if one could, the policy itself decides.
-    """
-    checks = checks_of(target)
-    cel = _suspects(checks)
-    available = {**forms(), **_own_variables(target, checks)}
-    for name, value in reversed(available.items()):
-        if f"variables.{name}" in cel:
-            cel = f"[{value}].exists(_{name}, {cel})"
-    return _EXCUSE.sub("false", _VARIABLE.sub(r"_\1", cel))
+    return {**told, "suspects": suspects(checks), PROBLEM: f"!variables.suspects ? '' : {short}"}
 
 
 def only_validation() -> Json:

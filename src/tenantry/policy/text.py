@@ -64,11 +64,35 @@ _READ = {
 }
 
 
-def decoded(form: str) -> str:
-    """Return CEL: the map of a form, parsed from the policy's parameters; empty if the form is missing."""
-    entry = f"{{f[0]: {_READ[form]}}}"
+def decoded(form: str, value: str = "") -> str:
+    """Return CEL: the map of a form, parsed from the policy's parameters; empty if the form is missing.
+
+    Args:
+        form: The name of the map.
+        value: CEL: the value of an entry from its fields `f`; "" for all of it.
+    """
+    entry = f"{{f[0]: {value or _READ[form]}}}"
     fields = f"{parameter(form)}.split('\\n').map(l, l.split('\\t'))"
     return f"{has_parameter(form)} ? {fields}.transformMapEntry(i, f, {entry}) : {{}}"
+
+
+def lines(form: str) -> str:
+    """Return CEL: the text of a form from the policy's parameters, each line after a line feed; '' without entries."""
+    return f"{has_parameter(form)} ? '\\n' + {parameter(form)} : ''"
+
+
+def has_entry(text: str, key: str) -> str:
+    """Return CEL: whether `lines` have a key."""
+    return f"{text}.contains('\\n{key}\\t')"
+
+
+def entry(text: str, form: str, key: str) -> str:
+    """Return CEL: what `lines` have for a key, without its source: a list of values, a value, or lists of patterns."""
+    line = f"{text}.split('\\n{key}\\t')[1].split('\\n')[0]"
+    second = f"{line}.split('\\t')[1]"
+    if form == "allowed":
+        return f"[{second}].map(v, v == '' ? [] : v.split('\\x1f'))[0]"
+    return second if form == "chosen" else f"[['', {line}]].map(f, {_READ[form]})[0]"
 
 
 def has_parameter(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from tenantry.api.tenancyrules import LIMIT, RATIO, Bound, Section
 from tenantry.policy.check import CheckScope, Mend, Problem, RuleCheck, listed
@@ -18,12 +19,21 @@ _LIMITS = "has(c.resources) && has(c.resources.limits) && r in c.resources.limit
 # A template's pods get the limits of the LimitRange in their namespace when they are created.
 _LIMITLESS = f"!variables.isTemplate && !({_LIMITS} || r in variables.podLimits)"
 _MORE = "quantity(string({0}[r])).isGreaterThan(quantity(variables.maxima[r].value))"
+_REQUESTS = "has(c.resources) && has(c.resources.requests) && r in c.resources.requests"
+_OVER_LIMIT = _MORE.format("c.resources.limits")
+_OVER_REQUEST = _MORE.format("c.resources.requests")
+_OVER_POD_LIMIT = f"!({_LIMITS}) && {_MORE.format('variables.podLimits')}"
 _TOO_MUCH = (
-    f"({_LIMITS} && {_MORE.format('c.resources.limits')}"
-    f" || has(c.resources) && has(c.resources.requests) && r in c.resources.requests"
-    f" && {_MORE.format('c.resources.requests')}"
-    f" || !({_LIMITS}) && r in variables.podLimits && {_MORE.format('variables.podLimits')}"
-    f" || r in {listed(UNBOUNDED)} && {_LIMITLESS})"
+    f"({_LIMITS} && {_OVER_LIMIT} || {_REQUESTS} && {_OVER_REQUEST}"
+    f" || r in variables.podLimits && {_OVER_POD_LIMIT} || r in {listed(UNBOUNDED)} && {_LIMITLESS})"
+)
+_BOUND = "r in variables.maxima"
+# A container names few resources, and the map has many keys.
+_ANY_TOO_MUCH = (
+    f"(has(c.resources) && has(c.resources.limits) && c.resources.limits.exists(r, {_BOUND} && {_OVER_LIMIT})"
+    f" || has(c.resources) && has(c.resources.requests) && c.resources.requests.exists(r, {_BOUND} && {_OVER_REQUEST})"
+    f" || variables.podLimits.exists(r, {_BOUND} && {_OVER_POD_LIMIT})"
+    f" || {listed(UNBOUNDED)}.exists(r, {_BOUND} && {_LIMITLESS}))"
 )
 _POD_LIMITS = (
     "has(variables.spec.resources) && has(variables.spec.resources.limits) ? variables.spec.resources.limits : {}"
@@ -82,25 +92,56 @@ def _resource(before: str) -> str:
     return f"r.substring({len(before)})"
 
 
-def _limited(c: str, before: str) -> str:
-    """Return CEL: whether `c` has a limit of the resource of a key `r` that begins so."""
-    limits = f"{c}.resources.limits"
-    return f"r.startsWith('{before}') && has({c}.resources) && has({limits}) && {_resource(before)} in {limits}"
+class _Limit(NamedTuple):
+    """CEL: whether a limit is larger than the maxima allow, for one key `r` of them and for any of its resources.
+
+    Args:
+        of_key: For a key `r`, which the message names.
+        of_any: For any limit: a container has few, and the maxima have many keys.
+    """
+
+    of_key: str
+    of_any: str
 
 
-def _over_limit(c: str) -> str:
-    """Return CEL: whether a limit of `c` is larger than the key `r` of the maxima allows."""
-    limit = f"{c}.resources.limits[{_resource(LIMIT)}]"
-    return f"{_limited(c, LIMIT)} && quantity(string({limit})).isGreaterThan(quantity(variables.maxima[r].value))"
+def _limit_of(c: str, before: str, larger: Callable[[str, str], str]) -> _Limit:
+    """Return when a limit of `c` is too large.
+
+    Args:
+        c: CEL: the container or the spec of the pod.
+        before: How the keys of the maxima begin.
+        larger: Returns CEL for CEL of the resource and of the largest value.
+    """
+    limits, resource = f"{c}.resources.limits", _resource(before)
+    has_limits, key = f"has({c}.resources) && has({limits})", f"'{before}' + k"
+    of_key = f"r.startsWith('{before}') && {has_limits} && {resource} in {limits}"
+    return _Limit(
+        of_key=f"{of_key} && {larger(resource, 'variables.maxima[r].value')}",
+        of_any=f"{has_limits} && {limits}.exists(k, ({key}) in variables.maxima"
+        f" && {larger('k', f'variables.maxima[{key}].value')})",
+    )
 
 
-def _over_ratio(c: str) -> str:
-    """Return CEL: whether a limit of `c` is a larger multiple of its request than the key `r` of the maxima allows."""
-    resource, requests, limits = _resource(RATIO), f"{c}.resources.requests", f"{c}.resources.limits"
-    # A template's missing request is filled in later.
-    given = f"{_limited(c, RATIO)} && has({requests}) && {resource} in {requests}"
-    limit, request = (_as_float(f"string({each}[{resource}])") for each in (limits, requests))
-    return f"{given} && {limit} > {request} * {_as_float('variables.maxima[r].value')} * {_ROUNDED}"
+def _over_limit(c: str) -> _Limit:
+    """Return when a limit of `c` is larger than the maxima allow."""
+
+    def larger(resource: str, most: str) -> str:
+        return f"quantity(string({c}.resources.limits[{resource}])).isGreaterThan(quantity({most}))"
+
+    return _limit_of(c, LIMIT, larger)
+
+
+def _over_ratio(c: str) -> _Limit:
+    """Return when a limit of `c` is a larger multiple of its request than the maxima allow."""
+    requests, limits = f"{c}.resources.requests", f"{c}.resources.limits"
+
+    def larger(resource: str, most: str) -> str:
+        limit, request = (_as_float(f"string({each}[{resource}])") for each in (limits, requests))
+        # A template's missing request is filled in later.
+        given = f"has({requests}) && {resource} in {requests}"
+        return f"{given} && {limit} > {request} * {_as_float(most)} * {_ROUNDED}"
+
+    return _limit_of(c, RATIO, larger)
 
 
 def _as_float(text: str) -> str:
@@ -146,6 +187,7 @@ def _limit_less(holder: Item, rules: Section) -> None:
 def _of_limits(scope: CheckScope) -> tuple[RuleCheck, RuleCheck]:
     """Return the checks of the limits of a container, or of the whole pod."""
     c = "c" if scope.among else "variables.spec"
+    over_limit, over_ratio = _over_limit(c), _over_ratio(c)
     resources = {"requests": {"cpu": "1m"}, "limits": {"cpu": "64"}}
     # The request of the pod may not be less than those of its containers.
     whole: Json = {"spec": {"resources": resources, "containers": [{"name": "c", "image": "busybox"}]}}
@@ -159,7 +201,8 @@ def _of_limits(scope: CheckScope) -> tuple[RuleCheck, RuleCheck]:
             "containers.maxLimits",
             "maxima",
             scope=scope,
-            bad=_over_limit(c),
+            bad=over_limit.of_any,
+            bad_key=over_limit.of_key,
             what=f"'has a large limit of ' + {_resource(LIMIT)}",
             source="variables.maxima[r].source",
             fix="'set it to at most ' + variables.maxima[r].value",
@@ -174,7 +217,8 @@ def _of_limits(scope: CheckScope) -> tuple[RuleCheck, RuleCheck]:
             "containers.limitRatios",
             "maxima",
             scope=scope,
-            bad=_over_ratio(c),
+            bad=over_ratio.of_any,
+            bad_key=over_ratio.of_key,
             what=f"'has a limit of ' + {_resource(RATIO)} + ' far above its request'",
             source="variables.maxima[r].source",
             fix="'set it to at most ' + variables.maxima[r].value + ' times the request'",
@@ -193,6 +237,7 @@ def _by_resource(
     *,
     scope: CheckScope = RESOURCED,
     bad: str,
+    bad_key: str,
     what: str,
     source: str,
     fix: str,
@@ -202,14 +247,14 @@ def _by_resource(
     given: object,
     note: str,
 ) -> RuleCheck:
-    """Return a check of each container or of the pod, and each key `r` of a map; a message names the first key."""
+    """Return a check of each container or of the pod; its message names the first key `r` for which `bad_key` holds."""
     return RuleCheck(
         rule=rule,
         form=form,
         scope=scope,
-        bad=f"variables.{form}.exists(r, {bad})",
+        bad=bad,
         # Go's maps have no order.
-        bind=f"[variables.{form}.filter(r, {bad}).min()].map(r, {{}})[0]",
+        bind=f"[variables.{form}.filter(r, {bad_key}).min()].map(r, {{}})[0]",
         what=what,
         source=source,
         fix=fix,
@@ -228,7 +273,8 @@ CHECKS = (
     _by_resource(
         "containers.max",
         "maxima",
-        bad=_TOO_MUCH,
+        bad=_ANY_TOO_MUCH,
+        bad_key=_TOO_MUCH,
         what="'may use too much ' + r",
         source="variables.maxima[r].source",
         fix="'set its limit to at most ' + variables.maxima[r].value",
@@ -243,7 +289,8 @@ CHECKS = (
     _by_resource(
         "containers.requiredLimits",
         "required",
-        bad=_LIMITLESS,
+        bad=f"variables.required.exists(r, {_LIMITLESS})",
+        bad_key=_LIMITLESS,
         what="'has no limit of ' + r",
         source="variables.required[r]",
         fix="'set resources.limits.' + r",
