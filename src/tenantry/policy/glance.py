@@ -79,8 +79,8 @@ def _lazy(check: RuleCheck, checks: Sequence[RuleCheck], own: Mapping[str, str])
     if check.scope.among:
         return check
     others = " ".join([*(each.suspects for each in checks if each is not check), *own.values()])
-    bad = check.bad
-    for name in {*_VARIABLE.findall(bad)}.intersection(own).difference(_VARIABLE.findall(others)):
+    bad, elsewhere = check.bad, frozenset(_VARIABLE.findall(others))
+    for name in reversed([name for name in own if name not in elsewhere]):
         inner = re.sub(rf"\bvariables\.{name}\b", f"_{name}", bad)
-        bad = f"[{own[name]}].exists(_{name}, {inner})"
+        bad = f"[{own[name]}].exists(_{name}, {inner})" if inner != bad else bad
     return msgspec.structs.replace(check, bad=bad)
