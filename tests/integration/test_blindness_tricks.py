@@ -23,7 +23,7 @@ from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.world.naming import child_name
-from testkit.api import CONFIG_MAPS, ROLES, SECRETS, Api, stays, until
+from testkit.api import CONFIG_MAPS, ROLES, SECRETS, SERVICE_ACCOUNTS, Api, stays, until
 from testkit.operators import Operator
 from testkit.people import as_person
 from testkit.refusals import refusal
@@ -439,14 +439,21 @@ async def test_a_subtenant_admits_no_user_before_the_objects_of_its_parent_are_c
 async def test_no_user_has_access_to_a_namespace_that_is_being_deleted(
     api: Api, trees: Trees, alice: Api, carl: Api, name: str
 ) -> None:
-    """E05: a binding with a finalizer would outlast the deletion, and so would its rights."""
+    """E05: a binding or an account with a finalizer would outlast its deletion, and so would its rights."""
     await api.make_tenant(name)
     inside = await trees.make(name, "customer", subtenant("carl"))
-    with pytest.raises(Forbidden, match=r"metadata\.finalizers of a RoleBinding must not be set"):
+    with pytest.raises(Forbidden, match=r"metadata\.finalizers of a RoleBinding or ServiceAccount must not be set"):
         await carl.create(RoleBinding.resource, binding("stay", "edit", "carl", finalizers=["a.example/b"]), inside)
     await carl.create(RoleBinding.resource, binding("stay", "edit", "carl"), inside)
-    with pytest.raises(Forbidden, match=r"metadata\.finalizers of a RoleBinding must not be set"):
+    with pytest.raises(Forbidden, match=r"metadata\.finalizers of a RoleBinding or ServiceAccount must not be set"):
         await carl.patch(RoleBinding.resource, "stay", {"metadata": {"finalizers": ["a.example/b"]}}, inside)
+    await carl.create(SERVICE_ACCOUNTS, {"metadata": {"name": "stay"}}, inside)
+    for attempt in (
+        carl.create(SERVICE_ACCOUNTS, {"metadata": {"name": "held", "finalizers": ["a.example/b"]}}, inside),
+        carl.patch(SERVICE_ACCOUNTS, "stay", {"metadata": {"finalizers": ["a.example/b"]}}, inside),
+    ):
+        with pytest.raises(Forbidden, match=r"metadata\.finalizers of a RoleBinding or ServiceAccount must not be set"):
+            await attempt
     await carl.create(CONFIG_MAPS, {"metadata": {"name": "stay", "finalizers": ["a.example/b"]}}, inside)
     await alice.client.delete(SUBS, name, "customer")
 

@@ -96,7 +96,7 @@ async def test_nothing_that_tenantry_made_is_changed_or_removed(
     assert {resource for resource, _ in before.values()} == set(KINDS)
     assert wire.path(RoleBinding.resource, name, "request-more") in before
     # Finalizers on any RoleBinding are refused by a policy of their own, too.
-    closable = "metadata.finalizers of a RoleBinding must not be set"
+    closable = "metadata.finalizers of a RoleBinding or ServiceAccount must not be set"
     wrong: list[str] = []
     for path, (resource, found) in before.items():
         ways = {f"{path} {what}": attempt for what, attempt in every_way(path, resource, found).items()}

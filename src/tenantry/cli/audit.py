@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -16,8 +15,6 @@ from tenantry.cli.completion import candidates
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from rich.text import Text
 
     from tenantry.audit.check import CheckResult
@@ -106,25 +103,13 @@ def audit(
         return await subjects.audit(client, chosen, options, output.talk)
 
     if probe:
-        _interrupt_on_signals()
+        session.interrupt_on_signals()
     audits = session.run(target, work)
     _print(audits, form, single=bool(tenant or namespace))
     if any(each.summary.failed for each in audits):
         sys.exit(SOMETHING_FAILED)
     if any(each.summary.errors for each in audits):
         sys.exit(SOMETHING_UNKNOWN)
-
-
-def _interrupt_on_signals() -> None:
-    """Let every signal that ends a command delete the pods of the probe first, as Ctrl-C does."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    # Shells make their background jobs ignore SIGINT.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
 
 
 async def _probe_image(target: Target, named: str) -> ProbeImage | str:

@@ -81,6 +81,7 @@ def run(target: Target, asked: ObjectSelection, **choices: Unpack[Choices]) -> N
     """
     owner = flags.parse_owner(choices["owner_text"], "OWNER")
     ends, yes, seconds = choices["ends"], choices["yes"], choices["timeout"]
+    session.interrupt_on_signals()
     done = session.run(target, lambda client: remove_owner(client, asked, owner, ends=ends, yes=yes, seconds=seconds))
     if choices["form"]:
         output.write(output.to_json(done))
@@ -322,7 +323,7 @@ async def _end_all(client: Client, namespaces: Sequence[str], owner: Owner, *, s
             except TenantryError as error:
                 failed[key] = f"deleted, but not created again: {error}"
     finally:
-        # Also after Ctrl-C: they exist nowhere else.
+        # Also after a signal: they exist nowhere else.
         if taken:
             output.talk("these ServiceAccounts were deleted; create them with `kubectl create -f`:")
             for manifest in taken.values():
@@ -339,7 +340,10 @@ async def _end_all(client: Client, namespaces: Sequence[str], owner: Owner, *, s
     if failed:
         lines = [f"{'/'.join(key)}: {text}" for key, text in failed.items()]
         listed = shortened(lines, separator="\n  ")
-        raise TenantryError(f"these ServiceAccounts were not created again:\n  {listed}")
+        raise TenantryError(
+            f"these ServiceAccounts were not created again:\n  {listed}\n"
+            "with their tokens, others may have been requested: when these are gone, run the same command again"
+        )
 
 
 async def _delete_all(
@@ -407,6 +411,10 @@ async def _delete(client: Client, account: TokenAccount, uids: set[str]) -> Json
         uid = before["metadata"]["uid"]
         if uid in uids:
             return None
+        if before["metadata"].get("finalizers"):
+            # While finalizers keep a deleted ServiceAccount, its tokens are accepted for another minute.
+            freed = {"metadata": {"uid": uid, "finalizers": None}}
+            await client.merge_patch(ACCOUNTS, namespace, name, freed)
         await client.delete(ACCOUNTS, namespace, name, uid=uid)
     except NotFound:
         return None  # with its tokens
@@ -455,7 +463,7 @@ async def _create(client: Client, manifest: Json, *, seconds: int) -> None:
     if "deletionTimestamp" in now["metadata"]:
         held = shortened(now["metadata"].get("finalizers", ()))
         raise TenantryError(
-            f"finalizers keep it ({held}): its tokens end a minute after its deletion began; remove the finalizers"
+            f"new finalizers keep it ({held}), and its tokens are valid for a minute: remove them, and end tokens again"
         )
     kept = {key: value for key, value in manifest["metadata"].items() if key in _KEPT}
     rest = {key: value for key, value in manifest.items() if key not in {"metadata", "apiVersion", "kind"}}

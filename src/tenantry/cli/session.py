@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +17,8 @@ from tenantry.cli import refusals
 from tenantry.cli.target import Target
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from tenantry.kube.client import Client
 
 T = TypeVar("T")
@@ -58,6 +61,18 @@ def run(target: Target, work: Callable[[Client], Coroutine[Any, Any, T]], *, tab
         raise refusals.explained(error) from error
     except Forbidden as error:
         raise refusals.denied(error) from error
+
+
+def interrupt_on_signals() -> None:
+    """Let every signal that ends a command end it as Ctrl-C does: with what the command must still do or print."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    # Shells make their background jobs ignore SIGINT.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
 
 
 @contextmanager

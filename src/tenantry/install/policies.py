@@ -45,10 +45,12 @@ def suspended(subject: Json) -> list[Json]:
 
 
 def closable(subject: Json) -> list[Json]:
-    """Return the policy that keeps RoleBindings small enough for a suspension to close them (E02, E05).
+    """Return the policy that keeps RoleBindings and ServiceAccounts so that rights can end (E02, E05).
 
     A suspension moves the subjects into an annotation. Otherwise an owner could fill the annotations (Kubernetes
-    allows 256 KiB), or name thousands of subjects, and keep the binding's rights through a suspension.
+    allows 256 KiB), or name thousands of subjects, and keep the binding's rights through a suspension. A finalizer on
+    a ServiceAccount keeps its tokens valid for a minute after its deletion began, in which they request others.
+    Source: kubernetes/pkg/serviceaccount/claims.go.
 
     Args:
         subject: The operator, as RBAC names it.
@@ -61,21 +63,21 @@ def closable(subject: Json) -> list[Json]:
             "subjects must be fewer, or have shorter names: at most some 500; use a group",
         ),
         says(
-            "!has(object.metadata.annotations) || object.metadata.annotations.map(k,"
-            " size(k) + size(object.metadata.annotations[k])).sum() <= 30000",
+            "request.resource.resource != 'rolebindings' || !has(object.metadata.annotations)"
+            " || object.metadata.annotations.map(k, size(k) + size(object.metadata.annotations[k])).sum() <= 30000",
             "metadata.annotations must not be longer than 30000 characters together",
         ),
         says(
-            # The binding would outlast the deletion of its namespace, with the rights of its subjects.
+            # A binding would outlast the deletion of its namespace, with the rights of its subjects.
             "!has(object.metadata.finalizers) || object.metadata.finalizers.all(f, oldObject != null"
             " && has(oldObject.metadata.finalizers) && f in oldObject.metadata.finalizers)",
-            "metadata.finalizers of a RoleBinding must not be set: it would keep people in a namespace that is being"
-            " deleted",
+            "metadata.finalizers of a RoleBinding or ServiceAccount must not be set: its rights would outlast its"
+            " deletion",
         ),
     ]
-    bindings = rule(RBAC_GROUP, ["rolebindings"])
-    # An honest binding meets no condition, and costs one evaluation. The operator itself moves the subjects.
+    rights = [rule(RBAC_GROUP, ["rolebindings"]), rule("", ["serviceaccounts"])]
+    # An honest object meets no condition, and costs one evaluation. The operator itself moves the subjects.
     passes = " && ".join(f"({each['expression']})" for each in validations)
     conditions = {"is-too-large": f"!({passes})", **not_administrator(subject)}
-    policy = validating(CLOSABLE, [bindings], validations, conditions=conditions, where=IN_TENANTS)
+    policy = validating(CLOSABLE, rights, validations, conditions=conditions, where=IN_TENANTS)
     return bound(policy)

@@ -22,6 +22,10 @@ apiVersion: tenantry.dev/v1alpha1
 kind: Subnamespace
 metadata: {name: team, namespace: leaving}
 spec: {mode: Workspace, inheritance: {roleBindings: Sync}, owners: [{kind: Group, name: crew}]}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: held, namespace: leaving, finalizers: [a.example/b]}
 """
 OWN = """\
 apiVersion: v1
@@ -111,7 +115,7 @@ def test_the_tokens_of_a_removed_owner_end(cli: Cli) -> None:
     cli.await_right("ada", "create", "serviceaccounts", team)
     _kubectl(cli, "apply", "-n", "leaving", "--as=ada", "-f", "-", stdin=OWN)
     held = [_token(cli, "leaving", "robot"), _token(cli, "leaving", "default"), _token(cli, team, "default")]
-    held.append(_secret(cli))
+    held += [_secret(cli), _token(cli, "leaving", "held")]
     assert _is_good(cli, _token(cli, "leaving", "robot"))
 
     file = cli.folder / "leaving.kubeconfig"
@@ -135,7 +139,11 @@ def test_the_tokens_of_a_removed_owner_end(cli: Cli) -> None:
     accounts = [each for each in result["accounts"] if not each["name"].startswith("full-")]
     assert (accounts[0]["namespace"], accounts[0]["name"], accounts[0]["madeBy"]) == ("leaving", "robot", "ada")
     # Either Kubernetes or ada's own command was the first to create that of the team again.
-    assert {(each["namespace"], each["name"]) for each in accounts[1:]} == {("leaving", "default"), (team, "default")}
+    assert {(each["namespace"], each["name"]) for each in accounts[1:]} == {
+        ("leaving", "held"),
+        ("leaving", "default"),
+        (team, "default"),
+    }
     assert result["accounts"][0]["pods"] == ["worker"]
     assert result["accounts"][0]["secrets"] == ["forever"]
     assert [result[key] for key in ("bindings", "clusterBindings", "notes")] == [["leaving/door"], ["leaving-gate"], []]
@@ -146,8 +154,7 @@ def test_the_tokens_of_a_removed_owner_end(cli: Cli) -> None:
 
     assert len(_kubectl(cli, "get", "serviceaccounts", "-n", "leaving", "-o", "name").split()) == 80
     robot = msgspec.json.decode(_kubectl(cli, "get", "serviceaccount", "robot", "-n", "leaving", "-o", "json"))
-    assert robot["metadata"]["labels"] == {"app": "robot"}
-    assert robot["metadata"]["annotations"]["note"] == "kept"
+    assert (robot["metadata"]["labels"], robot["metadata"]["annotations"]["note"]) == ({"app": "robot"}, "kept")
     assert robot["metadata"]["annotations"]["tenantry.dev/made-by"] != "ada"
     assert (robot["imagePullSecrets"], robot["automountServiceAccountToken"]) == ([{"name": "registry"}], False)
 
@@ -155,4 +162,5 @@ def test_the_tokens_of_a_removed_owner_end(cli: Cli) -> None:
     assert "User:ada is not in spec.owners of tenant.tenantry.dev/leaving, which has User:bob" in later
     assert "is the only owner" in cli.run("tenant", "remove-owner", "leaving", "bob", "--yes", code=2).stderr
     _kubectl(cli, "delete", "clusterrolebinding", "leaving-gate")
+    _kubectl(cli, "patch", "serviceaccount", "held", "-n", "leaving", "-p", '{"metadata": {"finalizers": null}}')
     cli.run("delete", "tenant", "leaving", "--yes", "--no-wait")
