@@ -67,7 +67,8 @@ def test_computing_again_changes_nothing() -> None:
     ("quota", "raised"),
     [
         ("tenantry-counts", "spec.objectCounts of TenancyDefaults 'default'"),
-        ("tenantry-quota", "count/networkpolicies.networking.k8s.io of the tenant's quota"),
+        ("tenantry-quota", "count/networkpolicies.networking.k8s.io of spec.quota of the Tenant or Subnamespace"),
+        ("own", "count/networkpolicies.networking.k8s.io of ResourceQuota 'own'"),
     ],
 )
 def test_a_full_quota_that_refuses_an_object_of_tenantry_says_what_to_do(quota: str, raised: str) -> None:

@@ -108,17 +108,17 @@ class RuleModel(Model, frozen=True, kw_only=True):
     action: ActionField = Action.ENFORCE
 
 
-_PLAIN = r"^[^\x00-\x1f\x7f]*$"
+PLAIN = r"^[^\x00-\x1f\x7f]*$"
 """No control characters: they separate values where policies read them; see policy/text.py."""
 
 NameList = Annotated[
-    tuple[Annotated[str, Meta(min_length=1, max_length=253, pattern=_PLAIN)], ...], Meta(max_length=MAX_NAMES)
+    tuple[Annotated[str, Meta(min_length=1, max_length=253, pattern=PLAIN)], ...], Meta(max_length=MAX_NAMES)
 ]
 PairList = Annotated[
-    tuple[Annotated[str, Meta(min_length=1, max_length=381, pattern=_PLAIN)], ...], Meta(max_length=MAX_NAMES)
+    tuple[Annotated[str, Meta(min_length=1, max_length=381, pattern=PLAIN)], ...], Meta(max_length=MAX_NAMES)
 ]
 PatternList = Annotated[
-    tuple[Annotated[str, Meta(min_length=1, max_length=256, pattern=_PLAIN)], ...],
+    tuple[Annotated[str, Meta(min_length=1, max_length=256, pattern=PLAIN)], ...],
     Meta(max_length=MAX_PATTERNS, extra_json_schema=rules(_PARSES), extra={DECLARED_PATTERNS: True}),
 ]
 

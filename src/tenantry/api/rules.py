@@ -18,6 +18,7 @@ from tenantry.api.quota import ContainerResources, ObjectSizes
 from tenantry.api.ruledeclarations import (
     IN_BASELINE,
     IN_STRICT,
+    PLAIN,
     SHARED_LABELS,
     ImageCredentials,
     NameList,
@@ -302,7 +303,8 @@ class StorageClasses(RuleModel, frozen=True, kw_only=True):
 
     allowed: Annotated[NameList, about("Names.")] | UnsetType = UNSET
     default: (
-        Annotated[str, Meta(min_length=1, max_length=253), about("The class of claims that name none.")] | UnsetType
+        Annotated[str, Meta(min_length=1, max_length=253, pattern=PLAIN), about("The class of claims that name none.")]
+        | UnsetType
     ) = UNSET
     reclaim_policies: (
         Annotated[

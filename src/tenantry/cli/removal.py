@@ -141,6 +141,7 @@ async def remove_owner(
             " tokens of an earlier owner, add --end-tokens"
         )
     found = await removal.reach(client, root, owner, is_owner=is_owner)
+    wide = await removal.cluster_wide(client, owner)
     _show(word, found)
     if not is_owner:
         output.talk(f"{word} is not in spec.owners of {told}")
@@ -155,7 +156,6 @@ async def remove_owner(
         # Until then, the owner could create more of them.
         found = await removal.read(client, found.namespaces, owner)
         await _end_all(client, found.namespaces, owner, seconds=seconds)
-    wide = await removal.cluster_wide(client, owner)
     notes = [NO_CLUSTER_BINDINGS] if wide is None else []
     _show_bindings(word, found.bindings, wide or (), notes)
     if found.accounts and not ends:
@@ -181,10 +181,8 @@ def _root(value: Tenant | Subnamespace, told: str, rest: Sequence[Owner]) -> str
     """
     if isinstance(value, Tenant):
         if not rest:
-            (only,) = value.spec.owners
-            raise InputError(
-                f"{_word(only)} is the only owner of {told}: add another owner first, or suspend or delete the tenant"
-            )
+            only = _word(value.spec.owners[0])
+            raise InputError(f"{only} is the only owner of {told}: add another first, or suspend or delete the tenant")
         return value.metadata.name
     if not value.status.namespace:
         raise InputError(f"{told} has no namespace yet: change spec.owners with `tenantry kubectl -- edit`")

@@ -19,6 +19,7 @@ from tenantry.api.errors import (
 )
 from tenantry.api.model import Condition
 from tenantry.api.wording import shortened
+from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.controllers.tenantnamespace import COUNTS
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find
@@ -58,9 +59,12 @@ def _refused(text: str) -> str:
     found = _QUOTA.search(text)
     if found is None:
         return text
-    own = found["quota"] == COUNTS
+    where = {
+        COUNTS: "spec.objectCounts of TenancyDefaults 'default'",
+        QUOTA: f"{found['key']} of spec.quota of the Tenant or Subnamespace",
+    }
     kind = found["key"].removeprefix(PREFIX)
-    limit = "spec.objectCounts of TenancyDefaults 'default'" if own else f"{found['key']} of the tenant's quota"
+    limit = where.get(found["quota"], f"{found['key']} of ResourceQuota '{found['quota']}'")
     return (
         f"{text}: other objects took the place of this one; delete one of the {kind} there, or raise"
         f" {limit}; the operator tries again"

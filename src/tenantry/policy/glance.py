@@ -1,7 +1,7 @@
 """The condition of a policy on a kind of which there are many objects: a quick look at the whole object. Pure.
 
-    checks ─► suspects, once over the containers ─► variables that one check uses, bound there
-           ─► entries of the rules, read from their text ─► variables that are left, bound around it
+    checks of the object ──► what only one needs, bound there ────┐
+    checks of its values ──► entries of the rules, bound once ────┴─► suspects ─► what is left, bound around it
 
 If the conditions of a policy hold, the API server converts the object for CEL three times more, for validations,
 messages and audit annotations, whether there are any or not. For an honest object this condition saves that, and half
@@ -14,7 +14,7 @@ one could, the policy itself decides.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -32,16 +32,21 @@ _IS_SET = re.compile(rf"'([\w.]+)' in variables\.({'|'.join(_KEYED)})\b")
 _ENTRY = re.compile(
     r"variables\.(?:(allowed)\['([\w.]+)'\]\.values|(chosen)\['([\w.]+)'\]\.value|(patterns)\['([\w.]+)'\])(?!\w)"
 )
-_BOUND = re.compile(r"(variables\.maxima\[[^\[\]]+\])\.value\b")
+_MOST = re.compile(r"(variables\.maxima\[[^\[\]]+\])\.value\b")
 
 
-def suspects(checks: Sequence[RuleCheck]) -> str:
-    """Return CEL: whether anything is wrong; it goes over the containers once for all checks."""
-    alone = [f"({check.suspects})" for check in checks if not check.scope.among]
+def suspects(checks: Sequence[RuleCheck], cel_of: Callable[[RuleCheck], str] = lambda check: check.suspects) -> str:
+    """Return CEL: whether anything is wrong; it goes over the containers once for all checks.
+
+    Args:
+        checks: All checks of a kind of object.
+        cel_of: Returns CEL: whether one of them refuses the object, or its value `c`.
+    """
+    alone = [f"({cel_of(check)})" for check in checks if not check.scope.among]
     items: dict[str, list[str]] = {}
     for check in checks:
         if check.scope.among:
-            items.setdefault(check.scope.among, []).append(f"({check.suspects})")
+            items.setdefault(check.scope.among, []).append(f"({cel_of(check)})")
     return " || ".join([*alone, *(f"{among}.exists(c, {' || '.join(parts)})" for among, parts in items.items())])
 
 
@@ -53,34 +58,63 @@ def glance(checks: Sequence[RuleCheck], own: Mapping[str, str]) -> str:
         own: The variables of the kind and of its checks, name to CEL, in the order in which they are used.
     """
     own = {name: _from_text(cel) for name, cel in own.items()}
-    cel = _from_text(suspects([_lazy(check, checks, own) for check in checks]))
+    entries: dict[str, str] = {}
+
+    def cel_of(check: RuleCheck) -> str:
+        return _of_items(check, entries) if check.scope.among else _of_object(check, checks, own)
+
+    cel = _from_text(suspects(checks, cel_of))
     texts = {f"{form}Text": text.lines(form) for form in _KEYED}
     maps = {**{form: text.decoded(form) for form in FORMS}, "maxima": text.decoded("maxima", "f[2]")}
-    for name, value in reversed({**texts, **maps, **own}.items()):
-        if name in _VARIABLE.findall(cel):
-            cel = f"[{value}].exists(_{name}, {cel})"
+    cel = _bound(cel, {**texts, **maps, **entries, **own})
     return _EXCUSE.sub("false", _VARIABLE.sub(r"_\1", cel))
+
+
+def _of_items(check: RuleCheck, entries: dict[str, str]) -> str:
+    """Return CEL for one of many values; what it needs for each is read once, and entered in `entries`."""
+    cel = _ENTRY.sub(lambda match: _named(match, entries), check.suspects)
+    return _IS_SET.sub(lambda match: _known(match, entries), cel) if check.usual else cel
+
+
+def _of_object(check: RuleCheck, checks: Sequence[RuleCheck], own: Mapping[str, str]) -> str:
+    """Return CEL for the whole object; what only this check needs is read or computed where it is needed."""
+    entries: dict[str, str] = {}
+    bad = _ENTRY.sub(lambda match: _named(match, entries), check.bad)
+    others = " ".join([*(each.suspects for each in checks if each is not check), *own.values()])
+    elsewhere = frozenset(_VARIABLE.findall(others))
+    only = {name: cel for name, cel in own.items() if name not in elsewhere}
+    return msgspec.structs.replace(check, bad=_bound(bad, {**entries, **only})).suspects
+
+
+def _bound(cel: str, available: Mapping[str, str]) -> str:
+    """Return CEL in which the variables that it uses are bound, one inside the other."""
+    for name, value in reversed([*available.items()]):
+        if name in _VARIABLE.findall(cel):
+            inner = re.sub(rf"\bvariables\.{name}\b", f"_{name}", cel)
+            cel = f"[{value}].exists(_{name}, {inner})"
+    return cel
 
 
 def _from_text(cel: str) -> str:
     """Return CEL that reads entries where it needs them, instead of parsing the maps first."""
-    found = _ENTRY.sub(_read, cel)
-    found = _IS_SET.sub(lambda match: text.has_entry(f"variables.{match[2]}Text", match[1]), found)
-    return _BOUND.sub(r"\1", found)
+    entries: dict[str, str] = {}
+    found = _IS_SET.sub(lambda match: _known(match, entries), _ENTRY.sub(lambda match: _named(match, entries), cel))
+    for name, value in entries.items():
+        found = found.replace(f"variables.{name}", f"({value})")
+    return _MOST.sub(r"\1", found)
 
 
-def _read(match: re.Match[str]) -> str:
+def _named(match: re.Match[str], entries: dict[str, str]) -> str:
+    """Return the variable with an entry of the rules, and enter it."""
     form, key = (each for each in match.groups() if each is not None)
-    return text.entry(f"variables.{form}Text", form, key)
+    name = f"{form}_{key.replace('.', '_')}"
+    entries[name] = text.entry(f"variables.{form}Text", form, key)
+    return f"variables.{name}"
 
 
-def _lazy(check: RuleCheck, checks: Sequence[RuleCheck], own: Mapping[str, str]) -> RuleCheck:
-    """Return a check of the whole object that binds the variables which only it uses, where it uses them."""
-    if check.scope.among:
-        return check
-    others = " ".join([*(each.suspects for each in checks if each is not check), *own.values()])
-    bad, elsewhere = check.bad, frozenset(_VARIABLE.findall(others))
-    for name in reversed([name for name in own if name not in elsewhere]):
-        inner = re.sub(rf"\bvariables\.{name}\b", f"_{name}", bad)
-        bad = f"[{own[name]}].exists(_{name}, {inner})" if inner != bad else bad
-    return msgspec.structs.replace(check, bad=bad)
+def _known(match: re.Match[str], entries: dict[str, str]) -> str:
+    """Return the variable that says whether a rule is set, and enter it."""
+    key, form = match.groups()
+    name = f"has_{form}_{key.replace('.', '_')}"
+    entries[name] = text.has_entry(f"variables.{form}Text", key)
+    return f"variables.{name}"

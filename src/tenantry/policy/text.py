@@ -7,11 +7,13 @@ Each form is one text with a line for each entry: its key, a tab, and its value.
     allowed                   KEY tab SOURCE tab VALUE unit VALUE …
     patterns                  KEY tab SOURCE unit PATTERN unit PATTERN … record SOURCE unit PATTERN …
 
-`unit` and `record` are the separators of ASCII, which the schema of rules refuses in values.
+`unit` and `record` are the separators of ASCII. The schema of rules refuses control characters; in what is stored
+from before it did, they are replaced: a value must not end its line and begin another rule.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -20,32 +22,41 @@ from tenantry.api.tenancyrules import Bound, Listed, Section
 
 T = TypeVar("T")
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 LINE, FIELD, UNIT, RECORD = "\n", "\t", "\x1f", "\x1e"
 
 
 def encoded(section: Section) -> dict[str, str]:
     """Return a section as text, form to lines; an empty form is left out."""
     forms = {
-        "refused": _lines(section.refused, lambda source: source),
-        "allowed": _lines(section.allowed, lambda listed: FIELD.join((listed.source, UNIT.join(listed.values)))),
+        "refused": _lines(section.refused, _plain),
+        "allowed": _lines(section.allowed, _listed),
         "patterns": _lines(section.patterns, lambda lists: RECORD.join(map(_list, lists))),
         "maxima": _lines(section.maxima, _bound),
-        "required": _lines(section.required, lambda source: source),
+        "required": _lines(section.required, _plain),
         "chosen": _lines(section.chosen, _bound),
     }
     return {form: text for form, text in forms.items() if text}
 
 
 def _lines(entries: Mapping[str, T], text: Callable[[T], str]) -> str:
-    return LINE.join(f"{key}{FIELD}{text(entries[key])}" for key in sorted(entries))
+    return LINE.join(f"{_plain(key)}{FIELD}{text(entries[key])}" for key in sorted(entries))
+
+
+def _plain(text: str) -> str:
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _bound(bound: Bound) -> str:
-    return FIELD.join((bound.source, bound.value))
+    return FIELD.join((_plain(bound.source), _plain(bound.value)))
+
+
+def _listed(listed: Listed) -> str:
+    return FIELD.join((_plain(listed.source), UNIT.join(map(_plain, listed.values))))
 
 
 def _list(listed: Listed) -> str:
-    return UNIT.join((listed.source, *listed.values))
+    return UNIT.join(map(_plain, (listed.source, *listed.values)))
 
 
 # -- CEL ------------------------------------------------------------------------------------------
@@ -87,12 +98,21 @@ def has_entry(text: str, key: str) -> str:
 
 
 def entry(text: str, form: str, key: str) -> str:
-    """Return CEL: what `lines` have for a key, without its source: a list of values, a value, or lists of patterns."""
+    """Return CEL: what `lines` have for a key, without its source; empty if they do not have it.
+
+    Args:
+        text: CEL: the lines.
+        form: `allowed` for a list of values, `chosen` for a value, `patterns` for lists of patterns.
+        key: The key.
+    """
     line = f"{text}.split('\\n{key}\\t')[1].split('\\n')[0]"
     second = f"{line}.split('\\t')[1]"
-    if form == "allowed":
-        return f"[{second}].map(v, v == '' ? [] : v.split('\\x1f'))[0]"
-    return second if form == "chosen" else f"[['', {line}]].map(f, {_READ[form]})[0]"
+    found, missing = {
+        "allowed": (f"[{second}].map(v, v == '' ? [] : v.split('\\x1f'))[0]", "[]"),
+        "chosen": (second, "''"),
+        "patterns": (f"[['', {line}]].map(f, {_READ['patterns']})[0]", "[]"),
+    }[form]
+    return f"{has_entry(text, key)} ? {found} : {missing}"
 
 
 def has_parameter(name: str) -> str:

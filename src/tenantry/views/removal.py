@@ -15,8 +15,8 @@ from tenantry.api import marks
 from tenantry.api.kubernetes import ClusterRoleBinding, Namespace, RoleBinding
 from tenantry.api.model import Model, ObjectMeta, Resource
 from tenantry.api.owner import Owner, OwnerKind
-from tenantry.api.requests import REQUESTER_ROLE_PREFIX
 from tenantry.api.tokens import ACCOUNT_NAME, TOKEN_SECRET
+from tenantry.controllers.requesters.desired import role_name
 from tenantry.controllers.tenantnamespace import OWNER_BINDING
 from tenantry.engine.reader import ObjectReader
 from tenantry.engine.tasks import all_of
@@ -168,8 +168,8 @@ async def cluster_wide(reader: ObjectReader, owner: Owner) -> tuple[str, ...] | 
     found = await list_permitted(reader, ClusterRoleBinding)
     if found is None:
         return None
-    named = (each.metadata.name for each in found if names(each, owner))
-    return tuple(sorted(each for each in named if not each.startswith(REQUESTER_ROLE_PREFIX)))
+    own = role_name(owner.name) if owner.kind is OwnerKind.USER else ""
+    return tuple(sorted(each.metadata.name for each in found if names(each, owner) and each.metadata.name != own))
 
 
 def _line(owner: Owner) -> str:

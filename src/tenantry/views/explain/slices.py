@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tenantry.api.errors import NotFound
+from tenantry.api.errors import Forbidden, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import CONTRIBUTORS, TENANT
 from tenantry.api.node import Node
@@ -91,7 +91,7 @@ async def explain(reader: ObjectReader, name: str, namespace: str) -> SliceExpla
 
     Raises:
         NotFound: There is no such claim.
-        Forbidden: The claim, its Tenant, nodes or pods may not be read.
+        Forbidden: The claim, nodes or pods may not be read.
     """
     return conclude(await gather(reader, name, namespace))
 
@@ -122,9 +122,13 @@ async def gather(reader: ObjectReader, name: str, namespace: str) -> ClaimInputs
     defaults, notes = await read_slice_defaults(reader)
     pace: DrainPace | None = None
     if tenant and not is_manual:
-        uid = (await reader.get(Tenant, tenant)).metadata.uid
         own = slice_name(claim.metadata.name, claim.metadata.uid)
-        pace = DrainPace(dt.datetime.now(dt.UTC), defaults.cooldown_seconds, uid, own)
+        try:
+            uid = (await reader.get(Tenant, tenant)).metadata.uid
+        except Forbidden:
+            notes += (f"you may not read Tenant {tenant!r}: the cool-down of its evictions is not taken into account",)
+        else:
+            pace = DrainPace(dt.datetime.now(dt.UTC), defaults.cooldown_seconds, uid, own)
     return ClaimInputs(
         claim=claim,
         nodes=nodes,
