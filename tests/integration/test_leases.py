@@ -102,9 +102,11 @@ async def test_a_tenant_is_suspended_at_the_end_of_its_lease_and_opened_by_a_ren
     namespace = await trees.make(name, "team")
     clock.advance(3 * HOUR)
     await api.condition(name, reasons.SUSPENDED, holds=True, reason=reasons.EXPIRED)
+    await api.condition(name, reasons.READY, holds=False, reason=reasons.EXPIRED)
     assert not (await api.get(RoleBinding.resource, "tenantry-owner", namespace)).get("subjects")
     await api.patch(Tenant.resource, name, {"spec": {"expiresAt": _in(clock, 9 * DAY)}})
     await api.condition(name, reasons.SUSPENDED, holds=False)
+    await api.condition(name, reasons.READY, holds=True)
 
     async def back() -> bool:
         return bool((await api.get(RoleBinding.resource, "tenantry-owner", namespace)).get("subjects"))

@@ -390,10 +390,12 @@ async def test_a_smaller_quota_keeps_what_children_hold_and_says_so(api: Api, op
     await api.patch(Tenant.resource, name, {"spec": {"quota": {"hard": {"cpu": 5}}}})
     told = "requests.cpu: subnamespaces hold 7, 2 more than 5: 'b' has 4, 'a' has 3"
     await _told(api, name, reasons.QUOTA_SHORT, told)
+    await api.condition(name, reasons.READY, holds=False, reason=reasons.QUOTA_SHORT)
     await become(api, name, {name: {"requests.cpu": 0}})
     await _whole(api, name, "requests.cpu", "7")
     await ask(api, name, "b", cpu=1)
     await _told(api, name, reasons.ESTABLISHED)
+    await api.condition(name, reasons.READY, holds=True)
     await _whole(api, name, "requests.cpu", "5")
     await become(api, name, {name: {"requests.cpu": 1}})
     assert operator.is_running

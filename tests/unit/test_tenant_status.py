@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tenantry.api import reasons
@@ -18,7 +19,7 @@ from tenantry.api.errors import (
     TooManyRequests,
     Unreachable,
 )
-from tenantry.api.model import ConditionStatus, ObjectMeta
+from tenantry.api.model import Condition, ConditionStatus, ObjectMeta
 from tenantry.api.tenant import Tenant, TenantStatus
 from tenantry.api.tenantresourcequota import (
     Batch,
@@ -30,6 +31,7 @@ from tenantry.controllers.tenant import status
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import find, is_true
 from tenantry.engine.plan import Blocked
+from tenantry.world.leases import LeaseState
 from testkit.worlds import tenant
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"
@@ -179,4 +181,41 @@ def test_a_tenant_that_can_run_no_pod_is_not_ready() -> None:
     )
     divided = TenantResourceQuota(metadata=ObjectMeta(name="acme"), spec=TenantResourceQuotaSpec(), status=adjusted)
     after = status.compute(value, Outcome(), has_cluster_policies=False, attempt=0, now=EARLY, tenant_quota=divided)
+    assert is_true(after.conditions, reasons.READY)
+
+
+def test_a_tenant_whose_lease_has_ended_is_not_ready() -> None:
+    """X05: the message names the field and the command that opens it again."""
+    value = tenant(suspended=True)
+    value = msgspec.structs.replace(value, spec=msgspec.structs.replace(value.spec, expires_at=EARLY))
+    ended = LeaseState(is_expired=True, warned=2, next_seconds=None)
+    found = status.compute(value, Outcome(), has_cluster_policies=False, attempt=0, now=LATE, lease=ended)
+    ready = find(found.conditions, reasons.READY)
+    assert ready is not None
+    assert (ready.status, ready.reason) == (ConditionStatus.FALSE, reasons.EXPIRED)
+    assert f"spec.expiresAt is {EARLY}" in ready.message
+    assert "tenantry tenant renew acme --for" in ready.message
+    assert is_true(found.conditions, reasons.SUSPENDED)
+    assert is_true(_compute(tenant(suspended=True)).conditions, reasons.READY), "the spec requests that suspension"
+
+
+def test_a_tenant_whose_quota_does_not_fit_is_not_ready() -> None:
+    """E10: for the reason of its TenantResourceQuota, until that is gone."""
+    told = "requests.cpu: subnamespaces hold 7, 2 more than 5: 'b' has 4, 'a' has 3"
+    stalled = Condition(
+        type=reasons.STALLED,
+        status=ConditionStatus.TRUE,
+        reason=reasons.QUOTA_SHORT,
+        message=told,
+        last_transition_time=EARLY,
+    )
+    short = TenantResourceQuotaStatus(hard={"requests.cpu": "7"}, batch=Batch(counted=True), conditions=(stalled,))
+    divided = TenantResourceQuota(metadata=ObjectMeta(name="acme"), spec=TenantResourceQuotaSpec(), status=short)
+    value = tenant(quota={"cpu": 5})
+    found = status.compute(value, Outcome(), has_cluster_policies=False, attempt=0, now=EARLY, tenant_quota=divided)
+    ready = find(found.conditions, reasons.READY)
+    assert ready is not None
+    assert (ready.status, ready.reason, ready.message) == (ConditionStatus.FALSE, reasons.QUOTA_SHORT, told)
+    fits = msgspec.structs.replace(divided, status=msgspec.structs.replace(short, conditions=()))
+    after = status.compute(value, Outcome(), has_cluster_policies=False, attempt=0, now=EARLY, tenant_quota=fits)
     assert is_true(after.conditions, reasons.READY)

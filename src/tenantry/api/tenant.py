@@ -216,7 +216,7 @@ class Tenant(KubernetesObject, frozen=True, kw_only=True):
     columns: ClassVar[tuple[Column, ...]] = (
         READY,
         REASON,
-        Column("Suspended", "boolean", ".spec.suspended"),
+        Column("Suspended", "string", '.status.conditions[?(@.type=="Suspended")].status'),
         Column("Network", "string", ".spec.isolation.network"),
         Column("Namespace", "string", ".status.namespace", priority=1),
         Column("Sandboxed", "string", '.status.conditions[?(@.type=="Sandboxed")].status', priority=1),

@@ -132,6 +132,14 @@ def test_what_a_policy_refuses_is_said_in_its_own_words(cli: Cli, uni: str) -> N
     assert said.startswith('tenantry: subnamespaces.tenantry.dev "big": spec.quota.hard must not have pods'), uni
 
 
+def test_a_label_that_the_tenant_does_not_allow_fails_the_command(cli: Cli, uni: str) -> None:
+    """E07: without --wait, too; the object stays, and can be corrected."""
+    said = cli.run("sub", "create", "odd", "-n", uni, "--label", "team=a", code=1).stderr
+    assert "exists, and is not ready: NotAllowed: " in said
+    assert "'team'" in said
+    cli.run("sub", "delete", "odd", "-n", uni, "--yes")
+
+
 def test_flags_about_namespaces_mean_something_or_are_refused(cli: Cli, uni: str) -> None:
     """E15: -n and -A, as kubectl's users expect them."""
     for verb in (("get",), ("wait", "--all"), ("describe",), ("delete", "--yes")):

@@ -25,6 +25,7 @@ from tenantry.controllers.quota.effective import EffectiveQuota, effective_quota
 from tenantry.controllers.quota.gather import gather
 from tenantry.controllers.quota.index import Index, QuotaCaches
 from tenantry.controllers.quota.objects import observed_tenant_quota
+from tenantry.controllers.quota.standing import obstacle
 from tenantry.controllers.quota.tokenbucket import TokenBucket
 from tenantry.controllers.quota.verdicts import ShareVerdict, Verdicts
 from tenantry.controllers.tenant.desired import QUOTA, core_quota
@@ -172,7 +173,13 @@ class QuotaController:
         if not self._is_tree(tenant, caches):
             self._forget(key)
             return await self._keep(cluster, tenant, caches)
-        return await self._divide(cluster, tenant, effective, caches)
+        before = obstacle(tenant, caches.tenant_quotas.get(key))
+        try:
+            return await self._divide(cluster, tenant, effective, caches)
+        finally:
+            # The Tenant's Ready reports it. Also after an error: the next reconcile starts from what is written now.
+            if obstacle(tenant, caches.tenant_quotas.get(key)) != before:
+                cluster.wake(Tenant, key)
 
     def _is_tree(self, tenant: Tenant, caches: QuotaCaches) -> bool:
         """Return whether the quota is divided over more than one namespace, or ever was."""

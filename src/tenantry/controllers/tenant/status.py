@@ -9,17 +9,15 @@ from tenantry.api.tenant import ClusterNetworkPolicyMode, NetworkIsolation, Tena
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers.conclusion import PATIENCE, exceeding, expiring, problem_of, ready, trouble
 from tenantry.controllers.hosts import clashes as taken
+from tenantry.controllers.quota.standing import obstacle
 from tenantry.controllers.runtime import sandboxed
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find, merge
 from tenantry.engine.plan import Blocked
-from tenantry.world import quota
 from tenantry.world.addresses import MOST
 from tenantry.world.hosts import HostClash
 from tenantry.world.leases import ENDLESS, LeaseState
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
-from tenantry.world.shares.amounts import read
-from tenantry.world.shares.defaults import idle
 
 _NARROWED = Wanted(
     reasons.EGRESS_NARROWED,
@@ -69,7 +67,7 @@ def compute(
     if failed and attempt < PATIENCE and find(tenant.status.conditions, reasons.READY):
         return tenant.status  # conditions must not flap; the next try is under way
     done = problem is None
-    problem = problem or _idle(tenant, tenant_quota)
+    problem = problem or _ended(tenant, lease) or obstacle(tenant, tenant_quota)
     wanted = [ready(problem, "namespace, rights, limits and isolation are in place"), *trouble(problem)]
     wanted.append(_suspended(tenant, lease, done=done and is_settled))
     wanted += expiring(
@@ -91,13 +89,18 @@ def compute(
     )
 
 
-def _idle(tenant: Tenant, tenant_quota: TenantResourceQuota | None) -> Blocked | None:
-    """Return why no pod can start in the tenant; None if one can."""
-    # Adjustments of the quota are only there.
-    is_counted = tenant_quota is not None and tenant_quota.status.batch.counted
-    hard = tenant_quota.status.hard if tenant_quota is not None and is_counted else tenant.spec.quota.hard
-    found = idle(read(quota.normal(hard)), (), "")
-    return Blocked(reason=found.reason, message=found.message) if found is not None else None
+def _ended(tenant: Tenant, lease: LeaseState) -> Blocked | None:
+    """Return that the lease of the tenant has ended; None if it has not.
+
+    A suspension by `spec.suspended` is what the spec requests, so the tenant stays Ready.
+    """
+    if not lease.is_expired:
+        return None
+    message = (
+        f"spec.expiresAt is {tenant.spec.expires_at}, which has passed, so the tenant is suspended;"
+        f" `tenantry tenant renew {tenant.metadata.name} --for 72h` opens it again for three days"
+    )
+    return Blocked(reason=reasons.EXPIRED, message=message)
 
 
 def _suspended(tenant: Tenant, lease: LeaseState, *, done: bool) -> Wanted:
