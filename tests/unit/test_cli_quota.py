@@ -27,7 +27,9 @@ from tenantry.cli.sub import inheritance
 from tenantry.views.explain.quota import conclude
 from tenantry.views.objects import ResourceQuotaStatus, ResourceQuotaWithUsage
 from tenantry.views.quotas import quota as view_of
+from tenantry.views.quotas import shortages
 from tenantry.world.explain.quota import PathNamespace
+from testkit.worlds import tenant
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SALE = Adjustment(name="sale", resources={"requests.cpu": "2", "pods": "-5"}, expires_at="2026-01-03T03:04:05Z")
@@ -71,6 +73,39 @@ def test_the_tree_is_a_table() -> None:
         "TENANT   ADJUSTMENT   BY                        EXPIRES",
         "acme     sale         pods=-5,requests.cpu=+2   2026-01-03T03:04:05Z (in 1d)",
     ]
+
+
+def test_nothing_is_free_in_a_quota_that_is_smaller_than_its_use() -> None:
+    """E10: never less than nothing."""
+    view = view_of("acme", None, {"acme": own("acme", {"pods": "5", "memory": "1Gi"}, {"pods": "7", "memory": "3Gi"})})
+    assert view.tree[0].free == {"pods": "0", "memory": "0"}
+    assert view.tree[0].own_free == view.tree[0].free
+
+
+@pytest.mark.parametrize(
+    ("resources", "told"),
+    [
+        ({"requests.cpu": "-8"}, ""),
+        ({"requests.cpu": "-9"}, "and 1 would be left: at most requests.cpu=-8 fits"),
+        ({"requests.cpu": "-20"}, "and 0 would be left: at most requests.cpu=-8 fits"),
+        ({"requests.cpu": "3"}, ""),
+        ({"pods": "-5"}, ""),
+    ],
+)
+def test_an_adjustment_below_what_subnamespaces_hold_does_not_fit(resources: dict[str, str], told: str) -> None:
+    """E10: an adjustment of the same name is replaced; one that adds always fits."""
+    acme = tenant(quota={"cpu": 10, "pods": 5})
+    wanted = Adjustment(name="sale", resources=dict(resources), expires_at="")
+    found = shortages(acme, trq(*TREE, adjustments=(SALE,)), wanted, NOW)
+    assert len(found) == bool(told)
+    assert all(told in line and "'web-1' has 2" in line for line in found)
+
+
+def test_a_quota_that_is_short_already_gives_nothing() -> None:
+    """E10: only what adds fits."""
+    acme = tenant(quota={"cpu": 1, "pods": 5})
+    wanted = Adjustment(name="cut", resources={"requests.cpu": "-500m"}, expires_at="")
+    assert "nothing can be taken away" in shortages(acme, trq(*TREE), wanted, NOW)[0]
 
 
 def test_what_claims_have_is_a_line_below_their_namespace() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenantry.api import reasons
 from tenantry.api.errors import InputError, Invalid
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.tenant import Tenant
@@ -142,6 +145,20 @@ def test_conditions_to_wait_for(text: str, shown: str) -> None:
 def test_what_is_no_condition(text: str) -> None:
     with pytest.raises(InputError, match="--for"):
         parse_condition(text)
+
+
+def test_a_condition_that_no_kind_has_is_refused() -> None:
+    """E15: a mistyped condition does not wait until the deadline."""
+    with pytest.raises(InputError, match="'Readi' is not a condition of Tenantry's kinds; did you mean Ready"):
+        parse_condition("condition=Readi")
+
+
+def test_all_documented_types_of_conditions_can_be_waited_for() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/reference/reasons.md").read_text()
+    types = page.partition("## Condition types")[2].partition("\n## ")[0]
+    slices = page.partition("## Condition types of slices")[2].partition("\n## ")[0]
+    slices = "\n".join(line for line in slices.splitlines() if "Present only while true" in line)
+    assert set(re.findall(r"^\| `(\w+)`", f"{types}\n{slices}", re.MULTILINE)) == reasons.CONDITION_TYPES
 
 
 NO_RULES = (

@@ -197,9 +197,39 @@ COUNT_EXCEEDED = "CountExceeded"
 """A ResourceQuota allows fewer objects of a kind than there are, or than a child should inherit."""
 
 # Events
+RECLAIMED = "Reclaimed"
+"""The operator has taken back the quota of a Subnamespace (`onShortage: Reclaim`): the tenant's quota is too small."""
 CORRECTED = "Corrected"
 """The operator has reverted a manual change or deletion."""
 REPAIR_REFUSED = "RepairRefused"
 """An installed object differs from the shipped one, and the operator may not restore it: run `tenantry install`."""
 REPAIR_CONTESTED = "RepairContested"
 """Another client changes an installed object again and again; the operator restores it after growing pauses."""
+
+CONDITION_TYPES = frozenset(
+    {
+        READY,
+        RECONCILING,
+        STALLED,
+        SUSPENDED,
+        CLUSTER_NETWORK_POLICY,
+        EGRESS_NARROWED,
+        TENANTS_MISSING,
+        LEVELS_BLOCKED,
+        HOSTS_TAKEN,
+        HOSTS_CONTESTED,
+        OBJECTS_EXCEEDED,
+        SANDBOXED,
+        EXPIRING,
+        INHERITED,
+        APPROVED,
+        DENIED,
+        PENDING,
+        RESERVED,
+        DRAINING,
+        BOUND,
+        RELEASING,
+        DEGRADED,
+    }
+)
+"""The types that `tenantry wait --for condition=TYPE` accepts: all of this file."""

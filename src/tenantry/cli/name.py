@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
 from tenantry.api import marks
-from tenantry.api.errors import InputError, NotFound
+from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
-from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, Subnamespace, SubnamespaceSpec
+from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, Scope, Subnamespace, SubnamespaceSpec
 from tenantry.api.tenant import Tenant
 from tenantry.cli import output, refusals, session
 from tenantry.cli.completion import candidates
@@ -21,6 +22,8 @@ from tenantry.world.validation import validate_subnamespace
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
+
+_UID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @click.command()
@@ -41,7 +44,7 @@ def name(
     r"""Print the name of the namespace of the Subnamespace NAME in the namespace PARENT; neither needs to exist.
 
     It is NAME-DIGITS. The digits are the first 16 of the SHA-256 of TENANT-UID/PARENT/NAME, with CLUSTER-UID/ before
-    that for a federated Subnamespace.
+    that for a federated Subnamespace. If the Subnamespace exists, the name is that of its namespace.
 
     \b
       tenantry name acme web
@@ -57,8 +60,36 @@ def name(
     problems = validate_subnamespace(wanted)
     if problems:
         raise InputError(refusals.summary(f"Subnamespace {child!r}", problems))
-    uid = tenant_uid or session.run(find(), lambda client: _tenant_uid(client, parent, tenant))
-    output.write(child_name(uid, parent, child, cluster_uid))
+    for flag, uid in (("--tenant-uid", tenant_uid), ("--cluster-uid", cluster_uid)):
+        if uid and not _UID.fullmatch(uid):
+            raise InputError(f"{flag} {uid!r} must be a metadata.uid, as in 0b8b2b0e-6d5c-4e0c-9d55-0d2f8f7c1f64")
+    if tenant_uid:
+        output.write(child_name(tenant_uid, parent, child, cluster_uid))
+        return
+
+    async def work(client: Client) -> str:
+        uid = await _tenant_uid(client, parent, tenant)
+        return (
+            await _existing(client, uid, parent, child)
+            if not cluster_uid
+            else child_name(uid, parent, child, cluster_uid)
+        )
+
+    output.write(session.run(find(), work))
+
+
+async def _existing(client: Client, tenant_uid: str, parent: str, child: str) -> str:
+    """Return the name for a Subnamespace as it is on this cluster; without one, for a local one to come."""
+    try:
+        found = await client.get(Subnamespace, child, parent)
+    except (NotFound, Forbidden):
+        return child_name(tenant_uid, parent, child)
+    if found.status.namespace:
+        return found.status.namespace  # a moved or adopted namespace keeps its name
+    home = ""
+    if found.spec.scope is Scope.FEDERATED:
+        home = (await client.get(Namespace, parent)).metadata.labels.get(marks.CLUSTER_UID, "")
+    return child_name(tenant_uid, parent, child, home)
 
 
 async def _tenant_uid(client: Client, parent: str, tenant: str) -> str:

@@ -13,12 +13,13 @@ from typing_extensions import override
 
 from tenantry.api.errors import AlreadyExists, Conflict, InputError, NotFound
 from tenantry.api.model import ObjectMeta
-from tenantry.api.tenant import Tenant
+from tenantry.api.tenant import OnShortage, Tenant
 from tenantry.api.tenantresourcequota import (
     Adjustment,
     TenantResourceQuota,
     TenantResourceQuotaSpec,
 )
+from tenantry.api.wording import shortened
 from tenantry.cli import durations, flags, kinds, output, refusals, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.kinds import ObjectSelection
@@ -175,7 +176,7 @@ def adjust(
     wanted = msgspec.structs.replace(wanted, resources=resources)
 
     async def work(client: Client) -> None:
-        await _check_keys(client, tenant, resources)
+        await _check_fit(client, await _check_keys(client, tenant, resources), wanted)
         before = await _edit(client, tenant, adjustment, wanted)
         verb = "adjusted" if before is None else "adjusted anew"
         told = f"{kinds.full_name(TenantResourceQuota, tenant)} {verb} by {adjustment!r}: {_signed(resources)}"
@@ -208,20 +209,43 @@ async def _wait(client: Client, tenant: str, seconds: int) -> None:
     await wait_for_all(client, [ObjectSelection(TenantResourceQuota, (tenant,))], seconds=seconds)
 
 
-async def _check_keys(client: Client, tenant: str, resources: Mapping[str, int | str]) -> None:
-    """Reject keys that the tenant's quota does not have.
+async def _check_keys(client: Client, tenant: str, resources: Mapping[str, int | str]) -> Tenant:
+    """Reject keys that the tenant's quota does not have; return the tenant.
 
     Raises:
         NotFound: There is no such tenant.
         InputError: A key is not in its quota.
     """
-    limited = {keys.normal_key(key) for key in (await client.get(Tenant, tenant)).spec.quota.hard}
+    live = await client.get(Tenant, tenant)
+    limited = {keys.normal_key(key) for key in live.spec.quota.hard}
     wrong = sorted(set(resources) - limited)
     if wrong:
         has = f"it has {', '.join(sorted(limited))}" if limited else "it has no quota"
         raise InputError(
             f"--by {wrong[0]!r} is not in the quota of tenant {tenant!r} ({has}): only what is limited can be adjusted;"
             " set it in the Tenant's spec.quota.hard first"
+        )
+    return live
+
+
+async def _check_fit(client: Client, tenant: Tenant, wanted: Adjustment) -> None:
+    """Reject an adjustment that takes away what subnamespaces hold.
+
+    Raises:
+        InputError: It does, and the tenant's quota takes nothing back by itself.
+    """
+    if tenant.spec.quota.on_shortage is OnShortage.RECLAIM:
+        return
+    try:
+        live = await client.get(TenantResourceQuota, tenant.metadata.name)
+    except NotFound:
+        return  # the quota is not divided yet
+    from tenantry.views.quotas import shortages
+
+    short = shortages(tenant, live, wanted, datetime.now(UTC))
+    if short:
+        raise InputError(
+            f"--by does not fit the quota of tenant {tenant.metadata.name!r}: {shortened(short, separator='; ')}"
         )
 
 

@@ -12,7 +12,7 @@ import click
 from tenantry.api import reasons
 from tenantry.api.errors import InputError, NotFound, TenantryError
 from tenantry.api.model import Condition, ConditionStatus, KubernetesObject
-from tenantry.api.wording import shortened
+from tenantry.api.wording import shortened, suggestion
 from tenantry.cli import durations, kinds, output, place, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.kinds import ObjectSelection
@@ -123,6 +123,12 @@ def parse_condition(text: str) -> WaitCondition:
         case "condition":
             type_, _, status = rest.partition("=")
             known = {each.value.lower(): each for each in ConditionStatus}
+            if type_ and type_ not in reasons.CONDITION_TYPES:
+                types = sorted(reasons.CONDITION_TYPES)
+                raise InputError(
+                    f"--for {text!r}: {type_!r} is not a condition of Tenantry's kinds{suggestion(type_, types)};"
+                    f" conditions are {', '.join(types)}"
+                )
             if type_ and (not status or status.lower() in known):
                 return WaitCondition(type_, known[status.lower()] if status else ConditionStatus.TRUE)
         case _:

@@ -82,7 +82,7 @@ async def read_tenant(reader: ObjectReader, name: str) -> TenantDescription:
             bindings = start(_list(reader, RoleBinding, namespace=name))
             pods = start(count_pods(reader, name))
             subnamespaces = start(_list(reader, Subnamespace, namespace=name))
-            events = start(_events(reader, Tenant, name))
+            events = start(_events(reader, tenant))
     return TenantDescription(
         tenant=tenant,
         namespace=next(iter(namespaces.result() or ()), None),
@@ -109,15 +109,17 @@ async def read_object(
         NotFound: There is no such object.
     """
     value = await reader.get(kind, name, namespace)
-    return ObjectDescription(value=value, events=await _events(reader, kind, name, namespace))
+    return ObjectDescription(value=value, events=await _events(reader, value))
 
 
-async def _events(
-    reader: ObjectReader, kind: type[KubernetesObject], name: str, namespace: str = ""
-) -> list[ReportedEvent] | None:
+async def _events(reader: ObjectReader, value: KubernetesObject) -> list[ReportedEvent] | None:
     """Return the latest events about an object, oldest first; None if the user may not read them."""
-    about = {"fieldSelector": f"regarding.kind={kind.resource.kind},regarding.name={name}"}
-    found = await _list(reader, ReportedEvent, namespace=namespace, selectors=about)
+    meta = value.metadata
+    # With the uid: events of an earlier object of the same name live for an hour.
+    about = {
+        "fieldSelector": f"regarding.kind={value.resource.kind},regarding.name={meta.name},regarding.uid={meta.uid}"
+    }
+    found = await _list(reader, ReportedEvent, namespace=meta.namespace, selectors=about)
     # The API server returns events by name, not by time.
     return None if found is None else sorted(found, key=lambda event: event.last)[-EVENTS:]
 

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from fractions import Fraction
 
 import msgspec
 
-from tenantry.api.tenantresourcequota import Adjustment, ClaimShareStatus, ShareStatus, TenantResourceQuota
+from tenantry.api.tenant import Tenant
+from tenantry.api.tenantresourcequota import (
+    Adjustment,
+    ClaimShareStatus,
+    ShareStatus,
+    TenantResourceQuota,
+    TenantResourceQuotaSpec,
+)
+from tenantry.api.wording import shortened
+from tenantry.controllers.quota.effective import effective_quota
 from tenantry.views.objects import ResourceQuotaWithUsage
 from tenantry.views.snapshot import Snapshot
 from tenantry.world import quantity
+from tenantry.world.shares.amounts import read, spell, total
 
 
 class ShareView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -115,7 +127,8 @@ def _free(own: ResourceQuotaWithUsage | None) -> dict[str, str]:
 
 
 def _difference(hard: str, used: str) -> str:
-    left = quantity.parse(hard) - quantity.parse(used)
+    # A quota that became smaller than its use has nothing free.
+    left = max(quantity.parse(hard) - quantity.parse(used), Fraction(0))
     return quantity.write(left, binary=hard.endswith("i") or used.endswith("i"))
 
 
@@ -131,3 +144,41 @@ def _depth_first(tree: Sequence[ShareStatus]) -> list[ShareStatus]:
         found.append(share)
         waiting += reversed(below[share.namespace])
     return found
+
+
+def shortages(tenant: Tenant, tenant_quota: TenantResourceQuota, wanted: Adjustment, now: datetime) -> list[str]:
+    """Return a line for each key of which an adjustment takes away what subnamespaces hold; [] if it fits.
+
+    Args:
+        tenant: The tenant.
+        tenant_quota: Its TenantResourceQuota; an adjustment of the same name is replaced.
+        wanted: The adjustment, with normal keys.
+        now: The time, with an offset.
+
+    Raises:
+        InputError: A quantity of the tenant's quota cannot be read.
+    """
+    others = tuple(each for each in tenant_quota.spec.adjustments if each.name != wanted.name)
+    before, after = (
+        effective_quota(
+            tenant, msgspec.structs.replace(tenant_quota, spec=TenantResourceQuotaSpec(adjustments=chosen)), now
+        ).hard
+        for chosen in (others, (*others, wanted))
+    )
+    # Without the claims of nodes in the core namespace: some are within the shares of subnamespaces already.
+    holders = [(each.namespace, read(each.assigned)) for each in tenant_quota.status.tree if each.depth == 1]
+    held = total(amounts for _, amounts in holders)
+    lines: list[str] = []
+    for key in sorted(before):
+        lack = held.get(key, 0) - after[key]
+        if lack <= 0 or after[key] >= before[key]:
+            continue
+        most = min(0, held[key] - before[key])
+        fitting = f"at most {key}={spell(key, most)} fits" if most < 0 else "nothing can be taken away"
+        which = shortened(f"{name!r} has {spell(key, has[key])}" for name, has in holders if has.get(key))
+        lines.append(
+            f"{key}: subnamespaces hold {spell(key, held[key])} of {spell(key, before[key])}, and"
+            f" {spell(key, after[key])} would be left: {fitting}, or lower spec.quota.hard of Subnamespaces first"
+            f" ({which})"
+        )
+    return lines

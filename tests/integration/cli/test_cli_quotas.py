@@ -148,6 +148,14 @@ def test_a_quota_is_adjusted_for_a_while(cli: Cli) -> None:
         assert "tenant 'adjusted' has no adjustment 'sale': it has none" in said
 
 
+def test_an_adjustment_below_what_subnamespaces_hold_is_refused(cli: Cli, shared: dict[str, str]) -> None:
+    """E10, E15: at once, with what would fit; nothing is changed."""
+    said = cli.run("quota", "adjust", "quotas", "cut", "--by", "cpu=-7", "--for", "1h", code=2).stderr
+    assert "requests.cpu: subnamespaces hold 4 of 10, and 3 would be left: at most requests.cpu=-6 fits" in said
+    assert f"'{shared['web']}' has 4" in said
+    assert not cli.json("get", "trq", "quotas", "-o", "json")["spec"].get("adjustments")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -308,12 +308,22 @@ def test_a_name_can_be_computed_without_a_cluster(cli: Cli) -> None:
     """E07, E08: by the tenant's uid, and the home cluster's for a federated one."""
     alone = ("name", "acme", "web", "--tenant-uid", "0b8b2b0e-6d5c-4e0c-9d55-0d2f8f7c1f64")
     local = cli.run(*alone, environment=NO_CLUSTER).stdout.strip()
-    federated = cli.run(*alone, "--cluster-uid", "1", environment=NO_CLUSTER).stdout.strip()
+    federated = cli.run(
+        *alone, "--cluster-uid", "5f1c9a52-9b1f-4a53-8f0e-0a9a5e3f9c11", environment=NO_CLUSTER
+    ).stdout.strip()
     assert local.startswith("web-")
     assert len(local) == len(federated) == len("web-") + 16
     assert local != federated
     both = (*alone, "--tenant", "acme")
     assert "not both" in cli.run(*both, code=2, environment=NO_CLUSTER).stderr
+    wrong = ("name", "acme", "web", "--tenant-uid", "acme")
+    assert "--tenant-uid 'acme' must be a metadata.uid" in cli.run(*wrong, code=2, environment=NO_CLUSTER).stderr
+
+
+def test_the_name_of_a_federated_subnamespace_is_that_of_its_namespace(cli: Cli, uni: str) -> None:
+    """E08: without a flag, if the Subnamespace exists."""
+    create(cli, uni, "wide", "--scope", "federated")
+    assert child(cli, uni, "wide") == get(cli, uni, "wide")["status"]["namespace"]
 
 
 def test_a_name_is_computed_for_what_is_still_to_come(cli: Cli, uni: str) -> None:

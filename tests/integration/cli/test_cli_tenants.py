@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -106,6 +107,30 @@ def test_a_tenant_that_is_there_is_said_to_be(cli: Cli, acme: str) -> None:
     said = cli.run("tenant", "create", acme, "--owner", "ada", code=2).stderr
     assert f"metadata.name: the tenant '{acme}' exists already; choose another name" in said
     assert "delete" not in said
+
+
+def test_a_description_leaves_out_events_of_an_earlier_object(cli: Cli, acme: str) -> None:
+    """E15: an earlier tenant of the same name has another uid."""
+    uid = cli.json("get", "tenant", acme, "-o", "json")["metadata"]["uid"]
+    for name, about, note in (("earlier", "0b8b2b0e-6d5c-4e0c-9d55-0d2f8f7c1f64", "of old"), ("ours", uid, "of now")):
+        event = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": f"{acme}.{name}", "namespace": "default"},
+            "eventTime": "2026-01-01T00:00:00.000000Z",
+            "type": "Normal",
+            "reason": "Corrected",
+            "action": "Test",
+            "note": note,
+            "regarding": {"apiVersion": "tenantry.dev/v1alpha1", "kind": "Tenant", "name": acme, "uid": about},
+            "reportingController": "tests",
+            "reportingInstance": "tests",
+        }
+        made = cli.kubectl("create", "-f", "-", stdin=json.dumps(event))
+        assert made.returncode == 0, made.stderr
+    page = cli.run("describe", "tenant", acme).stdout
+    assert "of now" in page
+    assert "of old" not in page
 
 
 def test_tables_are_the_servers(cli: Cli, acme: str) -> None:
