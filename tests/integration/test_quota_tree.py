@@ -22,7 +22,7 @@ from tenantry.engine.clock import rfc3339
 from tenantry.engine.conditions import find
 from tenantry.install.subnamespaces import QUOTA
 from tenantry.world.shares.amounts import read
-from testkit.api import PODS, SECRETS, Api, until
+from testkit.api import EVENTS, PODS, SECRETS, Api, until
 from testkit.installation import without_repairs
 from testkit.operators import Operator
 from testkit.refusals import counted, refusal
@@ -413,6 +413,14 @@ async def test_reclaim_takes_from_the_youngest_and_gives_back(api: Api, operator
     taken = {name: 3, spaces["old"]: 3, spaces["young"]: 0, spaces["low"]: 0}
     await become(api, name, {namespace: {"requests.cpu": cpu} for namespace, cpu in taken.items()})
     await child(api, name, "young", ready=False, reason=reasons.QUOTA_INSUFFICIENT)
+    events: list[Json] = []
+
+    async def said() -> bool:
+        nonlocal events
+        events = [each for each in await api.list(EVENTS, name) if each["reason"] == reasons.RECLAIMED]
+        return [each["regarding"]["name"] for each in events] == ["young"]
+
+    await until(said, "an event on the Subnamespace reports what was taken back", seen=lambda: events)
     await api.patch(Tenant.resource, name, {"spec": {"quota": {"hard": {"cpu": 7}}}})
     back = {name: 0, spaces["old"]: 3, spaces["young"]: 2, spaces["low"]: 2}
     await become(api, name, {namespace: {"requests.cpu": cpu} for namespace, cpu in back.items()})

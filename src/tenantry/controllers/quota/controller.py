@@ -257,6 +257,7 @@ class QuotaController:
             inputs = gather(tenant, caches, index)
             needed = desired.plan(inputs, cluster.writer.equivalent)
             self._judge(cluster, index, name, caches)
+            _announce_reclaims(cluster, index.tree, tenant, caches)
             if needed.blocked:
                 for blocked in needed.blocked:
                     cluster.recorder.say(tenant, EventKind.WARNING, blocked.reason, blocked.message)
@@ -358,6 +359,20 @@ def _verdict(tree: Tree, share: Share) -> ShareVerdict:
     if tree.keys:
         share.was_in_force = found.in_force
     return found
+
+
+def _announce_reclaims(cluster: Cluster, tree: Tree, tenant: Tenant, caches: QuotaCaches) -> None:
+    """Write an event for each child whose grant was taken back, on the Tenant and on the Subnamespace."""
+    reclaimed, tree.reclaimed = tree.reclaimed, []
+    for share in reclaimed:
+        if share.request is None:
+            continue
+        note = f"took back the quota of Subnamespace {share.request.name!r} and of all below it"
+        why = "the quota of the tenant no longer covers it (spec.quota.onShortage is Reclaim)"
+        cluster.recorder.say(tenant, EventKind.WARNING, reasons.RECLAIMED, f"{note}: {why}")
+        child = caches.subnamespaces.get(object_key(share.parent, share.request.name))
+        if child is not None:
+            cluster.recorder.say(child, EventKind.WARNING, reasons.RECLAIMED, f"took back the quota: {why}")
 
 
 def _is_moving(index: Index, found: TenantResourceQuota | None) -> bool:

@@ -357,6 +357,7 @@ class Division:
                     continue
                 lack = _positive({key: value - child.granted[key] for key, value in lack.items()})
                 self._revoke(root, child)
+                tree.reclaimed.append(child)
                 waiting = [*waiting, child] if child not in waiting else waiting
                 if not lack:
                     break

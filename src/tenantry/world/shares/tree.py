@@ -31,6 +31,7 @@ class Tree:
         bare: Namespaces without a ResourceQuota.
         unenforced: Namespaces whose ResourceQuota Kubernetes does not enforce yet.
         stirred: Shares whose status may have changed.
+        reclaimed: Children of the core namespace whose grants were taken back; the caller empties the list.
         newest: The latest batch that wrote any of the ResourceQuotas.
         pending: Shares whose namespace does not exist.
         claims: The shares of claims.
@@ -48,6 +49,7 @@ class Tree:
         self.bare: set[str] = set()
         self.unenforced: set[str] = set()
         self.stirred: set[Share] = set()
+        self.reclaimed: list[Share] = []
         self.newest = 0
         self.pending: set[Share] = set()
         self.claims: set[Share] = set()
