@@ -194,14 +194,14 @@ async def test_a_ready_child_runs_a_pod(api: Api, operator: Operator, name: str)
 
 async def test_a_child_that_can_run_no_pod_is_not_ready(api: Api, operator: Operator, name: str) -> None:
     """E09: the message names the key; without one in the spec, the child waits until the parent has some free."""
-    await api.make_tenant(name, quota={"hard": {"cpu": 4, "pods": 2}})
+    await api.make_tenant(name, quota={"hard": {"cpu": 4, "pods": 3}})
     await make(api, name, "idle", pods=0)
     told = (await child(api, name, "idle", ready=False, reason=reasons.NO_POD_FITS))["told"]
     assert told == "no pod can start: pods is 0 in spec.quota.hard: raise it, or take it out for a default"
-    await make(api, name, "all", pods=2)
+    await make(api, name, "all", pods=3)
     await child(api, name, "all")
     await ask(api, name, "idle")
-    why = f"no pod can start: pods is 0, because namespace {name!r} has none free: free some, or raise its quota"
+    why = f"no pod can start: pods is 0, because namespace {name!r} has none to spare: free some, or raise its quota"
     await child(api, name, "idle", ready=False, reason=reasons.NO_POD_FITS, told=why)
     await ask(api, name, "all", pods=1)
     await child(api, name, "idle")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -227,6 +228,33 @@ def test_a_tree_that_is_read_anew_knows_what_claims_hold() -> None:
         assert anew.shares["fast"].granted[CPU] == 16
         assert anew.shares["late"].granted[CPU] == 0
         assert {name: share.own[CPU] for name in world.namespaces if (share := anew.at(name))} == before
+
+
+def test_what_a_namespace_had_of_a_claim_does_not_become_its_default_after_a_restart() -> None:
+    """X03: whatever the order in which the objects are read."""
+    world = World(WHOLE)
+    world.claim("fast", CORE, 16)
+    web = ShareRequest(uid="web", name="web", parent=CORE, hard={"pods": 4}, created="2")
+    world.tree.put_request(web)
+    world.put(TreeNamespace(name="web", uid="u-web", key="web", parent=CORE, slice="fast"))
+    world.settle()
+    assert (world.own(CORE), world.own("web")) == (24, 16)
+    fast = msgspec.structs.replace(world.claims["fast"], charged={CPU: 16})
+    for order in ([web, fast], [fast, web], [fast, None, web]):  # None: the tree starts
+        anew = Tree(WHOLE)
+        for name, held in world.tree.quotas.items():
+            anew.put_quota(name, held)
+        for found in world.namespaces.values():
+            anew.put_namespace(found)
+        for request in order:
+            if request is None:
+                Division(anew).start(())
+            else:
+                anew.put_request(request)
+        if None not in order:
+            Division(anew).start(())
+        share = anew.shares["web"]
+        assert share.defaults == {}, order
 
 
 @examples(100)

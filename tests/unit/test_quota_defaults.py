@@ -87,9 +87,9 @@ def test_children_of_an_earlier_version_with_nothing_get_a_default() -> None:
     made.put_quota(CORE, held({"pods": 10_000}, version=2, used={"pods": 6_000}))
     for number in range(6):
         put(made, f"c{number}", created=str(number))
-    assert own(made, "pods", *(f"c{number}" for number in range(6)), CORE) == [1, 1, 1, 1, 0, 0, 6]
+    assert own(made, "pods", *(f"c{number}" for number in range(6)), CORE) == [1, 1, 1, 0, 0, 0, 7]
     made.put_quota(CORE, held({"pods": 10_000}, version=3, used={"pods": 5_000}))
-    assert own(made, "pods", "c4", "c5", CORE) == [1, 0, 5]
+    assert own(made, "pods", "c3", "c4", CORE) == [1, 0, 6]
 
 
 def test_a_default_becomes_a_request_and_a_default_again() -> None:
@@ -128,7 +128,8 @@ def test_a_child_that_waits_for_a_request_gets_no_namespace_for_its_default() ->
 @pytest.mark.parametrize(
     ("key", "free", "expected"),
     [
-        ("pods", "1", "1"),
+        ("pods", "1", "0"),
+        ("pods", "2", "1"),
         ("pods", "0", "0"),
         ("requests.cpu", "4", "1"),
         ("requests.cpu", "200m", "100m"),
@@ -155,6 +156,6 @@ def test_what_cannot_run_a_pod_names_the_keys() -> None:
     assert found.reason == reasons.NO_POD_FITS
     assert found.message == (
         "no pod can start: pods is 0 in spec.quota.hard: raise it, or take it out for a default; requests.cpu is 0,"
-        " because namespace 'acme' has none free: free some, or raise its quota"
+        " because namespace 'acme' has none to spare: free some, or raise its quota"
     )
     assert idle(dict.fromkeys(NEEDED, 1), [], CORE) is None

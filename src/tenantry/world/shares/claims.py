@@ -34,6 +34,16 @@ def users(children: Iterable[Share], claim: Share) -> list[Share]:
     return sorted((child for child in children if uses(child, claim)), key=lambda child: child.order)
 
 
+def apart(parent: Share | None, share: Share, keys: Iterable[str]) -> Amounts:
+    """Return what a share has of some keys, without what it has in place of a claim."""
+    lent = [claim for claim in parent.claims if uses(share, claim)] if parent is not None else []
+    return {
+        key: share.granted[key]
+        for key in keys
+        if share.granted.get(key, 0) > 0 and not any(claim.granted.get(key, 0) > 0 for claim in lent)
+    }
+
+
 def credit(share: Share, children: Sequence[Share], instead: Mapping[str, Amounts] | None = None) -> Amounts:
     """Return what both the claims in a namespace and the children that use them hold.
 

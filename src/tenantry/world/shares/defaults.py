@@ -7,7 +7,7 @@ one comes or goes. The parts become smaller with each child, and the parent keep
     key                   default of a child
     any                   a quarter of what the parent has free
     needed by each pod    the same, and at least what one container gets by default, but not more than half
-    counted, needed       the same, and at least 1
+    counted, needed       the same, and at least 1 if its parent keeps 1
 
 Example: `acme` has 50 pods free. Its first children get 12, 9 and 7, and `acme` keeps 22 for itself.
 """
@@ -54,7 +54,7 @@ def default(key: str, free: int) -> int:
     amount = free // PARTS
     if key in CONTAINER:
         amount = max(amount, min(CONTAINER[key], free // 2))
-    if key in COUNTED_WITH_PODS and free >= unit:
+    if key in COUNTED_WITH_PODS and free >= 2 * unit:  # the pods of the parent's controllers come back
         amount = max(amount, unit)
     return max(0, amount // unit * unit)
 
@@ -87,5 +87,5 @@ def idle(granted: Mapping[str, int], named: Iterable[str], parent: str) -> Short
         elif key in own:
             rest.append(f"{key} is 0 in spec.quota.hard: raise it, or take it out for a default")
         else:
-            rest.append(f"{key} is 0, because namespace {parent!r} has none free: free some, or raise its quota")
+            rest.append(f"{key} is 0, because namespace {parent!r} has none to spare: free some, or raise its quota")
     return nothing_runs(shortened(rest, separator="; ", in_order=True))

@@ -91,24 +91,13 @@ class Division:
         for share in tree.shares.values():
             if share is not tree.root:
                 share.granted = tree.zero() if self._is_promise(share) else held.get(share.key, tree.zero())
-                share.defaults = self._held_defaults(share)
         for share in tree.shares.values():
+            # What claims have is known only now.
+            share.defaults = claims.apart(tree.parent_of(share), share, share.request.unnamed) if share.request else {}
             share.given = {**tree.zero(), **total(child.granted for child in tree.children(share))}
             share.reserved = tree.zero()
             share.unsettled = set(tree.children(share))
             tree.revisit(share)
-
-    def _held_defaults(self, share: Share) -> Amounts:
-        """Return what a share holds of the keys that its request does not name, and not in place of a claim."""
-        request, parent = share.request, self._tree.parent_of(share)
-        if request is None or parent is None:
-            return {}
-        lent = [claim for claim in parent.claims if claims.uses(share, claim)]
-        return {
-            key: share.granted[key]
-            for key in request.unnamed
-            if share.granted[key] > 0 and not any(claim.granted.get(key, 0) > 0 for claim in lent)
-        }
 
     def _last_hard(
         self,

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from tenantry.world.shares import claims
 from tenantry.world.shares import shortage as words
 from tenantry.world.shares.amounts import Amounts, ShareQuota, add, fits, total
 from tenantry.world.shares.share import ROOT, Share, ShareQueue, ShareRequest, TreeNamespace
@@ -97,7 +98,8 @@ class Tree:
         if share.request == known:
             return
         # A share whose Subnamespace was not known keeps what it has; a key that the request no longer names does not.
-        kept = share.granted if known is None and share.namespace is not None else share.defaults
+        is_new = known is None and share.namespace is not None
+        kept = claims.apart(self.parent_of(share), share, unnamed) if is_new else share.defaults
         share.defaults = {key: kept[key] for key in unnamed if kept.get(key, 0) > 0}
         self.unsettle(share)
 
