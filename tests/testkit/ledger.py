@@ -22,7 +22,7 @@ from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.kube.client import Client
 from tenantry.kube.watch import EventType, watch
 from tenantry.world.shares.amounts import Amounts, ShareQuota, read, total
-from tenantry.world.shares.defaults import default
+from tenantry.world.shares.defaults import LEAST, default
 from tenantry.world.shares.share import ShareRequest, TreeNamespace
 from testkit.api import Api, until
 
@@ -179,6 +179,9 @@ class End(NamedTuple):
         found += [f"{n} is not in force" for n, held in quotas.items() if held.in_force != held.hard]
         if not whole:
             return found
+        below = self._spare(next(found.name for found in self.namespaces.values() if not found.parent))
+        short = [key for key in whole if shares.get(key, 0) > whole[key] and not self._is_kept(key, below)]
+        found += [f"{key} is short, and {below} is unused" for key in short]
         return found or [told for child in self.children if (told := self._wrong(child))]
 
     def _wrong(self, child: ShareRequest) -> str:
@@ -191,15 +194,36 @@ class End(NamedTuple):
         held = self.quotas[child.parent]
         free = {key: held.hard[key] - held.used.get(key, 0) for key in keys}
         is_valid = child.problem is None and not set(child.hard) - set(keys)
-        missing = [key for key in keys if key not in child.hard and not have[key] and default(key, free[key])]
+        small = [key for key in keys if key not in child.hard and have[key] <= LEAST.get(key, 0)]
+        missing = [key for key in small if have[key] < default(key, free[key])]
         if found is not None and have == request:
-            told = f"{child.parent}/{child.name} has none of {missing}, and {free} is free"
+            told = f"{child.parent}/{child.name} has too little of {missing}, and {free} is free"
             return told if missing and is_valid else ""
-        lacks = any(request[key] - have[key] > free[key] for key in keys)
-        holds = found is not None and any(have[key] > request[key] for key in keys)
+        # What siblings have of keys that they do not name, and do not use, is free for requests.
+        spare = self._spare(child.parent)
+        lacks = any(request[key] - have[key] > free[key] + spare[key] for key in keys)
+        below = self._spare(found.name) if found is not None else {}
+        holds = found is not None and any(have[key] > request[key] and self._is_kept(key, below) for key in keys)
         if lacks or holds or not is_valid:
             return ""
         return f"{child.parent}/{child.name} asks {request}, has {have}, and {free} is free"
+
+    def _is_kept(self, key: str, spare: Amounts) -> bool:
+        """Return whether a child rightly holds more than it requests: nothing below it has an unused default."""
+        is_exceeded = any(quota.used.get(key, 0) > quota.hard[key] for quota in self.quotas.values())
+        return is_exceeded or not spare[key]
+
+    def _spare(self, namespace: str) -> Amounts:
+        """Return what the subtrees below a namespace have of keys that their children do not name, and do not use."""
+        out = dict.fromkeys(self.whole, 0)
+        for child in self.children:
+            found = next((found for found in self.namespaces.values() if found.key == child.uid), None)
+            if child.parent != namespace or found is None or child.problem is not None:
+                continue
+            held, below = self.quotas[found.name], self._spare(found.name)
+            for key in self.whole.keys() - child.hard.keys():
+                out[key] += max(0, held.hard[key] - held.used.get(key, 0)) + below[key]
+        return out
 
     def _below(self, namespace: str) -> Amounts:
         """Return the quota of a subtree, with the use beyond the shares of its children."""

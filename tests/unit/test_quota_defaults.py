@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tenantry.api import reasons
@@ -43,6 +44,21 @@ def own(made: Tree, key: str, *names: str) -> list[int]:
     return [share.own[key] // 1000 if share is not None else -1 for share in found]
 
 
+def restarted(made: Tree, whole: Amounts) -> Tree:
+    """Return a new tree that was read from the ResourceQuotas of another one."""
+    again = Tree(whole)
+    for share in made.shares.values():
+        assert share.namespace is not None
+        again.put_quota(share.namespace.name, held(share.own))
+        again.put_namespace(share.namespace)
+    for share in made.shares.values():
+        if share.request is not None:
+            named = {key: value for key, value in share.request.hard.items() if key not in share.request.unnamed}
+            again.put_request(msgspec.structs.replace(share.request, hard=named, unnamed=()))
+    Division(again).start(())
+    return again
+
+
 def test_a_child_gets_a_quarter_of_what_is_free_of_a_key_that_it_does_not_name() -> None:
     """E09: the command of the README runs something."""
     made = empty(requests_cpu=4, requests_memory="8Gi", pods=50)
@@ -68,16 +84,7 @@ def test_a_default_is_the_same_after_a_restart() -> None:
     made = empty(pods=50)
     put(made, "a", created="1")
     put(made, "b", created="2")
-    again = Tree(dict(made.root.granted))
-    for name in (CORE, "a", "b"):
-        share = made.at(name)
-        assert share is not None
-        again.put_quota(name, held(share.own))
-        assert share.namespace is not None
-        again.put_namespace(share.namespace)
-    for name in "ab":
-        again.put_request(ShareRequest(uid=f"uid-{name}", name=name, parent=CORE, created="1"))
-    Division(again).start(())
+    again = restarted(made, dict(made.root.granted))
     assert own(again, "pods", "a", "b", CORE) == [12, 9, 29]
 
 
@@ -113,6 +120,89 @@ def test_a_request_is_served_before_any_default() -> None:
     made.drop_request("uid-b")
     made.drop_namespace("b")
     assert own(made, "pods", "a", CORE) == [2, 8]
+
+
+def test_a_request_gets_what_a_default_holds_and_nothing_uses() -> None:
+    """E09: whether the child with the default came before the request or with it."""
+    made = empty(pods=50)
+    put(made, "a", created="1")
+    put(made, "b", created="2", pods=45)
+    assert own(made, "pods", "a", "b", CORE) == [5, 45, 0]
+    put(made, "b", created="2", pods=50)
+    assert own(made, "pods", "a", "b", CORE) == [0, 50, 0]
+    put(made, "b", created="2", pods=2)
+    assert own(made, "pods", "a", "b", CORE) == [12, 2, 36]
+
+
+def test_defaults_are_taken_back_from_the_youngest_first_and_leave_it_one_pod() -> None:
+    made = empty(pods=50)
+    for number, name in enumerate("abc"):
+        put(made, name, created=str(number))
+    assert own(made, "pods", *"abc", CORE) == [12, 9, 7, 22]
+    put(made, "d", created="9", pods=30)
+    assert own(made, "pods", *"abcd", CORE) == [12, 7, 1, 30, 0]
+
+
+def test_what_a_child_uses_of_its_default_is_not_taken_back() -> None:
+    made = empty(pods=50)
+    put(made, "a", created="1")
+    made.put_quota("a", held(read({"pods": 12}), version=5, used=read({"pods": 8})))
+    put(made, "b", created="2", pods=45)
+    b = made.at("b")
+    assert b is not None
+    assert b.blocked is not None
+    assert b.blocked.message.startswith("pods: 45 requested, 42 available")
+    assert own(made, "pods", "a", "b", CORE) == [12, 0, 38]
+    made.put_quota("a", held(read({"pods": 12}), version=6, used=read({"pods": 5})))
+    assert own(made, "pods", "a", "b", CORE) == [5, 45, 0]
+
+
+def test_defaults_below_a_default_are_taken_back_with_it() -> None:
+    made = empty(pods=50)
+    put(made, "a", created="1")
+    put(made, "a1", "a", created="2")
+    assert own(made, "pods", "a", "a1", CORE) == [9, 3, 38]
+    put(made, "b", created="3", pods=49)
+    assert own(made, "pods", "a", "a1", "b", CORE) == [0, 1, 49, 0]
+
+
+def test_nothing_is_taken_back_for_a_request_that_does_not_fit_all_the_same() -> None:
+    made = empty(requests_cpu=4, pods=50)
+    put(made, "a", created="1")
+    put(made, "b", created="2", pods=45, requests_cpu=9)
+    assert own(made, "pods", "a", "b", CORE) == [12, 0, 38]
+
+
+def test_a_lowered_parent_takes_defaults_back_before_it_is_short() -> None:
+    made = empty(pods=50)
+    put(made, "p", pods=20)
+    put(made, "c", "p", created="2")
+    assert own(made, "pods", "p", "c") == [15, 5]
+    put(made, "p", pods=2)
+    share = made.at("p")
+    assert share is not None
+    assert share.blocked is None
+    assert own(made, "pods", "p", "c", CORE) == [1, 1, 48]
+
+
+def test_a_lowered_tenant_takes_defaults_back_before_it_is_short() -> None:
+    """E09: the core namespace keeps one pod."""
+    made = empty(pods=50)
+    for number, name in enumerate("abcd"):
+        put(made, name, created=str(number))
+    assert own(made, "pods", *"abcd", CORE) == [12, 9, 7, 5, 17]
+    again = restarted(made, read({"pods": 20}))
+    assert own(again, "pods", *"abcd", CORE) == [12, 5, 1, 1, 1]
+    assert again.root.blocked is None
+
+
+def test_a_default_of_the_least_grows_when_the_parent_has_more() -> None:
+    made = empty(pods=50)
+    put(made, "b", created="1", pods=48)
+    put(made, "a", created="2")
+    assert own(made, "pods", "a", CORE) == [1, 1]
+    put(made, "b", created="1", pods=1)
+    assert own(made, "pods", "a", CORE) == [12, 37]
 
 
 def test_a_child_that_waits_for_a_request_gets_no_namespace_for_its_default() -> None:

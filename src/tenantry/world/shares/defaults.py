@@ -39,6 +39,9 @@ CONTAINER: Amounts = {
 NEEDED = frozenset({*COUNTED_WITH_PODS, *CONTAINER})
 """The keys without which no pod starts. Containers get requests and limits of the others, because a quota has them."""
 
+LEAST: Amounts = {**dict.fromkeys(COUNTED_WITH_PODS, 1000), **CONTAINER}
+"""What one pod needs. A default that is not more grows as soon as its parent has more free."""
+
 _MEBIBYTE, _WHOLE, _THOUSANDTH = 1024 * 1024 * 1000, 1000, 1
 _CPU = ("requests.cpu", "limits.cpu")
 

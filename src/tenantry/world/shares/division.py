@@ -7,6 +7,7 @@ Rules, applied from the top of the tree down:
 3. What a namespace uses beyond its share stays out of reach of its siblings until it is free.
 4. A child without a namespace gets a promise: the amount is reserved, and nothing holds it yet.
 5. Of a key that its Subnamespace does not name, a child gets a default when all requests are served, see `defaults`.
+   What a default holds and nothing uses is taken back for a request, and when the parent gets less.
 6. A claim of nodes is a child that is charged together with the namespaces that use it, see `claims`.
 
 Example: the Tenant `acme` has 10 CPUs. Its core namespace uses 2. The Subnamespaces request, oldest first,
@@ -159,12 +160,12 @@ class Division:
         waiting = [child for child in sorted(candidates, key=lambda c: c.order) if not self._settle(share, child)]
         if share is self._tree.root:
             waiting = self._look_for_shortage(waiting)
-        free = self._free(share)
-        if not share.claims and fits(total(self._need(share, child) for child in waiting), free):
+        if not share.claims and self._make_room(share, total(self._need(share, child) for child in waiting)):
             # One by one, each might have to wait for what another gives up. Together they fit.
             for child in waiting:
                 self._hand_over(share, child)
             waiting = []
+        free = self._free(share)
         while waiting:
             known: dict[str, str] = {}
             before = dict(free)
@@ -200,6 +201,7 @@ class Division:
     def _set(self, share: Share, child: Share, hard: Amounts) -> None:
         """Give a child what it requests, and the excess that its own children hold."""
         keys = self._tree.keys
+        self._take_beyond(child, hard)
         placed = self._placed(child)
         self._tree.grant(share, child, {key: max(hard[key], placed[key]) for key in keys})
         lack = {key: placed[key] - hard[key] for key in keys if placed[key] > hard[key]}
@@ -220,6 +222,9 @@ class Division:
         keys = self._tree.keys
         need = self._need(share, child)
         lacks = [key for key in keys if need[key] > 0 and need[key] > free[key]]
+        if lacks and self._make_room(share, {key: need[key] for key in lacks}):
+            free.update(self._free(share))
+            lacks = []
         if not lacks:
             self._hand_over(share, child)
             if share.claims:
@@ -233,7 +238,9 @@ class Division:
         for key in lacks[:SHOWN]:
             if key not in known:
                 known[key] = words.holders(key, ((c.name, c.granted) for c in self._tree.children(share)))
-        child.blocked = words.insufficient([self._lacking(share, child, key, free, known) for key in lacks])
+        spare = self._spare(share)
+        available = {key: max(free[key], 0) + spare.get(key, 0) for key in lacks}
+        child.blocked = words.insufficient([self._lacking(share, child, key, available, known) for key in lacks])
         self._tree.recompute(child)
         return False
 
@@ -250,13 +257,13 @@ class Division:
     # -- keys that a child does not name ----------------------------------------------------------
 
     def _lacks(self, child: Share) -> list[str]:
-        """Return the keys that a child does not name and has no default of."""
+        """Return the keys that a child does not name and has no default of, or no more than one pod needs."""
         if child.request is None or child.is_claim:
             return []
-        return [key for key in child.request.unnamed if key not in child.defaults]
+        return [key for key in child.request.unnamed if child.defaults.get(key, 0) <= defaults.LEAST.get(key, 0)]
 
     def _give_defaults(self, share: Share) -> None:
-        """Give children a default of each key that they have nothing of, as far as the parent has some free."""
+        """Give children a default of each key that they lack, as far as the parent has some free."""
         if not share.lacking:
             return
         free = self._free(share)
@@ -269,6 +276,8 @@ class Division:
                 if amount == 0:
                     break
                 has = child.granted[key]
+                if key in child.defaults and amount <= has:
+                    continue
                 child.defaults = {**child.defaults, key: max(has, amount)}
                 free[key] -= child.defaults[key] - has
                 self._tree.grant(share, child, {**child.granted, key: child.defaults[key]})
@@ -280,6 +289,68 @@ class Division:
             self._tree.recompute(child)
         if changed and share.claims:
             self._tree.unsettle_children(share)  # what one of them has, another one cannot have of the claim
+
+    def _make_room(self, share: Share, need: Amounts) -> bool:
+        """Take back what a namespace lacks to give some amounts; return False if that is impossible."""
+        free = self._free(share)
+        lack = _positive({key: value - free[key] for key, value in need.items() if value > 0 or free[key] < 0})
+        if not lack:
+            return True
+        if not fits(lack, self._spare(share)):
+            return False
+        self._take_back(share, lack, {})
+        return True
+
+    def _take_beyond(self, share: Share, hard: Amounts) -> None:
+        """Take back what the children of a namespace hold beyond its share and its own use, as far as possible."""
+        free = self._free(share)
+        lack = {key: share.granted[key] - hard[key] - free[key] - share.reserved[key] for key in self._tree.keys}
+        if lack := _positive(lack):
+            self._take_back(share, lack, {key: defaults.LEAST.get(key, 0) for key in lack})
+
+    def _spare(self, share: Share) -> Amounts:
+        """Return what the defaults of the children hold and nothing uses."""
+        return total(self._spare_of(share, child) for child in self._tree.children(share) if child.defaults)
+
+    def _spare_of(self, share: Share, child: Share) -> Amounts:
+        terminating = child.namespace is not None and child.namespace.terminating
+        if not child.defaults or not child.lasts or terminating or (child.request and child.request.problem):
+            return {}
+        free, below = self._free(child), self._spare(child)
+        return {
+            key: max(0, min(child.defaults[key], free[key] + below.get(key, 0)))
+            for key in claims.apart(share, child, child.defaults)
+        }
+
+    def _take_back(self, share: Share, lack: Amounts, extra: Amounts) -> None:
+        """Take back from the defaults of the children, the youngest first, and down to what one pod needs first.
+
+        Args:
+            share: The parent.
+            lack: How much is lacking, by key.
+            extra: What the parent should have beside it, as far as each child keeps what one pod needs.
+        """
+        rest: Amounts = {}
+        add(rest, lack)
+        add(rest, extra)
+        down_to: tuple[Amounts, ...] = (defaults.LEAST, {})
+        for least in down_to:
+            for child in reversed(self._tree.children_of(share)):
+                spare = self._spare_of(share, child)
+                most = {key: min(value, child.defaults[key] - least.get(key, 0)) for key, value in spare.items()}
+                if taken := _positive(lower(rest, most)):
+                    self._take(share, child, taken)
+                    add(rest, taken, -1)
+            rest = {key: value - extra.get(key, 0) for key, value in rest.items()}
+
+    def _take(self, share: Share, child: Share, taken: Amounts) -> None:
+        free = self._free(child)
+        if below := _positive({key: value - max(0, free[key]) for key, value in taken.items()}):
+            self._take_back(child, below, {})
+        child.defaults = _positive({key: value - taken.get(key, 0) for key, value in child.defaults.items()})
+        self._tree.grant(share, child, {key: value - taken.get(key, 0) for key, value in child.granted.items()})
+        share.set_lacking(child, self._lacks(child))
+        self._tree.recompute(child)
 
     # -- amounts ----------------------------------------------------------------------------------
 
@@ -319,11 +390,11 @@ class Division:
         twice = claims.credit(child, self._tree.children(child)) if child.claims else {}
         return {key: child.given[key] - child.reserved[key] - twice.get(key, 0) for key in self._tree.keys}
 
-    def _lacking(self, share: Share, child: Share, key: str, free: Amounts, known: dict[str, str]) -> str:
+    def _lacking(self, share: Share, child: Share, key: str, available: Amounts, known: dict[str, str]) -> str:
         return words.lacking(
             key,
             requested=self._wants(share, child)[key],
-            available=max(free[key], 0) + child.granted[key],
+            available=available[key] + child.granted[key],
             parent=share.namespace.name if share.namespace is not None else "",
             used=self._tree.used_in(share).get(key, 0),
             held=known.get(key, ""),
@@ -338,6 +409,7 @@ class Division:
     def _look_for_shortage(self, waiting: list[Share]) -> list[Share]:
         """Report what the tenant's quota lacks, or take it back from the youngest children (onShortage: Reclaim)."""
         tree, root = self._tree, self._tree.root
+        self._take_beyond(root, root.granted)
         twice = claims.credit(root, tree.children(root)) if root.claims else {}
         lack = _positive({k: root.given[k] - root.reserved[k] - root.granted[k] - twice.get(k, 0) for k in tree.keys})
         if lack and tree.reclaim:

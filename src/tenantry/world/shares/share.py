@@ -84,7 +84,7 @@ class Share(msgspec.Struct, eq=False):
         slice: Of a claim, which has no namespace of its own.
         claims: The claims in its namespace.
         defaults: What it was given of keys that its request does not name; a part of `granted`.
-        lacking: Its children that have 0 of a key that they do not name, by key.
+        lacking: Its children without a default of a key that they do not name, or with the least one, by key.
         given: What it gave to its children; a part of `granted`.
         reserved: What it promised to children without a namespace; a part of `given`.
         own: What its ResourceQuota should say.
@@ -127,7 +127,7 @@ class Share(msgspec.Struct, eq=False):
         return amounts
 
     def set_lacking(self, child: Share, keys: Collection[str]) -> None:
-        """Record which keys a child does not name and has nothing of."""
+        """Record of which keys a child is to get a default, or a larger one."""
         for key in [key for key, children in self.lacking.items() if child in children and key not in keys]:
             self.lacking[key].discard(child)
             if not self.lacking[key]:

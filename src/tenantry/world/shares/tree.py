@@ -230,6 +230,17 @@ class Tree:
         waits = share.waiting or share.unsettled or share.lacking
         if waits and (before.used if before else {}) != (after.used if after else {}):
             self.allocate(share)
+        self._note_spare(share, before.used if before else {}, after.used if after else {})
+
+    def _note_spare(self, share: Share, before: Amounts, after: Amounts) -> None:
+        """Queue what may take back more of a default, because a namespace uses less of it."""
+        if not any(before.get(key, 0) > after.get(key, 0) for key in share.defaults):
+            return
+        above = self.parent_of(share)
+        while share.defaults and above is not None:
+            if above.waiting or above.blocked is not None:
+                self.allocate(above)
+            share, above = above, self.parent_of(above)
 
     def _count_use(self, share: Share, quota: ShareQuota | None, sign: int) -> None:
         """Add what a namespace uses to the totals of it and of everything above it."""
