@@ -390,6 +390,8 @@ async def _delete_all(
                 times[key] += 1 if recurs else 0
         if len(uids) == count:
             return
+        if not count:
+            output.talk("ServiceAccounts deleted; waiting until the API server has forgotten their tokens")
         await asyncio.sleep(_CACHED)
     raise TenantryError("new ServiceAccounts appear while their tokens are ended: who creates them still has rights")
 
