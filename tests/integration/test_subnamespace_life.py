@@ -260,7 +260,7 @@ async def test_what_is_made_again_is_another_namespace(api: Api, trees: Trees, n
 
 async def test_a_parent_with_children_is_not_deleted_unless_that_was_allowed(api: Api, trees: Trees, name: str) -> None:
     """The refusal lists what is inside; with allowCascadingDeletion all of it goes."""
-    await api.make_tenant(name, quota={"hard": {"pods": 5}})
+    await api.make_tenant(name, quota={"hard": {"pods": 50}})
     top = await trees.make(name, "top")
     low = await trees.make(top, "low")
 
@@ -280,7 +280,7 @@ async def test_a_parent_with_children_is_not_deleted_unless_that_was_allowed(api
 
 async def test_a_tenant_takes_its_whole_tree_with_it(api: Api, trees: Trees, name: str) -> None:
     """E01: everything is gone after deletion, at any depth, whatever cascading says."""
-    await api.make_tenant(name, quota={"hard": {"pods": 5}})
+    await api.make_tenant(name, quota={"hard": {"pods": 50}})
     top = await trees.make(name, "top")
     low = await trees.make(top, "low", subtenant("carl"))
     await api.delete(Tenant.resource, name)
