@@ -26,7 +26,7 @@ from tenantry.controllers.operator import controllers
 from tenantry.controllers.requesters import desired as requesters
 from tenantry.controllers.requests.desired import MOST_PENDING
 from tenantry.world.inheritance import ROLES
-from testkit.model import Json, World
+from testkit.model import TERMINATING, Json, World
 from testkit.worldcluster import WorldCluster
 from testkit.worlds import CLUSTER_UID, tenant
 
@@ -176,6 +176,21 @@ def test_a_role_is_granted_in_namespaces_of_tenants_only() -> None:
     _settle(world)
     assert _ready(world, RoleRequest, "plain/r") == ("False", reasons.NOT_A_TENANTS_NAMESPACE)
     assert (RoleBinding.resource, "plain/request-r") not in world.objects
+
+
+def test_the_end_of_a_namespace_ends_its_grants_without_a_try_to_grant_again() -> None:
+    """Kubernetes deletes the binding first, and refuses to create it in a namespace that is being deleted."""
+    world = _world()
+    key = _ask(world, RoleRequest)
+    _decide(world, RoleRequest, key)
+    cluster = _settle(world)
+    said = len(cluster.said)
+    world.patch(Namespace.resource, "acme", {"metadata": {"deletionTimestamp": TERMINATING}})
+    world.delete(RoleBinding.resource, "acme/request-r")
+    cluster.settle(60)
+    assert not _has_binding(world)
+    assert _ready(world, RoleRequest, key) == ("False", reasons.NAMESPACE_TERMINATING)
+    assert [each for each in cluster.said[said:] if each[0] == key] == []
 
 
 def test_a_denied_request_gets_nothing() -> None:

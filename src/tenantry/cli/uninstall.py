@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tenantry.api.errors import InputError, NotFound, RetryableError
+from tenantry.api.flowcontrol import FlowSchema, PriorityLevelConfiguration
 from tenantry.api.kubernetes import ClusterRole, ClusterRoleBinding, Namespace
 from tenantry.api.marks import MANAGED_BY, MANAGER, SYSTEM_NAMESPACE
-from tenantry.api.model import Json
+from tenantry.api.model import Json, KubernetesObject
 from tenantry.api.nodeview import ROLE_PREFIX
 from tenantry.api.requests import FINALIZER, REQUESTER_ROLE_PREFIX, TenantRequest
 from tenantry.api.tenant import Tenant
@@ -20,10 +22,22 @@ from tenantry.cli import durations, flags, output, session
 from tenantry.cli.delete import confirm, remove
 from tenantry.cli.install import name_of
 from tenantry.cli.target import Target, takes_target
+from tenantry.controllers.fairness.desired import RESERVED_PREFIX, TRUSTED
 from tenantry.install import manifests
+from tenantry.local.clusters import local_cluster_at
+from tenantry.local.components import OPERATOR
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
+    from tenantry.local.cluster import LocalCluster
+
+_MADE: dict[type[KubernetesObject], tuple[str, ...]] = {
+    ClusterRoleBinding: (REQUESTER_ROLE_PREFIX, ROLE_PREFIX),
+    ClusterRole: (REQUESTER_ROLE_PREFIX, ROLE_PREFIX),
+    FlowSchema: (RESERVED_PREFIX, TRUSTED),
+    PriorityLevelConfiguration: (RESERVED_PREFIX,),
+}
+"""The prefixes of the names of cluster-scoped objects that the operator creates, by kind."""
 
 
 @click.command()
@@ -37,10 +51,17 @@ def uninstall(target: Target, *, yes: bool, delete_tenants: bool, timeout: int) 
     The command is refused while tenants exist: with the kind, Kubernetes deletes every Tenant and its namespace with
     everything in it. --delete-tenants confirms that you want this.
     """
-    session.run(target, lambda client: _uninstall(client, yes=yes, delete_tenants=delete_tenants, seconds=timeout))
+
+    def work(client: Client) -> Coroutine[Any, Any, None]:
+        local = local_cluster_at(target.connection().server)
+        return _uninstall(client, local, yes=yes, delete_tenants=delete_tenants, seconds=timeout)
+
+    session.run(target, work)
 
 
-async def _uninstall(client: Client, *, yes: bool, delete_tenants: bool, seconds: int) -> None:
+async def _uninstall(
+    client: Client, local: LocalCluster | None, *, yes: bool, delete_tenants: bool, seconds: int
+) -> None:
     from tenantry.install import apply
 
     tenants = await _tenants(client)
@@ -59,7 +80,10 @@ async def _uninstall(client: Client, *, yes: bool, delete_tenants: bool, seconds
         async with asyncio.timeout(seconds):
             if tenants:
                 await remove(client, tenants, seconds=seconds)
-            # It still runs for a while, or as long as a local cluster: it must not write anew what is deleted next.
+            # Not earlier, because tenants end with the operator's help. A local one is a process of this machine.
+            if local is not None and await _stop_operator(local):
+                output.talk(f"the operator of the local cluster {local.name!r} stopped")
+            # In other clusters it still runs for a while, and must not write anew what is deleted next.
             await apply.end_rights(client, manifests.operator_bindings())
             # The operator goes before its rights, and the kinds and the namespace go last.
             backwards = manifests.everything()[::-1]
@@ -83,12 +107,23 @@ async def _tenants(client: Client) -> list[Tenant]:
         return []  # the kind does not exist
 
 
+async def _stop_operator(local: LocalCluster) -> bool:
+    """Stop the operator of a local cluster, and return whether it ran."""
+    found = local.status().component(OPERATOR)
+    if found is None or not found.pid:
+        return False
+    await local.stop_component(OPERATOR)
+    return True
+
+
 async def _release(client: Client) -> None:
-    """Delete the roles of requesters and contributed nodes, and finalizers of requests: these would hold their kind."""
-    for kind in (ClusterRoleBinding, ClusterRole):
+    """Delete what the operator created outside of tenants, and finalizers of requests: these would hold their kind."""
+    # A garbage collector deletes no object whose owner's kind is gone.
+    for kind, prefixes in _MADE.items():
         for found in await client.list(kind, selectors={"labelSelector": f"{MANAGED_BY}={MANAGER}"}):
-            if found.metadata.name.startswith((REQUESTER_ROLE_PREFIX, ROLE_PREFIX)):
-                await client.delete(kind.resource, "", found.metadata.name)
+            if found.metadata.name.startswith(prefixes):
+                with suppress(NotFound):
+                    await client.delete(kind.resource, "", found.metadata.name)
     try:
         requests = await client.list(TenantRequest)
     except NotFound:

@@ -115,6 +115,15 @@ class LocalCluster:
         """Return the path of the administrator's kubeconfig; the first `up` writes it."""
         return self.paths.kubeconfig("admin")
 
+    @property
+    def server(self) -> str:
+        """Return the URL of its API server.
+
+        Raises:
+            LocalError: There is no such cluster.
+        """
+        return f"https://{components.LOOPBACK}:{self.spec().ports.apiserver}"
+
     def exists(self) -> bool:
         """Return whether the cluster exists, running or not."""
         return self.paths.spec.exists()

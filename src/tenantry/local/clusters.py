@@ -24,3 +24,9 @@ def list_clusters() -> Sequence[LocalCluster]:
             if cluster.exists():
                 found.append(cluster)
     return found
+
+
+def local_cluster_at(server: str) -> LocalCluster | None:
+    """Return the running local cluster whose API server has this URL, however a kubeconfig names it; None for none."""
+    running = (each for each in list_clusters() if each.is_running())
+    return next((each for each in running if each.server == server), None)

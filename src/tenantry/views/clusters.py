@@ -48,7 +48,7 @@ def _view(cluster: LocalCluster) -> LocalClusterView:
     return LocalClusterView(
         name=cluster.name,
         phase=state.phase,
-        server=f"https://127.0.0.1:{spec.ports.apiserver}",
+        server=cluster.server,
         kubeconfig=str(cluster.kubeconfig_path),
         data=str(cluster.paths.folder.resolve()),
         throwaway=spec.throwaway,

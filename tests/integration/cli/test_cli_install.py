@@ -9,16 +9,29 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
-from cli_command import SECONDS, Cli
+from cli_command import PATIENCE, SECONDS, Cli
 
+from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.install import manifests
+from tenantry.local.cluster import LocalCluster
 
 OTHER = "cli-install"
 KINDS = (
-    "clusterroles,clusterrolebindings,crds,flowschemas,validatingadmissionpolicies,validatingadmissionpolicybindings,"
+    "clusterroles,clusterrolebindings,crds,flowschemas,prioritylevelconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings,"
     "mutatingadmissionpolicies,mutatingadmissionpolicybindings"
 )
 NO_NAME = {"TENANTRY_NAME": ""}
+DEFAULTS = {
+    "apiVersion": TenancyDefaults.resource.api_version,
+    "kind": TenancyDefaults.resource.kind,
+    "metadata": {"name": "default"},
+    "spec": {
+        "fairness": {
+            "reserved": [{"tenant": "dear", "shares": 1}],
+            "trusted": [{"kind": "Namespace", "name": "kube-public"}],
+        }
+    },
+}
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +130,11 @@ def test_install_tells_what_changed_and_uninstall_takes_it_all_back(cli: Cli, ba
         run(cli, bare, "tenant", "create", "dear", "--owner", "ada", "--quota", "cpu=1", *patient)
         run(cli, bare, "tenant", "suspend", "dear", "--wait")
         run(cli, bare, "tenant", "resume", "dear", "--wait")
+        # The operator adds levels that TenancyDefaults declare.
+        made = cli.kubectl("apply", "-f", "-", kubeconfig=bare, stdin=msgspec.json.encode(DEFAULTS).decode())
+        assert made.returncode == 0, made.stderr
+        level = "prioritylevelconfiguration/tenantry-reserved-dear"
+        cli.kubectl("wait", "--for=create", PATIENCE, level, kubeconfig=bare)
     refused = run(cli, bare, "uninstall", "--yes", code=2)
     assert "they would be gone with everything in them: dear; delete them first" in refused[0]
     assert "--yes" in run(cli, bare, "uninstall", "--delete-tenants", code=2)[-1]
@@ -133,6 +151,17 @@ def test_install_tells_what_changed_and_uninstall_takes_it_all_back(cli: Cli, ba
     assert "install them with `tenantry install`" in run(cli, bare, "get", code=3)[0]
     left = cli.kubectl("get", KINDS, "-o", "name", kubeconfig=bare).stdout
     assert "tenantry-" not in left
+
+
+def test_uninstall_stops_the_operator_of_a_local_cluster_first(cli: Cli, bare: Path) -> None:
+    """Otherwise it would log refusals for ever, and create again what is deleted."""
+    cli.run("up", "--name", OTHER, environment=NO_NAME)
+    said = run(cli, bare, "uninstall", "--yes")
+    assert said[1] == f"the operator of the local cluster {OTHER!r} stopped"
+    left = cli.kubectl("get", KINDS, "-o", "name", kubeconfig=bare).stdout
+    assert "tenantry-" not in left
+    log = LocalCluster(OTHER, root=cli.home).paths.log("operator").read_text()
+    assert "forbidden" not in log
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,10 @@ def _place(cluster: Cluster, request: RoleGrant, now: dt.datetime) -> tuple[str,
     if tenant is None or labels.get(marks.TENANT_UID) != tenant.metadata.uid:
         message = f"namespace {namespace!r} does not belong to a tenant: request the role in a namespace of a tenant"
         return "", None, Blocked(reason=reasons.NOT_A_TENANTS_NAMESPACE, message=message)
+    if found is not None and found.deleting:
+        # Kubernetes deletes the binding, too, and would refuse another one.
+        message = f"namespace {namespace!r} is being deleted"
+        return name, None, Blocked(reason=reasons.NAMESPACE_TERMINATING, message=message, passing=True)
     if with_lease(tenant, now).spec.suspended:
         message = f"tenant {name!r} is suspended: approved requests take effect when the suspension ends"
         return name, None, Blocked(reason=reasons.TENANT_SUSPENDED, message=message)

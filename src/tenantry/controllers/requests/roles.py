@@ -160,7 +160,9 @@ class RoleRequestController:
         waits = outcome.error is not None and problem is not None and problem.passing and attempt < PATIENCE
         if written != before and not waits:
             await cluster.writer.status(replace(request, status=written))
-        _say(cluster, request, outcome)
+        # The API server creates no event in a namespace that is being deleted.
+        if problem is None or problem.reason != reasons.NAMESPACE_TERMINATING:
+            _say(cluster, request, outcome)
         warn_of_end(cluster.recorder, request, written.conditions)
         if isinstance(outcome.error, ApiError):
             raise outcome.error
