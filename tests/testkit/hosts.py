@@ -8,11 +8,12 @@ from typing import Any
 
 from tenantry.api.errors import ApiError
 from tenantry.api.hostregister import HOSTS_MARK
-from tenantry.api.kubernetes import RBAC_GROUP
+from tenantry.api.kubernetes import RBAC_GROUP, ResourceQuota
 from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.model import Resource
 from tenantry.api.policyparameters import PolicyParameters, texts_of
 from tenantry.api.tenancyrules import OWN_MARK
+from tenantry.controllers.tenantnamespace import COUNTS
 from tenantry.world.hosts import zones_in
 from testkit.api import CRDS, Api, until
 from testkit.refusals import refusal
@@ -25,6 +26,7 @@ INGRESSES = Resource("networking.k8s.io", "v1", "ingresses", "Ingress")
 ROUTES = Resource(GATEWAY_GROUP, "v1", "httproutes", "HTTPRoute")
 TCP_ROUTES = Resource(GATEWAY_GROUP, "v1alpha2", "tcproutes", "TCPRoute")
 GATEWAYS = Resource(GATEWAY_GROUP, "v1", "gateways", "Gateway")
+GATEWAY_KINDS = (ROUTES, TCP_ROUTES, GATEWAYS)
 CLUSTER_ROLES = Resource(RBAC_GROUP, "v1", "clusterroles", "ClusterRole", namespaced=False)
 
 
@@ -101,34 +103,46 @@ async def gateway_api(api: Api) -> AsyncGenerator[None]:
         "rules": [{"apiGroups": [GATEWAY_GROUP], "resources": ["*"], "verbs": ["*"]}],
     }
     await api.create(CLUSTER_ROLES, role)
-    for resource in (ROUTES, TCP_ROUTES, GATEWAYS):
-        await api.create(CRDS, _definition(resource))
-    for resource in (ROUTES, TCP_ROUTES, GATEWAYS):
+    try:
+        for resource in GATEWAY_KINDS:
+            await api.create(CRDS, _definition(resource))
+        for resource in GATEWAY_KINDS:
 
-        async def served(resource: Resource = resource) -> bool:
-            try:
-                await api.list(resource, "default")
-            except ApiError:
-                return False
-            return True
+            async def served(resource: Resource = resource) -> bool:
+                try:
+                    await api.list(resource, "default")
+                except ApiError:
+                    return False
+                return True
 
-        await until(served, f"{resource.kind} is served")
-    yield
-    for resource in (ROUTES, TCP_ROUTES, GATEWAYS):
-        await api.delete(CRDS, resource.full_name)
-    for resource in (ROUTES, TCP_ROUTES, GATEWAYS):
-        # A test that creates them next would get an error while they are being deleted.
-        await api.gone(CRDS, resource.full_name)
-    await api.delete(CLUSTER_ROLES, "gateways")
+            await until(served, f"{resource.kind} is served")
+        yield
+    finally:
+        for resource in GATEWAY_KINDS:
+            await api.delete(CRDS, resource.full_name)
+        for resource in GATEWAY_KINDS:
+            # A test that creates them next would get an error while they are being deleted.
+            await api.gone(CRDS, resource.full_name)
+        await api.delete(CLUSTER_ROLES, "gateways")
 
 
 async def may_have_gateways(api: Api, user: str, namespace: str) -> None:
-    """Wait until an owner may create objects of the Gateway API: the controller-manager aggregates admins' rights."""
+    """Wait until an owner may create objects of the Gateway API.
+
+    The controller-manager aggregates admins' rights, and Kubernetes refuses objects that a quota does not count yet.
+    """
     subject = {"kind": "User", "name": user}
     await until(
         lambda: api.may(subject, "create", GATEWAY_GROUP, GATEWAYS.plural, namespace),
         f"{user} may make Gateways in {namespace}",
     )
+    keys = {f"count/{resource.full_name}" for resource in GATEWAY_KINDS}
+
+    async def counted() -> bool:
+        status = (await api.get(ResourceQuota.resource, COUNTS, namespace)).get("status", {})
+        return keys <= status.get("hard", {}).keys() & status.get("used", {}).keys()
+
+    await until(counted, f"Gateways are counted in {namespace}")
 
 
 def _definition(resource: Resource) -> Json:
