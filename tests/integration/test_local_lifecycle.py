@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import os
 import signal
@@ -15,7 +16,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from tenantry.api.errors import LocalError
+from tenantry.api.errors import ApiError, LocalError
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local import components, process
@@ -100,11 +101,32 @@ async def test_a_crashed_component_is_reported_and_started_again(own: LocalClust
     assert found.last_exit.lines
     pids = {each.name: each.pid for each in before.components}
     assert [each for each in after.components if each.pid != pids[each.name] and not ended_without(each, victim)] == []
-    said = subprocess.run(
-        [*TENANTRY, "status", "--name", own.name], capture_output=True, text=True, check=False, timeout=SECONDS
-    )
-    assert "killed by SIGKILL" in said.stdout
-    assert f"last lines of {victim}" in said.stdout
+    told = status(own).stdout
+    assert "killed by SIGKILL" in told
+    assert f"last lines of {victim}" in told
+
+
+def status(cluster: LocalCluster) -> subprocess.CompletedProcess[str]:
+    """Run `tenantry status` for one cluster."""
+    command = [*TENANTRY, "status", "--name", cluster.name]
+    variables = os.environ | {"TENANTRY_HOME": str(cluster.root)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS, env=variables)
+
+
+async def test_a_component_that_hangs_is_not_shown_as_ready(own: LocalCluster) -> None:
+    """A stopped process has not ended, so only its health endpoint shows it."""
+    await own.start_component(components.KWOK, timeout_seconds=SECONDS)
+    found = own.status().component(components.KWOK)
+    assert found is not None
+    os.kill(found.pid, signal.SIGSTOP)
+    try:
+        said = status(own)
+    finally:
+        os.kill(found.pid, signal.SIGCONT)
+    assert said.returncode == LocalError.exit_code
+    assert f'cluster "{own.name}": Degraded' in said.stdout
+    assert "NotReady" in next(line for line in said.stdout.splitlines() if line.strip().startswith(components.KWOK))
+    assert status(own).returncode == 0
 
 
 def has_come_back(state: ClusterState, name: str, old_pid: int) -> bool:
@@ -268,6 +290,58 @@ async def test_a_full_disk_is_said_before_anything_starts(tenantry_home: Path, t
         await cluster.down(purge=True)
     finally:
         subprocess.run(["/bin/umount", disk], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+async def test_a_disk_that_fills_up_is_shown_and_space_is_enough_to_recover(
+    tenantry_home: Path, tmp_path: Path
+) -> None:
+    """Without another command: the supervisor starts again what the full disk ended."""
+    disk = tmp_path / "small"
+    disk.mkdir()
+    subprocess.run(["/bin/mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", disk], check=True)
+    cluster, filler = LocalCluster("filled", root=tenantry_home), disk / "filler"
+    try:
+        await cluster.up(UpOptions(data=disk / "filled", throwaway=True, timeout_seconds=2 * SECONDS))
+        fill(filler)
+        # Until etcd has nowhere to write: its present files have some room left.
+        await until(lambda: is_refused(cluster), "etcd has ended")
+        said = status(cluster)
+        assert said.returncode == LocalError.exit_code
+        assert "is full: free some space" in said.stdout
+        assert "etcd" in said.stdout
+        filler.unlink()
+        await cluster.wait_ready(timeout_seconds=SECONDS)
+        await answers(cluster)
+        await make_config_map(cluster, "after")
+        assert "is full" not in status(cluster).stdout
+    finally:
+        await cluster.down(purge=True)
+        subprocess.run(["/bin/umount", disk], check=True)
+
+
+def fill(file: Path) -> None:
+    """Write a file until its disk is full."""
+    with contextlib.suppress(OSError), file.open("wb", buffering=0) as stream:
+        while True:
+            stream.write(b"x" * 2**16)
+
+
+async def is_refused(cluster: LocalCluster) -> bool:
+    """Write a large object, and return whether etcd has ended since its start."""
+    body = msgspec.json.encode(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"generateName": "large-"},
+            "data": {"text": "x" * 900_000},
+        }
+    )
+    with contextlib.suppress(ApiError):
+        async with Client(kubeconfig.load([cluster.kubeconfig_path])) as client:
+            await client.request("POST", "/api/v1/namespaces/default/configmaps", body=body)
+    etcd = cluster.status().component(components.ETCD)
+    return etcd is not None and etcd.last_exit is not None
 
 
 async def test_data_elsewhere_lives_there(tenantry_home: Path, tmp_path: Path) -> None:

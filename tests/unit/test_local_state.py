@@ -55,7 +55,11 @@ def test_a_component_is_found_by_its_name() -> None:
 
 @pytest.mark.parametrize(
     ("end", "text"),
-    [(ProcessExit(at="", code=3), "exit code 3"), (ProcessExit(at="", signal="SIGSEGV"), "killed by SIGSEGV")],
+    [
+        (ProcessExit(at="", code=3), "exit code 3"),
+        (ProcessExit(at="", code=0), "ended by itself without an error"),
+        (ProcessExit(at="", signal="SIGSEGV"), "killed by SIGSEGV"),
+    ],
 )
 def test_an_end_reads_as_a_phrase(end: ProcessExit, text: str) -> None:
     assert str(end) == text

@@ -40,6 +40,7 @@ from tenantry.local.trouble import crash_of, what_is_late
 _NEEDED_MIB = 256
 _ORDER_SECONDS = 20.0
 _DOWN_SECONDS = 30.0
+_STATE_SECONDS = 2.0
 _CRASHES = 3
 
 Install = Callable[[Path], Awaitable[None]]
@@ -150,7 +151,9 @@ class LocalCluster:
             LocalError: There is no such cluster.
         """
         spec = self.spec()
-        state = read_state(self.paths)
+        # On a full disk, the supervisor cannot write its state.
+        state = control.current(self.paths.socket, _STATE_SECONDS) if self.is_running() else None
+        state = state or read_state(self.paths)
         if state is None:
             phase = Phase.STARTING if self.is_running() else Phase.STOPPED
             return ClusterState(name=spec.name, boot_id="", supervisor_pid=0, supervisor_ticks=0, phase=phase)

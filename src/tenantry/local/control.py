@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -100,6 +101,19 @@ async def watch(path: Path) -> AsyncGenerator[ClusterState]:
             state = _decode(await reader.readline(), path).state
             if state is not None:
                 yield state
+
+
+def current(path: Path, timeout_seconds: float) -> ClusterState | None:
+    """Return the supervisor's state now; None if it does not answer in time, as while it stops."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, short_path(path) as address:
+            connection.settimeout(timeout_seconds)
+            connection.connect(address)
+            connection.sendall(msgspec.json.encode(SupervisorRequest(verb="watch")) + b"\n")
+            with connection.makefile("rb") as answer:
+                return _decode(answer.readline(_LINE_LIMIT), path).state
+    except (OSError, LocalError):
+        return None
 
 
 def _decode(line: bytes, path: Path) -> SupervisorReply:

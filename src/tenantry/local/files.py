@@ -9,6 +9,9 @@ from pathlib import Path
 
 from tenantry.api.errors import LocalError
 
+FULL_MIB = 64
+"""Below this, a disk is full: etcd reserves this much for each file of its write-ahead log, and ends if it cannot."""
+
 
 def write_private(path: Path, data: bytes) -> None:
     """Write a file with mode 0600, atomically: a reader sees the old or the new text.
@@ -66,15 +69,30 @@ def check_space(folder: Path, needed_mib: int) -> None:
         with tempfile.TemporaryFile(dir=folder) as file:
             # A quota or a read-only mount shows only when data is written.
             file.write(b"\0" * 65536)
-        found = os.statvfs(folder)
+        free_mib = _free_mib(folder)
     except OSError as error:
         raise explain(error, folder) from error
-    free_mib = found.f_bavail * found.f_frsize // 2**20
     if free_mib < needed_mib:
         raise LocalError(
             f'the disk of "{folder}" has {free_mib} MiB free and {needed_mib} MiB are needed: free some space, or '
             "keep the cluster elsewhere with --data"
         )
+
+
+def is_full(folder: Path) -> bool:
+    """Return whether the disk of a folder has no room for the next file of etcd's write-ahead log.
+
+    A disk that cannot be read is not full: another error explains that one better.
+    """
+    try:
+        return _free_mib(folder) < FULL_MIB
+    except OSError:
+        return False
+
+
+def _free_mib(folder: Path) -> int:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize // 2**20
 
 
 def tail(path: Path, lines: int, *, limit_bytes: int = 65536) -> list[str]:

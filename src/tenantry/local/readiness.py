@@ -66,12 +66,13 @@ async def wait_healthy(port: int, path: str, tls: ssl.SSLContext | None) -> None
     """
     pause = _FIRST_PAUSE_SECONDS
     # Kubernetes' components do not announce that their start-up hooks have run: polling is the only way.
-    while not await _answers(port, path, tls):
+    while not await answers(port, path, tls):
         await asyncio.sleep(pause)
         pause = min(pause * 1.3, _LAST_PAUSE_SECONDS)
 
 
-async def _answers(port: int, path: str, tls: ssl.SSLContext | None) -> bool:
+async def answers(port: int, path: str, tls: ssl.SSLContext | None) -> bool:
+    """Return whether a component's health endpoint answers 200; see `wait_healthy` for the arguments."""
     try:
         async with asyncio.timeout(_PROBE_SECONDS):
             reader, writer = await asyncio.open_connection(_HOST, port, ssl=tls)

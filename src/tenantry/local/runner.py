@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tenantry.local.components import Component, ReadinessSignal
-from tenantry.local.files import tail
+from tenantry.local.files import is_full, tail
 from tenantry.local.process import ChildProcess
 from tenantry.local.readiness import Notification, wait_healthy
 from tenantry.local.state import ComponentState, Phase, ProcessExit
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _NOTIFYING = (ReadinessSignal.NOTIFY, ReadinessSignal.NOTIFY_HTTPS)
-_FIRST_BACK_OFF_SECONDS = 0.2
+_SECOND_BACK_OFF_SECONDS = 0.2
 _LAST_BACK_OFF_SECONDS = 15.0
-_CALM_SECONDS = 30.0
+_CALM_SECONDS = 5.0
+"""A component that was ready for so long has started well: its next crash has another cause."""
+_SPACE_SECONDS = 0.5
 _KEPT_LINES = 12
 # The first line of a Go panic matters more than the goroutines below it, so lines are cut, not the text.
 _LINE_LENGTH = 400
@@ -63,6 +65,8 @@ class Runner:
         self._tls = tls
         self._on_change = on_change
         self._child: ChildProcess | None = None
+        # When the present process became ready, by the clock of the event loop; None before.
+        self._ready_at: float | None = None
         self._unwanted = asyncio.Event()
 
     @property
@@ -91,30 +95,38 @@ class Runner:
         Args:
             needed: Set while the components that it needs are ready.
         """
-        back_off = _FIRST_BACK_OFF_SECONDS
-        loop = asyncio.get_running_loop()
+        # The first crash is usually an accident, such as a kill: only a repeated one waits.
+        back_off = 0.0
         while True:
             if not self._wanted.is_set():
                 self._set(phase=Phase.STOPPED, pid=0, start_ticks=0)
                 self.stopped.set()
                 await self._wanted.wait()
-                back_off = _FIRST_BACK_OFF_SECONDS
+                back_off = 0.0
             if not all(event.is_set() for event in needed):
                 self._set(phase=Phase.WAITING)
             if not await self._unless_unwanted(_all_set(needed)):
                 continue
-            started = loop.time()
+            self._ready_at = None
             code = await self._run_once()
             if not self._wanted.is_set():
                 continue
-            # After a long run, the next crash has another cause.
-            if loop.time() - started > _CALM_SECONDS:
-                back_off = _FIRST_BACK_OFF_SECONDS
+            if self._ready_at is not None and asyncio.get_running_loop().time() - self._ready_at > _CALM_SECONDS:
+                back_off = 0.0
             self._note_crash(code)
-            await self._unless_unwanted(asyncio.sleep(back_off))
-            back_off = min(back_off * 2, _LAST_BACK_OFF_SECONDS)
+            back_off = await self._wait_back_off(back_off)
             if self._wanted.is_set():
                 self._set(restarts=self.state.restarts + 1)
+
+    async def _wait_back_off(self, seconds: float) -> float:
+        """Wait before a restart, and return the back-off of the next crash."""
+        if not is_full(self._paths.folder):
+            await self._unless_unwanted(asyncio.sleep(seconds))
+            return min(max(2 * seconds, _SECOND_BACK_OFF_SECONDS), _LAST_BACK_OFF_SECONDS)
+        _LOG.warning("the disk is full", extra={"component": self.component.name, "folder": str(self._paths.folder)})
+        # Until there is space, most components would crash again. Another cause of the crash may be over earlier.
+        await self._unless_unwanted(_either(asyncio.sleep(_LAST_BACK_OFF_SECONDS), _has_space(self._paths.folder)))
+        return 0.0
 
     async def _unless_unwanted(self, wait: Coroutine[Any, Any, None]) -> bool:
         """Wait until a coroutine returns, or until the component shall stop; return whether it shall still run."""
@@ -126,7 +138,8 @@ class Runner:
             try:
                 child = start(self.component, self._paths, self._environment, notification)
             except OSError as error:
-                with self._paths.log(self.component.name).open("a") as file:
+                # On a full disk there may be no log either, and the supervisor must go on.
+                with contextlib.suppress(OSError), self._paths.log(self.component.name).open("a") as file:
                     file.write(f"cannot start {self.component.command[0]}: {error}\n")
                 # The exit code of a shell for a program that cannot be started.
                 return 127
@@ -146,6 +159,7 @@ class Runner:
         await wait_ready(self.component, notification, self._tls)
         # A component that is being stopped may still answer its health check.
         if self.state.phase is Phase.STARTING:
+            self._ready_at = asyncio.get_running_loop().time()
             self.ready.set()
             self._set(phase=Phase.READY)
             _LOG.info("ready", extra={"component": self.component.name})
@@ -206,6 +220,15 @@ async def race(first: Coroutine[Any, Any, object], second: Coroutine[Any, Any, o
         for task in tasks:
             task.cancel()
     return is_first
+
+
+async def _either(first: Coroutine[Any, Any, object], second: Coroutine[Any, Any, object]) -> None:
+    await race(first, second)
+
+
+async def _has_space(folder: Path) -> None:
+    while is_full(folder):  # noqa: ASYNC110 - the kernel reports no event when space is freed
+        await asyncio.sleep(_SPACE_SECONDS)
 
 
 async def _all_set(events: tuple[asyncio.Event, ...]) -> None:

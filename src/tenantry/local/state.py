@@ -24,6 +24,8 @@ class Phase(enum.StrEnum):
     DEGRADED = "Degraded"
     """Only of a cluster: it was ready, and a component that should run is not ready now."""
     BACK_OFF = "BackOff"
+    NOT_READY = "NotReady"
+    """Only of a component in `tenantry status`: it was ready, and its health endpoint does not confirm that now."""
     STOPPING = "Stopping"
     KILLED = "Killed"
     """Only of a cluster: its supervisor ended without stopping anything."""
@@ -46,7 +48,9 @@ class ProcessExit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     def __str__(self) -> str:
         """Return one phrase, such as "killed by SIGKILL"."""
-        return f"killed by {self.signal}" if self.signal else f"exit code {self.code}"
+        if self.signal:
+            return f"killed by {self.signal}"
+        return f"exit code {self.code}" if self.code else "ended by itself without an error"
 
 
 class ComponentState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

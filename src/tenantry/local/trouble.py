@@ -34,7 +34,8 @@ def crash_of(name: str, paths: ClusterPaths, state: ClusterState, component: str
         return f'{component} of the cluster "{name}" is not ready; see "{paths.log(component)}"'
     lines = "\n".join(f"    {line}" for line in end.lines)
     drop = f"; if its data is damaged, `tenantry down --name {name} --purge` drops it" if component == "etcd" else ""
-    return f'{component} of the cluster "{name}" crashed ({end}){drop}. The end of "{paths.log(component)}":\n{lines}'
+    word = "crashed" if end.code != 0 else "ended"
+    return f'{component} of the cluster "{name}" {word} ({end}){drop}. The end of "{paths.log(component)}":\n{lines}'
 
 
 def what_is_late(

@@ -1,7 +1,8 @@
-"""`tenantry status`: the local clusters, their components, and their last crashes."""
+"""`tenantry status`: the local clusters, their components, and how these last ended unasked."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import click
@@ -17,7 +18,7 @@ from tenantry.views.clusters import LocalClusterView, local_clusters
 if TYPE_CHECKING:
     from tenantry.cli.output import Part
 
-HEADERS = ("COMPONENT", "STATUS", "PID", "PORT", "RESTARTS", "LAST CRASH")
+HEADERS = ("COMPONENT", "STATUS", "PID", "PORT", "RESTARTS", "LAST UNPLANNED END")
 
 
 @click.command()
@@ -28,7 +29,7 @@ def status(context: click.Context, *, name: str, form: str) -> None:
     """Show the local clusters; with --name only that one, and exit code 4 unless all of it is ready."""
     source = context.get_parameter_source("name")
     named = source is not None and source.name != "DEFAULT"
-    views = local_clusters([LocalCluster(name)] if named else list_clusters())
+    views = asyncio.run(local_clusters([LocalCluster(name)] if named else list_clusters()))
     if form == "json":
         output.write(output.to_json(views))
     elif form == "yaml":
@@ -42,7 +43,7 @@ def status(context: click.Context, *, name: str, form: str) -> None:
 
 
 def lines(view: LocalClusterView, *, wide: bool) -> list[Part]:
-    """Return a cluster's line, the table of its components, and the last lines of those that crashed."""
+    """Return a cluster's line, its problems, the table of its components, and the last lines of those that ended."""
     rows = [
         (
             each.name,
@@ -58,6 +59,7 @@ def lines(view: LocalClusterView, *, wide: bool) -> list[Part]:
     places = [output.indented(output.pairs([("kubeconfig", view.kubeconfig), ("data", data)]))]
     return [
         f'cluster "{view.name}": {view.phase}, {view.server}',
+        *(f"  {problem}" for problem in view.problems),
         *(places if wide else []),
         output.indented(output.table(HEADERS, rows)),
         *(line for each in view.components for line in _crash(each)),
