@@ -25,8 +25,10 @@ from tenantry.engine.crds import CrdState, observe_crd
 from tenantry.engine.events import Recorder
 from tenantry.engine.informer import Informer
 from tenantry.engine.observed import Observed, observe
+from tenantry.engine.outage import Outage
 from tenantry.engine.reader import Reader
 from tenantry.engine.writer import Writer
+from tenantry.kube import wire
 from tenantry.kube.client import Client
 
 ClusterId = NewType("ClusterId", str)
@@ -103,6 +105,10 @@ class Lane(Protocol):
         """See `Cluster.forget`."""
         ...
 
+    def resume(self) -> None:
+        """Go on after an outage of the API server."""
+        ...
+
 
 class Cluster:
     """One API server, as the controllers of a runtime see it.
@@ -121,6 +127,7 @@ class Cluster:
         self.writer = Writer(client, self)
         self.recorder = Recorder(self.writer, clock, instance)
         self.is_synced = False
+        self.outage = Outage(id, clock, self._outage_ended)
         self._client = client
         self._informers: dict[Resource, Informer[Any]] = {}
         self._listeners: dict[Resource, list[Listener]] = {}
@@ -226,7 +233,9 @@ class Cluster:
         # Any listener will do: `listen` has rejected those that want another form.
         first = self._listeners[resource][0].watch
         changed = partial(self._changed, resource)
-        informer: Informer[Any] = Informer(resource, first.decode, changed, selectors=first.selectors, cluster=self.id)
+        informer: Informer[Any] = Informer(
+            resource, first.decode, changed, selectors=first.selectors, cluster=self.id, outage=self.outage
+        )
         self._informers[resource] = informer
         for listener in self._listeners[resource]:
             _index(informer, listener.watch)
@@ -280,6 +289,7 @@ class Cluster:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 group.create_task(self.recorder.run())
+                group.create_task(self.outage.run(self._probe))
                 for resource, informer in list(self._informers.items()):
                     self._tasks[resource] = group.create_task(informer.run(self._client))
                 if any(each[0].watch.optional for each in self._listeners.values() if each):
@@ -296,9 +306,20 @@ class Cluster:
                 informer.synced.clear()  # if the cluster is served again, its caches are old until they are listed
             self.is_synced = False
 
+    async def _probe(self) -> None:
+        """Send one request that needs the rights of this client."""
+        required = (name for name, found in self._listeners.items() if found and not found[0].watch.optional)
+        resource = next(required, None)
+        if resource is not None:
+            await self._client.request("GET", wire.path(resource), query={"limit": "1"})
+
+    def _outage_ended(self) -> None:
+        if self._lane is not None:
+            self._lane.resume()
+
     async def _follow_crds(self, group: asyncio.TaskGroup) -> None:
         """Follow the CRDs of optional kinds, and begin with those that are there now."""
-        crds: Informer[CrdState] = Informer(CRDS, observe_crd, self._crd_changed, cluster=self.id)
+        crds: Informer[CrdState] = Informer(CRDS, observe_crd, self._crd_changed, cluster=self.id, outage=self.outage)
         group.create_task(crds.run(self._client))
         await crds.synced.wait()
 

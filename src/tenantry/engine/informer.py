@@ -13,6 +13,7 @@ import msgspec
 from tenantry.api.errors import ApiError, Gone, Interrupted, NotFound
 from tenantry.api.model import Resource, object_key
 from tenantry.engine.cache import Cache, Cached, Change
+from tenantry.engine.outage import Outage
 from tenantry.kube.client import Client
 from tenantry.kube.watch import EventType, WatchEvent, watch
 
@@ -49,6 +50,7 @@ class Informer(Generic[C]):
         selectors: `labelSelector` and `fieldSelector`.
         indexes: See `Cache`.
         cluster: The `ClusterId` of the API server, for logs.
+        outage: The outage of the API server, which all its informers wait for together; None to wait alone.
     """
 
     def __init__(
@@ -60,7 +62,9 @@ class Informer(Generic[C]):
         selectors: Mapping[str, str] | None = None,
         indexes: Mapping[str, Callable[[C], Iterable[str]]] | None = None,
         cluster: str = "",
+        outage: Outage | None = None,
     ) -> None:
+        self._outage = outage
         self.resource = resource
         self.cluster = cluster
         self.cache: Cache[C] = Cache(indexes)
@@ -96,11 +100,22 @@ class Informer(Generic[C]):
                 # A watch whose connection broke goes on where it was. One that cannot be opened begins with a list: the
                 # server may come back with other data. A server that sends what is no
                 # Kubernetes object, or no number as resourceVersion, must not end the work on other servers.
-                fields = {"cluster": self.cluster, "resource": self.resource.full_name, "error": str(error)}
-                log.warning("watch failed", extra=fields)
                 version = self._last_seen if isinstance(error, Interrupted) and version else ""
+                self._report(error)
                 await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
                 delay = min(delay * 2, LAST_DELAY_SECONDS)
+                if self._outage is not None and not self._outage.is_over:
+                    version = "" if await self._outage.wait() else version
+                    delay = FIRST_DELAY_SECONDS
+
+    def _report(self, error: Exception) -> None:
+        level = logging.WARNING
+        if self._outage is not None:
+            if isinstance(error, ApiError):
+                self._outage.begin(error)
+            level = logging.DEBUG if self._outage.explains(error) else level
+        fields = {"cluster": self.cluster, "resource": self.resource.full_name, "error": str(error)}
+        log.log(level, "watch failed", extra=fields)
 
     async def _list(self, client: Client) -> str:
         listed: set[str] = set()

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import msgspec
 
-from tenantry.api.errors import AlreadyExists, ApiError, Conflict, NotFound
+from tenantry.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from tenantry.api.model import KubernetesObject, Model, ObjectMeta, Resource
 from tenantry.engine.clock import Clock, rfc3339_micro
 from tenantry.engine.observed import Observed
@@ -73,6 +73,8 @@ class Election:
         # The record that was seen and when by our own clock: others' clocks are never compared with ours.
         self._seen: tuple[LeaseSpec, float] | None = None
         self._renewed = 0.0
+        # How often in a row the API server has refused a request.
+        self._refusals = 0
         # The lease as we wrote it last, while it is ours.
         self._held: Lease | None = None
 
@@ -80,13 +82,15 @@ class Election:
         """Wait until the lease is ours."""
         while True:
             try:
-                if await self._try():
+                is_ours = await self._try()
+                self._refusals = 0
+                if is_ours:
                     log.info("became the leader", extra={"identity": self.identity})
                     return
                 if self.holder == self.identity:
                     await self.release()  # it is not ours to have any more, and was not let go of when it was lost
             except ApiError as error:
-                log.warning("lease not read", extra={"error": str(error)})
+                self._report("lease not read", error)
             await asyncio.sleep(RENEW_SECONDS * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
 
     async def hold(self) -> None:
@@ -102,8 +106,9 @@ class Election:
                     if not await self._try():
                         log.warning("lost the lease", extra={"holder": self.holder})
                         return
+                self._refusals = 0
             except (ApiError, TimeoutError) as error:
-                log.warning("lease not renewed", extra={"error": str(error)})
+                self._report("lease not renewed", error)
 
     async def release(self) -> None:
         """Release the lease, so that another replica can acquire it at once."""
@@ -120,6 +125,11 @@ class Election:
         """Name ourselves as the preferred holder: the current one releases the lease within `RENEW_SECONDS`."""
         patch = {"metadata": {"annotations": {PREFERRED_HOLDER: self.identity}}}
         await self._writer.patch(Lease.resource, self._namespace, NAME, patch)
+
+    def _report(self, message: str, error: Exception) -> None:
+        """Log a failure, but not a single refusal: just after its start, an API server knows no roles yet."""
+        self._refusals = self._refusals + 1 if isinstance(error, Forbidden) else 0
+        log.log(logging.DEBUG if self._refusals == 1 else logging.WARNING, message, extra={"error": str(error)})
 
     async def _try(self) -> bool:
         """Take or renew the lease if it is ours to take, and return whether it is ours now."""

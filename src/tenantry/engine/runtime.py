@@ -137,6 +137,10 @@ class ClusterLane:
         """Remove the back-off and rate of a key."""
         self.queue.forget((controller, key))
 
+    def resume(self) -> None:
+        """Go on after an outage of the API server."""
+        self._added()
+
     def add(self, controller: str, key: str) -> None:
         """Queue a key."""
         self.queue.add((controller, key), self._clock.monotonic())
@@ -152,8 +156,11 @@ class ClusterLane:
 
     @property
     def is_ready(self) -> bool:
-        """Return whether the caches are in step, also those of other clusters that the controllers read."""
-        return self.is_open and all(each.is_synced for each in self.foreign)
+        """Return whether the caches are in step, also those of other clusters that the controllers read.
+
+        During an outage of the API server they are not, and every request would fail.
+        """
+        return self.is_open and self.cluster.outage.is_over and all(each.is_synced for each in self.foreign)
 
     def take(self, now: float) -> Item | None:
         """Return the next key; None if there is none, all workers are busy, or the lane is paused."""
@@ -373,6 +380,7 @@ class Runtime:
         delay = lane.queue.failed(item, now, after)
         self._metrics.queue_retries.labels(lane.cluster.id, "tenantry").inc()
         # Most failures are conflicts that the second try resolves: only repeated ones deserve a warning.
-        level = logging.DEBUG if lane.queue.failures(item) == 1 else logging.WARNING
+        is_known = lane.queue.failures(item) == 1 or lane.cluster.outage.explains(error)
+        level = logging.DEBUG if is_known else logging.WARNING
         fields = {"cluster": lane.cluster.id, "key": item[1], "error": str(error), "seconds": delay}
         log.log(level, "reconcile will be tried again", extra=fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from cli_command import PATIENCE, SECONDS, Cli
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.install import manifests
 from tenantry.local.cluster import LocalCluster
+from tenantry.local.components import APISERVER
 
 OTHER = "cli-install"
 KINDS = (
@@ -153,15 +155,20 @@ def test_install_tells_what_changed_and_uninstall_takes_it_all_back(cli: Cli, ba
     assert "tenantry-" not in left
 
 
-def test_uninstall_stops_the_operator_of_a_local_cluster_first(cli: Cli, bare: Path) -> None:
-    """Otherwise it would log refusals for ever, and create again what is deleted."""
+def test_an_operator_is_not_refused_after_a_restart_of_the_api_server_nor_by_an_uninstall(cli: Cli, bare: Path) -> None:
+    """It waits until the API server knows its rights; a local one is stopped before it loses them."""
     cli.run("up", "--name", OTHER, environment=NO_NAME)
-    said = run(cli, bare, "uninstall", "--yes")
-    assert said[1] == f"the operator of the local cluster {OTHER!r} stopped"
+    local = LocalCluster(OTHER, root=cli.home)
+    asyncio.run(local.restart_component(APISERVER, timeout_seconds=SECONDS))
+    # Its watches are there again, or it would not see the tenant.
+    run(cli, bare, "tenant", "create", "after", "--owner", "ada", "--wait", "--timeout", "2m")
+    said = run(cli, bare, "uninstall", "--yes", "--delete-tenants")
+    assert f"the operator of the local cluster {OTHER!r} stopped" in said
     left = cli.kubectl("get", KINDS, "-o", "name", kubeconfig=bare).stdout
     assert "tenantry-" not in left
-    log = LocalCluster(OTHER, root=cli.home).paths.log("operator").read_text()
-    assert "forbidden" not in log
+    log = local.paths.log("operator").read_text()
+    assert log.count("waiting for the API server") > 0
+    assert [line for line in log.splitlines() if "forbidden" in line and "waiting for the API server" not in line] == []
 
 
 @pytest.mark.parametrize(
