@@ -156,6 +156,27 @@ def test_an_adjustment_is_divided_too_and_one_that_makes_no_sense_is_told() -> N
     assert (ready["reason"], "'odd' is left out" in ready["message"]) == (reasons.INVALID_SPEC, True)
 
 
+def test_a_namespace_that_uses_more_than_its_share_shows_on_the_tenant_quota() -> None:
+    """E10: its administrator does not have to look at every Subnamespace; the Tenant itself works."""
+    world = _world()
+    child = _sub(world, "team", "acme", 3)
+    settle(world)
+    use = {"status": {"hard": {"requests.cpu": "3"}, "used": {"requests.cpu": "2"}}}
+    world.patch(ResourceQuota.resource, f"{child}/{QUOTA}", use)
+    world.patch(Subnamespace.resource, "acme/team", {"spec": {"quota": {"hard": {"requests.cpu": 1}}}})
+    settle(world, 30)
+    ready = next(each for each in _status(world)["conditions"] if each["type"] == "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", reasons.QUOTA_EXCEEDED)
+    told = f"more is in use than the share of: {child!r} (requests.cpu); all of it stays, and new use there is refused"
+    assert ready["message"] == told
+    of_tenant = {each["type"]: each["status"] for each in world.get(Tenant.resource, "acme")["status"]["conditions"]}
+    assert (of_tenant["Ready"], "Stalled" in of_tenant) == ("True", False)
+    world.patch(ResourceQuota.resource, f"{child}/{QUOTA}", {"status": {"used": {"requests.cpu": "1"}}})
+    settle(world, 30)
+    ready = next(each for each in _status(world)["conditions"] if each["type"] == "Ready")
+    assert (ready["status"], ready["message"]) == ("True", "every share is in force")
+
+
 def test_totals_that_go_on_changing_are_reported_now_and_then() -> None:
     """E09: the first changes at once, then one in a while, and the last one for certain."""
     world = _world()

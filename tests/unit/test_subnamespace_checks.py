@@ -82,6 +82,34 @@ def test_a_tree_is_as_deep_and_as_large_as_its_tenant_allows() -> None:
     assert condition(world, "Ready")["status"] == "True"
 
 
+@pytest.mark.parametrize("where", ["Tenant", "TenancyDefaults"])
+def test_what_is_deeper_than_a_lowered_limit_stays_and_is_reported(where: str) -> None:
+    """E03: otherwise the list of namespaces would not show which are too deep."""
+    world = world_of()
+    child = add_subnamespace(world)
+    settle(world)
+    add_subnamespace(world, "deeper", child)
+    settle(world)
+    lowered = {"namespaces": {"maxDepth": 1}}
+    if where == "Tenant":
+        world.patch(Tenant.resource, "acme", {"spec": lowered})
+    else:
+        world.put_in(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": lowered})
+    settle(world)
+    found = condition(world, reasons.DEPTH_EXCEEDED, "deeper", child)
+    assert (found["status"], condition(world, "Ready", "deeper", child)["status"]) == ("True", "True")
+    assert found["message"].startswith("its depth is 2, and tenant 'acme' allows 1 (spec.namespaces.maxDepth of ")
+    assert f"maxDepth of {where if where != 'Tenant' else 'the Tenant'}" in found["message"]
+    assert not condition(world, reasons.DEPTH_EXCEEDED), "it is as deep as allowed"
+    raised = {"spec": {"namespaces": {"maxDepth": 2}}}
+    if where == "Tenant":
+        world.patch(Tenant.resource, "acme", raised)
+    else:
+        world.patch(TenancyDefaults.resource, "default", raised)
+    settle(world)
+    assert not condition(world, reasons.DEPTH_EXCEEDED, "deeper", child)
+
+
 def test_a_subtenant_does_not_learn_how_many_namespaces_there_are() -> None:
     """E06: the limit is the tenant's, the count is not a customer's to know."""
     world = world_of()

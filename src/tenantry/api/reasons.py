@@ -29,6 +29,8 @@ HOSTS_CONTESTED = "HostsContested"
 """Present only while true: another tenant or Subtenant also requested a host of the namespace, which keeps it."""
 OBJECTS_EXCEEDED = "ObjectsExceeded"
 """Present only while true: a namespace has more objects of a kind than it may have; they stay, new ones are refused."""
+DEPTH_EXCEEDED = "DepthExceeded"
+"""Present only while true: a namespace is deeper in its tree than its tenant allows now; it stays."""
 SANDBOXED = "Sandboxed"
 """Present unless `spec.isolation.runtime` is Shared: whether new pods run in a sandbox."""
 EXPIRING = "Expiring"
@@ -219,6 +221,7 @@ CONDITION_TYPES = frozenset(
         HOSTS_TAKEN,
         HOSTS_CONTESTED,
         OBJECTS_EXCEEDED,
+        DEPTH_EXCEEDED,
         SANDBOXED,
         EXPIRING,
         INHERITED,

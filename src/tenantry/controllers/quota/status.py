@@ -25,7 +25,7 @@ from tenantry.engine.plan import Blocked
 from tenantry.world.shares.amounts import Amounts, fits, spelled
 from tenantry.world.shares.defaults import idle
 from tenantry.world.shares.share import CLAIM, Share
-from tenantry.world.shares.shortage import Shortage, exceeded
+from tenantry.world.shares.shortage import Shortage, beyond, exceeded
 from tenantry.world.shares.tree import Tree
 
 MAX_SHARES = 500
@@ -117,7 +117,9 @@ def compute(
     rows, omitted = _rows(tree)
     generation = tenant_quota.metadata.generation
     problem = _problem(tree, effective, moving=moving)
-    conditions = [ready(problem, "every share is in force"), *trouble(problem), *_expiring(effective)]
+    # Without Stalled, which the Tenant reports, too: nothing but these namespaces is concerned.
+    shown = problem or _exceeding(tree)
+    conditions = [ready(shown, "every share is in force"), *trouble(problem), *_expiring(effective)]
     batch = tenant_quota.status.batch
     return msgspec.structs.replace(
         tenant_quota.status,
@@ -140,6 +142,26 @@ def _problem(tree: Tree, effective: EffectiveQuota, *, moving: bool) -> Blocked 
     if moving:
         return Blocked(reason=reasons.PROGRESSING, message="shares are not in force yet", passing=True)
     return None
+
+
+def _exceeding(tree: Tree) -> Blocked | None:
+    """Return which subnamespaces use more than their share; None if none does.
+
+    Without amounts: a condition must not change with every object.
+    """
+    found = {
+        share.namespace.name: sorted(keys)
+        for share in tree.shares.values()
+        if share is not tree.root
+        and share.namespace is not None
+        and not share.namespace.terminating
+        and (keys := beyond(share.over))
+    }
+    if not found:
+        return None
+    listed = shortened(f"{name!r} ({shortened(keys)})" for name, keys in found.items())
+    message = f"more is in use than the share of: {listed}; all of it stays, and new use there is refused"
+    return Blocked(reason=reasons.QUOTA_EXCEEDED, message=message)
 
 
 def _expiring(effective: EffectiveQuota) -> list[Wanted]:

@@ -231,14 +231,12 @@ def _limited(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
     if inputs.bound is not None:
         return None
     rules, name = tenant.spec.namespaces, tenant.metadata.name
-    max_depth = rules.max_depth or inputs.limits.max_depth
     max_count = rules.max_count or inputs.limits.max_count
-    # The ancestors include the core namespace, which has depth 0.
-    if max_depth and len(inputs.ancestors) > max_depth:
+    allowed = allowed_depth(inputs, tenant)
+    if allowed:
         return Blocked(
             reason=reasons.LIMIT_REACHED,
-            message=f"its depth would be {len(inputs.ancestors)}; tenant {name!r} allows {max_depth}"
-            f" ({_set_in('maxDepth', is_own=bool(rules.max_depth))})",
+            message=f"its depth would be {len(inputs.ancestors)}; {allowed}",
         )
     if max_count and inputs.count >= max_count:
         # A Subtenant must not learn how many namespaces the rest of the tree has.
@@ -251,6 +249,17 @@ def _limited(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
             f" ({_set_in('maxCount', is_own=bool(rules.max_count))})",
         )
     return None
+
+
+def allowed_depth(inputs: SubnamespaceInputs, tenant: Tenant) -> str:
+    """Return how deep a tenant's tree may be and where that is set; "" if the Subnamespace is not too deep."""
+    rules = tenant.spec.namespaces
+    max_depth = rules.max_depth or inputs.limits.max_depth
+    # The ancestors include the core namespace, which has depth 0.
+    if not max_depth or len(inputs.ancestors) <= max_depth:
+        return ""
+    where = _set_in("maxDepth", is_own=bool(rules.max_depth))
+    return f"tenant {tenant.metadata.name!r} allows {max_depth} ({where})"
 
 
 def _set_in(field: str, *, is_own: bool) -> str:

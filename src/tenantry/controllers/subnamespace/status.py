@@ -14,6 +14,7 @@ from tenantry.controllers.conclusion import PATIENCE, exceeding, expiring, probl
 from tenantry.controllers.hosts import clashes as taken
 from tenantry.controllers.inheritance.status import Inherited
 from tenantry.controllers.runtime import sandboxed
+from tenantry.controllers.subnamespace.checks import allowed_depth
 from tenantry.controllers.subnamespace.gather import SubnamespaceInputs
 from tenantry.engine.apply import Outcome
 from tenantry.engine.conditions import Wanted, find, is_true, merge
@@ -59,6 +60,7 @@ def compute(
         *_sandboxed(inputs),
         *taken.condition(clashes, before.conditions, is_blind=blind),
         *_exceeding(inputs),
+        *_too_deep(inputs),
         *expiring(
             subnamespace.spec.expires_at,
             inputs.lease,
@@ -117,6 +119,18 @@ def _exceeding(inputs: SubnamespaceInputs) -> list[Wanted]:
         return []
     counts = inputs.lookup(ResourceQuota.resource, object_key(inputs.namespace, tenantnamespace.COUNTS))
     return exceeding(inputs.namespace, tenantnamespace.exceeded(counts), "child")
+
+
+def _too_deep(inputs: SubnamespaceInputs) -> list[Wanted]:
+    """Return the condition DepthExceeded: a limit that was lowered moves no namespace."""
+    allowed = allowed_depth(inputs, inputs.tenant) if inputs.tenant is not None and inputs.bound is not None else ""
+    if not allowed:
+        return []
+    message = (
+        f"its depth is {len(inputs.ancestors)}, and {allowed}: it stays, and no Subnamespace may be created in it; move"
+        " or delete it, or ask an administrator to raise the limit"
+    )
+    return [Wanted(reasons.DEPTH_EXCEEDED, True, reasons.LIMIT_REACHED, message, only_true=True)]
 
 
 def _inherited(subnamespace: Subnamespace, inherited: Inherited | None) -> list[Wanted]:

@@ -92,9 +92,14 @@ MADE_BY_KUBERNETES = {"configmaps": 1000, "count/configmaps": 1000, "count/servi
 """Kubernetes creates these in every namespace, in thousandths: a share of 0 that they exceed is not reported."""
 
 
+def beyond(over: Amounts) -> Amounts:
+    """Return what a namespace uses beyond its share, without what Kubernetes itself created."""
+    return {key: value for key, value in over.items() if value > MADE_BY_KUBERNETES.get(key, 0)}
+
+
 def exceeded(over: Amounts, own: Mapping[str, int], namespace: str) -> Shortage | None:
     """Report that a namespace uses more than its share; None if it does not. Nothing is evicted."""
-    over = {key: value for key, value in over.items() if value > MADE_BY_KUBERNETES.get(key, 0)}
+    over = beyond(over)
     if not over:
         return None
     lines = [
