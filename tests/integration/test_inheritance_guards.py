@@ -14,7 +14,8 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.engine.conditions import is_true
 from tenantry.local.cluster import LocalCluster
-from testkit.api import CONFIG_MAPS, CRDS, SECRETS, Api, stays, until
+from testkit.api import CONFIG_MAPS, CRDS, EVENTS, SECRETS, Api, stays, until
+from testkit.operators import Operator
 from testkit.people import as_person
 from testkit.refusals import refusal
 from testkit.trees import Trees
@@ -225,8 +226,8 @@ async def test_only_the_defaults_called_default_can_be_made(api: Api) -> None:
         await api.create(TenancyDefaults.resource, {"metadata": {"name": "other"}, "spec": {}})
 
 
-async def test_a_quota_that_is_full_is_told_and_the_copy_comes_when_there_is_room(
-    api: Api, trees: Trees, name: str
+async def test_a_quota_that_is_full_is_told_once_and_the_copy_comes_when_there_is_room(
+    api: Api, operator: Operator, trees: Trees, name: str
 ) -> None:
     """E06: a refusal of the API server's is in the status, and it is tried again."""
     quotas = Resource("", "v1", "resourcequotas", "ResourceQuota")
@@ -248,6 +249,15 @@ async def test_a_quota_that_is_full_is_told_and_the_copy_comes_when_there_is_roo
 
     await until(refused, "the refusal is told")
     await stays(refused, "it goes on being told", seconds=0.5)
+
+    async def told() -> list[str]:
+        events = await api.list(EVENTS, name)
+        return [each["note"] for each in events if each.get("reason") == reasons.REFUSED]
+
+    await until(told, "there is an event")
+    assert len(await told()) == 1, "one event, whatever the number of tries"
+    warned = [line for line in operator.log.read_text().splitlines() if "quota: none" in line and '"warning"' in line]
+    assert warned == [], "and no warning for each of them"
     await api.delete(quotas, "none", child)
     await until(lambda: api.find(SECRETS, "thing", child), "the copy comes")
     await trees.condition(name, "team", reasons.INHERITED, holds=True)

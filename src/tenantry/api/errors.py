@@ -56,11 +56,13 @@ class RetryableError(TenantryError):
     Args:
         message: What must happen first.
         after_seconds: Seconds until the next try; None for the queue's back-off.
+        is_reported: A condition and an event report it, so that the log does not have to for each try.
     """
 
-    def __init__(self, message: str, after_seconds: float | None = None) -> None:
+    def __init__(self, message: str, after_seconds: float | None = None, *, is_reported: bool = False) -> None:
         super().__init__(message)
         self.after_seconds = after_seconds
+        self.is_reported = is_reported
 
 
 class TerminalError(TenantryError):

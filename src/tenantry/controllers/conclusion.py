@@ -54,6 +54,11 @@ def problem_of(outcome: Outcome) -> Blocked | None:
     return Blocked(reason=reasons.API_ERROR, message=str(error), passing=isinstance(error, PASSING))
 
 
+def is_over_quota(error: Exception | None) -> bool:
+    """Return whether the API server refused an object because a ResourceQuota is full."""
+    return isinstance(error, Forbidden) and _QUOTA.search(str(error)) is not None
+
+
 def _refused(text: str) -> str:
     """Return the message of a refusal; if a quota refuses an object of Tenantry's own, with what to do about it."""
     found = _QUOTA.search(text)

@@ -380,7 +380,8 @@ class Runtime:
         delay = lane.queue.failed(item, now, after)
         self._metrics.queue_retries.labels(lane.cluster.id, "tenantry").inc()
         # Most failures are conflicts that the second try resolves: only repeated ones deserve a warning.
-        is_known = lane.queue.failures(item) == 1 or lane.cluster.outage.explains(error)
+        is_reported = isinstance(error, RetryableError) and error.is_reported
+        is_known = is_reported or lane.queue.failures(item) == 1 or lane.cluster.outage.explains(error)
         level = logging.DEBUG if is_known else logging.WARNING
         fields = {"cluster": lane.cluster.id, "key": item[1], "error": str(error), "seconds": delay}
         log.log(level, "reconcile will be tried again", extra=fields)

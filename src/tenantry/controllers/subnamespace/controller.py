@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.errors import ApiError, InputError, TerminalError
+from tenantry.api.errors import ApiError, InputError, RetryableError, TerminalError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import TREE_SUFFIX
 from tenantry.api.model import Resource
@@ -304,15 +304,19 @@ class SubnamespaceController:
         if current is None or current.metadata.uid != subnamespace.metadata.uid:
             return
         now = rfc3339(cluster.clock.now())
-        clashes = self._clashes.inside(inputs.namespace)
-        written = status.compute(inputs, outcome, attempt=attempt, now=now, clashes=clashes)
+        taken = self._clashes.inside(inputs.namespace)
+        written = status.compute(inputs, outcome, attempt=attempt, now=now, clashes=taken)
         if written != subnamespace.status:
             await cluster.writer.status(msgspec.structs.replace(current, status=written))
-        announce(
-            cluster.recorder, subnamespace, outcome, inputs.inherited.blocked if inputs.inherited is not None else ()
-        )
+        inherited = inputs.inherited
+        refusal = status.refusal_of(inherited)
+        clashes = inherited.blocked if inherited is not None else ()
+        announce(cluster.recorder, subnamespace, outcome, [*clashes, *([refusal] if refusal is not None else ())])
         warn_of_end(cluster.recorder, subnamespace, written.conditions)
         # After the status, which must not wait for the queue's back-off.
+        if refusal is not None and inherited is not None and outcome.error is inherited.error:
+            # A quota may be full for days, and the condition and the event say what to do.
+            raise RetryableError(refusal.message, is_reported=True) from outcome.error
         if isinstance(outcome.error, ApiError):
             raise outcome.error
 

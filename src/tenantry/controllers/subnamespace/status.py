@@ -10,7 +10,7 @@ from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.model import object_key
 from tenantry.api.subnamespace import Inheritance, Mode, Subnamespace, SubnamespaceQuota, SubnamespaceStatus
 from tenantry.controllers import tenancyrules, tenantnamespace
-from tenantry.controllers.conclusion import PATIENCE, exceeding, expiring, problem_of, ready, trouble
+from tenantry.controllers.conclusion import PATIENCE, exceeding, expiring, is_over_quota, problem_of, ready, trouble
 from tenantry.controllers.hosts import clashes as taken
 from tenantry.controllers.inheritance.status import Inherited
 from tenantry.controllers.runtime import sandboxed
@@ -131,6 +131,12 @@ def _too_deep(inputs: SubnamespaceInputs) -> list[Wanted]:
         " or delete it, or ask an administrator to raise the limit"
     )
     return [Wanted(reasons.DEPTH_EXCEEDED, True, reasons.LIMIT_REACHED, message, only_true=True)]
+
+
+def refusal_of(inherited: Inherited | None) -> Blocked | None:
+    """Return the refusal of an inherited object by a full quota; None if there is none."""
+    error = inherited.error if inherited is not None else None
+    return problem_of(Outcome(error=error)) if is_over_quota(error) else None
 
 
 def _inherited(subnamespace: Subnamespace, inherited: Inherited | None) -> list[Wanted]:

@@ -20,6 +20,9 @@ from tenantry.engine.cache import Change
 from tenantry.engine.conditions import find
 from tenantry.engine.observed import Observed
 
+_NO_ROOM = (reasons.COUNT_EXCEEDED, reasons.REFUSED)
+"""The reasons of the condition Inherited if a quota leaves no room: the operator counted, or the API server did."""
+
 
 def below(caches: SubnamespaceCaches, namespace: str) -> Iterator[str]:
     """Yield the key of every Subnamespace in a namespace and further down."""
@@ -80,7 +83,9 @@ def by_runtime_class(change: Change[RuntimeClass], caches: SubnamespaceCaches) -
 def by_child(resource: Resource, change: Change[Observed], caches: SubnamespaceCaches) -> Iterable[str]:
     """Return the Subnamespaces that a change of a namespace, or of an object in one, concerns."""
     before, after = change.before, change.after
-    if resource == ResourceQuota.resource and not (_is_news(before, after) or _makes_room(before, after, caches)):
+    # Also of a ResourceQuota that an administrator created.
+    makes_room = resource == ResourceQuota.resource and _makes_room(before, after, caches)
+    if resource == ResourceQuota.resource and not (makes_room or _is_news(before, after)):
         return ()
     keys: set[str] = set()
     for value in (before, after):
@@ -88,7 +93,7 @@ def by_child(resource: Resource, change: Change[Observed], caches: SubnamespaceC
             continue
         if not value.namespace:
             keys.update(_by_namespace(value, caches))
-        elif resource == RoleBinding.resource or tenant_of(value) or tenantnamespace.has_our_name(value):
+        elif makes_room or resource == RoleBinding.resource or tenant_of(value) or tenantnamespace.has_our_name(value):
             namespace = caches.namespaces.get(value.namespace)
             key = subnamespace_key(namespace) if namespace is not None else ""
             keys.update([key] if key else [])
@@ -127,7 +132,7 @@ def _makes_room(before: Observed | None, after: Observed | None, caches: Subname
     namespace = caches.namespaces.get(before.namespace)
     found = caches.subnamespaces.get(subnamespace_key(namespace)) if namespace is not None else None
     inherited = find(found.status.conditions, reasons.INHERITED) if found is not None else None
-    return inherited is not None and inherited.reason == reasons.COUNT_EXCEEDED
+    return inherited is not None and inherited.reason in _NO_ROOM
 
 
 def _by_namespace(value: Observed, caches: SubnamespaceCaches) -> Iterator[str]:
