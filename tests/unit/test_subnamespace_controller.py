@@ -10,6 +10,7 @@ from tenantry.api import marks, reasons
 from tenantry.api.kubernetes import LimitRange, Namespace, ResourceQuota, RoleBinding
 from tenantry.api.quota import Quota
 from tenantry.api.subnamespace import Adoption, Inheritance, Mode, Subnamespace
+from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.engine.events import EventKind
 from tenantry.world.naming import child_name
@@ -201,3 +202,25 @@ def test_a_shortage_of_quota_is_told_and_ends_with_it() -> None:
     settle(world)
     assert condition(world, "Ready")["status"] == "True"
     assert world.get(ResourceQuota.resource, f"{child}/tenantry-quota")["spec"]["hard"] == {"requests.cpu": "6"}
+
+
+def test_what_an_administrator_changes_above_is_no_correction() -> None:
+    """E01, E15: the operator carries it out in every namespace, and events report only what others changed."""
+    world = world_of()
+    child = add_subnamespace(world)
+    settle(world)
+    cluster = operator(world)
+    cluster.settle(30)
+    rules = {
+        "rules": {"pods": {"hostNetwork": "Allow"}},
+        "objectCounts": {"core": {"secrets": 7}, "child": {"secrets": 3}},
+    }
+    world.put_in(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": rules})
+    cluster.settle(30)
+    assert world.get(ResourceQuota.resource, f"{child}/tenantry-counts")["spec"]["hard"]["count/secrets"] == "3"
+    world.patch(Tenant.resource, "acme", {"spec": {"isolation": {"network": "Isolated"}}})
+    cluster.settle(30)
+    assert [each for each in cluster.said if each[2] == reasons.CORRECTED] == []
+    world.patch(RoleBinding.resource, f"{child}/tenantry-owner", {"subjects": [{"kind": "User", "name": "eve"}]})
+    cluster.settle(30)
+    assert [each[0] for each in cluster.said if each[2] == reasons.CORRECTED] == ["acme/team"]

@@ -22,7 +22,7 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import watched
-from tenantry.controllers.announcement import announce, warn_of_end
+from tenantry.controllers.announcement import LastInputs, announce, warn_of_end
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.inheritance.propagation import Propagation
 from tenantry.controllers.inheritance.status import Inherited
@@ -100,6 +100,7 @@ class SubnamespaceController:
         self._caches: SubnamespaceCaches | None = None
         self._wanted: dict[str, str] = {}
         self._tree_limit = TreeLimit()
+        self._last_inputs = LastInputs()
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
@@ -134,6 +135,7 @@ class SubnamespaceController:
         if inputs is None:
             await orphans.sweep(cluster, key, self._cluster_uid)
             cluster.forget(self.name, key)
+            self._last_inputs.forget(key)
             return None
         subnamespace = inputs.subnamespace
         if subnamespace.metadata.deletion_timestamp or ending.is_due(inputs):
@@ -311,7 +313,9 @@ class SubnamespaceController:
         inherited = inputs.inherited
         refusal = status.refusal_of(inherited)
         clashes = inherited.blocked if inherited is not None else ()
-        announce(cluster.recorder, subnamespace, outcome, [*clashes, *([refusal] if refusal is not None else ())])
+        clashes = (*clashes, refusal) if refusal is not None else clashes
+        is_change = self._last_inputs.have_changed(subnamespace.key, inputs.set_above, outcome)
+        announce(cluster.recorder, subnamespace, outcome, clashes, is_change=is_change)
         warn_of_end(cluster.recorder, subnamespace, written.conditions)
         # After the status, which must not wait for the queue's back-off.
         if refusal is not None and inherited is not None and outcome.error is inherited.error:

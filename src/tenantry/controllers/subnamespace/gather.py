@@ -146,6 +146,14 @@ class SubnamespaceInputs(msgspec.Struct, frozen=True, kw_only=True):
         return self.tenant is not None and bool(self.tenant.spec.quota.hard)
 
     @property
+    def set_above(self) -> tuple[object, ...]:
+        """Return what the child follows of the tenant, the Subnamespaces above and TenancyDefaults."""
+        tenant = self.tenant
+        whole = (tenant.metadata.generation, tenant.spec.suspended) if tenant is not None else None
+        above = tuple((each.metadata.uid, each.metadata.generation) for each in self.above[:-1])
+        return whole, above, self.zone, self.defaults, self.sandbox, self.limits, self.around
+
+    @property
     def is_judged(self) -> bool:
         """Return whether the quota controller has decided about the spec as it is."""
         return self.verdict is not None and self.verdict.generation >= self.subnamespace.metadata.generation

@@ -18,7 +18,7 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import tenancyrules, tenantnamespace, watched
-from tenantry.controllers.announcement import announce, warn_of_end
+from tenantry.controllers.announcement import LastInputs, announce, warn_of_end
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.limits.gather import LimitCache
 from tenantry.controllers.nodes.addresses import AddressCache
@@ -60,6 +60,7 @@ class TenantController:
         self._addresses = addresses
         # None until the first reconcile, which reads everything that changed before it.
         self._tenants: Cache[Tenant] | None = None
+        self._last_inputs = LastInputs()
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller, and how an object's change becomes a tenant's name."""
@@ -89,6 +90,7 @@ class TenantController:
         tenant = self._tenants.get(key)
         if tenant is None:
             cluster.forget(self.name, key)
+            self._last_inputs.forget(key)
             return None
         if tenant.metadata.deletion_timestamp:
             return None  # Kubernetes' garbage collector does the rest
@@ -120,11 +122,23 @@ class TenantController:
         )
         if written != tenant.status:
             await cluster.writer.status(msgspec.structs.replace(tenant, status=written))
-        announce(cluster.recorder, tenant, outcome)
+        announce(cluster.recorder, tenant, outcome, is_change=self._is_change(cluster, counted, outcome))
         warn_of_end(cluster.recorder, tenant, written.conditions)
         if isinstance(outcome.error, ApiError):
             raise outcome.error
         return term.next_seconds if is_settled else SETTLE_SECONDS
+
+    def _is_change(self, cluster: Cluster, tenant: Tenant, outcome: Outcome) -> bool:
+        """Return whether a plan was another one than the last because of what an administrator changed elsewhere."""
+        defaults = _defaults(cluster)
+        inputs = (
+            tenant.spec.suspended,
+            rules_of_all(defaults),
+            sandbox_of(defaults, cluster.cache(RuntimeClass.resource)),
+            self._addresses.current(cluster),
+            self._limits.current(cluster),
+        )
+        return self._last_inputs.have_changed(tenant.key, inputs, outcome)
 
     def _is_settled(self, cluster: Cluster, tenant: Tenant) -> bool:
         """Return whether all namespaces of the tree are suspended, or resumed, like the tenant; wake the others."""
