@@ -39,8 +39,6 @@ async def tenancy(tenantry_home: Path) -> AsyncGenerator[LocalCluster]:
     local = LocalCluster("tenancy", root=tenantry_home)
     # The installation counts as one step, which takes 40 s if fifteen processes share each processor [measured].
     await local.up(UpOptions(throwaway=True, install=install, timeout_seconds=3 * SECONDS))
-    # The garbage collector looks for new kinds every 30 s only: until then it would not follow the end of a tenant.
-    await local.restart_component("kube-controller-manager", timeout_seconds=2 * SECONDS)
     yield local
     await local.down(purge=True)
 

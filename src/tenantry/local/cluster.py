@@ -419,11 +419,13 @@ class LocalCluster:
         await self._wait_up((components.ETCD, components.APISERVER), progress)
         progress.update("making nodes and installing Tenantry")
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._wait_up(components.CONTROL_PLANE, progress))
+            group.create_task(self._wait_up((components.SCHEDULER,), progress))
             group.create_task(self._deadline.insist(bootstrap.apply_rights, self.kubeconfig_path))
             if options.install:
                 group.create_task(self._deadline.insist(options.install, self.kubeconfig_path))
+        await self._order("start", components.CONTROLLER_MANAGER)
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._wait_up(components.CONTROL_PLANE, progress))
             if options.install and self.spec().real_names:
                 group.create_task(self._deadline.insist(bootstrap.declare_image_credentials, self.kubeconfig_path))
             if options.guard:

@@ -318,6 +318,9 @@ def _controller_manager(spec: ClusterSpec, paths: ClusterPaths) -> Component:
         signal=ReadinessSignal.HTTPS,
         health="/healthz",
         after=(APISERVER,),
+        # Its garbage collector and its quotas look for new kinds only at their start, and every 30 s after that: `up`
+        # starts it when Tenantry's kinds are there.
+        on_request=True,
     )
 
 

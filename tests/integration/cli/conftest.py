@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from cli_command import NAME, SECONDS, Cli
+from cli_command import NAME, Cli
 
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
-from tenantry.local.cluster import LocalCluster
-from tenantry.local.components import CONTROLLER_MANAGER
 
 
 @pytest.fixture(scope="package")
@@ -22,9 +19,6 @@ def cli(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     command = Cli(tenantry_home, tmp_path_factory.mktemp("kubeconfigs"))
     no_name = {"TENANTRY_NAME": ""}
     command.run("up", "--name", NAME, "--throwaway", environment=no_name)
-    # As in testkit.fixtures: until its garbage collector knows the new kinds, a deleted tenant leaves its namespaces.
-    cluster = LocalCluster(NAME, root=tenantry_home)
-    asyncio.run(cluster.restart_component(CONTROLLER_MANAGER, timeout_seconds=SECONDS))
     yield command
     command.run("down", "--name", NAME, "--purge", "--yes", environment=no_name)
 

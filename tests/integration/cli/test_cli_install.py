@@ -140,8 +140,8 @@ def test_install_tells_what_changed_and_uninstall_takes_it_all_back(cli: Cli, ba
     refused = run(cli, bare, "uninstall", "--yes", code=2)
     assert "they would be gone with everything in them: dear; delete them first" in refused[0]
     assert "--yes" in run(cli, bare, "uninstall", "--delete-tenants", code=2)[-1]
-    # In the background, because a garbage collector takes up to 30 s to know a new kind.
-    cli.kubectl("delete", "tenant", "dear", "--cascade=background", kubeconfig=bare)
+    # By the garbage collector: it knows the kind, because `up` starts it after the installation.
+    cli.kubectl("delete", "tenant", "dear", "--cascade=foreground", kubeconfig=bare)
     deleted = ("validatingadmissionpolicybinding/tenantry-marks", "clusterrole/tenantry-owners-approve")
     with operator(cli, bare, loses_rights=True):
         cli.kubectl("delete", *deleted, kubeconfig=bare)
