@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tenantry.local.backoff import LAST_SECONDS, BackOff
 from tenantry.local.components import Component, ReadinessSignal
 from tenantry.local.files import is_full, tail
 from tenantry.local.process import ChildProcess
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _NOTIFYING = (ReadinessSignal.NOTIFY, ReadinessSignal.NOTIFY_HTTPS)
-_SECOND_BACK_OFF_SECONDS = 0.2
-_LAST_BACK_OFF_SECONDS = 15.0
-_CALM_SECONDS = 5.0
-"""A component that was ready for so long has started well: its next crash has another cause."""
 _SPACE_SECONDS = 0.5
 _KEPT_LINES = 12
 # The first line of a Go panic matters more than the goroutines below it, so lines are cut, not the text.
@@ -95,14 +92,13 @@ class Runner:
         Args:
             needed: Set while the components that it needs are ready.
         """
-        # The first crash is usually an accident, such as a kill: only a repeated one waits.
-        back_off = 0.0
+        back_off = BackOff()
         while True:
             if not self._wanted.is_set():
                 self._set(phase=Phase.STOPPED, pid=0, start_ticks=0)
                 self.stopped.set()
                 await self._wanted.wait()
-                back_off = 0.0
+                back_off.reset()
             if not all(event.is_set() for event in needed):
                 self._set(phase=Phase.WAITING)
             if not await self._unless_unwanted(_all_set(needed)):
@@ -111,24 +107,23 @@ class Runner:
             code = await self._run_once()
             if not self._wanted.is_set():
                 continue
-            if self._ready_at is not None and asyncio.get_running_loop().time() - self._ready_at > _CALM_SECONDS:
-                back_off = 0.0
+            ready_at, now = self._ready_at, asyncio.get_running_loop().time()
             self._note_crash(code)
-            back_off = await self._wait_back_off(back_off)
+            await self._wait_for_restart(back_off, back_off.after_crash(None if ready_at is None else now - ready_at))
             if self._wanted.is_set():
                 self._set(restarts=self.state.restarts + 1)
 
-    async def _wait_back_off(self, seconds: float) -> float:
-        """Wait before a restart, and return the back-off of the next crash."""
-        if not is_full(self._paths.folder):
+    async def _wait_for_restart(self, back_off: BackOff, seconds: float) -> None:
+        folder = self._paths.folder
+        if not is_full(folder):
             await self._unless_unwanted(asyncio.sleep(seconds))
-            return min(max(2 * seconds, _SECOND_BACK_OFF_SECONDS), _LAST_BACK_OFF_SECONDS)
-        _LOG.warning("the disk is full", extra={"component": self.component.name, "folder": str(self._paths.folder)})
+            return
+        _LOG.warning("the disk is full", extra={"component": self.component.name, "folder": str(folder)})
         # Until there is space, most components would crash again. Another cause of the crash may be over earlier.
-        await self._unless_unwanted(_either(asyncio.sleep(_LAST_BACK_OFF_SECONDS), _has_space(self._paths.folder)))
-        return 0.0
+        await self._unless_unwanted(race(asyncio.sleep(LAST_SECONDS), _has_space(folder)))
+        back_off.reset()
 
-    async def _unless_unwanted(self, wait: Coroutine[Any, Any, None]) -> bool:
+    async def _unless_unwanted(self, wait: Coroutine[Any, Any, object]) -> bool:
         """Wait until a coroutine returns, or until the component shall stop; return whether it shall still run."""
         await race(wait, self._unwanted.wait())
         return self._wanted.is_set()
@@ -220,10 +215,6 @@ async def race(first: Coroutine[Any, Any, object], second: Coroutine[Any, Any, o
         for task in tasks:
             task.cancel()
     return is_first
-
-
-async def _either(first: Coroutine[Any, Any, object], second: Coroutine[Any, Any, object]) -> None:
-    await race(first, second)
 
 
 async def _has_space(folder: Path) -> None:
