@@ -119,6 +119,18 @@ async def clean_up(api: Api, node: str, *requests: str) -> None:
     await api.patch(PolicyParameters.resource, contribution.REGISTER, gone, marks.SYSTEM_NAMESPACE)
 
 
+async def test_a_cluster_of_simulated_nodes_takes_no_contributed_node(tenancy: LocalCluster) -> None:
+    """E19: its API server listens to no node, so a token would be worth nothing."""
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tenantry", "node", "contribute", f"--name={tenancy.name}"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await child.communicate()
+    assert (child.returncode, out) == (2, b"")
+    assert b"has no real nodes" in err
+
+
 async def test_a_token_lets_one_node_in(api: Api, tenancy: LocalCluster, name: str) -> None:
     """E19: with it a kubelet gets the certificate of its node, and no other node's."""
     await api.make_tenant(name)

@@ -127,6 +127,16 @@ async def test_a_real_node_joins_and_is_taken_back(cluster: LocalCluster, api: A
     await command("node", "remove", f"--name={CLUSTER}", joined)
 
 
+@pytest.mark.usefixtures("cluster")
+async def test_up_with_a_number_of_nodes_means_the_kind_that_the_cluster_has(api: Api) -> None:
+    """H06: without --runtime, nodes of a real cluster stay real."""
+    code, _, err = await outcome("up", f"--name={CLUSTER}", "--nodes=2")
+    assert code == 0, err
+    nodes = await api.list(Node.resource)
+    assert {each["metadata"]["name"] for each in nodes} >= {"real-1", "real-2"}
+    assert all(each["status"]["nodeInfo"]["containerRuntimeVersion"].startswith("containerd://") for each in nodes)
+
+
 async def test_the_identity_of_a_node_ends_when_it_is_taken_back(cluster: LocalCluster, api: Api) -> None:
     """E19: pods of DaemonSets leave first, its kubelet does not register again, and no command waits for the node."""
     said = (await command("node", "contribute", f"--name={CLUSTER}")).split()

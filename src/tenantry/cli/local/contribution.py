@@ -77,6 +77,8 @@ def contribute(
         raise InputError(f"--valid {durations.text(valid)} must be from 1s to 24h")
     agreed = _checked(tenant=tenant, owner=owner, location=location, device=device)
     agreed = msgspec.structs.replace(agreed, addresses=_addresses(addresses), pod_cidrs=_ranges(pod_cidrs))
+    if target.local_name is not None:
+        LocalCluster(target.local_name).real()  # a node could not reach the API server of simulated ones
     token_id, secret = (("".join(secrets.choice(_ALPHABET) for _ in range(size))) for size in (6, 16))
     ends = datetime.now(UTC) + timedelta(seconds=valid)
     session.run(target, lambda client: _offer(client, agreed, token_id, secret, ends))

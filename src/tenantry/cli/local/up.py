@@ -29,9 +29,8 @@ Runtime = Literal["kwok", "real", "auto"]
 @click.option(
     "--runtime",
     type=click.Choice(["kwok", "real", "auto"]),
-    default="kwok",
-    show_default=True,
-    help="Kind of nodes: simulated (kwok), real (needs root on Linux), or real if this machine can run them (auto).",
+    help="Kind of nodes: simulated (kwok), real (needs root on Linux), or real if this machine can run them (auto)."
+    " Default: the cluster's own; kwok for a new one.",
 )
 @click.option("--node-cpu", default="", metavar="QUANTITY", help="CPUs of each node (default: 8).")
 @click.option("--node-memory", default="", metavar="QUANTITY", help="Memory of each node (default: 32Gi).")
@@ -53,7 +52,7 @@ def up(
     *,
     name: str,
     count: int | None,
-    runtime: Runtime,
+    runtime: Runtime | None,
     node_cpu: str,
     node_memory: str,
     node_labels: tuple[str, ...],
@@ -76,8 +75,12 @@ def up(
     cluster = LocalCluster(name)
     real = None
     products = [build.CONTROL_PLANE]
+    about_nodes = nodes_file is not None or bool(node_cpu or node_memory or node_labels or zones)
+    if runtime is None:
+        # Only a number of nodes can mean either kind.
+        runtime = "real" if count is not None and not about_nodes and _has_real_nodes(cluster) else "kwok"
     if _is_real(runtime):
-        if count is None or nodes_file is not None or node_cpu or node_memory or node_labels or zones:
+        if count is None or about_nodes:
             raise InputError("--runtime real needs --nodes, and takes no other flags of nodes")
         requirements.check()
         # Real nodes resolve names by CoreDNS; simulated ones run nothing.
@@ -114,6 +117,11 @@ def up(
             f"warning: {variable} names another cluster, which the other commands use; for this one, set"
             f" TENANTRY_NAME={name}, or give them --name {name}"
         )
+
+
+def _has_real_nodes(cluster: LocalCluster) -> bool:
+    real = cluster.spec().real if cluster.exists() else None
+    return real is not None and bool(real.nodes)
 
 
 def _is_real(runtime: Runtime) -> bool:
