@@ -223,7 +223,13 @@ class _Operator:
         # A new cluster for each term: caches of an earlier term may have missed deletions.
         home = Cluster(HOME, client, clock=self._clock, instance=self._options.identity)
         runtime = Runtime(clock=self._clock, metrics=self.metrics)
-        shipment = await self._shipped(client)
+        try:
+            shipment = await self._shipped(client)
+        except ApiError as error:
+            # An outage must not end the process: another replica may lead, or this one when the outage is over.
+            log.warning("the installation could not be read", extra={"error": str(error)})
+            await asyncio.sleep(LAST_RETRY_SECONDS)
+            return
         if shipment is None:
             log.warning("the installed objects are not repaired: the operator may not read its ClusterRoleBinding")
         runtime.add(home, controllers(cluster_uid, shipment))

@@ -24,7 +24,19 @@ from pathlib import Path
 
 from tenantry.api.errors import LocalError, TenantryError
 from tenantry.engine.jsonlines import log_to
-from tenantry.local.components import CONTROL_PLANE, NAMES, Component, check_name, components, real_nodes
+from tenantry.local.components import (
+    APISERVER,
+    CONTROL_PLANE,
+    CONTROLLER_MANAGER,
+    ETCD,
+    KWOK,
+    NAMES,
+    SCHEDULER,
+    Component,
+    check_name,
+    components,
+    real_nodes,
+)
 from tenantry.local.control import SupervisorReply, SupervisorRequest, decode_order, encode_reply, short_path
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.process import boot_id, environment, start_ticks, wait_gone
@@ -39,6 +51,8 @@ COLLECTOR = "TENANTRY_GOGC"
 _LOG_LIMIT_BYTES = 64 * 2**20
 _LOG_CHECK_SECONDS = 60.0
 _WRITE_SECONDS = 10.0
+_AWAY_SECONDS = 5.0
+"""Until then, the API server connects again sooner than it would start."""
 
 
 class Supervisor:
@@ -120,6 +134,7 @@ class Supervisor:
             for runner in self._runners.values():
                 self._start(group, runner)
             group.create_task(self._watch_logs())
+            group.create_task(self._reconnect())
             pid = os.environ.get(LIVES_WITH, "")
             if pid.isdecimal():
                 group.create_task(self._end_with(int(pid)))
@@ -165,6 +180,34 @@ class Supervisor:
             write_state(self._paths, ended(self._state, Phase.STOPPED))
         self._paths.socket.unlink(missing_ok=True)
         _LOG.info("stopped")
+
+    async def _reconnect(self) -> None:
+        """Restart the API server and its clients when etcd is back after a while.
+
+        The longer etcd was away, the longer they wait between their tries to connect, up to two minutes. The operator
+        and real nodes stay: the operator asks every second, and a node would end its containers.
+        """
+        loop, etcd, server = asyncio.get_running_loop(), self._runners[ETCD], self._runners[APISERVER]
+        clients = [self._runners[name] for name in (CONTROLLER_MANAGER, SCHEDULER, KWOK)]
+        away_since: float | None = None
+        while True:
+            change = self._change
+            if not etcd.ready.is_set():
+                away_since = loop.time() if away_since is None else away_since
+            elif away_since is not None:
+                away_since, seconds = None, loop.time() - away_since
+                if seconds > _AWAY_SECONDS and server.ready.is_set():
+                    _LOG.info("restarting the API server, because etcd was away", extra={"seconds": round(seconds)})
+                    # The server first: its clients start again when it is ready.
+                    await self._restart(server, *(each for each in clients if each.is_wanted))
+            await change.wait()
+
+    async def _restart(self, *runners: Runner) -> None:
+        for runner in runners:
+            await runner.stop()
+        # The supervisor may have begun to stop meanwhile.
+        for runner in () if self._stopping.is_set() else runners:
+            runner.want()
 
     async def _end_with(self, pid: int) -> None:
         # The kernel's notification, not polling: the pid could be reused in between.
