@@ -14,8 +14,9 @@ import pytest
 
 from tenantry.api import reasons
 from tenantry.api.errors import Forbidden
-from tenantry.api.kubernetes import ClusterRoleBinding, RoleBinding
+from tenantry.api.kubernetes import ClusterRoleBinding, Namespace, RoleBinding
 from tenantry.api.requests import ClusterRoleRequest, Request, RoleRequest, TenantRequest
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.requests.desired import MOST_PENDING
@@ -30,6 +31,7 @@ from testkit.clock import ManualClock
 from testkit.operators import Operator
 from testkit.refusals import tried
 from testkit.requests import People, ask, decide, member, role_request, said
+from testkit.trees import Trees
 
 pytest_plugins = ["testkit.fixtures"]
 
@@ -310,6 +312,23 @@ async def test_a_suspended_tenants_grants_rest(api: Api, operator: Operator, peo
     await api.patch(Tenant.resource, name, {"spec": {"suspended": False}})
     await said(api, RoleRequest, "more", name, holds=True, reason=reasons.GRANTED)
     await until(partial(_writes, bob, name), "bob is back")
+
+
+async def test_the_end_of_a_namespace_is_no_failure_of_its_grants(
+    api: Api, operator: Operator, people: People, trees: Trees, name: str
+) -> None:
+    """E16: Kubernetes deletes the binding of a request first, and refuses to create it again."""
+    await api.make_tenant(name)
+    owner = {"kind": "User", "name": "bob"}
+    child = await trees.make(name, "team", {"mode": "Workspace", "owners": [owner]})
+    await ask(await people.person("bob"), RoleRequest, role_request("more"), child)
+    await decide(api, RoleRequest, "more", child)
+    await said(api, RoleRequest, "more", child, holds=True, reason=reasons.GRANTED)
+    await api.delete(Subnamespace.resource, "team", name)
+    await api.gone(Namespace.resource, child)
+    lines = [line for line in operator.log.read_text().splitlines() if f'"key": "{child}/more"' in line]
+    assert lines
+    assert [line for line in lines if "being terminated" in line] == []
 
 
 async def _writes(who: Api, namespace: str) -> bool:
