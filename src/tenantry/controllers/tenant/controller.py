@@ -98,15 +98,15 @@ class TenantController:
         try:
             term = lease(tenant.spec.expires_at, now)
             counted = with_lease(tenant, now)
-            outcome, has_policies = await self._apply(cluster, counted)
+            outcome, inputs = await self._apply(cluster, counted)
         except InputError as error:
-            term, counted, has_policies = ENDLESS, tenant, False
+            term, counted, inputs = ENDLESS, tenant, None
             outcome = Outcome(error=error)
         is_settled = self._is_settled(cluster, counted)
         written = status.compute(
             counted,
             outcome,
-            has_cluster_policies=has_policies,
+            has_cluster_policies=inputs is not None and inputs.has_cluster_policies,
             attempt=attempt,
             now=rfc3339(now),
             lease=term,
@@ -122,23 +122,12 @@ class TenantController:
         )
         if written != tenant.status:
             await cluster.writer.status(msgspec.structs.replace(tenant, status=written))
-        announce(cluster.recorder, tenant, outcome, is_change=self._is_change(cluster, counted, outcome))
+        is_change = inputs is not None and self._last_inputs.have_changed(key, inputs.set_elsewhere, outcome)
+        announce(cluster.recorder, tenant, outcome, is_change=is_change)
         warn_of_end(cluster.recorder, tenant, written.conditions)
         if isinstance(outcome.error, ApiError):
             raise outcome.error
         return term.next_seconds if is_settled else SETTLE_SECONDS
-
-    def _is_change(self, cluster: Cluster, tenant: Tenant, outcome: Outcome) -> bool:
-        """Return whether a plan was another one than the last because of what an administrator changed elsewhere."""
-        defaults = _defaults(cluster)
-        inputs = (
-            tenant.spec.suspended,
-            rules_of_all(defaults),
-            sandbox_of(defaults, cluster.cache(RuntimeClass.resource)),
-            self._addresses.current(cluster),
-            self._limits.current(cluster),
-        )
-        return self._last_inputs.have_changed(tenant.key, inputs, outcome)
 
     def _is_settled(self, cluster: Cluster, tenant: Tenant) -> bool:
         """Return whether all namespaces of the tree are suspended, or resumed, like the tenant; wake the others."""
@@ -160,7 +149,7 @@ class TenantController:
                 cluster.wake(Subnamespace, object_key(parent, name))
         return not left
 
-    async def _apply(self, cluster: Cluster, tenant: Tenant) -> tuple[Outcome, bool]:
+    async def _apply(self, cluster: Cluster, tenant: Tenant) -> tuple[Outcome, TenantInputs]:
         error = await self._close(cluster, tenant) if tenant.spec.suspended else None
         inputs = self._gather(cluster, tenant)
         try:
@@ -173,7 +162,7 @@ class TenantController:
             outcome = Outcome(error=wrong)
         if error is not None:
             outcome = msgspec.structs.replace(outcome, error=error)
-        return outcome, inputs.has_cluster_policies
+        return outcome, inputs
 
     async def _close(self, cluster: Cluster, tenant: Tenant) -> TenantryError | None:
         """Close the namespaces of a suspended tenant that the operator may close; return the first error.

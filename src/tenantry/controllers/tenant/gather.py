@@ -95,6 +95,12 @@ class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
     whole: Mapping[str, bytes] = {}
 
     @property
+    def set_elsewhere(self) -> tuple[object, ...]:
+        """Return what a tenant's objects follow that is set elsewhere, as in TenancyDefaults and by its Subtenants."""
+        own = self.tenant.spec.suspended, self.has_cluster_policies, self.zones
+        return *own, self.defaults, self.around, self.sandbox, self.limits
+
+    @property
     def open(self) -> list[Observed]:
         """Return the RoleBindings that a suspension still has to empty."""
         return suspension.open_bindings(self.inside) if self.tenant.spec.suspended else []
