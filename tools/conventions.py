@@ -38,6 +38,7 @@ JSON = {
     "controllers/parts/desired.py": "merge patches of Nodes",
     "controllers/parts/nodes.py": "merge patches of Nodes",
     "controllers/quota/desired.py": "merge patches",
+    "controllers/quota/past.py": "managed fields and merge patches",
     "controllers/tenantnamespace.py": "a merge patch of the status of a ResourceQuota",
     "controllers/slices/cleaning.py": "merge patches of Nodes",
     "controllers/slices/desired.py": "merge patches of Nodes",

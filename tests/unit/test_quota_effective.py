@@ -37,9 +37,16 @@ def test_an_adjustment_counts_until_it_ends() -> None:
     assert soon.warnings == ("adjustment 'more' ends at 2026-01-01T06:00:00Z",)
     assert soon.next_seconds is not None
     assert 0 < soon.next_seconds <= 6 * 3600
-    assert _effective(_adjustment("2025-12-31T00:00:00Z", cpu=2)) == EffectiveQuota(
-        hard={"requests.cpu": 4000, "pods": 10_000}
-    )
+    past = _adjustment("2025-12-31T00:00:00Z", cpu=2)
+    assert _effective(past) == EffectiveQuota(hard={"requests.cpu": 4000, "pods": 10_000}, past=(past,))
+
+
+def test_an_adjustment_that_ended_leaves_the_spec_an_hour_later() -> None:
+    """E10: and the tenant is looked at again then."""
+    found = _effective(_adjustment("2025-12-31T23:30:00Z", cpu=2))
+    assert (found.past, found.next_seconds) == ((), 1800.0)
+    hour = _adjustment("2025-12-31T23:00:00Z", cpu=2)
+    assert _effective(hour).past == (hour,)
 
 
 def test_an_adjustment_that_makes_no_sense_is_left_out_and_the_others_count() -> None:

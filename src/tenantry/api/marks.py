@@ -181,6 +181,9 @@ set sandbox config with annotations"; CRI-O, pkg/annotations.
 POD_SECURITY = "pod-security.kubernetes.io"
 """The prefix of the Pod Security Admission labels, which are protected like Tenantry's."""
 
+CLI_FIELD_MANAGER = "tenantry"
+"""The field manager of the command `tenantry`."""
+
 FIELD_MANAGER = "tenantry-operator"
 """The field manager of the operator's writes."""
 

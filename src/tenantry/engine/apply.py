@@ -275,7 +275,10 @@ class Applier:
         """
         resource, namespace, name = amendment.resource, amendment.namespace, amendment.name
         # A cache of `Observed` lacks the fields that the change depends on.
-        found: KubernetesObject | Json | None = amendment.seen if isinstance(amendment.seen, KubernetesObject) else None
+        seen = amendment.seen
+        found: KubernetesObject | Json | None = (
+            seen if isinstance(seen, KubernetesObject) and not amendment.is_read else None
+        )
         data = b""
         for attempt in range(1, ATTEMPTS + 1):
             if found is None:
@@ -286,7 +289,7 @@ class Applier:
                 found = _amended(amendment, data)
             body = amendment.change(found)
             if not body:
-                if isinstance(found, dict):
+                if isinstance(found, dict) and isinstance(seen, Observed):
                     # The cache is behind: the next plan would ask for the change again.
                     self._learn(resource, data)
                 return False
@@ -464,7 +467,10 @@ def _live(data: bytes) -> Json:
 
 def _amended(amendment: Amendment, data: bytes) -> KubernetesObject | Json:
     """Return an object that was read, in the form that its change takes."""
-    return _live(data) if isinstance(amendment.seen, Observed) else msgspec.json.decode(data, type=type(amendment.seen))
+    seen = amendment.seen
+    if amendment.is_read or isinstance(seen, Observed):
+        return _live(data)
+    return msgspec.json.decode(data, type=type(seen))
 
 
 def _resource_version(found: KubernetesObject | Json) -> str:

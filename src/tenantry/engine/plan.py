@@ -149,12 +149,14 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
             change; it raises `Conflict` if the object may no longer be changed. A patch that has a status goes to that
             subresource. Pure.
         quiet: Do not wake the reconcilers that the write itself concerns.
+        is_read: The object is read first, and `change` gets its JSON: the change needs fields that no cache keeps.
     """
 
     resource: Resource
     seen: KubernetesObject | Observed
     change: Callable[[Any], Json]
     quiet: bool = False
+    is_read: bool = False
 
     @property
     def namespace(self) -> str:

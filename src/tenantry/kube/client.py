@@ -11,6 +11,7 @@ import aiohttp
 import msgspec
 
 from tenantry.api.errors import ApiError, TooManyRequests
+from tenantry.api.marks import CLI_FIELD_MANAGER
 from tenantry.api.model import KubernetesObject, Resource
 from tenantry.kube import wire
 from tenantry.kube.kubeconfig import Connection
@@ -57,7 +58,7 @@ class Client:
         self,
         connection: Connection,
         *,
-        field_manager: str = "tenantry",
+        field_manager: str = CLI_FIELD_MANAGER,
         max_connections: int = 64,
         observer: Observer | None = None,
         compressed: bool = False,

@@ -20,7 +20,7 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import watched
-from tenantry.controllers.quota import desired, status
+from tenantry.controllers.quota import desired, past, status
 from tenantry.controllers.quota.effective import EffectiveQuota, effective_quota
 from tenantry.controllers.quota.gather import gather
 from tenantry.controllers.quota.index import Index, QuotaCaches
@@ -81,6 +81,8 @@ class QuotaController:
         self._verdicts = verdicts
         self._indexes: dict[str, Index] = {}
         self._reports: dict[str, _Reports] = {}
+        # By tenant: uid, generation and number of ended adjustments that were looked at. Those of other clients stay.
+        self._looked_at: dict[str, tuple[str, int, int]] = {}
         # None until the first reconcile, which reads everything that changed before it.
         self._caches: QuotaCaches | None = None
 
@@ -198,6 +200,7 @@ class QuotaController:
     def _forget(self, key: str) -> None:
         index = self._indexes.pop(key, None)
         self._reports.pop(key, None)
+        self._looked_at.pop(key, None)
         for uid in index.tree.shares if index is not None else ():
             self._verdicts.drop(uid)
 
@@ -279,7 +282,29 @@ class QuotaController:
         else:
             return 0.0  # other tenants first
         again = await self._report(cluster, tenant, effective, caches)
+        await self._remove_past(cluster, tenant, effective, caches)
         return min((seconds for seconds in (again, effective.next_seconds) if seconds is not None), default=None)
+
+    async def _remove_past(
+        self, cluster: Cluster, tenant: Tenant, effective: EffectiveQuota, caches: QuotaCaches
+    ) -> None:
+        """Remove the adjustments that have ended, once for each version of the spec.
+
+        Raises:
+            ApiError: The API server refused or failed; the queue tries again.
+        """
+        name = tenant.metadata.name
+        tenant_quota = caches.tenant_quotas.get(name)
+        if tenant_quota is None or not effective.past:
+            self._looked_at.pop(name, None)
+            return
+        version = (tenant_quota.metadata.uid, tenant_quota.metadata.generation, len(effective.past))
+        if self._looked_at.get(name) == version:
+            return
+        outcome = await cluster.writer.apply(past.plan(tenant_quota, effective.past))
+        if outcome.error is not None:
+            raise outcome.error
+        self._looked_at[name] = version
 
     # -- reports ----------------------------------------------------------------------------------
 

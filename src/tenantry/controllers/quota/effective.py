@@ -9,6 +9,7 @@ import msgspec
 from tenantry.api.errors import InputError
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import Adjustment, TenantResourceQuota
+from tenantry.controllers.quota.past import seconds_kept
 from tenantry.world import quota
 from tenantry.world.leases import lease
 from tenantry.world.shares.amounts import Amounts, read, thousandths
@@ -21,12 +22,14 @@ class EffectiveQuota(msgspec.Struct, frozen=True, kw_only=True):
         hard: The amounts by normal key.
         problems: Adjustments that are not in force, and why.
         warnings: Adjustments that end soon.
+        past: Adjustments that ended some time ago; see `past`.
         next_seconds: The seconds until one of these changes; None for never.
     """
 
     hard: Amounts
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    past: tuple[Adjustment, ...] = ()
     next_seconds: float | None = None
 
 
@@ -44,6 +47,7 @@ def effective_quota(tenant: Tenant, tenant_quota: TenantResourceQuota | None, no
     hard = read(quota.normal(tenant.spec.quota.hard))
     problems: list[str] = []
     warnings: list[str] = []
+    past: list[Adjustment] = []
     turns: list[float] = []
     changed = dict(hard)
     for adjustment in tenant_quota.spec.adjustments if tenant_quota is not None else ():
@@ -56,6 +60,11 @@ def effective_quota(tenant: Tenant, tenant_quota: TenantResourceQuota | None, no
         if term.next_seconds is not None:
             turns.append(term.next_seconds)
         if term.is_expired:
+            kept = seconds_kept(adjustment, now)
+            if kept > 0:
+                turns.append(kept)
+            else:
+                past.append(adjustment)
             continue
         if term.warned:
             warnings.append(f"adjustment {adjustment.name!r} ends at {adjustment.expires_at}")
@@ -66,6 +75,7 @@ def effective_quota(tenant: Tenant, tenant_quota: TenantResourceQuota | None, no
         hard={key: max(0, value) for key, value in changed.items()},
         problems=tuple(problems),
         warnings=tuple(warnings),
+        past=tuple(past),
         next_seconds=min(turns, default=None),
     )
 
