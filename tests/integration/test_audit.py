@@ -154,7 +154,7 @@ async def in_force(person: Api, namespace: str) -> None:
     attempts = (
         create(kinds.PODS, pod(seen, {"hostPID": True}), namespace),
         create(kinds.CONFIG_MAPS, marked, namespace),
-        network.policy(seen, "", ingress=[network.ALL]),
+        network.policy(seen, "", ingress=[{"from": [{"namespaceSelector": network.ALL}]}]),
         network.service(seen, "", type="NodePort"),
     )
 

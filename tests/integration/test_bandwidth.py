@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.node import Node
 from testkit.api import PODS, Api, until
+from testkit.operators import Operator
 from testkit.refusals import counted
 
 pytest_plugins = ["testkit.fixtures"]
@@ -46,11 +48,30 @@ async def test_what_a_pod_asks_for_is_counted_and_more_than_the_quota_is_refused
 
 
 async def test_a_pod_that_asks_for_nothing_gets_nothing(api: Api, name: str) -> None:
-    """E09: nor does one whose annotation is no quantity, which the network plugin refuses."""
+    """E09: only the annotations ask."""
     await api.make_tenant(name)
-    for pod in (_pod("none"), _pod("nonsense", ingress="fast")):
-        made = await api.create(PODS, pod, name)
-        assert "tenantry.dev" not in str(made["spec"])
+    assert "tenantry.dev" not in str((await api.create(PODS, _pod("none"), name))["spec"])
+
+
+async def test_a_value_that_no_runtime_accepts_is_refused_at_once(api: Api, operator: Operator, name: str) -> None:
+    """E09: with the annotation, the value and what would pass, instead of an error of CEL."""
+    await api.make_tenant(name)
+    await operator.stop()
+    for value in ("fast", "", "1.5", "999", "0", "-5M", "1.1P", "10E", "1e30"):
+        told = re.escape(
+            "metadata.annotations 'kubernetes.io/egress-bandwidth' must be a quantity of bits per second from 1k to 1P,"
+            f" as in 10M: it is '{value}'"
+        )
+        with pytest.raises(Forbidden, match=told):
+            await api.create(PODS, _pod("odd", egress=value), name)
+
+
+async def test_a_fraction_is_counted(api: Api, name: str) -> None:
+    """E09: a quantity need not be an integer."""
+    await api.make_tenant(name)
+    for pod, (value, megabits) in enumerate((("1500.5", "1"), ("1.5M", "2"), ("1P", "1G"))):
+        made = await api.create(PODS, _pod(f"p{pod}", egress=value), name)
+        assert made["spec"]["containers"][0]["resources"]["limits"]["tenantry.dev/egress-mbps"] == megabits
 
 
 async def test_nodes_advertise_what_they_have(api: Api, name: str) -> None:

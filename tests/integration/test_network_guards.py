@@ -83,12 +83,15 @@ PEERS: dict[str, list[Json]] = {
 ODD = ("169.254.169.0254/32", "::ffff:169.254.0.0/112", "10.20.0.1/16", "0/0")
 """What a CIDR is not, or not quite."""
 
-RULES: dict[str, list[Json]] = {
+WITHOUT_PEERS: dict[str, list[Json]] = {
     "any peer": [{}],
     "any peer, by an empty list": [{"PEERS": []}],
     "any peer at a port": [{"ports": [{"port": 80}]}],
     "any peer at many ports": [{"ports": [{"port": 1, "endPort": 65535, "protocol": "TCP"}]}],
     "any peer, after a valid rule": [{"PEERS": [PODS]}, {"ports": [{"port": 80}]}],
+}
+RULES: dict[str, list[Json]] = {
+    "any peer, beside one that is another": [{}, {"PEERS": [OTHERS]}],
     **{name: [{"PEERS": peers}] for name, peers in PEERS.items()},
 }
 POLICY_TYPES: list[list[str] | None] = [None, ["Ingress"], ["Egress"], ["Ingress", "Egress"]]
@@ -144,17 +147,46 @@ async def test_an_owner_confines_their_pods_further(api: Api, alice: Api, name: 
         {"policyTypes": ["Egress"], "egress": [{"to": [own], "ports": [{"port": 80, "endPort": 90}]}]},
         {"policyTypes": ["Ingress"], "ingress": [{"from": [_of({ZONE: uid}), _of({UID: uid, ZONE: "other"})]}]},
         {"policyTypes": ["Egress"], "egress": [{"to": [_of({UID: uid}, _key("team", "NotIn", "red"))]}]},
+        {"policyTypes": ["Egress"], "egress": [{"to": [_of({"kubernetes.io/metadata.name": name}, **PODS)]}]},
     )
     for number, spec in enumerate(specs):
         await _write(alice, name, f"n{number}", {"podSelector": {}, **spec})
     assert len(await api.list(NetworkPolicy.resource, name)) == 1 + len(specs)
 
 
+async def test_rules_without_peers_get_the_zone(api: Api, alice: Api, operator: Operator, name: str) -> None:
+    """H06: as charts write them; by every verb, whether the operator runs or not, and once."""
+    zone = [_of({ZONE: (await api.make_tenant(name)).metadata.uid})]
+    await operator.stop()
+    for field, peers in (("ingress", "from"), ("egress", "to")):
+        for what, rules in WITHOUT_PEERS.items():
+            spec = _spec(field, rules, None, "")
+            wanted = [{**rule, peers: rule.get(peers) or zone} for rule in spec[field]]
+            metadata = {"generateName": "p-"}
+            made = await alice.create(NetworkPolicy.resource, {"metadata": metadata, "spec": spec}, name)
+            assert _without_protocols(made["spec"][field]) == _without_protocols(wanted), what
+    whole: Json = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "mine"}}
+    opened: Json = {**whole, "spec": {"podSelector": {}, "policyTypes": ["Egress"], "egress": [{}]}}
+    applied, again = [
+        msgspec.json.decode(await alice.client.apply(NetworkPolicy.resource, name, "mine", opened)) for _ in range(2)
+    ]
+    assert applied["spec"]["egress"] == [{"to": zone}]
+    assert again["metadata"]["resourceVersion"] == applied["metadata"]["resourceVersion"]
+    merged = await alice.patch(NetworkPolicy.resource, "mine", {"spec": {"ingress": [{}, {"from": [PODS]}]}}, name)
+    assert merged["spec"]["ingress"] == [{"from": zone}, {"from": [PODS]}]
+
+
+def _without_protocols(rules: list[Json]) -> list[Json]:
+    """Return rules without the protocol that the API server adds to a port."""
+    bare = [{**rule, "ports": [{**port, "protocol": "TCP"} for port in rule.get("ports", ())]} for rule in rules]
+    return [{key: value for key, value in rule.items() if value} for rule in bare]
+
+
 async def test_an_update_opens_no_more_than_a_creation(api: Api, alice: Api, name: str) -> None:
     """H06: neither by a patch nor by server-side apply; labels of a policy that is there may change."""
     await api.make_tenant(name)
     await _write(alice, name, "mine", {"podSelector": {}, "policyTypes": ["Ingress"]})
-    opened: Json = {"spec": {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{}]}}
+    opened: Json = {"spec": {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{"from": [OTHERS]}]}}
     with pytest.raises(Forbidden, match=r"spec\.ingress"):
         await alice.patch(NetworkPolicy.resource, "mine", opened, name)
     whole = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "mine"}, **opened}
@@ -165,21 +197,27 @@ async def test_an_update_opens_no_more_than_a_creation(api: Api, alice: Api, nam
 
 async def test_a_policy_that_is_open_from_before_can_be_labelled_and_deleted(api: Api, alice: Api, name: str) -> None:
     """H06: what was written while the tenant was Open must not keep a namespace from ending."""
-    await api.make_tenant(name, isolation={"network": "Open"})
+    uid = (await api.make_tenant(name, isolation={"network": "Open"})).metadata.uid
+    zone = [{"from": [_of({ZONE: uid})]}]
     await _write(alice, name, "wide", {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{}]})
+    await _write(alice, name, "others", {"podSelector": {}, "ingress": [{"from": [OTHERS]}]})
     await api.patch(Tenant.resource, name, {"spec": {"isolation": {"network": "Isolated"}}})
     await api.ready(name)
     changed: Json = {"spec": {"podSelector": {"matchLabels": {"a": "b"}}}}
 
     async def closed() -> bool:
-        return "spec.ingress" in await refusal(alice, NetworkPolicy.resource, changed, name, patch="wide")
+        return "spec.ingress" in await refusal(alice, NetworkPolicy.resource, changed, name, patch="others")
 
     await until(closed, "a change is refused, once the API server has seen the namespace")
-    await alice.patch(NetworkPolicy.resource, "wide", {"metadata": {"labels": {"a": "b"}}}, name)
+    for each in ("wide", "others"):
+        made = await alice.patch(NetworkPolicy.resource, each, {"metadata": {"labels": {"a": "b"}}}, name)
+        assert made["spec"]["ingress"] != zone
     with pytest.raises(Forbidden, match=r"spec\.ingress"):
-        await alice.patch(NetworkPolicy.resource, "wide", changed, name)
-    await alice.delete(NetworkPolicy.resource, "wide", name, propagation="Foreground")
-    await api.gone(NetworkPolicy.resource, "wide", name)
+        await alice.patch(NetworkPolicy.resource, "others", changed, name)
+    assert (await alice.patch(NetworkPolicy.resource, "wide", changed, name))["spec"]["ingress"] == zone
+    for each in ("wide", "others"):
+        await alice.delete(NetworkPolicy.resource, each, name, propagation="Foreground")
+        await api.gone(NetworkPolicy.resource, each, name)
 
 
 async def test_addresses_are_opened_within_what_an_administrator_allows(api: Api, alice: Api, name: str) -> None:

@@ -440,11 +440,14 @@ async def test_what_runs_is_looked_at_when_its_spec_changes(api: Api, alice: Api
         await merged(alice, f"{name}/pods/p", {"spec": {"containers": [{"name": "web", "image": "evil"}]}})
     debug = {"name": "debug", "image": "busybox", "securityContext": {"privileged": True}}
     with pytest.raises(Forbidden, match=r"container 'debug' is privileged"):
-        # Owners do not have the right; another user may.
-        await merged(api, f"{name}/pods/p/ephemeralcontainers", {"spec": {"ephemeralContainers": [debug]}})
+        await merged(alice, f"{name}/pods/p/ephemeralcontainers", {"spec": {"ephemeralContainers": [debug]}})
+    plain = {"name": "debug", "image": "busybox"}
+    await merged(alice, f"{name}/pods/p/ephemeralcontainers", {"spec": {"ephemeralContainers": [plain]}})
     grown = {"name": "web", "resources": {"limits": {"memory": "2Gi"}, "requests": {"memory": "64Mi"}}}
     with pytest.raises(Forbidden, match="container 'web' may use too much memory"):
-        await merged(api, f"{name}/pods/p/resize", {"spec": {"containers": [grown]}})
+        await merged(alice, f"{name}/pods/p/resize", {"spec": {"containers": [grown]}})
+    less = {"name": "web", "resources": {"limits": {"memory": "512Mi"}, "requests": {"memory": "64Mi"}}}
+    await merged(alice, f"{name}/pods/p/resize", {"spec": {"containers": [less]}})
     await api.patch(Tenant.resource, name, {"spec": {"rules": {"images": {"allowed": ["other"]}}}})
 
     async def so() -> bool:

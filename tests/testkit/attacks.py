@@ -196,7 +196,7 @@ NETWORK = [
     _delete("NET-1", "a way out", _group(_NET, OWN, "networkpolicies", "tenantry-isolation")),
     _in_own(
         *("NET-2", "a way out", "spec.egress", _group(_NET, OWN, "networkpolicies"), "NetworkPolicy"),
-        {"podSelector": {}, "policyTypes": ["Egress"], "egress": [{}]},
+        {"podSelector": {}, "policyTypes": ["Egress"], "egress": [{"to": [{"namespaceSelector": {}}]}]},
     ),
     _in_own(
         *("NET-3", "a way to the metadata service", "spec.egress", _group(_NET, OWN, "networkpolicies")),

@@ -126,3 +126,17 @@ def test_where_pods_may_connect(policies: list[Json], expected: str) -> None:
 )
 def test_a_selector_holds_as_kubernetes_has_it(requirement: Json, expected: bool) -> None:  # noqa: FBT001 - a table
     assert openings.selects({"matchExpressions": [requirement]}, {"a": "b"}) is expected
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ([ALL], "it admits any peer"),
+        ([{"from": [OWN]}, {"ports": [{"port": 80}]}], "it admits any peer"),
+        ([{"from": [{"namespaceSelector": ALL}]}], "it admits all namespaces"),
+        ([{"from": [OWN], "ports": [{"port": 80}]}], ""),
+    ],
+)
+def test_a_rule_that_was_given_peers_opens_nothing(rules: list[Json], expected: str) -> None:
+    """H06: the audit looks at what the API server would store."""
+    assert openings.of_rules(policy(ingress=rules), [RIVAL]) == expected

@@ -38,6 +38,13 @@ def egress(policies: Sequence[Json], others: Iterable[OtherNamespace], pods: Ite
     return _open(policies, tuple(others), _networks(pods), "Egress", "to")
 
 
+def of_rules(policy: Json, others: Iterable[OtherNamespace], pods: Iterable[str] = ()) -> str:
+    """Return which pods of another namespace the rules of one policy admit as clients; "" for none."""
+    networks, named = _networks(pods), tuple(others)
+    peers = (_open_peer(rule, "from", named, networks) for rule in parts(policy, "spec", "ingress"))
+    return next((f"it admits {peer}" for peer in peers if peer), "")
+
+
 def _networks(cidrs: Iterable[str]) -> list[Network]:
     return [ipaddress.ip_network(each, strict=False) for each in cidrs]
 

@@ -120,6 +120,9 @@ def people_roles() -> list[Json]:
         "tenantry-aggregate-to-owner",
         rules=[
             allow([""], ["namespaces"], ["get"]),
+            # `kubectl debug`, and new resources of a running pod: Kubernetes' own role for administrators of namespaces
+            # has neither. The rules for pods and the quota apply to both.
+            allow([""], ["pods/ephemeralcontainers", "pods/resize"], ["get", "patch", "update"]),
             *_on_own_kinds("owners"),
         ],
     )

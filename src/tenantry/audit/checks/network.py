@@ -50,10 +50,10 @@ def _egress_policies(context: AuditContext) -> list[Attempt]:
     return _read_policies(context, "where pods may connect", judge)
 
 
-def policy(context: AuditContext, what: str, **spec: object) -> Attempt:
+def policy(context: AuditContext, what: str, judge: Judge | None = None, **spec: object) -> Attempt:
     """Return the creation of a NetworkPolicy for all pods."""
     wanted: Json = {"podSelector": {}, **spec}
-    return create(NetworkPolicy.resource, {**named(context), "spec": wanted}, context.namespace, what=what)
+    return create(NetworkPolicy.resource, {**named(context), "spec": wanted}, context.namespace, what=what, judge=judge)
 
 
 def _honest_policy(context: AuditContext) -> Attempt:
@@ -61,8 +61,12 @@ def _honest_policy(context: AuditContext) -> Attempt:
 
 
 def _opened(context: AuditContext) -> list[Attempt]:
+    def judge(answer: AttemptResponse) -> str:
+        # A cluster may refuse a rule without peers, or give it some.
+        return openings.of_rules(answer.body, context.others, context.pod_cidrs)
+
     found = [
-        policy(context, "that admits every client", ingress=[ALL]),
+        policy(context, "that admits every client", judge, ingress=[ALL]),
         policy(context, "that admits all namespaces", ingress=[{"from": [{"namespaceSelector": ALL}]}]),
         policy(context, "that admits every address", ingress=[{"from": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}]),
     ]
@@ -208,7 +212,8 @@ CHECKS: Sequence[AuditCheck] = (
         "003",
         "Own policies cannot admit other tenants",
         Severity.HIGH,
-        "Creates NetworkPolicies that admit every client, all namespaces, or another tenant (dry runs).",
+        "Creates NetworkPolicies that admit every client, all namespaces, or another tenant (dry runs). They must be"
+        " refused, or stored with peers of the tenant itself.",
         "No mistake of the tenant opens its pods.",
         ISOLATED,
         _opened,
