@@ -6,6 +6,7 @@ import ast
 import difflib
 import itertools
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -28,6 +29,7 @@ from tenantry.policy.check import RuleCheck
 from tenantry.policy.request import Request
 
 ROOT = Path(__file__).resolve().parent.parent
+CHARTS = ROOT / "tests" / "testkit" / "charts" / "reviewed.toml"
 REASONS = ROOT / "src" / "tenantry" / "api" / "reasons.py"
 WIDTH = 100
 SHOWN_LINES = 20
@@ -63,6 +65,7 @@ def files() -> dict[Path, str]:
     found[Path("docs/reference/rules.md")] = MARKDOWN_HEAD + rules_page()
     found[Path("docs/reference/reasons.md")] = MARKDOWN_HEAD + reasons_page()
     found[Path("docs/reference/checks.md")] = MARKDOWN_HEAD + checks_page()
+    found[Path("docs/reference/charts.md")] = MARKDOWN_HEAD + charts_page()
     found[Path("docs/reference/cli.md")] = MARKDOWN_HEAD + cli_page()
     return found
 
@@ -159,6 +162,38 @@ def _bounds(schema: Schema) -> list[str]:
         "maxLength": "At most {} characters.",
     }
     return [text.format(schema[name]).replace(" 1 items", " 1 item") for name, text in words.items() if name in schema]
+
+
+# -- charts ---------------------------------------------------------------------------------------
+
+
+CHARTS_HEAD = """\
+# Charts
+
+Twenty applications that tenants install from public Helm charts, as a tenant's owner. All of them pass in a tenant with
+the standard `Baseline`. *Values* are those that differ from the defaults of the chart; "with limits" stands for
+`{requests: {cpu: 100m, memory: 128Mi}, limits: {cpu: 150m, memory: 192Mi}}` or larger. *Restricted* names the rules
+that refuse the chart with these values in a tenant with that standard, and the values with which it passes.
+
+`tests/integration/test_charts.py` creates the objects of each chart, and the pods and claims that controllers create
+from them, in a tenant of each standard, and compares the refusals with this table. The objects were written from the
+charts; the test does not download them.
+
+| application | chart | values | Restricted |
+|---|---|---|---|
+"""
+
+
+def charts_page() -> str:
+    """Return the table of the charts that the integration test installs."""
+    rows: list[str] = []
+    for chart in tomllib.loads(CHARTS.read_text())["charts"]:
+        values = "<br>".join(f"`{each}`" if ": " in each and ";" not in each else each for each in chart["values"])
+        refused = "<br>".join(
+            f"{', '.join(f'`{rule}`' for rule in each['rules'])}: {each['fix']}" for each in chart.get("restricted", [])
+        )
+        rows.append(f"| {chart['name']} | {chart['chart']} | {values or 'none'} | {refused or 'passes'} |")
+    return CHARTS_HEAD + "\n".join(rows) + "\n"
 
 
 # -- rules ----------------------------------------------------------------------------------------
