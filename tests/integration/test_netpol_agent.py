@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from tenantry.api.kubernetes import NetworkPolicy
+from tenantry.api.kubernetes import Namespace, NetworkPolicy
 from tenantry.api.node import Node
+from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
@@ -200,6 +201,30 @@ async def test_pods_of_two_tenants_do_not_reach_each_other(site: Site, api: Api,
             *rows([nodes[0]], [ours[2], theirs[1]], expected=False),
         ]
     )
+
+
+@pytest.mark.usefixtures("agents")
+async def test_an_ingress_controller_reaches_tenants(site: Site, api: Api, name: str) -> None:
+    """H06: the pods that TenancyDefaults names, and no others of their namespace; pods do not reach it in turn."""
+    await api.make_tenant(name, isolation={"network": "Isolated"})
+    controllers = f"{name}-ingress"
+    await api.create(Namespace.resource, {"metadata": {"name": controllers}})
+    labels = {"app": "ingress"}
+    # As its owner writes it: closed to the zone by a chart, and still reached by the controller.
+    await api.create(NetworkPolicy.resource, {"metadata": {"name": "chart"}, "spec": {"podSelector": {}}}, name)
+    targets = [await site.pod(name, node) for node in (0, 1)]
+    controller = await site.pod(controllers, 0, labels=labels)
+    beside = await site.pod(controllers, 1, labels={"app": "other"})
+    alike = await site.pod("default", 0, labels=labels)
+    closed = [*rows(targets, [controller], expected=False), *rows([beside, alike], targets, expected=False)]
+    await _until_so([*rows([controller], targets, expected=False), *closed])
+    network = {"ingressControllers": [{"namespace": controllers, "podLabels": labels}]}
+    await api.create(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": {"network": network}})
+    try:
+        await _until_so([*rows([controller], targets, expected=True), *closed])
+    finally:
+        await api.delete(TenancyDefaults.resource, "default")
+    await _until_so(rows([controller], targets, expected=False))
 
 
 @pytest.mark.usefixtures("agents")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tenantry.api.tenancydefaults import IngressController
 from tenantry.audit import openings
 from tenantry.audit.context import OtherNamespace
 
@@ -140,3 +141,32 @@ def test_a_selector_holds_as_kubernetes_has_it(requirement: Json, expected: bool
 def test_a_rule_that_was_given_peers_opens_nothing(rules: list[Json], expected: str) -> None:
     """H06: the audit looks at what the API server would store."""
     assert openings.of_rules(policy(ingress=rules), [RIVAL]) == expected
+
+
+CONTROLLER = IngressController(namespace="ingress", pod_labels={"app": "traefik"})
+INGRESS = OtherNamespace(name="ingress", labels={"kubernetes.io/metadata.name": "ingress"})
+ADMITTED: Json = {
+    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}},
+    "podSelector": {"matchLabels": {"app": "traefik"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("peers", "controllers", "expected"),
+    [
+        ([OWN, ADMITTED], (CONTROLLER,), ""),
+        ([ADMITTED], (CONTROLLER,), ""),
+        ([OWN, ADMITTED], (), "NetworkPolicy 'p' opens Ingress of the namespace 'ingress'"),
+        (
+            [OWN, {"namespaceSelector": ADMITTED["namespaceSelector"]}],
+            (CONTROLLER,),
+            "NetworkPolicy 'p' opens Ingress of the namespace 'ingress'",
+        ),
+        (NO_PEERS, (CONTROLLER,), "NetworkPolicy 'p' opens Ingress of any peer"),
+    ],
+)
+def test_only_ingress_controllers_of_an_administrator_are_let_in(
+    peers: list[Json], controllers: tuple[IngressController, ...], expected: str
+) -> None:
+    """H06: a wider peer in the same namespace is an opening."""
+    assert openings.ingress([policy(ingress=[{"from": peers}])], [RIVAL, INGRESS], (), controllers) == expected

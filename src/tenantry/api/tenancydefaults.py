@@ -41,6 +41,35 @@ class InheritableKind(Model, frozen=True, kw_only=True):
     kind: Annotated[str, Meta(min_length=1, max_length=63, description="As in objects: Widget.")]
 
 
+class IngressController(Model, frozen=True, kw_only=True):
+    """Pods that connect to the pods of tenants, because Ingresses and routes name these."""
+
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.podLabels.all(k, self.podLabels[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$'))",
+            "must have only values of labels",
+            "podLabels",
+        ),
+    )
+
+    namespace: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=63,
+            description="The namespace of the controller, which must not belong to a tenant.",
+        ),
+    ]
+    pod_labels: Annotated[
+        dict[str, Annotated[str, Meta(max_length=63)]],
+        Meta(
+            min_length=1,
+            max_length=8,
+            description="Labels that the controller's pods have, and other pods of that namespace do not have.",
+        ),
+    ]
+
+
 class NetworkDefaults(Model, frozen=True, kw_only=True):
     """Addresses of the cluster that the tenants' network policies mention."""
 
@@ -64,6 +93,14 @@ class NetworkDefaults(Model, frozen=True, kw_only=True):
             description="CIDRs that no pod of a Baseline tenant may connect to, besides the addresses of nodes,"
             " link-local and metadata addresses. List the nodes' subnets here, so that policies need not"
             " follow the nodes.",
+        ),
+    ] = ()
+    ingress_controllers: Annotated[
+        tuple[IngressController, ...],
+        Meta(
+            max_length=8,
+            description="Pods outside of all tenants that may connect to the pods of Isolated and Baseline tenants:"
+            " ingress controllers and gateways. Without them, Ingresses and routes of these tenants get no traffic.",
         ),
     ] = ()
 

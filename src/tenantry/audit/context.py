@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from tenantry.api.tenancydefaults import IngressController
+
 
 class OtherNamespace(msgspec.Struct, frozen=True, kw_only=True):
     """A namespace that does not belong to the tenant.
@@ -66,6 +68,7 @@ class AuditContext(msgspec.Struct, frozen=True, kw_only=True):
         nodes: Names of nodes.
         real_nodes: The nodes that run containers.
         pod_cidrs: The CIDRs of the nodes' pods.
+        controllers: The ingress controllers that connect to pods of all tenants, as an administrator decided.
         storage_classes: Name to reclaim policy.
         runtime_classes: Name to whether it is a sandbox.
         priority_classes: Names of the PriorityClasses that Kubernetes does not create itself.
@@ -90,6 +93,7 @@ class AuditContext(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] | None = None
     real_nodes: tuple[AuditNode, ...] = ()
     pod_cidrs: tuple[str, ...] = ()
+    controllers: tuple[IngressController, ...] = ()
     storage_classes: dict[str, str] | None = None
     runtime_classes: dict[str, bool] | None = None
     priority_classes: tuple[str, ...] | None = None

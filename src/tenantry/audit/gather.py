@@ -12,6 +12,7 @@ from tenantry.api.errors import ApiError, Forbidden, NotFound
 from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding
 from tenantry.api.model import Json, Resource
 from tenantry.api.owner import OwnerKind
+from tenantry.api.tenancydefaults import NAME, IngressController, TenancyDefaults
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.audit import kinds
@@ -75,6 +76,7 @@ async def gather(
             made = group.create_task(_managed(client, namespace))
             tenants = group.create_task(_tenants(client, tenant))
             corefile = group.create_task(_corefile(client))
+            controllers = group.create_task(_controllers(client))
     read = {plural: task.result() for plural, task in found.items()}
     nodes, classes = read["nodes"], read["storageclasses"]
     priorities, runtimes, levels = read["priorityclasses"], read["runtimeclasses"], read["prioritylevelconfigurations"]
@@ -96,6 +98,7 @@ async def gather(
             _node(each) for each in nodes or () if SIMULATED_NODE not in part(each, "metadata", "annotations")
         ),
         pod_cidrs=tuple(cidr for each in nodes or () for cidr in part(each, "spec").get("podCIDRs") or ()),
+        controllers=controllers.result(),
         storage_classes=None if classes is None else {_name(each): each.get("reclaimPolicy", "") for each in classes},
         runtime_classes=None if runtimes is None else {_name(each): _is_sandbox(each) for each in runtimes},
         priority_classes=None if priorities is None else _own_priorities(priorities),
@@ -155,6 +158,15 @@ async def _tenants(client: Client, own: str) -> tuple[str, ...] | None:
     except Forbidden:
         return ()
     return tuple(sorted(each.metadata.name for each in found if each.metadata.name != own))
+
+
+async def _controllers(client: Client) -> tuple[IngressController, ...]:
+    """Return the ingress controllers of TenancyDefaults; none if they may not be read."""
+    try:
+        found = await client.get(TenancyDefaults, NAME)
+    except (NotFound, Forbidden):
+        return ()
+    return found.spec.network.ingress_controllers
 
 
 async def _corefile(client: Client) -> str | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import cast
 
 from tenantry.api.model import Json
+from tenantry.api.tenancydefaults import IngressController
 from tenantry.audit.context import OtherNamespace
 from tenantry.policy.request import part, parts
 from tenantry.world.selectors import meets
@@ -22,15 +23,42 @@ WIDE = {4: 16, 6: 64}
 """IP version to prefix length: a shorter prefix is more than a few hosts, and may contain pods of others."""
 
 
-def ingress(policies: Sequence[Json], others: Iterable[OtherNamespace], pods: Iterable[str] = ()) -> str:
+def ingress(
+    policies: Sequence[Json],
+    others: Iterable[OtherNamespace],
+    pods: Iterable[str] = (),
+    admitted: Iterable[IngressController] = (),
+) -> str:
     """Return how pods of another namespace may connect to pods of this one; "" if they may not.
 
     Args:
         policies: The NetworkPolicies of the namespace.
         others: Namespaces of others.
         pods: The CIDRs of all pods.
+        admitted: The pods outside of all tenants that an administrator lets in everywhere.
     """
-    return _open(policies, tuple(others), _networks(pods), "Ingress", "from")
+    peers = [_peer(each) for each in admitted]
+    without = [_without(each, peers) for each in policies]
+    return _open(without, tuple(others), _networks(pods), "Ingress", "from")
+
+
+def _peer(controller: IngressController) -> Json:
+    """Return the peer by which the operator lets an ingress controller in."""
+    return {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": controller.namespace}},
+        "podSelector": {"matchLabels": controller.pod_labels},
+    }
+
+
+def _without(policy: Json, peers: Sequence[Json]) -> Json:
+    """Return a policy without some peers; a rule that has no others is left out, because it would admit all."""
+    kept: list[Json] = []
+    for rule in parts(policy, "spec", "ingress"):
+        own = parts(rule, "from")
+        left = [each for each in own if each not in peers]
+        if left or not own:
+            kept.append({**rule, "from": left})
+    return {**policy, "spec": {**part(policy, "spec"), "ingress": kept}}
 
 
 def egress(policies: Sequence[Json], others: Iterable[OtherNamespace], pods: Iterable[str] = ()) -> str:

@@ -1,6 +1,7 @@
 """The network policies of every namespace of a tenant's tree. Pure.
 
-    Isolated   tenantry-isolation   in from and out to the same zone, and out to the cluster's DNS
+    Isolated   tenantry-isolation   in from and out to the same zone, in from the ingress controllers that an
+                                    administrator names, and out to the cluster's DNS
     Baseline   this, and
                tenantry-outside     out to any address but nodes', link-local and metadata ones; not for pods that have
                                     the label tenantry.dev/egress, whose own policies decide
@@ -15,7 +16,7 @@ Source: Kubernetes, "Network Policies".
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -56,11 +57,13 @@ class ClusterAddresses(msgspec.Struct, frozen=True, kw_only=True):
         dns: Addresses of the cluster's DNS beside its pods.
         kept: CIDRs that no tenant's pods reach, sorted.
         is_widened: `kept` covers more than it has to: the nodes' addresses are too many for a policy.
+        controllers: The pods of ingress controllers, which connect to pods of all tenants.
     """
 
     dns: tuple[str, ...] = (NODE_LOCAL_DNS,)
     kept: tuple[str, ...] = METADATA
     is_widened: bool = False
+    controllers: tuple[NetworkPolicyPeer, ...] = ()
 
 
 def cluster_addresses(nodes: Iterable[str], defaults: NetworkDefaults) -> ClusterAddresses:
@@ -71,7 +74,20 @@ def cluster_addresses(nodes: Iterable[str], defaults: NetworkDefaults) -> Cluste
         defaults: The network section of TenancyDefaults.
     """
     kept = blocks((*METADATA, *defaults.kept_cidrs, *nodes))
-    return ClusterAddresses(dns=defaults.dns_addresses, kept=kept.cidrs, is_widened=kept.is_widened)
+    return ClusterAddresses(
+        dns=defaults.dns_addresses,
+        kept=kept.cidrs,
+        is_widened=kept.is_widened,
+        controllers=tuple(_pods(each.namespace, each.pod_labels) for each in defaults.ingress_controllers),
+    )
+
+
+def _pods(namespace: str, labels: Mapping[str, str]) -> NetworkPolicyPeer:
+    """Return the peer that is some pods of one namespace."""
+    return NetworkPolicyPeer(
+        namespace_selector=LabelSelector(match_labels={"kubernetes.io/metadata.name": namespace}),
+        pod_selector=LabelSelector(match_labels=dict(sorted(labels.items()))),
+    )
 
 
 ALONE = ClusterAddresses()
@@ -117,7 +133,7 @@ def policies(namespace: TenantNamespace, zone: str, around: ClusterAddresses) ->
         _policy(
             namespace,
             ISOLATION_POLICY,
-            ingress=(IngressRule(from_=(own,)),),
+            ingress=(IngressRule(from_=(own, *around.controllers)),),
             egress=(EgressRule(to=(own,)), _dns(around)),
             types=("Ingress", "Egress"),
         ),
@@ -130,10 +146,7 @@ def policies(namespace: TenantNamespace, zone: str, around: ClusterAddresses) ->
 
 
 def _dns(around: ClusterAddresses) -> EgressRule:
-    pods = NetworkPolicyPeer(
-        namespace_selector=LabelSelector(match_labels={"kubernetes.io/metadata.name": "kube-system"}),
-        pod_selector=LabelSelector(match_labels={"k8s-app": "kube-dns"}),
-    )
+    pods = _pods("kube-system", {"k8s-app": "kube-dns"})
     addresses = (ipaddress.ip_network(address) for address in around.dns)
     blocks = (NetworkPolicyPeer(ip_block=IPBlock(cidr=str(address))) for address in addresses)
     ports = tuple(NetworkPolicyPort(protocol=protocol, port=DNS_PORT) for protocol in ("UDP", "TCP"))

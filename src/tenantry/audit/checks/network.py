@@ -38,7 +38,8 @@ def _read_policies(context: AuditContext, what: str, judge: Judge) -> list[Attem
 
 def _ingress_policies(context: AuditContext) -> list[Attempt]:
     def judge(answer: AttemptResponse) -> str:
-        return openings.ingress(parts(answer.body, "items"), context.others, context.pod_cidrs)
+        found = parts(answer.body, "items")
+        return openings.ingress(found, context.others, context.pod_cidrs, context.controllers)
 
     return _read_policies(context, "who may connect", judge)
 

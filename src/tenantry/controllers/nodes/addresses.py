@@ -1,4 +1,4 @@
-"""Tracks the addresses of nodes and of the cluster's DNS, for the network policies of all tenants.
+"""Tracks the addresses of nodes, of the cluster's DNS and of ingress controllers, for the policies of all tenants.
 
 gather   read(cluster) ─► ClusterAddresses        desired   concerned(before, after) ─► isolations to reconcile
 """
@@ -33,7 +33,7 @@ class AddressCache(FrozenInput[ClusterAddresses]):
 
 def concerned(before: ClusterAddresses, after: ClusterAddresses) -> frozenset[NetworkIsolation]:
     """Return the isolations of the namespaces whose policies differ after a change of addresses."""
-    if before.dns != after.dns:
+    if (before.dns, before.controllers) != (after.dns, after.controllers):
         return frozenset({NetworkIsolation.ISOLATED, NetworkIsolation.BASELINE})
     # Isolated namespaces reach no address outside of their zone, so nodes and kept CIDRs do not concern them.
     return frozenset({NetworkIsolation.BASELINE}) if before != after else frozenset()
