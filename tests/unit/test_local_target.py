@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 
 from tenantry.api.errors import ConfigError, InputError, LocalError
+from tenantry.cli.main import tenantry
 from tenantry.cli.target import Environment, Target, overriding_variable, resolve
 
 ROOT = Path("/home/a")
@@ -88,3 +90,47 @@ def test_no_cluster_at_all_says_what_to_do() -> None:
 def test_a_variable_that_names_another_cluster_is_found(environment: Environment, variable: str) -> None:
     """`tenantry up` warns about it: the next command would change the cluster of the variable."""
     assert overriding_variable("default", environment) == variable
+
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: u, user: {}}]
+contexts: [{name: there, context: {cluster: c, user: u}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("--kubeconfig ABSENT tree", "absent"),
+        ("tree --kubeconfig ABSENT", "absent"),
+        ("--kubeconfig FILE --context lost tree", "lost"),
+        ("tree --kubeconfig FILE --context lost", "lost"),
+        ("--kubeconfig FILE tree --context lost", "lost"),
+        ("--context lost tree --kubeconfig FILE", "lost"),
+        ("--context lost tenant suspend acme --kubeconfig FILE", "lost"),
+        ("--kubeconfig FILE --context there tree --context lost", "lost"),
+        ("--kubeconfig FILE tree --kubeconfig ABSENT", "absent"),
+    ],
+)
+def test_flags_before_and_after_the_verb_name_the_cluster(tmp_path: Path, words: str, named: str) -> None:
+    """X07: as with kubectl, also in `kubectl tenantry --context c tree`; the flag after the verb wins."""
+    file, absent = tmp_path / "file", tmp_path / "absent"
+    file.write_text(KUBECONFIG)
+    arguments = words.replace("ABSENT", str(absent)).replace("FILE", str(file)).split()
+    with pytest.raises(ConfigError, match=named):
+        tenantry.main(arguments, standalone_mode=False)
+
+
+@pytest.mark.parametrize("words", [("up",), ("render", "-f", "-"), ("oidc", "config"), ("operator",)])
+def test_flags_before_a_verb_that_would_not_use_them_are_refused(words: tuple[str, ...]) -> None:
+    """X07: no flag is dropped in silence."""
+    with pytest.raises(click.UsageError, match=r"--context may not be given before `" + words[0]):
+        tenantry.main(["--context", "c", *words], standalone_mode=False)
+
+
+def test_a_flag_before_the_verb_and_a_local_cluster_exclude_each_other() -> None:
+    with pytest.raises(InputError, match="--name is about a local cluster"):
+        tenantry.main(["--context", "c", "tree", "--name", "other"], standalone_mode=False)

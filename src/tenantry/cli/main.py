@@ -71,6 +71,9 @@ TASKS: dict[str, dict[str, tuple[str, str, str]]] = {
 
 VERBS = {verb: entry for verbs in TASKS.values() for verb, entry in verbs.items()}
 
+CLUSTER_FLAGS = ("kubeconfig", "context")
+"""The flags that verbs take before them, too, as kubectl does; see `target.may_take_target`."""
+
 HIDDEN = {
     "netpol-agent": ("processes.netpol_agent", "netpol_agent", "Enforce NetworkPolicies on a node."),
     "node-agent": ("processes.node_agent", "node_agent", "Clean a node."),
@@ -95,7 +98,10 @@ class LazyVerbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
-        return name, load(name) if name else command, rest
+        command = load(name) if name else command
+        if command is not None and not ctx.resilient_parsing:
+            _check_flags(ctx, command, [name or "", *rest])
+        return name, command, rest
 
     @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -122,9 +128,29 @@ def keep_examples(command: click.Command) -> None:
         keep_examples(inner)
 
 
+def _check_flags(ctx: click.Context, command: click.Command, words: Sequence[str]) -> None:
+    """Refuse flags before a verb that would not use them: a command must not act on another cluster than the named."""
+    given = [f"--{flag}" for flag in CLUSTER_FLAGS if ctx.params.get(flag)]
+    path = [words[0]]
+    for word in words[1:]:
+        if not isinstance(command, click.Group) or word not in command.commands:
+            break
+        command = command.commands[word]
+        path.append(word)
+    # A group prints its help, or reports a wrong word.
+    if not given or isinstance(command, click.Group) or CLUSTER_FLAGS[0] in {each.name for each in command.params}:
+        return
+    raise click.UsageError(
+        f"{' and '.join(given)} may not be given before `{' '.join(path)}`: give after it only what"
+        f" `{ctx.command_path} {' '.join(path)} --help` lists"
+    )
+
+
 @click.group(cls=LazyVerbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="tenantry")
-def tenantry() -> None:
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Path to the kubeconfig, of every verb.")
+@click.option("--context", help="Context to use, of every verb; a flag after the verb goes before this one.")
+def tenantry(*, kubeconfig: Path | None, context: str | None) -> None:
     """Kubernetes multitenancy: one Tenant API, isolation as a field."""
 
 

@@ -154,6 +154,19 @@ def _local(name: str, environment: Environment) -> Target:
     return Target(kubeconfig=paths.kubeconfig("admin"), local_name=name)
 
 
+def named(given: click.Context) -> Target:
+    """Return the cluster that the flags of a command, or those before its verb, and the environment name.
+
+    A flag after the verb wins over the same flag before it, as the last one does in kubectl.
+
+    Raises:
+        InputError, LocalError, ConfigError: As `resolve` does.
+    """
+    outer = given.find_root().params
+    kubeconfig, context = (given.params.get(key) or outer.get(key) for key in ("kubeconfig", "context"))
+    return resolve(Path(kubeconfig) if kubeconfig else None, context, given.params.get("name"), read_environment())
+
+
 def takes_target(command: Callable[Concatenate[Target, P], R]) -> Callable[P, R]:
     """Give a command --kubeconfig, --context and --name, and the `Target` that they name as its first argument."""
 
@@ -173,15 +186,12 @@ def may_take_target(command: Callable[Concatenate[Callable[[], Target], P], R]) 
     @click.option("--name", help="Local cluster to use (default: TENANTRY_NAME).")
     @functools.wraps(command)
     def resolving(*args: P.args, **kwargs: P.kwargs) -> R:
-        kubeconfig, context, name = (kwargs.pop(key, None) for key in ("kubeconfig", "context", "name"))
+        for key in ("kubeconfig", "context", "name"):
+            kwargs.pop(key, None)
+        given = click.get_current_context()
 
         def find() -> Target:
-            return resolve(
-                kubeconfig if isinstance(kubeconfig, Path) else None,
-                context if isinstance(context, str) else None,
-                name if isinstance(name, str) else None,
-                read_environment(),
-            )
+            return named(given)
 
         return command(find, *args, **kwargs)
 

@@ -6,7 +6,6 @@ Completion never prints an error, and a cluster that does not answer within a se
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import cast
 
 import click
@@ -18,7 +17,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Model, ObjectMeta
 from tenantry.cli import kinds
 from tenantry.cli.kinds import Kind
-from tenantry.cli.target import read_environment, resolve
+from tenantry.cli.target import named
 
 SECONDS = 1.0
 
@@ -38,9 +37,7 @@ def names(context: click.Context, kind: Kind, prefix: str) -> list[str]:
 async def _names(context: click.Context, kind: Kind, prefix: str) -> list[str]:
     from tenantry.kube.client import Client
 
-    given = {name: context.params.get(name) for name in ("kubeconfig", "context", "name")}
-    path, wanted, local = given["kubeconfig"], given["context"], given["name"]
-    target = resolve(Path(path) if path else None, wanted, local, read_environment())
+    target = named(context)
     async with asyncio.timeout(SECONDS), Client(target.connection(), max_connections=1) as client:
         # Only the namespaces of tenants: a Subnamespace in another one is an error.
         ours = {"labelSelector": marks.TENANT} if kind is Namespace else {}
