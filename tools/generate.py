@@ -232,7 +232,9 @@ def rules_page() -> str:
                 continue  # the action
             checks = [check for check in RULE_CHECKS if check.rule in _paths_of(path)]
             meaning = "<br>".join([" ".join([field["description"], *_bounds(field)]), *_messages(field)])
-            cells = (f"`{path}`", _type(field), meaning, _standard(declared[path]), _refuses(checks), _mends(checks))
+            # Messages name the rule, which one field may have several of.
+            names = "<br>".join(f"`{name}`" for name in dict.fromkeys((path, *(check.rule for check in checks))))
+            cells = (names, _type(field), meaning, _standard(declared[path]), _refuses(checks), _mends(checks))
             lines.append(f"| {' | '.join(cells)} |")
             notes |= {f"- `{path}`: {check.note}": None for check in checks if check.note}
         lines += ["", *notes] if notes else []

@@ -39,6 +39,7 @@ EVERY_RULE: Json = {
         "types": ["ClusterIP"],
         "externalIPs": "Refuse",
         "externalName": "Refuse",
+        "externalNames": ["a[.]verdict"],
         "loadBalancerSourceRanges": ["10.0.0.0/8"],
     },
     "storageClasses": {"allowed": ["one"], "existingVolumes": "Refuse"},
@@ -63,6 +64,7 @@ RULES = some(
         types=few(one("ClusterIP", "NodePort", "LoadBalancer")),
         externalIPs=PERMISSION,
         externalName=PERMISSION,
+        externalNames=few(PATTERNS, 2),
         loadBalancerSourceRanges=few(one("10.0.0.0/8", "192.0.2.0/24", "2001:db8::/32", "0.0.0.0/0")),
     ),
     scheduling=some(nodeName=PERMISSION),
@@ -106,7 +108,9 @@ SERVICE: Some = st.tuples(
     ),
     ANNOTATIONS,
 ).map(lambda both: named({"ports": [{"port": 80}], **both[0]}, both[1]))
-BY_NAME: Some = st.just(named({"type": "ExternalName", "externalName": "other.verdict"}))
+BY_NAME: Some = one("other.verdict", "a.verdict", "b.a.verdict", "a.verdict.").map(
+    lambda host: named({"type": "ExternalName", "externalName": host})
+)
 
 OF_ANY: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 CLAIM: Some = st.builds(

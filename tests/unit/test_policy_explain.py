@@ -14,6 +14,7 @@ from tenantry.policy.explain.refusal import (
     Source,
     agrees,
     author_of,
+    is_same,
     lines,
     of_refusal,
     of_violation,
@@ -150,3 +151,11 @@ def test_the_author_is_told_with_the_source() -> None:
         "  set by Tenant 'a'",
         "quota: exceeded",
     ]
+
+
+def test_an_object_that_is_too_large_is_named_once() -> None:
+    """X07: the API server measures it with defaults, and so names another number."""
+    ours = Cause(by=Obstacle.RULE, rule="objects.maxSizes", source="a", message="has 2000 bytes", fix="split it")
+    assert is_same(ours, replace(ours, message="has 2017 bytes"))
+    assert not is_same(ours, replace(ours, fix="must have at most 1Ki"))
+    assert not is_same(replace(ours, rule="a.b"), replace(ours, rule="a.b", message="has 2017 bytes"))

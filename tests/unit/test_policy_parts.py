@@ -75,6 +75,15 @@ def test_the_pull_policy_follows_the_tag(image: str, policy: str) -> None:
     assert value["spec"]["containers"][0]["imagePullPolicy"] == policy
 
 
+def test_pods_pull_where_a_policy_sets_it() -> None:
+    """X07: `explain denied` does not name a rule that the mutating policy fulfils."""
+    volumes: list[Json] = [{"name": "v", "image": {"reference": "data:1"}}, {"name": "w", "emptyDir": {}}]
+    pod: Json = {"spec": {"containers": [container(image="busybox:1")], "volumes": volumes}}
+    spec = filled_in(pod, PODS, [], pulls=True)["spec"]
+    assert spec["containers"][0]["imagePullPolicy"] == spec["volumes"][0]["image"]["pullPolicy"] == "Always"
+    assert "image" not in spec["volumes"][1]
+
+
 def test_limits_come_from_the_limit_range_and_requests_from_limits() -> None:
     """B03: what a container names itself stays."""
     item = {"type": "Container", "default": {"cpu": "1", "memory": "1Gi"}, "defaultRequest": {"memory": "64Mi"}}

@@ -34,6 +34,16 @@ class Services(RuleModel, frozen=True, kw_only=True):
         name="externalIPs", default=UNSET
     )
     external_name: Annotated[Permission, about("Services of type ExternalName.", Permission.REFUSE)] | UnsetType = UNSET
+    external_names: (
+        Annotated[
+            PatternList,
+            about(
+                "Regular expressions (RE2), one of which spec.externalName of a Service of type ExternalName matches"
+                " as a whole. Needs externalName: Allow."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     load_balancer_source_ranges: (
         Annotated[
             NameList,

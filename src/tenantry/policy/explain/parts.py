@@ -112,7 +112,9 @@ def _count(manifest: Json, path: Path) -> int:
 # -- defaults -------------------------------------------------------------------------------------
 
 
-def filled_in(value: Json, resource: Resource, limit_ranges: Sequence[Json], default_class: str = "") -> Json:
+def filled_in(
+    value: Json, resource: Resource, limit_ranges: Sequence[Json], default_class: str = "", *, pulls: bool = False
+) -> Json:
     """Return an object with the defaults of the API server that rules read.
 
     It is for objects that the server refuses: an accepted dry run returns the defaults.
@@ -122,6 +124,7 @@ def filled_in(value: Json, resource: Resource, limit_ranges: Sequence[Json], def
         resource: Its kind.
         limit_ranges: Of the namespace.
         default_class: The StorageClass of claims that name none, from the rules; "" for none.
+        pulls: Whether a mutating policy makes the pods of the namespace pull their images.
     """
     value = copy.deepcopy(value)
     if resource == CLAIMS and default_class:
@@ -130,9 +133,14 @@ def filled_in(value: Json, resource: Resource, limit_ranges: Sequence[Json], def
         for field in ("containers", "initContainers"):
             for container in parts(value, "spec", field):
                 _fill_in(container, limit_ranges)
+                if pulls:
+                    container["imagePullPolicy"] = "Always"
                 if part(value, "spec").get("hostNetwork"):
                     for port in parts(container, "ports"):
                         port.setdefault("hostPort", port.get("containerPort", 0))
+        for volume in parts(value, "spec", "volumes") if pulls else ():
+            if "image" in volume:
+                volume["image"]["pullPolicy"] = "Always"
     return value
 
 

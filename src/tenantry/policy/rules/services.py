@@ -8,7 +8,7 @@ from typing import Any
 
 from tenantry.api.tenancyrules import Section
 from tenantry.policy.check import CheckScope, RuleCheck, RuleTarget
-from tenantry.policy.forms import LIST, allow, refuse
+from tenantry.policy.forms import LIST, allow, match, refuse
 from tenantry.policy.mend import drops, into
 from tenantry.policy.request import Item, Json, Review, is_new, part, parts, texts
 from tenantry.policy.targets.hosts import IS_WRITTEN, is_written
@@ -32,6 +32,11 @@ def _ranges(service: Json) -> list[str]:
     return texts(service, "spec", "loadBalancerSourceRanges") if _type(service) == BALANCED else []
 
 
+def _names(service: Json) -> list[str]:
+    named: str = part(service, "spec").get("externalName") or ""
+    return [named] if named and _type(service) == BY_NAME else []
+
+
 def _types_in(review: Review) -> list[str]:
     found = _type(review.request.object)
     return [found] if found != BY_NAME else []
@@ -48,12 +53,15 @@ SERVICES = RuleTarget(
         "types": f"has(object.spec.type) && object.spec.type != '{BY_NAME}' ? [object.spec.type] : []",
         "ranges": f"object.spec.type == '{BALANCED}' && has(object.spec.loadBalancerSourceRanges)"
         " ? object.spec.loadBalancerSourceRanges : []",
+        "names": f"has(object.spec.type) && object.spec.type == '{BY_NAME}' && has(object.spec.externalName)"
+        " ? [object.spec.externalName] : []",
     },
     concerns=is_written,
 )
 
 SERVICE = whole(SERVICES, "service", {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}})
 _TYPE = strings(SERVICE, "variables.types", _types_in)
+_NAME = strings(SERVICE, "variables.names", lambda review: _names(review.request.object))
 _RANGE = strings(SERVICE, "variables.ranges", lambda review: _ranges(review.request.object))
 
 
@@ -150,8 +158,18 @@ CHECKS = (
         bad=f"object.spec.type == '{BY_NAME}'",
         is_bad=lambda service, _: _type(service) == BY_NAME,
         what="leads to another DNS name",
-        fix="leave out the type ExternalName, and select pods",
+        fix="leave out the type ExternalName, and select pods; an administrator may allow some names by"
+        " services.externalName: Allow and services.externalNames",
         example={"spec": {"type": BY_NAME, "externalName": "example.com"}},
+    ),
+    match(
+        "services.externalNames",
+        _NAME,
+        what="leads to the name",
+        example={"spec": {"type": BY_NAME, "externalName": "example.com"}},
+        given=["db[.]example[.]com"],
+        note="Clients in the cluster, ingress controllers among them, resolve the name with their own rights: allow no"
+        " names of other tenants' Services.",
     ),
     refuse(
         "services.externalIPs",

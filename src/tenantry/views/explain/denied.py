@@ -14,7 +14,7 @@ from tenantry.api import marks
 from tenantry.api.errors import ApiError, InputError
 from tenantry.api.model import Json, Resource
 from tenantry.api.ruledeclarations import Action
-from tenantry.api.tenancyrules import Section
+from tenantry.api.tenancyrules import PULL_MARK, Section
 from tenantry.policy.catalog import violations
 from tenantry.policy.check import Violation
 from tenantry.policy.explain.mend import mended
@@ -239,7 +239,8 @@ async def _review(requester: ActingUser, part: Part, around: NamespaceContext) -
         if result.stored is None:
             default = rules.enforce.chosen.get(DEFAULT_CLASS)
             default_class = default.value if default is not None else ""
-            value = filled_in(part.object, part.resource, around.limit_ranges or (), default_class)
+            pulls = PULL_MARK in around.labels
+            value = filled_in(part.object, part.resource, around.limit_ranges or (), default_class, pulls=pulls)
         for action, section in sections.items():
             found[action] = _findings(requester, part, value, section, around, part.user or requester.user)
         if Action.ENFORCE in sections:
