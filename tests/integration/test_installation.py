@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tenantry.api.errors import Conflict
 from tenantry.api.marks import INSTALLED_VERSION, MANAGED_BY
 from tenantry.api.model import Resource
 from tenantry.api.policyparameters import PolicyParameters
@@ -151,9 +152,17 @@ WEAKENED = _weakened()
 async def _sabotage(api: Api, each: Sabotage) -> None:
     """Change an object, and keep everything else as it is."""
     resource, namespace = _resource(each.kind), _namespace(each.kind)
-    value = await api.get(resource, each.name, namespace)
-    each.change(value)
-    await api.client.request("PUT", wire.path(resource, namespace, each.name), body=msgspec.json.encode(value))
+
+    async def done() -> bool:
+        value = await api.get(resource, each.name, namespace)
+        each.change(value)
+        try:
+            await api.client.request("PUT", wire.path(resource, namespace, each.name), body=msgspec.json.encode(value))
+        except Conflict:
+            return False  # Kubernetes aggregates ClusterRoles again, because another one was changed
+        return True
+
+    await until(done, f"{each.kind} {each.name!r} is changed")
 
 
 async def _await_clean(api: Api, what: str) -> None:
@@ -180,10 +189,10 @@ async def test_every_sabotage_of_the_installation_is_reported_and_then_repaired(
     (rules,) = [each for each in await api.list(parameters, SYSTEM) if each["metadata"]["name"] == "tenantry-rules"]
     annotations = dict.fromkeys(rules["metadata"]["annotations"], "")
     assert {each.kind for each in WEAKENED} == set(KINDS)
-    await all_of(_sabotage(api, each) for each in WEAKENED)
-    await all_of(api.delete(_resource(kind), name, _namespace(kind)) for kind, name in MISSING)
-    await api.patch(parameters, "tenantry-rules", {"metadata": {"annotations": annotations}}, SYSTEM)
     try:
+        await all_of(_sabotage(api, each) for each in WEAKENED)
+        await all_of(api.delete(_resource(kind), name, _namespace(kind)) for kind, name in MISSING)
+        await api.patch(parameters, "tenantry-rules", {"metadata": {"annotations": annotations}}, SYSTEM)
         said = set(await differences(api.client) or ())
     finally:
         await apply.apply(api.client, [each for each in SHIPPED if not is_repaired(each)])
