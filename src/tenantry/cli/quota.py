@@ -206,7 +206,7 @@ def unadjust(target: Target, *, tenant: str, adjustment: str, seconds: int | Non
 
 
 async def _wait(client: Client, tenant: str, seconds: int) -> None:
-    await wait_for_all(client, [ObjectSelection(TenantResourceQuota, (tenant,))], seconds=seconds)
+    await wait_for_all(client, [ObjectSelection(TenantResourceQuota, (tenant,))], seconds=seconds, stalls=True)
 
 
 async def _check_keys(client: Client, tenant: str, resources: Mapping[str, int | str]) -> Tenant:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 
-from tenantry.api.errors import Forbidden, InputError, Invalid
+from tenantry.api.errors import Forbidden, InputError, Invalid, NotFound
+from tenantry.api.kinds import KINDS
 from tenantry.api.wording import shortened
 from tenantry.world.validation import Problem
 
@@ -19,6 +20,7 @@ _DENIED = re.compile(
     r"(?P<message>.*)",
     re.DOTALL,
 )
+_MISSING = re.compile(r'(?P<kind>[a-z0-9.-]+) "(?P<name>[^"]*)" not found')
 _TYPES = (
     "Invalid value|Required value|Unsupported value|Forbidden|Duplicate value|Not found|Too long|Too many"
     "|Internal error"
@@ -85,6 +87,21 @@ def denied(error: Forbidden) -> Forbidden:
     if said is None:
         return error
     return Forbidden(f"{said['what']}: {said['message']}", status=error.status, reason=error.reason)
+
+
+def missing(error: NotFound) -> NotFound:
+    """Return the error with the command that lists the existing objects, if the kind is Tenantry's or Namespace."""
+    said = _MISSING.fullmatch(str(error))
+    if said is None:
+        return error
+    resource = next((each.resource for each in KINDS if each.resource.full_name == said["kind"]), None)
+    if resource is not None:
+        listing = f"`tenantry get {resource.plural}{' -A' if resource.namespaced else ''}` lists all"
+    elif said["kind"] == "namespaces":
+        listing = "`tenantry tree` shows the namespaces of tenants"
+    else:
+        return error
+    return NotFound(f"{error}; {listing}", status=error.status, reason=error.reason)
 
 
 def summary(what: str, found: list[Problem]) -> str:

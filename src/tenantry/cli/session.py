@@ -56,7 +56,7 @@ def run(target: Target, work: Callable[[Client], Coroutine[Any, Any, T]], *, tab
                 "this cluster does not have Tenantry's kinds; install them with `tenantry install`, or choose another"
                 " cluster with --name, --kubeconfig or --context"
             ) from error
-        raise
+        raise refusals.missing(error) from error
     except Invalid as error:
         raise refusals.explained(error) from error
     except Forbidden as error:

@@ -145,6 +145,7 @@ async def wait_for_all(
     *,
     seconds: float,
     quiet: bool = False,
+    stalls: bool = False,
 ) -> None:
     """Wait until every selected object meets a condition; a selection without names means all that exist now.
 
@@ -154,12 +155,13 @@ async def wait_for_all(
         condition: The condition that each must meet.
         seconds: The deadline.
         quiet: Do not print the objects that meet it.
+        stalls: Fail as soon as an object is Stalled, because waiting does not help then.
 
     Raises:
         NotFound: One of them does not exist, or is deleted.
-        TenantryError: The deadline has passed; the message says what each object waits for.
+        TenantryError: The deadline has passed, or an object is stalled; the message says what the object waits for.
     """
-    waiting = [_Waiting(each, condition, quiet=quiet) for each in asked]
+    waiting = [_Waiting(each, condition, quiet=quiet, stalls=stalls) for each in asked]
     try:
         async with asyncio.timeout(seconds):
             for each in waiting:
@@ -189,8 +191,7 @@ async def judged(client: Client, asked: ObjectSelection) -> str:
                 raise NotFound(f"{kinds.told_key(asked.kind, key)} was deleted; `{asked.listing}` lists all")
             if READY.is_met(value):
                 return ""
-            stalled = find(conditions_of(value), reasons.STALLED)
-            if stalled is not None and stalled.observed_generation >= value.metadata.generation:
+            if _is_stalled(value):
                 return why(value)
     raise NotFound(f"the watch of {kinds.told_key(asked.kind, key)} ended")
 
@@ -198,11 +199,12 @@ async def judged(client: Client, asked: ObjectSelection) -> str:
 class _Waiting:
     """The objects of one selection that do not meet the condition yet."""
 
-    def __init__(self, asked: ObjectSelection, condition: WaitCondition, *, quiet: bool) -> None:
+    def __init__(self, asked: ObjectSelection, condition: WaitCondition, *, quiet: bool, stalls: bool) -> None:
         self._asked = asked
         self._kind = asked.kind
         self._condition = condition
         self._quiet = quiet
+        self._stalls = stalls
         self._left: dict[str, KubernetesObject | None] = dict.fromkeys(asked.keys)
 
     async def run(self, client: Client) -> None:
@@ -235,6 +237,8 @@ class _Waiting:
             if self._asked.names:
                 raise NotFound(f"{name} does not exist; `{self._asked.listing}` lists all")
             del self._left[key]  # one of all, deleted meanwhile
+        elif self._stalls and _is_stalled(value):
+            raise TenantryError(f"{name} will not be {self._condition} until a person acts: {why(value)}")
 
     def left(self) -> list[str]:
         """Return a line for each object that is left, with the reason if it is known."""
@@ -259,6 +263,13 @@ def why(value: KubernetesObject | None) -> str:
 def _is_current(value: KubernetesObject) -> bool:
     ready = find(conditions_of(value), reasons.READY)
     return ready is not None and ready.observed_generation >= value.metadata.generation
+
+
+def _is_stalled(value: KubernetesObject) -> bool:
+    stalled = find(conditions_of(value), reasons.STALLED)
+    if stalled is None or stalled.status is not ConditionStatus.TRUE:
+        return False
+    return stalled.observed_generation >= value.metadata.generation
 
 
 def conditions_of(value: KubernetesObject) -> tuple[Condition, ...]:

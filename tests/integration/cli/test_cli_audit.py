@@ -92,8 +92,8 @@ def test_owners_of_every_kind_are_played(cli: Cli, owner: str, played: tuple[str
         (("audited", "--probe-image", "registry.example/probe:1"), 2, "--probe-image needs --probe"),
         (("-n", "kube-system"), 2, "is an administrator, who may do everything"),
         (("audited", "-n", "kube-system"), 2, "does not belong to the tenant 'audited'"),
-        (("no-such-tenant",), 5, "not found"),
-        (("-n", "no-such-namespace", "--as", "ada"), 5, "not found"),
+        (("no-such-tenant",), 5, '"no-such-tenant" not found; `tenantry get tenants` lists all'),
+        (("-n", "no-such-namespace", "--as", "ada"), 5, "not found; `tenantry tree` shows the namespaces"),
     ],
 )
 @pytest.mark.usefixtures("acme")

@@ -127,6 +127,14 @@ def test_bad_questions(cli: Cli, shared: dict[str, str], arguments: tuple[str, .
     assert said in cli.run("explain", "quota", *arguments, code=code).stderr
 
 
+def _hold(cli: Cli, cpu: str) -> None:
+    """Let the workspace hold this share of 'adjusted'."""
+    patch = f'{{"spec": {{"quota": {{"hard": {{"cpu": "{cpu}"}}}}}}}}'
+    done = cli.kubectl("patch", "subnamespace", "web", "-n", "adjusted", "--type=merge", "-p", patch)
+    assert done.returncode == 0, done.stderr
+    cli.run("wait", "subnamespace", "web", "-n", "adjusted")
+
+
 def test_a_quota_is_adjusted_for_a_while(cli: Cli) -> None:
     """E10: added, replaced under the same name, taken back; the whole tree has it."""
     adjust = ("quota", "adjust", "adjusted", "sale", "--wait")
@@ -144,6 +152,11 @@ def test_a_quota_is_adjusted_for_a_while(cli: Cli) -> None:
         assert whole() == "13"
         cli.run("quota", "unadjust", "adjusted", "sale", "--wait")
         assert whole() == "10"
+        cli.run(*adjust, "--by", "cpu=+3", "--for", "never")
+        _hold(cli, "12")
+        # Only a person can make it fit, so the command does not use its deadline.
+        stalled = cli.run("quota", "unadjust", "adjusted", "sale", "--wait", code=1).stderr
+        assert "adjusted will not be ready until a person acts: " in stalled
         said = cli.run("quota", "unadjust", "adjusted", "sale", code=2).stderr
         assert "tenant 'adjusted' has no adjustment 'sale': it has none" in said
 
