@@ -92,6 +92,51 @@ def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
     ]
 
 
+def test_shapes_and_rules_are_reported_at_once(tmp_path: Path) -> None:
+    """E15: the API server evaluates no rules on an object of a wrong shape; here, one step fixes all."""
+    said = complaint(
+        tmp_path,
+        """
+apiVersion: tenantry.dev/v1alpha1
+kind: Tenant
+metadata: {name: kube-a}
+spec:
+  owners: [{kind: Robot, name: "system:x"}, {kind: User, name: "system:y"}]
+  suspended: maybe
+  quota: {hard: {cpu: many}}
+  rules: {images: {allowed: ["a("]}}
+""",
+    )
+    fields = [line.split()[1] for line in said.splitlines()[1:]]
+    assert fields == [
+        *("spec.owners[0].kind", "spec.suspended", "metadata.name"),
+        *("spec.owners[1].name", "spec.quota.hard[cpu]", "spec.rules.images.allowed[0]"),
+    ]
+
+
+def test_rules_that_depend_on_a_wrong_field_are_not_reported(tmp_path: Path) -> None:
+    """E15: whether a Subnamespace needs owners depends on its mode."""
+    text = (
+        "apiVersion: tenantry.dev/v1alpha1\nkind: Subnamespace\nmetadata: {name: web, namespace: acme}\n"
+        "spec: {mode: Workspce, inheritance: {roleBindings: Sync}}\n"
+    )
+    assert complaint(tmp_path, text).splitlines() == [
+        "/t.yaml: spec.mode is 'Workspce'; it must be one of Workspace, Subtenant; did you mean Workspace?"
+    ]
+
+
+def test_the_files_of_a_folder_are_read(tmp_path: Path) -> None:
+    """E15: with folders below it, and without files of other kinds."""
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "b.yaml").write_text(GOOD % "b")
+    (tmp_path / "inner/a.yml").write_text(GOOD % "a")
+    (tmp_path / "README.md").write_text("no YAML: [")
+    assert [tenant.metadata.name for tenant in read_manifests([str(tmp_path)]).tenants] == ["b", "a"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"empty: has no files that end in \.yaml"):
+        read_manifests([str(tmp_path / "empty")])
+
+
 def test_a_laugh_is_cut_short(tmp_path: Path) -> None:
     text = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
     assert "holds more than" in complaint(tmp_path, text)

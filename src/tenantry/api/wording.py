@@ -9,7 +9,9 @@ SHOWN = 3
 """How many items a message names."""
 
 
-def shortened(items: Iterable[str], *, separator: str = ", ", in_order: bool = False, total: int = 0) -> str:
+def shortened(
+    items: Iterable[str], *, separator: str = ", ", in_order: bool = False, total: int = 0, most: int = SHOWN
+) -> str:
     """Return at most three items, sorted, and how many more there are: "a, b, c and 2 more".
 
     Args:
@@ -17,10 +19,11 @@ def shortened(items: Iterable[str], *, separator: str = ", ", in_order: bool = F
         separator: Between the items. Any but the comma also stands before "and".
         in_order: The order of the items has a meaning and is kept.
         total: How many items there are if `items` has only the first of them.
+        most: How many items to show, if it is not three: for a list that a person works through line by line.
     """
     listed = list(items) if in_order else sorted(items)
-    text = separator.join(listed[:SHOWN])
-    left = max(total, len(listed)) - SHOWN
+    text = separator.join(listed[:most])
+    left = max(total, len(listed)) - most
     if left <= 0:
         return text
     return f"{text} {more(left)}" if separator == ", " else f"{text}{separator}{more(left)}"

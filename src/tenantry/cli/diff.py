@@ -29,8 +29,8 @@ DIFFERENCES = 1
     "--filename",
     "files",
     multiple=True,
-    metavar="FILE|-",
-    help="File with Tenants and Subnamespaces; - is stdin. May be repeated.",
+    metavar="FILE|FOLDER|-",
+    help="File with Tenants and Subnamespaces, or folder of such files; - is stdin. May be repeated.",
 )
 @output.output_option("json")
 def diff(target: Target, *, names: tuple[str, ...], files: tuple[str, ...], form: str | None) -> None:

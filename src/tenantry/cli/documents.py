@@ -16,12 +16,16 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.wording import shortened
 from tenantry.views.manifests import Manifests
+from tenantry.world.placeholders import beside, replaced
 from tenantry.world.structure import read
 from tenantry.world.validation import Problem, validate_subnamespace, validate_tenant
 
 K = TypeVar("K", bound=KubernetesObject)
 
 MOST_VALUES = 2_000_000
+MOST_PROBLEMS = 50
+"""The most wrong fields that one run reports, so that a folder of other files does not fill the screen."""
+SUFFIXES = (".yaml", ".yml", ".json")
 LISTS = ("List", "TenantList", "SubnamespaceList")
 
 
@@ -56,12 +60,12 @@ class Document(msgspec.Struct, frozen=True):
 
 
 def read_manifests(files: Sequence[str]) -> Manifests:
-    """Return the tenants and Subnamespaces of files; "-" is stdin.
+    """Return the tenants and Subnamespaces of files, and of the files in folders; "-" is stdin.
 
     Raises:
         InputError: A document is invalid; the message names each place and field.
     """
-    documents = [document for file in files for document in documents_in(file)]
+    documents = [document for file in files for each in expanded(file) for document in documents_in(each)]
     problems: list[str] = []
     tenants: dict[str, Tenant] = {}
     subnamespaces: dict[str, Subnamespace] = {}
@@ -70,7 +74,7 @@ def read_manifests(files: Sequence[str]) -> Manifests:
         wrong = _take(document, subnamespaces, Subnamespace) if is_child else _take(document, tenants, Tenant)
         problems += [f"{document.where}: {problem}" for problem in wrong]
     if problems:
-        text = shortened(problems, separator="\n  ", in_order=True)
+        text = shortened(problems, separator="\n  ", in_order=True, most=MOST_PROBLEMS)
         raise InputError(f"nothing was done, because of:\n  {text}" if len(problems) > 1 else text)
     return Manifests(list(tenants.values()), list(subnamespaces.values()))
 
@@ -83,7 +87,8 @@ def _take(document: Document, found: dict[str, K], kind: type[K]) -> list[Proble
     """Add the object of a document to the earlier ones, and return its problems."""
     value, wrong = read(document.value, kind)
     if value is None or wrong:
-        return wrong
+        partial = replaced(document.value, kind)
+        return [*wrong, *(beside(_validate(partial), wrong) if partial else ())]
     wrong = _validate(value)
     if not wrong and value.key in found:
         wrong = [Problem("metadata.name", f"must not be {value.metadata.name!r} again: a document before has it")]
@@ -101,6 +106,21 @@ def _validate(value: KubernetesObject) -> list[Problem]:
         )
         return [*missing, *validate_subnamespace(value)]
     raise TypeError(f"no rules for {type(value)}")
+
+
+def expanded(file: str) -> list[str]:
+    """Return a file itself, or the YAML and JSON files in a folder and below.
+
+    Raises:
+        InputError: A folder has no such files.
+    """
+    folder = Path(file)
+    if file == "-" or not folder.is_dir():
+        return [file]
+    inside = sorted(str(path) for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+    if not inside:
+        raise InputError(f"{file}: has no files that end in {', '.join(SUFFIXES)}")
+    return inside
 
 
 def documents_in(file: str, holds: str = "Tenants") -> list[Document]:

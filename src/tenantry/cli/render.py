@@ -14,8 +14,8 @@ from tenantry.cli import output
     "files",
     multiple=True,
     required=True,
-    metavar="FILE|-",
-    help="File with Tenants and Subnamespaces; - is stdin. May be repeated.",
+    metavar="FILE|FOLDER|-",
+    help="File with Tenants and Subnamespaces, or folder of such files; - is stdin. May be repeated.",
 )
 @output.output_option("yaml", "json", default="yaml", text="YAML documents, or one JSON List.")
 def render(*, files: tuple[str, ...], form: str) -> None:

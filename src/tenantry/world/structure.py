@@ -6,6 +6,7 @@ an error here; the server would drop it silently. Null counts as not set, as in 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar, cast
 
@@ -13,6 +14,7 @@ import msgspec
 from msgspec import inspect
 
 from tenantry.api.model import KubernetesObject
+from tenantry.api.ruledeclarations import PLAIN
 from tenantry.api.wording import suggestion
 from tenantry.world.validation import Problem
 
@@ -142,9 +144,9 @@ def _value(value: object, info: inspect.Type, path: str) -> Iterator[Problem]:  
         case inspect.EnumType():
             return _choice(value, [str(member.value) for member in info.cls], path)
         case inspect.StrType():
-            return _text(value, path, least=info.min_length or 0, most=info.max_length)
+            return _text(value, path, least=info.min_length or 0, most=info.max_length, pattern=info.pattern)
         case inspect.IntType():
-            return _simple(value, int, path)
+            return _number(value, info, path)
         case inspect.BoolType():
             return _simple(value, bool, path)
         case inspect.UnionType():
@@ -185,7 +187,9 @@ def _choice(value: object, choices: Sequence[str], path: str) -> Iterator[Proble
         yield Problem(path, f"is {_described(value)}; it must be one of {', '.join(choices)}{close}")
 
 
-def _text(value: object, path: str, least: int = 0, most: int | None = None) -> Iterator[Problem]:
+def _text(
+    value: object, path: str, least: int = 0, most: int | None = None, pattern: str | None = None
+) -> Iterator[Problem]:
     if not isinstance(value, str):
         quotes = "; put it in quotes" if isinstance(value, int | float) else ""
         yield Problem(path, f"must be a string, not {_described(value)}{quotes}")
@@ -193,6 +197,18 @@ def _text(value: object, path: str, least: int = 0, most: int | None = None) -> 
         yield Problem(path, "must not be empty")
     elif most is not None and len(value) > most:
         yield Problem(path, f"must be at most {most} characters long, not {len(value)}")
+    elif pattern is not None and not re.search(pattern, value, re.ASCII):
+        must = "not have control characters" if pattern == PLAIN else f"match {pattern}"
+        yield Problem(path, f"is {_described(value)}; it must {must}")
+
+
+def _number(value: object, info: inspect.IntType, path: str) -> Iterator[Problem]:
+    if not isinstance(value, int) or isinstance(value, bool):
+        yield from _simple(value, int, path)
+    elif info.ge is not None and value < info.ge:
+        yield Problem(path, f"is {value}; it must be at least {info.ge}")
+    elif info.le is not None and value > info.le:
+        yield Problem(path, f"is {value}; it must be at most {info.le}")
 
 
 def _simple(value: object, wanted: type[int | bool], path: str) -> Iterator[Problem]:

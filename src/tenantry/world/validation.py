@@ -30,6 +30,7 @@ from tenantry.api.subnamespace import (
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import Adjustment
 from tenantry.world import quantity, quota
+from tenantry.world.rulechecks import wrong_isolation, wrong_rules
 
 _LABEL = re.compile(DNS_LABEL, re.ASCII)
 _SUBDOMAIN = re.compile(DNS_SUBDOMAIN, re.ASCII)
@@ -67,7 +68,9 @@ def validate_tenant(tenant: Tenant) -> list[Problem]:
         *_name(tenant.metadata.name),
         *_owners(spec.owners),
         *_quantities(tenant),
+        *(Problem(*each) for each in wrong_isolation(spec.isolation, "spec.isolation")),
         *_limits(tenant),
+        *(Problem(*each) for each in wrong_rules(spec.rules, "spec.rules")),
         *_instant("spec.expiresAt", spec.expires_at),
     ]
 
@@ -81,6 +84,7 @@ def validate_subnamespace(value: Subnamespace) -> list[Problem]:
         *_inheritance(spec.mode, spec.inheritance),
         *_keys("spec.quota.hard", spec.quota.hard),
         *_map("spec.quota.hard", spec.quota.hard),
+        *(Problem(*each) for each in wrong_rules(spec.rules, "spec.rules")),
         *_marks("spec.labels", spec.labels),
         *_marks("spec.annotations", spec.annotations),
         *_instant("spec.expiresAt", spec.expires_at),

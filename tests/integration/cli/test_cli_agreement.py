@@ -41,6 +41,10 @@ def owners(*given: object) -> Json:
     return document(owners=list(given))
 
 
+def rules(**given: object) -> Json:
+    return document(rules=given)
+
+
 SERVICE_ACCOUNT: Json = {"kind": "ServiceAccount", "name": "ci"}
 GOOD: dict[str, Json] = {
     "least": document(),
@@ -54,6 +58,11 @@ GOOD: dict[str, Json] = {
     "same owner twice": owners(ADA, ADA),
     "64 owners": owners(*({"kind": "User", "name": f"u{i}"} for i in range(64))),
     "no quota": document(quota={}),
+    "patterns of images": rules(images={"allowed": ["registry[.]example[.]com/.*", "(?i)a|b", "x{2}"]}),
+    "most of containers": rules(containers={"max": {"cpu": "1.5"}}),
+    "cidrs": rules(services={"loadBalancerSourceRanges": ["10.0.0.1/8", "2001:db8::/32", "0.0.0.0/0"]}),
+    "cidrs of network policies": document(isolation={"allowedCidrs": ["10.0.0.0/8", "::/0"]}),
+    "default storage class": rules(storageClasses={"default": "fast", "allowed": ["fast"]}),
     "numbers": quota(cpu=4, memory="8Gi", pods="1000"),
     "fraction": quota(cpu="0.5"),
     "point first": quota(cpu=".5"),
@@ -133,6 +142,25 @@ BAD: dict[str, Json] = {
     "float": quota(cpu=4.5),
     "boolean": quota(cpu=True),
     "list": quota(cpu=[1]),
+    "pattern without end": rules(images={"allowed": ["a("]}),
+    "pattern that only Python knows": rules(images={"allowed": ["(?=a)b"]}),
+    "pattern that ends the group": rules(images={"allowed": ["a)(b"]}),
+    "star alone": rules(hostnames={"allowed": ["*"]}),
+    "pattern of labels": rules(namespaces={"labels": ["["]}),
+    "empty pattern": rules(images={"allowed": [""]}),
+    "control character": rules(storageClasses={"allowed": ["a\x01"]}),
+    "default storage class that is not allowed": rules(storageClasses={"default": "a", "allowed": ["b"]}),
+    "most that is no quantity": rules(containers={"max": {"cpu": "many"}}),
+    "most that is negative": rules(containers={"max": {"cpu": "-1"}}),
+    "most of no resource": rules(containers={"max": {"foo bar": "1"}}),
+    "size of no kind": rules(objects={"maxSizes": {"pods": "1Ki"}}),
+    "address that is no CIDR": rules(services={"loadBalancerSourceRanges": ["10.0.0.1"]}),
+    "CIDR with leading zeros": document(isolation={"allowedCidrs": ["010.0.0.0/8"]}),
+    "CIDR with a mask": document(isolation={"allowedCidrs": ["10.0.0.0/255.0.0.0"]}),
+    "CIDR of IPv4 in IPv6": document(isolation={"allowedCidrs": ["::ffff:10.0.0.0/104"]}),
+    "CIDR too long": document(isolation={"allowedCidrs": ["10.0.0.0/33"]}),
+    "tokens that live too short": rules(tokens={"maxSeconds": 5}),
+    "negative count": document(namespaces={"maxCount": -1}),
     "long quantity": quota(cpu="0" * 65),
     "key unknown": quota(gpu=1),
     "extended without requests": quota(example_com__gpu=1),

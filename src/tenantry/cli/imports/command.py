@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from tenantry.kube.client import Client
     from tenantry.world.hnc.objects import HncObjects, ImportFinding
     from tenantry.world.hnc.plan import ImportPlan
-
-SUFFIXES = (".yaml", ".yml", ".json")
 
 
 @click.group("import")
@@ -114,26 +111,11 @@ def _carry_out(target: Target, plan: ImportPlan, *, seconds: int) -> None:
 
 
 def _from_files(files: Sequence[str]) -> HncObjects:
-    from tenantry.cli.documents import documents_in
+    from tenantry.cli.documents import documents_in, expanded
     from tenantry.world.hnc.objects import read
 
-    found = [document for file in files for each in _expanded(file) for document in documents_in(each, "HNC's objects")]
+    found = [document for file in files for each in expanded(file) for document in documents_in(each, "HNC's objects")]
     return read((document.where, document.value) for document in found)
-
-
-def _expanded(file: str) -> list[str]:
-    """Return a file itself, or the YAML and JSON files in a folder and below.
-
-    Raises:
-        InputError: A folder has no such files.
-    """
-    folder = Path(file)
-    if file == "-" or not folder.is_dir():
-        return [file]
-    inside = sorted(str(path) for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
-    if not inside:
-        raise InputError(f"{file}: has no files that end in {', '.join(SUFFIXES)}")
-    return inside
 
 
 def _from_cluster(target: Target) -> HncObjects:
