@@ -1,6 +1,6 @@
 """Predicts which values below `spec.rules` and `spec.isolation` the API server rejects: pure.
 
-The schema of a field has the CEL of its rules. `_CHECKS` has the same conditions in Python, by the CEL, so each field
+The schema of a field has the CEL of its rules. `CHECKS` has the same conditions in Python, by the CEL, so each field
 that uses a rule is checked without being listed here.
 """
 
@@ -112,16 +112,17 @@ def _keys(pattern: str, what: str) -> Callable[[str, object], Iterator[tuple[str
 def _cel(annotated: object) -> str:
     """Return the CEL of the outermost rule of an annotated type."""
     info = inspect.type_info(annotated)
-    return _rules_of(info)[0] if isinstance(info, inspect.Metadata) else ""
+    return rules_of(info)[0] if isinstance(info, inspect.Metadata) else ""
 
 
-def _rules_of(info: inspect.Metadata) -> list[str]:
+def rules_of(info: inspect.Metadata) -> list[str]:
+    """Return the CEL of the validations that a type declares itself."""
     schema = cast("Json", info.extra_json_schema or {})
     given = cast("list[Json]", schema.get("x-kubernetes-validations", []))
     return [cast("str", rule["rule"]) for rule in given]
 
 
-_CHECKS: dict[str, Callable[[str, object], Iterator[tuple[str, str]]]] = {
+CHECKS: dict[str, Callable[[str, object], Iterator[tuple[str, str]]]] = {
     _cel(ruledeclarations.PatternList): _patterns,
     ruledeclarations.ARE_CIDRS.rule: _cidrs,
     _cel(quota.Quantity): _quantity,
@@ -133,6 +134,7 @@ _CHECKS: dict[str, Callable[[str, object], Iterator[tuple[str, str]]]] = {
         f"^({'|'.join(_OBJECTS)})$", "configmaps, secrets, helmReleases and others, as in configmaps: 128Ki"
     ),
 }
+"""By the CEL of a validation: the check that yields the path and the message of each wrong value."""
 
 
 # -- the walk -------------------------------------------------------------------------------------
@@ -151,8 +153,8 @@ def _struct(value: Model, path: str) -> Iterator[tuple[str, str]]:
 def _value(value: object, info: inspect.Type, path: str) -> Iterator[tuple[str, str]]:
     match info:
         case inspect.Metadata():
-            for rule in _rules_of(info):
-                yield from _CHECKS[rule](path, value)
+            for rule in rules_of(info):
+                yield from CHECKS[rule](path, value)
             yield from _value(value, info.type, path)
         case inspect.DictType():
             for key, inner in cast("Mapping[str, object]", value).items():
