@@ -175,9 +175,13 @@ the standard `Baseline`. *Values* are those that differ from the defaults of the
 `{requests: {cpu: 100m, memory: 128Mi}, limits: {cpu: 150m, memory: 192Mi}}` or larger. *Restricted* names the rules
 that refuse the chart with these values in a tenant with that standard, and the values with which it passes.
 
-`tests/integration/test_charts.py` creates the objects of each chart, and the pods and claims that controllers create
-from them, in a tenant of each standard, and compares the refusals with this table. The objects were written from the
-charts; the test does not download them.
+The values of MinIO, Prometheus, Jenkins, GitLab Runner and Argo Workflows contain security settings that only
+`Restricted` needs.
+
+`tests/integration/test_charts.py` sends the objects of each chart, and the pods and claims that controllers make from
+them, to an API server with a tenant of each standard, and compares the refusals with this table. It creates
+ServiceAccounts and Roles; everything else is a server-side dry run, which no controller follows and no
+quota counts. The objects were written after the charts and are shorter; the test does not download them.
 
 | application | chart | values | Restricted |
 |---|---|---|---|

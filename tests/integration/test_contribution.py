@@ -39,6 +39,7 @@ from testkit.api import PODS, SECRETS, Api, until
 from testkit.certificates import request as signing_request
 from testkit.operators import Operator
 from testkit.pool import Pool, claim, free, state
+from testkit.refusals import refusal
 from testkit.requests import People
 
 pytest_plugins = ["testkit.fixtures"]
@@ -270,6 +271,12 @@ async def test_the_record_of_a_contributed_node_holds_without_the_operator(
             with pytest.raises(Forbidden, match="tenantry-contributed-node"):
                 await itself.create(Node.resource, {"metadata": {"name": node}, **lie})
         registered = await itself.create(Node.resource, {"metadata": {"name": node}, **seen("192.0.2.130")})
+
+        async def known() -> bool:
+            # NodeRestriction looks for the owner of a mirror pod in a cache, which follows a moment later.
+            return "not found" not in await refusal(itself, PODS, mirror(registered), name)
+
+        await until(known, "admission knows the node")
         # Of the cluster's DNS, it would be an endpoint; of another tenant, its peer.
         for namespace in (other, name, "kube-system"):
             with pytest.raises(Forbidden, match=r"pods must not be created by a contributed node: .*staticPodPath"):
