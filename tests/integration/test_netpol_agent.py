@@ -205,9 +205,13 @@ async def test_pods_of_two_tenants_do_not_reach_each_other(site: Site, api: Api,
 
 @pytest.mark.usefixtures("agents")
 async def test_an_ingress_controller_reaches_tenants(site: Site, api: Api, name: str) -> None:
-    """H06: the pods that TenancyDefaults names, and no others of their namespace; pods do not reach it in turn."""
+    """H06: the pods that TenancyDefaults names, and no others of their namespace; pods do not reach it in turn.
+
+    A tenant that has the namespace of a controller is a tenant like the others.
+    """
+    controllers, taken = f"{name}-ingress", f"{name}-taken"
     await api.make_tenant(name, isolation={"network": "Isolated"})
-    controllers = f"{name}-ingress"
+    await api.make_tenant(taken, isolation={"network": "Open"})  # its own policies do not stop it
     await api.create(Namespace.resource, {"metadata": {"name": controllers}})
     labels = {"app": "ingress"}
     # As its owner writes it: closed to the zone by a chart, and still reached by the controller.
@@ -215,10 +219,11 @@ async def test_an_ingress_controller_reaches_tenants(site: Site, api: Api, name:
     targets = [await site.pod(name, node) for node in (0, 1)]
     controller = await site.pod(controllers, 0, labels=labels)
     beside = await site.pod(controllers, 1, labels={"app": "other"})
-    alike = await site.pod("default", 0, labels=labels)
-    closed = [*rows(targets, [controller], expected=False), *rows([beside, alike], targets, expected=False)]
+    alike = [await site.pod(each, 0, labels=labels) for each in ("default", taken)]
+    closed = [*rows(targets, [controller], expected=False), *rows([beside, *alike], targets, expected=False)]
     await _until_so([*rows([controller], targets, expected=False), *closed])
-    network = {"ingressControllers": [{"namespace": controllers, "podLabels": labels}]}
+    named = [{"namespace": each, "podLabels": labels} for each in (controllers, taken)]
+    network = {"ingressControllers": named}
     await api.create(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": {"network": network}})
     try:
         await _until_so([*rows([controller], targets, expected=True), *closed])

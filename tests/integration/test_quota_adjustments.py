@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Any
 
 import msgspec
 import pytest
 
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.engine.clock import rfc3339
 from tenantry.kube import wire
 from tenantry.kube.client import MERGE_PATCH
 from testkit.api import Api, until
+from testkit.clock import in_seconds
 from testkit.trees import Trees
 
 pytest_plugins = ["testkit.fixtures"]
@@ -39,8 +38,7 @@ async def test_ended_adjustments_of_the_command_leave_the_spec(api: Api, trees: 
 
 
 def _adjustment(name: str, *, seconds_ago: int) -> Json:
-    ended = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=seconds_ago)
-    return {"name": name, "resources": {"cpu": "1"}, "expiresAt": rfc3339(ended)}
+    return {"name": name, "resources": {"cpu": "1"}, "expiresAt": in_seconds(-seconds_ago)}
 
 
 async def _adjust(api: Api, tenant: str, adjustments: list[Json], *, manager: str) -> None:

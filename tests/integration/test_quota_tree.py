@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -18,11 +17,11 @@ from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.engine.clock import rfc3339
 from tenantry.engine.conditions import find
 from tenantry.install.subnamespaces import QUOTA
 from tenantry.world.shares.amounts import read
 from testkit.api import EVENTS, PODS, SECRETS, Api, until
+from testkit.clock import in_seconds
 from testkit.installation import without_repairs
 from testkit.operators import Operator
 from testkit.refusals import counted, refusal
@@ -434,7 +433,7 @@ async def test_adjustments_change_the_quota_for_a_while(api: Api, operator: Oper
     await make(api, name, "lab", cpu=12)
     await child(api, name, "lab", ready=False, reason=reasons.QUOTA_INSUFFICIENT)
     adjustments: list[Json] = [
-        {"name": "fair", "resources": {"cpu": "5"}, "expiresAt": _in_seconds(3600)},
+        {"name": "fair", "resources": {"cpu": "5"}, "expiresAt": in_seconds(3600)},
         {"name": "less", "resources": {"count/secrets": "-2"}},
         {"name": "odd", "resources": {"pods": 1}},
     ]
@@ -445,19 +444,12 @@ async def test_adjustments_change_the_quota_for_a_while(api: Api, operator: Oper
     await become(api, name, both)
     await _told(api, name, reasons.INVALID_SPEC, part="'odd'")
     # Not before all of this has been seen, however slow the machine is.
-    fair = {**adjustments[0], "expiresAt": _in_seconds(4)}
+    fair = {**adjustments[0], "expiresAt": in_seconds(4)}
     await api.patch(TenantResourceQuota.resource, name, {"spec": {"adjustments": [fair, adjustments[1]]}})
     told = "requests.cpu: subnamespaces hold 12, 2 more than 10: 'lab' has 12"
     await _told(api, name, reasons.QUOTA_SHORT, told)
     await become(api, name, {name: {"requests.cpu": 0}})
     assert operator.is_running
-
-
-def _in_seconds(seconds: int) -> str:
-    return rfc3339(dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds))
-
-
-# -- what others do -------------------------------------------------------------------------------
 
 
 async def test_hand_edits_are_put_back(api: Api, operator: Operator, name: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Any
 
 import pytest
@@ -10,8 +9,8 @@ import pytest
 from tenantry.api import reasons
 from tenantry.api.node import Node
 from tenantry.api.slice import Slice, SliceClaim
-from tenantry.engine.clock import rfc3339
 from testkit.api import Api, until
+from testkit.clock import in_seconds
 from testkit.pool import Pool, claim, free, slice_marks, state
 
 pytest_plugins = ["testkit.fixtures"]
@@ -28,7 +27,7 @@ async def fail(api: Api, node: str, *, seconds: int) -> None:
 
 
 async def _say(api: Api, node: str, is_ready: str, *, seconds: int = 0) -> None:
-    since = rfc3339(dt.datetime.now(dt.UTC) - dt.timedelta(seconds=seconds))
+    since = in_seconds(-seconds)
     told = {"type": "Ready", "status": is_ready, "reason": "Test", "message": "", "lastTransitionTime": since}
     patch = {"status": {"conditions": [told]}}
     await api.client.merge_patch(Node.resource, "", node, patch, subresource="status")

@@ -1,10 +1,12 @@
-"""A clock that moves only when a test turns it."""
+"""A clock that moves only when a test turns it, and times near now."""
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
 from collections.abc import Callable
+
+from tenantry.engine.clock import rfc3339
 
 
 class ManualClock:
@@ -54,3 +56,8 @@ class ManualClock:
                 self._calls.remove(entry)
 
         return cancel
+
+
+def in_seconds(seconds: int) -> str:
+    """Return the time in so many seconds from now (before now, if negative), as Kubernetes writes times."""
+    return rfc3339(dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds))

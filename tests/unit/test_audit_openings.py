@@ -146,8 +146,15 @@ def test_a_rule_that_was_given_peers_opens_nothing(rules: list[Json], expected: 
 CONTROLLER = IngressController(namespace="ingress", pod_labels={"app": "traefik"})
 INGRESS = OtherNamespace(name="ingress", labels={"kubernetes.io/metadata.name": "ingress"})
 ADMITTED: Json = {
-    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}},
+    "namespaceSelector": {
+        "matchLabels": {"kubernetes.io/metadata.name": "ingress"},
+        "matchExpressions": [{"key": "tenantry.dev/tenant-uid", "operator": "DoesNotExist"}],
+    },
     "podSelector": {"matchLabels": {"app": "traefik"}},
+}
+ALSO_OF_A_TENANT: Json = {
+    **ADMITTED,
+    "namespaceSelector": {"matchLabels": ADMITTED["namespaceSelector"]["matchLabels"]},
 }
 
 
@@ -159,6 +166,11 @@ ADMITTED: Json = {
         ([OWN, ADMITTED], (), "NetworkPolicy 'p' opens Ingress of the namespace 'ingress'"),
         (
             [OWN, {"namespaceSelector": ADMITTED["namespaceSelector"]}],
+            (CONTROLLER,),
+            "NetworkPolicy 'p' opens Ingress of the namespace 'ingress'",
+        ),
+        (
+            [OWN, ALSO_OF_A_TENANT],
             (CONTROLLER,),
             "NetworkPolicy 'p' opens Ingress of the namespace 'ingress'",
         ),

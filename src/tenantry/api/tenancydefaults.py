@@ -57,7 +57,7 @@ class IngressController(Model, frozen=True, kw_only=True):
         Meta(
             min_length=1,
             max_length=63,
-            description="The namespace of the controller, which must not belong to a tenant.",
+            description="The namespace of the controller. While it belongs to a tenant, its pods are not let in.",
         ),
     ]
     pod_labels: Annotated[

@@ -10,6 +10,7 @@ import ipaddress
 from collections.abc import Iterable, Sequence
 from typing import cast
 
+from tenantry.api import marks
 from tenantry.api.model import Json
 from tenantry.api.tenancydefaults import IngressController
 from tenantry.audit.context import OtherNamespace
@@ -45,7 +46,10 @@ def ingress(
 def _peer(controller: IngressController) -> Json:
     """Return the peer by which the operator lets an ingress controller in."""
     return {
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": controller.namespace}},
+        "namespaceSelector": {
+            "matchLabels": {"kubernetes.io/metadata.name": controller.namespace},
+            "matchExpressions": [{"key": marks.TENANT_UID, "operator": "DoesNotExist"}],
+        },
         "podSelector": {"matchLabels": controller.pod_labels},
     }
 

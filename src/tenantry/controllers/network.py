@@ -32,7 +32,7 @@ from tenantry.api.kubernetes import (
     NetworkPolicyPort,
     NetworkPolicySpec,
 )
-from tenantry.api.tenancydefaults import NODE_LOCAL_DNS, NetworkDefaults
+from tenantry.api.tenancydefaults import NODE_LOCAL_DNS, IngressController, NetworkDefaults
 from tenantry.api.tenant import NetworkIsolation, Tenant
 from tenantry.controllers.tenantnamespace import WAVE_LIMITS, TenantNamespace, meta
 from tenantry.engine.plan import Child
@@ -78,14 +78,22 @@ def cluster_addresses(nodes: Iterable[str], defaults: NetworkDefaults) -> Cluste
         dns=defaults.dns_addresses,
         kept=kept.cidrs,
         is_widened=kept.is_widened,
-        controllers=tuple(_pods(each.namespace, each.pod_labels) for each in defaults.ingress_controllers),
+        controllers=tuple(_controller(each) for each in defaults.ingress_controllers),
     )
 
 
-def _pods(namespace: str, labels: Mapping[str, str]) -> NetworkPolicyPeer:
-    """Return the peer that is some pods of one namespace."""
+def _controller(given: IngressController) -> NetworkPolicyPeer:
+    """Return the peer that is an ingress controller, as long as no tenant has its namespace."""
+    # A tenant of that name can be created later, and its owner chooses the labels of pods.
+    return _pods(given.namespace, given.pod_labels, LabelRequirement(key=marks.TENANT_UID, operator="DoesNotExist"))
+
+
+def _pods(namespace: str, labels: Mapping[str, str], *requirements: LabelRequirement) -> NetworkPolicyPeer:
+    """Return the peer that is some pods of one namespace, if that meets the requirements."""
     return NetworkPolicyPeer(
-        namespace_selector=LabelSelector(match_labels={"kubernetes.io/metadata.name": namespace}),
+        namespace_selector=LabelSelector(
+            match_labels={"kubernetes.io/metadata.name": namespace}, match_expressions=requirements
+        ),
         pod_selector=LabelSelector(match_labels=dict(sorted(labels.items()))),
     )
 
