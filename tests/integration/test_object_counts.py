@@ -22,7 +22,7 @@ from tenantry.engine.tasks import in_background
 from tenantry.kube import wire
 from tenantry.local.cluster import LocalCluster
 from tenantry.policy.targets.sizes import bytes_of
-from testkit.api import CONFIG_MAPS, CRDS, PODS, SECRETS, Api, until
+from testkit.api import CONFIG_MAPS, CRDS, PODS, SECRETS, SERVICE_ACCOUNTS, Api, until
 from testkit.everykind import POD_SPEC, TEMPLATE, kinds, long
 from testkit.operators import Operator
 from testkit.people import as_person
@@ -105,11 +105,12 @@ async def test_every_kind_that_an_owner_may_create_is_counted_and_a_flood_ends(
 
 
 async def test_quotas_do_not_record_who_counts(api: Api, operator: Operator, name: str) -> None:
-    """X02: the record of fields would be written with every object that is created."""
+    """X02: the record of fields would be written with every object that is created, once there are many."""
     await api.make_tenant(name, quota={"hard": {"cpu": 10}})
     child = await Trees(api).make(name, "team", {**WORKSPACE, "quota": {"hard": {"cpu": "2"}}})
     for namespace in (name, child):
-        await api.create(CONFIG_MAPS, {"metadata": {"name": "counted"}}, namespace)
+        for kind, number in itertools.product((CONFIG_MAPS, SERVICE_ACCOUNTS), range(15)):
+            await api.create(kind, {"metadata": {"name": f"counted-{number}"}}, namespace)
 
         async def unrecorded(namespace: str = namespace) -> bool:
             found = await api.list(ResourceQuota.resource, namespace)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -36,7 +37,7 @@ COUNTS = "tenantry-counts"
 """The name of the ResourceQuota of counts (`world.objectcounts`)."""
 
 
-WAVE_NAMESPACE, WAVE_LIMITS, WAVE_PEOPLE = 0, 1, 2
+WAVE_NAMESPACE, WAVE_LIMITS, WAVE_COUNTS, WAVE_PEOPLE = 0, 1, 2, 3
 
 
 class TenantNamespace(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +135,10 @@ def counts(namespace: TenantNamespace, standard: Mapping[str, int], disk: str, o
     spec = namespace.tenant.spec
     hard = objectcounts.hard(standard, quota.normal(spec.quota.hard), own, spec.namespaces.max_count, disk)
     wanted = ResourceQuota(metadata=meta(namespace, COUNTS), spec=ResourceQuotaSpec(hard=hard))
-    return Child(object=wanted, wave=WAVE_LIMITS, then=_begun)
+    there = Counter(
+        objectcounts.PREFIX + child.object.resource.full_name for child in others if child.wave < WAVE_COUNTS
+    )
+    return Child(object=wanted, wave=WAVE_COUNTS, then=partial(_first_count, there=there))
 
 
 def exceeded(found: Observed | None) -> list[tuple[str, str, str]]:
@@ -148,13 +152,13 @@ def uncounted(found: Observed | None) -> list[str]:
 
 
 def is_news_of_counts(before: Observed, after: Observed) -> bool:
-    """Return whether other kinds than before are above their counts, or some are not counted.
+    """Return whether other kinds than before are above their counts, some are not counted, or counting gets expensive.
 
     How many objects exist changes with each object, and is no news.
     """
     if after.name != COUNTS:
         return False
-    if uncounted(after):
+    if uncounted(after) or (_is_expensive(after) and not _is_expensive(before)):
         return True
     return [each[0] for each in exceeded(before)] != [each[0] for each in exceeded(after)]
 
@@ -172,22 +176,34 @@ def has_more_room(before: Observed | None, after: Observed | None) -> bool:
     )
 
 
-def first_counts(found: Observed | None) -> tuple[DirectWrite, ...]:
-    """Return the write by which counting begins; () if Kubernetes counts already, or there is no ResourceQuota."""
-    write = _first_count(found) if found is not None and not found.deleting else None
-    return (write,) if write is not None else ()
+def upkeep(found: Observed | None) -> tuple[DirectWrite, ...]:
+    """Return the write without which Kubernetes does not count, or by which counting gets cheaper; () for none."""
+    if found is None or found.deleting:
+        return ()
+    if (first := _first_count(found, {})) is not None:
+        return (first,)
+    return (DirectWrite(request=_untracked(found), quiet=True),) if _is_expensive(found) else ()
 
 
-def _begun(found: Observed) -> DirectWrite:
-    """Return the write by which counting begins, or which makes it cheaper if Kubernetes was faster."""
-    return _first_count(found) or DirectWrite(request=_untracked(found), quiet=True)
+_MANY = 30
+"""Objects in a namespace from which on the record of who sets its counts costs more than the request that ends it."""
 
 
-def _first_count(found: Observed) -> DirectWrite | None:
-    """Return the write by which the API server counts from 0 the kinds that no controller has counted yet.
+def _is_expensive(found: Observed) -> bool:
+    """Return whether each count updates a record of who sets the fields, and there are many."""
+    if not isinstance(found, ObservedQuota) or not found.is_tracked:
+        return False
+    counts = (used for key, used in found.used.items() if key.startswith(objectcounts.PREFIX))
+    return sum(map(quantity.parse, counts)) >= _MANY
+
+
+def _first_count(found: Observed, there: Mapping[str, int]) -> DirectWrite | None:
+    """Return the write by which the API server counts the kinds that no controller has counted yet.
 
     Kubernetes' quota controller looks for new kinds every 30 s, and counts them within five minutes. Until then, the
-    API server refuses their objects. The namespace is new, or the kinds are not limited yet, so 0 loosens nothing.
+    API server refuses their objects. The namespace is new, or the kinds are not limited yet, so that nothing is
+    loosened by counting from what Tenantry has written there (`there`, by key). If that is all there is, the quota
+    controller agrees, and writes nothing.
     """
     missing = uncounted(found)
     if not missing or not isinstance(found, ObservedQuota):
@@ -196,11 +212,11 @@ def _first_count(found: Observed) -> DirectWrite | None:
         "metadata": {"resourceVersion": str(found.version)},
         "status": {
             "hard": {**found.in_force, **{key: found.hard[key] for key in missing}},
-            "used": dict.fromkeys(missing, "0"),
+            "used": {key: str(there.get(key, 0)) for key in missing},
         },
     }
     asked = request.patch(ResourceQuota.resource, found.namespace, found.name, patch, subresource="status")
-    return DirectWrite(request=asked, quiet=True, ignores=(Conflict, NotFound), then=_untracked)
+    return DirectWrite(request=asked, quiet=True, ignores=(Conflict, NotFound))
 
 
 def _untracked(found: Observed) -> ApiRequest:

@@ -96,12 +96,14 @@ class ObservedQuota(Observed, frozen=True, gc=False):
         in_force: `status.hard`, what admission counts against; a key that it lacks is not counted.
         used: `status.used`.
         is_scoped: It counts only some pods; the API server never changes the scopes of a ResourceQuota.
+        is_tracked: The API server records who sets its fields.
     """
 
     hard: dict[str, str]
     in_force: dict[str, str]
     used: dict[str, str]
     is_scoped: bool = False
+    is_tracked: bool = False
 
 
 class ObservedRegister(Observed, frozen=True, gc=False):
@@ -208,10 +210,10 @@ def observe(resource: Resource, data: bytes | msgspec.Raw) -> Observed:
         return ObservedRegister(**msgspec.structs.asdict(seen), entries=policyparameters.texts_of(meta.annotations))
     if is_copied or resource.full_name in inheritance.SEVEN:
         return _with_likeness(resource.full_name, seen, meta, data)
-    return _with_quantities(seen, data) if resource == ResourceQuota.resource else seen
+    return _with_quantities(seen, meta, data) if resource == ResourceQuota.resource else seen
 
 
-def _with_quantities(seen: Observed, data: bytes | msgspec.Raw) -> ObservedQuota:
+def _with_quantities(seen: Observed, meta: _Metadata, data: bytes | msgspec.Raw) -> ObservedQuota:
     live = _live_quota.decode(data)
     return ObservedQuota(
         **msgspec.structs.asdict(seen),
@@ -219,6 +221,7 @@ def _with_quantities(seen: Observed, data: bytes | msgspec.Raw) -> ObservedQuota
         in_force=live.status.hard,
         used=live.status.used,
         is_scoped=bool(live.spec.scopes) or bytes(live.spec.scope_selector) not in (b"", b"null"),
+        is_tracked=bool(meta.managed_fields),
     )
 
 

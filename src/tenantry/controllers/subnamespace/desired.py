@@ -64,7 +64,7 @@ def plan(inputs: SubnamespaceInputs, equivalent: Equivalent = same) -> Plan:
         else (),
         writes=(
             *((_deletion(old),) if old is not None and has_moved else ()),
-            *tenantnamespace.first_counts(counts),
+            *tenantnamespace.upkeep(counts),
         ),
     )
     if found.blocked or not may_admit(inputs):

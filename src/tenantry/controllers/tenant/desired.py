@@ -77,7 +77,7 @@ def whole(inputs: TenantInputs, equivalent: Equivalent = same) -> Plan:
     # No other controller opens the bindings of a namespace that is being deleted.
     edits = suspension.edits([*inputs.bindings, *inputs.inside], suspended=False, ours=ours)
     counts = inputs.lookup(ResourceQuota.resource, object_key(tenant.metadata.name, tenantnamespace.COUNTS))
-    return replace(found, writes=(*suspension.unlabels(inputs.tree), *edits, *tenantnamespace.first_counts(counts)))
+    return replace(found, writes=(*suspension.unlabels(inputs.tree), *edits, *tenantnamespace.upkeep(counts)))
 
 
 def closing(inputs: TenantInputs) -> Plan:
