@@ -13,15 +13,18 @@ from typing import Any
 import pytest
 
 from tenantry.api.kubernetes import Namespace, NetworkPolicy
+from tenantry.api.model import Resource
 from tenantry.api.node import Node
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.world.netpol.compile import TABLE
+from testkit import nginx
 from testkit.api import PODS, SECONDS, SERVICE_ACCOUNTS, Api, until
 from testkit.connections import ConnectionAttempt
-from testkit.podnet import PATIENCE_SECONDS, Endpoint, Fabric, connects, mismatches, missing
+from testkit.hosts import INGRESSES, ingress
+from testkit.podnet import PATIENCE_SECONDS, Endpoint, Fabric, connects, mismatches, missing, page
 
 pytest_plugins = ["testkit.fixtures"]
 
@@ -33,6 +36,7 @@ pytestmark = [
 
 Json = dict[str, Any]
 PORT = 8080
+SERVICES = Resource("", "v1", "services", "Service")
 SHORT_SECONDS = 0.6
 
 
@@ -77,7 +81,8 @@ class Site:
         binding = {"kind": "Binding", "metadata": {"name": name}, "target": {"kind": "Node", "name": self.names[node]}}
         await self.scheduler.create(PODS, binding, namespace, subresource="binding")
         ips = [{"ip": address} for address in endpoint.addresses]
-        status = {"phase": "Running", "podIP": endpoint.addresses[0], "podIPs": ips}
+        ready = [{"type": "Ready", "status": "True"}]
+        status = {"phase": "Running", "podIP": endpoint.addresses[0], "podIPs": ips, "conditions": ready}
         await self.api.client.merge_patch(PODS, namespace, name, {"status": status}, subresource="status")
 
     async def clear(self) -> None:
@@ -230,6 +235,52 @@ async def test_an_ingress_controller_reaches_tenants(site: Site, api: Api, name:
     finally:
         await api.delete(TenancyDefaults.resource, "default")
     await _until_so(rows([controller], targets, expected=False))
+
+
+@pytest.mark.usefixtures("agents")
+async def test_visitors_of_an_ingress_get_answers_of_an_isolated_tenant(
+    site: Site, api: Api, name: str, tmp_path: Path
+) -> None:
+    """H06: by a real controller and a real Ingress; other tenants get them in no other way than visitors do."""
+    host, mine, stranger, controllers, labels = f"{name}.example", name, f"{name}b", f"{name}c", {"app": "nginx"}
+    for tenant, network in ((mine, "Isolated"), (stranger, "Isolated"), (f"{name}o", "Open")):
+        await api.make_tenant(tenant, isolation={"network": network})
+    await api.create(Namespace.resource, {"metadata": {"name": controllers}})
+    web, controller = site.fabric.pod(0), site.fabric.pod(1)
+    await site.fabric.serve_http(web, 80, "welcome")
+    await site.announce(mine, 0, web, {"app": "web"})
+    await site.announce(controllers, 1, controller, labels)
+    # The labels of the controller do not help a tenant.
+    isolated = await site.pod(stranger, 1, labels=labels)
+    open_one, visitor = await site.pod(f"{name}o", 1, labels=labels), site.fabric.outside()
+    service = {"selector": {"app": "web"}, "ports": [{"port": 80}]}
+    await api.create(SERVICES, {"metadata": {"name": "web"}, "spec": service}, mine)
+    await api.create(INGRESSES, ingress(host, cls=name), mine)
+    asked: list[str] = []
+
+    async def gets(source: Endpoint, expected: str) -> None:
+        async def so() -> bool:
+            asked[:] = [await page(source, controller.addresses[0], nginx.PORT, host=host)]
+            return asked[0].startswith(expected)
+
+        await until(so, f"an answer {expected!r}", seen=lambda: asked)
+
+    async with nginx.nginx(api, controller, tmp_path, cls=name) as running:
+        await until(running.sync, "nginx knows the pod behind the Ingress")
+        await gets(visitor, "504 ")
+        entry = {"namespace": controllers, "podLabels": labels}
+        network = {"ingressControllers": [entry]}
+        await api.create(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": {"network": network}})
+        try:
+            await gets(visitor, "200 welcome")
+            await gets(open_one, "200 welcome")
+            # An Isolated tenant has no way out to the controller either.
+            ways = [(visitor, web, 80), (open_one, web, 80), (isolated, web, 80), (isolated, controller, nginx.PORT)]
+            closed = [page(one, to.addresses[0], port, host=host, seconds=SHORT_SECONDS) for one, to, port in ways]
+            assert await asyncio.gather(*closed) == [""] * len(ways)
+        finally:
+            await api.delete(TenancyDefaults.resource, "default")
+        await gets(visitor, "504 ")
 
 
 @pytest.mark.usefixtures("agents")

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import errno
+import http.client
 import ipaddress
 import os
 import shutil
 import socket
 import subprocess
 import uuid
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -270,8 +271,14 @@ class Fabric:
             for address in endpoint.addresses:
                 for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
                     found = self._listener(endpoint.place, address, port, kind)
-                    answer = _accept if kind == socket.SOCK_STREAM else _echo
-                    self._tasks.append(asyncio.create_task(answer(found)))
+                    served = _accept(found, _answer) if kind == socket.SOCK_STREAM else _echo(found)
+                    self._tasks.append(asyncio.create_task(served))
+
+    async def serve_http(self, endpoint: Endpoint, port: int, text: str) -> None:
+        """Serve a text by HTTP at all addresses of an endpoint."""
+        for address in endpoint.addresses:
+            listener = self._listener(endpoint.place, address, port, socket.SOCK_STREAM)
+            self._tasks.append(asyncio.create_task(_accept(listener, lambda each: _send_page(each, text))))
 
     def _listener(self, place: Netns, address: str, port: int, kind: int) -> socket.socket:
         family = _family(address)
@@ -361,12 +368,50 @@ async def mismatches(
     return [each for each in await asyncio.gather(*(one(*row) for row in attempts)) if each]
 
 
-async def _accept(listener: socket.socket) -> None:
+async def _accept(listener: socket.socket, answer: Callable[[socket.socket], Coroutine[None, None, None]]) -> None:
     loop = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group:
         while True:
             accepted, _ = await loop.sock_accept(listener)
-            group.create_task(_answer(accepted))
+            group.create_task(answer(accepted))
+
+
+async def _send_page(accepted: socket.socket, text: str) -> None:
+    loop = asyncio.get_running_loop()
+    request = b""
+    with accepted, suppress(OSError):
+        while b"\r\n\r\n" not in request:
+            data = await loop.sock_recv(accepted, 1024)
+            if not data:
+                return
+            request += data
+        head = f"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {len(text)}\r\n\r\n"
+        await loop.sock_sendall(accepted, (head + text).encode())
+
+
+async def page(source: Endpoint, target: str, port: int, *, host: str, seconds: float = PATIENCE_SECONDS) -> str:
+    """Return status and text that a visitor of a host gets by HTTP, as in "200 welcome"; "" if nothing answers.
+
+    Args:
+        source: The visitor.
+        target: The address of the server.
+        port: Of the server.
+        host: The name that the visitor asks for.
+        seconds: The time limit.
+    """
+
+    def ask() -> str:
+        connection = http.client.HTTPConnection(target, port, timeout=seconds)
+        try:
+            connection.request("GET", "/", headers={"Host": host})
+            answer = connection.getresponse()
+            return f"{answer.status} {answer.read().decode()}"
+        except OSError:
+            return ""
+        finally:
+            connection.close()
+
+    return await asyncio.to_thread(source.place.inside, ask)
 
 
 async def _answer(accepted: socket.socket) -> None:
