@@ -1,4 +1,4 @@
-"""Run the commands of the documentation as a reader would type them.
+"""Run the commands of the documentation as a reader would type them. tests/e2e/test_newcomer.py runs the README.
 
 In a block ```` ```console ````, a line that begins with "$ " is a command, and the lines below are its output. Each of
 them must occur in the real output, in this order; "..." stands for any text. A command with an error in its output
@@ -7,9 +7,7 @@ must fail, every other one must succeed.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,46 +15,14 @@ import pytest
 from sybil import Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser
 
-ROOT = Path(__file__).resolve().parents[2]
+from testkit.shell import ROOT, Session
+
 DOCUMENTS = sorted(
     path
     for path in [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md")]
     if "```console" in path.read_text()
 )
-REPORTS = re.compile(r"tenantry (explain|audit) ")
-"""Commands that report a refusal or a failed check with exit code 1."""
-
 FAILED = re.compile(r"^(error|Error|tenantry: )", re.MULTILINE)
-SECONDS = 300
-
-
-class Session:
-    """A reader's shell: one folder, one home for local clusters, the command on PATH."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "examples").symlink_to(ROOT / "examples")
-        self.environment = {
-            **{name: value for name, value in os.environ.items() if name not in {"KUBECONFIG", "TENANTRY_NAME"}},
-            "TENANTRY_HOME": str(folder / "home"),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "NO_COLOR": "1",
-        }
-
-    def run(self, command: str) -> tuple[int, str]:
-        """Run one command in a shell and return its exit code and its output."""
-        done = subprocess.run(
-            ["/bin/bash", "-c", command],
-            cwd=self.folder,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-        return done.returncode, done.stdout
 
 
 def commands(block: str) -> list[tuple[str, list[str]]]:
@@ -112,21 +78,7 @@ def test_commands_do_what_the_document_says(path: Path, tmp_path: Path) -> None:
         for example in document.examples():
             example.evaluate()
     finally:
-        session.run("tenantry down --all --purge --yes")
-
-
-def test_the_commands_of_the_readme_work_one_after_the_other(tmp_path: Path) -> None:
-    """All commands except those that build, or install into an existing cluster."""
-    blocks = re.findall(r"^```console\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
-    lines = [line for block in blocks for line in block.splitlines()]
-    tried = [line for line in lines if not line.startswith(("make ", "tenantry install "))]
-    session = Session(tmp_path)
-    try:
-        for command in tried:
-            code, output = session.run(command)
-            assert code == 0 or (code == 1 and REPORTS.match(command)), f"$ {command}\nexit code {code}\n{output}"
-    finally:
-        session.run("tenantry down --all --purge --yes")
+        session.down()
 
 
 def test_links_of_the_readme_exist() -> None:
@@ -149,4 +101,4 @@ def test_the_hints_of_the_demo_work(tmp_path: Path) -> None:
             code, output = session.run(f"cd {ROOT} && {command}")
             assert code == 0, f"$ {command}\nexit code {code}\n{output}"
     finally:
-        session.run("tenantry down --all --purge --yes")
+        session.down()
