@@ -113,6 +113,13 @@ contexts: [{name: there, context: {cluster: c, user: u}}]
         ("--context lost tenant suspend acme --kubeconfig FILE", "lost"),
         ("--kubeconfig FILE --context there tree --context lost", "lost"),
         ("--kubeconfig FILE tree --kubeconfig ABSENT", "absent"),
+        ("tenant --kubeconfig FILE --context lost suspend acme", "lost"),
+        ("tenant --kubeconfig=FILE suspend acme --context=lost", "lost"),
+        ("--context there tenant --kubeconfig FILE --context lost suspend acme", "lost"),
+        ("tenant --kubeconfig FILE --context there suspend acme --context lost", "lost"),
+        ("quota --kubeconfig FILE --context lost", "lost"),
+        ("quota --kubeconfig FILE --context lost acme", "lost"),
+        ("quota --kubeconfig FILE --context=lost adjust acme sale --by cpu=1 --for 1h", "lost"),
     ],
 )
 def test_flags_before_and_after_the_verb_name_the_cluster(tmp_path: Path, words: str, named: str) -> None:
@@ -129,6 +136,18 @@ def test_flags_before_a_verb_that_would_not_use_them_are_refused(words: tuple[st
     """X07: no flag is dropped in silence."""
     with pytest.raises(click.UsageError, match=r"--context may not be given before `" + words[0]):
         tenantry.main(["--context", "c", *words], standalone_mode=False)
+
+
+@pytest.mark.parametrize("words", ["oidc --context c config", "--context c oidc config"])
+def test_flags_of_a_group_are_refused_for_a_verb_that_would_not_use_them(words: str) -> None:
+    """X07: no flag is dropped in silence."""
+    with pytest.raises(click.UsageError, match=r"--context may not be given before `oidc config`"):
+        tenantry.main(words.split(), standalone_mode=False)
+
+
+def test_a_group_without_verbs_that_talk_to_a_cluster_takes_no_flags_of_one() -> None:
+    with pytest.raises(click.NoSuchOption):
+        tenantry.main(["local", "--context", "c", "build"], standalone_mode=False)
 
 
 def test_a_flag_before_the_verb_and_a_local_cluster_exclude_each_other() -> None:

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from tenantry import __version__
 from tenantry.api.errors import TenantryError
+from tenantry.cli.groupflags import add_flags, check_flags
 
 # task -> verb -> (module below tenantry.cli, attribute, one line of help). The help is here so that listing the verbs
 # imports none of them.
@@ -71,9 +72,6 @@ TASKS: dict[str, dict[str, tuple[str, str, str]]] = {
 
 VERBS = {verb: entry for verbs in TASKS.values() for verb, entry in verbs.items()}
 
-CLUSTER_FLAGS = ("kubeconfig", "context")
-"""The flags that verbs take before them, too, as kubectl does; see `target.may_take_target`."""
-
 HIDDEN = {
     "netpol-agent": ("processes.netpol_agent", "netpol_agent", "Enforce NetworkPolicies on a node."),
     "node-agent": ("processes.node_agent", "node_agent", "Clean a node."),
@@ -100,7 +98,7 @@ class LazyVerbs(click.Group):
         name, command, rest = super().resolve_command(ctx, args)
         command = load(name) if name else command
         if command is not None and not ctx.resilient_parsing:
-            _check_flags(ctx, command, [name or "", *rest])
+            check_flags(ctx, command)
         return name, command, rest
 
     @override
@@ -117,6 +115,8 @@ def load(verb: str) -> click.Command:
     if not isinstance(command, click.Command):
         raise TypeError(f"tenantry.cli.{module}.{attribute} is not a command")
     keep_examples(command)
+    if isinstance(command, click.Group):
+        add_flags(command)
     return command
 
 
@@ -126,24 +126,6 @@ def keep_examples(command: click.Command) -> None:
     command.help = (command.help or "").replace("\\b\n", "\b\n")
     for inner in command.commands.values() if isinstance(command, click.Group) else ():
         keep_examples(inner)
-
-
-def _check_flags(ctx: click.Context, command: click.Command, words: Sequence[str]) -> None:
-    """Refuse flags before a verb that would not use them: a command must not act on another cluster than the named."""
-    given = [f"--{flag}" for flag in CLUSTER_FLAGS if ctx.params.get(flag)]
-    path = [words[0]]
-    for word in words[1:]:
-        if not isinstance(command, click.Group) or word not in command.commands:
-            break
-        command = command.commands[word]
-        path.append(word)
-    # A group prints its help, or reports a wrong word.
-    if not given or isinstance(command, click.Group) or CLUSTER_FLAGS[0] in {each.name for each in command.params}:
-        return
-    raise click.UsageError(
-        f"{' and '.join(given)} may not be given before `{' '.join(path)}`: give after it only what"
-        f" `{ctx.command_path} {' '.join(path)} --help` lists"
-    )
 
 
 @click.group(cls=LazyVerbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -22,6 +22,7 @@ from tenantry.api.tenantresourcequota import (
 from tenantry.api.wording import shortened
 from tenantry.cli import durations, flags, kinds, output, refusals, session
 from tenantry.cli.completion import candidates
+from tenantry.cli.groupflags import leading_flags
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import wait_for_all
@@ -43,7 +44,8 @@ class _Group(click.Group):
 
     @override
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        is_ours = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        word = next(iter(args[leading_flags(args) :]), None)
+        is_ours = word is not None and (word in self.commands or word in ctx.help_option_names)
         # During completion, an empty line may still become a command or a tenant.
         if not is_ours and (args or not ctx.resilient_parsing):
             args = [SHOW, *args]

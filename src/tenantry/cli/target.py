@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 import click
 
 from tenantry.api.errors import ConfigError, InputError, LocalError
+from tenantry.cli.groupflags import CLUSTER_FLAGS, outwards
 from tenantry.local import locks
 from tenantry.local.paths import ClusterPaths, check_name, cluster_folder, home
 
@@ -155,15 +156,16 @@ def _local(name: str, environment: Environment) -> Target:
 
 
 def named(given: click.Context) -> Target:
-    """Return the cluster that the flags of a command, or those before its verb, and the environment name.
+    """Return the cluster that the flags of a command, those before it, and the environment name.
 
     A flag after the verb wins over the same flag before it, as the last one does in kubectl.
 
     Raises:
         InputError, LocalError, ConfigError: As `resolve` does.
     """
-    outer = given.find_root().params
-    kubeconfig, context = (given.params.get(key) or outer.get(key) for key in ("kubeconfig", "context"))
+    kubeconfig, context = (
+        next(filter(None, (each.params.get(key) for each in outwards(given))), None) for key in CLUSTER_FLAGS
+    )
     return resolve(Path(kubeconfig) if kubeconfig else None, context, given.params.get("name"), read_environment())
 
 
