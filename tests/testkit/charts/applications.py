@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from testkit.charts.data import mysql, postgresql
 from testkit.charts.parts import (
+    CONFINED,
     SMALL,
     Json,
     account,
@@ -28,15 +29,9 @@ from testkit.charts.parts import (
     service,
     stateful,
     together,
+    values,
 )
 
-_CONFINED: Json = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "privileged": False,
-    "runAsNonRoot": True,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
 _READ, _WRITE = "get list watch", "create delete deletecollection patch update"
 _ALL = "get list watch create update patch delete"
 
@@ -92,8 +87,8 @@ def grafana() -> list[Json]:
     }
     first = container("init-chown-data", command=["chown", "-R", "472:472", "/var"], securityContext=owner)
     context = {"fsGroup": 472, "runAsGroup": 472, "runAsNonRoot": True, "runAsUser": 472}
-    sidecar = container("grafana-sc-dashboard", securityContext=_CONFINED, resources=SMALL)
-    run = container(name, 3000, 9094, securityContext=_CONFINED, resources=SMALL)
+    sidecar = container("grafana-sc-dashboard", securityContext=CONFINED)
+    run = container(name, 3000, 9094, securityContext=CONFINED)
     volumes = [from_config(name), from_claim(name), scratch("search")]
     whole = pod(
         name,
@@ -102,10 +97,10 @@ def grafana() -> list[Json]:
         securityContext=context,
         automountServiceAccountToken=True,
         enableServiceLinks=True,
-        initContainers=[{**first, "resources": SMALL}],
+        initContainers=[first],
         volumes=volumes,
     )
-    test = pod(name, container("grafana-test", securityContext=_CONFINED, resources=SMALL), securityContext=context)
+    test = pod(name, container("grafana-test", securityContext=CONFINED), securityContext=context)
     return [
         account(name),
         secret(name),
@@ -119,13 +114,14 @@ def grafana() -> list[Json]:
     ]
 
 
-def prometheus() -> list[Json]:
+def prometheus(standard: str) -> list[Json]:
     """Return Prometheus without an operator: its server and Alertmanager, which watch the own namespace."""
     name = "prometheus-server"
     context = {"fsGroup": 65534, "runAsGroup": 65534, "runAsNonRoot": True, "runAsUser": 65534}
-    reload = container("prometheus-server-configmap-reload", 8080, securityContext=_CONFINED, resources=SMALL)
-    run = container("prometheus-server", 9090, securityContext=_CONFINED, resources=SMALL)
-    alerts = container("alertmanager", 9093, securityContext=_CONFINED, resources=SMALL)
+    given = values(standard, {}, {})
+    reload = container("prometheus-server-configmap-reload", 8080, **given)
+    run = container("prometheus-server", 9090, **given)
+    alerts = container("alertmanager", 9093, **given)
     whole = pod(
         name,
         run,
@@ -154,12 +150,15 @@ def prometheus() -> list[Json]:
     ]
 
 
-def jenkins() -> list[Json]:
+def jenkins(standard: str) -> list[Json]:
     """Return Jenkins, whose agents are pods."""
     name = "jenkins"
-    own = {**_CONFINED, "readOnlyRootFilesystem": True, "runAsGroup": 1000, "runAsUser": 1000}
-    reload = container("config-reload", securityContext=own, resources=SMALL)
-    run = container(name, 8080, 50000, securityContext=own, resources=SMALL)
+    own = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True}
+    user = {"runAsGroup": 1000, "runAsUser": 1000}
+    limited = {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"cpu": "2", "memory": "4Gi"}}
+    main = values(standard, {**own, **user}, {})
+    reload = container("config-reload", **values(standard, own, {}))
+    run = container(name, 8080, 50000, **{**main, "resources": SMALL if standard == "Restricted" else limited})
     whole = pod(
         name,
         run,
@@ -167,11 +166,9 @@ def jenkins() -> list[Json]:
         automountServiceAccountToken=True,
         initContainers=[
             {**reload, "name": "config-reload-init"},
-            container(
-                "init", command=["sh", "/var/jenkins_config/apply_config.sh"], securityContext=own, resources=SMALL
-            ),
+            container("init", command=["sh", "/var/jenkins_config/apply_config.sh"], **main),
         ],
-        securityContext={"fsGroup": 1000, "runAsNonRoot": True, "runAsUser": 1000},
+        securityContext={"fsGroup": 1000, "fsGroupChangePolicy": "OnRootMismatch", "runAsUser": 1000},
         volumes=[
             from_config(name),
             from_claim(name),
@@ -179,7 +176,7 @@ def jenkins() -> list[Json]:
             scratch("plugins"),
         ],
     )
-    test = pod(name, container("bats", securityContext=own, resources=SMALL), securityContext={"fsGroup": 1000})
+    test = pod(name, container("bats", **main), securityContext={"fsGroup": 1000})
     return [
         account(name),
         secret(name),
@@ -200,18 +197,24 @@ def jenkins() -> list[Json]:
     ]
 
 
-def gitlab_runner() -> list[Json]:
+def gitlab_runner(standard: str) -> list[Json]:
     """Return GitLab Runner, which runs each job in a pod."""
     name = "gitlab-runner"
-    own = {**_CONFINED, "readOnlyRootFilesystem": False}
+    own = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "privileged": False,
+        "readOnlyRootFilesystem": False,
+        "runAsNonRoot": True,
+    }
     volumes = [
         {"name": "runner-secrets", "emptyDir": {"medium": "Memory"}},
         {"name": "etc-gitlab-runner", "emptyDir": {"medium": "Memory"}},
         together("projected-secrets", name),
         from_config(name),
     ]
-    context = {"fsGroup": 65533, "runAsUser": 100, "seccompProfile": {"type": "RuntimeDefault"}}
-    run = container(name, 9252, securityContext=own, resources=SMALL, command=["/usr/bin/dumb-init", "--"])
+    context = {"fsGroup": 65533, "runAsUser": 100}
+    run = container(name, 9252, **values(standard, own, {}), command=["/usr/bin/dumb-init", "--"])
     return [
         account(name),
         secret(name, **{"runner-token": "example", "runner-registration-token": ""}),
@@ -231,9 +234,8 @@ def gitlab_runner() -> list[Json]:
     ]
 
 
-def argo_workflows() -> list[Json]:
+def argo_workflows(standard: str) -> list[Json]:
     """Return Argo Workflows for one namespace; the cluster's administrator has installed its kinds and their roles."""
-    own = {**_CONFINED, "readOnlyRootFilesystem": True}
     found: list[Json] = [config("workflow-controller-configmap"), account("argo-workflow")]
     rules = (
         ("", "pods", _ALL),
@@ -250,11 +252,16 @@ def argo_workflows() -> list[Json]:
     found += role("argo-workflow", ("argoproj.io", "workflowtaskresults", "create patch"))
     for name, port in (("argo-workflows-workflow-controller", 9090), ("argo-workflows-server", 2746)):
         given = rules if port == 9090 else (*rules, ("", "pods/log", "get list"))
-        run = container(name, port, securityContext=own, resources=SMALL, args=["--namespaced"])
+        own = {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": port == 9090,
+            "runAsNonRoot": True,
+        }
+        run = container(name, port, **values(standard, own, {}), args=["--namespaced"])
         whole = pod(
             name,
             run,
-            securityContext={"runAsNonRoot": True},
             nodeSelector={"kubernetes.io/os": "linux"},
             volumes=[scratch("tmp")],
         )
@@ -317,13 +324,7 @@ def harbor() -> list[Json]:
     context = {"fsGroup": 10000, "fsGroupChangePolicy": "OnRootMismatch", "runAsUser": 10000}
     database = {"fsGroup": 999, "fsGroupChangePolicy": "OnRootMismatch", "runAsUser": 999}
     host = "registry.shop.example"
-    found: list[Json] = [
-        ingress(
-            *("harbor-core", host, 80),
-            nginx_ingress_kubernetes_io__ssl_redirect="true",
-            nginx_ingress_kubernetes_io__proxy_body_size="0",
-        )
-    ]
+    found: list[Json] = [ingress("harbor-core", host, 80)]
     found[0]["metadata"]["annotations"] = {
         "ingress.kubernetes.io/ssl-redirect": "true",
         "ingress.kubernetes.io/proxy-body-size": "0",
@@ -332,16 +333,16 @@ def harbor() -> list[Json]:
     }
     for name, ports in (("core", 8080), ("portal", 8080), ("registry", 5000), ("jobservice", 8080)):
         whole = f"harbor-{name}"
-        runs = [container(name, ports, securityContext=_CONFINED, resources=SMALL)]
+        runs = [container(name, ports, securityContext=CONFINED)]
         if name == "registry":
-            runs.append(container("registryctl", 8080, securityContext=_CONFINED, resources=SMALL))
+            runs.append(container("registryctl", 8080, securityContext=CONFINED))
         template = pod(whole, *runs, securityContext=context, automountServiceAccountToken=False)
         found += [account(whole), config(whole), secret(whole), service(whole, 80), deployment(whole, template)]
     found += [claim("harbor-registry", "5Gi"), claim("harbor-jobservice", "1Gi")]
     for name, port, given in (("database", 5432, database), ("redis", 6379, database), ("trivy", 8080, context)):
         whole = f"harbor-{name}"
-        run = container(name, port, securityContext=_CONFINED, resources=SMALL)
-        first = container("data-permissions-ensurer", securityContext=_CONFINED, resources=SMALL)
+        run = container(name, port, securityContext=CONFINED)
+        first = container("data-permissions-ensurer", securityContext=CONFINED)
         more: Json = {"initContainers": [first]} if name == "database" else {}
         template = pod(
             whole, run, securityContext=given, volumes=[{"name": "shm", "emptyDir": {"medium": "Memory"}}], **more
@@ -369,7 +370,7 @@ def cron_job() -> list[Json]:
     """Return an application that runs every night, after a migration as a hook."""
     name = "report"
     source = [{"secretRef": {"name": name}}, {"configMapRef": {"name": name}}]
-    run = container(name, envFrom=source, securityContext={**_CONFINED, "runAsUser": 1000}, resources=SMALL)
+    run = container(name, envFrom=source, securityContext={**CONFINED, "runAsUser": 1000}, resources=SMALL)
     template = pod(name, run, restartPolicy="Never", volumes=[from_claim(name), from_secret(name)])
     schedule = {
         "schedule": "0 3 * * *",

@@ -16,13 +16,14 @@ from testkit.charts.parts import (
     from_secret,
     hardened,
     job,
-    made,
     network,
     pod,
     role,
     secret,
     service,
     stateful,
+    together,
+    values,
 )
 
 _SHARED_MEMORY: Json = {"name": "dshm", "emptyDir": {"medium": "Memory"}}
@@ -170,20 +171,16 @@ def elasticsearch() -> list[Json]:
     ]
 
 
-def minio() -> list[Json]:
-    """Return MinIO's chart in standalone mode, with a Job that creates buckets."""
+def minio(standard: str) -> list[Json]:
+    """Return MinIO's chart in standalone mode, with the Job that creates its user."""
     name = "minio"
-    own = {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "readOnlyRootFilesystem": False,
-        "runAsNonRoot": True,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
     context = {"fsGroup": 1000, "fsGroupChangePolicy": "OnRootMismatch", "runAsGroup": 1000, "runAsUser": 1000}
-    limits = {"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
-    run = container(name, 9000, 9001, securityContext=own, resources=limits)
-    post = container("minio-make-bucket", securityContext=own, resources=limits)
+    given = values(standard, {"readOnlyRootFilesystem": False}, {"requests": {"memory": "128Mi"}})
+    post = container("minio-make-user", **values(standard, {}, {"requests": {"memory": "128Mi"}}))
+    # `postJob.securityContext.enabled` is false unless Restricted needs it.
+    of_job = {"securityContext": {"fsGroup": 1000, "runAsGroup": 1000, "runAsUser": 1000}}
+    after: Json = of_job if standard == "Restricted" else {}
+    whole = pod(name, post, volumes=[together("configuration", name)], **after)
     return [
         account(name),
         secret(name),
@@ -191,17 +188,8 @@ def minio() -> list[Json]:
         claim(name, "50Gi"),
         service(name, 9000),
         service("minio-console", 9001),
-        made(
-            *("networking.k8s.io/v1", "NetworkPolicy", name),
-            spec={
-                "podSelector": {"matchLabels": {"app": name}},
-                "ingress": [{"ports": [{"port": 9000}, {"port": 9001}]}],
-            },
+        deployment(
+            name, pod(name, container(name, 9000, 9001, **given), securityContext=context, volumes=[from_claim(name)])
         ),
-        deployment(name, pod(name, run, securityContext=context, volumes=[from_claim(name)])),
-        job(
-            "minio-post-job",
-            pod(name, post, securityContext=context, volumes=[from_config(name)]),
-            "post-install,post-upgrade",
-        ),
+        job("minio-post-job", whole, "post-install,post-upgrade"),
     ]

@@ -29,6 +29,29 @@ SMALL: Json = {
 """`resourcesPreset: nano` of the same charts."""
 
 
+CONFINED: Json = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "privileged": False,
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""A container's security context that passes in Restricted."""
+
+
+def values(standard: str, context: Json, resources: Json) -> Json:
+    """Return the security context and the resources of a container: the chart's, and for Restricted what it needs.
+
+    Args:
+        standard: Of the tenant: `Baseline` or `Restricted`.
+        context: The `securityContext` without values for Restricted.
+        resources: The `resources` without values for Restricted.
+    """
+    if standard == "Restricted":
+        return {"securityContext": {**context, **CONFINED}, "resources": {**resources, "limits": SMALL["limits"]}}
+    return {"securityContext": context, "resources": resources}
+
+
 def named(name: str, chart: str = "", **annotations: str) -> Json:
     """Return the metadata of an object of a release."""
     labels = {
