@@ -10,10 +10,12 @@ import pytest
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, BadRequest, Invalid
 from tenantry.api.kubernetes import Namespace, ResourceQuota
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.engine.conditions import find
 from tenantry.kube import wire
 from tenantry.world import quota
+from tenantry.world.rulechecks import is_pattern
 from testkit.api import CRDS, Api, tenant_json, until
 from testkit.installation import without_repairs
 from testkit.operators import Operator
@@ -82,6 +84,7 @@ SPECS: list[tuple[Json, list[str]]] = [
     ({"isolation": {"network": "Closed"}}, ["spec.isolation.network", "Unsupported value", "Isolated"]),
     ({"clusterNetworkPolicy": True}, ["spec.clusterNetworkPolicy"]),
     ({"suspended": "yes"}, ["spec.suspended", "boolean"]),
+    ({"namespaces": {"namePattern": "a" * 257}}, ["spec.namespaces.namePattern", "256"]),
 ]
 
 
@@ -93,6 +96,58 @@ async def test_a_wrong_spec_is_refused_with_its_field_and_the_fix(
     with pytest.raises(Invalid) as caught:
         await _dry(api, tenant_json(name, **spec))
     assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
+
+
+PATTERNS = (
+    *("(", ")", "[", "a)|(b", "*", "a**", "a{2,1}", "a{1001}", "[b-a]", "\\", "(?P<n>", "(?<n>a)", "(?P<n>a)(?P<n>b)"),
+    *("(?=a)", "(?!a).*", "(?<=a)b", "(?<!a)b", r"(a)\1", "(?P<n>a)(?P=n)", "a++", "(?>a)", "(?#c)a", "(?(1)a|b)"),
+    *(
+        r"a\Z",
+        r"a\z",
+        r"\Aa",
+        r"\pL",
+        r"\p{Greek}",
+        r"\p{Nope}",
+        r"\Qa.b\E",
+        r"\u0061",
+        r"\x61",
+        r"\N{DIGIT ONE}",
+        "(?i)a",
+    ),
+    *(
+        "(?x) a",
+        "(?a)a",
+        "(?u)a",
+        "(?U)a+",
+        "(?s:.)",
+        "",
+        "a|",
+        "team-[a-z]+",
+        "^a$",
+        r"\d{2}",
+        "[[:alpha:]]+",
+        "[]a]",
+        "{",
+        "a{,2}",
+    ),
+)
+
+
+async def test_the_api_server_and_the_commands_take_the_same_patterns_of_names(api: Api, name: str) -> None:
+    """E03, X07: RE2's, which the operator can compile; Python's own are refused."""
+
+    async def is_taken(pattern: str) -> bool:
+        try:
+            await _dry(api, tenant_json(name, namespaces={"namePattern": pattern}))
+        except Invalid as error:
+            assert "spec.namespaces.namePattern" in str(error)  # noqa: PT017 - the others are taken
+            return False
+        return True
+
+    verdicts = {pattern: await is_taken(pattern) for pattern in PATTERNS}
+    assert {pattern: is_pattern(pattern) for pattern in PATTERNS} == verdicts
+    assert not any(verdicts[each] for each in ("(", "a)|(b", "(?!a).*", r"(a)\1"))
+    assert verdicts["team-[a-z]+"]
 
 
 async def test_an_unknown_field_is_named(api: Api, name: str) -> None:
@@ -178,9 +233,11 @@ async def test_a_tenant_that_we_cannot_read_does_not_stop_the_others(api: Api, o
     async with without_repairs(api.client):
         network = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
         network["isolation"]["properties"]["network"]["enum"].append("FromTheFuture")
+        # As before the API server looked at patterns.
+        del network["namespaces"]["properties"]["namePattern"]["x-kubernetes-validations"]
         await api.client.request("PUT", crd, body=msgspec.json.encode(definition))
         await _patched_once_served(api, path)
-        await api.make_tenant(f"{name}-good")
+        await api.make_tenant(f"{name}-good", namespaces={"namePattern": "(?!x).*"})
         await api.patch(Tenant.resource, f"{name}-odd", {"spec": {"isolation": {"network": "Open"}}})
         await api.ready(f"{name}-odd")
         await api.client.merge_patch(
@@ -200,6 +257,21 @@ async def test_a_tenant_that_we_cannot_read_does_not_stop_the_others(api: Api, o
         return False
 
     await until(is_as_before, "the schema of all tests is served again")
+    await api.patch(Tenant.resource, f"{name}-good", {"spec": {"isolation": {"network": "Open"}}})
+    await api.ready(f"{name}-good")
+    await api.create(
+        Subnamespace.resource,
+        {"metadata": {"name": "new"}, "spec": {"mode": "Workspace", "owners": [ALICE]}},
+        f"{name}-good",
+    )
+
+    async def is_told() -> bool:
+        conditions = (
+            (await api.get(Subnamespace.resource, "new", f"{name}-good")).get("status", {}).get("conditions", [])
+        )
+        return any("is not a regular expression in the syntax of RE2" in each["message"] for each in conditions)
+
+    await until(is_told, "a pattern that is stored is reported")
     assert operator.is_running
 
 

@@ -46,6 +46,8 @@ def refusal(world: World, name: str = "team", namespace: str = "acme") -> tuple[
         ),
         ({"namePattern": "team-.*"}, {}, reasons.NOT_ALLOWED, "the name 'team' does not match 'team-.*'"),
         ({"namePattern": "("}, {}, reasons.INVALID_SPEC, "is not a regular expression"),
+        # Python knows it, the API server does not: from before the API server looked at it.
+        ({"namePattern": "(?!x).*"}, {}, reasons.INVALID_SPEC, "in the syntax of RE2"),
     ],
 )
 def test_what_the_tenant_does_not_allow_gets_no_namespace(
@@ -56,6 +58,17 @@ def test_what_the_tenant_does_not_allow_gets_no_namespace(
     add_subnamespace(world, **fields)
     found, message = refusal(world)
     assert (found, words in message) == (reason, True), message
+
+
+def test_a_pattern_of_another_syntax_leaves_existing_namespaces_alone() -> None:
+    """E03: one stored by an older version is reported for new names only."""
+    world = world_with({})
+    child = add_subnamespace(world)
+    settle(world)
+    world.patch(Tenant.resource, "acme", {"spec": {"namespaces": {"namePattern": "(?!x).*"}}})
+    settle(world)
+    assert condition(world, "Ready")["status"] == "True"
+    assert world.get(Namespace.resource, child)
 
 
 def test_allowed_labels_and_annotations_are_on_the_namespace() -> None:

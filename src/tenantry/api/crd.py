@@ -29,11 +29,13 @@ class Rule(msgspec.Struct, frozen=True):
         rule: The expression; `self` is the value that has the rule.
         message: What the value must or must not be; the API server puts the field's path before it.
         field: The path that the server names, relative to the value; "" for the value itself.
+        knows_old: `oldSelf` is the optional value of before.
     """
 
     rule: str
     message: str
     field: str = ""
+    knows_old: bool = False
 
 
 class Names(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +81,7 @@ def _rule(rule: Rule) -> Schema:
         out["message"] = f"{rule.field} {rule.message}"
     elif rule.field:
         out["fieldPath"] = f".{rule.field}"
-    return out
+    return {**out, "optionalOldSelf": True} if rule.knows_old else out
 
 
 def custom_resource_definition(kind: type[KubernetesObject]) -> Schema:

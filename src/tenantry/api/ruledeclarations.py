@@ -94,6 +94,18 @@ _PARSES = Rule(
     "must have only regular expressions in the syntax of RE2, as in registry[.]example[.]com/.*",
 )
 
+PATTERN_PARSES = Rule(
+    "oldSelf.hasValue() && oldSelf.value() == self"
+    " || ''.matches(self) in [true, false] && ''.matches('^(?:' + self + ')$') in [true, false]",
+    "must be a regular expression in the syntax of RE2, as in team-[a-z]+",
+    knows_old=True,
+)
+"""Of a single pattern; a lookahead, a backreference or a possessive quantifier is none of RE2.
+
+An unchanged pattern passes. A wrong one ends the evaluation with an error, and Kubernetes ratchets only results that
+are false: the operator could not write the status of its tenant any more.
+"""
+
 ARE_CIDRS = Rule("self.all(c, isCIDR(c))", "must have only CIDRs, as in 203.0.113.0/24")
 DOMAIN_PATTERN = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?\.)*[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 

@@ -7,12 +7,13 @@ from typing import Annotated, ClassVar
 
 from msgspec import UNSET, Meta, UnsetType
 
-from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule
+from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule, rules
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.owner import Owner
 from tenantry.api.quota import ContainerResources, Quota
+from tenantry.api.ruledeclarations import PATTERN_PARSES
 from tenantry.api.rules import Rules
 from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.times import Instant
@@ -128,7 +129,12 @@ class NamespaceRules(Model, frozen=True, kw_only=True):
         Meta(ge=0, description="How deep; 1 is below the core namespace, 0 for the depth in TenancyDefaults."),
     ] = 0
     name_pattern: Annotated[
-        str, Meta(max_length=256, description="A regular expression that the name of a Subnamespace must match whole.")
+        str,
+        Meta(
+            max_length=256,
+            description="A regular expression (RE2) that the name of a Subnamespace must match whole.",
+            extra_json_schema=rules(PATTERN_PARSES),
+        ),
     ] = ""
     labels: Annotated[MarkRules, Meta(description="Labels of the namespaces.")] = MarkRules()
     annotations: Annotated[MarkRules, Meta(description="Annotations of the namespaces.")] = MarkRules()

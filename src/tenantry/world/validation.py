@@ -30,7 +30,7 @@ from tenantry.api.subnamespace import (
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import Adjustment
 from tenantry.world import quantity, quota
-from tenantry.world.rulechecks import wrong_isolation, wrong_rules
+from tenantry.world.rulechecks import is_pattern, wrong_isolation, wrong_rules
 
 _LABEL = re.compile(DNS_LABEL, re.ASCII)
 _SUBDOMAIN = re.compile(DNS_SUBDOMAIN, re.ASCII)
@@ -194,6 +194,11 @@ def _limits(tenant: Tenant) -> Iterator[Problem]:
                 f"spec.namespaces.{field}",
                 f"is {value}; it must not be negative (0 means the limit in TenancyDefaults)",
             )
+    if not is_pattern(rules.name_pattern):
+        yield Problem(
+            "spec.namespaces.namePattern",
+            f"is {rules.name_pattern[:64]!r}; it must be a regular expression in the syntax of RE2, as in team-[a-z]+",
+        )
 
 
 def _instant(path: str, value: str) -> Iterator[Problem]:

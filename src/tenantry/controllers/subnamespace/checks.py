@@ -6,7 +6,6 @@ is not in force yet, and can become invalid later. Pure.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 
 from tenantry.api import marks, reasons
@@ -21,7 +20,9 @@ from tenantry.controllers.tenancyrules import rules_of
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
 from tenantry.policy.catalog import violations
+from tenantry.policy.check import matches
 from tenantry.policy.request import Request
+from tenantry.world.rulechecks import is_pattern
 
 Check = Callable[[SubnamespaceInputs, Tenant], Blocked | None]
 
@@ -210,15 +211,14 @@ def _named(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
     pattern, name = tenant.spec.namespaces.name_pattern, inputs.subnamespace.metadata.name
     if inputs.bound is not None or not pattern:
         return None
-    try:
-        matches = re.fullmatch(pattern, name) is not None
-    except re.error as error:
+    if not is_pattern(pattern):
+        # The API server takes none; one that was stored before it looked, or before a change of the syntax, stays.
         return Blocked(
             reason=reasons.INVALID_SPEC,
-            message=f"spec.namespaces.namePattern of tenant {tenant.metadata.name!r} is not a regular expression:"
-            f" {error}",
+            message=f"spec.namespaces.namePattern of tenant {tenant.metadata.name!r} is {pattern!r}, which is not a"
+            " regular expression in the syntax of RE2: an administrator must correct it before names can be checked",
         )
-    if matches:
+    if matches(pattern, name):
         return None
     return Blocked(
         reason=reasons.NOT_ALLOWED,
