@@ -7,6 +7,7 @@ import base64
 import datetime as dt
 import sys
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,15 +20,16 @@ from cryptography.x509.oid import NameOID
 
 from tenantry.api import contribution, marks
 from tenantry.api.errors import Forbidden, NotFound, Unauthorized
-from tenantry.api.kubernetes import MIRROR, RBAC_GROUP, ClusterRoleBinding
+from tenantry.api.kubernetes import MIRROR, RBAC_GROUP, ClusterRoleBinding, Namespace, ResourceQuota
 from tenantry.api.model import Resource
 from tenantry.api.node import Node
 from tenantry.api.nodeview import NodeView, earlier_bindings
 from tenantry.api.policyparameters import PolicyParameters
-from tenantry.api.slice import SliceClaim
+from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.contributions.signing import CLIENT, SigningRequest
 from tenantry.controllers.nodeviews.desired import CONDITION
+from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.engine.clock import rfc3339
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
@@ -471,6 +473,37 @@ async def test_a_slice_gives_up_a_node_that_its_owner_takes_back(api: Api, pool:
     await until(replaced, "the slice has the other node")
     await api.delete(SliceClaim.resource, "web", name)
     await free(pool, [second])
+
+
+async def test_a_contributed_node_adds_what_was_agreed_on_inside_its_claim_only(
+    api: Api, tenancy: LocalCluster, pool: Pool, name: str
+) -> None:
+    """X03, E19: a tenant with a smaller quota claims the node that it brought; at the end, the quota shrinks first."""
+    await api.make_tenant(name, quota={"hard": {"cpu": 2}})
+    await pool.add(1)
+    node, _ = await offer(tenancy, name, "--capacity=cpu=3")
+    await pool.join(node, cpu="1000")
+    await claim(api, name, "web", nodeNames=[node], users="Everybody")
+    bound = await state(api, name, "web", "Bound")
+    made = bound["status"]["slice"]
+
+    async def has(cpus: str) -> bool:
+        found = await api.get(ResourceQuota.resource, QUOTA, name)
+        return bool(found["status"].get("hard", {}).get("requests.cpu") == cpus)
+
+    await until(partial(has, "5"), "the agreed capacity is added")
+    assert "charge" not in (await api.get(Slice.resource, made))["spec"]
+    await api.delete(SliceClaim.resource, "web", name)
+
+    async def unlabelled() -> bool:
+        labels = (await api.get(Namespace.resource, name))["metadata"]["labels"]
+        # Read after the label: a quota that shrinks later would be seen as it was.
+        return marks.SLICE not in labels
+
+    await until(unlabelled, "the namespace has no slice any more")
+    assert await has("2")
+    await free(pool, [node])
+    await clean_up(api, node)
 
 
 async def test_a_contributed_node_is_taken_back(api: Api, tenancy: LocalCluster, people: People, name: str) -> None:

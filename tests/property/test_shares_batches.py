@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenantry.world.shares.amounts import Amounts, ObservedTenantQuota, ShareQuota, ShareTarget, total
+from tenantry.world.shares.amounts import Amounts, ObservedTenantQuota, ShareQuota, ShareTarget, beyond, total
 from tenantry.world.shares.batches import (
     BatchPlanner,
     BatchStep,
@@ -38,6 +38,8 @@ class Cluster:
         self.version = 1
         self.whole, self.reclaim = whole, reclaim
         self.children: dict[str, ShareRequest] = {}
+        self.claims: dict[str, ShareRequest] = {}
+        self.bound: dict[str, Amounts] = {}  # what contributed nodes may have added, by namespace
         self.namespaces: dict[str, TreeNamespace] = {}
         self.quotas: dict[str, ShareQuota] = {}
         self.tenant_quota: ObservedTenantQuota | None = None
@@ -63,7 +65,12 @@ class Cluster:
         """E09: at every resourceVersion."""
         if self.tenant_quota is None or self.tenant_quota.hard is None or self.edited:
             return
-        for sums in (total(q.hard for q in self.quotas.values()), total(q.in_force for q in self.quotas.values())):
+        held = [(self.bound.get(place, {}), q) for place, q in self.quotas.items()]
+        hard, in_force = (
+            total(beyond(amounts, added) for added, amounts in each)
+            for each in ([(added, q.hard) for added, q in held], [(added, q.in_force) for added, q in held])
+        )
+        for sums in (hard, in_force):
             for key, value in self.tenant_quota.hard.items():
                 assert sums.get(key, 0) <= value, f"{key}: {sums.get(key)} of {value}"
 
@@ -130,7 +137,7 @@ class Operator:
             tree.put_quota(held_in, held)
         for found in cluster.namespaces.values():
             tree.put_namespace(found)
-        for request in cluster.children.values():
+        for request in (*cluster.children.values(), *cluster.claims.values()):
             tree.put_request(request)
         targets = self.tenant_quota.targets if self.tenant_quota is not None else ()
         Division(tree).start(targets, self.planner.tree if hasattr(self, "planner") else None)
@@ -170,10 +177,10 @@ class Operator:
     def _see_specs(self, _: random.Random) -> None:
         cluster, tree = self.cluster, self.planner.tree
         tree.set_hard(cluster.whole)
-        for request in cluster.children.values():
+        for request in (*cluster.children.values(), *cluster.claims.values()):
             tree.put_request(request)
         for share in list(tree.shares.values()):
-            if share.request is not None and share.key not in cluster.children:
+            if share.request is not None and share.key not in cluster.children | cluster.claims:
                 tree.drop_request(share.key)
 
     def see_all(self) -> None:
@@ -493,3 +500,33 @@ def test_the_sum_is_never_more_than_the_whole(seed: int) -> None:
     operator = story.settle()
     assert_exact(story.cluster)
     assert operator.tenant_quota == story.cluster.tenant_quota
+
+
+@examples(100)
+@given(st.integers(0, 2**32))
+def test_what_contributed_nodes_add_goes_to_no_other_namespace_and_back(seed: int) -> None:
+    """E09, X03: the sum without it never exceeds the quota, also while it comes and goes."""
+    story = Story(seed)
+    cluster, chance = story.cluster, story.chance
+    story.run(chance.randint(0, 40))
+    place = chance.choice(list(cluster.namespaces.values()))
+    cluster.bound[place.name] = {key: chance.randint(1, 9) for key in KEYS}
+    claim = ShareRequest(uid="claim", name="claim fast", parent=CORE, slice="fast")
+    added = msgspec.structs.replace(claim, added=cluster.bound[place.name], added_to=(place.name, place.uid))
+    cluster.claims["claim"] = added
+    story.run(chance.randint(0, 120))
+    if chance.random() < 0.5:
+        operator = story.settle()
+        share = operator.planner.tree.at(place.name)
+        if share is not None and share.namespace == place:
+            own = cluster.quotas[place.name].hard
+            assert all(own[key] >= cluster.bound[place.name][key] for key in operator.planner.tree.keys)
+        story.operators = [operator]
+    if chance.random() < 0.5:
+        del cluster.claims["claim"]
+    else:
+        cluster.claims["claim"] = msgspec.structs.replace(claim, generation=1)
+    story.run(chance.randint(0, 120))
+    story.settle()
+    cluster.bound = {}
+    cluster.check()

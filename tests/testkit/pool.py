@@ -97,6 +97,11 @@ class Pool:
 
         await until(so, "the operator has heard of the nodes")
 
+    async def join(self, name: str, *, cpu: str) -> None:
+        """Create a node of this name, such as a contributed one."""
+        await self._create(name, {"cpu": cpu, "memory": "32Gi", "pods": "0"}, {"pool": self.name}, ())
+        self.nodes.append(name)
+
     async def _create(
         self, name: str, capacity: Mapping[str, str], labels: Mapping[str, str], taints: Sequence[Json]
     ) -> None:

@@ -29,6 +29,9 @@ REGISTER = "tenantry-contributed-nodes"
 It holds the records of about 1,500 nodes.
 """
 
+REGISTER_MARK = "contributed-nodes"
+"""The value of the register's label `OWN_MARK`."""
+
 BOOTSTRAPPERS = "system:bootstrappers:tenantry"
 """The group of all bootstrap tokens that Tenantry creates."""
 
@@ -41,6 +44,8 @@ _TEXT = Annotated[str, Meta(max_length=63, pattern=r"^([A-Za-z0-9]([A-Za-z0-9_.-
 _ADDRESS = r"[0-9a-fA-F.:]{2,45}"
 _CIDR = rf"{_ADDRESS}/[0-9]{{1,3}}"
 Addresses = Annotated[str, Meta(max_length=512, pattern=rf"^({_ADDRESS}(,{_ADDRESS})*)?$")]
+_AMOUNT = r"[a-z0-9][a-zA-Z0-9./_-]{0,127}:[0-9][0-9.a-zA-Z]{0,31}"
+Capacity = Annotated[str, Meta(max_length=512, pattern=rf"^({_AMOUNT}(,{_AMOUNT})*)?$")]
 Cidrs = Annotated[str, Meta(max_length=512, pattern=rf"^({_CIDR}(,{_CIDR})*)?$")]
 
 
@@ -55,6 +60,8 @@ class Contribution(msgspec.Struct, frozen=True, kw_only=True):
         addresses: The IP addresses of the node, with commas between.
         pod_cidrs: The ranges of its pods, likewise; "" if a controller of Kubernetes assigns them.
         ended: It was taken back: its name gets no certificate and registers no more.
+        capacity: What the node adds to its tenant's quota inside a claim, as in `cpu:4,memory:8Gi`; "" if that was not
+            agreed on: a claim of the node is then charged with what the node reports.
     """
 
     tenant: _TEXT = ""
@@ -64,6 +71,12 @@ class Contribution(msgspec.Struct, frozen=True, kw_only=True):
     addresses: Addresses = ""
     pod_cidrs: Cidrs = msgspec.field(name="podCidrs", default="")
     ended: bool = False
+    capacity: Capacity = ""
+
+    @property
+    def agreed_capacity(self) -> dict[str, str]:
+        """Return the capacity that was agreed on, as quantities by the names of the node's resources."""
+        return {key: value for key, _, value in (each.partition(":") for each in self.capacity.split(",")) if key}
 
     @property
     def ranges(self) -> tuple[str, ...]:
@@ -103,7 +116,7 @@ def earlier_record_of(node: str) -> str:
 def register(records: Mapping[str, Contribution]) -> PolicyParameters:
     """Return the register with the records of nodes, by their names."""
     texts = {node: text(record) for node, record in records.items()}
-    return parameters(REGISTER, SYSTEM_NAMESPACE, "contributed-nodes", texts)
+    return parameters(REGISTER, SYSTEM_NAMESPACE, REGISTER_MARK, texts)
 
 
 def key_of(node: str) -> str:
@@ -132,7 +145,11 @@ def text(what: Contribution) -> str:
 
 def recorded(register: PolicyParameters, node: str) -> Contribution | None:
     """Return the record of a node; None if there is none, or none that can be read."""
-    found = register.metadata.annotations.get(key_of(node))
+    return record_of(register.metadata.annotations.get(key_of(node)))
+
+
+def record_of(found: str | None) -> Contribution | None:
+    """Return a record from its text in the register; None for no text, or one that cannot be read."""
     if found is None:
         return None
     try:

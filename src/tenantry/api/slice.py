@@ -282,6 +282,17 @@ def approval_of(spec: SliceClaimSpec) -> ApprovedNodes:
     )
 
 
+class ContributedQuota(Model, frozen=True, kw_only=True):
+    """What the contributed nodes of a slice add to the ResourceQuota of one namespace, beside the tenant's quota."""
+
+    namespace: Annotated[str, Meta(min_length=1, max_length=63, description="The namespace, which uses the slice.")]
+    uid: Annotated[str, Meta(min_length=1, max_length=64, description="The uid of the namespace.")]
+    hard: Annotated[
+        Quantities,
+        Meta(description="The agreed capacity of the nodes by quota key, or what the nodes report if that is less."),
+    ] = {}
+
+
 class SliceSpec(Model, frozen=True, kw_only=True):
     """The claim that a slice belongs to, and what it is charged."""
 
@@ -299,9 +310,17 @@ class SliceSpec(Model, frozen=True, kw_only=True):
         Quantities,
         Meta(
             description="The capacity of its nodes by quota key, which is charged to the tenant's quota for the keys"
-            " that the quota has. Empty for a Manual claim."
+            " that the quota has. Nodes that the tenant contributed with an agreed capacity are left out. Empty for a"
+            " Manual claim."
         ),
     ] = {}
+    contributed: (
+        Annotated[
+            ContributedQuota,
+            Meta(description="What its contributed nodes may add now. Absent: nothing, and what they added goes back."),
+        ]
+        | UnsetType
+    ) = UNSET
     approved: (
         Annotated[
             ApprovedNodes,
@@ -331,6 +350,16 @@ class SliceStatus(Model, frozen=True, kw_only=True):
             " than that covers.",
         ),
     ] = {}
+    contributed: (
+        Annotated[
+            ContributedQuota,
+            Meta(
+                description="What its contributed nodes add at most. Written before the ResourceQuota grows by it, and"
+                " removed after the ResourceQuota has shrunk."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     leaving_since: Annotated[
         Instant, Meta(description="When the eviction of pods began; empty while no pod has to leave.")
     ] = ""

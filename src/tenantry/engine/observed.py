@@ -12,6 +12,7 @@ from hashlib import blake2b
 import msgspec
 
 from tenantry.api import policyparameters
+from tenantry.api.contribution import REGISTER_MARK
 from tenantry.api.hostregister import HOSTS_MARK
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.marks import GIVEN_ANNOTATIONS, GIVEN_LABELS, GROUP, INHERITED_FROM, MANAGED_BY, MANAGER, PART, SLICE
@@ -107,7 +108,7 @@ class ObservedQuota(Observed, frozen=True, gc=False):
 
 
 class ObservedRegister(Observed, frozen=True, gc=False):
-    """A part of the register of hosts as it was last seen.
+    """A part of the register of hosts, or the register of contributed nodes, as it was last seen.
 
     Args:
         entries: Its texts.
@@ -206,7 +207,7 @@ def observe(resource: Resource, data: bytes | msgspec.Raw) -> Observed:
         digest=b"" if is_copied else _digest([getattr(live, _ATTRIBUTES[field]) for field in resource.owned]),
         has_subjects=bytes(live.subjects) not in _NO_SUBJECTS,
     )
-    if seen.labels.get(OWN_MARK) == HOSTS_MARK and not is_copied:
+    if seen.labels.get(OWN_MARK) in (HOSTS_MARK, REGISTER_MARK) and not is_copied:
         return ObservedRegister(**msgspec.structs.asdict(seen), entries=policyparameters.texts_of(meta.annotations))
     if is_copied or resource.full_name in inheritance.SEVEN:
         return _with_likeness(resource.full_name, seen, meta, data)

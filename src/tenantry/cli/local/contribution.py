@@ -29,6 +29,7 @@ from tenantry.cli.target import Target, takes_target
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.real import fleet
 from tenantry.local.spec import RealNodes
+from tenantry.world.shares.amounts import thousandths
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
@@ -38,6 +39,15 @@ _LONGEST_SECONDS = 86_400
 _SECRETS = Resource("", "v1", "secrets", "Secret")
 _NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 _SYSTEM = "kube-system"
+
+
+_capacity_option = click.option(
+    "--capacity",
+    default="",
+    metavar="KEY=AMOUNT,...",
+    help="Agreed capacity, as in cpu=4,memory=8Gi: it is added to the tenant's quota inside a claim of the node, and"
+    " the claim is not charged. Default: the claim is charged with what the node reports.",
+)
 
 
 @click.command()
@@ -58,6 +68,7 @@ _SYSTEM = "kube-system"
     multiple=True,
     help="Range of the node's pods, repeatable. Omit it if Kubernetes assigns ranges.",
 )
+@_capacity_option
 @click.option(
     "--valid", default="1h", show_default=True, type=durations.DURATION, help="Lifetime of the token, at most 24h."
 )
@@ -70,13 +81,17 @@ def contribute(
     device: str,
     addresses: tuple[str, ...],
     pod_cidrs: tuple[str, ...],
+    capacity: str,
     valid: int,
 ) -> None:
     """Print the command by which one node joins the cluster, with a short-lived token."""
     if not 0 < valid <= _LONGEST_SECONDS:
         raise InputError(f"--valid {durations.text(valid)} must be from 1s to 24h")
     agreed = _checked(tenant=tenant, owner=owner, location=location, device=device)
-    agreed = msgspec.structs.replace(agreed, addresses=_addresses(addresses), pod_cidrs=_ranges(pod_cidrs))
+    if capacity and not tenant:
+        raise InputError("--capacity adds to the quota of a tenant: give --tenant, too")
+    given = {"addresses": _addresses(addresses), "pod_cidrs": _ranges(pod_cidrs), "capacity": _capacity(capacity)}
+    agreed = msgspec.structs.replace(agreed, **given)
     if target.local_name is not None:
         LocalCluster(target.local_name).real()  # a node could not reach the API server of simulated ones
     token_id, secret = (("".join(secrets.choice(_ALPHABET) for _ in range(size))) for size in (6, 16))
@@ -118,6 +133,23 @@ def _ranges(given: tuple[str, ...]) -> str:
         if "/" not in each:
             raise InputError(f"--pod-cidr {each!r} must have the length of its prefix, as in 10.1.2.0/24")
     return ",".join(given)
+
+
+def _capacity(given: str) -> str:
+    """Return an agreed capacity as records have it; see `Contribution.capacity`."""
+    found: list[str] = []
+    for each in (part for part in given.split(",") if part):
+        key, _, amount = each.partition("=")
+        shape = f"--capacity {each!r} must be KEY=AMOUNT with a positive quantity, as in cpu=4 or memory=8Gi"
+        try:
+            is_amount = thousandths(amount) > 0
+            contribution.read({"capacity": f"{key}:{amount}"})
+        except (InputError, msgspec.ValidationError) as error:
+            raise InputError(shape) from error
+        if not is_amount or not key:
+            raise InputError(shape)
+        found.append(f"{key}:{amount}")
+    return ",".join(found)
 
 
 async def _offer(client: Client, agreed: Contribution, token_id: str, secret: str, ends: datetime) -> None:
@@ -186,14 +218,15 @@ def join(*, name: str, token: str, timeout: int) -> None:
 @click.argument("node", metavar="NODE")
 @click.option("--address", "addresses", multiple=True, help="IP address of the node, repeatable.")
 @click.option("--pod-cidr", "pod_cidrs", multiple=True, help="Range of the node's pods, repeatable.")
-def record(target: Target, *, node: str, addresses: tuple[str, ...], pod_cidrs: tuple[str, ...]) -> None:
-    """Record the addresses of a contributed node, or the ranges of its pods, instead of those of its record."""
-    given = {"addresses": _addresses(addresses), "pod_cidrs": _ranges(pod_cidrs)}
+@_capacity_option
+def record(target: Target, *, node: str, addresses: tuple[str, ...], pod_cidrs: tuple[str, ...], capacity: str) -> None:
+    """Record the addresses of a contributed node, the ranges of its pods, or its agreed capacity."""
+    given = {"addresses": _addresses(addresses), "pod_cidrs": _ranges(pod_cidrs), "capacity": _capacity(capacity)}
     changes = {key: value for key, value in given.items() if value}
     if not changes:
-        raise InputError("--address or --pod-cidr must be given, as in --address 192.0.2.7")
+        raise InputError("--address, --pod-cidr or --capacity must be given, as in --address 192.0.2.7")
     session.run(target, lambda client: _record(client, node, changes))
-    output.talk(f'node "{node}" may report only these addresses')
+    output.talk(f'recorded for node "{node}": {", ".join(sorted(changes))}')
 
 
 async def _record(client: Client, node: str, changes: dict[str, str]) -> None:

@@ -24,7 +24,7 @@ from tenantry.controllers.quota import desired, past, status
 from tenantry.controllers.quota.effective import EffectiveQuota, effective_quota
 from tenantry.controllers.quota.gather import gather
 from tenantry.controllers.quota.index import Index, QuotaCaches
-from tenantry.controllers.quota.objects import observed_tenant_quota
+from tenantry.controllers.quota.objects import has_share, observed_tenant_quota
 from tenantry.controllers.quota.standing import obstacle
 from tenantry.controllers.quota.tokenbucket import TokenBucket
 from tenantry.controllers.quota.verdicts import ShareVerdict, Verdicts
@@ -117,11 +117,14 @@ class QuotaController:
 
     def _by_slice(self, change: Change[Slice]) -> Iterable[str]:
         before, after = change.before, change.after
-        if before is not None and after is not None and _same_to_us(before, after):
+        is_same = before is not None and after is not None and _same_to_us(before, after)
+        if is_same and before is not None and after is not None:
+            is_same = before.status.contributed == after.status.contributed
+        if is_same or not any(value is not None and has_share(value) for value in (before, after)):
             return ()
         found: set[str] = set()
         for value in (before, after):
-            if value is not None and value.spec.charge:
+            if value is not None:
                 found.add(value.spec.tenant)
                 if value.spec.tenant in self._indexes:
                     self._indexes[value.spec.tenant].changes.slices.add((value.key, value.metadata.uid))
@@ -163,10 +166,12 @@ class QuotaController:
         tenant = caches.tenants.get(key)
         if tenant is None:
             self._forget(key)
+            self._verdicts.set_adding(key, frozenset())
             cluster.forget(self.name, key)
             return None
         core = caches.namespaces.get(key)
         if tenant.metadata.deletion_timestamp or core is None or core.owner_uid != tenant.metadata.uid:
+            self._verdicts.set_adding(key, frozenset())
             return None  # there is nothing to divide yet, or no longer
         try:
             effective = effective_quota(tenant, caches.tenant_quotas.get(key), cluster.clock.now())
@@ -189,7 +194,7 @@ class QuotaController:
         # A tenant that was divided once keeps its TenantResourceQuota, which bounds the sum of its shares.
         if name in self._indexes or caches.tenant_quotas.get(name) is not None:
             return True
-        if any(found.spec.charge for found in caches.slices.by_index(BY_TENANT, name)):
+        if any(has_share(found) for found in caches.slices.by_index(BY_TENANT, name)):
             return True
         if caches.subnamespaces.count(BY_NAMESPACE, name) or caches.namespaces.count(BY_TENANT, name) > 1:
             return True
@@ -227,8 +232,11 @@ class QuotaController:
         """Keep the ResourceQuota of a tenant's only namespace, at the cost of one write."""
         inputs = gather(tenant, caches)
         if inputs.quota is None:
+            self._verdicts.set_adding(tenant.metadata.name, frozenset())
             return QUOTA_SECONDS if core_quota(tenant) is not None else None
         needed = desired.plan(inputs, cluster.writer.equivalent)
+        if not needed.writes:
+            self._verdicts.set_adding(tenant.metadata.name, frozenset())
         outcome = await cluster.writer.apply(needed)
         if isinstance(outcome.error, Conflict | NotFound):
             return CONFLICT_SECONDS  # another client wrote it; the watch brings it as it is now
@@ -316,7 +324,8 @@ class QuotaController:
         for uid in index.gone:
             self._verdicts.drop(uid)
         index.gone = set()
-        is_moving = _is_moving(index, caches.tenant_quotas.get(name))
+        is_moving = _is_moving(index, caches.tenant_quotas.get(name)) and bool(tree.keys)
+        self._note_adding(cluster, tree, name, settled=tree.has_yielded and not is_moving)
         for share in tree.claims:
             # A claim is in force only when all shares that shrink for it are.
             before, after = self._verdicts.get(share.key), status.verdict(tree, share)
@@ -339,6 +348,16 @@ class QuotaController:
                 cluster.wake(Subnamespace, object_key(share.parent, share.request.name))
             else:
                 waiting.add(share)
+
+    def _note_adding(self, cluster: Cluster, tree: Tree, name: str, *, settled: bool) -> None:
+        """Note which slices may have added to a ResourceQuota; one that does no more counts until that has shrunk."""
+        before = self._verdicts.adding(name)
+        now = frozenset(share.slice for share in tree.claims if share.request is not None and share.request.added)
+        if not settled:
+            now = None if before is None else now | before
+        self._verdicts.set_adding(name, now)
+        for slice_ in (before or frozenset()) - (now or frozenset()) if now is not None else ():
+            cluster.wake(SliceClaim, slice_)
 
     async def _report(
         self, cluster: Cluster, tenant: Tenant, effective: EffectiveQuota, caches: QuotaCaches

@@ -17,7 +17,7 @@ from tenantry.api.slice import Slice
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.controllers.quota.objects import claim_request, share_quota, share_request, tree_namespace
+from tenantry.controllers.quota.objects import claim_request, has_share, share_quota, share_request, tree_namespace
 from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.controllers.watched import BY_BINDING, BY_NAMESPACE, BY_TENANT
 from tenantry.engine.apply import Outcome
@@ -185,5 +185,7 @@ class Index:
     def _put_slice(self, found: Slice) -> None:
         """Take in a claim's Slice, once the namespace of the claim is there; a Manual one is charged nothing."""
         is_ours = any(owner.uid == self.uid for owner in found.metadata.owner_references)
-        if is_ours and found.spec.charge and self.tree.namespace(found.spec.claim.namespace) is not None:
+        # Also one that is charged nothing any more: the tree has its earlier charge.
+        is_part = has_share(found) or found.metadata.uid in self.tree.shares
+        if is_ours and is_part and self.tree.namespace(found.spec.claim.namespace) is not None:
             self.tree.put_request(claim_request(found))

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import UNSET
+
 from tenantry.api import reasons
 from tenantry.api.errors import InputError
 from tenantry.api.marks import KIND, KIND_CORE, PARENT, PART, QUOTA_BATCH, SLICE, SUBNAMESPACE_UID, TENANT_UID
-from tenantry.api.slice import Slice
+from tenantry.api.slice import ContributedQuota, Slice
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import ShareStatus, TenantResourceQuota
 from tenantry.engine.observed import Observed, ObservedQuota
 from tenantry.world import quota
-from tenantry.world.shares.amounts import Amounts, ObservedTenantQuota, ShareQuota, ShareTarget, add, read, read_mark
+from tenantry.world.shares.amounts import (
+    Amounts,
+    ObservedTenantQuota,
+    ShareQuota,
+    ShareTarget,
+    add,
+    lower,
+    read,
+    read_mark,
+    spelled,
+)
 from tenantry.world.shares.share import CLAIM, ROOT, ShareRequest, TreeNamespace
 from tenantry.world.shares.shortage import Shortage
 
@@ -78,9 +90,24 @@ def share_request(found: Subnamespace) -> ShareRequest:
     )
 
 
+def has_share(found: Slice) -> bool:
+    """Return whether a claim's Slice is in the tree of shares: it is charged, or its nodes add something."""
+    return bool(found.spec.charge) or _added(found) is not None
+
+
+def _added(found: Slice) -> ContributedQuota | None:
+    """Return what the contributed nodes of a slice may add now."""
+    spec, status = found.spec.contributed, found.status.contributed
+    # Both: the status bounds what ResourceQuotas have at any time, so it is written before they grow.
+    if spec is UNSET or status is UNSET or (spec.namespace, spec.uid) != (status.namespace, status.uid):
+        return None
+    hard = spelled(lower(read(spec.hard), read(status.hard)))
+    return ContributedQuota(namespace=spec.namespace, uid=spec.uid, hard={**hard})
+
+
 def claim_request(found: Slice) -> ShareRequest:
     """Return the share of its tenant's quota that a claim of nodes holds, or will hold."""
-    meta, claim = found.metadata, found.spec.claim
+    meta, claim, added = found.metadata, found.spec.claim, _added(found)
     return ShareRequest(
         uid=meta.uid,
         name=f"{CLAIM}{claim.name}",
@@ -90,6 +117,8 @@ def claim_request(found: Slice) -> ShareRequest:
         hard=read(found.spec.charge),
         slice=meta.name,
         charged=read(found.status.charged),
+        added=read(added.hard) if added is not None else {},
+        added_to=(added.namespace, added.uid) if added is not None else ("", ""),
     )
 
 

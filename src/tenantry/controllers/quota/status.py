@@ -40,7 +40,9 @@ def totals(tree: Tree, share: Share) -> SubnamespaceQuota:
 
 def _sums(tree: Tree, share: Share) -> tuple[Amounts, Amounts, Amounts]:
     used = {key: share.used_below.get(key, 0) for key in tree.keys}
-    return share.granted, used, {key: max(0, share.granted[key] - used[key]) for key in tree.keys}
+    inside = tree.use_of_added(share) if tree.added else {}
+    free = {key: max(0, share.granted[key] - used[key] + inside.get(key, 0)) for key in tree.keys}
+    return share.granted, used, free
 
 
 def verdict(tree: Tree, share: Share) -> ShareVerdict:

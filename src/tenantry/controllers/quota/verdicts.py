@@ -34,6 +34,7 @@ class Verdicts:
 
     def __init__(self) -> None:
         self._by_uid: dict[str, ShareVerdict] = {}
+        self._adding: dict[str, frozenset[str]] = {}
 
     def get(self, uid: str) -> ShareVerdict | None:
         """Return the verdict on a Subnamespace; None before the first one."""
@@ -46,3 +47,14 @@ class Verdicts:
     def drop(self, uid: str) -> None:
         """Forget a Subnamespace that is gone."""
         self._by_uid.pop(uid, None)
+
+    def set_adding(self, tenant: str, slices: frozenset[str] | None) -> None:
+        """Set the slices whose contributed nodes may have added to a ResourceQuota of a tenant; None if not known."""
+        if slices is None:
+            self._adding.pop(tenant, None)
+        else:
+            self._adding[tenant] = slices
+
+    def adding(self, tenant: str) -> frozenset[str] | None:
+        """Return the slices of a tenant that may have added to a ResourceQuota; None if that is not known."""
+        return self._adding.get(tenant)

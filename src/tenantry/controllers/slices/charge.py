@@ -61,7 +61,7 @@ def find(inputs: SliceInputs, wanted: Mapping[str, Quantity]) -> Charge:
     # Compared as amounts: "1" and "1000m" are the same charge.
     if read(slice_.spec.charge) != read(wanted):
         return Charge(write=_change(slice_, wanted))
-    is_covered = fits(_limited(tenant, wanted), read(slice_.status.charged))
+    is_covered = fits(limited(tenant, wanted), read(slice_.status.charged))
     waits = None if is_covered else _waits(slice_, inputs.verdict)
     if is_covered or waits is not None:
         return Charge(waits=waits)
@@ -102,14 +102,14 @@ def charge_of(nodes: Iterable[Node]) -> dict[str, Quantity]:
     sums: Amounts = {}
     for node in nodes:
         for resource, value in node.status.allocatable.items():
-            key = _key(resource)
+            key = key_of(resource)
             if key:
                 add(sums, {key: thousandths(value)})
     # A zero would be a key that the quota controller divides for nothing.
     return {key: value for key, value in spelled(sums).items() if value != "0"}
 
 
-def _key(resource: str) -> str:
+def key_of(resource: str) -> str:
     """Return the quota key of a node's resource; "" for one that no quota counts."""
     # Extended resources are counted by quotas as requests.NAME only (Kubernetes, "Resource Quotas").
     if resource in UNCHARGED:
@@ -120,8 +120,8 @@ def _key(resource: str) -> str:
         return ""
 
 
-def _limited(tenant: Tenant, charge: Mapping[str, Quantity]) -> Amounts:
-    """Return the part of a charge that the tenant's quota limits."""
+def limited(tenant: Tenant, charge: Mapping[str, Quantity]) -> Amounts:
+    """Return the part of amounts that the tenant's quota limits."""
     # A key that the tenant's quota does not limit is free: the verdict covers only limited keys.
     keys: set[str] = set()
     for key in tenant.spec.quota.hard:

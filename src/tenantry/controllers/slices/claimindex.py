@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
+from tenantry.api.contribution import REGISTER
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.node import Node
+from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.slice import Sharing, SliceClaim
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
@@ -83,6 +85,7 @@ class ClaimIndex:
             watched.subnamespaces(self.by_subnamespace),
             watched.tenants(self.by_tenant),
             watched.defaults(lambda _: list(self)),
+            watched.watch(PolicyParameters.resource, self.by_register),
         ]
 
     # -- keys of changes --------------------------------------------------------------------------
@@ -118,6 +121,14 @@ class ClaimIndex:
         if value is None or (before is not None and after is not None and before.spec == after.spec):
             return ()
         return self.of_tenants([value.metadata.name])
+
+    def by_register(self, change: Change[Observed]) -> Iterable[str]:
+        """Return all slices if the record of a contributed node has changed, which says what the node adds."""
+        before, after = change.before, change.after
+        found = after or before
+        if found is None or found.name != REGISTER or (before and after and before.annotations == after.annotations):
+            return ()
+        return list(self)
 
 
 def _namespace_of(claim: SliceClaim) -> list[str]:

@@ -117,6 +117,7 @@ class SliceController:
             replaced=first.replaced,
         )
         inputs = msgspec.structs.replace(inputs, pause=pause_of(inputs, nodes))
+        inputs = self._stages.draining.among(inputs, there, cluster.clock.monotonic())
         return self._stages.draining.known(inputs, cluster.clock.monotonic())
 
     def _pods(self) -> Watch:

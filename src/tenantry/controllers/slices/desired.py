@@ -17,7 +17,7 @@ from tenantry.api.marks import SLICE
 from tenantry.api.model import Json
 from tenantry.api.node import Node
 from tenantry.api.slice import SliceState
-from tenantry.controllers.slices import holding, preconditions, release, status
+from tenantry.controllers.slices import contributed, holding, preconditions, release, status
 from tenantry.controllers.slices import nodes as marking
 from tenantry.controllers.slices.charge import charge_of, note_of
 from tenantry.controllers.slices.decision import SliceDecision, amendments, soonest, stage
@@ -43,6 +43,8 @@ def plan(inputs: SliceInputs) -> SliceDecision:
     if found.goes_on:
         return found
     # Nodes that the slice goes on without are released beside it; only one of both changes nodes in a stage.
+    if contributed.is_going_back(inputs):
+        return found
     beside = release.withdraw(inputs, marks, parted)
     return beside if beside.goes_on else _both(kept, found, beside)
 
@@ -76,18 +78,28 @@ def _both(inputs: SliceInputs, found: SliceDecision, beside: SliceDecision) -> S
 
 
 def _hold(inputs: SliceInputs, marks: NodeMarks) -> SliceDecision:
-    # The charge covers the nodes that it will have, before the first of them is marked.
-    first, waits = holding.take(inputs, marks, charge_of(inputs.wanted))
-    # Lost nodes go only after their replacements are paid for and marked.
-    if first is None and waits is None:
-        first = _part(inputs, marks)
-    if first is None:
-        first = holding.refuse(inputs, marks, waits)
-    if first is not None:
-        return first
+    added = contributed.find(inputs)
+    if added is not None:
+        return SliceDecision(plan=Plan(writes=(added,)), goes_on=True)
+    waits = None
+    # Nodes change only after what they added is out of every ResourceQuota.
+    if not contributed.is_going_back(inputs):
+        # The charge covers the nodes that it will have, before the first of them is marked.
+        first, waits = holding.take(inputs, marks, charge_of(contributed.charged(inputs)))
+        # Lost nodes go only after their replacements are paid for and marked.
+        if first is None and waits is None:
+            first = _part(inputs, marks)
+        if first is None:
+            first = holding.refuse(inputs, marks, waits)
+        if first is not None:
+            return first
     degraded = holding.degraded_by(inputs, waits)
     found = _bind(inputs, marks, degraded) if inputs.users else _offer(inputs, marks, degraded)
     again = soonest(found.again, inputs.choice.again) if inputs.choice.short else found.again
+    if inputs.elsewhere or contributed.is_going_back(inputs):
+        again = soonest(again, contributed.LOOK_AGAIN_SECONDS)
+    if inputs.exclusive_in > 0:
+        again = soonest(again, inputs.exclusive_in)
     return msgspec.structs.replace(found, waits=bool(degraded), again=again)
 
 

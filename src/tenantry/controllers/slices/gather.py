@@ -6,17 +6,22 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from tenantry.api.contribution import REGISTER
 from tenantry.api.errors import NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import (
     SLICE,
+    SYSTEM_NAMESPACE,
     TAKEN_BACK,
     TENANT_UID,
     ZONE,
 )
+from tenantry.api.model import object_key
 from tenantry.api.node import Node
+from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.ruledeclarations import Standard
 from tenantry.api.slice import (
     DEFAULT_GRACE_SECONDS,
@@ -40,7 +45,7 @@ from tenantry.controllers.slices.pods import BY_NODE, PodFacts
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster
-from tenantry.engine.observed import Observed
+from tenantry.engine.observed import Observed, ObservedRegister
 from tenantry.engine.reader import ObjectReader
 from tenantry.world.leases import ENDLESS, LeaseState, lease, with_lease
 from tenantry.world.parts import Size
@@ -86,6 +91,11 @@ class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
         pause: In how many seconds the slice may begin to drain nodes; 0 or less if it may, or has begun.
         leaving_since: Since when pods have to leave, RFC 3339; "" while none has to.
         parted_since: The same for nodes that the slice goes on without.
+        register: The records of contributed nodes, by the names of the nodes.
+        adds: A ResourceQuota may still have what contributed nodes add.
+        exclusive: The uids of the users whose pods all run on the slice, and have for a while.
+        exclusive_in: In how many seconds the next of them is exclusive; 0 or less for none.
+        elsewhere: Pods of users that run elsewhere, as NAMESPACE/NAME; () unless contributed nodes add something.
     """
 
     name: str
@@ -112,6 +122,11 @@ class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
     pause: float = 0.0
     leaving_since: str = ""
     parted_since: str = ""
+    register: Mapping[str, str] = {}
+    adds: bool = False
+    exclusive: frozenset[str] = frozenset()
+    exclusive_in: float = 0.0
+    elsewhere: tuple[str, ...] = ()
 
     @property
     def is_gone(self) -> bool:
@@ -178,6 +193,7 @@ def gather(cluster: Cluster, name: str, now: dt.datetime, verdicts: Verdicts) ->
     # The labels of nodes are the record of the slice: they survive a Slice or claim that was deleted by force.
     nodes: list[Node] = cluster.cache(Node.resource).by_index(BY_SLICE, name)
     found: Slice | None = cluster.cache(Slice.resource).get(name)
+    labelled: list[Observed] = cluster.cache(Namespace.resource).by_index(BY_SLICE_LABEL, name)
     inputs = SliceInputs(
         name=name,
         now=now,
@@ -189,12 +205,36 @@ def gather(cluster: Cluster, name: str, now: dt.datetime, verdicts: Verdicts) ->
         restricted=claim is not None and tenant is not None and _is_restricted(cluster, claim, tenant, defaults),
         nodes=tuple(node for node in nodes if not node.metadata.annotations.get(TAKEN_BACK)),
         going=tuple(node for node in nodes if node.metadata.annotations.get(TAKEN_BACK)),
-        labelled=tuple(cluster.cache(Namespace.resource).by_index(BY_SLICE_LABEL, name)),
+        labelled=tuple(labelled),
         users=tuple(users_of(cluster, name, tenant, now)),
         defaults=defaults.spec.slices if defaults is not None else SliceDefaults(),
         verdict=verdicts.get(found.metadata.uid) if found is not None else None,
+        register=_register(cluster),
+        adds=_adds(cluster, name, found, labelled, verdicts),
     )
     return _as_approved(inputs)
+
+
+def _register(cluster: Cluster) -> Mapping[str, str]:
+    found: Observed | None = cluster.cache(PolicyParameters.resource).get(object_key(SYSTEM_NAMESPACE, REGISTER))
+    return found.entries if isinstance(found, ObservedRegister) else {}
+
+
+def _adds(cluster: Cluster, name: str, found: Slice | None, labelled: Iterable[Observed], verdicts: Verdicts) -> bool:
+    """Return whether a ResourceQuota of a tenant may still have what contributed nodes of a slice add."""
+    if found is not None and found.spec.contributed is UNSET and found.status.contributed is UNSET:
+        return False
+    # Without a Slice, the labels of namespaces show which tenant it was for.
+    names = {found.spec.tenant} if found is not None else {each for ns in labelled for each in watched.tenant_of(ns)}
+    for each in names:
+        tenant: Tenant | None = cluster.cache(Tenant.resource).get(each)
+        # The namespaces of a tenant that is being deleted take no new pods, and its quota is divided no more.
+        if tenant is None or tenant.metadata.deletion_timestamp:
+            continue
+        adding = verdicts.adding(each)
+        if adding is None or name in adding:
+            return True
+    return False
 
 
 def _as_approved(inputs: SliceInputs) -> SliceInputs:

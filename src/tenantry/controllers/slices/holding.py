@@ -17,7 +17,7 @@ from tenantry.api.node import Node
 from tenantry.api.quota import Quantity
 from tenantry.api.slice import SliceState
 from tenantry.api.wording import shortened
-from tenantry.controllers.slices import charge, preconditions
+from tenantry.controllers.slices import charge, contributed, preconditions
 from tenantry.controllers.slices.decision import SliceDecision, amendments, relabelled, soonest, stage
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.status import SliceProgress, names
@@ -120,12 +120,15 @@ def offer(inputs: SliceInputs, marks: NodeMarks, what: str, degraded: str) -> Sl
         what: Its nodes, with a verb, as in "2 nodes are".
         degraded: The problem of its nodes; "" for none.
     """
-    wanted = {each.name for each in inputs.users}
+    # The namespace that contributed nodes add to keeps its label until nothing of that is in its ResourceQuota.
+    wanted = {contributed.holder(inputs), *(each.name for each in inputs.users)}
     leaving = relabelled((each for each in inputs.labelled if each.name not in wanted), marks.label, None)
     coming = relabelled(_unlabelled(inputs.users, marks.label), marks.label, inputs.name)
     # Without a namespace that uses the claim, no pod of the tenant could run on the nodes: Reserved, not Bound.
     in_use = bool(inputs.users)
     message = f"{what} the tenant's alone" if in_use else f"{what} set aside, until a namespace uses the claim"
+    if added := contributed.told(inputs):
+        message += f"; {added}"
     if inputs.unapproved:
         message += f"; {shortened(inputs.unapproved)} must be approved: `tenantry slice approve` does"
     progress = SliceProgress(

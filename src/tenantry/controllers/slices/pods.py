@@ -49,6 +49,7 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False):
         stays: It is a DaemonSet's, a static pod's mirror, or finished: it is never evicted.
         deleting: It has a deletionTimestamp.
         essential: It is a pod of the cluster itself, which no claim may evict.
+        finished: It has ended: no quota counts it.
     """
 
     namespace: str
@@ -61,6 +62,7 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False):
     stays: bool
     deleting: bool
     essential: bool = False
+    finished: bool = False
 
     @property
     def key(self) -> str:
@@ -128,6 +130,7 @@ def observe(data: bytes | msgspec.Raw) -> PodFacts:
         # A DaemonSet would create an evicted pod again on the same node, and a mirror pod cannot be evicted.
         stays=controller == "DaemonSet" or is_mirror or live.status.phase in FINISHED,
         deleting=bool(meta.deletion_timestamp),
+        finished=live.status.phase in FINISHED,
         essential=meta.namespace == CLUSTER_NAMESPACE or (live.spec.priority or 0) >= CRITICAL,
     )
 

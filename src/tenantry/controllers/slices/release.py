@@ -17,7 +17,7 @@ from tenantry.api import reasons
 from tenantry.api.marks import TAKEN_BACK
 from tenantry.api.node import Node
 from tenantry.api.slice import SliceState
-from tenantry.controllers.slices import charge, cleaning, preconditions, status
+from tenantry.controllers.slices import charge, cleaning, contributed, preconditions, status
 from tenantry.controllers.slices import nodes as marking
 from tenantry.controllers.slices.cleaning import CleaningStage, NodeCleaning
 from tenantry.controllers.slices.decision import (
@@ -103,6 +103,18 @@ def end(inputs: SliceInputs, marks: NodeMarks, *, cleans: bool) -> SliceDecision
         cleans: Nodes are cleaned before they are free.
     """
     nodes = (*inputs.nodes, *inputs.going)
+    # Before everything else: a namespace without its label may create pods elsewhere.
+    back = contributed.find(inputs)
+    if back is not None:
+        return SliceDecision(plan=Plan(writes=(back,)), goes_on=True)
+    if contributed.is_going_back(inputs):
+        progress = SliceProgress(
+            state=SliceState.RELEASING,
+            reason=preconditions.ended(inputs),
+            message="what its contributed nodes added to the quota is taken back first",
+            nodes=status.names(nodes),
+        )
+        return SliceDecision(progress=progress, again=contributed.LOOK_AGAIN_SECONDS, waits=False)
     # Namespaces first: a pod that is created after its node is closed would stay Pending on a slice that ends.
     first = stage(relabelled(inputs.labelled, marks.label, None)) or stage(
         amendments(nodes, marks.close, quiet=marks.quiet), closes=True

@@ -78,6 +78,7 @@ def of_slice(found: Slice, progress: SliceProgress, now: str) -> SliceStatus:
         state=progress.state,
         nodes=progress.nodes,
         charged=found.status.charged,
+        contributed=found.status.contributed,
         leaving_since=progress.leaving_since,
         conditions=conditions,
     )

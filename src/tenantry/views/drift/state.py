@@ -27,6 +27,7 @@ from tenantry.controllers.inheritance.kinds import allowed_by
 from tenantry.controllers.limits.gather import object_limits
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.nodes.addresses import around
+from tenantry.controllers.quota.objects import has_share
 from tenantry.controllers.runtime import sandbox_of
 from tenantry.controllers.tenant.gather import CHILD_KINDS
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, OURS
@@ -94,7 +95,7 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     def has_tree(self, tenant: str) -> bool:
         """Return whether a tenant's quota is divided, or about to be."""
-        charged = any(found.spec.charge for found in self.slices.by_index(BY_TENANT, tenant))
+        charged = any(has_share(found) for found in self.slices.by_index(BY_TENANT, tenant))
         return (
             charged or self.tenant_quotas.get(tenant) is not None or self.subnamespaces.count(BY_NAMESPACE, tenant) > 0
         )

@@ -73,6 +73,11 @@ def higher(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:
     return {key: max(one.get(key, 0), other.get(key, 0)) for key in one.keys() | other.keys()}
 
 
+def beyond(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:
+    """Return by how much each amount exceeds that of another set, at least 0."""
+    return {key: max(0, value - other.get(key, 0)) for key, value in one.items()}
+
+
 def add(total: Amounts, amounts: Mapping[str, int], sign: int = 1) -> None:
     """Add amounts to a total; sign -1 subtracts them."""
     for key, value in amounts.items():

@@ -1,7 +1,8 @@
 """Which writes bring the ResourceQuotas of a tree to where they should be: pure.
 
 Invariant: for every key and at every resourceVersion, the ResourceQuotas of a tree sum up to no more than
-`status.hard` of the TenantResourceQuota, whichever replica writes, and however late a write arrives.
+`status.hard` of the TenantResourceQuota, whichever replica writes, and however late a write arrives. What contributed
+nodes add to the ResourceQuota of one namespace is left out of that sum (`Tree.added`).
 
 1. A batch is written ahead: the TenantResourceQuota's status says which namespaces get which amounts, before any
    ResourceQuota changes. The number of a batch is the resourceVersion that it was decided on. No other batch has that
@@ -275,14 +276,15 @@ class BatchPlanner:
                 growing.append(target)
             else:
                 targets.append(target)
-            self._exchange(reach, tree.quotas[namespace].reach, low)
+            self._exchange(reach, namespace, tree.quotas[namespace].reach, low)
         if is_complete:
             growing += [self._target(n) for n in sorted(tree.differing - set(shrinking), key=self._by_depth)]
         for target in growing:
             quota = tree.quotas[target.namespace]
             low = lower(quota.hard, target.hard)
             after = dict(reach)
-            self._exchange(after, low if self._shrinks(target.namespace) else quota.reach, target.hard)
+            before = low if self._shrinks(target.namespace) else quota.reach
+            self._exchange(after, target.namespace, before, target.hard)
             if is_complete and len(targets) < MAX_TARGETS and fits(after, limit):
                 reach = after
                 targets.append(target)
@@ -309,9 +311,10 @@ class BatchPlanner:
         share, quota = self.tree.at(namespace), self.tree.quotas[namespace]
         return share is not None and not fits(quota.reach, share.own)
 
-    def _exchange(self, reach: Amounts, before: Amounts, after: Amounts) -> None:
-        add(reach, {key: before.get(key, 0) for key in self.tree.keys}, -1)
-        add(reach, {key: after.get(key, 0) for key in self.tree.keys})
+    def _exchange(self, reach: Amounts, namespace: str, before: Amounts, after: Amounts) -> None:
+        for amounts, sign in ((before, -1), (after, 1)):
+            counted = self.tree.without_added(namespace, amounts)
+            add(reach, {key: counted.get(key, 0) for key in self.tree.keys}, sign)
 
     # -- a TenantResourceQuota that was just created, or lost its status ---------------------------
 

@@ -9,6 +9,7 @@ Rules, applied from the top of the tree down:
 5. Of a key that its Subnamespace does not name, a child gets a default when all requests are served, see `defaults`.
    What a default holds and nothing uses is taken back for a request, and when the parent gets less.
 6. A claim of nodes is a child that is charged together with the namespaces that use it, see `claims`.
+7. What contributed nodes add to one ResourceQuota is no part of what is divided: it comes last, on top.
 
 Example: the Tenant `acme` has 10 CPUs. Its core namespace uses 2. The Subnamespaces request, oldest first,
 
@@ -125,7 +126,7 @@ class Division:
         if quota is None and namespace.terminating and namespace.name not in after_batch:
             requested = share.request.hard if share.request is not None else {}
             return share.kept_as(assigned.get(namespace.name, requested))
-        return hard
+        return tree.without_added(namespace.name, dict(hard))
 
     def divide(self) -> None:
         """Decide about every queued share; `differing` and `stirred` of the tree have the results.
@@ -363,7 +364,7 @@ class Division:
 
     def _free(self, share: Share) -> Amounts:
         """Return what a namespace can still give to its children."""
-        keys, used = self._tree.keys, self._tree.used_in(share)
+        keys, used = self._tree.keys, self._tree.charged_use(share)
         free = {k: share.granted[k] - share.given[k] - used.get(k, 0) - share.overhang[k] for k in keys}
         if share.claims:
             children = self._tree.children(share)
@@ -396,7 +397,7 @@ class Division:
             requested=self._wants(share, child)[key],
             available=available[key] + child.granted[key],
             parent=share.namespace.name if share.namespace is not None else "",
-            used=self._tree.used_in(share).get(key, 0),
+            used=self._tree.charged_use(share).get(key, 0),
             held=known.get(key, ""),
         )
 
@@ -455,7 +456,8 @@ class Division:
             children = tree.children(share)
             add(own, claims.credit(share, children))
             own |= claims.lent(share, children)
-        share.own = {key: max(0, value) for key, value in own.items()}
+        added = tree.added.get(namespace.name, {})
+        share.own = {key: max(0, value) + added.get(key, 0) for key, value in own.items()}
         used = tree.used_in(share)
         over = {key: used[key] - share.own[key] for key in tree.keys if used.get(key, 0) > share.own[key]}
         parent = tree.parent_of(share)

@@ -36,6 +36,8 @@ class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
         blind: The parent's owners must not see the names inside (Subtenants).
         slice: The name of the claim's Slice; "" for a Subnamespace.
         charged: What a claim is known to hold.
+        added: What the contributed nodes of a claim add to one ResourceQuota, beside the tenant's quota.
+        added_to: The name and the uid of that namespace; ("", "") for none.
     """
 
     uid: str
@@ -50,6 +52,8 @@ class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
     blind: bool = False
     slice: str = ""
     charged: Amounts = {}
+    added: Amounts = {}
+    added_to: tuple[str, str] = ("", "")
 
 
 class TreeNamespace(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +86,7 @@ class Share(msgspec.Struct, eq=False):
         request: None after the Subnamespace or the claim is deleted.
         namespace: None while it does not exist.
         slice: Of a claim, which has no namespace of its own.
-        claims: The claims in its namespace.
+        claims: The claims in its namespace that are charged.
         defaults: What it was given of keys that its request does not name; a part of `granted`.
         lacking: Its children without a default of a key that they do not name, or with the least one, by key.
         given: What it gave to its children; a part of `granted`.
@@ -161,6 +165,12 @@ class Share(msgspec.Struct, eq=False):
     def is_claim(self) -> bool:
         """Return whether this is a claim of nodes, not a Subnamespace."""
         return self.slice != ""
+
+    @property
+    def is_charged(self) -> bool:
+        """Return whether this is a claim that holds or requests a part of the tenant's quota."""
+        requested = self.request.hard if self.request is not None else {}
+        return self.is_claim and (any(requested.values()) or any(self.granted.values()))
 
     @property
     def lasts(self) -> bool:

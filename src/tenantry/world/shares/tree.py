@@ -13,7 +13,7 @@ import msgspec
 
 from tenantry.world.shares import claims
 from tenantry.world.shares import shortage as words
-from tenantry.world.shares.amounts import Amounts, ShareQuota, add, fits, total
+from tenantry.world.shares.amounts import Amounts, ShareQuota, add, beyond, fits, lower, total
 from tenantry.world.shares.share import ROOT, Share, ShareQueue, ShareRequest, TreeNamespace
 
 
@@ -27,7 +27,9 @@ class Tree:
     Attributes:
         shares: All shares by key.
         quotas: The ResourceQuotas by namespace.
-        reach: The sum of all ResourceQuotas.
+        reach: The sum of all ResourceQuotas, without what is `added`.
+        added: What contributed nodes add to ResourceQuotas, by namespace. It is no part of the tenant's quota, and no
+            other namespace can get it.
         differing: Namespaces whose ResourceQuota is not as it should be.
         bare: Namespaces without a ResourceQuota.
         unenforced: Namespaces whose ResourceQuota Kubernetes does not enforce yet.
@@ -46,6 +48,7 @@ class Tree:
         self.reclaim = reclaim
         self.quotas: dict[str, ShareQuota] = {}
         self.reach: Amounts = {}
+        self.added: dict[str, Amounts] = {}
         self.differing: set[str] = set()
         self.bare: set[str] = set()
         self.unenforced: set[str] = set()
@@ -59,6 +62,7 @@ class Tree:
         self.to_compute = ShareQueue()
         self._at: dict[str, Share] = {}  # by the name of the namespace
         self._below: dict[str, dict[str, Share]] = {}  # the children by the name of the parent namespace
+        self._adding: dict[str, set[Share]] = {}  # the claims that add to a namespace, by its name
         self.root = self._new_share(ROOT, "")
         self.root.granted = dict(hard)
         self.shares = {ROOT: self.root}
@@ -108,9 +112,16 @@ class Tree:
         self.claims.add(share)
         self.pending.discard(share)
         hard, charged = self._all_keys(request.hard), self._all_keys(request.charged)
-        share.request = msgspec.structs.replace(request, hard=hard, charged=charged)
+        before = share.request.added_to[0] if share.request is not None else ""
+        added = {key: value for key, value in request.added.items() if key in self.root.granted and value > 0}
+        share.request = msgspec.structs.replace(request, hard=hard, charged=charged, added=added)
+        self._adding.get(before, set()).discard(share)
+        if added:
+            self._adding.setdefault(request.added_to[0], set()).add(share)
+        for name in {before, request.added_to[0]}:
+            self._sum_up_added(name)
         parent = self.parent_of(share)
-        if parent is not None:
+        if parent is not None and share.is_charged:
             parent.claims.add(share)
             self.unsettle_children(parent)
 
@@ -152,9 +163,10 @@ class Tree:
         share.namespace = namespace
         self.pending.discard(share)
         self._at[namespace.name] = share
+        self._sum_up_added(namespace.name)
         children = self.children(share)
         share.given = {**self.zero(), **total(child.granted for child in children)}
-        share.claims = {child for child in children if child.is_claim}
+        share.claims = {child for child in children if child.is_charged}
         promised = (child.granted for child in children if child.namespace is None and not child.is_claim)
         share.reserved = {**self.zero(), **total(promised)}
         share.unsettled = set(children)
@@ -177,6 +189,7 @@ class Tree:
         """Take in that a namespace is gone: its share goes back to its parent."""
         self.drop_quota(name)
         share = self._at.pop(name, None)
+        self._sum_up_added(name)
         if share is None:
             return
         parent = self.parent_of(share)
@@ -211,17 +224,17 @@ class Tree:
     def _exchange(self, namespace: str, before: ShareQuota | None, after: ShareQuota | None) -> None:
         share = self._at.get(namespace)
         if before is not None:
-            add(self.reach, before.reach, -1)
+            add(self.reach, self.without_added(namespace, before.reach), -1)
             if share is not None:
                 self._count_use(share, before, -1)
         if after is None:
             del self.quotas[namespace]
             if share is not None and before is not None:
-                share.kept = before.hard
+                share.kept = self.without_added(namespace, before.hard)
         else:
             self.quotas[namespace] = after
             self.newest = max(self.newest, after.number)
-            add(self.reach, after.reach)
+            add(self.reach, self.without_added(namespace, after.reach))
         if share is None:
             return
         self._count_use(share, after, 1)
@@ -254,6 +267,53 @@ class Tree:
             add(above.used_below, quota.used, sign)
             self.stirred.add(above)
             above = self.parent_of(above)
+
+    # -- what contributed nodes add ---------------------------------------------------------------
+
+    def without_added(self, namespace: str, amounts: Amounts) -> Amounts:
+        """Return amounts of a namespace without what contributed nodes add to it; at least 0 of each key."""
+        added = self.added.get(namespace)
+        return beyond(amounts, added) if added else amounts
+
+    def charged_use(self, share: Share) -> Mapping[str, int]:
+        """Return what the namespace of a share uses of its share: beyond what contributed nodes add."""
+        used = self.used_in(share)
+        return self.without_added(share.namespace.name, dict(used)) if share.namespace is not None else used
+
+    def use_of_added(self, share: Share) -> Amounts:
+        """Return what a share and everything below it use of what contributed nodes add."""
+        found: Amounts = {}
+        for name, added in self.added.items():
+            user = above = self._at[name]
+            for _ in range(len(self.shares) + 1):
+                if above is share:
+                    add(found, lower(added, self.used_in(user)))
+                    break
+                if (parent := self.parent_of(above)) is None:
+                    break
+                above = parent
+        return found
+
+    def _sum_up_added(self, name: str) -> None:
+        """Compute anew what contributed nodes add to a namespace."""
+        share = self._at.get(name)
+        found = share.namespace if share is not None else None
+        # A later namespace of the same name has another uid: nothing was checked about its pods.
+        requests = [each.request for each in self._adding.get(name, ()) if each.request is not None]
+        added = total(each.added for each in requests if found is not None and each.added_to == (name, found.uid))
+        if added == self.added.get(name, {}):
+            return
+        quota = self.quotas.get(name)
+        if quota is not None:
+            add(self.reach, self.without_added(name, quota.reach), -1)
+        if added:
+            self.added[name] = added
+        else:
+            del self.added[name]
+        if quota is not None:
+            add(self.reach, self.without_added(name, quota.reach))
+        if share is not None:
+            self.revisit(share)
 
     # -- the tree ---------------------------------------------------------------------------------
 
@@ -311,6 +371,10 @@ class Tree:
 
     def _remove(self, share: Share) -> None:
         parent = self.parent_of(share)
+        for name, adding in self._adding.items():
+            if share in adding:
+                adding.discard(share)
+                self._sum_up_added(name)
         if parent is not None:
             self.grant(parent, share, self.zero())
             for group in (parent.unsettled, parent.waiting, parent.claims):
