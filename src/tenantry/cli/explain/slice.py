@@ -46,6 +46,8 @@ def slice_(target: Target, *, claim: str, namespace: str, form: str | None) -> N
 
 def _lines(found: SliceExplanation) -> list[Part]:
     lines: list[Part] = [f"{found.claim} is {found.state}", f"has: {', '.join(found.has) or 'no nodes'}"]
+    if found.message:
+        lines.append(f"reports: {found.message}")
     if found.would_take:
         lines.append(f"would take: {', '.join(found.would_take)}")
     if found.short:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tenantry.api import reasons
 from tenantry.api.errors import Forbidden, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import CONTRIBUTORS, TENANT
@@ -74,6 +75,7 @@ class SliceExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
         refused: Node to the reason why it is not taken.
         notes: What could not be read.
         unapproved: The fields of a Manual claim that have no effect until an administrator approves them.
+        message: The message of its condition Ready, which reports what contributed nodes add to the quota; "" for none.
     """
 
     claim: str
@@ -84,6 +86,7 @@ class SliceExplanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     refused: dict[str, str]
     notes: tuple[str, ...] = ()
     unapproved: tuple[str, ...] = ()
+    message: str = ""
 
 
 async def explain(reader: ObjectReader, name: str, namespace: str) -> SliceExplanation:
@@ -201,4 +204,5 @@ def conclude(inputs: ClaimInputs) -> SliceExplanation:
         refused=dict(sorted(choice.refused.items())),
         notes=inputs.notes,
         unapproved=inputs.unapproved,
+        message=next((each.message for each in claim.status.conditions if each.type == reasons.READY), ""),
     )
