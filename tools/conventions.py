@@ -52,6 +52,7 @@ JSON = {
     "views/access.py": "a SubjectAccessReview, which is sent and not stored",
     "views/acting.py": "requests that are tried as another user, of any kind",
     "views/drift/changes.py": "objects of any kind, whose fields are compared one by one",
+    "views/drift/own.py": "an answer to a dry run, which is shown whole",
     "views/installation.py": "installed objects of any kind, whose fields are compared one by one",
     "views/explain/": "the manifest that a user was refused, of any kind, and what decides about it",
     "cli/flags.py": "any object that a command creates, printed as the server stored it",

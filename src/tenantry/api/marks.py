@@ -150,6 +150,9 @@ EGRESS_MBPS = "tenantry.dev/egress-mbps"
 OWNERS = "tenantry.dev/owners"
 """On a namespace of a tree, an annotation: its owners, KIND NAME on a line each, with a line break before and after."""
 
+SUMMARY = "tenantry.dev/tenant-summary"
+"""On a core namespace, an annotation: what owners read of their Tenant (controllers/tenant/summary.py)."""
+
 INHERITED_FROM = "tenantry.dev/inherited-from"
 """On an object that is kept the same as the one of its name in the namespace that this names."""
 

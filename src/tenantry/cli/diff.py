@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tenantry.api.errors import InputError
+from tenantry.api.errors import Forbidden, InputError
 from tenantry.cli import output, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
     from tenantry.engine.preview import Preview
+    from tenantry.kube.client import Client
     from tenantry.views.drift.changes import TenantDrift
 
 DIFFERENCES = 1
@@ -47,10 +48,19 @@ def diff(target: Target, *, names: tuple[str, ...], files: tuple[str, ...], form
     if names and files:
         raise InputError("give either names of tenants or -f, not both")
     from tenantry.cli.documents import read_manifests
-    from tenantry.views.drift import changes
+    from tenantry.views.drift import changes, own
 
     manifests = read_manifests(files) if files else None
-    found = session.run(target, lambda client: changes.find(client, names, manifests))
+
+    async def find(client: Client) -> list[TenantDrift]:
+        try:
+            return await changes.find(client, names, manifests)
+        except Forbidden as error:
+            found = await own.find(client, manifests, error)
+        output.talk(own.NOTE)
+        return found
+
+    found = session.run(target, find)
     if form:
         output.write(output.to_json([_as_json(each) for each in found]))
     else:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from tenantry.api.crd import Column
 from tenantry.api.errors import Forbidden, Gone, InputError, NotFound
 from tenantry.api.model import Json, object_key
-from tenantry.cli import kinds, output, place, session
+from tenantry.api.tenant import Tenant
+from tenantry.cli import durations, kinds, output, place, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.kinds import Kind, ObjectSelection
 from tenantry.cli.target import Target, takes_target
@@ -52,9 +56,15 @@ def get(
     if watches and len(asked) > 1:
         raise InputError("--watch must be about one kind; name it, as in `tenantry get tenants -w`")
     reading = _Reading(selector=selector, form=form or "table", watches=watches)
-    missing = session.run(
-        target, lambda client: _get(client, asked, reading, lenient=not words), tables=reading.is_table
-    )
+    try:
+        missing = session.run(
+            target, lambda client: _get(client, asked, reading, lenient=not words), tables=reading.is_table
+        )
+    except Forbidden as error:
+        if len(asked) > 1 or asked[0].kind is not Tenant or not asked[0].names or watches:
+            raise
+        _get_own(target, asked[0], reading, error)
+        return
     if missing:
         raise NotFound(f"not found: {', '.join(missing)}; `{asked[0].listing}` lists all")
 
@@ -173,6 +183,44 @@ def _lines(kind: Kind, reading: _Reading, rows: Sequence[_Row]) -> list[str]:
     if reading.form == "json":
         return [output.to_json(row.value) for row in rows]
     return [f"---\n{output.to_yaml([row.value])}".rstrip("\n") for row in rows]
+
+
+def _get_own(target: Target, asked: ObjectSelection, reading: _Reading, refused: Forbidden) -> None:
+    """Print the tenants of an owner, who may not read Tenants."""
+    from tenantry.views import owned
+
+    async def read(client: Client) -> list[Tenant]:
+        return [await owned.tenant(client, name, refused) for name in asked.names]
+
+    found = session.run(target, read)
+    output.talk(owned.NOTE)
+    if reading.form == "name":
+        output.write_lines(kinds.full_name(asked.kind, each.metadata.name) for each in found)
+    elif reading.is_table:
+        columns = [each for each in Tenant.columns if not each.priority or reading.form == "wide"]
+        now = datetime.now(UTC)
+        rows = [(each.metadata.name, *(_cell(each, column, now) for column in columns)) for each in found]
+        output.show(output.table(("NAME", *(column.name.upper() for column in columns)), rows))
+    else:
+        objects = [output.whole(each) for each in found]
+        output.print_objects(objects, reading.form, single=len(objects) == 1)
+
+
+_CONDITION = re.compile(r"\.status\.conditions\[\?\(@\.type==\"(?P<type>\w+)\"\)\]\.(?P<field>\w+)")
+
+
+def _cell(tenant: Tenant, column: Column, now: datetime) -> str:
+    """Return what the API server would print of a Tenant in a column."""
+    if column.type == "date":
+        return durations.age(tenant.metadata.creation_timestamp, now)
+    about = _CONDITION.fullmatch(column.json_path)
+    if about is not None:
+        found = [each for each in tenant.status.conditions if each.type == about["type"]]
+        return output.cell(getattr(found[0], about["field"]) if found else None)
+    value: Any = tenant
+    for part in column.json_path.strip(".").split("."):
+        value = getattr(value, part)
+    return output.cell(value)
 
 
 # -- reading --------------------------------------------------------------------------------------

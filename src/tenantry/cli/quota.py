@@ -85,9 +85,12 @@ def show(target: Target, *, names: tuple[str, ...], form: str | None) -> None:
     """
 
     async def read(client: Client) -> list[QuotaView]:
-        from tenantry.views import quotas, snapshot
+        from tenantry.views import owned, quotas
 
-        return quotas.quotas(await snapshot.read(client, names))
+        found = await owned.read(client, names)
+        if found.is_partial:
+            output.talk(owned.NOTE)
+        return quotas.quotas(found)
 
     views = session.run(target, read)
     if form:

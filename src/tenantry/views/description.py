@@ -18,6 +18,7 @@ from tenantry.controllers.tenant import clusternetworkpolicy
 from tenantry.controllers.tenantnamespace import COUNTS
 from tenantry.engine.reader import ObjectReader
 from tenantry.engine.tasks import first_error
+from tenantry.views import owned
 from tenantry.views.objects import (
     ClusterNetworkPolicyTier,
     NamespaceWithPhase,
@@ -42,7 +43,11 @@ class ObjectDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TenantDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about one tenant; None stands for objects that the user may not read."""
+    """Everything about one tenant; None stands for objects that the user may not read.
+
+    Args:
+        is_partial: The tenant is from the summary for its owners.
+    """
 
     tenant: Tenant
     namespace: NamespaceWithPhase | None
@@ -54,6 +59,7 @@ class TenantDescription(msgspec.Struct, frozen=True, kw_only=True):
     pods: int | None
     subnamespaces: Sequence[Subnamespace] | None
     events: Sequence[ReportedEvent] | None
+    is_partial: bool = False
 
     @property
     def owns_namespace(self) -> bool:
@@ -67,12 +73,16 @@ async def read_tenant(reader: ObjectReader, name: str) -> TenantDescription:
 
     Raises:
         NotFound: There is no such tenant.
+        Forbidden: The user may read neither the tenant nor its namespace.
     """
-    tenant = await reader.get(Tenant, name)
+    try:
+        tenant, is_partial = await reader.get(Tenant, name), False
+    except Forbidden as error:
+        tenant, is_partial = await owned.tenant(reader, name, error), True
     with first_error():
         async with asyncio.TaskGroup() as group:
             start = group.create_task
-            namespaces = start(_list(reader, NamespaceWithPhase, selectors=_named(name)))
+            namespace = start(_namespace(reader, name))
             quotas = start(_list(reader, ResourceQuotaWithUsage, namespace=name))
             limits = start(_list(reader, LimitRange, namespace=name))
             policies = start(_list(reader, NetworkPolicyTypes, namespace=name))
@@ -85,7 +95,7 @@ async def read_tenant(reader: ObjectReader, name: str) -> TenantDescription:
             events = start(_events(reader, tenant))
     return TenantDescription(
         tenant=tenant,
-        namespace=next(iter(namespaces.result() or ()), None),
+        namespace=namespace.result(),
         # Counts have a limit for every kind, most of which are not used.
         quotas=[each for each in quotas.result() or () if each.metadata.name != COUNTS]
         if quotas.result() is not None
@@ -97,7 +107,15 @@ async def read_tenant(reader: ObjectReader, name: str) -> TenantDescription:
         pods=pods.result(),
         subnamespaces=subnamespaces.result(),
         events=events.result(),
+        is_partial=is_partial,
     )
+
+
+async def _namespace(reader: ObjectReader, name: str) -> NamespaceWithPhase | None:
+    try:
+        return await reader.get(NamespaceWithPhase, name)
+    except (Forbidden, NotFound):
+        return None
 
 
 async def read_object(

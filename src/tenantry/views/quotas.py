@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import msgspec
 
+from tenantry.api.marks import PARENT
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import (
     Adjustment,
@@ -19,10 +20,10 @@ from tenantry.api.tenantresourcequota import (
 )
 from tenantry.api.wording import shortened
 from tenantry.controllers.quota.effective import effective_quota
-from tenantry.views.objects import ResourceQuotaWithUsage
+from tenantry.views.objects import NamespaceWithPhase, ResourceQuotaWithUsage
 from tenantry.views.snapshot import Snapshot
 from tenantry.world import quantity
-from tenantry.world.shares.amounts import read, spell, total
+from tenantry.world.shares.amounts import Amounts, add, read, spell, spelled, total
 
 
 class ShareView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -73,6 +74,8 @@ def quotas(snapshot: Snapshot) -> list[QuotaView]:
     """Return the quotas of the snapshot's tenants."""
     by_tenant = {each.metadata.name: each for each in snapshot.tenant_quotas}
     by_namespace = {each.metadata.namespace: each for each in snapshot.quotas}
+    if snapshot.is_partial:
+        return [_visible(each.metadata.name, snapshot.namespaces, by_namespace) for each in snapshot.tenants]
     return [quota(each.metadata.name, by_tenant.get(each.metadata.name), by_namespace) for each in snapshot.tenants]
 
 
@@ -107,6 +110,40 @@ def quota(
         free=_free(core),
     )
     return QuotaView(tenant=tenant, hard=top.assigned, used=top.used, tree=(_view(top, core),), adjustments=adjustments)
+
+
+def _visible(
+    tenant: str, namespaces: Sequence[NamespaceWithPhase], by_namespace: Mapping[str, ResourceQuotaWithUsage]
+) -> QuotaView:
+    """Return the division of a quota as far as its namespaces may be read: sums of their ResourceQuotas."""
+    below: dict[str, list[str]] = defaultdict(list)
+    for each in namespaces:
+        below[each.metadata.labels.get(PARENT, "")].append(each.metadata.name)
+    shares: list[ShareStatus] = []
+
+    def add_up(name: str, parent: str, depth: int) -> tuple[Amounts, Amounts]:
+        usage = by_namespace[name].usage() if name in by_namespace else ()
+        assigned, used = read({each.key: each.hard for each in usage}), read({each.key: each.used for each in usage})
+        place = len(shares)
+        shares.append(ShareStatus(namespace=name))
+        for child in sorted(below[name]):
+            more_assigned, more_used = add_up(child, name, depth + 1)
+            add(assigned, more_assigned)
+            add(used, more_used)
+        free = {key: max(amount - used.get(key, 0), 0) for key, amount in assigned.items()}
+        shares[place] = ShareStatus(
+            namespace=name,
+            parent=parent,
+            depth=depth,
+            assigned=spelled(assigned),
+            used=spelled(used),
+            free=spelled(free),
+        )
+        return assigned, used
+
+    assigned, used = add_up(tenant, "", 0)
+    tree = tuple(_view(share, by_namespace.get(share.namespace)) for share in shares)
+    return QuotaView(tenant=tenant, hard=spelled(assigned), used=spelled(used), tree=tree)
 
 
 def _view(share: ShareStatus, own: ResourceQuotaWithUsage | None) -> ShareView:

@@ -31,6 +31,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         quotas: The ResourceQuotas with the namespaces' shares.
         subnamespaces: All Subnamespaces.
         tenant_quotas: All TenantResourceQuotas.
+        is_partial: An owner's: the tenants are from their summaries, there are no TenantResourceQuotas, and the
+            namespaces are those that the user may read.
     """
 
     tenants: Sequence[Tenant] = ()
@@ -38,6 +40,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     quotas: Sequence[ResourceQuotaWithUsage] = ()
     subnamespaces: Sequence[Subnamespace] = ()
     tenant_quotas: Sequence[TenantResourceQuota] = ()
+    is_partial: bool = False
 
 
 async def read(reader: ObjectReader, names: Sequence[str] = ()) -> Snapshot:

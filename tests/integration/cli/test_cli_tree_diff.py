@@ -47,7 +47,8 @@ def test_a_divided_quota_is_no_difference(cli: Cli, site: Site) -> None:
     assert cli.run("diff", name).stdout == ""
     wanted = cli.run("get", "tenant", name, "-o", "yaml").stdout.replace("cpu: '10'", "cpu: '12'")
     said = cli.run("diff", "-f", "-", stdin=wanted, code=1).stdout
-    assert titles(said) == [f"Tenant/{name}", f"ResourceQuota/{name}/tenantry-quota"]
+    # The Namespace has the summary for owners.
+    assert titles(said) == [f"Tenant/{name}", f"Namespace/{name}", f"ResourceQuota/{name}/tenantry-quota"]
     assert "-    requests.cpu: '6'" in said
     assert "+    requests.cpu: '8'" in said
 

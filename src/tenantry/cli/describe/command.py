@@ -52,10 +52,13 @@ async def _page(client: Client, asked: ObjectSelection, name: str, now: datetime
     from tenantry.api.tenant import Tenant
     from tenantry.api.tenantresourcequota import TenantResourceQuota
     from tenantry.cli.describe import subnamespace, tenant
-    from tenantry.views import description
+    from tenantry.views import description, owned
 
     if asked.kind is Tenant:
-        return tenant.page(await description.read_tenant(client, name), now)
+        read = await description.read_tenant(client, name)
+        if read.is_partial:
+            output.talk(owned.NOTE)
+        return tenant.page(read, now)
     found = await description.read_object(client, asked.kind, name, asked.namespace)
     value = found.value
     if isinstance(value, Subnamespace):

@@ -24,7 +24,7 @@ from tenantry.controllers.limits.gather import LimitCache
 from tenantry.controllers.nodes.addresses import AddressCache
 from tenantry.controllers.runtime import asked_of, is_news, sandbox_of
 from tenantry.controllers.tenancyrules import rules_of_all
-from tenantry.controllers.tenant import clusternetworkpolicy, desired, status
+from tenantry.controllers.tenant import clusternetworkpolicy, desired, status, summary
 from tenantry.controllers.tenant.gather import CHILD_KINDS, TenantInputs, gather, listed, tree_of
 from tenantry.controllers.watched import BY_NAMESPACE, tenant_of
 from tenantry.engine.apply import Outcome
@@ -122,6 +122,10 @@ class TenantController:
         )
         if written != tenant.status:
             await cluster.writer.status(msgspec.structs.replace(tenant, status=written))
+        if inputs is not None and summary.notable(written.conditions) != summary.notable(tenant.status.conditions):
+            # Owners read this on the namespace, whose plan was made before the status was known.
+            repeated, _ = await self._apply(cluster, msgspec.structs.replace(counted, status=written))
+            outcome = msgspec.structs.replace(outcome, error=outcome.error or repeated.error)
         is_change = inputs is not None and self._last_inputs.have_changed(key, inputs.set_elsewhere, outcome)
         announce(cluster.recorder, tenant, outcome, is_change=is_change)
         warn_of_end(cluster.recorder, tenant, written.conditions)

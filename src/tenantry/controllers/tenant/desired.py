@@ -22,7 +22,7 @@ from tenantry.api.rules import Rules
 from tenantry.api.tenant import ClusterNetworkPolicyMode, Tenant
 from tenantry.controllers import network, suspension, tenancyrules, tenantnamespace
 from tenantry.controllers.network import ALONE, ClusterAddresses
-from tenantry.controllers.tenant import clusternetworkpolicy
+from tenantry.controllers.tenant import clusternetworkpolicy, summary
 from tenantry.controllers.tenant.gather import TenantInputs
 from tenantry.controllers.tenantnamespace import TenantNamespace
 from tenantry.engine.observed import Observed
@@ -184,7 +184,11 @@ def _namespace(tenant: Tenant, cluster_uid: str, marked: dict[str, str]) -> Chil
         **({marks.SUSPENDED: "true"} if tenant.spec.suspended else {}),
         **marked,
     }
-    annotations = {**network.allowances(tenant), **tenantnamespace.owners_mark(tenant.spec.owners)}
+    annotations = {
+        **network.allowances(tenant),
+        **tenantnamespace.owners_mark(tenant.spec.owners),
+        **summary.marked(tenant),
+    }
     return Child(
         object=Namespace(metadata=_cluster_meta(tenant, tenant.metadata.name, labels, annotations)),
         wave=tenantnamespace.WAVE_NAMESPACE,
