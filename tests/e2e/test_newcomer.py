@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from testkit.charts import applications
 from testkit.shell import ROOT, Session
 
 REPORTS = re.compile(r"tenantry (explain|audit) ")
@@ -65,13 +66,37 @@ class Newcomer:
         kubectl = f"tenantry kubectl {self.becomes(user, namespace)} -- -n {namespace}"
         self.types(f"{kubectl} run {pod} --image nginx")
         self.types(f"{kubectl} wait pod/{pod} --for=jsonpath={{.status.phase}}=Running --timeout=60s")
+        self.counted(kubectl)
+
+    def installs(self, objects: list[Json], user: str, namespace: str) -> None:
+        """Create the objects of a chart as a user, and check that its Deployments run and that the quotas count them.
+
+        Raises:
+            AssertionError: An object is refused, a pod does not run, or is not counted.
+        """
+        kubectl = f"tenantry kubectl {self.becomes(user, namespace)} -- -n {namespace}"
+        (self.session.folder / "chart.json").write_text(
+            json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+        )
+        self.types(f"{kubectl} apply -f chart.json")
+        for each in objects:
+            if each["kind"] == "Deployment":
+                self.types(f"{kubectl} rollout status deployment/{each['metadata']['name']} --timeout=60s")
+        self.counted(kubectl)
+
+    def counted(self, kubectl: str) -> None:
+        """Check that each pod of a namespace is on a node, and that the quotas count it.
+
+        Raises:
+            AssertionError: One is not.
+        """
         found: list[Json] = json.loads(self.types(f"{kubectl} get pods,resourcequotas -o json"))["items"]
         pods = [each for each in found if each["kind"] == "Pod"]
         assert [each["metadata"]["name"] for each in pods if not each["spec"].get("nodeName")] == []
         quotas = [each["status"]["used"] for each in found if each["kind"] == "ResourceQuota"]
         used = {key: value for each in quotas for key, value in each.items() if key in COUNTED}
-        assert used["count/pods"] == str(len(pods)), f"the quota of {namespace} does not count every pod"
-        assert [key for key, value in used.items() if value == "0"] == [], f"{namespace} does not count {user}'s pod"
+        assert used["count/pods"] == str(len(pods)), f"the quota does not count every pod: {used}"
+        assert [key for key, value in used.items() if value == "0"] == [], f"the quota does not count a pod: {used}"
 
     def uses_what_is_ready(self) -> None:
         """Wait for every tenant and subnamespace, and run a pod in each that had none, as its owner.
@@ -122,6 +147,7 @@ def test_the_readme_leads_to_namespaces_that_run_pods(tmp_path: Path) -> None:
                     last = command
                     _as_owner(newcomer)
                     _as_requester(newcomer)
+                    newcomer.installs(applications.web_server(), "ada@acme.example", "acme")
                 newcomer.types(command)
             if commands and not last:
                 newcomer.uses_what_is_ready()

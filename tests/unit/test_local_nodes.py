@@ -16,7 +16,7 @@ def test_flags_make_nodes_in_zones_in_turn() -> None:
     assert list(found) == ["node-1", "node-2", "node-3"]
     assert [node.metadata.labels[ZONE] for node in found.values()] == ["x", "y", "x"]
     first = found["node-1"]
-    assert first.status.capacity == {"cpu": "4", "memory": "512Mi", "pods": "110"}
+    assert first.status.capacity == {"cpu": "4", "memory": "512Mi", "pods": "110", "ephemeral-storage": "200Gi"}
     assert first.metadata.labels["c"] == "d"
     assert first.metadata.labels["e"] == ""
     assert first.metadata.annotations["kwok.x-k8s.io/node"] == "fake"

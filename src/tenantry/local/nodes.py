@@ -26,7 +26,7 @@ SELECTOR = "app.kubernetes.io/managed-by=tenantry-local"
 ZONE = "topology.kubernetes.io/zone"
 _DIGEST = "local.tenantry.dev/digest"
 _MAX_NODES = 5000
-_DEFAULT_CAPACITY = {"cpu": "8", "memory": "32Gi", "pods": "110"}
+_DEFAULT_CAPACITY = {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "200Gi"}
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,54}[a-z0-9])?")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -47,7 +47,7 @@ class NodeGroup(Model, frozen=True, kw_only=True, forbid_unknown_fields=True):
         name: The group's name; the nodes are named NAME-1, NAME-2, ...
         count: The number of nodes.
         labels: The labels of each.
-        capacity: From a resource to a quantity (default: 8 CPUs, 32Gi and 110 pods).
+        capacity: From a resource to a quantity (default: 8 CPUs, 32Gi, 110 pods and 200Gi of ephemeral storage).
         zone: The zone of all, or several zones that take turns.
         taints: The taints of each.
     """
