@@ -121,8 +121,8 @@ async def remove_owner(
         seconds: The deadline of the operator's work.
 
     Raises:
-        InputError: It is the last owner, or not an owner and tokens are to stay, or a confirmation is needed and stdin
-            is not a terminal.
+        InputError: It is the last owner, or not an owner and tokens are to stay, or nothing shows that it was an owner,
+            or a confirmation is needed and stdin is not a terminal.
         TenantryError: The owner's rights did not end in time, or some ServiceAccounts could not be created again.
     """
     from tenantry.views import removal
@@ -142,6 +142,13 @@ async def remove_owner(
         )
     found = await removal.reach(client, root, owner, is_owner=is_owner)
     wide = await removal.cluster_wide(client, owner)
+    # No object carries the name of a group that only requested tokens: its members are users.
+    if not (is_owner or found.is_known or wide or owner.kind is OwnerKind.GROUP):
+        raise InputError(
+            f"{word} is not in spec.owners of {told}, no RoleBinding there names it, and it created no ServiceAccount"
+            " or token Secret there: check the name; to end the tokens of an owner that left no trace, add it to"
+            " spec.owners first, and remove it with --end-tokens"
+        )
     _show(word, found)
     if not is_owner:
         output.talk(f"{word} is not in spec.owners of {told}")

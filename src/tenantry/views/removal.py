@@ -57,11 +57,14 @@ class NamespaceReach(msgspec.Struct, frozen=True, kw_only=True):
         namespaces: Their names.
         accounts: The ServiceAccounts, those with the owner's stamp first.
         bindings: The RoleBindings that name the owner, as namespace/name, without those that Tenantry creates.
+        is_known: A RoleBinding names the owner, those of Tenantry included, or it created a ServiceAccount or token
+            Secret that exists.
     """
 
     namespaces: tuple[str, ...]
     accounts: tuple[TokenAccount, ...]
     bindings: tuple[str, ...]
+    is_known: bool
 
 
 class _Metadata(Model, frozen=True, kw_only=True):
@@ -157,6 +160,7 @@ async def read(
         namespaces=tuple(name for part in parts for name in part.namespaces),
         accounts=tuple(sorted(accounts, key=lambda each: (not each.is_stamped, each.namespace, each.name))),
         bindings=tuple(sorted(binding for part in parts for binding in part.bindings)),
+        is_known=any(part.is_known for part in parts),
     )
 
 
@@ -191,10 +195,11 @@ async def _inside(reader: ObjectReader, namespace: str, owner: Owner, *, counts:
     secrets = [each async for each in reader.items(_SECRETS, _Metadata, namespace=namespace, selectors=selectors)]
     pods = [each async for each in reader.items(_PODS, _Pod, namespace=namespace)]
     listed = [_account(each, owner, secrets, pods) for each in accounts]
-    if not counts and not bindings and not any(each.is_stamped for each in listed):
+    is_known = bool(bindings) or any(each.is_stamped for each in listed)
+    if not counts and not is_known:
         return None
     own = tuple(each.key for each in bindings if not _is_made(each))
-    return NamespaceReach(namespaces=(namespace,), accounts=tuple(listed), bindings=own)
+    return NamespaceReach(namespaces=(namespace,), accounts=tuple(listed), bindings=own, is_known=is_known)
 
 
 def _is_made(binding: RoleBinding) -> bool:

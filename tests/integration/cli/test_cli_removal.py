@@ -103,6 +103,15 @@ def _fill(cli: Cli) -> None:
     _kubectl(cli, "create", "-n", "leaving", "-f", "-", stdin=many)
 
 
+def _refuse_stranger(cli: Cli) -> None:
+    """Check that nothing is created again for a user who was never an owner."""
+    uids = ("get", "serviceaccounts", "-n", "leaving", "-o", "jsonpath={.items[*].metadata.uid}")
+    before = _kubectl(cli, *uids)
+    told = cli.run("tenant", "remove-owner", "leaving", "mallory", "--end-tokens", "--yes", code=2).stderr
+    assert "no RoleBinding there names it, and it created no ServiceAccount or token Secret there" in told
+    assert _kubectl(cli, *uids) == before
+
+
 def test_the_tokens_of_a_removed_owner_end(cli: Cli) -> None:
     """Requested ones, and those in Secrets: of every ServiceAccount that the owner could reach, with stamps first."""
     _kubectl(cli, "apply", "-f", "-", stdin=f"{TENANT}---\n{GATE}")
@@ -114,8 +123,10 @@ def test_the_tokens_of_a_removed_owner_end(cli: Cli) -> None:
     cli.await_right("ada", "create", "serviceaccounts", "leaving")
     cli.await_right("ada", "create", "serviceaccounts", team)
     _kubectl(cli, "apply", "-n", "leaving", "--as=ada", "-f", "-", stdin=OWN)
-    held = [_token(cli, "leaving", "robot"), _token(cli, "leaving", "default"), _token(cli, team, "default")]
-    held += [_secret(cli), _token(cli, "leaving", "held")]
+    held = [
+        *(_token(cli, *each) for each in (("leaving", "robot"), ("leaving", "default"), (team, "default"))),
+        *(_secret(cli), _token(cli, "leaving", "held")),
+    ]
     assert _is_good(cli, _token(cli, "leaving", "robot"))
 
     file = cli.folder / "leaving.kubeconfig"
@@ -158,6 +169,7 @@ def test_the_tokens_of_a_removed_owner_end(cli: Cli) -> None:
     assert robot["metadata"]["annotations"]["tenantry.dev/made-by"] != "ada"
     assert (robot["imagePullSecrets"], robot["automountServiceAccountToken"]) == ([{"name": "registry"}], False)
 
+    _refuse_stranger(cli)
     later = cli.run(*removing, "--keep-tokens", code=2).stderr
     assert "User:ada is not in spec.owners of tenant.tenantry.dev/leaving, which has User:bob" in later
     assert "is the only owner" in cli.run("tenant", "remove-owner", "leaving", "bob", "--yes", code=2).stderr
