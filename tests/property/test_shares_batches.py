@@ -530,3 +530,22 @@ def test_what_contributed_nodes_add_goes_to_no_other_namespace_and_back(seed: in
     story.settle()
     cluster.bound = {}
     cluster.check()
+
+
+@examples(100)
+@given(st.integers(0, 2**32))
+def test_defaults_beside_a_claim_come_to_rest(seed: int) -> None:
+    """E09, X03: while namespaces begin and stop to use the nodes of a charged claim."""
+    story = Story(seed)
+    cluster, chance = story.cluster, story.chance
+    story.run(chance.randint(0, 40))
+    hard = {key: chance.randint(0, 9) for key in KEYS}
+    claim = ShareRequest(uid="claim", name="claim fast", parent=CORE, slice="fast", hard=hard)
+    cluster.claims["claim"] = msgspec.structs.replace(claim, created=str(chance.randint(0, 100)))
+    for _ in range(chance.randint(0, 4)):
+        story.run(chance.randint(0, 40))
+        name = chance.choice(sorted(cluster.namespaces))
+        place = cluster.namespaces[name]
+        cluster.namespaces[name] = msgspec.structs.replace(place, slice=chance.choice(["", "fast"]))
+    story.settle()
+    cluster.check()

@@ -288,7 +288,7 @@ class Division:
             if fits(self._wants(share, child), child.granted):
                 self._set(share, child, self._wants(share, child))
             self._tree.recompute(child)
-        if changed and share.claims:
+        if any(claims.uses(child, claim) for child in changed for claim in share.claims):
             self._tree.unsettle_children(share)  # what one of them has, another one cannot have of the claim
 
     def _make_room(self, share: Share, need: Amounts) -> bool:
