@@ -193,7 +193,7 @@ class End(NamedTuple):
         request = {key: child.hard.get(key, have[key]) for key in keys}
         held = self.quotas[child.parent]
         free = {key: held.hard[key] - held.used.get(key, 0) for key in keys}
-        is_valid = child.problem is None and not set(child.hard) - set(keys)
+        is_valid = self._is_valid(child)
         small = [key for key in keys if key not in child.hard and have[key] <= LEAST.get(key, 0)]
         missing = [key for key in small if have[key] < default(key, free[key])]
         if found is not None and have == request:
@@ -208,6 +208,9 @@ class End(NamedTuple):
             return ""
         return f"{child.parent}/{child.name} asks {request}, has {have}, and {free} is free"
 
+    def _is_valid(self, child: ShareRequest) -> bool:
+        return child.problem is None and not set(child.hard) - set(self.whole)
+
     def _is_kept(self, key: str, spare: Amounts) -> bool:
         """Return whether a child rightly holds more than it requests: nothing below it has an unused default."""
         is_exceeded = any(quota.used.get(key, 0) > quota.hard[key] for quota in self.quotas.values())
@@ -218,7 +221,8 @@ class End(NamedTuple):
         out = dict.fromkeys(self.whole, 0)
         for child in self.children:
             found = next((found for found in self.namespaces.values() if found.key == child.uid), None)
-            if child.parent != namespace or found is None or child.problem is not None:
+            # A child whose request is wrong keeps what it has until it is corrected.
+            if child.parent != namespace or found is None or not self._is_valid(child):
                 continue
             held, below = self.quotas[found.name], self._spare(found.name)
             for key in self.whole.keys() - child.hard.keys():
