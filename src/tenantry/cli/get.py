@@ -13,6 +13,7 @@ import msgspec
 from tenantry.api.crd import Column
 from tenantry.api.errors import Forbidden, Gone, InputError, NotFound
 from tenantry.api.model import Json, object_key
+from tenantry.api.requests import TenantRequest
 from tenantry.api.tenant import Tenant
 from tenantry.cli import durations, kinds, output, place, session
 from tenantry.cli.completion import candidates
@@ -61,6 +62,8 @@ def get(
             target, lambda client: _get(client, asked, reading, lenient=not words), tables=reading.is_table
         )
     except Forbidden as error:
+        if asked[0].kind is TenantRequest and not asked[0].names:
+            raise Forbidden(f"{error}; `tenantry requests` shows your own") from error
         if len(asked) > 1 or asked[0].kind is not Tenant or not asked[0].names or watches:
             raise
         _get_own(target, asked[0], reading, error)

@@ -7,6 +7,7 @@ import re
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -247,7 +248,9 @@ def requests(target: Target, *, namespace: str, everywhere: bool, pending: bool,
     from tenantry.views.acting import readable
 
     async def read(client: Client) -> view.ReadRequests:
-        return await view.read(client, chosen, lambda: readable(client, TenantRequest.resource))
+        own = partial(readable, client, TenantRequest.resource)
+        # The namespace of the context says where a user works, not that the requests of the cluster are not wanted.
+        return await view.read(client, chosen, own, of_cluster=not namespace)
 
     found = session.run(target, read)
     if found.unread:

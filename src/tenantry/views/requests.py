@@ -59,7 +59,11 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 async def read(
-    reader: ObjectReader, namespace: str, own: Callable[[], Awaitable[Iterable[str]]] | None = None
+    reader: ObjectReader,
+    namespace: str,
+    own: Callable[[], Awaitable[Iterable[str]]] | None = None,
+    *,
+    of_cluster: bool = False,
 ) -> ReadRequests:
     """Read the requests of a namespace; with "" those of all namespaces and of the cluster.
 
@@ -67,6 +71,7 @@ async def read(
         reader: Reads with the user's rights.
         namespace: The namespace.
         own: Returns the names of the TenantRequests that a user may read who may not list them.
+        of_cluster: Read those of the cluster, too, beside those of the namespace.
 
     Raises:
         Forbidden: The user may list no kind of request, and has no TenantRequest.
@@ -74,7 +79,7 @@ async def read(
     found: list[Request] = []
     unread: list[str] = []
     own_only = False
-    kinds = [kind for kind in REQUESTS if kind.resource.namespaced or not namespace]
+    kinds = [kind for kind in REQUESTS if kind.resource.namespaced or of_cluster or not namespace]
     for kind in kinds:
         try:
             found += await reader.list(kind, namespace=namespace if kind.resource.namespaced else "")

@@ -66,9 +66,13 @@ def test_a_tenant_is_asked_for_and_approved(cli: Cli, who: dict[str, Path]) -> N
     (owner,) = cli.json("get", "tenant", "bobs", "-o", "json")["spec"]["owners"]
     assert owner == {"kind": "User", "name": "bob"}
     cli.await_right("bob", "get", "tenantrequests.tenantry.dev/bobs", "default")
-    own = run_as(cli, who["bob"], "requests", "-A", "-o", "name")
-    assert "tenantrequest.tenantry.dev/bobs" in own.stdout.splitlines()
-    assert "only your own TenantRequests are shown" in own.stderr
+    # The second reads the namespace of the kubeconfig, and the cluster.
+    for flags in (("-A",), ()):
+        own = run_as(cli, who["bob"], "requests", *flags, "-o", "name")
+        assert "tenantrequest.tenantry.dev/bobs" in own.stdout.splitlines()
+        assert "only your own TenantRequests are shown" in own.stderr
+    assert "`tenantry requests` shows your own" in run_as(cli, who["bob"], "get", "tenantrequests", code=5).stderr
+    run_as(cli, who["bob"], "wait", "tenantrequest/bobs")
     assert "cannot list" in run_as(cli, who["ada"], "requests", "-A", code=5).stderr
     cli.run("delete", "tenant", "bobs", "--yes", "--no-wait")
 
