@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tenantry.api import marks, reasons
@@ -46,6 +47,14 @@ def test_a_ready_tenant_costs_no_second_write() -> None:
     """X02: what is written with the namespace stays right when the tenant becomes Ready."""
     assert summary.marked(_tenant()) == summary.marked(_tenant(READY))
     assert summary.notable([READY]) == ()
+
+
+def test_what_the_api_server_stores_empty_is_no_difference() -> None:
+    """H04: `tenantry diff` of the file that was applied shows nothing."""
+    stored = msgspec.json.decode(
+        b'{"owners":[{"kind":"User","name":"ada"}],"isolation":{},"quota":{"hard":{}},"rules":{}}', type=TenantSpec
+    )
+    assert summary.marked(_tenant(spec=stored)) == summary.marked(_tenant(spec=TenantSpec(owners=SPEC.owners)))
 
 
 @pytest.mark.parametrize("conditions", [(READY,), (SHORT,), (READY, CLOSED)])

@@ -8,13 +8,13 @@ Owners have no right on the Tenant: its status and the TenantResourceQuota name 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import msgspec
 
 from tenantry.api import marks, reasons
 from tenantry.api.errors import InputError
-from tenantry.api.model import Condition, ConditionStatus, Model, ObjectMeta
-from tenantry.api.rules import Rules
+from tenantry.api.model import Condition, ConditionStatus, Json, Model, ObjectMeta
 from tenantry.api.tenant import Tenant, TenantSpec, TenantStatus
 from tenantry.engine.conditions import is_true
 
@@ -63,11 +63,21 @@ _NOTABLE = frozenset({reasons.SUSPENDED, reasons.EXPIRING, reasons.OBJECTS_EXCEE
 def marked(tenant: Tenant) -> dict[str, str]:
     """Return the annotation of a tenant's core namespace.
 
-    The rules are left out: they can be long, and `tenantry explain` shows an owner what they refuse.
+    The rules are left out: they can be long, and `tenantry explain` shows an owner what they refuse. A part of the spec
+    that is empty reads the same whether the API server stored it or a file left it out.
     """
-    spec = msgspec.structs.replace(tenant.spec, rules=Rules())
-    summary = TenantSummary(spec=spec, conditions=notable(tenant.status.conditions))
-    return {marks.SUMMARY: _encoder.encode(summary).decode()}
+    whole: Json = msgspec.to_builtins(TenantSummary(spec=tenant.spec, conditions=notable(tenant.status.conditions)))
+    whole["spec"].pop("rules", None)
+    return {marks.SUMMARY: _encoder.encode(_without_empty(whole)).decode()}
+
+
+def _without_empty(value: Json) -> Json:
+    found: Json = {}
+    for key, part in value.items():
+        kept = _without_empty(cast("Json", part)) if isinstance(part, dict) else part
+        if kept != {}:
+            found[key] = kept
+    return found
 
 
 def read(namespace: ObjectMeta) -> Tenant:
