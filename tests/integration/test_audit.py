@@ -247,6 +247,17 @@ async def test_it_makes_and_changes_nothing(api: Api, name: str) -> None:
     assert (await api.get(ResourceQuota.resource, "q", name))["spec"] == {"hard": {"pods": "9"}}
 
 
+async def test_the_refusals_of_a_user_without_rights_prove_nothing(api: Api) -> None:
+    """X06: RBAC refuses every attempt of a stranger, which must not look like isolation."""
+    place = await gather(api.client, namespace="default", user="stranger", tenant="", image=IMAGE)
+    async with Client(msgspec.structs.replace(api.client.connection, impersonate="stranger")) as person:
+        audit = await runner.audit(person, place, CHECKS)
+    assert (audit.score, audit.summary.passed) == (0, 0)
+    (secrets,) = (each for each in audit.checks if each.id == "TNT-API-001")
+    assert secrets.verdict is Verdict.SKIPPED
+    assert "RBAC lets 'stranger' neither read nor create pods in 'default'" in secrets.message
+
+
 async def test_it_is_never_made_as_an_administrator(api: Api) -> None:
     """X06: neither with an administrator's own credentials, nor as an impersonated one, nor as another user."""
     with pytest.raises(InputError, match="is an administrator, who may do everything"):

@@ -38,6 +38,10 @@ AT_ONCE = 16
 
 ATTEMPTS = 3
 AS_ADMINISTRATOR = "the attempt would be made as an administrator, who may do everything"
+WITHOUT_RIGHTS = (
+    "RBAC lets {user!r} neither read nor create pods in {namespace!r}, so that its refusals prove nothing about"
+    " isolation: name a user of the namespace with --as"
+)
 REVIEWS = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
 MAX_MESSAGE = 400
 
@@ -69,12 +73,21 @@ async def _is_administrator(client: Client) -> bool:
     return (await attempted(client, may("*", "*", group="*"))).outcome is AttemptOutcome.THROUGH
 
 
+async def _is_user(client: Client, namespace: str) -> bool:
+    for verb in ("get", "create"):
+        # An error is no proof of missing rights: the checks report it.
+        if (await attempted(client, may(verb, "pods", namespace=namespace))).outcome is not AttemptOutcome.REFUSED:
+            return True
+    return False
+
+
 async def audit(
     client: Client, context: AuditContext, checks: Sequence[AuditCheck], findings: ProbeFindings | None = None
 ) -> Audit:
     """Run all checks and return their results in order.
 
-    If the client is an administrator's, only the first check runs, which reports that.
+    If the client is an administrator's, only the first check runs, which reports that. Results that
+    only show that the client's user has no rights in the namespace become Skipped.
 
     Args:
         client: The tenant's client; see `require`.
@@ -85,9 +98,9 @@ async def audit(
     found = findings or nothing(verdict.NEEDS_PROBE)
     began, now = time.perf_counter(), dt.datetime.now(dt.UTC)
     if await _is_administrator(client):
-        checks, untried = checks[:1], checks[1:]
+        checks, untried, is_user = checks[:1], checks[1:], True
     else:
-        untried = ()
+        untried, is_user = (), await _is_user(client, context.namespace)
     free = asyncio.Semaphore(AT_ONCE)
     controls: dict[str, asyncio.Task[AttemptResult]] = {}
 
@@ -106,7 +119,11 @@ async def audit(
                     controls[attempt.what] = group.create_task(attempted(client, attempt))
             tasks = [group.create_task(one(check)) for check in checks]
     not_made = (verdict.result(check, Verdict.SKIPPED, AS_ADMINISTRATOR) for check in untried)
-    results = (*(task.result() for task in tasks), *not_made)
+    made = [task.result() for task in tasks]
+    if not is_user:
+        why = WITHOUT_RIGHTS.format(user=context.user, namespace=context.namespace)
+        made = [verdict.of_stranger(check, each, why) for check, each in zip(checks, made, strict=True)]
+    results = (*made, *not_made)
     return Audit(
         tenant=context.tenant,
         namespace=context.namespace,

@@ -131,6 +131,21 @@ def _of_permission(check: AuditCheck, results: Sequence[AttemptResult]) -> Check
     return result(check, Verdict.FAILED if is_refused else Verdict.ERROR, bad[0].message, results)
 
 
+def of_stranger(check: AuditCheck, found: CheckResult, why: str) -> CheckResult:
+    """Return a result as it counts for a user without rights in the namespace: what RBAC refuses proves nothing.
+
+    What succeeds although the user has no rights, or what a policy or quota refuses, counts.
+
+    Args:
+        check: The check.
+        found: The result of its attempts.
+        why: The message of a result that proves nothing.
+    """
+    if found.verdict is Verdict.PASSED and found.by in {"", "RBAC"}:
+        return result(check, Verdict.SKIPPED, why, found.attempts)
+    return found
+
+
 def result(
     check: AuditCheck, verdict: Verdict, message: str, attempts: Sequence[AttemptResult] = (), *, by: str = ""
 ) -> CheckResult:
