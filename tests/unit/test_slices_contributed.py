@@ -157,3 +157,22 @@ def test_what_the_node_adds_is_not_there_for_other_namespaces() -> None:
     places = {each["metadata"]["name"] for each in there.world.list(Namespace.resource)}
     assert cpus(there) == "5"
     assert not any(place.startswith("web-") for place in places)
+
+
+def test_two_claims_add_one_node_once() -> None:
+    """X03: the second claim waits for the node, and has it when the first has given back what the node added."""
+    there = brought()
+    there.claim("web")
+    there.claim("zoo")
+    there.enforce_quotas()
+    assert (there.state("web")[0], cpus(there)) == ("Bound", "5")
+    assert there.state("zoo")[0] != "Bound"
+    there.world.delete(SliceClaim.resource, "acme/web")
+    seen: set[str] = set()
+    for _ in range(40):
+        there.settle(0.2)
+        seen.add(cpus(there))
+        there.enforce_quotas()
+        seen.add(cpus(there))
+    assert seen == {"2", "5"}
+    assert (there.state("zoo")[0], cpus(there)) == ("Bound", "5")

@@ -64,6 +64,8 @@ def get(
     except Forbidden as error:
         if asked[0].kind is TenantRequest and not asked[0].names:
             raise Forbidden(f"{error}; `tenantry requests` shows your own") from error
+        if asked[0].kind is Tenant and not asked[0].names:
+            raise Forbidden(f"{error}; an owner names its tenant, as in `tenantry get tenant acme`") from error
         if len(asked) > 1 or asked[0].kind is not Tenant or not asked[0].names or watches:
             raise
         _get_own(target, asked[0], reading, error)

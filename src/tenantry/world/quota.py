@@ -38,6 +38,18 @@ def normal_key(key: str) -> str:
     return key
 
 
+def node_key(resource: str) -> str:
+    """Return the quota key of a node's resource; "" for one that no quota counts."""
+    # The number of pods that a node can run is no part of it: a tenant's quota of pods counts pods.
+    if resource == "pods":
+        return ""
+    try:
+        # Extended resources are counted by quotas as requests.NAME only (Kubernetes, "Resource Quotas").
+        return normal_key(f"requests.{resource}" if "/" in resource else resource)
+    except InputError:
+        return ""
+
+
 def normal(hard: Mapping[str, str | int]) -> dict[str, str]:
     """Return a quota with one spelling for each key and canonical quantities, sorted.
 

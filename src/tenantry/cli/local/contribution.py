@@ -29,6 +29,7 @@ from tenantry.cli.target import Target, takes_target
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.real import fleet
 from tenantry.local.spec import RealNodes
+from tenantry.world.quota import node_key
 from tenantry.world.shares.amounts import thousandths
 
 if TYPE_CHECKING:
@@ -136,8 +137,12 @@ def _ranges(given: tuple[str, ...]) -> str:
 
 
 def _capacity(given: str) -> str:
-    """Return an agreed capacity as records have it; see `Contribution.capacity`."""
-    found: list[str] = []
+    """Return an agreed capacity as records have it; see `Contribution.capacity`.
+
+    Raises:
+        InputError: A part is no amount, names a resource that quotas do not count, or repeats one.
+    """
+    found: dict[str, str] = {}
     for each in (part for part in given.split(",") if part):
         key, _, amount = each.partition("=")
         shape = f"--capacity {each!r} must be KEY=AMOUNT with a positive quantity, as in cpu=4 or memory=8Gi"
@@ -148,8 +153,12 @@ def _capacity(given: str) -> str:
             raise InputError(shape) from error
         if not is_amount or not key:
             raise InputError(shape)
-        found.append(f"{key}:{amount}")
-    return ",".join(found)
+        if not node_key(key):
+            raise InputError(f"--capacity {each!r}: a tenant's quota counts no {key!r} of nodes; name cpu or memory")
+        if key in found:
+            raise InputError(f"--capacity has {key!r} twice: {found[key]} and {amount}; give one amount")
+        found[key] = amount
+    return ",".join(f"{key}:{amount}" for key, amount in found.items())
 
 
 async def _offer(client: Client, agreed: Contribution, token_id: str, secret: str, ends: datetime) -> None:

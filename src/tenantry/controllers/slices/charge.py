@@ -24,11 +24,8 @@ from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.status import SliceProgress
 from tenantry.engine import request
 from tenantry.engine.plan import DirectWrite, Plan
-from tenantry.world.quota import normal_key
+from tenantry.world.quota import node_key, normal_key
 from tenantry.world.shares.amounts import Amounts, add, fits, read, spelled, thousandths
-
-UNCHARGED = frozenset({"pods"})
-"""The number of pods that a node can run is not charged: a tenant's quota of pods counts pods."""
 
 
 class Charge(msgspec.Struct, frozen=True):
@@ -102,22 +99,11 @@ def charge_of(nodes: Iterable[Node]) -> dict[str, Quantity]:
     sums: Amounts = {}
     for node in nodes:
         for resource, value in node.status.allocatable.items():
-            key = key_of(resource)
+            key = node_key(resource)
             if key:
                 add(sums, {key: thousandths(value)})
     # A zero would be a key that the quota controller divides for nothing.
     return {key: value for key, value in spelled(sums).items() if value != "0"}
-
-
-def key_of(resource: str) -> str:
-    """Return the quota key of a node's resource; "" for one that no quota counts."""
-    # Extended resources are counted by quotas as requests.NAME only (Kubernetes, "Resource Quotas").
-    if resource in UNCHARGED:
-        return ""
-    try:
-        return normal_key(f"requests.{resource}" if "/" in resource else resource)
-    except InputError:
-        return ""
 
 
 def limited(tenant: Tenant, charge: Mapping[str, Quantity]) -> Amounts:

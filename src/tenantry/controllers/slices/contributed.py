@@ -34,6 +34,7 @@ from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.engine import request
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import DirectWrite
+from tenantry.world.quota import node_key
 from tenantry.world.shares.amounts import Amounts, add, fits, read, spelled, thousandths
 
 LOOK_AGAIN_SECONDS = 5.0
@@ -59,7 +60,7 @@ def capacity(inputs: SliceInputs, nodes: Sequence[Node]) -> Amounts:
         if agreed is None or agreed.ended:
             continue
         for resource, text in agreed.agreed_capacity.items():
-            key = charge.key_of(resource)
+            key = node_key(resource)
             try:
                 value = min(thousandths(text), thousandths(node.status.allocatable.get(resource, "0")))
             except InputError:
