@@ -179,8 +179,9 @@ stands for `{requests: {cpu: 100m, memory: 128Mi}, limits: {cpu: 150m, memory: 1
 
 `tests/integration/test_charts.py` sends the objects of each chart, and the pods and claims that controllers make from
 them, to an API server with a tenant of each standard, and compares the refusals with this table. It creates
-ServiceAccounts and Roles; everything else is a server-side dry run, which no controller follows and no
-quota counts. The objects were written after the charts and are shorter; the test does not download them.
+ServiceAccounts and Roles; everything else is a server-side dry run, which no controller follows and no quota counts.
+`tests/e2e/test_newcomer.py` creates the objects of the first row as a tenant's owner, on simulated nodes, and waits
+until the Deployment is available. The objects were written after the charts and are shorter; no test downloads charts.
 
 | application | chart | Baseline | Restricted |
 |---|---|---|---|

@@ -38,7 +38,11 @@ def postgresql(name: str = "postgresql") -> list[Json]:
         service(f"{name}-hl", 5432, headless=True),
         network(name, 5432),
         budget(name),
-        stateful(name, bitnami(name, hardened("postgresql", 5432), volumes=[_SHARED_MEMORY]), "data"),
+        stateful(
+            name,
+            bitnami(name, hardened("postgresql", 5432), hostNetwork=False, hostIPC=False, volumes=[_SHARED_MEMORY]),
+            "data",
+        ),
     ]
 
 
