@@ -20,8 +20,10 @@ from testkit.shell import ROOT, Session
 REPORTS = re.compile(r"tenantry (explain|audit) ")
 """Commands that report a refusal or a failed check with exit code 1."""
 
-NOT_HERE = ("make ", "tenantry install ")
-"""Commands that build, or that install into an existing cluster."""
+NOT_HERE = ("make ", "tenantry install ", "tenantry bench ")
+"""Commands that build, that install into an existing cluster, or that measure for a minute."""
+ALICE = "tenantry --kubeconfig alice.kubeconfig sub create"
+"""How the README divides its tenant."""
 
 COUNTED = {"pods", "count/pods", "requests.cpu", "requests.memory"}
 """The keys of quotas that every pod uses."""
@@ -161,10 +163,12 @@ def _as_owner(newcomer: Newcomer) -> None:
     newcomer.types("tenantry kubectl -- apply -f tenant.yaml")
     newcomer.types("tenantry wait tenant/acme --timeout 60s")
     ada = newcomer.becomes("ada@acme.example", "acme")
-    divided = [line for block in _blocks("console") for line in block.splitlines() if "tenantry sub create" in line]
+    divided = [line for block in _blocks("console") for line in block.splitlines() if line.startswith(ALICE)]
     assert divided
     for command in divided:
-        newcomer.types(f"{command.partition('  #')[0].replace('umbrella', 'acme').strip()} {ada}")
+        newcomer.types(
+            command.partition("  #")[0].replace("umbrella", "acme").replace(ALICE, f"tenantry {ada} sub create")
+        )
     newcomer.uses_what_is_ready()
 
 

@@ -23,7 +23,7 @@ def given(*running: str, name: str = "", kubeconfig: str = "", in_pod: bool = Fa
         name=name,
         kubeconfig=kubeconfig,
         is_running=lambda name: name in running,
-        exists=lambda name: name in (*running, "stopped"),
+        names=lambda: [*running, "stopped"],
         in_pod=in_pod,
     )
 
@@ -75,6 +75,8 @@ def test_a_name_and_a_file_contradict_each_other() -> None:
 def test_no_cluster_at_all_says_what_to_do() -> None:
     with pytest.raises(ConfigError, match="tenantry up"):
         resolve(None, None, None, given())
+    with pytest.raises(ConfigError, match="these local clusters run: other; choose one with --name"):
+        resolve(None, None, None, given("other"))
 
 
 @pytest.mark.parametrize(

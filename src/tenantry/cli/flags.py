@@ -76,6 +76,17 @@ def owner_option(text: str, *, required: bool = False) -> Callable[[F], F]:
     return click.option("--owner", "owners", multiple=True, required=required, metavar="[KIND:]NAME", help=said)
 
 
+def owners_argument(command: F) -> F:
+    """Give a verb the argument OWNER..., and the argument `added`: the owners that it names."""
+
+    @click.argument("texts", nargs=-1, required=True, metavar="[KIND:]OWNER...")
+    @functools.wraps(command)
+    def adding(*args: object, texts: tuple[str, ...], **kwargs: object) -> object:
+        return command(*args, added=tuple(parse_owner(each, "OWNER") for each in texts), **kwargs)
+
+    return cast("F", adding)
+
+
 def quota_option(text: str) -> Callable[[F], F]:
     """Return the option --quota of a verb; the help names the object that the quota is for."""
     said = f"{text} May be repeated."

@@ -30,8 +30,8 @@ TASKS: dict[str, dict[str, tuple[str, str, str]]] = {
         "kubectl": ("local.kubectl", "kubectl", "Run kubectl against the chosen cluster."),
     },
     "Tenants": {
-        "tenant": ("tenant", "tenant", "Create, suspend, resume and renew tenants, and remove owners."),
-        "sub": ("sub", "sub", "Create, move, renew and delete subnamespaces, and remove owners."),
+        "tenant": ("tenant", "tenant", "Create, suspend, resume and renew tenants, add and remove owners."),
+        "sub": ("sub", "sub", "Create, move, renew and delete subnamespaces, add and remove owners."),
         "quota": ("quota", "quota", "Show how tenants' quotas are divided, and adjust them for a limited time."),
         "slice": ("slice", "slice_", "Claim nodes for one tenant, and release them."),
         "delete": ("delete", "delete", "Delete tenants or subnamespaces, with everything in them."),

@@ -27,8 +27,8 @@ from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.wording import shortened
-from tenantry.cli import durations, flags, kinds, output, session
-from tenantry.cli.delete import confirm, read_existing
+from tenantry.cli import durations, flags, kinds, output, ownership, session
+from tenantry.cli.delete import confirm
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target
 
@@ -128,17 +128,16 @@ async def remove_owner(
     from tenantry.views import removal
     from tenantry.views.permitted import NO_CLUSTER_BINDINGS
 
-    value = await read_existing(client, asked.kind, asked.names[0], asked.namespace)
-    if not isinstance(value, Tenant | Subnamespace):
-        raise InputError(f"{asked.kind.resource.plural} have no owners; name a Tenant or a Subnamespace")
-    told, word = kinds.told_key(asked.kind, value.key), _word(owner)
+    value = await ownership.read_owned(client, asked)
+    told, word = kinds.told_key(asked.kind, value.key), ownership.word(owner)
     is_owner = owner in value.spec.owners
     rest = [each for each in value.spec.owners if each != owner]
     root = _root(value, told, rest)
     if not is_owner and not ends and (yes or ends is False or not sys.stdin.isatty()):
+        have = shortened(map(ownership.word, rest)) or "none"
         raise InputError(
-            f"{word} is not in spec.owners of {told}, which has {shortened(map(_word, rest)) or 'none'}: to end the"
-            " tokens of an earlier owner, add --end-tokens"
+            f"{word} is not in spec.owners of {told}, which has {have}: to end the tokens of an earlier owner, add"
+            " --end-tokens"
         )
     found = await removal.reach(client, root, owner, is_owner=is_owner)
     wide = await removal.cluster_wide(client, owner)
@@ -156,7 +155,7 @@ async def remove_owner(
         question = f"Remove {word} from the owners of {told}" if is_owner else ""
         ends = _choose(question, len(found.accounts), ends=ends)
     if is_owner:
-        await _write(client, value, rest)
+        await ownership.write(client, value, rest)
         output.talk(f"{word} removed from the owners of {told}")
     if ends:
         await _await_end(client, root, owner, seconds=seconds)
@@ -188,17 +187,12 @@ def _root(value: Tenant | Subnamespace, told: str, rest: Sequence[Owner]) -> str
     """
     if isinstance(value, Tenant):
         if not rest:
-            only = _word(value.spec.owners[0])
+            only = ownership.word(value.spec.owners[0])
             raise InputError(f"{only} is the only owner of {told}: add another first, or suspend or delete the tenant")
         return value.metadata.name
     if not value.status.namespace:
         raise InputError(f"{told} has no namespace yet: change spec.owners with `tenantry kubectl -- edit`")
     return value.status.namespace
-
-
-def _word(owner: Owner) -> str:
-    is_account = owner.kind is OwnerKind.SERVICE_ACCOUNT
-    return f"{owner.kind}:{owner.namespace}/{owner.name}" if is_account else f"{owner.kind}:{owner.name}"
 
 
 def _show(word: str, found: NamespaceReach) -> None:
@@ -251,13 +245,6 @@ def _choose(question: str, count: int, *, ends: bool | None) -> bool | None:
     return ends
 
 
-async def _write(client: Client, value: Tenant | Subnamespace, rest: Sequence[Owner]) -> None:
-    meta = value.metadata
-    # The list is replaced as a whole, so it must not have changed since it was read.
-    patch = {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version}, "spec": {"owners": list(rest)}}
-    await client.merge_patch(value.resource, meta.namespace, meta.name, patch)
-
-
 # -- the end of rights ----------------------------------------------------------------------------
 
 
@@ -273,14 +260,16 @@ async def _await_end(client: Client, root: str, owner: Owner, *, seconds: int) -
     from tenantry.views.permitted import list_permitted
     from tenantry.views.removal import names
 
-    selectors = {"labelSelector": f"{root}{TREE_SUFFIX}"}
+    word, selectors = ownership.word(owner), {"labelSelector": f"{root}{TREE_SUFFIX}"}
     tree = await list_permitted(client, Namespace, selectors=selectors) or [Namespace(metadata=ObjectMeta(name=root))]
     by_name = {each.metadata.name: each for each in tree}
     own = await all_of(list_permitted(client, Subnamespace, namespace=name) for name in by_name)
     # A Subnamespace may name the owner itself, for all that is below it.
     still = [each.status.namespace for group in own for each in group or () if owner in each.spec.owners]
     for name in still:
-        output.talk(f"{_word(owner)} is still an owner of namespace {name!r}, by spec.owners of its Subnamespace")
+        output.talk(
+            f"{ownership.word(owner)} is still an owner of namespace {name!r}, by spec.owners of its Subnamespace"
+        )
 
     async def is_gone(namespace: str) -> None:
         selected = only((OWNER_BINDING,))
@@ -300,8 +289,7 @@ async def _await_end(client: Client, root: str, owner: Owner, *, seconds: int) -
                 await is_gone(name)
     except TimeoutError:
         raise TenantryError(
-            f"{_word(owner)} still has rights after {durations.text(seconds)}, so no token was ended; is the operator"
-            " running?"
+            f"{word} still has rights after {durations.text(seconds)}, so no token was ended; is the operator running?"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""`tenantry sub`: creates, moves, renews and deletes subnamespaces, and removes their owners."""
+"""`tenantry sub`: creates, moves, renews and deletes subnamespaces, adds and removes their owners."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tenantry.api.subnamespace import (
     Subnamespace,
     SubnamespaceSpec,
 )
-from tenantry.cli import flags, kinds, output, place, removal, session
+from tenantry.cli import flags, kinds, output, ownership, place, removal, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.delete import delete_objects, read_existing
 from tenantry.cli.kinds import ObjectSelection
@@ -36,6 +36,7 @@ from tenantry.world.naming import child_name
 from tenantry.world.validation import validate_subnamespace
 
 if TYPE_CHECKING:
+    from tenantry.api.owner import Owner
     from tenantry.kube.client import Client
 
 FIELDS = {
@@ -57,7 +58,7 @@ APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 @click.group()
 def sub() -> None:
-    """Create, move, renew and delete subnamespaces, and remove owners; `tenantry get subnamespaces` lists them."""
+    """Create, move, renew and delete subnamespaces, add and remove owners; `tenantry get subnamespaces` lists them."""
 
 
 @sub.command()
@@ -342,6 +343,24 @@ def delete(
     """
     asked = ObjectSelection(Subnamespace, tuple(dict.fromkeys(names)), place.parent(target, namespace))
     session.run(target, lambda client: delete_objects(client, [asked], yes=yes, seconds=seconds, cascades=cascades))
+
+
+@sub.command("add-owner")
+@takes_target
+@click.argument("child", metavar="NAME", shell_complete=candidates.subnamespaces)
+@flags.owners_argument
+@place.parent_option
+@flags.takes_wait()
+def add_owner(target: Target, *, child: str, added: tuple[Owner, ...], namespace: str, seconds: int | None) -> None:
+    r"""Add owners to a subnamespace; those that it has stay.
+
+    Only administrators add owners to a Subtenant.
+
+    \b
+      tenantry sub add-owner web bob -n acme
+    """
+    asked = ObjectSelection(Subnamespace, (child,), place.parent(target, namespace))
+    session.run(target, lambda client: ownership.add(client, asked, added, seconds=seconds))
 
 
 @sub.command("remove-owner")

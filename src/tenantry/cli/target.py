@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 import click
 
 from tenantry.api.errors import ConfigError, InputError, LocalError
+from tenantry.api.wording import shortened
 from tenantry.cli.groupflags import CLUSTER_FLAGS, outwards
 from tenantry.local import locks
 from tenantry.local.paths import ClusterPaths, check_name, cluster_folder, home
@@ -77,7 +78,7 @@ class Environment:
         name: $TENANTRY_NAME, "" if it is not set.
         kubeconfig: $KUBECONFIG, "" if it is not set.
         is_running: Returns whether the local cluster of a name runs.
-        exists: Returns whether the local cluster of a name exists, running or not.
+        names: Returns the names of the local clusters, running or not.
         in_pod: This is a pod with a service account.
     """
 
@@ -85,7 +86,7 @@ class Environment:
     name: str
     kubeconfig: str
     is_running: Callable[[str], bool]
-    exists: Callable[[str], bool]
+    names: Callable[[], Sequence[str]]
     in_pod: bool
 
 
@@ -101,7 +102,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         name=variables.get("TENANTRY_NAME", ""),
         kubeconfig=variables.get("KUBECONFIG", ""),
         is_running=lambda name: locks.is_held(paths(name).supervisor_lock),
-        exists=lambda name: paths(name).spec.exists(),
+        names=lambda: sorted(each.parent.name for each in root.glob("clusters/*/" + paths(DEFAULT_NAME).spec.name)),
         in_pod="KUBERNETES_SERVICE_HOST" in variables and _SERVICE_ACCOUNT_TOKEN.exists(),
     )
 
@@ -127,7 +128,7 @@ def resolve(kubeconfig: Path | None, context: str | None, name: str | None, envi
     if name := name or environment.name:
         check_name(name)
         if not environment.is_running(name):
-            what = "is not running" if environment.exists(name) else "does not exist"
+            what = "is not running" if name in environment.names() else "does not exist"
             raise LocalError(f'the local cluster "{name}" {what}: start it with `tenantry up --name {name}`')
         return _local(name, environment)
     if environment.kubeconfig:
@@ -136,6 +137,11 @@ def resolve(kubeconfig: Path | None, context: str | None, name: str | None, envi
         return _local(DEFAULT_NAME, environment)
     if environment.in_pod:
         return Target(in_cluster=True)
+    if running := [each for each in environment.names() if environment.is_running(each)]:
+        raise ConfigError(
+            f"no cluster is named: these local clusters run: {shortened(running)}; choose one with --name or"
+            " TENANTRY_NAME, or another with --kubeconfig, --context or KUBECONFIG"
+        )
     raise ConfigError(
         "no cluster to talk to: start a local one with `tenantry up`, or name yours with --name, --kubeconfig, "
         "--context or KUBECONFIG"

@@ -1,4 +1,4 @@
-"""`tenantry tenant`: creates tenants from flags, suspends, resumes and renews them, and removes owners."""
+"""`tenantry tenant`: creates tenants from flags, suspends, resumes and renews them, adds and removes owners."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ConditionStatus, Json, ObjectMeta
 from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.tenant import Isolation, NamespaceRules, NetworkIsolation, Tenant, TenantQuota, TenantSpec
-from tenantry.cli import flags, kinds, output, removal, session
+from tenantry.cli import flags, kinds, output, ownership, removal, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
@@ -25,12 +25,13 @@ from tenantry.cli.wait import WaitCondition, wait_for_all
 from tenantry.world.validation import validate_tenant
 
 if TYPE_CHECKING:
+    from tenantry.api.owner import Owner
     from tenantry.kube.client import Client
 
 
 @click.group()
 def tenant() -> None:
-    """Create, suspend, resume and renew tenants, and remove owners."""
+    """Create, suspend, resume and renew tenants, add and remove owners."""
 
 
 @tenant.command()
@@ -175,6 +176,22 @@ def renew(target: Target, *, names: tuple[str, ...], until: str) -> None:
     expires_at = flags.parse_renewal(until)
     asked = ObjectSelection(Tenant, tuple(dict.fromkeys(names)))
     session.run(target, lambda client: flags.renew(client, asked, expires_at))
+
+
+@tenant.command("add-owner")
+@takes_target
+@click.argument("tenant_name", metavar="TENANT", shell_complete=candidates.tenants)
+@flags.owners_argument
+@flags.takes_wait()
+def add_owner(target: Target, *, tenant_name: str, added: tuple[Owner, ...], seconds: int | None) -> None:
+    r"""Add owners to a tenant; those that it has stay.
+
+    \b
+      tenantry tenant add-owner acme bob
+      tenantry tenant add-owner acme Group:devs ServiceAccount:ci/deployer --wait
+    """
+    asked = ObjectSelection(Tenant, (tenant_name,))
+    session.run(target, lambda client: ownership.add(client, asked, added, seconds=seconds))
 
 
 @tenant.command("remove-owner")

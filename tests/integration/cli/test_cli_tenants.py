@@ -405,3 +405,27 @@ def test_a_cluster_without_tenantry_is_told_from_one_without_tenants(cli: Cli) -
     done = cli.run("get", "tenants", "--kubeconfig", str(nowhere), code=5, environment=environment)
     assert "cannot be reached" in done.stderr
     assert "--kubeconfig" in cli.run("get", "--kubeconfig", "/no/such", code=3, environment=environment).stderr
+
+
+def test_owners_are_added_and_have_their_rights_when_the_command_returns(cli: Cli) -> None:
+    """B03: nothing is written for those that it has, and a wrong name changes nothing."""
+    cli.run("tenant", "create", "growing", "--owner", "ada", "--wait")
+    told = "tenant.tenantry.dev/growing"
+    said = cli.run("tenant", "add-owner", "growing", "ada", "Group:crew", "bob", "--wait").stderr
+    assert said.splitlines() == [
+        f"User:ada is an owner of {told} already",
+        f"Group:crew added to the owners of {told}",
+        f"User:bob added to the owners of {told}",
+    ]
+    cli.kubectl("get", "pods", "-n", "growing", "--as", "bob")
+    before = cli.json("get", "tenant", "growing", "-o", "json")
+    cli.run("tenant", "add-owner", "growing", "bob")
+    assert "system:" in cli.run("tenant", "add-owner", "growing", "carl", "system:admin", code=2).stderr
+    assert (
+        cli.json("get", "tenant", "growing", "-o", "json")["metadata"]["resourceVersion"]
+        == (before["metadata"]["resourceVersion"])
+    )
+    cli.run("sub", "create", "team", "-n", "growing", "--wait")
+    cli.run("sub", "add-owner", "team", "carl", "-n", "growing", "--wait")
+    space = cli.json("get", "sub", "team", "-n", "growing", "-o", "json")["status"]["namespace"]
+    cli.kubectl("get", "pods", "-n", space, "--as", "carl")
