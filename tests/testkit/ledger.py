@@ -177,11 +177,12 @@ class End(NamedTuple):
         found += [f"{n} has no quota" for n in self.namespaces if whole and n not in quotas]
         found += [f"{n} has {held.hard}" for n, held in quotas.items() if set(held.hard) != set(whole)]
         found += [f"{n} is not in force" for n, held in quotas.items() if held.in_force != held.hard]
-        if not whole:
+        # A namespace that was created a moment ago may have no quota yet: nothing can be summed up over the tree.
+        if found or not whole:
             return found
         below = self._spare(next(found.name for found in self.namespaces.values() if not found.parent))
         short = [key for key in whole if shares.get(key, 0) > whole[key] and not self._is_kept(key, below)]
-        found += [f"{key} is short, and {below} is unused" for key in short]
+        found = [f"{key} is short, and {below} is unused" for key in short]
         return found or [told for child in self.children if (told := self._wrong(child))]
 
     def _wrong(self, child: ShareRequest) -> str:
