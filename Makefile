@@ -23,6 +23,7 @@ demo: ## Start a local cluster with three tenants in it and show them.
 # Tests wait for controllers about half of the time: three workers keep two cores busy.
 test: ## Run all tests: unit, property, integration on a real control plane, end to end, docs.
 	$(SETUP) dev
+	.venv/bin/tenantry local build --with-hosted
 	.venv/bin/python tools/go.py test -vet=off ./...
 	TENANTRY_TEST_REAL=$${TENANTRY_TEST_REAL:-0} \
 		.venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=1 $(PYTEST_ARGS)

@@ -17,13 +17,13 @@ import yaml
 from tenantry.api.errors import ConfigError, Forbidden, Unauthorized, Unreachable
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Resource
+from tenantry.hosting.certificates import LeafCertificate
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 from tenantry.kube.version import require_supported
 from tenantry.local import x509
 from tenantry.local.cluster import LocalCluster
-from tenantry.local.pki import LeafCertificate
 from testkit.api import SERVICE_ACCOUNTS, Api
 from testkit.faults import Fault, FaultyProxy, Rule
 

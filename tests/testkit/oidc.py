@@ -25,8 +25,8 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 from yarl import URL
 
+from tenantry.hosting.certificates import CertificateUse, LeafCertificate
 from tenantry.local import x509
-from tenantry.local.pki import CertificateUse, LeafCertificate
 
 Json = dict[str, Any]
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import msgspec
 
+from tenantry.hosting.certificates import LeafCertificate
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local import x509
 from tenantry.local.cluster import LocalCluster
-from tenantry.local.pki import LeafCertificate
 from testkit.api import Api
 
 

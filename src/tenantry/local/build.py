@@ -188,6 +188,10 @@ def _node_targets(root: Path) -> tuple[_Target, ...]:
     )
 
 
+def _hosted_targets(root: Path) -> tuple[_Target, ...]:
+    return (_Target("hosted", ".", "providerless", _kubernetes_linker(root, "hosted")),)
+
+
 def _check_compiler() -> None:
     """Check that the machine can compile runc, the only program with parts in C.
 
@@ -221,7 +225,9 @@ PROBE = Product("the probe of audits", "half a minute", _plain("probe"))
 """The program that pods of `tenantry audit --probe` run."""
 REGISTRY = Product("a registry of images", "half a minute", _plain("registry"))
 """A registry in memory behind a password; only tests need it."""
-PRODUCTS = (CONTROL_PLANE, NODES, DNS, AGNHOST, PROBE, REGISTRY)
+HOSTED = Product("hosted control planes", "six minutes", _hosted_targets)
+"""An API server, controllers and SQLite in one process."""
+PRODUCTS = (CONTROL_PLANE, NODES, DNS, AGNHOST, PROBE, REGISTRY, HOSTED)
 
 
 def fingerprint(root: Path, product: Product = CONTROL_PLANE) -> str:

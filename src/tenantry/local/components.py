@@ -64,6 +64,7 @@ class Component:
         after: The components that must be ready before it starts.
         stop_seconds: Its grace period after SIGTERM.
         on_request: Whether it starts only on request, because it needs objects in the cluster.
+        authority: The certificate of the authority of its health endpoint; None for the cluster's.
         environment: Environment variables in addition to the supervisor's.
     """
 
@@ -75,6 +76,7 @@ class Component:
     after: tuple[str, ...] = ()
     stop_seconds: float = 5.0
     on_request: bool = False
+    authority: Path | None = None
     environment: dict[str, str] = field(default_factory=dict[str, str])
 
 

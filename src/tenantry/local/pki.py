@@ -6,11 +6,11 @@ Source: Kubernetes, "PKI certificates and requirements".
 from __future__ import annotations
 
 import datetime as dt
-import enum
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from tenantry.hosting.certificates import KUBELET_CLIENT_USER, SERVER_NAMES, CertificateUse, LeafCertificate
 from tenantry.local.files import make_private_folder, write_private
 
 if TYPE_CHECKING:
@@ -21,46 +21,11 @@ _CA_DAYS = 3650
 _LEAF_DAYS = 365
 _RENEW_BEFORE = dt.timedelta(days=30)
 _SERVICE_IP = "10.96.0.1"
-_SERVER_NAMES = (
-    "localhost",
-    "kubernetes",
-    "kubernetes.default",
-    "kubernetes.default.svc",
-    "kubernetes.default.svc.cluster.local",
-)
 OPERATOR_USER = "tenantry:operator"
 OPERATOR_GROUP = "tenantry:operators"
 KWOK_USER = "tenantry:kwok"
 NETPOL_AGENT_USER = "tenantry:netpol-agent"
 STORAGE_USER = "tenantry:local-storage"
-KUBELET_CLIENT_USER = "kube-apiserver-kubelet-client"
-
-
-class CertificateUse(enum.StrEnum):
-    """The purpose of a certificate (extended key usage)."""
-
-    CLIENT = "client"
-    SERVER = "server"
-    PEER = "peer"
-    """Both, as etcd's peers need it."""
-
-
-class LeafCertificate(msgspec.Struct, frozen=True, kw_only=True):
-    """One certificate.
-
-    Args:
-        ca: The name of its authority.
-        user: The common name, which Kubernetes reads as the user name.
-        group: The organization, which Kubernetes reads as the group; "" for none.
-        use: Its purpose.
-        names: DNS names and IP addresses of a server.
-    """
-
-    ca: str
-    user: str
-    group: str = ""
-    use: CertificateUse = CertificateUse.CLIENT
-    names: tuple[str, ...] = ()
 
 
 class _Issued(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +49,7 @@ def leaves(addresses: tuple[str, ...] = (), nodes: tuple[tuple[str, str], ...] =
         addresses: Further IP addresses of the API server.
         nodes: Name and IP address of each real node; its certificate is the kubelet's as client and as server.
     """
-    server = (*_SERVER_NAMES, "127.0.0.1", _SERVICE_IP, *addresses)
+    server = (*SERVER_NAMES, "127.0.0.1", _SERVICE_IP, *addresses)
     local = ("localhost", "127.0.0.1")
     return {
         "server": LeafCertificate(ca="ca", user="kube-apiserver", use=CertificateUse.SERVER, names=server),

@@ -38,6 +38,7 @@ from tenantry.local.components import (
     real_nodes,
 )
 from tenantry.local.control import SupervisorReply, SupervisorRequest, decode_order, encode_reply, short_path
+from tenantry.local.hosted import PREFIX, processes
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.process import boot_id, environment, start_ticks, wait_gone
 from tenantry.local.readiness import trust
@@ -72,24 +73,32 @@ class Supervisor:
         self._tls = trust(paths.pki / "ca.crt")
         self._living: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
-        self._runners = {each.name: self._runner(each) for each in components(spec, paths, sys.executable)}
+        every = (*components(spec, paths, sys.executable), *processes(paths))
+        self._runners = {each.name: self._runner(each) for each in every}
         self._boot = boot_id()
         self._ticks = start_ticks(os.getpid())
         self._stopping = asyncio.Event()
         self._change = asyncio.Event()
         self._was_ready = False
+        self._reloading = asyncio.Lock()
         self._state = self._snapshot()
 
     def _runner(self, component: Component) -> Runner:
         if pace := os.environ.get(COLLECTOR):
             component = dataclasses.replace(component, environment={**component.environment, "GOGC": pace})
-        return Runner(component, self._paths, self._environment, self._tls, self._changed)
+        tls = self._tls if component.authority is None else trust(component.authority)
+        return Runner(component, self._paths, self._environment, tls, self._changed)
 
     def _snapshot(self) -> ClusterState:
         states = tuple(runner.state for runner in self._runners.values())
         plane = {state.phase for state in states if state.name in CONTROL_PLANE}
         self._was_ready = self._was_ready or plane == {Phase.READY}
-        wanted = {runner.state.phase for runner in self._runners.values() if runner.is_wanted}
+        # A hosted control plane reports by itself: one that starts, or that a user broke, degrades no cluster.
+        wanted = {
+            runner.state.phase
+            for name, runner in self._runners.items()
+            if runner.is_wanted and not name.startswith(PREFIX)
+        }
         if self._stopping.is_set():
             phase = Phase.STOPPING
         elif plane | wanted == {Phase.READY}:
@@ -150,11 +159,16 @@ class Supervisor:
             runner.want()
 
     async def _reload(self, group: asyncio.TaskGroup) -> None:
-        """Start real nodes that were added to the spec, and stop those that were removed from it."""
+        """Start real nodes and hosted control planes that were added, and stop those that were removed or changed."""
         spec = read_spec(self._paths)
-        wanted = {each.name: each for each in real_nodes(spec, self._paths, sys.executable)} if spec else {}
-        # Only real nodes and their provisioner come and go while the cluster runs.
-        gone = [name for name in self._runners if name not in NAMES and name not in wanted]
+        nodes = real_nodes(spec, self._paths, sys.executable) if spec else ()
+        wanted = {each.name: each for each in (*nodes, *processes(self._paths))}
+        # Only real nodes, their provisioner and hosted control planes come and go while the cluster runs.
+        gone = [
+            name
+            for name, runner in self._runners.items()
+            if name not in NAMES and (name not in wanted or _differs(runner.component, wanted[name]))
+        ]
         for name in gone:
             await self._runners[name].stop()
             self._living.pop(name).cancel()
@@ -252,7 +266,8 @@ class Supervisor:
                 self._stopping.set()
             elif order.verb == "reload":
                 if self._group:
-                    await self._reload(self._group)
+                    async with self._reloading:
+                        await self._reload(self._group)
             else:
                 runner = self._runners[check_name(order.component, self._runners)]
                 if order.verb in ("stop", "restart"):
@@ -262,6 +277,10 @@ class Supervisor:
         except TenantryError as error:
             return SupervisorReply(error=str(error))
         return SupervisorReply(state=self._state)
+
+
+def _differs(running: Component, wanted: Component) -> bool:
+    return (running.command, running.port) != (wanted.command, wanted.port)
 
 
 class SupervisorStopped(Exception):

@@ -1,4 +1,4 @@
-"""Writes keys and certificates with `cryptography`; pki.py decides which certificates are issued."""
+"""Writes keys and certificates with `cryptography`; its callers decide which are issued."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tenantry.api.errors import LocalError
+from tenantry.hosting.certificates import CertificateUse, LeafCertificate
 from tenantry.local.files import write_private
-from tenantry.local.pki import CertificateUse, LeafCertificate
 
 if TYPE_CHECKING:
     from pathlib import Path

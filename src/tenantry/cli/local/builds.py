@@ -36,9 +36,11 @@ def local() -> None:
 @click.option(
     "--with-nodes", is_flag=True, help="Build the programs of real nodes, too: containerd, runc, gVisor, kubelet."
 )
-def build_(*, again: bool, with_dns: bool, with_nodes: bool) -> None:
+@click.option("--with-hosted", is_flag=True, help="Build the program of VirtualControlPlanes, too.")
+def build_(*, again: bool, with_dns: bool, with_nodes: bool, with_hosted: bool) -> None:
     """Build the control plane and kwok, unless the cache has them. Prints the folders."""
-    products = [build.CONTROL_PLANE, *([build.DNS] if with_dns else []), *([build.NODES] if with_nodes else [])]
+    chosen = {build.DNS: with_dns, build.NODES: with_nodes, build.HOSTED: with_hosted}
+    products = [build.CONTROL_PLANE, *(product for product, is_chosen in chosen.items() if is_chosen)]
     with StreamProgress() as progress:
         folders = [build.ensure(progress, product, again=again).folder for product in products]
     output.write_lines(str(folder) for folder in folders)

@@ -1,0 +1,129 @@
+// Package plane runs an API server and controllers in one process. It does what the commands of
+// Kubernetes do, which expect a process each.
+package plane
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/pflag"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/rest"
+	cliflag "k8s.io/component-base/cli/flag"
+	basecompatibility "k8s.io/component-base/compatibility"
+	"k8s.io/component-base/featuregate"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	utilversion "k8s.io/component-base/version"
+	"k8s.io/klog/v2"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	apiserveroptions "k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	controlleroptions "k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
+
+	"tenantry.dev/hosted/internal/settings"
+)
+
+// Run runs the control plane until ctx ends. If the controllers end by themselves, fail gets the cause.
+func Run(ctx context.Context, given settings.Settings, fail context.CancelCauseFunc) error {
+	// Both parts apply the options of the log, which are the process's.
+	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
+	// Clients in this process must not log the warnings that its own server sends.
+	rest.SetDefaultWarningHandler(rest.NoWarnings{})
+	klog.Infof("Version: %+v", utilversion.Get())
+
+	server := apiserveroptions.NewServerRunOptions()
+	arguments := append([]string{"--etcd-servers=unix://" + given.Datastore.Socket}, given.APIServer...)
+	if err := parse("kube-apiserver", server.Flags(), arguments); err != nil {
+		return err
+	}
+	manager, err := managerOptions(given.Controllers)
+	if err != nil {
+		return err
+	}
+	registry := server.GenericServerRunOptions.ComponentGlobalsRegistry
+	if err := registry.Set(); err != nil {
+		return err
+	}
+	gate := registry.FeatureGateFor(basecompatibility.DefaultKubeComponent)
+	if err := logsapi.ValidateAndApply(server.Logs, gate); err != nil {
+		return err
+	}
+	completed, err := server.Complete(ctx)
+	if err != nil {
+		return err
+	}
+	if errs := completed.Validate(); len(errs) != 0 {
+		return utilerrors.NewAggregate(errs)
+	}
+	gate.(featuregate.MutableFeatureGate).AddMetrics()
+	registry.AddMetrics()
+	config, err := apiserver.NewConfig(completed)
+	if err != nil {
+		return err
+	}
+	whole, err := config.Complete()
+	if err != nil {
+		return err
+	}
+	chain, err := apiserver.CreateServerChain(whole)
+	if err != nil {
+		return err
+	}
+	if manager != nil {
+		// The hook runs when the server listens; the controllers wait themselves until it is healthy.
+		start := func(hook genericapiserver.PostStartHookContext) error {
+			go func() {
+				if err := manage(hook, manager); err != nil {
+					fail(fmt.Errorf("controllers: %w", err))
+				}
+			}()
+			return nil
+		}
+		if err := chain.GenericAPIServer.AddPostStartHook("start-hosted-controllers", start); err != nil {
+			return err
+		}
+	}
+	prepared, err := chain.PrepareRun()
+	if err != nil {
+		return err
+	}
+	return prepared.Run(ctx)
+}
+
+func managerOptions(arguments []string) (*controlleroptions.KubeControllerManagerOptions, error) {
+	if len(arguments) == 0 {
+		return nil, nil
+	}
+	manager, err := controlleroptions.NewKubeControllerManagerOptions()
+	if err != nil {
+		return nil, err
+	}
+	sets := manager.Flags(
+		controllers.KnownControllers(), controllers.ControllersDisabledByDefault(), controllers.ControllerAliases())
+	manager.ParsedFlags = &sets
+	return manager, parse("kube-controller-manager", sets, arguments)
+}
+
+func manage(ctx context.Context, manager *controlleroptions.KubeControllerManagerOptions) error {
+	config, err := manager.Config(
+		ctx, controllers.KnownControllers(), controllers.ControllersDisabledByDefault(), controllers.ControllerAliases())
+	if err != nil {
+		return err
+	}
+	return controllers.Run(ctx, config.Complete())
+}
+
+func parse(name string, sets cliflag.NamedFlagSets, arguments []string) error {
+	all := pflag.NewFlagSet(name, pflag.ContinueOnError)
+	for _, set := range sets.FlagSets {
+		all.AddFlagSet(set)
+	}
+	if err := all.Parse(arguments); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if all.NArg() != 0 {
+		return fmt.Errorf("%s takes no arguments: %q", name, all.Args())
+	}
+	return nil
+}

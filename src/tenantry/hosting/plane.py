@@ -1,0 +1,172 @@
+"""What a hosted control plane is started with: certificates, flags, and the way of its outgoing connections. Pure.
+
+    HostedPlane ─► certificates of its own authorities
+                ─► settings.json ─► go/hosted: kube-apiserver, controllers, SQLite
+                ─► egress.json   ─► the gate (gate.py): every outgoing connection of the API server
+
+All names of files are relative to the folder of the control plane, which is the working directory of the process.
+
+Sources: Kubernetes, reference of the command line tools; "Set up Konnectivity service" (egress selectors).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+import msgspec
+
+from tenantry.hosting.certificates import KUBELET_CLIENT_USER, SERVER_NAMES, CertificateUse, LeafCertificate
+
+CONTROLLERS = (
+    "certificatesigningrequest-approving-controller",
+    "certificatesigningrequest-cleaner-controller",
+    "certificatesigningrequest-signing-controller",
+    "clusterrole-aggregation-controller",
+    "cronjob-controller",
+    "daemonset-controller",
+    "deployment-controller",
+    "disruption-controller",
+    "endpoints-controller",
+    "endpointslice-controller",
+    "endpointslice-mirroring-controller",
+    "ephemeral-volume-controller",
+    "garbage-collector-controller",
+    "job-controller",
+    "namespace-controller",
+    "persistentvolume-protection-controller",
+    "persistentvolumeclaim-protection-controller",
+    "pod-garbage-collector-controller",
+    "replicaset-controller",
+    "replicationcontroller-controller",
+    "resourcequota-controller",
+    "root-ca-certificate-publisher-controller",
+    "service-cidr-controller",
+    "serviceaccount-controller",
+    "serviceaccount-token-controller",
+    "statefulset-controller",
+    "ttl-after-finished-controller",
+    "validatingadmissionpolicy-status-controller",
+    "volumeattributesclass-protection-controller",
+)
+"""The controllers that need no nodes, and that Kubernetes' conformance tests need."""
+
+OPERATOR = "operator"
+"""The identity of Tenantry inside, a member of system:masters: it must keep its rights whatever is deleted inside."""
+
+OWNER = "owner"
+"""The identity of the users inside; a binding gives it its rights, so that they can end."""
+
+SETTINGS = "settings.json"
+GATE = "gate.sock"
+"""The socket of the gate; error messages of the API server quote this name."""
+
+MAX_BYTES = 512 * 2**20
+"""How large a database grows (DESIGN.md, "datastores"): it refuses writes then."""
+
+_LOOPBACK = "127.0.0.1"
+# Of TEST-NET-1 (RFC 5737): programs refuse an API server that advertises loopback, and no connection goes there.
+_ADVERTISED = "192.0.2.1"
+_MANAGER = "kube-controller-manager"
+
+
+class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
+    """One hosted control plane.
+
+    Args:
+        uid: Of the object that it is for; its data is kept under this name.
+        name: Its name for people, unique where it runs.
+        issuer: The issuer of its ServiceAccounts' tokens, a URL that no other control plane has.
+        owner: The user name of the identity `OWNER`.
+        names: Further DNS names and IP addresses of its API server.
+        service_range: The addresses of its Services.
+    """
+
+    uid: str
+    name: str
+    issuer: str
+    owner: str
+    names: tuple[str, ...] = ()
+    service_range: str = "10.96.0.0/16"
+
+
+def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:
+    """Return every certificate of a control plane by its file name; its authorities sign nothing else."""
+    first = str(next(ipaddress.ip_network(plane.service_range).hosts()))
+    server = (*SERVER_NAMES, _LOOPBACK, first, *plane.names)
+    return {
+        "server": LeafCertificate(ca="ca", user="kube-apiserver", use=CertificateUse.SERVER, names=server),
+        OPERATOR: LeafCertificate(ca="ca", user="tenantry:operator", group="system:masters"),
+        OWNER: LeafCertificate(ca="ca", user=plane.owner),
+        _MANAGER: LeafCertificate(ca="ca", user=f"system:{_MANAGER}"),
+        # Each node's own is issued when the gate first answers at its address; this one makes their authority exist.
+        "kubelet": kubelet("localhost"),
+        "kubelet-client": LeafCertificate(ca="ca", user=KUBELET_CLIENT_USER),
+        "front-proxy-client": LeafCertificate(ca="front-proxy-ca", user="front-proxy-client"),
+    }
+
+
+def kubelet(address: str) -> LeafCertificate:
+    """Return the certificate with which the gate answers at the address of a node, in place of its kubelet."""
+    return LeafCertificate(ca="kubelet-ca", user="kubelet", use=CertificateUse.SERVER, names=(address,))
+
+
+def settings(plane: HostedPlane, port: int) -> bytes:
+    """Return the file that the process reads.
+
+    Args:
+        plane: The control plane.
+        port: The port of its API server on 127.0.0.1.
+    """
+    found = {
+        "datastore": {"file": "state.db", "socket": "store.sock", "maxBytes": MAX_BYTES},
+        "apiServer": _apiserver(plane, port),
+        "controllers": _manager(plane),
+    }
+    return msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
+
+
+def egress() -> bytes:
+    """Return the EgressSelectorConfiguration: all connections, webhooks by URL included, go through the gate."""
+    connection = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": GATE}}}
+    found = {
+        "apiVersion": "apiserver.k8s.io/v1beta1",
+        "kind": "EgressSelectorConfiguration",
+        "egressSelections": [{"name": name, "connection": connection} for name in ("cluster", "controlplane")],
+    }
+    return msgspec.json.encode(found)
+
+
+def _apiserver(plane: HostedPlane, port: int) -> list[str]:
+    return [
+        *(f"--bind-address={_LOOPBACK}", f"--secure-port={port}"),
+        *("--tls-cert-file=pki/server.crt", "--tls-private-key-file=pki/server.key"),
+        *(f"--advertise-address={_ADVERTISED}", "--endpoint-reconciler-type=lease"),
+        "--client-ca-file=pki/ca.crt",
+        *("--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction"),
+        "--service-account-key-file=pki/service-account.pub",
+        "--service-account-signing-key-file=pki/service-account.key",
+        # The API server may otherwise extend a token of an hour to a year.
+        *(f"--service-account-issuer={plane.issuer}", "--service-account-extend-token-expiration=false"),
+        "--service-account-max-token-expiration=24h",
+        *(f"--service-cluster-ip-range={plane.service_range}", "--allow-privileged", "--profiling=false"),
+        *("--kubelet-client-certificate=pki/kubelet-client.crt", "--kubelet-client-key=pki/kubelet-client.key"),
+        # The API server resolves other names of nodes itself.
+        *("--kubelet-certificate-authority=pki/kubelet-ca.crt", "--kubelet-preferred-address-types=InternalIP"),
+        "--requestheader-client-ca-file=pki/front-proxy-ca.crt",
+        *("--requestheader-allowed-names=front-proxy-client", "--requestheader-extra-headers-prefix=X-Remote-Extra-"),
+        *("--requestheader-group-headers=X-Remote-Group", "--requestheader-username-headers=X-Remote-User"),
+        *("--proxy-client-cert-file=pki/front-proxy-client.crt", "--proxy-client-key-file=pki/front-proxy-client.key"),
+        # Webhooks and aggregated APIs are reached at the pods of their Services, which the gate knows.
+        *("--egress-selector-config-file=egress.json", "--enable-aggregator-routing=true"),
+    ]
+
+
+def _manager(plane: HostedPlane) -> list[str]:
+    return [
+        *(f"--kubeconfig={_MANAGER}.kubeconfig", f"--controllers={','.join(CONTROLLERS)}"),
+        *("--use-service-account-credentials", "--leader-elect=false", "--secure-port=0", "--profiling=false"),
+        *("--service-account-private-key-file=pki/service-account.key", "--root-ca-file=pki/ca.crt"),
+        *("--cluster-signing-cert-file=pki/ca.crt", "--cluster-signing-key-file=pki/ca.key"),
+        f"--service-cluster-ip-range={plane.service_range}",
+        *("--kube-api-qps=200", "--kube-api-burst=400"),
+    ]

@@ -1,0 +1,204 @@
+"""Hosted control planes on this machine: a folder each, and a component of the cluster's supervisor.
+
+CLUSTER/hosted/UID/  process.json  settings.json  egress.json  *.kubeconfig  pki/  state.db  *.sock
+▲ written by the operator            │ read by the supervisor when it reloads ─► component hosted@NAME
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import re
+import shutil
+import socket
+import ssl
+from pathlib import Path
+
+import msgspec
+
+from tenantry.api.errors import InputError, LocalError
+from tenantry.hosting import plane as hosting
+from tenantry.hosting.placement import RunningPlane
+from tenantry.hosting.plane import HostedPlane
+from tenantry.kube import kubeconfig
+from tenantry.local import build, components, control, kubeconfigs, pki, ports
+from tenantry.local.components import Component, ReadinessSignal
+from tenantry.local.control import SupervisorRequest, short_path
+from tenantry.local.files import explain, make_private_folder, write_private
+from tenantry.local.paths import ClusterPaths
+from tenantry.local.state import ComponentState, Phase
+
+PREFIX = "hosted@"
+START_SECONDS = 90.0
+"""On a busy machine, a first start may take long; the queue tries again after it."""
+
+_ORDER_SECONDS = 30.0
+_PROCESS = "process.json"
+_UID = re.compile(r"[0-9a-f-]{1,64}")
+# The values that keep a control plane of one tenant small; see PLATFORM.md, "virtual control planes".
+_ENVIRONMENT = {"GOGC": "50", "GODEBUG": "madvdontneed=1"}
+
+
+class HostedProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How the supervisor runs one hosted control plane.
+
+    Args:
+        name: Its component is called "hosted@NAME".
+        program: The path of the program.
+        port: The port of its API server on 127.0.0.1.
+    """
+
+    name: str
+    program: str
+    port: int
+
+
+def processes(paths: ClusterPaths) -> tuple[Component, ...]:
+    """Return the hosted control planes of a cluster as components.
+
+    Args:
+        paths: The cluster's.
+    """
+    found: list[Component] = []
+    for file in sorted((paths.folder / "hosted").glob(f"*/{_PROCESS}")):
+        try:
+            process = msgspec.json.decode(file.read_bytes(), type=HostedProcess)
+        except (OSError, msgspec.MsgspecError):
+            continue  # it is being removed
+        folder = file.parent
+        found.append(
+            Component(
+                name=f"{PREFIX}{process.name}",
+                command=(process.program, str(folder / hosting.SETTINGS)),
+                port=process.port,
+                signal=ReadinessSignal.NOTIFY_HTTPS,
+                health="/readyz",
+                authority=folder / "pki" / "ca.crt",
+                environment=_ENVIRONMENT,
+            )
+        )
+    return tuple(found)
+
+
+class LocalPlacement:
+    """Runs hosted control planes under the supervisor of a local cluster; see `hosting.placement.Placement`.
+
+    Args:
+        paths: The cluster's.
+    """
+
+    def __init__(self, paths: ClusterPaths) -> None:
+        self._paths = paths
+
+    async def start(self, plane: HostedPlane) -> RunningPlane:
+        """See `Placement.start`."""
+        program = build.built(build.HOSTED)
+        if program is None:
+            raise LocalError(
+                "the program of hosted control planes is not built: run `tenantry local build --with-hosted`"
+            )
+        process = await asyncio.to_thread(self._write, plane, program.folder / "hosted")
+        await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)
+        await self._ready(f"{PREFIX}{plane.name}")
+        own = ClusterPaths(self._folder(plane.uid))
+        return RunningPlane(
+            connection=kubeconfig.load([own.kubeconfig(hosting.OPERATOR)]),
+            server=f"https://{components.LOOPBACK}:{process.port}",
+            kubeconfig=own.kubeconfig(hosting.OWNER).read_text(),
+        )
+
+    async def remove(self, uid: str) -> None:
+        """See `Placement.remove`."""
+        folder = self._folder(uid)
+        # First the file that makes it a component: the supervisor ends the process, and does not start it again.
+        (folder / _PROCESS).unlink(missing_ok=True)
+        await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)
+        await asyncio.to_thread(_remove, folder)
+
+    async def gate_socket(self, uid: str) -> socket.socket:
+        """See `Placement.gate_socket`."""
+        path = self._folder(uid) / hosting.GATE
+        path.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        with short_path(path) as address:
+            listener.bind(address)
+        path.chmod(0o600)
+        return listener
+
+    async def kubelet_tls(self, uid: str, address: str) -> ssl.SSLContext:
+        """See `Placement.kubelet_tls`."""
+        folder = ClusterPaths(self._folder(uid)).pki
+        name = f"kubelet-{address.replace(':', '-')}"
+        wanted = {"kubelet": hosting.kubelet("localhost"), name: hosting.kubelet(address)}
+        await asyncio.to_thread(pki.ensure, folder, wanted, dt.datetime.now(dt.UTC))
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=folder / "ca.crt")
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_cert_chain(folder / f"{name}.crt", folder / f"{name}.key")
+        return context
+
+    def _folder(self, uid: str) -> Path:
+        if not _UID.fullmatch(uid):
+            raise InputError(f"{uid!r} is not the uid of an object")
+        return self._paths.folder / "hosted" / uid
+
+    def _write(self, plane: HostedPlane, program: Path) -> HostedProcess:
+        """Write what the process needs, and last the file that makes it a component."""
+        own = ClusterPaths(self._folder(plane.uid))
+        make_private_folder(own.folder)
+        before = _read(own.folder / _PROCESS)
+        # A port that it has is kept: kubeconfigs name it, and the process that runs occupies it.
+        port = before.port if before is not None else ports.reserve_some(own.folder, 1)[0]
+        process = HostedProcess(name=plane.name, program=str(program), port=port)
+        pki.ensure(own.pki, hosting.leaves(plane), dt.datetime.now(dt.UTC))
+        for identity in (hosting.OPERATOR, hosting.OWNER, components.CONTROLLER_MANAGER):
+            kubeconfigs.write(own, plane.name, identity, port)
+        write_private(own.folder / hosting.SETTINGS, hosting.settings(plane, port))
+        write_private(own.folder / "egress.json", hosting.egress())
+        write_private(own.folder / _PROCESS, msgspec.json.encode(process))
+        return process
+
+    async def _ready(self, component: str) -> None:
+        """Wait until a component is ready.
+
+        Raises:
+            LocalError: It ended, with its last lines, or is not ready in time.
+        """
+        try:
+            async with asyncio.timeout(START_SECONDS), contextlib.aclosing(control.watch(self._paths.socket)) as states:
+                async for state in states:
+                    found = state.component(component)
+                    if found is not None and _is_ready(found):
+                        return
+        except TimeoutError as error:
+            raise LocalError(
+                f"{component} is not ready after {START_SECONDS:.0f} s: `tenantry logs {component}` shows why"
+            ) from error
+
+
+def _is_ready(found: ComponentState) -> bool:
+    if found.phase is Phase.BACK_OFF and found.last_exit is not None:
+        lines = "\n".join(f"    {line}" for line in found.last_exit.lines[-3:])
+        raise LocalError(f"{found.name} ended ({found.last_exit}); its last lines:\n{lines}")
+    return found.phase is Phase.READY
+
+
+def _read(file: Path) -> HostedProcess | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=HostedProcess)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise LocalError(
+            f'"{file}" cannot be read ({error}): delete it, and the control plane gets a new port'
+        ) from error
+
+
+def _remove(folder: Path) -> None:
+    ports.release(folder)
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise explain(error, folder) from error

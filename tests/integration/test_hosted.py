@@ -1,0 +1,103 @@
+"""Hosted control planes are real ones: a process each under the supervisor of a local cluster (H02)."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+from msgspec.structs import replace
+
+from tenantry.api.errors import Unauthorized
+from tenantry.api.model import Resource
+from tenantry.hosting.placement import RunningPlane
+from tenantry.hosting.plane import HostedPlane
+from tenantry.kube.client import Client
+from tenantry.local import build
+from tenantry.local.cluster import LocalCluster
+from tenantry.local.hosted import LocalPlacement
+from tenantry.local.process import kill_if_same
+from tenantry.local.progress import SilentProgress
+from tenantry.local.state import read_state
+from testkit.api import Api, until
+
+pytest_plugins = ["testkit.fixtures"]
+
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+PODS = Resource("", "v1", "pods", "Pod")
+
+
+@asynccontextmanager
+async def running(tenancy: LocalCluster, name: str) -> AsyncGenerator[tuple[LocalPlacement, HostedPlane, RunningPlane]]:
+    """A hosted control plane that is ready."""
+    await asyncio.to_thread(build.ensure, SilentProgress(), build.HOSTED)
+    place = LocalPlacement(tenancy.paths)
+    plane = HostedPlane(uid=str(uuid.uuid4()), name=name, issuer=f"https://{name}.example", owner=f"owner:{name}")
+    try:
+        yield place, plane, await place.start(plane)
+    finally:
+        await place.remove(plane.uid)
+
+
+async def component(tenancy: LocalCluster, name: str) -> tuple[int, int]:
+    """Return pid and start of the process of a hosted control plane; zeros if there is none."""
+    state = read_state(tenancy.paths)
+    found = state.component(f"hosted@{name}") if state is not None else None
+    return (found.pid, found.start_ticks) if found is not None else (0, 0)
+
+
+async def test_it_runs_controllers_survives_a_kill_and_leaves_nothing(tenancy: LocalCluster, name: str) -> None:
+    """H02: a Deployment gets its pods; after SIGKILL the objects are there, at the same address; then all is gone."""
+    async with running(tenancy, name) as (place, plane, first), Client(first.connection) as client:
+        inside = Api(client)
+        labels = {"app": "web"}
+        container = {"name": "c", "image": "busybox"}
+        await inside.default_account("default")
+        await inside.create(
+            DEPLOYMENTS,
+            {
+                "metadata": {"name": "web"},
+                "spec": {
+                    "replicas": 2,
+                    "selector": {"matchLabels": labels},
+                    "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+                },
+            },
+            "default",
+        )
+
+        async def both() -> bool:
+            return len(await inside.list(PODS, "default")) == 2
+
+        await until(both, "the Deployment has its pods")
+        pid, ticks = await component(tenancy, plane.name)
+        assert kill_if_same(pid, ticks, signal.SIGKILL)
+
+        async def noticed() -> bool:
+            return (await component(tenancy, plane.name))[1] != ticks
+
+        await until(noticed, "the supervisor has noticed")
+        again = await place.start(plane)
+        assert (again.server, again.kubeconfig) == (first.server, first.kubeconfig)
+        async with Client(again.connection) as later:
+            assert (await Api(later).get(DEPLOYMENTS, "web", "default"))["spec"]["replicas"] == 2
+    assert not (tenancy.paths.folder / "hosted" / plane.uid).exists()
+    assert await component(tenancy, plane.name) == (0, 0)
+
+
+async def test_credentials_of_one_are_worth_nothing_at_another(tenancy: LocalCluster, name: str) -> None:
+    """H02: each has its own authorities, keys and issuer."""
+    async with running(tenancy, f"{name}-a") as (_, _, one), running(tenancy, f"{name}-b") as (_, _, other):
+        async with Client(one.connection) as client:
+            account = await client.request(
+                "POST", "/api/v1/namespaces/default/configmaps", body=b'{"metadata": {"name": "mine"}}'
+            )
+            assert b'"mine"' in account
+        mixed = replace(other.connection.detached(), server=one.connection.server, ca=one.connection.ca)
+        with pytest.raises(Unauthorized):
+            async with Client(mixed) as client:
+                await client.request("GET", "/api/v1/namespaces")

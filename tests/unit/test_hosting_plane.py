@@ -1,0 +1,75 @@
+"""What hosted control planes are started with (H02): pure."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+
+import msgspec
+import pytest
+
+from tenantry.api.errors import InputError
+from tenantry.hosting import plane as hosting
+from tenantry.hosting.certificates import CertificateUse
+from tenantry.hosting.plane import HostedPlane
+from tenantry.local.hosted import LocalPlacement
+from tenantry.local.paths import ClusterPaths
+
+PLANE = HostedPlane(uid="a-1", name="acme.web", issuer="https://a-1.example", owner="owner:1", names=("web.example",))
+
+
+def flags(part: str) -> list[str]:
+    """Return the flags of one part of the process."""
+    return msgspec.json.decode(hosting.settings(PLANE, 20000))[part]
+
+
+def test_every_certificate_that_a_flag_names_is_issued() -> None:
+    """H02: the files exist, and none is outside of the control plane's folder."""
+    known = {f"{name}.{kind}" for name in hosting.leaves(PLANE) for kind in ("crt", "key")}
+    known |= {f"{leaf.ca}.{kind}" for leaf in hosting.leaves(PLANE).values() for kind in ("crt", "key")}
+    known |= {"service-account.key", "service-account.pub"}
+    files = [value for part in ("apiServer", "controllers") for value in flags(part) if "=pki/" in value]
+    assert len(files) > 10
+    assert {PurePosixPath(value.partition("=")[2]).name for value in files} <= known
+    paths = [value.partition("=")[2] for value in flags("apiServer") if re.search(r"=[^,:]*/", value)]
+    assert all(value.startswith("pki/") or "/16" in value for value in paths)
+
+
+def test_every_outgoing_connection_goes_through_the_gate() -> None:
+    """H02: webhooks by URL use another selector than those by Service."""
+    found = msgspec.json.decode(hosting.egress())["egressSelections"]
+    assert {each["name"] for each in found} == {"cluster", "controlplane"}
+    assert all(each["connection"]["transport"]["uds"]["udsName"] == hosting.GATE for each in found)
+    assert all(each["connection"]["proxyProtocol"] == "HTTPConnect" for each in found)
+    assert "--egress-selector-config-file=egress.json" in flags("apiServer")
+
+
+def test_tokens_and_identities_are_the_control_planes_own() -> None:
+    """H02: no token lives longer than a day, and users are no members of system:masters, whose rights never end."""
+    leaves = hosting.leaves(PLANE)
+    assert f"--service-account-issuer={PLANE.issuer}" in flags("apiServer")
+    assert "--service-account-max-token-expiration=24h" in flags("apiServer")
+    assert "--service-account-extend-token-expiration=false" in flags("apiServer")
+    assert (leaves[hosting.OWNER].user, leaves[hosting.OWNER].group) == ("owner:1", "")
+    assert [name for name, leaf in leaves.items() if leaf.group == "system:masters"] == [hosting.OPERATOR]
+    assert "web.example" in leaves["server"].names
+    assert "10.96.0.1" in leaves["server"].names
+    assert hosting.kubelet("10.0.0.7").ca not in {leaves["server"].ca, leaves["front-proxy-client"].ca}
+    assert hosting.kubelet("10.0.0.7").use is CertificateUse.SERVER
+
+
+def test_the_controllers_are_those_that_need_no_nodes() -> None:
+    """H02: the list of the design, without a repetition; the conformance tests need the last one."""
+    (given,) = (value for value in flags("controllers") if value.startswith("--controllers="))
+    names = given.partition("=")[2].split(",")
+    assert names == sorted(set(names))
+    assert len(names) == 29
+    assert not {name for name in names if name.startswith(("node-", "taint-", "persistentvolume-binder", "token"))}
+
+
+@pytest.mark.parametrize("uid", ["", "../up", "a/b", "A", "x" * 65, "a\n"])
+async def test_a_folder_is_never_outside_of_the_hosted_ones(tmp_path: object, uid: str) -> None:
+    """H02: the uid comes from an API server, and becomes a path."""
+    place = LocalPlacement(ClusterPaths(tmp_path))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match="is not the uid of an object"):
+        await place.remove(uid)
