@@ -1,0 +1,1 @@
+"""The mirror: keeps lower objects of one namespace as translations of upper objects, and returns their status."""

@@ -1,0 +1,318 @@
+"""Translate a Pod to the lower side: pure.
+
+    upper Pod ─► podfields   allow-list of fields, as a new object
+              ─► references  names of ConfigMaps, Secrets and claims become lower names
+              ─► selectors   pods of the own namespace only
+              ─► downward    the pod's own name, namespace and uid stay the upper ones
+              ─► lower Pod, and the tokens that its Secret must hold
+
+The translation does not rely on the validation of the upper API server: values of wrong types are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from tenantry.api.model import Json
+from tenantry.mirror import references, selectors
+from tenantry.mirror.names import LABEL_LENGTH
+from tenantry.mirror.podfields import METADATA, SPEC
+from tenantry.mirror.profile import Profile
+from tenantry.mirror.shapes import Refused, items, part
+
+TOKEN = "Token"  # noqa: S105 - the word in the lower name of the Secret with the tokens of a pod
+STATIC_POD = "kubernetes.io/config.mirror"
+"""The annotation of the API object of a static pod (Kubernetes: "Well-known labels, annotations and taints")."""
+
+GIVEN_LABELS = "given-labels"
+GIVEN_ANNOTATIONS = "given-annotations"
+GIVEN_GATES = "given-gates"
+_GIVEN = (GIVEN_LABELS, GIVEN_ANNOTATIONS, GIVEN_GATES)
+"""Marks that list what came from the upper pod, with commas between: the rest is the lower side's."""
+
+_DEFAULT_SECONDS = 3600
+_LEAST_SECONDS = 600
+_MOST_SECONDS = 24 * 3600
+_ENV_FIELDS = ("spec.nodeName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs")
+_VOLUME_FIELDS = ("metadata.labels", "metadata.annotations")
+_ENTRY = re.compile(r"metadata\.(labels|annotations)\['[^']+'\]")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """A token of the upper side that a lower pod reads from its Secret.
+
+    Args:
+        key: The key of the Secret.
+        audience: The audience to request; "" for the API server's own.
+        seconds: The lifetime to request: 10 minutes to 24 hours.
+        path: The path of the file in its volume.
+    """
+
+    key: str
+    audience: str
+    seconds: int
+    path: str
+
+
+class Down(msgspec.Struct, frozen=True, kw_only=True):
+    """The lower Pod of an upper one, or why there is none.
+
+    Args:
+        object: The lower Pod; {} if it is refused.
+        refusal: A sentence that names the field and what to do; "" if it is not refused.
+        tokens: The content of the Secret `lower_name("Token", …)`, which the pod needs to start; () for no Secret.
+    """
+
+    object: Json = {}
+    refusal: str = ""
+    tokens: tuple[Token, ...] = ()
+
+
+def down(pod: Json, profile: Profile) -> Down:
+    """Return the lower Pod of an upper one.
+
+    Args:
+        pod: The upper Pod, as its API server has it or of any other content; it is not changed.
+        profile: The configuration.
+    """
+    try:
+        metadata = _metadata(pod)
+        lower_metadata = _lower_metadata(metadata, pod, profile)
+        spec = SPEC(part(pod, "spec"), "spec")
+        namespace, name = metadata["namespace"], metadata["name"]
+        selectors.confine(spec, _users(metadata.get("labels"), profile), namespace, profile)
+        _rename(spec, metadata, profile)
+        _keep_environment(spec, _identity(metadata, pod), profile)
+        tokens = tuple(_replace_projections(spec, profile.lower_name(TOKEN, namespace, name), profile))
+    except Refused as refused:
+        return Down(refusal=str(refused))
+    spec["automountServiceAccountToken"] = False
+    host = name[:LABEL_LENGTH].rstrip("-.")
+    # Without a hostname kubelet would use the lower name. A name with dots cannot be a hostname.
+    if not spec.get("hostname") and _LABEL.fullmatch(host):
+        spec["hostname"] = host
+    return Down(
+        object={"apiVersion": "v1", "kind": "Pod", "metadata": lower_metadata, "spec": spec},
+        tokens=tokens,
+    )
+
+
+def changes(upper: Json, lower: Json, profile: Profile) -> Json:
+    """Return the merge patch with which a running lower pod follows its upper one; {} if there is nothing to change.
+
+    Labels and annotations are removed only if they came from the upper pod: programs of the lower side add their own.
+
+    Args:
+        upper: The upper Pod.
+        lower: The lower Pod that `down` made of it. One of another uid gets no changes: it must be replaced.
+        profile: The configuration.
+    """
+    try:
+        metadata = _metadata(upper)
+        wanted = _lower_metadata(metadata, upper, profile)
+        spec = SPEC(part(upper, "spec"), "spec")
+    except Refused:
+        return {}
+    lower_metadata, lower_spec = part(lower, "metadata"), part(lower, "spec")
+    annotations = part(lower_metadata, "annotations")
+    if annotations.get(profile.mark("uid")) != metadata["uid"]:
+        return {}
+    patch: Json = {}
+    for field, given in (("labels", GIVEN_LABELS), ("annotations", GIVEN_ANNOTATIONS)):
+        marks = [profile.mark(each) for each in _GIVEN] if field == "annotations" else []
+        past = [key for key in _given(annotations, given, profile) if not profile.is_reserved(key)]
+        differing = _differing(part(lower_metadata, field), wanted[field], [*past, *marks])
+        if differing:
+            patch.setdefault("metadata", {})[field] = differing
+    changed = _changed_spec(spec, lower_spec, _given(annotations, GIVEN_GATES, profile))
+    return patch | ({"spec": changed} if changed else {})
+
+
+# Metadata
+
+
+def _metadata(pod: Json) -> Json:
+    metadata = METADATA(part(pod, "metadata"), "metadata")
+    for field in ("name", "namespace", "uid"):
+        if not metadata.get(field):
+            raise Refused(f"metadata.{field} must not be empty: create the pod through the API server")
+    if STATIC_POD in metadata.get("annotations", ()):
+        raise Refused(f"metadata.annotations may not contain '{STATIC_POD}': static pods run only on their own node")
+    return metadata
+
+
+def _lower_metadata(metadata: Json, pod: Json, profile: Profile) -> Json:
+    namespace, name = metadata["namespace"], metadata["name"]
+    labels, annotations = _users(metadata.get("labels"), profile), _users(metadata.get("annotations"), profile)
+    marks = {"name": name, "namespace": namespace, "uid": metadata["uid"]}
+    given = {GIVEN_LABELS: labels, GIVEN_ANNOTATIONS: annotations, GIVEN_GATES: _gates(part(pod, "spec"))}
+    marks |= {mark: ",".join(sorted(keys)) for mark, keys in given.items() if keys}
+    found: Json = {
+        "name": profile.lower_name("Pod", namespace, name),
+        "namespace": profile.namespace,
+        "labels": {**labels, **profile.labels(namespace)},
+        "annotations": {**annotations, **{profile.mark(mark): value for mark, value in marks.items()}},
+    }
+    if profile.owner is not None:
+        found["ownerReferences"] = [dict(profile.owner)]
+    return found
+
+
+def _users(given: Mapping[str, str] | None, profile: Profile) -> dict[str, str]:
+    return {key: value for key, value in (given or {}).items() if not profile.is_reserved(key)}
+
+
+def _gates(spec: Json) -> list[str]:
+    """Return the names of the scheduling gates of an upper or lower pod."""
+    return [_name(gate) for gate in items(spec, "schedulingGates") if _name(gate)]
+
+
+def _name(item: Json) -> str:
+    name = item.get("name")
+    return name if isinstance(name, str) else ""
+
+
+# Names and projected files
+
+
+def _rename(spec: Json, metadata: Json, profile: Profile) -> None:
+    namespace = metadata["namespace"]
+    for volume in spec.get("volumes", ()):
+        if volume.pop("ephemeral", None) is not None:
+            # The upper controller makes the claim under this name (Kubernetes: "Ephemeral volumes", naming).
+            volume["persistentVolumeClaim"] = {"claimName": f"{metadata['name']}-{volume.get('name', '')}"}
+    for place in references.places(spec):
+        if not place.name:
+            raise Refused(f"{place.path} must name a {place.kind}")
+        place.holder[place.key] = profile.lower_name(place.kind, namespace, place.name)
+
+
+def _replace_projections(spec: Json, secret: str, profile: Profile) -> Iterator[Token]:
+    """Replace tokens and downward API fields in volumes; yield the tokens."""
+    for place, volume in enumerate(spec.get("volumes", ())):
+        path = f"spec.volumes[{place}]"
+        _keep_files(volume.get("downwardAPI", {}), f"{path}.downwardAPI", profile)
+        sources = volume.get("projected", {}).get("sources", [])
+        for index, source in enumerate(sources):
+            inside = f"{path}.projected.sources[{index}]"
+            _keep_files(source.get("downwardAPI", {}), f"{inside}.downwardAPI", profile)
+            if "serviceAccountToken" in source:
+                token = _token(source["serviceAccountToken"], f"{volume.get('name', '')}.{index}", inside)
+                sources[index] = {"secret": {"name": secret, "items": [{"key": token.key, "path": token.path}]}}
+                yield token
+
+
+def _token(source: Json, key: str, path: str) -> Token:
+    if not source.get("path"):
+        raise Refused(f"{path}.serviceAccountToken.path must not be empty")
+    seconds = source.get("expirationSeconds", _DEFAULT_SECONDS)
+    return Token(
+        key=key,
+        audience=source.get("audience", ""),
+        seconds=min(max(seconds, _LEAST_SECONDS), _MOST_SECONDS),
+        path=source["path"],
+    )
+
+
+def _keep_files(source: Json, path: str, profile: Profile) -> None:
+    """Have the files of a downward API volume show the upper name, namespace and uid, which the marks hold."""
+    marked = {f"metadata.{mark}": profile.mark(mark) for mark in ("name", "namespace", "uid")}
+    for index, file in enumerate(source.get("items", ())):
+        reference = file.get("fieldRef", {})
+        field = reference.get("fieldPath", "")
+        if field in marked:
+            reference["fieldPath"] = f"metadata.annotations['{marked[field]}']"
+        elif "fieldRef" in file and field not in _VOLUME_FIELDS and not _ENTRY.fullmatch(field):
+            raise Refused(f"{path}.items[{index}].fieldRef.fieldPath must be a field that volumes support")
+
+
+# Environment
+
+
+def _identity(metadata: Json, pod: Json) -> dict[str, str]:
+    """Return the fields of the downward API that have other values in the lower pod."""
+    spec = part(pod, "spec")
+    account: Any = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
+    if not isinstance(account, str):
+        raise Refused("spec.serviceAccountName must be a string")
+    fields = {f"metadata.{field}": metadata[field] for field in ("name", "namespace", "uid")}
+    return {**fields, "spec.serviceAccountName": account}
+
+
+def _keep_environment(spec: Json, identity: Mapping[str, str], profile: Profile) -> None:
+    """Have the variables of all containers show the upper pod, and name the upper API server."""
+    api = {"KUBERNETES_SERVICE_HOST": profile.api_host, "KUBERNETES_SERVICE_PORT": profile.api_port}
+    for field in ("initContainers", "containers"):
+        for place, container in enumerate(spec.get(field, ())):
+            given = container.get("env", [])
+            path = f"spec.{field}[{place}].env"
+            variables = [_variable(each, identity, f"{path}[{index}]") for index, each in enumerate(given)]
+            own = {each.get("name") for each in variables}
+            added = [{"name": key, "value": value} for key, value in api.items() if value and key not in own]
+            # First, because a variable can only refer to those before it.
+            if added or variables:
+                container["env"] = [*added, *variables]
+
+
+def _variable(variable: Json, identity: Mapping[str, str], path: str) -> Json:
+    if "fieldRef" not in variable.get("valueFrom", ()):
+        return variable
+    field = variable["valueFrom"]["fieldRef"].get("fieldPath", "")
+    if field in identity:
+        # Unlike the downward API, kubelet expands "$(NAME)" in a value; "$$" stands for "$".
+        literal = {key: value for key, value in variable.items() if key != "valueFrom"}
+        return {**literal, "value": identity[field].replace("$", "$$")}
+    if field not in _ENV_FIELDS and not _ENTRY.fullmatch(field):
+        raise Refused(f"{path}.valueFrom.fieldRef.fieldPath must be a field that variables support")
+    return variable
+
+
+# Changes
+
+
+def _given(annotations: Json, mark: str, profile: Profile) -> list[str]:
+    value = annotations.get(profile.mark(mark))
+    return value.split(",") if isinstance(value, str) and value else []
+
+
+def _differing(live: Json, wanted: Mapping[str, str], past: list[str]) -> Json:
+    patch: Json = {key: value for key, value in wanted.items() if live.get(key) != value}
+    return patch | {key: None for key in past if key in live and key not in wanted}
+
+
+def _changed_spec(spec: Json, live: Json, gates: list[str]) -> Json:
+    patch: Json = {}
+    deadline, running = spec.get("activeDeadlineSeconds"), live.get("activeDeadlineSeconds")
+    # The API server only accepts a shorter deadline.
+    if deadline is not None and (not isinstance(running, int) or deadline < running):
+        patch["activeDeadlineSeconds"] = deadline
+    for field in ("containers", "initContainers"):
+        images = {each["name"]: each["image"] for each in spec.get(field, ()) if each.get("name") and each.get("image")}
+        have = items(live, field)
+        changed = [{**each, "image": images[_name(each)]} if _name(each) in images else each for each in have]
+        if changed != have:
+            patch[field] = changed
+    tolerations = _tolerations(spec.get("tolerations", []), items(live, "tolerations"))
+    if tolerations != items(live, "tolerations"):
+        patch["tolerations"] = tolerations
+    open_gates = [name for name in gates if name not in _gates(spec)]
+    left = [gate for gate in items(live, "schedulingGates") if _name(gate) not in open_gates]
+    if left != items(live, "schedulingGates"):
+        patch["schedulingGates"] = left
+    return patch
+
+
+def _tolerations(wanted: list[Json], live: list[Json]) -> list[Json]:
+    """Return the tolerations that a lower pod must have: the API server accepts additions and other seconds."""
+    missing = {_identified(each): each for each in wanted}
+    kept = [missing.pop(_identified(each), each) for each in live]
+    return [*kept, *missing.values()]
+
+
+def _identified(toleration: Json) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((key, str(value)) for key, value in toleration.items() if key != "tolerationSeconds"))

@@ -1,0 +1,113 @@
+"""Translate the status of a lower Pod to the upper side: pure.
+
+The upper pod gets the whole status, except what names objects of the lower side, and except what its own API server
+decides:
+
+    lower status ─► without nominatedNodeName and ResourceClaims
+                 ─► observedGeneration of the upper pod, once the lower pod has all of its changes
+                 ─► qosClass of the upper pod, which its API server decides and nothing may change
+                 ─► conditions of readiness gates from the upper pod, where their controllers write them
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tenantry.api.model import ConditionStatus, Json
+from tenantry.mirror.pods import changes
+from tenantry.mirror.profile import Profile
+from tenantry.mirror.shapes import items, part
+
+SCHEDULED = "PodScheduled"
+_LEFT_OUT = (
+    "nominatedNodeName",
+    "resourceClaimStatuses",
+    "extendedResourceClaimStatus",
+    "nodeAllocatableResourceClaimStatuses",
+)
+
+
+def up(upper: Json, lower: Json, profile: Profile) -> Json | None:
+    """Return the status that an upper pod should get from its lower one; None if it has it, or there is none yet.
+
+    Args:
+        upper: The upper Pod.
+        lower: The lower Pod that `pods.down` made of it. One of another uid has no status for it.
+        profile: The configuration.
+    """
+    found, old = part(lower, "status"), part(upper, "status")
+    annotations = part(part(lower, "metadata"), "annotations")
+    if not found or annotations.get(profile.mark("uid")) != part(upper, "metadata").get("uid"):
+        return None
+    status: Json = msgspec.to_builtins({key: value for key, value in found.items() if key not in _LEFT_OUT})
+    if "qosClass" in old:
+        status["qosClass"] = old["qosClass"]
+    generations = _Generations(upper, lower, profile)
+    generations.translate(status, old)
+    conditions = _conditions(status)
+    for condition in conditions:
+        generations.translate(condition, _condition(old, condition.get("type")) or {})
+    gates = [each.get("conditionType") for each in items(part(upper, "spec"), "readinessGates")]
+    own = [each for each in _conditions(old) if each.get("type") in gates]
+    kept = [each for each in conditions if each.get("type") not in gates]
+    status.pop("conditions", None)
+    if kept or own:
+        status["conditions"] = [*kept, *msgspec.to_builtins(own)]
+    return None if status == old else status
+
+
+def refused(upper: Json, reason: str, message: str, now: str) -> Json | None:
+    """Return the status of an upper pod that has no lower one: PodScheduled is False; None if it has it.
+
+    Args:
+        upper: The upper Pod.
+        reason: A reason in PascalCase.
+        message: What the lower side refused, and what to do.
+        now: The time, as RFC 3339.
+    """
+    old = part(upper, "status")
+    before = _condition(old, SCHEDULED) or {}
+    wanted: Json = {"type": SCHEDULED, "status": ConditionStatus.FALSE.value, "reason": reason, "message": message}
+    generation = _generation(upper)
+    if generation is not None:
+        wanted["observedGeneration"] = generation
+    if all(before.get(key) == value for key, value in wanted.items()):
+        return None
+    is_same = before.get("status") == wanted["status"] and "lastTransitionTime" in before
+    wanted["lastTransitionTime"] = before["lastTransitionTime"] if is_same else now
+    status: Json = msgspec.to_builtins(old)
+    others = [each for each in _conditions(status) if each.get("type") != SCHEDULED]
+    return {"phase": "Pending", **status, "conditions": [*others, msgspec.to_builtins(wanted)]}
+
+
+class _Generations:
+    """Replaces generations of a lower pod by those of its upper one."""
+
+    def __init__(self, upper: Json, lower: Json, profile: Profile) -> None:
+        self._upper = _generation(upper)
+        self._lower = _generation(lower)
+        # A lower pod without the latest changes has not observed the upper generation, whatever it has observed.
+        self._is_current = "spec" not in changes(upper, lower, profile)
+
+    def translate(self, observed: Json, old: Json) -> None:
+        """Set the observedGeneration of a status or condition, or keep the one that the upper pod has."""
+        value = observed.pop("observedGeneration", None)
+        if value is None:
+            return
+        if self._is_current and self._upper is not None and value == self._lower:
+            observed["observedGeneration"] = self._upper
+        elif "observedGeneration" in old:
+            observed["observedGeneration"] = old["observedGeneration"]
+
+
+def _generation(pod: Json) -> int | None:
+    value = part(pod, "metadata").get("generation")
+    return value if isinstance(value, int) else None
+
+
+def _conditions(status: Json) -> list[Json]:
+    return items(status, "conditions")
+
+
+def _condition(status: Json, type_: object) -> Json | None:
+    return next((each for each in _conditions(status) if each.get("type") == type_), None)

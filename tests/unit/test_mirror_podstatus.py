@@ -1,0 +1,130 @@
+"""The status of upper pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenantry.mirror.podstatus import refused, up
+from testkit.mirroring import PROFILE, copied, lower_pod, upper_pod
+
+Json = dict[str, Any]
+NOW = "2026-01-01T00:00:00Z"
+READY: Json = {"type": "Ready", "status": "True", "observedGeneration": 1}
+
+
+def upper(**spec: object) -> Json:
+    """Return an upper pod of generation 7."""
+    pod = upper_pod(**spec)
+    pod["metadata"]["generation"] = 7
+    return pod
+
+
+def test_the_whole_status_goes_up() -> None:
+    pod = upper()
+    statuses = [{"name": "web", "ready": True, "state": {"running": {"startedAt": NOW}}}]
+    lower = lower_pod(
+        pod,
+        phase="Running",
+        podIP="10.0.0.1",
+        qosClass="Burstable",
+        observedGeneration=1,
+        conditions=[READY],
+        containerStatuses=statuses,
+        nominatedNodeName="n-1",
+        resourceClaimStatuses=[{"name": "a"}],
+        extendedResourceClaimStatus={"resourceClaimName": "b"},
+    )
+    before = copied(lower)
+    assert up(pod, lower, PROFILE) == {
+        "phase": "Running",
+        "podIP": "10.0.0.1",
+        "qosClass": "Burstable",
+        "observedGeneration": 7,
+        "conditions": [{**READY, "observedGeneration": 7}],
+        "containerStatuses": statuses,
+    }
+    assert lower == before
+
+
+def test_a_status_that_is_there_is_not_written_again() -> None:
+    pod = upper()
+    lower = lower_pod(pod, phase="Running", observedGeneration=1, conditions=[READY])
+    pod["status"] = up(pod, lower, PROFILE)
+    assert up(pod, lower, PROFILE) is None
+
+
+def test_a_pod_without_a_status_or_of_another_uid_changes_nothing() -> None:
+    pod = upper()
+    assert up(pod, lower_pod(pod), PROFILE) is None
+    lower = lower_pod(pod, phase="Running")
+    pod["metadata"]["uid"] = "u-again"
+    assert up(pod, lower, PROFILE) is None
+
+
+def test_a_generation_that_was_not_observed_is_not_reported() -> None:
+    pod = upper()
+    pod["status"] = {"observedGeneration": 5, "conditions": [{"type": "Ready", "observedGeneration": 4}]}
+    lower = lower_pod(pod, phase="Running", observedGeneration=1, conditions=[READY])
+    lower["metadata"]["generation"] = 2
+    status = up(pod, lower, PROFILE)
+    assert status is not None
+    assert (status["observedGeneration"], status["conditions"][0]["observedGeneration"]) == (5, 4)
+
+
+def test_a_change_that_is_still_to_come_is_not_observed() -> None:
+    pod = upper()
+    lower = lower_pod(pod, phase="Running", observedGeneration=1)
+    pod["spec"]["containers"][0]["image"] = "web:2"
+    assert up(pod, lower, PROFILE) == {"phase": "Running"}
+
+
+def test_the_upper_side_decides_its_quality_of_service() -> None:
+    pod = upper()
+    pod["status"] = {"qosClass": "BestEffort"}
+    assert up(pod, lower_pod(pod, phase="Running", qosClass="Burstable"), PROFILE) == {
+        "phase": "Running",
+        "qosClass": "BestEffort",
+    }
+
+
+def test_the_message_of_the_scheduler_goes_up() -> None:
+    pod = upper()
+    full = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}
+    status = up(pod, lower_pod(pod, phase="Pending", conditions=[full]), PROFILE)
+    assert status == {"phase": "Pending", "conditions": [full]}
+
+
+def test_conditions_of_readiness_gates_are_those_of_the_upper_side() -> None:
+    gate = {"type": "example.com/ready", "status": "True"}
+    pod = upper(readinessGates=[{"conditionType": "example.com/ready"}])
+    pod["status"] = {"conditions": [gate, {"type": "Other", "status": "True"}]}
+    lower = lower_pod(pod, phase="Running", conditions=[{**gate, "status": "False"}, READY])
+    status = up(pod, lower, PROFILE)
+    assert status is not None
+    assert status["conditions"] == [{**READY, "observedGeneration": 7}, gate]
+
+
+def test_a_refused_pod_is_not_scheduled() -> None:
+    pod = upper()
+    pod["status"] = {"phase": "Pending", "qosClass": "BestEffort", "conditions": [READY]}
+    status = refused(pod, "HostRefused", "too large", NOW)
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "HostRefused",
+        "message": "too large",
+        "observedGeneration": 7,
+        "lastTransitionTime": NOW,
+    }
+    assert status == {"phase": "Pending", "qosClass": "BestEffort", "conditions": [READY, condition]}
+    pod["status"] = status
+    assert refused(pod, "HostRefused", "too large", "2027-01-01T00:00:00Z") is None
+    other = refused(pod, "HostRefused", "too many", "2027-01-01T00:00:00Z")
+    assert other is not None
+    assert other["conditions"][1] == {**condition, "message": "too many"}
+
+
+def test_a_refusal_ends_with_the_first_status() -> None:
+    pod = upper()
+    pod["status"] = refused(pod, "HostRefused", "too large", NOW)
+    assert up(pod, lower_pod(pod, phase="Pending"), PROFILE) == {"phase": "Pending"}
