@@ -122,7 +122,8 @@ def test_only_upgrades_to_one_known_protocol_count(text: str) -> None:
 def test_upgrades_keep_their_own_headers_only() -> None:
     head = parse(
         "POST /x HTTP/1.1\r\nHost: node\r\nConnection: keep-alive, Upgrade\r\nUpgrade: SPDY/3.1\r\n"
-        "Authorization: Bearer secret\r\nImpersonate-User: admin\r\nX-Forwarded-For: 10.0.0.1\r\nX-Remote-User: admin\r\n"
+        "Authorization: Bearer secret\r\nImpersonate-User: admin\r\nX-Forwarded-For: 10.0.0.1\r\n"
+        "X-Remote-User: admin\r\n"
         "X-Stream-Protocol-Version: v5.channel.k8s.io\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n"
         "Sec-WebSocket-Key: abc"
     )

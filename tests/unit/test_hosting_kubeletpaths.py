@@ -150,8 +150,7 @@ def test_a_pod_is_found_only_through_its_own_node() -> None:
         ("/containerLogs/shop/web/main", "log", (MAIN,)),
         ("/containerLogs/shop/web/main?follow=true", "log", (MAIN, ("follow", "true"))),
         (
-            "/containerLogs/shop/web/main?limitBytes=9&previous=false&sinceSeconds=5&stream=Stderr&tailLines=10"
-            "&timestamps=true",
+            "/containerLogs/shop/web/main?limitBytes=9&previous=false&sinceSeconds=5&stream=Stderr&tailLines=10&timestamps=true",
             "log",
             (
                 MAIN,
@@ -209,6 +208,6 @@ def test_pods_may_have_every_name_of_a_pod(name: str) -> None:
 
 def test_names_of_the_host_cannot_change_the_path() -> None:
     """They come from a cache; a mistake there must not become another path."""
-    found = kubeletpaths.translate("n", "POST", "/attach/shop/web/main", locate=lambda *_: ("a/../b", "c?d"))
+    found = kubeletpaths.translate("n", "POST", "/attach/shop/web/main", locate=lambda _, __, ___: ("a/../b", "c?d"))
     assert found is not None
     assert found.path == "/api/v1/namespaces/a%2F..%2Fb/pods/c%3Fd/attach"

@@ -9,7 +9,8 @@ kube-apiserver reaches the gate by an EgressSelectorConfiguration with HTTPConne
 gate holds no rule: `decide` is an argument, and sees the host that the API server named. The gate resolves no names.
 
 kube-apiserver dials an unavailable APIService 15 times a second, so that the gate bounds the rate and the number of
-connections. A connection above a limit gets 503 at once, and costs nothing more.
+connections. A connection above a limit gets 503. The gate waits a moment for the end of its request, because a client
+whose write fails does not read the response. If too many wait, further ones are closed at once.
 
 Source: Kubernetes, "Set up Konnectivity service"; k8s.io/apiserver/pkg/server/egressselector.
 """
@@ -22,7 +23,7 @@ import os
 import socket
 import stat
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -37,6 +38,9 @@ from tenantry.hosting.tunnel import ByteStream, abort, end, read_head, secured, 
 
 CONNECT_HEAD_BYTES = 8 * 1024
 REQUEST_HEAD_BYTES = 64 * 1024
+REJECTION_SECONDS = 1.0
+MOST_REJECTIONS = 50
+"""The number of rejected connections that the gate waits for at one time."""
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +64,13 @@ class GateLimits(msgspec.Struct, frozen=True, kw_only=True):
     dial_seconds: float = 10.0
 
 
-class _TokenBucket:
-    """A full bucket of `rate` tokens, which regains `rate` tokens a second."""
+class ConnectionBucket:
+    """A bucket that holds at most `rate` tokens, and regains `rate` tokens a second.
+
+    Args:
+        rate: The number of tokens; the bucket is full at first.
+        now: The time of a monotonic clock, in seconds.
+    """
 
     def __init__(self, rate: int, now: float) -> None:
         self._rate = float(rate)
@@ -96,8 +105,9 @@ class Gate:
         self._kubelet = kubelet
         self._limits = limits or GateLimits()
         self._group: asyncio.TaskGroup | None = None
-        self._bucket: _TokenBucket | None = None
+        self._bucket: ConnectionBucket | None = None
         self._open: set[asyncio.Task[None]] = set()
+        self._rejected: set[asyncio.Task[None]] = set()
 
     @property
     def open_connections(self) -> int:
@@ -112,7 +122,7 @@ class Gate:
             OSError: The socket cannot be made.
         """
         listener = _listener(self._path)
-        self._bucket = _TokenBucket(self._limits.connections_per_second, asyncio.get_running_loop().time())
+        self._bucket = ConnectionBucket(self._limits.connections_per_second, asyncio.get_running_loop().time())
         try:
             with first_error():
                 async with asyncio.TaskGroup() as group:
@@ -123,7 +133,7 @@ class Gate:
                     finally:
                         self._group = None
                         server.close()
-                        for task in self._open:
+                        for task in self._open | self._rejected:
                             task.cancel()
         finally:
             listener.close()
@@ -140,23 +150,34 @@ class Gate:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         stream = ByteStream(reader, writer)
-        bucket = self._bucket
-        if self._group is None or bucket is None:
+        group, bucket = self._group, self._bucket
+        if group is None or bucket is None:
             # The gate was closed after the kernel had accepted the connection.
             abort(stream)
-        elif len(self._open) >= self._limits.open_connections:
-            self._reject(stream, "too many connections are open")
+            return
+        if len(self._open) >= self._limits.open_connections:
+            reason = "too many connections are open"
         elif not bucket.take(asyncio.get_running_loop().time()):
-            self._reject(stream, "too many connections in a short time")
+            reason = "too many connections in a short time"
         else:
-            task = self._group.create_task(self._serve(stream))
-            self._open.add(task)
-            task.add_done_callback(self._open.discard)
+            reason = ""
+        if reason and len(self._rejected) >= MOST_REJECTIONS:
+            abort(stream)
+            return
+        tasks = self._rejected if reason else self._open
+        task = group.create_task(self._reject(stream, reason) if reason else self._serve(stream))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
 
-    def _reject(self, stream: ByteStream, reason: str) -> None:
-        # The request is not read: above its limits, the gate waits for no client.
+    async def _reject(self, stream: ByteStream, reason: str) -> None:
         stream.writer.write(HttpRefusal(503, reason).response())
-        stream.writer.close()
+        try:
+            with suppress(HttpRefusal, asyncio.IncompleteReadError, OSError):
+                await read_head(stream, REJECTION_SECONDS)
+        except BaseException:
+            abort(stream)
+            raise
+        await end(stream)
 
     async def _serve(self, stream: ByteStream) -> None:
         """Serve one connection to its end; no error leaves this method."""
@@ -180,6 +201,10 @@ class Gate:
         except Exception:  # a bug of the rule that one host triggers must not end all other connections
             log.exception("a connection failed")
             stream.writer.write(HttpRefusal(500, "the gate has failed").response())
+        except BaseException:
+            # The gate is closed: nothing waits for the last bytes.
+            abort(stream)
+            raise
         finally:
             await end(stream)
 
