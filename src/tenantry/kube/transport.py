@@ -15,7 +15,7 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlencode, urlsplit
@@ -44,6 +44,9 @@ HEAD_LIMIT_BYTES = 64 * 1024
 SWITCHING_PROTOCOLS = 101
 FIRST_ERROR = 400
 
+Pairs = Mapping[str, str] | Sequence[tuple[str, str]]
+"""Names and values; pairs for a name that occurs more than once."""
+
 Observer = Callable[[str, int, float], None]
 """Called after each request with its method, HTTP status (0: no response) and seconds."""
 
@@ -54,7 +57,7 @@ class HttpRequest(NamedTuple):
     Args:
         method: As in "GET".
         path: The path, escaped.
-        query: Parameters, not escaped.
+        query: Parameters, not escaped; pairs if a name occurs more than once, as `command` of exec does.
         body: The bytes to send.
         content_type: Of the body.
         timeout: Its deadlines; a stream, as a watch is, has no total.
@@ -62,7 +65,7 @@ class HttpRequest(NamedTuple):
 
     method: str
     path: str
-    query: Mapping[str, str] | None = None
+    query: Pairs | None = None
     body: bytes | None = None
     content_type: str = JSON
     timeout: aiohttp.ClientTimeout = TIMEOUT
@@ -256,16 +259,15 @@ class Transport:
 
     # -- other protocols ------------------------------------------------------------------------
 
-    async def upgrade(
-        self, method: str, path: str, *, query: Mapping[str, str] | None = None, headers: Mapping[str, str]
-    ) -> Upgraded:
+    async def upgrade(self, method: str, path: str, *, query: Pairs | None = None, headers: Pairs) -> Upgraded:
         """Ask the API server to switch to another protocol, and return the connection once it has.
 
         Args:
             method: GET for WebSockets, POST for SPDY.
             path: As in `/api/v1/namespaces/acme/pods/web/exec`.
             query: Its parameters.
-            headers: `Upgrade` and what that protocol needs, as in `Sec-WebSocket-Key`.
+            headers: `Upgrade` and what that protocol needs, as in `Sec-WebSocket-Key`; pairs if a name occurs more than
+                once, as `X-Stream-Protocol-Version` does.
 
         Raises:
             ApiError: The API server refuses, with its own error.
@@ -282,7 +284,8 @@ class Transport:
         address = urlsplit(self.connection.server)
         # The address may have a path of its own, as behind a gateway to many clusters.
         asked = HttpRequest(method, f"{address.path.rstrip('/')}{path}", query)
-        own = [*await self._headers(), ("Host", address.netloc), ("Connection", "Upgrade"), *headers.items()]
+        given = headers.items() if isinstance(headers, Mapping) else headers
+        own = [*await self._headers(), ("Host", address.netloc), ("Connection", "Upgrade"), *given]
         lines = [f"{method} {asked.target} HTTP/1.1", *(f"{name}: {value}" for name, value in own)]
         tls = self._tls if address.scheme == "https" else None
         try:

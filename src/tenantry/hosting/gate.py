@@ -1,0 +1,258 @@
+"""The egress gate: the only way out of a hosted API server, which has no network of its own.
+
+    kube-apiserver ──Unix socket──► CONNECT host:port ─► decide(host, port)
+                                                           ├─ Refused   403 and the reason
+                                                           ├─ Direct    TCP, bytes both ways           tunnel.py
+                                                           └─ Kubelet   TLS and one HTTP request       kubelet.py
+
+kube-apiserver reaches the gate by an EgressSelectorConfiguration with HTTPConnect for `cluster` and `controlplane`. The
+gate holds no rule: `decide` is an argument, and sees the host that the API server named. The gate resolves no names.
+
+kube-apiserver dials an unavailable APIService 15 times a second, so that the gate bounds the rate and the number of
+connections. A connection above a limit gets 503. The gate waits a moment for the end of its request, because a client
+whose write fails does not read the response. If too many wait, further ones are closed at once.
+
+Source: Kubernetes, "Set up Konnectivity service"; k8s.io/apiserver/pkg/server/egressselector.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import stat
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from tenantry.api.errors import ApiError
+from tenantry.engine.tasks import first_error
+from tenantry.hosting import heads, kubelet
+from tenantry.hosting.destinations import Destination, Direct, Kubelet, Refused
+from tenantry.hosting.heads import HttpRefusal
+from tenantry.hosting.kubelet import KubeletInputs
+from tenantry.hosting.tunnel import ByteStream, abort, end, read_head, secured, splice
+
+CONNECT_HEAD_BYTES = 8 * 1024
+REQUEST_HEAD_BYTES = 64 * 1024
+REJECTION_SECONDS = 1.0
+MOST_REJECTIONS = 50
+"""The number of rejected connections that the gate waits for at one time."""
+
+log = logging.getLogger(__name__)
+
+Decide = Callable[[str, int], Destination]
+"""Returns the destination of a host (an IP address, or a DNS name in lower case) and a port, without I/O."""
+
+
+class GateLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of one gate.
+
+    Args:
+        connections_per_second: The sustained rate of new connections, which is also the largest burst.
+        open_connections: The number of connections at one time.
+        head_seconds: The time for the head of a request, and for a TLS handshake.
+        dial_seconds: The time for a TCP connection to a destination.
+    """
+
+    connections_per_second: int = 50
+    open_connections: int = 200
+    head_seconds: float = 10.0
+    dial_seconds: float = 10.0
+
+
+class ConnectionBucket:
+    """A bucket that holds at most `rate` tokens, and regains `rate` tokens a second.
+
+    Args:
+        rate: The number of tokens; the bucket is full at first.
+        now: The time of a monotonic clock, in seconds.
+    """
+
+    def __init__(self, rate: int, now: float) -> None:
+        self._rate = float(rate)
+        self._tokens = self._rate
+        self._then = now
+
+    def take(self, now: float) -> bool:
+        """Return whether there was a token, and take it."""
+        self._tokens = min(self._rate, self._tokens + (now - self._then) * self._rate)
+        self._then = now
+        if self._tokens < 1.0:
+            return False
+        self._tokens -= 1.0
+        return True
+
+
+class Gate:
+    """The gate of one hosted API server.
+
+    Args:
+        path: The Unix socket, at most 107 bytes long. Error messages of the API server quote it.
+        decide: The rule for destinations.
+        kubelet: What the gate needs to play kubelets; None if `decide` never returns one.
+        limits: The limits.
+    """
+
+    def __init__(
+        self, path: Path, decide: Decide, *, kubelet: KubeletInputs | None = None, limits: GateLimits | None = None
+    ) -> None:
+        self._path = path
+        self._decide = decide
+        self._kubelet = kubelet
+        self._limits = limits or GateLimits()
+        self._group: asyncio.TaskGroup | None = None
+        self._bucket: ConnectionBucket | None = None
+        self._open: set[asyncio.Task[None]] = set()
+        self._rejected: set[asyncio.Task[None]] = set()
+
+    @property
+    def open_connections(self) -> int:
+        """Return the number of connections."""
+        return len(self._open)
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncGenerator[None]:
+        """Listen while the context is open; its end ends all connections at once.
+
+        Raises:
+            OSError: The socket cannot be made.
+        """
+        listener = _listener(self._path)
+        self._bucket = ConnectionBucket(self._limits.connections_per_second, asyncio.get_running_loop().time())
+        try:
+            with first_error():
+                async with asyncio.TaskGroup() as group:
+                    self._group = group
+                    server = await asyncio.start_unix_server(self._accept, sock=listener, limit=CONNECT_HEAD_BYTES)
+                    try:
+                        yield
+                    finally:
+                        self._group = None
+                        server.close()
+                        for task in self._open | self._rejected:
+                            task.cancel()
+        finally:
+            listener.close()
+            self._path.unlink(missing_ok=True)
+
+    async def run(self) -> None:
+        """Serve until cancelled.
+
+        Raises:
+            OSError: The socket cannot be made.
+        """
+        async with self.serve():
+            await asyncio.get_running_loop().create_future()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        stream = ByteStream(reader, writer)
+        group, bucket = self._group, self._bucket
+        if group is None or bucket is None:
+            # The gate was closed after the kernel had accepted the connection.
+            abort(stream)
+            return
+        if len(self._open) >= self._limits.open_connections:
+            reason = "too many connections are open"
+        elif not bucket.take(asyncio.get_running_loop().time()):
+            reason = "too many connections in a short time"
+        else:
+            reason = ""
+        if reason and len(self._rejected) >= MOST_REJECTIONS:
+            abort(stream)
+            return
+        tasks = self._rejected if reason else self._open
+        task = group.create_task(self._reject(stream, reason) if reason else self._serve(stream))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    async def _reject(self, stream: ByteStream, reason: str) -> None:
+        stream.writer.write(HttpRefusal(503, reason).response())
+        try:
+            with suppress(HttpRefusal, asyncio.IncompleteReadError, OSError):
+                await read_head(stream, REJECTION_SECONDS)
+        except BaseException:
+            abort(stream)
+            raise
+        await end(stream)
+
+    async def _serve(self, stream: ByteStream) -> None:
+        """Serve one connection to its end; no error leaves this method."""
+        try:
+            host, port = heads.destination(heads.parse(await read_head(stream, self._limits.head_seconds)))
+            match self._decide(host, port):
+                case Refused(reason=reason):
+                    raise HttpRefusal(403, reason)  # noqa: TRY301 - all refusals are written in one place
+                case Direct() as found:
+                    upstream = await self._dial(found)
+                    stream.writer.write(heads.ESTABLISHED)
+                    await splice(stream, upstream)
+                case Kubelet(node=node):
+                    await self._play(node, stream)
+        except HttpRefusal as refusal:
+            stream.writer.write(refusal.response())
+        except (asyncio.IncompleteReadError, ApiError, OSError) as error:
+            # Streams break at any time; both ends learn of it by the end of theirs.
+            log.debug("a connection broke", extra={"problem": type(error).__name__})
+            abort(stream)
+        except Exception:  # a bug of the rule that one host triggers must not end all other connections
+            log.exception("a connection failed")
+            stream.writer.write(HttpRefusal(500, "the gate has failed").response())
+        except BaseException:
+            # The gate is closed: nothing waits for the last bytes.
+            abort(stream)
+            raise
+        finally:
+            await end(stream)
+
+    async def _play(self, node: str, stream: ByteStream) -> None:
+        """Serve one request to the kubelet of a node, inside TLS."""
+        inputs = self._kubelet
+        if inputs is None:
+            raise HttpRefusal(403, "this gate serves no nodes")
+        stream.writer.write(heads.ESTABLISHED)
+        seconds = self._limits.head_seconds
+        try:
+            inner = await secured(stream, inputs.tls, seconds=seconds, limit_bytes=REQUEST_HEAD_BYTES)
+        except BaseException:
+            # The handshake has taken the transport over, and nothing reports its end to this stream any more.
+            abort(stream)
+            raise
+        try:
+            await kubelet.answer(inputs, node, inner, head_seconds=seconds)
+        except HttpRefusal as refusal:
+            inner.writer.write(refusal.response())
+        except BaseException:
+            abort(inner)
+            raise
+        finally:
+            await end(inner)
+            abort(stream)
+
+    async def _dial(self, found: Direct) -> ByteStream:
+        try:
+            async with asyncio.timeout(self._limits.dial_seconds):
+                return ByteStream(*await asyncio.open_connection(found.address, found.port))
+        except TimeoutError:
+            raise HttpRefusal(504, "the destination does not accept the connection in time") from None
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else "no connection"
+            raise HttpRefusal(502, f"the destination cannot be reached: {why}") from error
+
+
+def _listener(path: Path) -> socket.socket:
+    """Return a socket that only this user can connect to; it replaces the one of an earlier gate."""
+    if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
+        path.unlink()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        listener.bind(str(path))
+        # Between bind and listen no connection succeeds, so that the mode is in force before the first.
+        path.chmod(0o600)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
