@@ -54,8 +54,8 @@ def test_tokens_and_identities_are_the_control_planes_own() -> None:
     assert [name for name, leaf in leaves.items() if leaf.group == "system:masters"] == [hosting.OPERATOR]
     assert "web.example" in leaves["server"].names
     assert "10.96.0.1" in leaves["server"].names
-    assert hosting.kubelet("10.0.0.7").ca not in {leaves["server"].ca, leaves["front-proxy-client"].ca}
-    assert hosting.kubelet("10.0.0.7").use is CertificateUse.SERVER
+    assert hosting.kubelet(["10.0.0.7"]).ca not in {leaves["server"].ca, leaves["front-proxy-client"].ca}
+    assert hosting.kubelet(["10.0.0.7"]).use is CertificateUse.SERVER
 
 
 def test_the_controllers_are_those_that_need_no_nodes() -> None:

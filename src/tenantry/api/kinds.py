@@ -11,6 +11,7 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 
 KINDS = (
     Tenant,
@@ -22,5 +23,6 @@ KINDS = (
     SliceClaim,
     IsolationReport,
     NodeView,
+    VirtualControlPlane,
     *REQUESTS,
 )

@@ -53,6 +53,8 @@ API_ERROR = "ApiError"
 """The API server failed or refused temporarily; the operator tries again."""
 
 # Reasons of Stalled
+NOT_PLACED = "NotPlaced"
+"""The process of a control plane does not start, or something of it is left: the message says why."""
 NAMESPACE_EXISTS = "NamespaceExists"
 """A namespace of the tenant's name exists, and Tenantry does not manage it: choose another name, or delete it."""
 OBJECT_EXISTS = "ObjectExists"
@@ -163,6 +165,10 @@ VIEW_TOO_LARGE = "ViewTooLarge"
 """The pods of the node have more peers and endpoints than a view holds: it has no Services, or its pods no network."""
 READS_ALL = "ReadsAll"
 """A binding of an earlier version lets the node read objects of all tenants; the message says how to end that."""
+
+# Reasons of PodScheduled, a condition of pods in virtual control planes
+HOST_REFUSED = "HostRefused"
+"""The host's API server refuses the pod, or it cannot be mirrored: the message says why, and so does an event."""
 
 # Reasons of ClusterNetworkPolicyInForce
 IN_FORCE = "InForce"

@@ -46,12 +46,15 @@ from tenantry.controllers.rules.controller import RulesController
 from tenantry.controllers.slices.controller import SliceController
 from tenantry.controllers.subnamespace.controller import SubnamespaceController
 from tenantry.controllers.tenant.controller import TenantController
+from tenantry.controllers.virtualcontrolplane.controller import VirtualControlPlaneController
+from tenantry.controllers.virtualcontrolplane.link import LOWER, Host, MirroredObjects
 from tenantry.engine.clock import SystemClock
 from tenantry.engine.cluster import HOME, Cluster
 from tenantry.engine.health import serve
 from tenantry.engine.lease import Election
 from tenantry.engine.metrics import Metrics
 from tenantry.engine.runtime import Controller, Runtime
+from tenantry.hosting.placement import Placement
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
@@ -74,11 +77,13 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
         metrics_address: `host:port` of /metrics, /healthz and /readyz.
         namespace: The namespace of its Lease.
         identity: The name of this replica; unique.
+        placement: Where the control planes of VirtualControlPlanes run; None if none can run here.
     """
 
     metrics_address: str
     namespace: str
     identity: str
+    placement: Placement | None = None
 
 
 async def operate(
@@ -232,12 +237,13 @@ class _Operator:
             return
         if shipment is None:
             log.warning("the installed objects are not repaired: the operator may not read its ClusterRoleBinding")
-        runtime.add(home, controllers(cluster_uid, shipment))
         # The same API server with caches of its own, which keep other parts of the same kinds.
         views = Cluster(VIEWS, client, clock=self._clock, instance=self._options.identity)
         runtime.add(views, [NodeViewController()])
         self._runtime = runtime
         async with asyncio.TaskGroup() as group:
+            planes = self._control_planes(runtime, home, client, group)
+            runtime.add(home, [*controllers(cluster_uid, shipment), *planes])
             running = group.create_task(runtime.run())
             holding = group.create_task(election.hold())
             try:
@@ -251,6 +257,26 @@ class _Operator:
             finally:
                 running.cancel()
                 holding.cancel()
+
+    def _control_planes(
+        self, runtime: Runtime, home: Cluster, client: Client, group: asyncio.TaskGroup
+    ) -> list[Controller]:
+        """Return the controller of VirtualControlPlanes, which adds a cluster for each, if they can run here."""
+        placement = self._options.placement
+        if placement is None:
+            return []
+        # Its caches keep whole pods, of which those of other controllers keep little.
+        lower = Cluster(LOWER, client, clock=self._clock, instance=self._options.identity)
+        runtime.add(lower, [MirroredObjects()])
+        host = Host(
+            home=home,
+            lower=lower,
+            connection=client.connection,
+            runtime=runtime,
+            placement=placement,
+            instance=self._options.identity,
+        )
+        return [VirtualControlPlaneController(host, group)]
 
     async def _wait_for_cluster(self, client: Client) -> str:
         """Return the cluster's uid, once it answers and has the kinds.

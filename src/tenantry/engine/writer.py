@@ -68,6 +68,18 @@ class Writer:
         found = await self.do(self._applier.own(request.create(value), quiet=quiet))
         return found if isinstance(found, type(value)) else value
 
+    async def own(self, asked: ApiRequest, *, quiet: bool = False) -> Any:  # noqa: ANN401 - as it is cached
+        """Send a creation, replacement or patch; return the object in the form in which its kind is cached.
+
+        Args:
+            asked: The request.
+            quiet: Do not wake the reconcilers that the write itself concerns.
+
+        Raises:
+            ApiError: The API server refuses, or does not answer.
+        """
+        return await self.do(self._applier.own(asked, quiet=quiet))
+
     async def status(self, value: KubernetesObject) -> None:
         """Replace an object's status at the resourceVersion that it was read at; one that is gone needs none.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -45,10 +46,16 @@ class Placement(Protocol):
         """
         ...
 
-    async def gate_socket(self, uid: str) -> socket.socket:
-        """Return a listening socket for the gate of a control plane that was started."""
+    def gate(self, uid: str) -> Path:
+        """Return the path of the socket of a control plane's gate."""
         ...
 
-    async def kubelet_tls(self, uid: str, address: str) -> ssl.SSLContext:
-        """Return the context in which the gate answers at the address of a node, in place of its kubelet."""
+    async def kubelet_tls(self, uid: str, addresses: Sequence[str], context: ssl.SSLContext | None) -> ssl.SSLContext:
+        """Return the context in which the gate answers at the addresses of nodes, in place of their kubelets.
+
+        Args:
+            uid: The uid of the control plane.
+            addresses: Of all its nodes.
+            context: The context so far, which gets the new certificate; None for a new one.
+        """
         ...

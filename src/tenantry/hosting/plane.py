@@ -12,6 +12,7 @@ Sources: Kubernetes, reference of the command line tools; "Set up Konnectivity s
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 
 import msgspec
 
@@ -64,8 +65,12 @@ MAX_BYTES = 512 * 2**20
 """How large a database grows (DESIGN.md, "datastores"): it refuses writes then."""
 
 _LOOPBACK = "127.0.0.1"
-# Of TEST-NET-1 (RFC 5737): programs refuse an API server that advertises loopback, and no connection goes there.
-_ADVERTISED = "192.0.2.1"
+ADVERTISED = "192.0.2.1"
+"""The address that the API server names to programs inside: of TEST-NET-1 (RFC 5737), which leads to nothing.
+
+Programs refuse an API server that advertises loopback.
+"""
+
 _MANAGER = "kube-controller-manager"
 
 
@@ -98,16 +103,17 @@ def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:
         OPERATOR: LeafCertificate(ca="ca", user="tenantry:operator", group="system:masters"),
         OWNER: LeafCertificate(ca="ca", user=plane.owner),
         _MANAGER: LeafCertificate(ca="ca", user=f"system:{_MANAGER}"),
-        # Each node's own is issued when the gate first answers at its address; this one makes their authority exist.
-        "kubelet": kubelet("localhost"),
+        # Issued again with the addresses of the nodes, as soon as there are some.
+        "kubelet": kubelet(()),
         "kubelet-client": LeafCertificate(ca="ca", user=KUBELET_CLIENT_USER),
         "front-proxy-client": LeafCertificate(ca="front-proxy-ca", user="front-proxy-client"),
     }
 
 
-def kubelet(address: str) -> LeafCertificate:
-    """Return the certificate with which the gate answers at the address of a node, in place of its kubelet."""
-    return LeafCertificate(ca="kubelet-ca", user="kubelet", use=CertificateUse.SERVER, names=(address,))
+def kubelet(addresses: Sequence[str]) -> LeafCertificate:
+    """Return the certificate with which the gate answers at the addresses of nodes, in place of their kubelets."""
+    names = ("localhost", *sorted(addresses))
+    return LeafCertificate(ca="kubelet-ca", user="kubelet", use=CertificateUse.SERVER, names=names)
 
 
 def settings(plane: HostedPlane, port: int) -> bytes:
@@ -140,7 +146,7 @@ def _apiserver(plane: HostedPlane, port: int) -> list[str]:
     return [
         *(f"--bind-address={_LOOPBACK}", f"--secure-port={port}"),
         *("--tls-cert-file=pki/server.crt", "--tls-private-key-file=pki/server.key"),
-        *(f"--advertise-address={_ADVERTISED}", "--endpoint-reconciler-type=lease"),
+        *(f"--advertise-address={ADVERTISED}", "--endpoint-reconciler-type=lease"),
         "--client-ca-file=pki/ca.crt",
         *("--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction"),
         "--service-account-key-file=pki/service-account.pub",

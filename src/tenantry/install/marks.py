@@ -14,6 +14,7 @@ import msgspec
 from tenantry.api import marks
 from tenantry.api.model import Json
 from tenantry.api.requests import REQUESTS, ROLE_BINDING_PREFIX
+from tenantry.api.virtualcontrolplane import MIRROR, PREFIX
 from tenantry.install.bandwidth import ANNOTATIONS as BANDWIDTH
 from tenantry.install.makers import is_stamped
 from tenantry.install.policy import ADMINISTER, IN_TENANTS, KUBERNETES, bound, by, rule, says, validating
@@ -155,7 +156,12 @@ def _inside(subject: Json, guard: ObjectGuard) -> Json:
     )
     # Where a node passes them on, they mount files of the node, or set options of the sandbox itself.
     runtimes = " || ".join(f"k.startsWith('{prefix}')" for prefix in marks.OF_RUNTIMES)
-    mark = f"{is_protected('k')} && !{is_stamped('k')}"
+    # The mirror of a namespace's own virtual control planes names the mirrored objects.
+    mirrored = (
+        f"(k.startsWith('{PREFIX}/')"
+        f" && request.userInfo.username == 'system:serviceaccount:' + request.namespace + ':{MIRROR}')"
+    )
+    mark = f"{is_protected('k')} && !{is_stamped('k')} && !{mirrored}"
     of_key = f"({mark} || {fixed} || request.resource.resource == 'pods' && ({runtimes}))"
     # Updates by Kubernetes copy nothing from tenants' objects, and must pass whatever an object carries. New objects
     # come from templates; but endpoints have the labels of their Service, which may be inherited.

@@ -9,6 +9,7 @@ from tenantry.api import marks, tenancyrules
 from tenantry.api.kinds import KINDS
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import KEEP, READ, Json, KindAccess
+from tenantry.api.virtualcontrolplane import MIRROR
 
 OPERATOR = "tenantry-operator"
 ADMIN_ROLE = "tenantry-admin"
@@ -95,6 +96,8 @@ def operator_role() -> Json:
         allow(["apiextensions.k8s.io"], ["customresourcedefinitions"], READ),
         allow(["flowcontrol.apiserver.k8s.io"], ["flowschemas", "prioritylevelconfigurations"], KEEP),
         allow(["events.k8s.io"], ["events"], ["create", "patch"]),
+        # The mirrors of virtual control planes write with tokens of this ServiceAccount, in one namespace each.
+        {**allow([""], ["serviceaccounts/token"], ["create"]), "resourceNames": [MIRROR]},
         # The installed objects; see `repairs`.
         allow(
             ["admissionregistration.k8s.io"],
@@ -106,7 +109,7 @@ def operator_role() -> Json:
 
 
 def people_roles() -> list[Json]:
-    """Return the roles of owners and of Tenantry's administrators."""
+    """Return the roles of owners, of Tenantry's administrators, and of the mirrors of virtual control planes."""
     owner = cluster_role(
         marks.OWNER_ROLE,
         aggregationRule={
@@ -127,10 +130,18 @@ def people_roles() -> list[Json]:
         ],
     )
     own_namespace["metadata"]["labels"]["tenantry.dev/aggregate-to-owner"] = "true"
+    mirror = cluster_role(
+        MIRROR,
+        rules=[
+            allow([""], ["pods", "configmaps", "secrets"], ["create", "update", "patch", "delete"]),
+            allow([""], ["pods/log"], ["get"]),
+            allow([""], ["pods/exec", "pods/attach", "pods/portforward"], ["get", "create"]),
+        ],
+    )
     everything = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
     everything += ["administer", "approve"]
     admin = cluster_role(ADMIN_ROLE, rules=[allow([marks.GROUP], ["*"], everything)])
-    return [own_namespace, owner, admin]
+    return [own_namespace, owner, mirror, admin]
 
 
 def bindings(subject: Json) -> list[Json]:

@@ -48,8 +48,10 @@ class Credentials:
 
         Raises:
             ConfigError: The token file or the exec plugin fails.
+            ApiError: A token that is issued on request is refused.
         """
-        if self._connection.token_file is None and self._connection.exec_plugin is None:
+        connection = self._connection
+        if connection.token_file is None and connection.exec_plugin is None and connection.issue is None:
             return f"Bearer {self._token}" if self._token else None
         if time.monotonic() >= self._valid_until:
             async with self._lock:
@@ -71,6 +73,9 @@ class Credentials:
                 if not self._token:
                     raise
             self._valid_until = time.monotonic() + TOKEN_FILE_SECONDS
+        elif self._connection.issue is not None:
+            issued = await self._connection.issue()
+            self._token, self._valid_until = issued.token, time.monotonic() + issued.seconds
         elif self._connection.exec_plugin is not None:
             status = await _run_plugin(self._connection.exec_plugin, self._connection.source)
             self._token = status.token

@@ -11,10 +11,10 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -95,6 +95,13 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
     current_context: str | None = msgspec.field(name="current-context", default=None)
 
 
+class IssuedToken(NamedTuple):
+    """A bearer token that was requested, and the seconds for which it may be used."""
+
+    token: str
+    seconds: float
+
+
 class Connection(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is needed to speak to one API server.
 
@@ -106,6 +113,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
         token: A bearer token.
         token_file: A file that holds the bearer token of the moment.
         exec_plugin: A command that gives the credentials.
+        issue: Requests a bearer token; called again before the last one expires.
         namespace: The context's namespace, "default" where it names none.
         impersonate: The user to act as, "" for oneself.
         impersonate_groups: The groups to act in; only with a user.
@@ -124,6 +132,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     token: str = ""
     token_file: Path | None = None
     exec_plugin: ExecPlugin | None = None
+    issue: Callable[[], Awaitable[IssuedToken]] | None = None
     namespace: str = "default"
     impersonate: str = ""
     impersonate_groups: tuple[str, ...] = ()

@@ -365,7 +365,7 @@ def _operator(spec: ClusterSpec, paths: ClusterPaths, python: str) -> Component:
         name=OPERATOR,
         command=(
             *(python, "-m", "tenantry", "operator", f"--kubeconfig={paths.kubeconfig(OPERATOR)}"),
-            f"--metrics-address={LOOPBACK}:{spec.ports.operator}",
+            *(f"--metrics-address={LOOPBACK}:{spec.ports.operator}", f"--hosted-in={paths.folder}"),
         ),
         port=spec.ports.operator,
         signal=ReadinessSignal.HTTP,

@@ -11,8 +11,8 @@ import contextlib
 import datetime as dt
 import re
 import shutil
-import socket
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,7 +24,7 @@ from tenantry.hosting.plane import HostedPlane
 from tenantry.kube import kubeconfig
 from tenantry.local import build, components, control, kubeconfigs, pki, ports
 from tenantry.local.components import Component, ReadinessSignal
-from tenantry.local.control import SupervisorRequest, short_path
+from tenantry.local.control import SupervisorRequest
 from tenantry.local.files import explain, make_private_folder, write_private
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.state import ComponentState, Phase
@@ -116,25 +116,19 @@ class LocalPlacement:
         await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)
         await asyncio.to_thread(_remove, folder)
 
-    async def gate_socket(self, uid: str) -> socket.socket:
-        """See `Placement.gate_socket`."""
-        path = self._folder(uid) / hosting.GATE
-        path.unlink(missing_ok=True)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        with short_path(path) as address:
-            listener.bind(address)
-        path.chmod(0o600)
-        return listener
+    def gate(self, uid: str) -> Path:
+        """See `Placement.gate`."""
+        return self._folder(uid) / hosting.GATE
 
-    async def kubelet_tls(self, uid: str, address: str) -> ssl.SSLContext:
+    async def kubelet_tls(self, uid: str, addresses: Sequence[str], context: ssl.SSLContext | None) -> ssl.SSLContext:
         """See `Placement.kubelet_tls`."""
         folder = ClusterPaths(self._folder(uid)).pki
-        name = f"kubelet-{address.replace(':', '-')}"
-        wanted = {"kubelet": hosting.kubelet("localhost"), name: hosting.kubelet(address)}
-        await asyncio.to_thread(pki.ensure, folder, wanted, dt.datetime.now(dt.UTC))
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=folder / "ca.crt")
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_cert_chain(folder / f"{name}.crt", folder / f"{name}.key")
+        await asyncio.to_thread(pki.ensure, folder, {"kubelet": hosting.kubelet(addresses)}, dt.datetime.now(dt.UTC))
+        if context is None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=folder / "ca.crt")
+            context.verify_mode = ssl.CERT_REQUIRED
+        # Handshakes from now on present the new certificate.
+        context.load_cert_chain(folder / "kubelet.crt", folder / "kubelet.key")
         return context
 
     def _folder(self, uid: str) -> Path:

@@ -8,7 +8,7 @@ overhead, priority, serviceAccountName, status) are not listed.
 from __future__ import annotations
 
 from tenantry.mirror.shapes import (
-    Refused,
+    NotTranslated,
     Shape,
     boolean,
     denied,
@@ -34,7 +34,9 @@ _resources = fields({"limits": _amounts, "requests": _amounts})
 
 def _scheduler(value: object, path: str) -> None:
     if value not in SCHEDULERS:
-        raise Refused(f"{path} must be '{SCHEDULERS[1]}' or empty: the scheduler of the lower side assigns all pods")
+        raise NotTranslated(
+            f"{path} must be '{SCHEDULERS[1]}' or empty: the scheduler of the lower side assigns all pods"
+        )
 
 
 # Volumes

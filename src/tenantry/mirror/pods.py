@@ -22,7 +22,7 @@ from tenantry.mirror import references, selectors
 from tenantry.mirror.names import LABEL_LENGTH
 from tenantry.mirror.podfields import METADATA, SPEC
 from tenantry.mirror.profile import Profile
-from tenantry.mirror.shapes import Refused, items, part
+from tenantry.mirror.shapes import NotTranslated, items, part
 
 TOKEN = "Token"  # noqa: S105 - the word in the lower name of the Secret with the tokens of a pod
 STATIC_POD = "kubernetes.io/config.mirror"
@@ -89,7 +89,7 @@ def down(pod: Json, profile: Profile) -> Down:
         _rename(spec, metadata, profile)
         _keep_environment(spec, _identity(metadata, pod), profile)
         tokens = tuple(_replace_projections(spec, profile.lower_name(TOKEN, namespace, name), profile))
-    except Refused as refused:
+    except NotTranslated as refused:
         return Down(refusal=str(refused))
     spec["automountServiceAccountToken"] = False
     host = name[:LABEL_LENGTH].rstrip("-.")
@@ -116,7 +116,7 @@ def changes(upper: Json, lower: Json, profile: Profile) -> Json:
         metadata = _metadata(upper)
         wanted = _lower_metadata(metadata, upper, profile)
         spec = SPEC(part(upper, "spec"), "spec")
-    except Refused:
+    except NotTranslated:
         return {}
     lower_metadata, lower_spec = part(lower, "metadata"), part(lower, "spec")
     annotations = part(lower_metadata, "annotations")
@@ -140,9 +140,11 @@ def _metadata(pod: Json) -> Json:
     metadata = METADATA(part(pod, "metadata"), "metadata")
     for field in ("name", "namespace", "uid"):
         if not metadata.get(field):
-            raise Refused(f"metadata.{field} must not be empty: create the pod through the API server")
+            raise NotTranslated(f"metadata.{field} must not be empty: create the pod through the API server")
     if STATIC_POD in metadata.get("annotations", ()):
-        raise Refused(f"metadata.annotations may not contain '{STATIC_POD}': static pods run only on their own node")
+        raise NotTranslated(
+            f"metadata.annotations may not contain '{STATIC_POD}': static pods run only on their own node"
+        )
     return metadata
 
 
@@ -188,7 +190,7 @@ def _rename(spec: Json, metadata: Json, profile: Profile) -> None:
             volume["persistentVolumeClaim"] = {"claimName": f"{metadata['name']}-{volume.get('name', '')}"}
     for place in references.places(spec):
         if not place.name:
-            raise Refused(f"{place.path} must name a {place.kind}")
+            raise NotTranslated(f"{place.path} must name a {place.kind}")
         place.holder[place.key] = profile.lower_name(place.kind, namespace, place.name)
 
 
@@ -209,7 +211,7 @@ def _replace_projections(spec: Json, secret: str, profile: Profile) -> Iterator[
 
 def _token(source: Json, key: str, path: str) -> Token:
     if not source.get("path"):
-        raise Refused(f"{path}.serviceAccountToken.path must not be empty")
+        raise NotTranslated(f"{path}.serviceAccountToken.path must not be empty")
     seconds = source.get("expirationSeconds", _DEFAULT_SECONDS)
     return Token(
         key=key,
@@ -228,7 +230,7 @@ def _keep_files(source: Json, path: str, profile: Profile) -> None:
         if field in marked:
             reference["fieldPath"] = f"metadata.annotations['{marked[field]}']"
         elif "fieldRef" in file and field not in _VOLUME_FIELDS and not _ENTRY.fullmatch(field):
-            raise Refused(f"{path}.items[{index}].fieldRef.fieldPath must be a field that volumes support")
+            raise NotTranslated(f"{path}.items[{index}].fieldRef.fieldPath must be a field that volumes support")
 
 
 # Environment
@@ -239,7 +241,7 @@ def _identity(metadata: Json, pod: Json) -> dict[str, str]:
     spec = part(pod, "spec")
     account: Any = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
     if not isinstance(account, str):
-        raise Refused("spec.serviceAccountName must be a string")
+        raise NotTranslated("spec.serviceAccountName must be a string")
     fields = {f"metadata.{field}": metadata[field] for field in ("name", "namespace", "uid")}
     return {**fields, "spec.serviceAccountName": account}
 
@@ -268,7 +270,7 @@ def _variable(variable: Json, identity: Mapping[str, str], path: str) -> Json:
         literal = {key: value for key, value in variable.items() if key != "valueFrom"}
         return {**literal, "value": identity[field].replace("$", "$$")}
     if field not in _ENV_FIELDS and not _ENTRY.fullmatch(field):
-        raise Refused(f"{path}.valueFrom.fieldRef.fieldPath must be a field that variables support")
+        raise NotTranslated(f"{path}.valueFrom.fieldRef.fieldPath must be a field that variables support")
     return variable
 
 

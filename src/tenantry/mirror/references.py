@@ -12,7 +12,7 @@ import msgspec
 
 from tenantry.api.model import Json
 from tenantry.mirror.podfields import METADATA, SPEC
-from tenantry.mirror.shapes import Refused, fields
+from tenantry.mirror.shapes import NotTranslated, fields
 
 CONFIG_MAP = "ConfigMap"
 SECRET = "Secret"  # noqa: S105 - a kind
@@ -62,7 +62,7 @@ def references(pod: Json) -> frozenset[PodReference]:
     """Return the ConfigMaps and Secrets that a pod refers to; none for a pod that `pods.down` refuses as malformed."""
     try:
         upper = _POD(pod, "")
-    except Refused:
+    except NotTranslated:
         return frozenset()
     needed: dict[tuple[str, str], bool] = {}
     for place in places(upper.get("spec", {})):

@@ -18,7 +18,7 @@ from tenantry.api.model import Json
 from tenantry.mirror.names import label_value
 from tenantry.mirror.podfields import PREFERRED, REQUIRED
 from tenantry.mirror.profile import Profile
-from tenantry.mirror.shapes import Refused
+from tenantry.mirror.shapes import NotTranslated
 
 
 def confine(spec: Json, labels: Mapping[str, str], namespace: str, profile: Profile) -> None:
@@ -31,7 +31,7 @@ def confine(spec: Json, labels: Mapping[str, str], namespace: str, profile: Prof
         profile: The configuration.
 
     Raises:
-        Refused: A term selects namespaces by their labels, which the lower side does not know.
+        NotTranslated: A term selects namespaces by their labels, which the lower side does not know.
     """
     for index, constraint in enumerate(spec.get("topologySpreadConstraints", ())):
         _match_labels(constraint, labels)
@@ -59,7 +59,7 @@ def _namespaces(term: Json, own: str, path: str) -> list[str]:
     if selector is None:
         return named or [own]
     if any(selector.values()):
-        raise Refused(f"{path}.namespaceSelector must be empty: list the namespaces in {path}.namespaces")
+        raise NotTranslated(f"{path}.namespaceSelector must be empty: list the namespaces in {path}.namespaces")
     return []
 
 
@@ -75,7 +75,7 @@ def _match_labels(term: Json, labels: Mapping[str, str]) -> None:
 
 def _restrict(term: Json, namespaces: Sequence[str], profile: Profile, path: str) -> None:
     if not all(namespaces):
-        raise Refused(f"{path}.namespaces must not contain an empty name: remove it")
+        raise NotTranslated(f"{path}.namespaces must not contain an empty name: remove it")
     _add(term, {"key": profile.mark("owner"), "operator": "In", "values": [profile.owner_uid]})
     if namespaces:
         values = sorted({label_value(name) for name in namespaces})

@@ -1,11 +1,11 @@
 """Allow-lists of fields, as functions that build a new value from an untrusted one: pure.
 
 A shape takes a value and its JSON path. It returns a new value that has only known fields of the right types, or raises
-`Refused`. It never returns a part of its input, so its result can be changed.
+`NotTranslated`. It never returns a part of its input, so its result can be changed.
 
     shape = fields({"name": text, "ports": listed(integer)})
     shape({"name": "web", "ports": [80], "other": 1}, "spec")  ->  {"name": "web", "ports": [80]}
-    shape({"name": 7}, "spec")                                 ->  Refused: spec.name must be a string
+    shape({"name": 7}, "spec")                                 ->  NotTranslated: spec.name must be a string
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ _LISTED = 20
 _SHOWN = 63
 
 
-class Refused(Exception):
+class NotTranslated(Exception):
     """An object that is not mirrored: the text names the field and what to do."""
 
 
 def text(value: object, path: str) -> str:
     """Build a string."""
     if not isinstance(value, str):
-        raise Refused(f"{path} must be a string")
+        raise NotTranslated(f"{path} must be a string")
     return value
 
 
 def integer(value: object, path: str) -> int:
     """Build an integer of 64 bits."""
     if isinstance(value, bool) or not isinstance(value, int) or value not in _INTEGERS:
-        raise Refused(f"{path} must be an integer")
+        raise NotTranslated(f"{path} must be an integer")
     return value
 
 
 def boolean(value: object, path: str) -> bool:
     """Build a boolean."""
     if not isinstance(value, bool):
-        raise Refused(f"{path} must be true or false")
+        raise NotTranslated(f"{path} must be true or false")
     return value
 
 
@@ -64,10 +64,10 @@ def listed(item: Shape, *, most: int = 0) -> Shape:
 
     def build(value: object, path: str) -> list[Any]:
         if not isinstance(value, list):
-            raise Refused(f"{path} must be a list")
+            raise NotTranslated(f"{path} must be a list")
         found = cast("list[object]", value)
         if most and len(found) > most:
-            raise Refused(f"{path} must have at most {most} items: divide the pod")
+            raise NotTranslated(f"{path} must have at most {most} items: divide the pod")
         return [item(each, f"{path}[{index}]") for index, each in enumerate(found)]
 
     return build
@@ -102,7 +102,7 @@ def fields(shapes: Mapping[str, Shape], *, one_of: tuple[str, ...] = (), otherwi
                 found[key] = built
         if one_of and sum(key in found for key in one_of) != 1:
             advice = f": {otherwise}" if otherwise else ""
-            raise Refused(f"{path} must have exactly one of {shortened(one_of, most=_LISTED)}{advice}")
+            raise NotTranslated(f"{path} must have exactly one of {shortened(one_of, most=_LISTED)}{advice}")
         return found
 
     return build
@@ -117,7 +117,7 @@ def denied(advice: str) -> Shape:
 
     def build(value: object, path: str) -> None:
         if value:
-            raise Refused(f"{path} may not be set: {advice}")
+            raise NotTranslated(f"{path} may not be set: {advice}")
 
     return build
 
@@ -137,5 +137,5 @@ def items(whole: Json, field: str) -> list[Json]:
 
 def _object(value: object, path: str) -> Json:
     if not isinstance(value, dict):
-        raise Refused(f"{path or 'the pod'} must be an object")
+        raise NotTranslated(f"{path or 'the pod'} must be an object")
     return cast("Json", value)

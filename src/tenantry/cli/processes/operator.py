@@ -18,6 +18,8 @@ from tenantry.controllers.operator import OperatorOptions, operate
 from tenantry.engine.jsonlines import log_to
 from tenantry.install import installed
 from tenantry.kube import kubeconfig
+from tenantry.local.hosted import LocalPlacement
+from tenantry.local.paths import ClusterPaths
 
 
 @click.command()
@@ -35,8 +37,20 @@ from tenantry.kube import kubeconfig
     help="HOST:PORT of /metrics, /healthz and /readyz.",
 )
 @click.option("--namespace", default=marks.SYSTEM_NAMESPACE, show_default=True, help="Namespace of the Lease.")
+@click.option(
+    "--hosted-in",
+    type=click.Path(path_type=Path),
+    help="Folder of the local cluster that runs the control planes of VirtualControlPlanes.",
+)
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True)
-def operator(path: Path | None, context: str | None, metrics_address: str, namespace: str, log_level: str) -> None:
+def operator(  # noqa: PLR0917 - click gives them by name
+    path: Path | None,
+    context: str | None,
+    metrics_address: str,
+    namespace: str,
+    hosted_in: Path | None,
+    log_level: str,
+) -> None:
     """Run the operator until SIGTERM."""
     log_to(logging.StreamHandler(), log_level.upper())
     connection = kubeconfig.in_cluster() if path is None else kubeconfig.load([path], context)
@@ -45,7 +59,10 @@ def operator(path: Path | None, context: str | None, metrics_address: str, names
     pod = os.environ.get("POD_NAME", socket.gethostname())
     # Unique, as in client-go: a restarted container must not take the Lease of its predecessor for its own.
     identity = f"{pod}_{uuid.uuid4()}"
-    options = OperatorOptions(metrics_address=metrics_address, namespace=namespace, identity=identity)
+    placement = LocalPlacement(ClusterPaths(hosted_in)) if hosted_in is not None else None
+    options = OperatorOptions(
+        metrics_address=metrics_address, namespace=namespace, identity=identity, placement=placement
+    )
     _collect_seldom()
     uvloop.run(operate(connection, options, installed.shipment))
 

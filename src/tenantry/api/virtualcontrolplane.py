@@ -1,0 +1,84 @@
+"""VirtualControlPlane: an API server and controllers of a tenant's own, whose pods run in the tenant's namespace (H01).
+
+VirtualControlPlane "web" in namespace "acme"
+─► a hosted control plane: users are administrators inside
+─► each Pod inside is mirrored: a Pod in "acme", under acme's quota, rules and NetworkPolicies
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule
+from tenantry.api.marks import GROUP, VERSION
+from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
+from tenantry.api.names import DNS_LABEL
+
+MAX_NAME = 40
+"""The longest name: its process and its kubeconfig have this name with the namespace's before it."""
+
+PREFIX = f"vcp.{GROUP}"
+"""Of the marks of mirrored objects; the marks of Tenantry, which users cannot write, include them."""
+
+MIRROR = "tenantry-mirror"
+"""The ServiceAccount, the RoleBinding and the ClusterRole by which mirrored objects are written in one namespace."""
+
+
+class DatastoreKind(StrEnum):
+    """Where a control plane keeps its objects."""
+
+    SQLITE = "SQLite"
+
+
+class PlaneDatastore(Model, frozen=True, kw_only=True):
+    """The datastore of a control plane."""
+
+    kind: Annotated[
+        DatastoreKind, Meta(description="SQLite, in the process of the control plane: 512 MiB at most, one replica.")
+    ] = DatastoreKind.SQLITE
+
+
+class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
+    """How a control plane runs."""
+
+    datastore: Annotated[PlaneDatastore, Meta(description="Where it keeps its objects.")] = PlaneDatastore()
+
+
+class VirtualControlPlaneStatus(Model, frozen=True, kw_only=True):
+    """Where a control plane is."""
+
+    observed_generation: ObservedGeneration = 0
+    endpoint: Annotated[str, Meta(description="The URL of its API server.")] = ""
+    kubeconfig_secret: Annotated[
+        str, Meta(description="The Secret in the same namespace that has a kubeconfig under the key `kubeconfig`.")
+    ] = ""
+    conditions: Conditions = ()
+
+
+class VirtualControlPlane(KubernetesObject, frozen=True, kw_only=True):
+    """An API server and controllers of a tenant's own; its pods run in the namespace of this object."""
+
+    resource: ClassVar[Resource] = Resource(GROUP, VERSION, "virtualcontrolplanes", "VirtualControlPlane")
+    names: ClassVar[Names] = Names(short=("vcp",))
+    # Its memory is not charged to the tenant's quota yet, so administrators create it.
+    access: ClassVar[KindAccess] = KindAccess(operator=(*READ, "patch"), updates=("status",), owners=READ)
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"self.metadata.name.matches('{DNS_LABEL}') && size(self.metadata.name) <= {MAX_NAME}",
+            f"must be a DNS label of at most {MAX_NAME} lower-case letters, digits and -",
+            field="metadata.name",
+        ),
+    )
+    columns: ClassVar[tuple[Column, ...]] = (
+        READY,
+        REASON,
+        Column("Endpoint", "string", ".status.endpoint"),
+        MESSAGE,
+        AGE,
+    )
+
+    spec: VirtualControlPlaneSpec = VirtualControlPlaneSpec()
+    status: VirtualControlPlaneStatus = VirtualControlPlaneStatus()

@@ -1,0 +1,192 @@
+"""Keeps VirtualControlPlanes: the process, its connection, the kubeconfig, the status. The glue.
+
+VirtualControlPlane ─► identity of the mirror ─► Placement.start ─► Secret ─► Link ─► inside has arrived ─► Ready
+deleted ─► Link ends ─► Placement.remove ─► finalizer off ─► Kubernetes deletes mirrored objects
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+import msgspec
+from msgspec.structs import replace
+
+from tenantry.api import reasons
+from tenantry.api.errors import ApiError, NotFound, TenantryError
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import TENANT_UID
+from tenantry.api.model import Json, Resource
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.controllers import watched
+from tenantry.controllers.virtualcontrolplane import desired, status
+from tenantry.controllers.virtualcontrolplane.link import Host, Link
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.cluster import Cluster, Watch
+from tenantry.engine.plan import Blocked
+from tenantry.hosting.placement import RunningPlane
+
+RETRY_SECONDS = 30.0
+"""When to try again what only a person, or the place itself, can mend."""
+
+log = logging.getLogger(__name__)
+
+
+class _Connected(msgspec.Struct, frozen=True):
+    link: Link
+    running: RunningPlane
+    task: asyncio.Task[None]
+
+
+class VirtualControlPlaneController:
+    """Reconciles VirtualControlPlanes.
+
+    Args:
+        host: What the links of all control planes share.
+        group: Runs the links.
+    """
+
+    name = "virtualcontrolplane"
+    kind = VirtualControlPlane
+
+    def __init__(self, host: Host, group: asyncio.TaskGroup) -> None:
+        self._host = host
+        self._group: asyncio.TaskGroup = group
+        # By uid.
+        self._connected: dict[str, _Connected] = {}
+        # By key: the uid whose link a reconcile without the object has to end.
+        self._uids: dict[str, str] = {}
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller."""
+        own = Watch(
+            resource=VirtualControlPlane.resource, decode=watched.decoder(VirtualControlPlane), keys=watched.own_key
+        )
+        # Both are only looked up.
+        return [own, watched.watch(Namespace.resource, lambda _: ()), watched.nodes(_no_keys)]
+
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+        """Bring one control plane a step further; return in how many seconds to look again, None for never.
+
+        Raises:
+            ApiError: The API server failed; the queue tries again.
+        """
+        found: VirtualControlPlane | None = cluster.cache(VirtualControlPlane.resource).get(key)
+        uid = self._uids.get(key, "")
+        if uid and (found is None or found.metadata.uid != uid):
+            await self._end(uid)
+            del self._uids[key]
+        if found is None:
+            cluster.forget(self.name, key)
+            return None
+        self._uids[key] = found.metadata.uid
+        if found.metadata.deletion_timestamp:
+            await self._remove(cluster, found)
+            return None
+        namespace = cluster.lookup(Namespace.resource, found.metadata.namespace)
+        if namespace is None or TENANT_UID not in namespace.labels:
+            message = "the namespace belongs to no tenant: create the VirtualControlPlane in a tenant's namespace"
+            await self._report(cluster, found, Blocked(reason=reasons.INVALID_SPEC, message=message))
+            return None
+        if desired.FINALIZER not in found.metadata.finalizers:
+            # Before the process: a VirtualControlPlane that is deleted in between would leave it behind.
+            names = (*found.metadata.finalizers, desired.FINALIZER)
+            await cluster.writer.own(desired.finalizers(found, names).request, quiet=True)
+        return await self._keep(cluster, found)
+
+    async def _keep(self, cluster: Cluster, found: VirtualControlPlane) -> float | None:
+        uid = found.metadata.uid
+        known = self._connected.get(uid)
+        if known is not None and not known.task.done():
+            problem = None if known.link.is_usable else status.STARTING
+            await self._report(cluster, found, problem, known.running)
+            return None
+        await self._report(cluster, found, status.STARTING)
+        try:
+            for resource, value in desired.mirror_objects(found):
+                await self._apply(cluster, resource, value, uid)
+            running = await self._host.placement.start(desired.plane_of(found))
+            await self._apply(cluster, *desired.kubeconfig_secret(found, running.kubeconfig), uid)
+        except ApiError:
+            raise
+        except TenantryError as error:
+            await self._report(cluster, found, Blocked(reason=reasons.NOT_PLACED, message=str(error)))
+            return RETRY_SECONDS
+        link = Link(self._host, found, partial(cluster.wake, VirtualControlPlane, found.key))
+        task = self._group.create_task(self._serve(found.key, link, running))
+        self._connected[uid] = _Connected(link, running, task)
+        task.add_done_callback(partial(self._ended, cluster, found.key))
+        return None
+
+    async def _serve(self, key: str, link: Link, running: RunningPlane) -> None:
+        """Run a link to its end; no error leaves this method, because it would end all links."""
+        try:
+            await link.run(running)
+        except (TenantryError, OSError, ValueError) as error:
+            log.warning("a control plane is not connected", extra={"key": key, "error": str(error)})
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _ended(self, cluster: Cluster, key: str, task: asyncio.Task[None]) -> None:
+        """Connect again, unless the link was ended."""
+        if not task.cancelled():
+            cluster.wake(VirtualControlPlane, key)
+
+    async def _apply(self, cluster: Cluster, resource: Resource, value: Json, uid: str) -> None:
+        """Create an object of ours, or bring it back; one of another owner is left as it is.
+
+        Raises:
+            ApiError: The API server refuses.
+            TenantryError: Another client has an object of this name.
+        """
+        meta = value["metadata"]
+        seen = await cluster.live.find(resource, meta["namespace"], meta["name"])
+        if seen is not None and not desired.is_ours(msgspec.json.decode(seen, type=Json), value, uid):
+            raise TenantryError(
+                f"{resource.kind} {meta['name']!r} exists already and does not belong to this VirtualControlPlane;"
+                " it is left as it is: delete or rename it"
+            )
+        await cluster.writer.send(desired.applied(resource, value))
+
+    async def _remove(self, cluster: Cluster, found: VirtualControlPlane) -> None:
+        if desired.FINALIZER not in found.metadata.finalizers:
+            return
+        uid = found.metadata.uid
+        await self._end(uid)
+        try:
+            await self._host.placement.remove(uid)
+        except TenantryError as error:
+            await self._report(cluster, found, Blocked(reason=reasons.NOT_PLACED, message=str(error)))
+            raise
+        rest = tuple(name for name in found.metadata.finalizers if name != desired.FINALIZER)
+        try:
+            await cluster.writer.own(desired.finalizers(found, rest).request, quiet=True)
+        except NotFound:
+            log.debug("deleted before its finalizer was removed", extra={"key": found.key})
+
+    async def _end(self, uid: str) -> None:
+        known = self._connected.pop(uid, None)
+        if known is not None:
+            known.task.cancel()
+            await asyncio.wait([known.task])
+
+    async def _report(
+        self, cluster: Cluster, found: VirtualControlPlane, problem: Blocked | None, running: RunningPlane | None = None
+    ) -> None:
+        # An earlier write of this reconcile has changed its resourceVersion.
+        current: VirtualControlPlane = cluster.cache(VirtualControlPlane.resource).get(found.key) or found
+        before = current.status
+        written = status.compute(
+            current,
+            problem,
+            endpoint=running.server if running is not None else before.endpoint,
+            secret=desired.secret_name(current) if running is not None else before.kubeconfig_secret,
+            now=rfc3339(cluster.clock.now()),
+        )
+        if written != before:
+            await cluster.writer.status(replace(current, status=written))
+
+
+def _no_keys(change: object) -> Iterable[str]:  # noqa: ARG001 - it is only looked up
+    return ()

@@ -1,0 +1,152 @@
+"""What a VirtualControlPlane needs: pure.
+
+VirtualControlPlane ─► HostedPlane   what the process is started with
+─► Profile       how its pods are mirrored
+─► host objects  ServiceAccount and RoleBinding of the mirror, Secret with the kubeconfig
+─► objects inside  the binding of its users
+"""
+
+from __future__ import annotations
+
+from tenantry.api import marks
+from tenantry.api.kubernetes import RBAC_GROUP
+from tenantry.api.model import Json, Resource
+from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, VirtualControlPlane
+from tenantry.engine import request
+from tenantry.engine.plan import DirectWrite
+from tenantry.engine.request import ApiRequest, PatchType
+from tenantry.hosting.plane import ADVERTISED, HostedPlane
+from tenantry.mirror.profile import Profile
+
+FINALIZER = f"{PREFIX}/process"
+"""Keeps a VirtualControlPlane until its process, its data and its keys are gone."""
+
+OWNERS = "tenantry:owners"
+"""The ClusterRoleBinding inside by which users are administrators."""
+
+KUBECONFIG_KEY = "kubeconfig"
+
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+SECRETS = Resource("", "v1", "secrets", "Secret")
+ROLE_BINDINGS = Resource(RBAC_GROUP, "v1", "rolebindings", "RoleBinding")
+CLUSTER_ROLE_BINDINGS = Resource(RBAC_GROUP, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
+_LABELS = {marks.MANAGED_BY: marks.MANAGER}
+
+
+def plane_of(found: VirtualControlPlane) -> HostedPlane:
+    """Return what the process of a VirtualControlPlane is started with."""
+    meta = found.metadata
+    return HostedPlane(
+        uid=meta.uid,
+        name=f"{meta.namespace}.{meta.name}",
+        issuer=f"https://{meta.uid}.{PREFIX}",
+        owner=f"tenantry:owner:{meta.uid}",
+    )
+
+
+def profile_of(found: VirtualControlPlane) -> Profile:
+    """Return how the pods of a VirtualControlPlane are mirrored."""
+    meta = found.metadata
+    return Profile(
+        owner_uid=meta.uid,
+        namespace=meta.namespace,
+        prefix=PREFIX,
+        owner=_owner(found),
+        # Until control planes have an address that pods reach: never the host's API server, which is the default.
+        api_host=ADVERTISED,
+        api_port="443",
+    )
+
+
+def secret_name(found: VirtualControlPlane) -> str:
+    """Return the name of the Secret with the kubeconfig."""
+    return f"{found.metadata.name}-kubeconfig"
+
+
+def _owner(found: VirtualControlPlane) -> Json:
+    # A controller, so that `kubectl drain` takes mirrored pods for pods that come back.
+    return {
+        "apiVersion": found.resource.api_version,
+        "kind": found.resource.kind,
+        "name": found.metadata.name,
+        "uid": found.metadata.uid,
+        "controller": True,
+    }
+
+
+def mirror_objects(found: VirtualControlPlane) -> tuple[tuple[Resource, Json], ...]:
+    """Return the identity that writes mirrored objects, and its rights in one namespace.
+
+    The ServiceAccount stays when the VirtualControlPlane is gone, because others of the namespace use it.
+    """
+    meta = found.metadata
+    account: Json = {
+        "metadata": {"name": MIRROR, "namespace": meta.namespace, "labels": _LABELS},
+        "automountServiceAccountToken": False,
+    }
+    binding: Json = {
+        "metadata": {
+            "name": f"{MIRROR}-{meta.name}",
+            "namespace": meta.namespace,
+            "labels": _LABELS,
+            "ownerReferences": [_owner(found)],
+        },
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": MIRROR},
+        "subjects": [{"kind": "ServiceAccount", "name": MIRROR, "namespace": meta.namespace}],
+    }
+    return (SERVICE_ACCOUNTS, account), (ROLE_BINDINGS, binding)
+
+
+def kubeconfig_secret(found: VirtualControlPlane, text: str) -> tuple[Resource, Json]:
+    """Return the Secret with the kubeconfig of the users."""
+    meta = found.metadata
+    return SECRETS, {
+        "metadata": {
+            "name": secret_name(found),
+            "namespace": meta.namespace,
+            "labels": _LABELS,
+            "ownerReferences": [_owner(found)],
+        },
+        "type": "Opaque",
+        "stringData": {KUBECONFIG_KEY: text},
+    }
+
+
+def owners_binding(plane: HostedPlane) -> Json:
+    """Return the binding inside by which the users of a control plane are its administrators."""
+    return {
+        "apiVersion": f"{RBAC_GROUP}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": OWNERS},
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": RBAC_GROUP, "kind": "User", "name": plane.owner}],
+    }
+
+
+def applied(resource: Resource, value: Json) -> ApiRequest:
+    """Return the request that creates an object of ours, or brings it back to what it should be."""
+    meta: Json = value["metadata"]
+    body: Json = {"apiVersion": resource.api_version, "kind": resource.kind, **value}
+    return request.patch(resource, meta.get("namespace", ""), meta["name"], body, patch_type=PatchType.APPLY)
+
+
+def is_ours(seen: Json, wanted: Json, uid: str) -> bool:
+    """Return whether an object that exists may be brought to what it should be.
+
+    Args:
+        seen: The object.
+        wanted: What it should be.
+        uid: The uid of the VirtualControlPlane.
+    """
+    meta: Json = seen["metadata"]
+    if "ownerReferences" in wanted["metadata"]:
+        return any(each.get("uid") == uid for each in meta.get("ownerReferences") or ())
+    # The ServiceAccount, which several share: one that a user has made may have tokens that the user keeps.
+    return meta.get("annotations", {}).get(marks.MADE_BY) is None
+
+
+def finalizers(found: VirtualControlPlane, names: tuple[str, ...]) -> DirectWrite:
+    """Return the write that sets the finalizers, at the resourceVersion at which the object was read."""
+    meta = found.metadata
+    body: Json = {"metadata": {"finalizers": list(names), "resourceVersion": meta.resource_version}}
+    return DirectWrite(request=request.patch(found.resource, meta.namespace, meta.name, body), quiet=True)

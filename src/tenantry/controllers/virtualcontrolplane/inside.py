@@ -1,0 +1,66 @@
+"""Keeps what a control plane needs inside before users come: their binding, and one node. The glue."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from tenantry.controllers.virtualcontrolplane import desired
+from tenantry.engine.cache import Change
+from tenantry.engine.cluster import Cluster, Watch
+from tenantry.hosting.plane import HostedPlane
+from tenantry.mirror import things
+from tenantry.mirror.things import Copy
+
+_KEY = "inside"
+
+
+class InsideController:
+    """Reconciles one control plane from inside; there is one key.
+
+    Args:
+        plane: The control plane.
+        first_node: Makes sure that there is a node: programs and Kubernetes' own tests expect one.
+        arrived: Called once users can work: their binding and the first ServiceAccount are there.
+    """
+
+    name = "inside"
+    kind = Copy
+
+    def __init__(
+        self, plane: HostedPlane, first_node: Callable[[], Awaitable[None]], arrived: Callable[[], None]
+    ) -> None:
+        self._plane = plane
+        self._first_node = first_node
+        self._arrived = arrived
+        self._has_arrived = False
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller."""
+        accounts = {"fieldSelector": "metadata.namespace=default,metadata.name=default"}
+        bindings = {"fieldSelector": f"metadata.name={desired.OWNERS}"}
+        return [
+            Watch(resource=desired.SERVICE_ACCOUNTS, decode=things.headed, keys=_key, selectors=accounts),
+            Watch(resource=desired.CLUSTER_ROLE_BINDINGS, decode=things.headed, keys=_key, selectors=bindings),
+        ]
+
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - one key
+        """Bring back what is missing.
+
+        Raises:
+            ApiError: The API server refuses, or does not answer.
+        """
+        if cluster.cache(desired.CLUSTER_ROLE_BINDINGS).get(desired.OWNERS) is None:
+            await cluster.writer.send(
+                desired.applied(desired.CLUSTER_ROLE_BINDINGS, desired.owners_binding(self._plane))
+            )
+        # The ServiceAccount's creation is the first event in any case: it wakes this key.
+        if self._has_arrived or not len(cluster.cache(desired.SERVICE_ACCOUNTS)):
+            return None
+        await self._first_node()
+        self._has_arrived = True
+        self._arrived()
+        return None
+
+
+def _key(change: Change[Copy]) -> Iterable[str]:  # noqa: ARG001 - there is one key
+    return [_KEY]

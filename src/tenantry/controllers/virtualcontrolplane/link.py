@@ -1,0 +1,218 @@
+"""One control plane that runs, connected: its cluster in the runtime, the mirror of its pods, and its gate. The glue.
+
+    hosted control plane ◄─ watch, write ─ Cluster "vcp/NAMESPACE/NAME" ─ PodMirror ─ write ─► namespace on the host
+          └── CONNECT ──► Gate ─ decide ─► own pods; kubelet paths ─► the host's API server, as the mirror
+
+The mirror writes with a token of a ServiceAccount that has rights in one namespace only. What it reads of the host is
+watched once for all control planes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.marks import FIELD_MANAGER
+from tenantry.api.model import Json
+from tenantry.api.node import Node
+from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, VirtualControlPlane
+from tenantry.controllers.virtualcontrolplane import desired
+from tenantry.controllers.virtualcontrolplane.destinations import BY_ADDRESS, Destinations, addresses_of
+from tenantry.controllers.virtualcontrolplane.inside import InsideController
+from tenantry.engine.cluster import Cluster, ClusterId, Watch
+from tenantry.engine.request import ApiRequest, Verb
+from tenantry.engine.runtime import Runtime
+from tenantry.engine.writer import Writer
+from tenantry.hosting import kubeletpaths
+from tenantry.hosting.gate import Gate
+from tenantry.hosting.kubelet import KubeletInputs
+from tenantry.hosting.placement import Placement, RunningPlane
+from tenantry.kube.client import Client
+from tenantry.kube.kubeconfig import Connection, IssuedToken
+from tenantry.mirror import nodes, things
+from tenantry.mirror.podmirror import PodMirror
+from tenantry.mirror.side import LowerSide
+from tenantry.mirror.things import NODES, PODS, Thing
+from tenantry.mirror.uppernodes import UpperNodes
+
+LOWER = ClusterId("mirrored")
+"""The id under which the runtime has the host's API server for mirrored objects."""
+
+TOKEN_SECONDS = 3600
+_RENEW_PART = 0.8
+_CONNECTIONS = 16
+_INSIDE_CONNECTIONS = 32
+
+log = logging.getLogger(__name__)
+
+
+class MirroredObjects:
+    """Holds the watches of all mirrored objects of the host, so that their caches are in step before a mirror reads."""
+
+    name = "mirrored"
+    kind = Thing
+
+    def watches(self) -> Sequence[Watch]:
+        """Return the watches; the mirrors add their own keys to them."""
+        selectors = things.selector(PREFIX)
+        pods = Watch(
+            resource=PODS,
+            decode=things.whole,
+            keys=lambda _: (),
+            selectors=selectors,
+            indexes={BY_ADDRESS: addresses_of},
+        )
+        copied = [
+            Watch(resource=resource, decode=things.headed, keys=lambda _: (), selectors=selectors)
+            for resource in things.COPIED.values()
+        ]
+        return [pods, *copied]
+
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - it has no keys
+        """Do nothing: there are no keys."""
+        return None
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """What the links of all control planes share.
+
+    Args:
+        home: The cluster that the operator runs in.
+        lower: The same API server, with the mirrored objects in its caches.
+        connection: How the operator reaches it.
+        runtime: Control planes are added to it.
+        placement: Where they run.
+        instance: The replica, for events.
+    """
+
+    home: Cluster
+    lower: Cluster
+    connection: Connection
+    runtime: Runtime
+    placement: Placement
+    instance: str
+
+
+class Link:
+    """The connection to one control plane.
+
+    Args:
+        host: What all links share.
+        found: The VirtualControlPlane.
+        arrived: Called once users can work inside.
+    """
+
+    def __init__(self, host: Host, found: VirtualControlPlane, arrived: Callable[[], None]) -> None:
+        self._host = host
+        self._profile = desired.profile_of(found)
+        self._plane = desired.plane_of(found)
+        self._id = ClusterId(f"vcp/{found.key}")
+        self._arrived = arrived
+        self._tls: ssl.SSLContext | None = None
+        self.is_usable = False
+
+    async def run(self, running: RunningPlane) -> None:
+        """Mirror until cancelled.
+
+        Raises:
+            TenantryError: The control plane cannot be connected.
+        """
+        host, profile = self._host, self._profile
+        inside = Client(running.connection, field_manager=FIELD_MANAGER, max_connections=_INSIDE_CONNECTIONS)
+        mirror = Client(self._mirror_connection(), field_manager=FIELD_MANAGER, max_connections=_CONNECTIONS)
+        self._tls = await host.placement.kubelet_tls(self._plane.uid, (), None)
+        async with inside, mirror:
+            upper = Cluster(self._id, inside, clock=host.home.clock, instance=host.instance)
+            side = LowerSide(
+                cluster=host.lower,
+                writer=Writer(mirror, host.lower),
+                node=self._node,
+                reason=reasons.HOST_REFUSED,
+            )
+            upper_nodes = UpperNodes(profile, upper, side, self._noticed)
+            pods = PodMirror(profile, upper, side, upper_nodes)
+            first = partial(self._first_node, upper, upper_nodes)
+            host.runtime.add(upper, [pods, InsideController(self._plane, first, self._now_usable)])
+            try:
+                async with self._gate(upper, upper_nodes, mirror):
+                    await asyncio.get_running_loop().create_future()
+            finally:
+                self.is_usable = False
+                await host.runtime.remove(self._id)
+
+    def _now_usable(self) -> None:
+        self.is_usable = True
+        self._arrived()
+
+    @asynccontextmanager
+    async def _gate(self, upper: Cluster, upper_nodes: UpperNodes, mirror: Client) -> AsyncGenerator[None]:
+        rule = Destinations(self._profile, upper.cache(PODS), self._host.lower.cache(PODS), upper_nodes)
+        if self._tls is None:
+            raise RuntimeError("the gate has no certificate")
+        kubelet = KubeletInputs(
+            tls=self._tls,
+            translate=partial(kubeletpaths.translate, locate=rule.locate),
+            transport=mirror.transport,
+        )
+        gate = Gate(self._host.placement.gate(self._plane.uid), rule.decide, kubelet=kubelet)
+        async with gate.serve():
+            yield
+
+    # -- what the mirror needs of the host --------------------------------------------------------
+
+    async def _node(self, name: str) -> Json | None:
+        data = await self._host.home.live.find(NODES, "", name)
+        return msgspec.json.decode(data, type=Json) if data is not None else None
+
+    async def _noticed(self, addresses: Sequence[str]) -> None:
+        self._tls = await self._host.placement.kubelet_tls(self._plane.uid, addresses, self._tls)
+
+    async def _first_node(self, upper: Cluster, upper_nodes: UpperNodes) -> None:
+        """Create the upper node of the first node of the host, unless there is one."""
+        known = sorted(nodes.address_of(each.object) for each in upper.cache(NODES))
+        if known:
+            # The certificate was issued anew when the process started.
+            await self._noticed(known)
+            return
+        names = sorted(each.key for each in self._host.home.cache(Node.resource))
+        if names:
+            await upper_nodes.bring(names[0])
+
+    # -- the mirror's identity --------------------------------------------------------------------
+
+    def _mirror_connection(self) -> Connection:
+        """Return the host's API server with a token of the mirror, requested anew before it expires."""
+        given = self._host.connection
+        return Connection(
+            server=given.server,
+            source=f"the ServiceAccount {MIRROR} of namespace {self._profile.namespace!r}",
+            ca=given.ca,
+            insecure=given.insecure,
+            tls_server_name=given.tls_server_name,
+            proxy_url=given.proxy_url,
+            issue=self._issue,
+        )
+
+    async def _issue(self) -> IssuedToken:
+        body: Json = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": TOKEN_SECONDS},
+        }
+        asked = ApiRequest(
+            verb=Verb.CREATE,
+            resource=desired.SERVICE_ACCOUNTS,
+            namespace=self._profile.namespace,
+            name=MIRROR,
+            subresource="token",
+            body=body,
+        )
+        status = msgspec.json.decode(await self._host.home.writer.send(asked))["status"]
+        return IssuedToken(status["token"], TOKEN_SECONDS * _RENEW_PART)

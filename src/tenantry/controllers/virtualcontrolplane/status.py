@@ -1,0 +1,35 @@
+"""The status of a VirtualControlPlane: pure."""
+
+from __future__ import annotations
+
+from tenantry.api import reasons
+from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneStatus
+from tenantry.controllers.conclusion import ready, trouble
+from tenantry.engine.conditions import merge
+from tenantry.engine.plan import Blocked
+
+STARTING = Blocked(
+    reason=reasons.PROGRESSING, message="the control plane starts: its API server is not usable yet", passing=True
+)
+
+
+def compute(
+    found: VirtualControlPlane, problem: Blocked | None, *, endpoint: str, secret: str, now: str
+) -> VirtualControlPlaneStatus:
+    """Return the status to write.
+
+    Args:
+        found: Its generation and its conditions so far.
+        problem: What stands in the way; None if the control plane is usable.
+        endpoint: The URL of its API server; "" if it does not run.
+        secret: The Secret with the kubeconfig; "" if there is none yet.
+        now: RFC 3339.
+    """
+    generation = found.metadata.generation
+    wanted = [ready(problem, "the API server is ready, and pods are mirrored"), *trouble(problem)]
+    return VirtualControlPlaneStatus(
+        observed_generation=generation,
+        endpoint=endpoint,
+        kubeconfig_secret=secret,
+        conditions=merge(found.status.conditions, wanted, generation=generation, now=now),
+    )

@@ -1,0 +1,93 @@
+"""The nodes of the upper side: a Node for each lower node that a pod runs on, under a name of its own. Pure.
+
+An upper Node is a fact, not a member: no program renews its lease, and its address leads to the gate, which plays its
+kubelet. Its size is the lower node's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections.abc import Collection
+
+from tenantry.api.model import Json
+from tenantry.mirror.shapes import items, part
+
+ADDRESSES = ipaddress.IPv4Network("198.18.0.0/15")
+"""The addresses of upper nodes, of the range for benchmarks (RFC 2544): no machine has them."""
+
+KUBELET_PORT = 10250
+_LABELS = ("kubernetes.io/os", "kubernetes.io/arch", "topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+_INFO = {
+    "architecture": "",
+    "bootID": "",
+    "containerRuntimeVersion": "",
+    "kernelVersion": "",
+    "kubeProxyVersion": "",
+    "kubeletVersion": "",
+    "machineID": "",
+    "operatingSystem": "",
+    "osImage": "",
+    "systemUUID": "",
+}
+_KEPT = ("architecture", "kubeletVersion", "operatingSystem")
+
+
+def upper_name(owner_uid: str, lower: str) -> str:
+    """Return the upper name of a lower node: it reveals nothing of the lower name, and stays the same."""
+    return f"node-{hashlib.sha256(f'{owner_uid}/{lower}'.encode()).hexdigest()[:12]}"
+
+
+def address(name: str, taken: Collection[str]) -> str:
+    """Return a free address for an upper node.
+
+    Args:
+        name: Its upper name.
+        taken: The addresses of other upper nodes.
+    """
+    size = ADDRESSES.num_addresses - 2
+    first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
+    tried = (str(ADDRESSES.network_address + 1 + (first + step) % size) for step in range(size))
+    return next(each for each in tried if each not in taken)
+
+
+def node(name: str, lower: Json, address_: str, now: str) -> Json:
+    """Return the upper Node of a lower one.
+
+    Args:
+        name: Its upper name.
+        lower: The lower Node.
+        address_: Its address.
+        now: The time, as RFC 3339.
+    """
+    labels = {key: value for key, value in part(part(lower, "metadata"), "labels").items() if key in _LABELS}
+    status = part(lower, "status")
+    info = {key: part(status, "nodeInfo").get(key, "") for key in _KEPT}
+    times = {"lastHeartbeatTime": now, "lastTransitionTime": now}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {**labels, "kubernetes.io/hostname": name}},
+        "status": {
+            "capacity": dict(part(status, "capacity")),
+            "allocatable": dict(part(status, "allocatable")),
+            "addresses": [{"type": "InternalIP", "address": address_}, {"type": "Hostname", "address": name}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": KUBELET_PORT}},
+            "nodeInfo": _INFO | info,
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "True",
+                    "reason": "Mirrored",
+                    "message": "pods of this node run",
+                    **times,
+                }
+            ],
+        },
+    }
+
+
+def address_of(found: Json) -> str:
+    """Return the address of an upper Node; "" if it has none."""
+    addresses = items(part(found, "status"), "addresses")
+    return next((str(each.get("address")) for each in addresses if each.get("type") == "InternalIP"), "")

@@ -1,0 +1,270 @@
+"""Mirrors Pods: a controller of the upper cluster that writes both sides.
+
+    upper Pod ─► decide ─► copies, lower Pod, token Secret            down
+    lower Pod ─► Node, binding, status, deletion ─► upper Pod         up
+
+Sources: Kubernetes, "Pod Lifecycle"; k8s.io/kubernetes/pkg/registry/core/pod/storage (a binding's annotations become
+the pod's).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from tenantry.api.errors import AlreadyExists, ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound
+from tenantry.api.model import Json, ObjectMeta, object_key
+from tenantry.engine import request
+from tenantry.engine.cache import Change
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.cluster import Cluster, Watch
+from tenantry.engine.events import EventKind, NamedObject
+from tenantry.engine.plan import merge_patch
+from tenantry.engine.request import ApiRequest, Verb
+from tenantry.engine.writer import Writer
+from tenantry.mirror import decision, pods, podstatus, references, things
+from tenantry.mirror.copies import Copies
+from tenantry.mirror.decision import Next
+from tenantry.mirror.profile import Profile
+from tenantry.mirror.side import LowerSide
+from tenantry.mirror.things import PODS, Copy, Thing
+from tenantry.mirror.tokens import PodTokens
+from tenantry.mirror.uppernodes import UpperNodes
+
+BY_REFERENCE = "reference"
+"""Upper pods, by `KIND/NAMESPACE/NAME` of each object that they name."""
+
+RETRY_SECONDS = 10.0
+MOST_RETRY_SECONDS = 300.0
+"""When a refused pod is tried again, each time twice as long: a quota may have room by then."""
+
+_REFUSALS = (Forbidden, Invalid, BadRequest, AlreadyExists)
+
+log = logging.getLogger(__name__)
+
+
+class PodMirror:
+    """Mirrors the pods of one upper cluster; the key is the upper pod's.
+
+    Args:
+        profile: The configuration.
+        upper: The upper cluster, which the controller is added to.
+        lower: The lower side.
+        upper_nodes: The nodes of the upper side.
+    """
+
+    name = "pods"
+    kind = Thing
+
+    def __init__(self, profile: Profile, upper: Cluster, lower: LowerSide, upper_nodes: UpperNodes) -> None:
+        self._profile = profile
+        self._upper = upper
+        self._lower = lower
+        self._nodes = upper_nodes
+        self._copies = Copies(profile, upper, lower.cluster, lower.writer)
+        self._tokens = PodTokens(profile, upper, lower.cluster, lower.writer)
+        # What pods that changed or ended named until then; None until the first reconcile has looked at all copies.
+        self._loose: set[str] = set()
+        self._has_swept = False
+        # By key of a refused pod: how often in a row.
+        self._refused: dict[str, int] = {}
+        # By key: the patch that the lower side stored in another form, which is not sent again.
+        self._followed: dict[str, Json] = {}
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller."""
+        below, selectors = self._lower.cluster, things.selector(self._profile.prefix)
+        return [
+            Watch(resource=PODS, decode=things.whole, keys=self._of_upper, indexes={BY_REFERENCE: _referenced}),
+            self._nodes.watch(),
+            Watch(resource=PODS, decode=things.whole, keys=self._of_lower, selectors=selectors, cluster=below),
+            *(
+                Watch(resource=resource, decode=things.headed, keys=partial(self._of_source, kind))
+                for kind, resource in things.COPIED.items()
+            ),
+            *(
+                Watch(resource=resource, decode=things.headed, keys=_no_keys, selectors=selectors, cluster=below)
+                for resource in things.COPIED.values()
+            ),
+        ]
+
+    def _of_upper(self, change: Change[Thing]) -> Iterable[str]:
+        if change.before is not None:
+            kept = set(_referenced(change.after)) if change.after is not None else set[str]()
+            self._loose |= set(_referenced(change.before)) - kept
+        found = change.after or change.before
+        return [found.key] if found is not None else ()
+
+    def _of_lower(self, change: Change[Thing]) -> Iterable[str]:
+        found = change.after or change.before
+        if found is None or not things.is_of(self._profile, found.meta.get("labels")):
+            return ()
+        key = things.upper_key(self._profile, found.meta.get("annotations"))
+        return [key] if key else ()
+
+    def _of_source(self, kind: str, change: Change[Copy]) -> Iterable[str]:
+        found = change.after or change.before
+        cache = self._upper.cache_of(PODS)
+        if found is None or cache is None:
+            return ()
+        return [pod.key for pod in cache.by_index(BY_REFERENCE, f"{kind}/{found.key}")]
+
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+        """Bring one pod a step further; return in how many seconds to look again, None for never.
+
+        Raises:
+            ApiError: One side failed; the queue tries again.
+        """
+        upper, lower = cluster.cache(PODS).get(key), self._of(key)
+        found = decision.decide(upper, lower, self._profile)
+        if upper is None or found is not Next.FOLLOW:
+            self._followed.pop(key, None)
+        if upper is None:
+            self._refused.pop(key, None)
+        again: float | None = None
+        if found is Next.END_LOWER and lower is not None:
+            await self._end(lower, self._lower.writer, decision.grace(upper) if upper is not None else None)
+        elif found is Next.END_UPPER and upper is not None:
+            await self._end(upper, cluster.writer, decision.grace(lower) if lower is not None else 0)
+        elif found is Next.REFUSE and upper is not None:
+            await self._refuse(upper, decision.BOUND_BY_USER)
+        elif found is Next.CREATE and upper is not None:
+            again = await self._create(upper)
+        elif found is Next.FOLLOW and upper is not None and lower is not None:
+            again = await self._follow(upper, lower)
+        await self._sweep()
+        return again
+
+    def _of(self, key: str) -> Thing | None:
+        namespace, _, name = key.partition("/")
+        lower = self._profile.lower_name(PODS.kind, namespace, name)
+        return self._lower.cluster.cache(PODS).get(object_key(self._profile.namespace, lower))
+
+    async def _sweep(self) -> None:
+        if not self._has_swept:
+            # Pods that ended while no mirror ran.
+            self._loose |= set(self._copies.all())
+            self._has_swept = True
+        loose, self._loose = self._loose, set()
+        try:
+            await self._copies.drop(loose, BY_REFERENCE)
+        except ApiError:
+            self._loose |= loose
+            raise
+
+    # -- down -------------------------------------------------------------------------------------
+
+    async def _create(self, upper: Thing) -> float | None:
+        wanted = pods.down(upper.object, self._profile)
+        if wanted.refusal:
+            await self._refuse(upper, wanted.refusal)
+            return None
+        meta = wanted.object["metadata"]
+        asked = ApiRequest(
+            verb=Verb.CREATE, resource=PODS, namespace=meta["namespace"], name=meta["name"], body=wanted.object
+        )
+        try:
+            await self._copies.bring(upper)
+            await self._lower.writer.own(asked)
+        except _REFUSALS as error:
+            await self._refuse(upper, str(error))
+            times = self._refused.get(upper.key, 0)
+            self._refused[upper.key] = times + 1
+            return min(RETRY_SECONDS * 2**times, MOST_RETRY_SECONDS)
+        self._refused.pop(upper.key, None)
+        # The creation wakes this key again: the lower pod has a uid now, which its token Secret needs.
+        return None
+
+    async def _refuse(self, upper: Thing, message: str) -> None:
+        """Record in the status of an upper pod, and in an event, why it has no lower one."""
+        status = podstatus.refused(upper.object, self._lower.reason, message, rfc3339(self._upper.clock.now()))
+        if status is None:
+            return
+        await self._write_status(upper, status)
+        meta = upper.meta
+        about = ObjectMeta(
+            name=meta["name"], namespace=meta["namespace"], uid=upper.uid, resource_version=str(upper.version)
+        )
+        self._upper.recorder.say(NamedObject(PODS, about), EventKind.WARNING, self._lower.reason, message)
+
+    async def _end(self, pod: Thing, writer: Writer, grace: int | None) -> None:
+        meta = pod.meta
+        asked = request.delete(PODS, meta["namespace"], meta["name"], uid=pod.uid, grace_period_seconds=grace)
+        # Conflict: the name belongs to another pod by now, whose own events follow.
+        with suppress(NotFound, Conflict):
+            await writer.send(asked)
+
+    # -- both -------------------------------------------------------------------------------------
+
+    async def _follow(self, upper: Thing, lower: Thing) -> float | None:
+        if not upper.is_deleting:
+            await self._copies.bring(upper)
+        tokens = pods.down(upper.object, self._profile).tokens
+        again = None if upper.is_deleting else await self._tokens.bring(upper, lower, tokens)
+        node = lower.spec.get("nodeName")
+        if node:
+            await self._bind(upper, lower, node)
+        shown = self._nodes.shown(lower)
+        status = podstatus.up(upper.object, shown.object, self._profile)
+        if status is not None:
+            await self._write_status(upper, status)
+        await self._change(upper, lower)
+        return again
+
+    async def _bind(self, upper: Thing, lower: Thing, node: str) -> None:
+        # Before the binding: Kubernetes' garbage collector of pods deletes those of missing nodes.
+        name = await self._nodes.bring(node)
+        if upper.spec.get("nodeName") or upper.is_deleting:
+            return
+        meta = upper.meta
+        mark = {self._profile.mark(decision.LOWER): lower.uid}
+        body: Json = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": meta["name"], "uid": upper.uid, "annotations": mark},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": name},
+        }
+        asked = ApiRequest(
+            verb=Verb.CREATE,
+            resource=PODS,
+            namespace=meta["namespace"],
+            name=meta["name"],
+            subresource="binding",
+            body=body,
+        )
+        # The pod is gone, or was bound by the reconcile before, whose watch event is on its way.
+        with suppress(NotFound, Conflict):
+            await self._upper.writer.send(asked)
+
+    async def _change(self, upper: Thing, lower: Thing) -> None:
+        patch = pods.changes(upper.object, lower.object, self._profile)
+        if not patch:
+            self._followed.pop(upper.key, None)
+            return
+        # A lower webhook may store a field in another form each time.
+        if self._followed.get(upper.key) == patch:
+            return
+        self._followed[upper.key] = patch
+        meta = lower.meta
+        try:
+            await self._lower.writer.own(request.patch(PODS, meta["namespace"], meta["name"], patch))
+        except _REFUSALS as error:
+            log.info("the lower side refuses a change of a pod", extra={"key": upper.key, "error": str(error)})
+
+    async def _write_status(self, upper: Thing, status: Json) -> None:
+        meta = upper.meta
+        patch: Json = {"metadata": {"uid": upper.uid}, "status": merge_patch(upper.status, status)}
+        asked = request.patch(PODS, meta["namespace"], meta["name"], patch, subresource="status")
+        # Conflict: another pod has the name by now.
+        with suppress(NotFound, Conflict):
+            await self._upper.writer.own(asked, quiet=True)
+
+
+def _referenced(pod: Thing) -> list[str]:
+    return [f"{each.kind}/{object_key(each.namespace, each.name)}" for each in references.references(pod.object)]
+
+
+def _no_keys(change: Change[Copy]) -> Iterable[str]:  # noqa: ARG001 - it is only looked up
+    return ()

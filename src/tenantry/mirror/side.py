@@ -1,0 +1,27 @@
+"""The lower side of a mirror."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from tenantry.api.model import Json
+from tenantry.engine.cluster import Cluster
+from tenantry.engine.writer import Writer
+
+
+class LowerSide(msgspec.Struct, frozen=True, kw_only=True):
+    """The lower side of a mirror.
+
+    Args:
+        cluster: Its caches have the marked objects of all mirrors.
+        writer: Writes with rights in the namespace of the profile only.
+        node: Returns a Node of the lower side by its name; None if there is none.
+        reason: The reason of the condition and of the event of a refused pod.
+    """
+
+    cluster: Cluster
+    writer: Writer
+    node: Callable[[str], Awaitable[Json | None]]
+    reason: str

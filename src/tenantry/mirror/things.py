@@ -1,0 +1,130 @@
+"""Objects of both sides as a mirror caches them: a Pod whole, of others only what decides whether a copy is current."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tenantry.api.model import Json, Resource, object_key
+from tenantry.mirror.profile import Profile
+from tenantry.mirror.shapes import part
+
+PODS = Resource("", "v1", "pods", "Pod")
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+COPIED = {
+    "ConfigMap": Resource("", "v1", "configmaps", "ConfigMap"),
+    "Secret": Resource("", "v1", "secrets", "Secret"),
+}
+"""The kinds of objects that go down because a pod names them."""
+
+_anything = msgspec.json.Decoder(Json)
+
+
+class Thing(msgspec.Struct, frozen=True, gc=False):
+    """An object of one side.
+
+    Args:
+        key: `namespace/name`, or the name of a cluster-scoped object.
+        version: The resourceVersion.
+        object: The object, whole.
+    """
+
+    key: str
+    version: int
+    object: Json
+
+    @property
+    def meta(self) -> Json:
+        """Return its metadata."""
+        return self.object["metadata"]
+
+    @property
+    def uid(self) -> str:
+        """Return its uid."""
+        return self.meta["uid"]
+
+    @property
+    def spec(self) -> Json:
+        """Return its spec."""
+        return self.object.get("spec") or {}
+
+    @property
+    def status(self) -> Json:
+        """Return its status."""
+        return self.object.get("status") or {}
+
+    @property
+    def is_deleting(self) -> bool:
+        """Return whether it has a deletionTimestamp."""
+        return bool(self.meta.get("deletionTimestamp"))
+
+    def mark(self, profile: Profile, name: str) -> str:
+        """Return the annotation of a mark; "" if it has none."""
+        return str(part(self.meta, "annotations").get(profile.mark(name), ""))
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = "0"
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Headed(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Metadata
+
+
+class Copy(msgspec.Struct, frozen=True, gc=False):
+    """A ConfigMap or a Secret without its content: the source of a copy, or a copy.
+
+    Args:
+        key: `namespace/name`.
+        uid: Its uid.
+        version: The resourceVersion.
+        labels: Its labels.
+        annotations: Its annotations.
+    """
+
+    key: str
+    uid: str
+    version: int
+    labels: dict[str, str]
+    annotations: dict[str, str]
+
+
+_headed = msgspec.json.Decoder(_Headed)
+
+
+def whole(data: msgspec.Raw) -> Thing:
+    """Return an object whole."""
+    found = _anything.decode(data)
+    meta = found["metadata"]
+    key = object_key(meta.get("namespace", ""), meta["name"])
+    return Thing(key, int(meta.get("resourceVersion") or 0), found)
+
+
+def headed(data: msgspec.Raw) -> Copy:
+    """Return what decides whether a copy is current."""
+    meta = _headed.decode(data).metadata
+    key = object_key(meta.namespace, meta.name)
+    return Copy(key, meta.uid, int(meta.resource_version or 0), meta.labels or {}, meta.annotations or {})
+
+
+def selector(prefix: str) -> dict[str, str]:
+    """Return the selectors of the lower objects of all mirrors with marks of one domain."""
+    return {"labelSelector": f"{prefix}/owner"}
+
+
+def upper_key(profile: Profile, annotations: dict[str, str] | None) -> str:
+    """Return the key of the upper object that a lower one names in its annotations; "" if it names none."""
+    found = annotations or {}
+    name = found.get(profile.mark("name"), "")
+    return object_key(found.get(profile.mark("namespace"), ""), name) if name else ""
+
+
+def is_of(profile: Profile, labels: dict[str, Any] | None) -> bool:
+    """Return whether labels are those of a lower object of this mirror."""
+    return (labels or {}).get(profile.mark("owner")) == profile.owner_uid

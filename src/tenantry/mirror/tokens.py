@@ -1,0 +1,119 @@
+"""Tokens of the upper side for lower pods: a Secret for each pod, renewed before its tokens expire.
+
+A token is bound to the upper pod: the upper API server refuses it as soon as the pod is gone. The Secret belongs to the
+lower pod, with which Kubernetes deletes it.
+
+Source: Kubernetes, "Managing Service Accounts" (TokenRequest API, bound objects).
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+from collections.abc import Sequence
+
+import msgspec
+
+from tenantry.api.model import Json, Resource, object_key
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.cluster import Cluster
+from tenantry.engine.request import ApiRequest, Verb
+from tenantry.engine.writer import Writer
+from tenantry.mirror import pods
+from tenantry.mirror.pods import Token
+from tenantry.mirror.profile import Profile
+from tenantry.mirror.things import COPIED, Thing
+
+RENEW = "renew"
+"""The mark of the Secret: when its tokens are renewed, as RFC 3339; kubelet renews at four fifths, too."""
+
+_RENEW_PART = 0.8
+_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+_SECRETS = COPIED["Secret"]
+
+
+class PodTokens:
+    """The token Secrets of one mirror.
+
+    Args:
+        profile: The configuration.
+        upper: The cluster whose API server issues the tokens.
+        lower: The cluster of the Secrets.
+        writer: Writes the Secrets.
+    """
+
+    def __init__(self, profile: Profile, upper: Cluster, lower: Cluster, writer: Writer) -> None:
+        self._profile = profile
+        self._upper = upper
+        self._lower = lower
+        self._writer = writer
+
+    async def bring(self, upper: Thing, lower: Thing, tokens: Sequence[Token]) -> float | None:
+        """Create or renew the Secret of a pod; return the seconds until the next renewal, None for never.
+
+        Raises:
+            ApiError: One side refuses.
+        """
+        if not tokens:
+            return None
+        now = self._upper.clock.now()
+        name = self._profile.lower_name(pods.TOKEN, upper.meta["namespace"], upper.meta["name"])
+        found = self._lower.cache(_SECRETS).get(object_key(self._profile.namespace, name))
+        if found is not None and found.annotations.get(self._profile.mark("uid")) == upper.uid:
+            due = dt.datetime.fromisoformat(found.annotations[self._profile.mark(RENEW)])
+            if due > now:
+                return (due - now).total_seconds()
+        data: dict[str, str] = {}
+        for each in tokens:
+            data[each.key] = base64.b64encode((await self._requested(upper, each)).encode()).decode()
+        seconds = _RENEW_PART * min(each.seconds for each in tokens)
+        wanted = self._secret(name, upper, lower, data, now + dt.timedelta(seconds=seconds))
+        verb = Verb.CREATE if found is None else Verb.REPLACE
+        namespace = self._profile.namespace
+        await self._writer.own(
+            ApiRequest(verb=verb, resource=_SECRETS, namespace=namespace, name=name, body=wanted), quiet=True
+        )
+        return seconds
+
+    async def _requested(self, upper: Thing, token: Token) -> str:
+        """Return a token of the upper pod's ServiceAccount."""
+        body: Json = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {
+                "audiences": [token.audience] if token.audience else [],
+                "expirationSeconds": token.seconds,
+                "boundObjectRef": {
+                    "kind": "Pod",
+                    "apiVersion": "v1",
+                    "name": upper.meta["name"],
+                    "uid": upper.uid,
+                },
+            },
+        }
+        asked = ApiRequest(
+            verb=Verb.CREATE,
+            resource=_ACCOUNTS,
+            namespace=upper.meta["namespace"],
+            name=upper.spec.get("serviceAccountName") or "default",
+            subresource="token",
+            body=body,
+        )
+        return msgspec.json.decode(await self._upper.writer.send(asked))["status"]["token"]
+
+    def _secret(self, name: str, upper: Thing, lower: Thing, data: dict[str, str], due: dt.datetime) -> Json:
+        profile = self._profile
+        marks = {"uid": upper.uid, RENEW: rfc3339(due)}
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": name,
+                "namespace": profile.namespace,
+                "labels": profile.labels(upper.meta["namespace"]),
+                "annotations": {profile.mark(key): value for key, value in marks.items()},
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": lower.meta["name"], "uid": lower.uid}],
+            },
+            "type": "Opaque",
+            "data": data,
+        }

@@ -1,0 +1,100 @@
+"""Keeps the nodes of an upper side: one for each lower node that is used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from msgspec.structs import replace
+
+from tenantry.api.errors import AlreadyExists, RetryableError
+from tenantry.api.model import Json
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.cluster import Cluster, Watch
+from tenantry.engine.request import ApiRequest, Verb
+from tenantry.mirror import nodes, things
+from tenantry.mirror.profile import Profile
+from tenantry.mirror.side import LowerSide
+from tenantry.mirror.things import NODES, Thing
+
+
+class UpperNodes:
+    """The nodes of one upper side.
+
+    Args:
+        profile: The configuration.
+        upper: The upper cluster.
+        lower: The lower side.
+        noticed: Called with the addresses of all upper nodes before a pod is bound to a new one.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        upper: Cluster,
+        lower: LowerSide,
+        noticed: Callable[[Sequence[str]], Awaitable[None]],
+    ) -> None:
+        self._profile = profile
+        self._upper = upper
+        self._lower = lower
+        self._noticed = noticed
+        self._lock = asyncio.Lock()
+
+    def watch(self) -> Watch:
+        """Return the watch of the upper nodes."""
+        return Watch(resource=NODES, decode=things.whole, keys=lambda _: ())
+
+    def name(self, lower: str) -> str:
+        """Return the upper name of a lower node."""
+        return nodes.upper_name(self._profile.owner_uid, lower)
+
+    def at(self, address: str) -> str:
+        """Return the name of the upper node that has an address; "" if none has it."""
+        cache = self._upper.cache_of(NODES)
+        found = cache or ()
+        return next((each.key for each in found if nodes.address_of(each.object) == address), "")
+
+    async def bring(self, lower: str) -> str:
+        """Create the upper node of a lower one unless it is there; return its name.
+
+        Raises:
+            RetryableError: The lower node is gone.
+            ApiError: One side refuses.
+        """
+        name = self.name(lower)
+        cache = self._upper.cache(NODES)
+        if cache.get(name) is not None:
+            return name
+        # One at a time: two nodes must not choose the same address.
+        async with self._lock:
+            if cache.get(name) is not None:
+                return name
+            found = await self._lower.node(lower)
+            if found is None:
+                raise RetryableError(f"node {lower!r} of a pod does not exist")
+            taken = {nodes.address_of(each.object) for each in cache}
+            wanted = nodes.node(name, found, nodes.address(name, taken), rfc3339(self._upper.clock.now()))
+            await self._noticed(sorted({*taken, nodes.address_of(wanted)} - {""}))
+            asked = ApiRequest(verb=Verb.CREATE, resource=NODES, name=name, body=wanted)
+            try:
+                await self._upper.writer.own(asked, quiet=True)
+            except AlreadyExists as error:
+                raise RetryableError(f"node {name!r} exists, and the watch has not reported it yet") from error
+        return name
+
+    def shown(self, lower: Thing) -> Thing:
+        """Return a lower pod with the address of its upper node in place of the lower node's."""
+        status = lower.status
+        if not status.get("hostIP"):
+            return lower
+        cache = self._upper.cache(NODES)
+        found = cache.get(self.name(lower.spec.get("nodeName", "")))
+        address = nodes.address_of(found.object) if found is not None else ""
+        hidden: Json = {**status, "hostIP": address, "hostIPs": [{"ip": address}]} if address else dict(status)
+        if not address:
+            hidden.pop("hostIP", None)
+            hidden.pop("hostIPs", None)
+        if lower.spec.get("hostNetwork"):
+            hidden |= {"podIP": address, "podIPs": [{"ip": address}]}
+        return replace(lower, object={**lower.object, "status": hidden})
