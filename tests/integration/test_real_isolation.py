@@ -167,8 +167,10 @@ async def test_pods_of_a_baseline_tenant_reach_no_address_of_a_node(pods: RealPo
     await pods.api.make_tenant(name, isolation={"network": "Baseline", "runtime": "Shared"})
     addresses = NodeAddresses(pods.cluster.real().block)
     ports = {"container": {"ports": [{"containerPort": PORT, "hostPort": 8090}]}}
-    plain, *own = await asyncio.gather(
+    plain, _, *own = await asyncio.gather(
         pods.make("default", f"plain-{name}", NODES[0], "runc", **ports),
+        # A node has the gateway address of its pods only while it has a pod.
+        pods.make("default", f"other-{name}", NODES[1], "runc"),
         *(pods.make(name, runtime, NODES[0], runtime) for runtime in RUNTIMES),
     )
     for place in NODES:

@@ -14,6 +14,7 @@ from tenantry.api.model import KubernetesObject
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.api.wording import shortened
 from tenantry.cli import flags, kinds, output, place, session
 from tenantry.cli.completion import candidates
@@ -138,7 +139,8 @@ async def losses(client: Client, value: KubernetesObject) -> str:
             f"{kinds.full_name(type(value), name)}: the operator creates it again, without its adjustments ({many} now)"
         )
     if not isinstance(value, Tenant):
-        return kinds.full_name(type(value), name)
+        inside = ": its API server with all objects inside, and its pods" if type(value) is VirtualControlPlane else ""
+        return f"{kinds.told_key(type(value), value.key)}{inside}"
     try:
         namespace = await client.get(Namespace, name)
     except ApiError:

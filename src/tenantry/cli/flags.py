@@ -15,6 +15,7 @@ from tenantry.api.model import Json, KubernetesObject
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.cli import durations, kinds, output, refusals, session
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target
@@ -23,7 +24,7 @@ from tenantry.world.validation import Problem
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
 F = TypeVar("F", bound=Callable[..., Any])
-K = TypeVar("K", Tenant, Subnamespace)
+K = TypeVar("K", Tenant, Subnamespace, VirtualControlPlane)
 
 NEVER = "never"
 _RESERVED_PREFIXES = ("system", "tenantry")

@@ -48,6 +48,7 @@ from tenantry.controllers.subnamespace.controller import SubnamespaceController
 from tenantry.controllers.tenant.controller import TenantController
 from tenantry.controllers.virtualcontrolplane.controller import VirtualControlPlaneController
 from tenantry.controllers.virtualcontrolplane.link import LOWER, Host, MirroredObjects
+from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
 from tenantry.engine.clock import SystemClock
 from tenantry.engine.cluster import HOME, Cluster
 from tenantry.engine.health import serve
@@ -261,10 +262,10 @@ class _Operator:
     def _control_planes(
         self, runtime: Runtime, home: Cluster, client: Client, group: asyncio.TaskGroup
     ) -> list[Controller]:
-        """Return the controller of VirtualControlPlanes, which adds a cluster for each, if they can run here."""
+        """Return the controller of VirtualControlPlanes, which adds a cluster for each."""
         placement = self._options.placement
         if placement is None:
-            return []
+            return [UnplacedController()]
         # Its caches keep whole pods, of which those of other controllers keep little.
         lower = Cluster(LOWER, client, clock=self._clock, instance=self._options.identity)
         runtime.add(lower, [MirroredObjects()])

@@ -1,0 +1,137 @@
+"""`tenantry vcp`: creates virtual control planes, prints their kubeconfigs, and deletes them."""
+
+from __future__ import annotations
+
+import base64
+import functools
+from typing import TYPE_CHECKING
+
+import click
+
+from tenantry.api.errors import InputError, NotFound
+from tenantry.api.model import Json, ObjectMeta, Resource
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.cli import flags, kinds, output, place, session
+from tenantry.cli.kinds import ObjectSelection
+from tenantry.cli.target import Target, takes_target
+from tenantry.cli.wait import wait_for_all
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+_called = click.argument("called", metavar="NAME")
+_in_tenant = place.takes_namespace("Namespace of the tenant (default: the namespace of the context).")
+_KEY = "kubeconfig"
+_SECRETS = Resource("", "v1", "secrets", "Secret")
+
+
+@click.group()
+def vcp() -> None:
+    """Create virtual control planes, print their kubeconfigs, and delete them."""
+
+
+@vcp.command()
+@takes_target
+@_called
+@_in_tenant
+@flags.takes_wait("Wait until the API server is usable.", default=True, timeout="2m")
+@flags.dry_run_option
+@output.output_option("json", "yaml", "name")
+def create(
+    target: Target, *, called: str, namespace: str, seconds: int | None, dry_run: bool, form: str | None
+) -> None:
+    r"""Create a virtual control plane: an API server of its own, whose pods run in the tenant's namespace.
+
+    On a local cluster, the first one builds the program, which takes several minutes.
+
+    \b
+      tenantry vcp create web -n acme
+      tenantry vcp kubeconfig web -n acme > web.kubeconfig
+    """
+    where = place.parent(target, namespace)
+    wanted = VirtualControlPlane(metadata=ObjectMeta(name=called, namespace=where))
+    if target.local_name is not None and not dry_run:
+        _build()
+    make = functools.partial(_create, seconds=seconds)
+    flags.make(target, wanted, [], make, dry_run=dry_run, form=form)
+
+
+def _build() -> None:
+    from tenantry.local import build
+    from tenantry.local.progress import StreamProgress
+
+    if build.built(build.HOSTED) is None:
+        with StreamProgress() as progress:
+            build.ensure(progress, build.HOSTED)
+
+
+async def _create(client: Client, wanted: VirtualControlPlane, *, seconds: int | None) -> Json:
+    import msgspec
+
+    made: Json = msgspec.json.decode(await client.create(wanted))
+    meta = wanted.metadata
+    output.talk(f"{kinds.told(VirtualControlPlane, meta.name, meta.namespace)} created")
+    if seconds is not None:
+        asked = [ObjectSelection(VirtualControlPlane, (meta.name,), meta.namespace)]
+        await wait_for_all(client, asked, seconds=seconds, stalls=True)
+    return made
+
+
+@vcp.command()
+@takes_target
+@_called
+@_in_tenant
+def kubeconfig(target: Target, *, called: str, namespace: str) -> None:
+    r"""Print the kubeconfig of a virtual control plane; its user is an administrator inside.
+
+    \b
+      tenantry vcp kubeconfig web -n acme > web.kubeconfig
+      kubectl --kubeconfig web.kubeconfig get namespaces
+    """
+    where = place.parent(target, namespace)
+    output.write(session.run(target, lambda client: _read(client, called, where)).rstrip("\n"))
+
+
+async def _read(client: Client, name: str, namespace: str) -> str:
+    """Return the kubeconfig in the Secret that the status names.
+
+    Raises:
+        NotFound: There is no such control plane, or no such Secret.
+        InputError: The control plane is not usable yet.
+    """
+    import msgspec
+
+    from tenantry.cli.delete import read_existing
+    from tenantry.kube import wire
+
+    found = await read_existing(client, VirtualControlPlane, name, namespace)
+    told = kinds.told(VirtualControlPlane, name, namespace)
+    secret = found.status.kubeconfig_secret
+    if not secret:
+        raise InputError(f"{told} has no kubeconfig yet; `tenantry wait vcp/{name} -n {namespace}` waits for it")
+    try:
+        data = await client.request("GET", wire.path(_SECRETS, namespace, secret))
+    except NotFound as error:
+        raise NotFound(
+            f"{told} names Secret {secret!r}, which is gone; the operator writes it when it starts"
+        ) from error
+    return base64.b64decode(msgspec.json.decode(data)["data"][_KEY]).decode()
+
+
+@vcp.command()
+@takes_target
+@_called
+@_in_tenant
+@flags.yes_option
+@flags.takes_wait("Wait until everything is gone.", default=True, timeout="2m")
+def delete(target: Target, *, called: str, namespace: str, yes: bool, seconds: int | None) -> None:
+    r"""Delete a virtual control plane with all objects inside, and its pods.
+
+    \b
+      tenantry vcp delete web -n acme
+    """
+    from tenantry.cli.delete import delete_objects
+
+    where = place.parent(target, namespace)
+    asked = [ObjectSelection(VirtualControlPlane, (called,), where)]
+    session.run(target, lambda client: delete_objects(client, asked, yes=yes, seconds=seconds))
