@@ -285,7 +285,9 @@ class Transport:
         # The address may have a path of its own, as behind a gateway to many clusters.
         asked = HttpRequest(method, f"{address.path.rstrip('/')}{path}", query)
         given = headers.items() if isinstance(headers, Mapping) else headers
-        own = [*await self._headers(), ("Host", address.netloc), ("Connection", "Upgrade"), *given]
+        # What a stream carries has no media type: the API server answers an upgrade that asks for JSON with 406.
+        common = [("Accept", "*/*") if name == "Accept" else (name, value) for name, value in await self._headers()]
+        own = [*common, ("Host", address.netloc), ("Connection", "Upgrade"), *given]
         lines = [f"{method} {asked.target} HTTP/1.1", *(f"{name}: {value}" for name, value in own)]
         tls = self._tls if address.scheme == "https" else None
         try:

@@ -1,0 +1,85 @@
+"""Virtual control planes for tests: created on a host, and entered as their user."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import Resource
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.kube import kubeconfig
+from tenantry.kube.client import Client
+from testkit.api import SECONDS, SECRETS, Api, until
+
+Json = dict[str, Any]
+
+
+def ready(found: Json) -> Json:
+    """Return the condition Ready of an object; {} if it has none."""
+    conditions: list[Json] = found.get("status", {}).get("conditions", [])
+    none: Json = {}
+    return next((each for each in conditions if each["type"] == "Ready"), none)
+
+
+class Planes:
+    """Creates virtual control planes in tenants' namespaces.
+
+    Args:
+        host: An administrator of the host.
+        folder: Where the kubeconfigs are kept; its path is also how the control planes are reached by kubectl.
+    """
+
+    def __init__(self, host: Api, folder: Path) -> None:
+        self.host = host
+        self._folder = folder
+
+    def kubeconfig(self, namespace: str, name: str) -> Path:
+        """Return the path of the kubeconfig of a control plane that was entered."""
+        return self._folder / f"{namespace}.{name}.kubeconfig"
+
+    async def create(self, namespace: str, name: str) -> Json:
+        """Create one, wait until it is ready, and return it."""
+        await self.host.create(VirtualControlPlane.resource, {"metadata": {"name": name}, "spec": {}}, namespace)
+        return await self.ready(namespace, name)
+
+    async def ready(self, namespace: str, name: str) -> Json:
+        """Wait until one is ready, and return it."""
+        seen: Json = {}
+
+        async def so() -> Json | None:
+            seen.update(await self.host.get(VirtualControlPlane.resource, name, namespace))
+            return seen if ready(seen).get("status") == "True" else None
+
+        return await until(so, "the control plane is ready", seconds=3 * SECONDS, seen=lambda: ready(seen))
+
+    @asynccontextmanager
+    async def entered(self, namespace: str, name: str) -> AsyncGenerator[Api]:
+        """Its user, an administrator inside."""
+        secret = await self.host.get(SECRETS, f"{name}-kubeconfig", namespace)
+        path = self.kubeconfig(namespace, name)
+        path.write_bytes(base64.b64decode(secret["data"]["kubeconfig"]))
+        async with Client(kubeconfig.load([path])) as client:
+            inside = Api(client)
+            await inside.default_account("default")
+            yield inside
+
+    async def delete(self, namespace: str, name: str) -> None:
+        """Delete one, and wait until it is gone."""
+        await self.host.delete(VirtualControlPlane.resource, name, namespace)
+
+        async def gone() -> bool:
+            return await self.host.find(VirtualControlPlane.resource, name, namespace) is None
+
+        await until(gone, "the control plane is gone", seconds=2 * SECONDS)
+
+    async def names(self, resource: Resource, namespace: str) -> list[str]:
+        """Return the names of objects of the host."""
+        return sorted(each["metadata"]["name"] for each in await self.host.list(resource, namespace))
+
+    async def exists(self, namespace: str) -> bool:
+        """Return whether a namespace of the host exists."""
+        return await self.host.find(Namespace.resource, namespace) is not None
