@@ -233,7 +233,7 @@ async def test_credentials_of_one_side_are_worth_nothing_on_the_other(planes: Pl
     await planes.host.make_tenant(name)
     await planes.create(name, "web")
     async with planes.entered(name, "web") as inside:
-        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        asked: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         path = "/api/v1/namespaces/default/serviceaccounts/default/token"
         token = msgspec.json.decode(await inside.client.request("POST", path, body=msgspec.json.encode(asked)))
         host = planes.host.client.connection.detached()
