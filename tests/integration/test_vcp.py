@@ -23,6 +23,7 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local import build
 from tenantry.local.cluster import LocalCluster, UpOptions
+from tenantry.local.control import SupervisorRequest, order
 from tenantry.local.nodes import NodeGroup, NodePlan
 from tenantry.local.process import kill_if_same
 from tenantry.local.progress import SilentProgress
@@ -296,6 +297,27 @@ async def test_it_survives_the_end_of_every_process(cluster: LocalCluster, plane
         )
 
     await until(gone, "nothing is left", seconds=3 * SECONDS)
+
+
+async def test_a_control_plane_that_is_away_is_not_ready(cluster: LocalCluster, planes: Planes, name: str) -> None:
+    """H01: Ready means usable; its pods run on, and it is ready again when it answers."""
+    await planes.host.make_tenant(name)
+    await planes.create(name, "web")
+    async with planes.entered(name, "web") as inside:
+        await inside.create(PODS, pod("on"), "default")
+        await until(all_of(are_running(1), inside, PODS, "default"), "the pod runs")
+    component = f"hosted@{name}.web"
+    seen: list[Json] = []
+
+    async def away() -> bool:
+        seen[:] = [ready(await planes.host.get(VirtualControlPlane.resource, "web", name))]
+        return seen[0].get("status") == "False" and "does not answer" in seen[0]["message"]
+
+    await order(cluster.paths.socket, SupervisorRequest(verb="stop", component=component), SECONDS)
+    await until(away, "the status says so", seen=lambda: seen)
+    assert [each["status"]["phase"] for each in await planes.host.list(PODS, name)] == ["Running"]
+    await order(cluster.paths.socket, SupervisorRequest(verb="start", component=component), SECONDS)
+    await planes.ready(name, "web")
 
 
 async def test_a_namespace_of_no_tenant_gets_none(planes: Planes, name: str) -> None:

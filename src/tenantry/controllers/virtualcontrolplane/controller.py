@@ -28,6 +28,9 @@ from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.plan import Blocked
 from tenantry.hosting.placement import RunningPlane
 
+CHECK_SECONDS = 5.0
+"""How often the status follows whether the API server answers, of which no event tells."""
+
 RETRY_SECONDS = 30.0
 """When to try again what only a person, or the place itself, can mend."""
 
@@ -89,7 +92,7 @@ class VirtualControlPlaneController:
         if namespace is None or TENANT_UID not in namespace.labels:
             message = "the namespace belongs to no tenant: create the VirtualControlPlane in a tenant's namespace"
             await self._report(cluster, found, Blocked(reason=reasons.INVALID_SPEC, message=message))
-            return None
+            return RETRY_SECONDS
         if desired.FINALIZER not in found.metadata.finalizers:
             # Before the process: a VirtualControlPlane that is deleted in between would leave it behind.
             names = (*found.metadata.finalizers, desired.FINALIZER)
@@ -100,9 +103,8 @@ class VirtualControlPlaneController:
         uid = found.metadata.uid
         known = self._connected.get(uid)
         if known is not None and not known.task.done():
-            problem = None if known.link.is_usable else status.STARTING
-            await self._report(cluster, found, problem, known.running)
-            return None
+            await self._report(cluster, found, _problem(known.link), known.running)
+            return CHECK_SECONDS
         await self._report(cluster, found, status.STARTING)
         try:
             for resource, value in desired.mirror_objects(found):
@@ -186,6 +188,12 @@ class VirtualControlPlaneController:
         )
         if written != before:
             await cluster.writer.status(replace(current, status=written))
+
+
+def _problem(link: Link) -> Blocked | None:
+    if not link.has_arrived:
+        return status.STARTING
+    return None if link.answers else status.AWAY
 
 
 def _no_keys(change: object) -> Iterable[str]:  # noqa: ARG001 - it is only looked up

@@ -116,7 +116,18 @@ class Link:
         self._id = ClusterId(f"vcp/{found.key}")
         self._arrived = arrived
         self._tls: ssl.SSLContext | None = None
-        self.is_usable = False
+        self._upper: Cluster | None = None
+        self._has_arrived = False
+
+    @property
+    def has_arrived(self) -> bool:
+        """Return whether users could work inside since the connection began."""
+        return self._has_arrived
+
+    @property
+    def answers(self) -> bool:
+        """Return whether the API server answers as far as its watches show."""
+        return self._upper is not None and self._upper.outage.is_over
 
     async def run(self, running: RunningPlane) -> None:
         """Mirror until cancelled.
@@ -129,7 +140,7 @@ class Link:
         mirror = Client(self._mirror_connection(), field_manager=FIELD_MANAGER, max_connections=_CONNECTIONS)
         self._tls = await host.placement.kubelet_tls(self._plane.uid, (), None)
         async with inside, mirror:
-            upper = Cluster(self._id, inside, clock=host.home.clock, instance=host.instance)
+            upper = self._upper = Cluster(self._id, inside, clock=host.home.clock, instance=host.instance)
             side = LowerSide(
                 cluster=host.lower,
                 writer=Writer(mirror, host.lower),
@@ -144,11 +155,11 @@ class Link:
                 async with self._gate(upper, upper_nodes, mirror):
                     await asyncio.get_running_loop().create_future()
             finally:
-                self.is_usable = False
+                self._has_arrived = False
                 await host.runtime.remove(self._id)
 
     def _now_usable(self) -> None:
-        self.is_usable = True
+        self._has_arrived = True
         self._arrived()
 
     @asynccontextmanager

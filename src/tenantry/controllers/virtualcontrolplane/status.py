@@ -12,6 +12,12 @@ STARTING = Blocked(
     reason=reasons.PROGRESSING, message="the control plane starts: its API server is not usable yet", passing=True
 )
 
+AWAY = Blocked(
+    reason=reasons.API_ERROR,
+    message="the API server of the control plane does not answer; its pods run on, and the operator tries again",
+    passing=True,
+)
+
 
 def compute(
     found: VirtualControlPlane, problem: Blocked | None, *, endpoint: str, secret: str, now: str
