@@ -64,8 +64,11 @@ async def test_tasks_without_an_end_do_not_keep_a_block_that_has_ended() -> None
 
 
 async def test_an_error_of_a_group_that_is_cancelled_at_its_end_stays_an_error() -> None:
-    with pytest.raises(ExceptionGroup) as raised:
+    async def block() -> None:
         async with cancelled_at_end() as group:
             group.create_task(failure())
             await forever()
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await block()
     assert raised.group_contains(NotFound)

@@ -38,7 +38,7 @@ async def cancelled_at_end() -> AsyncGenerator[asyncio.TaskGroup]:
     try:
         async with asyncio.TaskGroup() as group:
             yield group
-            raise _BlockEnded
+            raise _BlockEnded  # noqa: TRY301 - it is how a TaskGroup is ended
     except* _BlockEnded:
         pass
 
