@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tenantry.api.errors import NotFound
-from tenantry.engine.tasks import all_of, in_background
+from tenantry.engine.tasks import all_of, cancelled_at_end, in_background
 
 
 async def result(value: int) -> int:
@@ -54,3 +54,21 @@ async def test_an_error_of_the_block_is_raised_as_it_is() -> None:
     with pytest.raises(NotFound):
         async with in_background(forever()):
             await failure()
+
+
+async def test_tasks_without_an_end_do_not_keep_a_block_that_has_ended() -> None:
+    async with cancelled_at_end() as group:
+        group.create_task(forever())
+        await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_an_error_of_a_group_that_is_cancelled_at_its_end_stays_an_error() -> None:
+    async def block() -> None:
+        async with cancelled_at_end() as group:
+            group.create_task(failure())
+            await forever()
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await block()
+    assert raised.group_contains(NotFound)

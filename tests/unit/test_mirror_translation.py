@@ -261,11 +261,11 @@ REFUSALS: list[tuple[Json, str]] = [
     ({"nodeSelector": {"a": 1}}, "spec.nodeSelector['a'] must be a string"),
     (
         {"volumes": [{"name": "v", "iscsi": {"secretRef": {"name": "x"}}}]},
-        "spec.volumes[0] must have exactly one of configMap, csi, ",
+        "spec.volumes[0] must have exactly one of configMap, downwardAPI, ",
     ),
     (
-        {"volumes": [{"name": "v", "csi": {"driver": "d", "nodePublishSecretRef": {"name": "x"}}}]},
-        "spec.volumes[0].csi.nodePublishSecretRef may not be set",
+        {"volumes": [{"name": "v", "csi": {"driver": "d", "volumeAttributes": {"secretProviderClass": "x"}}}]},
+        "spec.volumes[0].csi may not be set: use a Secret",
     ),
     (
         {"volumes": [{"name": "v", "projected": {"sources": [{"clusterTrustBundle": {"path": "p"}}]}}]},

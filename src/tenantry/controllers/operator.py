@@ -55,6 +55,7 @@ from tenantry.engine.health import serve
 from tenantry.engine.lease import Election
 from tenantry.engine.metrics import Metrics
 from tenantry.engine.runtime import Controller, Runtime
+from tenantry.engine.tasks import cancelled_at_end
 from tenantry.hosting.placement import Placement
 from tenantry.kube import wire
 from tenantry.kube.client import Client
@@ -242,7 +243,8 @@ class _Operator:
         views = Cluster(VIEWS, client, clock=self._clock, instance=self._options.identity)
         runtime.add(views, [NodeViewController()])
         self._runtime = runtime
-        async with asyncio.TaskGroup() as group:
+        # The links of control planes have no end of their own.
+        async with cancelled_at_end() as group:
             planes = self._control_planes(runtime, home, client, group)
             runtime.add(home, [*controllers(cluster_uid, shipment), *planes])
             running = group.create_task(runtime.run())

@@ -28,6 +28,21 @@ async def all_of(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
+class _BlockEnded(Exception):
+    """The block of `cancelled_at_end` has ended."""
+
+
+@asynccontextmanager
+async def cancelled_at_end() -> AsyncGenerator[asyncio.TaskGroup]:
+    """Open a group whose tasks are cancelled when the block ends; a TaskGroup alone would wait for them."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield group
+            raise _BlockEnded  # noqa: TRY301 - it is how a TaskGroup is ended
+    except* _BlockEnded:
+        pass
+
+
 @asynccontextmanager
 async def in_background(work: Coroutine[Any, Any, T]) -> AsyncGenerator[asyncio.Task[T]]:
     """Run a coroutine while the context is open, and cancel it at the end; its error ends the block."""

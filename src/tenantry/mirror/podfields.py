@@ -63,15 +63,6 @@ _no_projections: dict[str, Shape] = {
 _projection = fields({**_no_projections, **_projections}, one_of=tuple(_projections))
 _sources: dict[str, Shape] = {
     "configMap": fields({"name": text, "items": _keys, "defaultMode": integer, "optional": boolean}),
-    "csi": fields(
-        {
-            "driver": text,
-            "readOnly": boolean,
-            "fsType": text,
-            "volumeAttributes": mapped(text),
-            "nodePublishSecretRef": denied("use a PersistentVolumeClaim"),
-        }
-    ),
     "downwardAPI": fields({"items": _files, "defaultMode": integer}),
     "emptyDir": fields({"medium": text, "sizeLimit": number_or_text}),
     # The upper side creates the claim from the template; the lower volume only names the claim.
@@ -83,8 +74,10 @@ _sources: dict[str, Shape] = {
     "projected": fields({"sources": listed(_projection), "defaultMode": integer}),
     "secret": fields({"secretName": text, "items": _keys, "defaultMode": integer, "optional": boolean}),
 }
+# Its attributes name objects of the lower namespace in a way that only the driver knows, as SecretProviderClasses.
+_no_sources: dict[str, Shape] = {"csi": denied("use a Secret, or a PersistentVolumeClaim")}
 _volume = fields(
-    {"name": text, **_sources},
+    {"name": text, **_no_sources, **_sources},
     one_of=tuple(_sources),
     otherwise="use a PersistentVolumeClaim for other storage",
 )

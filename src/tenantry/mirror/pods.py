@@ -302,7 +302,7 @@ def _changed_spec(spec: Json, live: Json, gates: list[str]) -> Json:
     tolerations = _tolerations(spec.get("tolerations", []), items(live, "tolerations"))
     if tolerations != items(live, "tolerations"):
         patch["tolerations"] = tolerations
-    open_gates = [name for name in gates if name not in _gates(spec)]
+    open_gates = set(gates).difference(_gates(spec))
     left = [gate for gate in items(live, "schedulingGates") if _name(gate) not in open_gates]
     if left != items(live, "schedulingGates"):
         patch["schedulingGates"] = left

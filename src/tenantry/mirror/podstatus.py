@@ -47,9 +47,9 @@ def up(upper: Json, lower: Json, profile: Profile) -> Json | None:
     conditions = _conditions(status)
     for condition in conditions:
         generations.translate(condition, _condition(old, condition.get("type")) or {})
-    gates = [each.get("conditionType") for each in items(part(upper, "spec"), "readinessGates")]
-    own = [each for each in _conditions(old) if each.get("type") in gates]
-    kept = [each for each in conditions if each.get("type") not in gates]
+    gates = {str(each.get("conditionType")) for each in items(part(upper, "spec"), "readinessGates")}
+    own = [each for each in _conditions(old) if str(each.get("type")) in gates]
+    kept = [each for each in conditions if str(each.get("type")) not in gates]
     status.pop("conditions", None)
     if kept or own:
         status["conditions"] = [*kept, *msgspec.to_builtins(own)]

@@ -64,13 +64,20 @@ def _namespaces(term: Json, own: str, path: str) -> list[str]:
 
 
 def _match_labels(term: Json, labels: Mapping[str, str]) -> None:
+    # A set: a pod may have tens of thousands of keys.
+    there = {_identified(each) for each in term.get("labelSelector", {}).get("matchExpressions", ())}
     for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
         for key in term.pop(field, ()):
             if key not in labels:  # Kubernetes ignores it, too.
                 continue
             expression = {"key": key, "operator": operator, "values": [labels[key]]}
-            if expression not in term.get("labelSelector", {}).get("matchExpressions", ()):
+            if _identified(expression) not in there:
+                there.add(_identified(expression))
                 _add(term, expression)
+
+
+def _identified(expression: Json) -> tuple[str, str, tuple[str, ...]]:
+    return expression.get("key", ""), expression.get("operator", ""), tuple(expression.get("values", ()))
 
 
 def _restrict(term: Json, namespaces: Sequence[str], profile: Profile, path: str) -> None:
