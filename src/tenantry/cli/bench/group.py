@@ -11,6 +11,7 @@ from tenantry.cli.bench.footprint import footprint
 from tenantry.cli.bench.pods import pods
 from tenantry.cli.bench.slices import slices
 from tenantry.cli.bench.tree import tree
+from tenantry.cli.bench.vcp import vcp
 
 
 @click.group()
@@ -18,5 +19,5 @@ def bench() -> None:
     """Measure a cluster."""
 
 
-for _command in (establish, tree, fairness, pods, slices, clusters, footprint):
+for _command in (establish, tree, fairness, pods, slices, clusters, vcp, footprint):
     bench.add_command(_command)
