@@ -71,7 +71,8 @@ class Copies:
         """Yield `KIND/NAMESPACE/NAME` of the sources of all copies."""
         for kind, resource in COPIED.items():
             for copy in self._lower.cache(resource):
-                if self._profile.mark(VERSION) in copy.annotations and things.is_of(self._profile, copy.labels):
+                is_own = things.is_of(self._profile, copy.key, copy.labels)
+                if is_own and self._profile.mark(VERSION) in copy.annotations:
                     yield f"{kind}/{things.upper_key(self._profile, copy.annotations)}"
 
     def _copy(self, kind: str, key: str) -> Copy | None:

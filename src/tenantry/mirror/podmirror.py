@@ -99,7 +99,7 @@ class PodMirror:
 
     def _of_lower(self, change: Change[Thing]) -> Iterable[str]:
         found = change.after or change.before
-        if found is None or not things.is_of(self._profile, found.meta.get("labels")):
+        if found is None or not things.is_of(self._profile, found.key, found.meta.get("labels")):
             return ()
         key = things.upper_key(self._profile, found.meta.get("annotations"))
         return [key] if key else ()
