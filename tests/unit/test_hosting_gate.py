@@ -65,6 +65,15 @@ async def test_the_socket_of_an_ended_gate_is_replaced(path: Path) -> None:
         assert found.status == 200
 
 
+async def test_a_gate_that_ends_leaves_the_socket_of_a_later_one(path: Path) -> None:
+    async with AsyncExitStack() as first, AsyncExitStack() as second:
+        await first.enter_async_context(direct(path, echo))
+        await second.enter_async_context(direct(path, echo))
+        await first.aclose()
+        async with connecting(path, WEB) as found:
+            assert found.status == 200
+
+
 def test_a_file_in_the_place_of_the_socket_stays(path: Path) -> None:
     path.write_text("kept")
     with pytest.raises(OSError, match="in use"):

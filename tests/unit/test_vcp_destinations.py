@@ -1,87 +1,130 @@
-"""Where the connections of a virtual control plane may go (H01): the rule that its gate asks."""
+"""The destinations of a control plane: its own pods and nodes, whatever users write into Nodes and pods."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from tenantry.api.contribution import PREFIX as CONTRIBUTED
 from tenantry.controllers.virtualcontrolplane.destinations import BY_ADDRESS, Destinations, addresses_of
 from tenantry.engine.cache import Cache
-from tenantry.hosting.destinations import Direct, Kubelet, Refused
-from tenantry.mirror.profile import Profile
-from tenantry.mirror.things import Thing
+from tenantry.hosting.destinations import Destination, Direct, Kubelet, Refused
+from tenantry.mirror import nodes
+from tenantry.mirror.side import LowerSide
+from tenantry.mirror.things import NODES, Thing
+from tenantry.mirror.uppernodes import UpperNodes
+from testkit.mirroring import PROFILE
+from testkit.model import World
+from testkit.worldcluster import WorldCluster
 
 Json = dict[str, Any]
 
-PROFILE = Profile(owner_uid="o", namespace="acme", prefix="mirror.example")
+ADDRESS = "10.1.0.7"
 
 
-class Nodes:
-    """One upper node."""
-
-    def at(self, address: str) -> str:
-        """Return its name at its address."""
-        return "node-1" if address == "198.18.0.1" else ""
+async def _no_node(name: str) -> Json | None:  # noqa: ARG001 - there is none
+    return None
 
 
-def lower(owner: str, name: str, address: str, **spec: object) -> Thing:
-    """Return a mirrored pod of any control plane."""
-    meta: Json = {
-        "namespace": "acme",
-        "name": PROFILE.lower_name("Pod", "default", name),
-        "uid": f"l-{name}",
-        "labels": {"mirror.example/owner": owner},
-        "annotations": {"mirror.example/uid": f"u-{name}"},
+async def _not_noticed(addresses: Sequence[str]) -> None:
+    """Do nothing."""
+
+
+def rule(*pods: Thing, upper: Sequence[Json] = ()) -> Destinations:
+    """Return the rule of a control plane with these lower pods and upper nodes."""
+    world = World()
+    for each in upper:
+        world.put_in(NODES, each)
+    cluster = WorldCluster(world, [])
+    side = LowerSide(cluster=cluster, writer=cluster.writer, node=_no_node, reason="Refused")
+    own = UpperNodes(PROFILE, cluster, side, _not_noticed)
+    cluster.listen(cluster.lane.listener("nodes", own.watch()))
+    lower: Cache[Thing] = Cache({BY_ADDRESS: addresses_of})
+    for pod in pods:
+        lower.put(pod)
+    return Destinations(PROFILE, Cache[Thing](), lower, own)
+
+
+def pod(name: str = "web", *, namespace: str = PROFILE.namespace, owner: str = PROFILE.owner_uid, **spec: Any) -> Thing:  # noqa: ANN401 - any field
+    """Return a running lower pod."""
+    labels = {PROFILE.mark("owner"): owner}
+    found = {
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": spec,
+        "status": {"phase": "Running", "podIPs": [{"ip": ADDRESS}]},
     }
-    status = {"phase": "Running", "podIPs": [{"ip": address}]}
-    return Thing(f"acme/{meta['name']}", 1, {"metadata": meta, "spec": spec, "status": status})
+    return Thing(f"{namespace}/{name}", 1, found)
 
 
-def upper(name: str, node: str) -> Thing:
-    """Return a pod inside."""
-    meta = {"namespace": "default", "name": name, "uid": f"u-{name}"}
-    return Thing(f"default/{name}", 1, {"metadata": meta, "spec": {"nodeName": node}})
+def node(name: str, address: str) -> Json:
+    """Return an upper Node."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "status": {"addresses": [{"type": "InternalIP", "address": address}]},
+    }
 
 
-@pytest.fixture
-def rule() -> Destinations:
-    """The rule of a control plane with one pod, beside one of another."""
+OWN = str(nodes.ADDRESSES.network_address + 9)
+
+
+@pytest.mark.parametrize(
+    ("found", "host", "port", "wanted"),
+    [
+        (rule(pod()), ADDRESS, 443, Direct(address=ADDRESS, port=443)),
+        (rule(), ADDRESS, 443, Refused),
+        (rule(pod(owner="u-other")), ADDRESS, 443, Refused),
+        # Its address may be a new one of the other pod, or a lie.
+        (rule(pod(), pod("db", owner="u-other")), ADDRESS, 443, Refused),
+        # The owners of another namespace write marks there.
+        (rule(pod(namespace="elsewhere")), ADDRESS, 443, Refused),
+        (rule(pod(hostNetwork=True)), ADDRESS, 443, Refused),
+        (rule(pod(nodeName=f"{CONTRIBUTED}1")), ADDRESS, 443, Refused),
+        (rule(upper=[node("a", OWN)]), OWN, 10250, Kubelet(node="a")),
+        (rule(upper=[node("a", OWN)]), OWN, 22, Refused),
+        (rule(upper=[node("a", "127.0.0.1")]), "127.0.0.1", 10250, Refused),
+        (rule(upper=[node("a", "x,DNS:y")]), "x,DNS:y", 10250, Refused),
+        (rule(upper=[node("a", "")]), "", 10250, Refused),
+    ],
+)
+def test_destinations(found: Destinations, host: str, port: int, wanted: Destination | type[Refused]) -> None:
+    destination = found.decide(host, port)
+    assert destination == wanted if not isinstance(wanted, type) else isinstance(destination, wanted)
+
+
+@pytest.mark.parametrize(
+    "host", ["198.18.0.2", "169.254.169.254", "127.0.0.1", "10.96.0.1", "kubernetes.default", "::1"]
+)
+def test_nothing_else_is_reached(host: str) -> None:
+    """H01: metadata, loopback, Services, names: whatever the control plane is told to connect to."""
+    assert isinstance(rule(pod()).decide(host, 443), Refused)
+
+
+def test_a_stream_goes_to_the_mirrored_pod_of_that_node_only() -> None:
+    """H01: not to a pod that has no lower one, is on another node, or is of an earlier pod of the name."""
     above: Cache[Thing] = Cache()
     below: Cache[Thing] = Cache({BY_ADDRESS: addresses_of})
-    for each in (upper("mine", "node-1"), upper("late", "node-1")):
-        above.put(each)
-    for each in (
-        lower("o", "mine", "10.1.0.1"),
-        lower("p", "theirs", "10.1.0.2"),
-        lower("o", "host", "10.0.0.7", hostNetwork=True),
+    for name in ("mine", "late", "old"):
+        meta = {"namespace": "default", "name": name, "uid": f"u-{name}"}
+        above.put(Thing(f"default/{name}", 1, {"metadata": meta, "spec": {"nodeName": "node-1"}}))
+    for name, uid in (("mine", "u-mine"), ("old", "u-older")):
+        lower = PROFILE.lower_name("Pod", "default", name)
+        meta = {"namespace": PROFILE.namespace, "name": lower, "annotations": {PROFILE.mark("uid"): uid}}
+        below.put(Thing(f"{PROFILE.namespace}/{lower}", 1, {"metadata": meta}))
+    found = rule()
+    found = Destinations(PROFILE, above, below, found._nodes)  # pyright: ignore[reportPrivateUsage]
+    assert found.locate("default", "mine", "node-1") == (
+        PROFILE.namespace,
+        PROFILE.lower_name("Pod", "default", "mine"),
+    )
+    for namespace, name, node_ in (
+        ("default", "mine", "node-2"),
+        ("default", "late", "node-1"),
+        ("default", "old", "node-1"),
+        ("default", "theirs", "node-1"),
+        ("other", "mine", "node-1"),
     ):
-        below.put(each)
-    return Destinations(PROFILE, above, below, Nodes())  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
-
-
-def test_only_own_pods_and_kubelets_are_reached(rule: Destinations) -> None:
-    """H01: not the pods of others, a node by any other port, an address of the machine, nor any name."""
-    assert rule.decide("10.1.0.1", 8443) == Direct(address="10.1.0.1", port=8443)
-    assert rule.decide("198.18.0.1", 10250) == Kubelet(node="node-1")
-    for host, port in (
-        ("10.1.0.2", 8443),
-        ("10.0.0.7", 443),
-        ("198.18.0.1", 22),
-        ("198.18.0.2", 10250),
-        ("169.254.169.254", 80),
-        ("127.0.0.1", 6443),
-        ("10.96.0.1", 443),
-        ("kubernetes.default.svc", 443),
-        ("::1", 443),
-    ):
-        assert isinstance(rule.decide(host, port), Refused), host
-
-
-def test_a_stream_goes_to_the_mirrored_pod_of_that_node_only(rule: Destinations) -> None:
-    """H01: not to a pod that has no lower one, is on another node, or is of an earlier pod of the name."""
-    assert rule.locate("default", "mine", "node-1") == ("acme", PROFILE.lower_name("Pod", "default", "mine"))
-    assert rule.locate("default", "mine", "node-2") is None
-    assert rule.locate("default", "late", "node-1") is None
-    assert rule.locate("default", "theirs", "node-1") is None
-    assert rule.locate("other", "mine", "node-1") is None
+        assert found.locate(namespace, name, node_) is None

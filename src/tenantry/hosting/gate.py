@@ -122,6 +122,7 @@ class Gate:
             OSError: The socket cannot be made.
         """
         listener = _listener(self._path)
+        inode = self._path.stat().st_ino
         self._bucket = ConnectionBucket(self._limits.connections_per_second, asyncio.get_running_loop().time())
         try:
             with first_error():
@@ -137,7 +138,10 @@ class Gate:
                             task.cancel()
         finally:
             listener.close()
-            self._path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                # A later gate may have replaced the socket: that of the next leader.
+                if self._path.stat().st_ino == inode:
+                    self._path.unlink()
 
     async def run(self) -> None:
         """Serve until cancelled.

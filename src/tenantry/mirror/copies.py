@@ -71,7 +71,8 @@ class Copies:
         """Yield `KIND/NAMESPACE/NAME` of the sources of all copies."""
         for kind, resource in COPIED.items():
             for copy in self._lower.cache(resource):
-                if self._profile.mark(VERSION) in copy.annotations and things.is_of(self._profile, copy.labels):
+                is_own = things.is_of(self._profile, copy.key, copy.labels)
+                if is_own and self._profile.mark(VERSION) in copy.annotations:
                     yield f"{kind}/{things.upper_key(self._profile, copy.annotations)}"
 
     def _copy(self, kind: str, key: str) -> Copy | None:
@@ -94,6 +95,10 @@ class Copies:
         live = msgspec.json.decode(data)
         wanted = self._wanted(named, live)
         meta = wanted["metadata"]
+        if copy is not None and copy.annotations.get(self._profile.mark("uid")) != live["metadata"]["uid"]:
+            # Of an earlier source of this name: `immutable` and the type of its copy can never change.
+            await self._delete(named.kind, copy)
+            copy = None
         if copy is None:
             asked = ApiRequest(
                 verb=Verb.CREATE, resource=resource, namespace=meta["namespace"], name=meta["name"], body=wanted
@@ -102,13 +107,10 @@ class Copies:
             with suppress(AlreadyExists):
                 await self._writer.own(asked, quiet=True)
             return
-        if live.get("immutable"):
-            await self._delete(named.kind, copy)
-        else:
-            asked = ApiRequest(
-                verb=Verb.REPLACE, resource=resource, namespace=meta["namespace"], name=meta["name"], body=wanted
-            )
-            await self._writer.own(asked, quiet=True)
+        asked = ApiRequest(
+            verb=Verb.REPLACE, resource=resource, namespace=meta["namespace"], name=meta["name"], body=wanted
+        )
+        await self._writer.own(asked, quiet=True)
 
     def _wanted(self, named: PodReference, live: Json) -> Json:
         profile = self._profile

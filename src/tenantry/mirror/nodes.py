@@ -88,6 +88,11 @@ def node(name: str, lower: Json, address_: str, now: str) -> Json:
 
 
 def address_of(found: Json) -> str:
-    """Return the address of an upper Node; "" if it has none."""
+    """Return the address of an upper Node; "" if it has none of `ADDRESSES`, because users edit Nodes."""
     addresses = items(part(found, "status"), "addresses")
-    return next((str(each.get("address")) for each in addresses if each.get("type") == "InternalIP"), "")
+    given = next((str(each.get("address")) for each in addresses if each.get("type") == "InternalIP"), "")
+    try:
+        address = ipaddress.IPv4Address(given)
+    except ValueError:
+        return ""
+    return str(address) if address in ADDRESSES else ""

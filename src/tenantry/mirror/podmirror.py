@@ -99,7 +99,7 @@ class PodMirror:
 
     def _of_lower(self, change: Change[Thing]) -> Iterable[str]:
         found = change.after or change.before
-        if found is None or not things.is_of(self._profile, found.meta.get("labels")):
+        if found is None or not things.is_of(self._profile, found.key, found.meta.get("labels")):
             return ()
         key = things.upper_key(self._profile, found.meta.get("annotations"))
         return [key] if key else ()
@@ -199,10 +199,12 @@ class PodMirror:
     # -- both -------------------------------------------------------------------------------------
 
     async def _follow(self, upper: Thing, lower: Thing) -> float | None:
-        if not upper.is_deleting:
-            await self._copies.bring(upper)
-        tokens = pods.down(upper.object, self._profile).tokens
-        again = None if upper.is_deleting else await self._tokens.bring(upper, lower, tokens)
+        again, failure = None, None
+        try:
+            again = await self._provide(upper, lower)
+        except ApiError as error:
+            # A ServiceAccount or a ConfigMap that is gone or refused must not hide what the pod does.
+            failure = error
         node = lower.spec.get("nodeName")
         if node:
             await self._bind(upper, lower, node)
@@ -211,7 +213,16 @@ class PodMirror:
         if status is not None:
             await self._write_status(upper, status)
         await self._change(upper, lower)
+        if failure is not None:
+            raise failure
         return again
+
+    async def _provide(self, upper: Thing, lower: Thing) -> float | None:
+        """Keep the copies and the tokens that a pod needs; return the seconds until the next renewal."""
+        if upper.is_deleting:
+            return None
+        await self._copies.bring(upper)
+        return await self._tokens.bring(upper, lower, pods.down(upper.object, self._profile).tokens)
 
     async def _bind(self, upper: Thing, lower: Thing, node: str) -> None:
         # Before the binding: Kubernetes' garbage collector of pods deletes those of missing nodes.

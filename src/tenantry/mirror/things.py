@@ -125,6 +125,10 @@ def upper_key(profile: Profile, annotations: dict[str, str] | None) -> str:
     return object_key(found.get(profile.mark("namespace"), ""), name) if name else ""
 
 
-def is_of(profile: Profile, labels: dict[str, Any] | None) -> bool:
-    """Return whether labels are those of a lower object of this mirror."""
-    return (labels or {}).get(profile.mark("owner")) == profile.owner_uid
+def is_of(profile: Profile, key: str, labels: dict[str, Any] | None) -> bool:
+    """Return whether a key and labels are those of a lower object of this mirror.
+
+    Users of another namespace may have the rights of its mirror, and write any mark there.
+    """
+    is_here = key.startswith(f"{profile.namespace}/")
+    return is_here and (labels or {}).get(profile.mark("owner")) == profile.owner_uid

@@ -22,7 +22,7 @@ from tenantry.engine.writer import Writer
 from tenantry.mirror import pods
 from tenantry.mirror.pods import Token
 from tenantry.mirror.profile import Profile
-from tenantry.mirror.things import COPIED, Thing
+from tenantry.mirror.things import COPIED, Copy, Thing
 
 RENEW = "renew"
 """The mark of the Secret: when its tokens are renewed, as RFC 3339; kubelet renews at four fifths, too."""
@@ -60,9 +60,10 @@ class PodTokens:
         name = self._profile.lower_name(pods.TOKEN, upper.meta["namespace"], upper.meta["name"])
         found = self._lower.cache(_SECRETS).get(object_key(self._profile.namespace, name))
         if found is not None and found.annotations.get(self._profile.mark("uid")) == upper.uid:
-            due = dt.datetime.fromisoformat(found.annotations[self._profile.mark(RENEW)])
-            if due > now:
-                return (due - now).total_seconds()
+            left = (self._due(found, now) - now).total_seconds()
+            # A mark that users of the lower side have changed must not put the renewal off.
+            if 0 < left <= _RENEW_PART * min(each.seconds for each in tokens):
+                return left
         data: dict[str, str] = {}
         for each in tokens:
             data[each.key] = base64.b64encode((await self._requested(upper, each)).encode()).decode()
@@ -74,6 +75,14 @@ class PodTokens:
             ApiRequest(verb=verb, resource=_SECRETS, namespace=namespace, name=name, body=wanted), quiet=True
         )
         return seconds
+
+    def _due(self, found: Copy, now: dt.datetime) -> dt.datetime:
+        """Return when the tokens of a Secret are renewed: now, unless its mark is a time."""
+        try:
+            due = dt.datetime.fromisoformat(found.annotations.get(self._profile.mark(RENEW), ""))
+        except ValueError:
+            return now
+        return due if due.tzinfo is not None else now
 
     async def _requested(self, upper: Thing, token: Token) -> str:
         """Return a token of the upper pod's ServiceAccount."""

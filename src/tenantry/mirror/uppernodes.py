@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -16,6 +16,9 @@ from tenantry.mirror import nodes, things
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import NODES, Thing
+
+BY_ADDRESS = "address"
+"""Upper nodes, by their address."""
 
 
 class UpperNodes:
@@ -43,7 +46,7 @@ class UpperNodes:
 
     def watch(self) -> Watch:
         """Return the watch of the upper nodes."""
-        return Watch(resource=NODES, decode=things.whole, keys=lambda _: ())
+        return Watch(resource=NODES, decode=things.whole, keys=lambda _: (), indexes={BY_ADDRESS: _address})
 
     def name(self, lower: str) -> str:
         """Return the upper name of a lower node."""
@@ -51,9 +54,10 @@ class UpperNodes:
 
     def at(self, address: str) -> str:
         """Return the name of the upper node that has an address; "" if none has it."""
+        # By an index: the gate asks for every connection, and users can create any number of Nodes.
         cache = self._upper.cache_of(NODES)
-        found = cache or ()
-        return next((each.key for each in found if nodes.address_of(each.object) == address), "")
+        found = cache.by_index(BY_ADDRESS, address) if cache is not None and address else ()
+        return found[0].key if found else ""
 
     async def bring(self, lower: str) -> str:
         """Create the upper node of a lower one unless it is there; return its name.
@@ -83,6 +87,14 @@ class UpperNodes:
                 raise RetryableError(f"node {name!r} exists, and the watch has not reported it yet") from error
         return name
 
+    async def announce(self) -> bool:
+        """Call `noticed` with the addresses of the nodes that are there; return whether there is one."""
+        async with self._lock:
+            known = {nodes.address_of(each.object) for each in self._upper.cache(NODES)} - {""}
+            if known:
+                await self._noticed(sorted(known))
+        return bool(known)
+
     def shown(self, lower: Thing) -> Thing:
         """Return a lower pod with the address of its upper node in place of the lower node's."""
         status = lower.status
@@ -98,3 +110,8 @@ class UpperNodes:
         if lower.spec.get("hostNetwork"):
             hidden |= {"podIP": address, "podIPs": [{"ip": address}]}
         return replace(lower, object={**lower.object, "status": hidden})
+
+
+def _address(node: Thing) -> Iterable[str]:
+    found = nodes.address_of(node.object)
+    return [found] if found else ()

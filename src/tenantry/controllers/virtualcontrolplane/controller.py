@@ -92,6 +92,7 @@ class VirtualControlPlaneController:
         if namespace is None or TENANT_UID not in namespace.labels:
             message = "the namespace belongs to no tenant: create the VirtualControlPlane in a tenant's namespace"
             await self._report(cluster, found, Blocked(reason=reasons.INVALID_SPEC, message=message))
+            # The watch of namespaces may be behind that of control planes, and its changes wake no key.
             return RETRY_SECONDS
         if desired.FINALIZER not in found.metadata.finalizers:
             # Before the process: a VirtualControlPlane that is deleted in between would leave it behind.
@@ -126,9 +127,11 @@ class VirtualControlPlaneController:
         """Run a link to its end; no error leaves this method, because it would end all links."""
         try:
             await link.run(running)
-        except (TenantryError, OSError, ValueError) as error:
+        except (TenantryError, OSError) as error:
             log.warning("a control plane is not connected", extra={"key": key, "error": str(error)})
-            await asyncio.sleep(RETRY_SECONDS)
+        except Exception:  # a bug that one control plane triggers must not end the operator's term
+            log.exception("the link of a control plane failed", extra={"key": key})
+        await asyncio.sleep(RETRY_SECONDS)
 
     def _ended(self, cluster: Cluster, key: str, task: asyncio.Task[None]) -> None:
         """Connect again, unless the link was ended."""

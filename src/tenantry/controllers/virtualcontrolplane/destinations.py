@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tenantry.api.contribution import is_contributed
 from tenantry.api.model import object_key
 from tenantry.engine.cache import Cache
 from tenantry.hosting.destinations import Destination, Direct, Kubelet, Refused
@@ -19,8 +20,14 @@ BY_ADDRESS = "address"
 
 
 def addresses_of(pod: Thing) -> Iterable[str]:
-    """Return the addresses of a running pod; a pod in its node's network has none of its own."""
+    """Return the addresses of a running pod that are its own.
+
+    A pod in its node's network has none. The kubelet of a contributed node is its owner's, and may name any address: of
+    another tenant's pods, or of the machine that the gate runs on.
+    """
     if pod.spec.get("hostNetwork") or pod.status.get("phase") != "Running":
+        return ()
+    if is_contributed(str(pod.spec.get("nodeName", ""))):
         return ()
     return [str(each.get("ip")) for each in items(pod.status, "podIPs")]
 
@@ -48,8 +55,8 @@ class Destinations:
             if port != KUBELET_PORT:
                 return Refused(reason=f"{host}:{port} is a node, of which only the kubelet is reached")
             return Kubelet(node=node)
-        own = (pod for pod in self._lower.by_index(BY_ADDRESS, host))
-        if any(things.is_of(self._profile, pod.meta.get("labels")) for pod in own):
+        found = self._lower.by_index(BY_ADDRESS, host)
+        if found and all(things.is_of(self._profile, pod.key, pod.meta.get("labels")) for pod in found):
             return Direct(address=host, port=port)
         return Refused(reason=f"{host}:{port} is not a running pod of this control plane")
 

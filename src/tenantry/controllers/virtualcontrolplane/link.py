@@ -36,7 +36,7 @@ from tenantry.hosting.kubelet import KubeletInputs
 from tenantry.hosting.placement import Placement, RunningPlane
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection, IssuedToken
-from tenantry.mirror import nodes, things
+from tenantry.mirror import things
 from tenantry.mirror.podmirror import PodMirror
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import NODES, PODS, Thing
@@ -149,7 +149,7 @@ class Link:
             )
             upper_nodes = UpperNodes(profile, upper, side, self._noticed)
             pods = PodMirror(profile, upper, side, upper_nodes)
-            first = partial(self._first_node, upper, upper_nodes)
+            first = partial(self._first_node, upper_nodes)
             host.runtime.add(upper, [pods, InsideController(self._plane, first, self._now_usable)])
             try:
                 async with self._gate(upper, upper_nodes, mirror):
@@ -185,12 +185,10 @@ class Link:
     async def _noticed(self, addresses: Sequence[str]) -> None:
         self._tls = await self._host.placement.kubelet_tls(self._plane.uid, addresses, self._tls)
 
-    async def _first_node(self, upper: Cluster, upper_nodes: UpperNodes) -> None:
+    async def _first_node(self, upper_nodes: UpperNodes) -> None:
         """Create the upper node of the first node of the host, unless there is one."""
-        known = sorted(nodes.address_of(each.object) for each in upper.cache(NODES))
-        if known:
-            # The certificate was issued anew when the process started.
-            await self._noticed(known)
+        # The certificate was issued anew when the process started.
+        if await upper_nodes.announce():
             return
         names = sorted(each.key for each in self._host.home.cache(Node.resource))
         if names:

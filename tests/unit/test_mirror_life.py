@@ -1,0 +1,132 @@
+"""Mirrored pods over time: a mirror between two worlds without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import ObjectMeta, Resource
+from tenantry.engine.cluster import Cluster, Watch
+from tenantry.mirror import things
+from tenantry.mirror.podmirror import PodMirror
+from tenantry.mirror.side import LowerSide
+from tenantry.mirror.things import COPIED, PODS, Copy
+from tenantry.mirror.uppernodes import UpperNodes
+from testkit.mirroring import PROFILE, copied
+from testkit.model import World
+from testkit.worldcluster import WorldCluster
+
+Json = dict[str, Any]
+
+CONFIG_MAPS = COPIED["ConfigMap"]
+POD: Json = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {"containers": [{"name": "c", "image": "i", "envFrom": [{"configMapRef": {"name": "settings"}}]}]},
+}
+
+
+class Below:
+    """Holds the watches of the lower side."""
+
+    name = "below"
+    kind = Copy
+
+    def watches(self) -> list[Watch]:
+        """Return them."""
+        selectors = things.selector(PROFILE.prefix)
+        copied = [
+            Watch(resource=each, decode=things.headed, keys=lambda _: (), selectors=selectors)
+            for each in COPIED.values()
+        ]
+        return [Watch(resource=PODS, decode=things.whole, keys=lambda _: (), selectors=selectors), *copied]
+
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:
+        """Do nothing."""
+
+
+class Mirrored:
+    """Two worlds with a mirror between them."""
+
+    def __init__(self) -> None:
+        self.upper, self.lower = World(), World()
+        self.fault = "none"
+        for world, namespace in ((self.upper, "shop"), (self.lower, PROFILE.namespace)):
+            world.create(Namespace(metadata=ObjectMeta(name=namespace)))
+            # A World knows the kinds of its objects.
+            for resource in (PODS, *COPIED.values()):
+                made = {
+                    "apiVersion": "v1",
+                    "kind": resource.kind,
+                    "metadata": {"name": "first", "namespace": namespace},
+                }
+                world.put_in(resource, made)
+        self.below = WorldCluster(self.lower, [Below()], faults=lambda: self.fault)
+        self.below.is_synced = True
+        self.above = WorldCluster(self.upper, [])
+        side = LowerSide(cluster=self.below, writer=self.below.writer, node=_no_node, reason="Refused")
+        mirror = PodMirror(PROFILE, self.above, side, UpperNodes(PROFILE, self.above, side, _not_noticed))
+        self.above.lane.controllers[mirror.name] = mirror
+        for watch in mirror.watches():
+            (watch.cluster or self.above).listen(self.above.lane.listener(mirror.name, watch))
+
+    def settle(self) -> None:
+        """Let the mirror come to rest."""
+        self.below.look()
+        self.above.settle()
+        self.below.look()
+        self.above.settle()
+
+    def put(self, value: Json) -> None:
+        """Create an object of the upper side."""
+        resource = PODS if value["kind"] == "Pod" else CONFIG_MAPS
+        self.upper.put_in(resource, copied(value))
+
+    def below_of(self, resource: Resource, name: str) -> Json:
+        """Return the lower object of an upper one."""
+        lower = PROFILE.lower_name(resource.kind, "shop", name)
+        return self.lower.get(resource, f"{PROFILE.namespace}/{lower}")
+
+
+async def _no_node(name: str) -> Json | None:  # noqa: ARG001 - there is none
+    return None
+
+
+async def _not_noticed(addresses: Sequence[str]) -> None:
+    """Do nothing."""
+
+
+def _settings(**content: object) -> Json:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "shop"}, **content}
+
+
+def test_the_copy_of_a_source_that_was_made_anew_is_made_anew() -> None:
+    """An API server refuses every change of an immutable copy, so that its pod would never get the new content."""
+    mirrored = Mirrored()
+    mirrored.put(_settings(data={"a": "1"}, immutable=True))
+    mirrored.put(POD)
+    mirrored.settle()
+    before = mirrored.below_of(CONFIG_MAPS, "settings")
+    assert before["data"] == {"a": "1"}
+    mirrored.upper.delete(CONFIG_MAPS, "shop/settings")
+    mirrored.put(_settings(data={"a": "2"}))
+    mirrored.settle()
+    after = mirrored.below_of(CONFIG_MAPS, "settings")
+    assert (after["data"], "immutable" in after) == ({"a": "2"}, False)
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+
+
+def test_a_pod_shows_its_status_while_its_copies_cannot_be_written() -> None:
+    mirrored = Mirrored()
+    mirrored.put(_settings(data={"a": "1"}))
+    mirrored.put(POD)
+    mirrored.settle()
+    lower = mirrored.below_of(PODS, "web")["metadata"]["name"]
+    mirrored.lower.patch(PODS, f"{PROFILE.namespace}/{lower}", {"status": {"phase": "Running"}})
+    mirrored.upper.patch(CONFIG_MAPS, "shop/settings", {"data": {"a": "2"}})
+    mirrored.fault = "lost"
+    mirrored.settle()
+    assert mirrored.below_of(CONFIG_MAPS, "settings")["data"] == {"a": "1"}
+    assert mirrored.upper.get(PODS, "shop/web")["status"]["phase"] == "Running"
