@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tenantry.engine.sockets import short_path
 from tenantry.hosting import gate as gates
 from tenantry.hosting import tunnel
 from tenantry.hosting.destinations import Destination, Direct, Kubelet, Refused
@@ -58,6 +59,18 @@ async def test_only_the_user_may_connect(path: Path) -> None:
     async with direct(path, echo):
         assert mode(path) == 0o600
     assert mode(path) is None
+
+
+async def test_a_folder_of_any_length_has_a_gate(tmp_path: Path) -> None:
+    folder = tmp_path / ("d" * 120)
+    folder.mkdir()
+    # Its API server dials it from inside the folder, so that no address of a socket is too long.
+    async with direct(folder / "s", echo):
+        with short_path(folder / "s") as address:
+            reader, writer = await asyncio.open_unix_connection(address)
+        writer.write(f"CONNECT {WEB} HTTP/1.1\r\n\r\n".encode())
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
 
 
 async def test_the_socket_of_an_ended_gate_is_replaced(path: Path) -> None:

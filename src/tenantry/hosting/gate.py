@@ -29,6 +29,7 @@ from pathlib import Path
 import msgspec
 
 from tenantry.api.errors import ApiError
+from tenantry.engine.sockets import short_path
 from tenantry.engine.tasks import first_error
 from tenantry.hosting import heads, kubelet
 from tenantry.hosting.destinations import Destination, Direct, Kubelet, Refused
@@ -91,7 +92,7 @@ class Gate:
     """The gate of one hosted API server.
 
     Args:
-        path: The Unix socket, at most 107 bytes long. Error messages of the API server quote it.
+        path: The Unix socket. Error messages of the API server quote its name.
         decide: The rule for destinations.
         kubelet: What the gate needs to play kubelets; None if `decide` never returns one.
         limits: The limits.
@@ -253,7 +254,8 @@ def _listener(path: Path) -> socket.socket:
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
-        listener.bind(str(path))
+        with short_path(path) as address:
+            listener.bind(address)
         # Between bind and listen no connection succeeds, so that the mode is in force before the first.
         path.chmod(0o600)
     except BaseException:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from tenantry.api.errors import LocalError
+from tenantry.engine.sockets import short_path
 from tenantry.local.state import ClusterState
 
 Verb = Literal["watch", "start", "stop", "restart", "reload", "shutdown"]
@@ -48,16 +48,6 @@ def decode_order(line: bytes) -> SupervisorRequest:
 def encode_reply(reply: SupervisorReply) -> bytes:
     """Encode a reply as a line."""
     return msgspec.json.encode(reply) + b"\n"
-
-
-@contextmanager
-def short_path(path: Path) -> Generator[str]:
-    """Give a socket an address that fits: the kernel accepts 107 bytes, and folders of tests are longer."""
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)
 
 
 @asynccontextmanager

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from tenantry.api.errors import LocalError, TenantryError
 from tenantry.engine.jsonlines import log_to
+from tenantry.engine.sockets import short_path
 from tenantry.local.components import (
     APISERVER,
     CONTROL_PLANE,
@@ -37,7 +38,7 @@ from tenantry.local.components import (
     components,
     real_nodes,
 )
-from tenantry.local.control import SupervisorReply, SupervisorRequest, decode_order, encode_reply, short_path
+from tenantry.local.control import SupervisorReply, SupervisorRequest, decode_order, encode_reply
 from tenantry.local.hosted import PREFIX, processes
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.process import boot_id, environment, start_ticks, wait_gone

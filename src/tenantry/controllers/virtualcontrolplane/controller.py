@@ -129,8 +129,10 @@ class VirtualControlPlaneController:
             await link.run(running)
         except (TenantryError, OSError) as error:
             log.warning("a control plane is not connected", extra={"key": key, "error": str(error)})
+            link.failure = str(error)
         except Exception:  # a bug that one control plane triggers must not end the operator's term
             log.exception("the link of a control plane failed", extra={"key": key})
+            link.failure = "an error of the operator, which its log has"
         await asyncio.sleep(RETRY_SECONDS)
 
     def _ended(self, cluster: Cluster, key: str, task: asyncio.Task[None]) -> None:
@@ -194,6 +196,8 @@ class VirtualControlPlaneController:
 
 
 def _problem(link: Link) -> Blocked | None:
+    if link.failure:
+        return Blocked(reason=reasons.NOT_PLACED, message=f"the operator cannot connect to it: {link.failure}")
     if not link.has_arrived:
         return status.STARTING
     return None if link.answers else status.AWAY

@@ -118,6 +118,8 @@ class Link:
         self._tls: ssl.SSLContext | None = None
         self._upper: Cluster | None = None
         self._has_arrived = False
+        self.failure = ""
+        """Why the connection ended; "" while it has not."""
 
     @property
     def has_arrived(self) -> bool:
