@@ -266,9 +266,13 @@ class PodMirror:
 
     async def _write_status(self, upper: Thing, status: Json) -> None:
         meta = upper.meta
-        patch: Json = {"metadata": {"uid": upper.uid}, "status": merge_patch(upper.status, status)}
+        about: Json = {"uid": upper.uid}
+        if upper.spec.get("readinessGates"):
+            # Conditions are one list, in which other controllers write theirs: a conflict means that one has.
+            about["resourceVersion"] = str(upper.version)
+        patch: Json = {"metadata": about, "status": merge_patch(upper.status, status)}
         asked = request.patch(PODS, meta["namespace"], meta["name"], patch, subresource="status")
-        # Conflict: another pod has the name by now.
+        # Conflict: another pod has the name by now, or the pod has changed. Its event wakes this key.
         with suppress(NotFound, Conflict):
             await self._upper.writer.own(asked, quiet=True)
 
