@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
 from tenantry.api.errors import Interrupted
 from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import Resource
 from tenantry.engine.cache import Change
 from tenantry.engine.informer import Informer
 from tenantry.engine.observed import Observed, observe
+from tenantry.kube import wire
 from testkit.model import Json, World
 from testkit.watchclient import Ended, Script, WatchClient
 
@@ -94,3 +98,35 @@ async def test_an_object_that_does_not_decode_is_left_alone_and_the_others_are_n
     informer, reported, _ = await _run(_world(), [("MODIFIED", broken), ("ADDED", _namespace("c", 11))], [])
     assert reported == ["+a", "+b", "-a", "+c"]
     assert sorted(each.key for each in informer.cache) == ["b", "c"]
+
+
+class PagingClient(WatchClient):
+    """A client that lists one object a page, and reports each further page."""
+
+    def __init__(self, world: World, turned: Callable[[], None], *scripts: Script) -> None:
+        super().__init__(world, *scripts)
+        self._turned = turned
+
+    async def pages(self, resource: Resource, item: type[Any], **options: Any) -> AsyncIterator[wire.Page[Any]]:  # noqa: ANN401 - see `Client.pages`
+        """See `Client.pages`."""
+        async for page in super().pages(resource, item, **options):
+            for place, each in enumerate(page.items):
+                if place:
+                    self._turned()
+                yield wire.Page(items=[each], metadata=page.metadata)
+
+
+async def test_a_list_of_restored_data_never_shows_a_part_of_them() -> None:
+    """A reconciler that looks between two pages would delete what belongs to objects of later ones."""
+    seen: list[list[str]] = []
+    informer = Informer(Namespace.resource, partial(observe, Namespace.resource), lambda _: None)
+
+    def look() -> None:
+        seen.append(sorted(each.key for each in informer.cache))
+
+    script: Script = [("ADDED", _namespace("c", 99)), ("ERROR", GONE)]
+    with pytest.raises(Ended):
+        await informer.run(PagingClient(_world(), look, script, []))
+    assert seen == [["a"], ["a", "b", "c"]]
+    look()
+    assert seen[-1] == ["a", "b"]

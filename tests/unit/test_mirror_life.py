@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tenantry.api.kubernetes import Namespace
@@ -53,6 +53,8 @@ class Mirrored:
     def __init__(self) -> None:
         self.upper, self.lower = World(), World()
         self.fault = "none"
+        # What users do just before the next request to the upper side.
+        self.meanwhile: Callable[[], object] | None = None
         for world, namespace in ((self.upper, "shop"), (self.lower, PROFILE.namespace)):
             world.create(Namespace(metadata=ObjectMeta(name=namespace)))
             # A World knows the kinds of its objects.
@@ -65,12 +67,18 @@ class Mirrored:
                 world.put_in(resource, made)
         self.below = WorldCluster(self.lower, [Below()], faults=lambda: self.fault)
         self.below.is_synced = True
-        self.above = WorldCluster(self.upper, [])
+        self.above = WorldCluster(self.upper, [], faults=self._interrupted)
         side = LowerSide(cluster=self.below, writer=self.below.writer, node=_no_node, reason="Refused")
         mirror = PodMirror(PROFILE, self.above, side, UpperNodes(PROFILE, self.above, side, _not_noticed))
         self.above.lane.controllers[mirror.name] = mirror
         for watch in mirror.watches():
             (watch.cluster or self.above).listen(self.above.lane.listener(mirror.name, watch))
+
+    def _interrupted(self) -> str:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return "none"
 
     def settle(self) -> None:
         """Let the mirror come to rest."""
@@ -130,3 +138,18 @@ def test_a_pod_shows_its_status_while_its_copies_cannot_be_written() -> None:
     mirrored.settle()
     assert mirrored.below_of(CONFIG_MAPS, "settings")["data"] == {"a": "1"}
     assert mirrored.upper.get(PODS, "shop/web")["status"]["phase"] == "Running"
+
+
+def test_what_users_change_while_the_status_is_written_goes_down() -> None:
+    """The cache takes the answer of the write, in which the change is no news: a deletion would never end."""
+    mirrored = Mirrored()
+    mirrored.put(POD)
+    mirrored.settle()
+    lower = mirrored.below_of(PODS, "web")["metadata"]["name"]
+    mirrored.lower.patch(PODS, f"{PROFILE.namespace}/{lower}", {"status": {"phase": "Running"}})
+    noted = {"metadata": {"annotations": {"note": "new"}}}
+    mirrored.meanwhile = lambda: mirrored.upper.patch(PODS, "shop/web", noted)
+    mirrored.settle()
+    assert mirrored.meanwhile is None
+    assert mirrored.upper.get(PODS, "shop/web")["status"]["phase"] == "Running"
+    assert mirrored.below_of(PODS, "web")["metadata"]["annotations"].get("note") == "new"

@@ -104,6 +104,30 @@ def test_conditions_of_readiness_gates_are_those_of_the_upper_side() -> None:
     assert status["conditions"] == [{**READY, "observedGeneration": 7}, gate]
 
 
+def test_a_pod_is_ready_when_its_readiness_gates_are() -> None:
+    pod = upper(readinessGates=[{"conditionType": "example.com/ready"}])
+    lower = lower_pod(pod, phase="Running", conditions=[{**READY, "lastTransitionTime": "2026-01-01T00:00:00Z"}])
+    assert "readinessGates" not in lower["spec"]
+    status = up(pod, lower, PROFILE)
+    assert status is not None
+    assert status["conditions"] == [
+        {
+            **READY,
+            "status": "False",
+            "reason": "ReadinessGatesNotReady",
+            "message": "conditions of readiness gates are not True: example.com/ready",
+            "observedGeneration": 7,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+    ]
+    gate = {"type": "example.com/ready", "status": "True", "lastTransitionTime": "2026-01-02T00:00:00Z"}
+    pod["status"] = {"conditions": [gate]}
+    status = up(pod, lower, PROFILE)
+    assert status is not None
+    ready = {**READY, "observedGeneration": 7, "lastTransitionTime": "2026-01-02T00:00:00Z"}
+    assert status["conditions"] == [ready, gate]
+
+
 def test_a_refused_pod_is_not_scheduled() -> None:
     pod = upper()
     pod["status"] = {"phase": "Pending", "qosClass": "BestEffort", "conditions": [READY]}

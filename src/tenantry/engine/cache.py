@@ -171,12 +171,16 @@ class Cache(Generic[C]):
         changes = [self.remove(value.key, value.version) for value in self]
         return [change for change in changes if change is not None]
 
+    def is_newer_than(self, version: int) -> bool:
+        """Return whether the cache has had later events than a list: the data was restored from a backup."""
+        return version < self._reported
+
     def restart(self, version: int) -> list[Change[C]]:
         """Remove all objects if a list is older than earlier events, and return the changes.
 
         resourceVersions only grow, until the data of the API server is restored from a backup.
         """
-        if version >= self._reported:
+        if not self.is_newer_than(version):
             return []
         changes = self.clear()
         self._reported = version

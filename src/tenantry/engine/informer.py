@@ -120,21 +120,30 @@ class Informer(Generic[C]):
     async def _list(self, client: Client) -> str:
         listed: set[str] = set()
         version = ""
+        restored: list[msgspec.Raw] = []
         async for page in client.pages(self.resource, msgspec.Raw, selectors=self.selectors):
-            if not version:
-                version = page.metadata.resource_version
-                self._emit(self.cache.restart(int(version)))
-            for raw in page.items:
-                value = self._read(raw)
-                if value is None:
-                    continue
-                listed.add(value.key)
-                change = self.cache.put(value, listed=int(version))
-                if change is not None:
-                    self.on_change(change)
+            version = version or page.metadata.resource_version
+            if self.cache.is_newer_than(int(version)):
+                # Emptied between two pages, the cache would show reconcilers that the rest is deleted.
+                restored += page.items
+                continue
+            self._put(page.items, listed, int(version))
             await asyncio.sleep(0)  # decoding a page takes milliseconds: let the others run
+        self._emit(self.cache.restart(int(version)))
+        self._put(restored, listed, int(version))
         self._emit(self.cache.finish_list(listed, int(version)))
         return version
+
+    def _put(self, items: Iterable[msgspec.Raw], listed: set[str], version: int) -> None:
+        """Store a part of a list of this resourceVersion, and add its keys to those that are listed."""
+        for raw in items:
+            value = self._read(raw)
+            if value is None:
+                continue
+            listed.add(value.key)
+            change = self.cache.put(value, listed=version)
+            if change is not None:
+                self.on_change(change)
 
     async def _watch(self, client: Client, version: str) -> str:
         self._last_seen = version

@@ -206,12 +206,12 @@ class PodMirror:
             # A ServiceAccount or a ConfigMap that is gone or refused must not hide what the pod does.
             failure = error
         node = lower.spec.get("nodeName")
-        if node:
-            await self._bind(upper, lower, node)
-        shown = self._nodes.shown(lower)
-        status = podstatus.up(upper.object, shown.object, self._profile)
-        if status is not None:
-            await self._write_status(upper, status)
+        # The event of a binding wakes this key again; until then the upper pod is not the one to write a status of.
+        if not node or not await self._bind(upper, lower, node):
+            shown = self._nodes.shown(lower)
+            status = podstatus.up(upper.object, shown.object, self._profile)
+            if status is not None:
+                await self._write_status(upper, status)
         await self._change(upper, lower)
         if failure is not None:
             raise failure
@@ -224,11 +224,12 @@ class PodMirror:
         await self._copies.bring(upper)
         return await self._tokens.bring(upper, lower, pods.down(upper.object, self._profile).tokens)
 
-    async def _bind(self, upper: Thing, lower: Thing, node: str) -> None:
+    async def _bind(self, upper: Thing, lower: Thing, node: str) -> bool:
+        """Bind an upper pod unless it is bound or ends; return whether it was bound now."""
         # Before the binding: Kubernetes' garbage collector of pods deletes those of missing nodes.
         name = await self._nodes.bring(node)
         if upper.spec.get("nodeName") or upper.is_deleting:
-            return
+            return False
         meta = upper.meta
         mark = {self._profile.mark(decision.LOWER): lower.uid}
         body: Json = {
@@ -248,6 +249,7 @@ class PodMirror:
         # The pod is gone, or was bound by the reconcile before, whose watch event is on its way.
         with suppress(NotFound, Conflict):
             await self._upper.writer.send(asked)
+        return True
 
     async def _change(self, upper: Thing, lower: Thing) -> None:
         patch = pods.changes(upper.object, lower.object, self._profile)
@@ -266,9 +268,12 @@ class PodMirror:
 
     async def _write_status(self, upper: Thing, status: Json) -> None:
         meta = upper.meta
-        patch: Json = {"metadata": {"uid": upper.uid}, "status": merge_patch(upper.status, status)}
+        # At its version: conditions are one list, in which other controllers write theirs. And the answer of a write
+        # would hide what users changed before it.
+        about: Json = {"uid": upper.uid, "resourceVersion": str(upper.version)}
+        patch: Json = {"metadata": about, "status": merge_patch(upper.status, status)}
         asked = request.patch(PODS, meta["namespace"], meta["name"], patch, subresource="status")
-        # Conflict: another pod has the name by now.
+        # Conflict: another pod has the name by now, or the pod has changed. Its event wakes this key.
         with suppress(NotFound, Conflict):
             await self._upper.writer.own(asked, quiet=True)
 

@@ -92,6 +92,8 @@ def down(pod: Json, profile: Profile) -> Down:
     except NotTranslated as refused:
         return Down(refusal=str(refused))
     spec["automountServiceAccountToken"] = False
+    # Their conditions are on the upper side only, so that the lower pod would never be ready; `podstatus` has them.
+    spec.pop("readinessGates", None)
     host = name[:LABEL_LENGTH].rstrip("-.")
     # Without a hostname kubelet would use the lower name. A name with dots cannot be a hostname.
     if not spec.get("hostname") and _LABEL.fullmatch(host):

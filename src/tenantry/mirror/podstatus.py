@@ -6,7 +6,8 @@ decides:
     lower status ─► without nominatedNodeName and ResourceClaims
                  ─► observedGeneration of the upper pod, once the lower pod has all of its changes
                  ─► qosClass of the upper pod, which its API server decides and nothing may change
-                 ─► conditions of readiness gates from the upper pod, where their controllers write them
+                 ─► conditions of readiness gates from the upper pod, where their controllers write them,
+                     which the condition Ready waits for
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from __future__ import annotations
 import msgspec
 
 from tenantry.api.model import ConditionStatus, Json
+from tenantry.api.wording import shortened
 from tenantry.mirror.pods import changes
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.shapes import items, part
 
 SCHEDULED = "PodScheduled"
+_READY = "Ready"
 _LEFT_OUT = (
     "nominatedNodeName",
     "resourceClaimStatuses",
@@ -51,9 +54,29 @@ def up(upper: Json, lower: Json, profile: Profile) -> Json | None:
     own = [each for each in _conditions(old) if str(each.get("type")) in gates]
     kept = [each for each in conditions if str(each.get("type")) not in gates]
     status.pop("conditions", None)
+    for condition in kept:
+        if condition.get("type") == _READY and condition.get("status") == ConditionStatus.TRUE.value:
+            _hold(condition, gates, own)
     if kept or own:
         status["conditions"] = [*kept, *msgspec.to_builtins(own)]
     return None if status == old else status
+
+
+def _hold(ready: Json, gates: set[str], own: list[Json]) -> None:
+    """Set the condition Ready to False unless all readiness gates are True, as kubelet does."""
+    passed = {str(each.get("type")): each for each in own if each.get("status") == ConditionStatus.TRUE.value}
+    closed = sorted(gates.difference(passed))
+    if closed:
+        named = shortened(closed)
+        ready |= {
+            "status": ConditionStatus.FALSE.value,
+            "reason": "ReadinessGatesNotReady",
+            "message": f"conditions of readiness gates are not True: {named}",
+        }
+    times = [str(each.get("lastTransitionTime") or "") for each in (ready, *passed.values())]
+    if not closed and max(times):
+        # Ready since the last of them; all are RFC 3339 in UTC, which sort as text.
+        ready["lastTransitionTime"] = max(times)
 
 
 def refused(upper: Json, reason: str, message: str, now: str) -> Json | None:
