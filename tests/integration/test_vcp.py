@@ -18,6 +18,7 @@ from tenantry.api.errors import Forbidden, Unauthorized
 from tenantry.api.model import Resource
 from tenantry.api.node import Node
 from tenantry.api.tenant import Tenant
+from tenantry.api.tokens import ACCOUNT_NAME, TOKEN_SECRET
 from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, VirtualControlPlane
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
@@ -236,7 +237,8 @@ async def test_credentials_of_one_side_are_worth_nothing_on_the_other(planes: Pl
     async with planes.entered(name, "web") as inside:
         asked: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         path = "/api/v1/namespaces/default/serviceaccounts/default/token"
-        token = msgspec.json.decode(await inside.client.request("POST", path, body=msgspec.json.encode(asked)))
+        body = msgspec.json.encode(asked)
+        token = msgspec.json.decode(await inside.client.request("POST", path, body=body))
         host = planes.host.client.connection.detached()
         as_token = replace(host, certificate=None, key=None, token=token["status"]["token"])
         user = inside.client.connection
@@ -252,6 +254,13 @@ async def test_credentials_of_one_side_are_worth_nothing_on_the_other(planes: Pl
     async with Client(owner) as client:
         forged = {**pod("forged"), "metadata": {"name": "forged", "annotations": {f"{PREFIX}/name": "x"}}}
         assert "is Tenantry's" in await refusal(Api(client), PODS, forged, name)
+        # Nor as the mirror: by a pod, by its tokens, or by a Secret into which Kubernetes puts one.
+        as_mirror = pod("as-mirror", serviceAccountName=MIRROR)
+        assert "is Tenantry's" in await refusal(Api(client), PODS, as_mirror, name)
+        meta = {"name": "token", "annotations": {ACCOUNT_NAME: MIRROR}}
+        assert "is Tenantry's" in await refusal(Api(client), SECRETS, {"metadata": meta, "type": TOKEN_SECRET}, name)
+        with pytest.raises(Forbidden, match="is Tenantry's"):
+            await client.request("POST", path.replace("default", name, 1).replace("default", MIRROR), body=body)
         own = {"metadata": {"name": "mine"}, "spec": {}}
         assert "cannot create resource" in await refusal(Api(client), VirtualControlPlane.resource, own, name)
 
