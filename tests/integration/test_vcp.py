@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -341,3 +343,21 @@ async def test_a_namespace_of_no_tenant_gets_none(planes: Planes, name: str) -> 
     await until(told, "the condition says why", seen=lambda: seen)
     assert await planes.host.find(SERVICE_ACCOUNTS, MIRROR, "default") is None
     await planes.delete("default", name)
+
+
+async def test_the_benchmark_reports_its_figures_and_leaves_nothing(cluster: LocalCluster, planes: Planes) -> None:
+    """H01: every figure is measured; nothing of the run stays."""
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tenantry", "bench", "vcp", "--name=planes", "--count=1", "--pods=2"),
+        *("--idle-seconds=1", "-o", "json"),
+        env={**os.environ, "TENANTRY_HOME": str(cluster.paths.folder.parent.parent)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await child.communicate()
+    assert child.returncode == 0, err.decode()
+    found = msgspec.json.decode(out)
+    assert all(found[key] > 0 for key in ("ready_p50_seconds", "private_megabytes_each", "pod_mirrored_seconds_p50")), (
+        found
+    )
+    assert not [each for each in await planes.names(Tenant.resource, "") if each.startswith("bench-")]
