@@ -331,6 +331,34 @@ async def test_a_control_plane_that_is_away_is_not_ready(cluster: LocalCluster, 
     await planes.ready(name, "web")
 
 
+async def test_a_suspension_closes_the_control_plane(planes: Planes, name: str) -> None:
+    """H01, E02: users have no access inside while their tenant is suspended, whatever kubeconfig they have kept."""
+    await planes.host.make_tenant(name)
+    await planes.create(name, "web")
+    async with planes.entered(name, "web") as inside:
+
+        async def may() -> bool:
+            try:
+                await inside.list(PODS, "default")
+            except Forbidden:
+                return False
+            return True
+
+        async def may_not() -> bool:
+            return not await may()
+
+        assert await may()
+        await planes.host.patch(Tenant.resource, name, {"spec": {"suspended": True}})
+        await until(may_not, "the users have no access")
+        await planes.host.patch(Tenant.resource, name, {"spec": {"suspended": False}})
+        await until(may, "the users have access again")
+        # A binding of this name that users have made themselves does not keep them in, or out.
+        binding = await inside.get(CLUSTER_ROLE_BINDINGS, "tenantry:owners")
+        await inside.delete(CLUSTER_ROLE_BINDINGS, "tenantry:owners")
+        await until(may, "the binding is back")
+        assert (await inside.get(CLUSTER_ROLE_BINDINGS, "tenantry:owners"))["subjects"] == binding["subjects"]
+
+
 async def test_a_namespace_of_no_tenant_gets_none(planes: Planes, name: str) -> None:
     """H01: the condition says why, and what to do."""
     await planes.host.create(VirtualControlPlane.resource, {"metadata": {"name": name}, "spec": {}}, "default")

@@ -17,14 +17,16 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, NotFound, TenantryError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import TENANT_UID
+from tenantry.api.marks import SUSPENDED, TENANT_UID
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.virtualcontrolplane import desired, status
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
+from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
+from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
 from tenantry.hosting.placement import RunningPlane
 
@@ -67,8 +69,15 @@ class VirtualControlPlaneController:
         own = Watch(
             resource=VirtualControlPlane.resource, decode=watched.decoder(VirtualControlPlane), keys=watched.own_key
         )
-        # Both are only looked up.
-        return [own, watched.watch(Namespace.resource, lambda _: ()), watched.nodes(_no_keys)]
+        # Nodes are only looked up.
+        return [own, watched.watch(Namespace.resource, self._of_namespace), watched.nodes(_no_keys)]
+
+    def _of_namespace(self, change: Change[Observed]) -> Iterable[str]:
+        """Return the control planes of a namespace that was suspended or resumed."""
+        before, after = change.before, change.after
+        if before is None or after is None or (SUSPENDED in before.labels) == (SUSPENDED in after.labels):
+            return ()
+        return [key for key in self._uids if key.startswith(f"{after.name}/")]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Bring one control plane a step further; return in how many seconds to look again, None for never.
@@ -98,12 +107,13 @@ class VirtualControlPlaneController:
             # Before the process: a VirtualControlPlane that is deleted in between would leave it behind.
             names = (*found.metadata.finalizers, desired.FINALIZER)
             await cluster.writer.own(desired.finalizers(found, names).request, quiet=True)
-        return await self._keep(cluster, found)
+        return await self._keep(cluster, found, is_open=SUSPENDED not in namespace.labels)
 
-    async def _keep(self, cluster: Cluster, found: VirtualControlPlane) -> float | None:
+    async def _keep(self, cluster: Cluster, found: VirtualControlPlane, *, is_open: bool) -> float | None:
         uid = found.metadata.uid
         known = self._connected.get(uid)
         if known is not None and not known.task.done():
+            known.link.open(is_open=is_open)
             await self._report(cluster, found, _problem(known.link), known.running)
             return CHECK_SECONDS
         await self._report(cluster, found, status.STARTING)
@@ -117,7 +127,7 @@ class VirtualControlPlaneController:
         except TenantryError as error:
             await self._report(cluster, found, Blocked(reason=reasons.NOT_PLACED, message=str(error)))
             return RETRY_SECONDS
-        link = Link(self._host, found, partial(cluster.wake, VirtualControlPlane, found.key))
+        link = Link(self._host, found, partial(cluster.wake, VirtualControlPlane, found.key), is_open=is_open)
         task = self._group.create_task(self._serve(found.key, link, running))
         self._connected[uid] = _Connected(link, running, task)
         task.add_done_callback(partial(self._ended, cluster, found.key))

@@ -112,14 +112,18 @@ def kubeconfig_secret(found: VirtualControlPlane, text: str) -> tuple[Resource, 
     }
 
 
-def owners_binding(plane: HostedPlane) -> Json:
-    """Return the binding inside by which the users of a control plane are its administrators."""
+def owners_binding(plane: HostedPlane, *, is_open: bool) -> Json:
+    """Return the binding inside by which the users of a control plane are its administrators.
+
+    Args:
+        plane: The control plane.
+        is_open: Whether the users have access; a suspended tenant has none.
+    """
+    user: Json = {"apiGroup": RBAC_GROUP, "kind": "User", "name": plane.owner}
     return {
-        "apiVersion": f"{RBAC_GROUP}/v1",
-        "kind": "ClusterRoleBinding",
         "metadata": {"name": OWNERS},
         "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"apiGroup": RBAC_GROUP, "kind": "User", "name": plane.owner}],
+        "subjects": [user] if is_open else [],
     }
 
 

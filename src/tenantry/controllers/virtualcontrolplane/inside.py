@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+from tenantry.api.errors import Invalid
 from tenantry.controllers.virtualcontrolplane import desired
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
@@ -11,7 +12,8 @@ from tenantry.hosting.plane import HostedPlane
 from tenantry.mirror import things
 from tenantry.mirror.things import Copy
 
-_KEY = "inside"
+KEY = "inside"
+"""The one key of the controller."""
 
 
 class InsideController:
@@ -19,6 +21,7 @@ class InsideController:
 
     Args:
         plane: The control plane.
+        is_open: Returns whether users have access now: not while their tenant is suspended.
         first_node: Makes sure that there is a node: programs and Kubernetes' own tests expect one.
         arrived: Called once users can work: their binding and the first ServiceAccount are there.
     """
@@ -27,9 +30,14 @@ class InsideController:
     kind = Copy
 
     def __init__(
-        self, plane: HostedPlane, first_node: Callable[[], Awaitable[None]], arrived: Callable[[], None]
+        self,
+        plane: HostedPlane,
+        is_open: Callable[[], bool],
+        first_node: Callable[[], Awaitable[None]],
+        arrived: Callable[[], None],
     ) -> None:
         self._plane = plane
+        self._is_open = is_open
         self._first_node = first_node
         self._arrived = arrived
         self._has_arrived = False
@@ -49,10 +57,7 @@ class InsideController:
         Raises:
             ApiError: The API server refuses, or does not answer.
         """
-        if cluster.cache(desired.CLUSTER_ROLE_BINDINGS).get(desired.OWNERS) is None:
-            await cluster.writer.send(
-                desired.applied(desired.CLUSTER_ROLE_BINDINGS, desired.owners_binding(self._plane))
-            )
+        await self._bind_users(cluster)
         # The ServiceAccount's creation is the first event in any case: it wakes this key.
         if self._has_arrived or not len(cluster.cache(desired.SERVICE_ACCOUNTS)):
             return None
@@ -61,6 +66,18 @@ class InsideController:
         self._arrived()
         return None
 
+    async def _bind_users(self, cluster: Cluster) -> None:
+        """Bring the binding of the users to what it should be; applying what is there already causes no event."""
+        wanted = desired.owners_binding(self._plane, is_open=self._is_open())
+        try:
+            await cluster.writer.send(desired.applied(desired.CLUSTER_ROLE_BINDINGS, wanted))
+        except Invalid:
+            # Users have created it again with another role, which the API server never changes.
+            found = cluster.cache(desired.CLUSTER_ROLE_BINDINGS).get(desired.OWNERS)
+            if found is not None:
+                await cluster.writer.remove(desired.CLUSTER_ROLE_BINDINGS, "", desired.OWNERS, uid=found.uid)
+            await cluster.writer.send(desired.applied(desired.CLUSTER_ROLE_BINDINGS, wanted))
+
 
 def _key(change: Change[Copy]) -> Iterable[str]:  # noqa: ARG001 - there is one key
-    return [_KEY]
+    return [KEY]

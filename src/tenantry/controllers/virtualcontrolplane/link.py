@@ -23,7 +23,7 @@ from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json
 from tenantry.api.node import Node
 from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, VirtualControlPlane
-from tenantry.controllers.virtualcontrolplane import desired
+from tenantry.controllers.virtualcontrolplane import desired, inside
 from tenantry.controllers.virtualcontrolplane.destinations import BY_ADDRESS, Destinations, addresses_of
 from tenantry.controllers.virtualcontrolplane.inside import InsideController
 from tenantry.engine.cluster import Cluster, ClusterId, Watch
@@ -106,20 +106,29 @@ class Link:
     Args:
         host: What all links share.
         found: The VirtualControlPlane.
+        is_open: Whether users have access; see `open`.
         arrived: Called once users can work inside.
     """
 
-    def __init__(self, host: Host, found: VirtualControlPlane, arrived: Callable[[], None]) -> None:
+    def __init__(self, host: Host, found: VirtualControlPlane, arrived: Callable[[], None], *, is_open: bool) -> None:
         self._host = host
         self._profile = desired.profile_of(found)
         self._plane = desired.plane_of(found)
         self._id = ClusterId(f"vcp/{found.key}")
         self._arrived = arrived
+        self._is_open = is_open
         self._tls: ssl.SSLContext | None = None
         self._upper: Cluster | None = None
         self._has_arrived = False
         self.failure = ""
         """Why the connection ended; "" while it has not."""
+
+    def open(self, *, is_open: bool) -> None:
+        """Give the users access, or take it from them while their tenant is suspended."""
+        if is_open != self._is_open:
+            self._is_open = is_open
+            if self._upper is not None:
+                self._upper.wake(InsideController, inside.KEY)
 
     @property
     def has_arrived(self) -> bool:
@@ -138,11 +147,11 @@ class Link:
             TenantryError: The control plane cannot be connected.
         """
         host, profile = self._host, self._profile
-        inside = Client(running.connection, field_manager=FIELD_MANAGER, max_connections=_INSIDE_CONNECTIONS)
+        users_side = Client(running.connection, field_manager=FIELD_MANAGER, max_connections=_INSIDE_CONNECTIONS)
         mirror = Client(self._mirror_connection(), field_manager=FIELD_MANAGER, max_connections=_CONNECTIONS)
         self._tls = await host.placement.kubelet_tls(self._plane.uid, (), None)
-        async with inside, mirror:
-            upper = self._upper = Cluster(self._id, inside, clock=host.home.clock, instance=host.instance)
+        async with users_side, mirror:
+            upper = self._upper = Cluster(self._id, users_side, clock=host.home.clock, instance=host.instance)
             side = LowerSide(
                 cluster=host.lower,
                 writer=Writer(mirror, host.lower),
@@ -152,7 +161,9 @@ class Link:
             upper_nodes = UpperNodes(profile, upper, side, self._noticed)
             pods = PodMirror(profile, upper, side, upper_nodes)
             first = partial(self._first_node, upper_nodes)
-            host.runtime.add(upper, [pods, InsideController(self._plane, first, self._now_usable)])
+            host.runtime.add(
+                upper, [pods, InsideController(self._plane, lambda: self._is_open, first, self._now_usable)]
+            )
             try:
                 async with self._gate(upper, upper_nodes, mirror):
                     await asyncio.get_running_loop().create_future()
