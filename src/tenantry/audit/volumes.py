@@ -39,7 +39,9 @@ async def bound(client: Client, namespace: str, name: str, volumes: Sequence[Jso
     Returns:
         None if the person may not impersonate the binder.
     """
-    foreign = [each for each in volumes if part(each, "spec", "claimRef").get("namespace") != namespace]
+    # Kubernetes binds no volume that is being deleted (k8s.io/component-helpers, storage/volume).
+    there = [each for each in volumes if "deletionTimestamp" not in part(each, "metadata")]
+    foreign = [each for each in there if part(each, "spec", "claimRef").get("namespace") != namespace]
     foreign.sort(key=lambda each: (bool(part(each, "spec", "claimRef")), part(each, "metadata")["name"]))
     found: dict[str, str] = {}
     as_binder = msgspec.structs.replace(client.connection, impersonate=BINDER, impersonate_groups=())
