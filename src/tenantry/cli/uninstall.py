@@ -13,7 +13,7 @@ from tenantry.api.errors import InputError, NotFound, RetryableError
 from tenantry.api.flowcontrol import FlowSchema, PriorityLevelConfiguration
 from tenantry.api.kubernetes import ClusterRole, ClusterRoleBinding, Namespace
 from tenantry.api.marks import MANAGED_BY, MANAGER, SYSTEM_NAMESPACE
-from tenantry.api.model import Json, KubernetesObject
+from tenantry.api.model import Json, KubernetesObject, Model, ObjectMeta
 from tenantry.api.nodeview import ROLE_PREFIX
 from tenantry.api.requests import FINALIZER, REQUESTER_ROLE_PREFIX, TenantRequest
 from tenantry.api.tenant import Tenant
@@ -30,6 +30,11 @@ from tenantry.local.components import OPERATOR
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
     from tenantry.local.cluster import LocalCluster
+
+
+class _Made(Model, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+
 
 _MADE: dict[type[KubernetesObject], tuple[str, ...]] = {
     ClusterRoleBinding: (REQUESTER_ROLE_PREFIX, ROLE_PREFIX),
@@ -119,8 +124,10 @@ async def _stop_operator(local: LocalCluster) -> bool:
 async def _release(client: Client) -> None:
     """Delete what the operator created outside of tenants, and finalizers of requests: these would hold their kind."""
     # A garbage collector deletes no object whose owner's kind is gone.
+    ours = {"labelSelector": f"{MANAGED_BY}={MANAGER}"}
     for kind, prefixes in _MADE.items():
-        for found in await client.list(kind, selectors={"labelSelector": f"{MANAGED_BY}={MANAGER}"}):
+        # By their names alone: installed objects that are being deleted may lack fields that the models require.
+        for found in [each async for each in client.items(kind.resource, _Made, selectors=ours)]:
             if found.metadata.name.startswith(prefixes):
                 with suppress(NotFound):
                     await client.delete(kind.resource, "", found.metadata.name)
