@@ -287,6 +287,14 @@ async def test_the_node_with_the_fewest_pods_is_taken(farm: Api, name: str) -> N
     await deploy(farm, other, "theirs", "few2", 2)
     busy = set(await nodes_of_pods(farm, other))
     await farm.make_tenant(name)
+
+    async def are_old() -> bool:
+        conditions = [each for pod in await farm.list(PODS, other) for each in pod["status"].get("conditions", [])]
+        bound = [instant(each["lastTransitionTime"]) for each in conditions if each["type"] == "PodScheduled"]
+        return max(bound) + dt.timedelta(seconds=5) < dt.datetime.now(dt.UTC)
+
+    # A claim counts the pods that the operator's watch has reported, and no event tells which these are.
+    await until(are_old, "the operator has seen the pods")
     await claim(farm, name, "web", "few2", count=3 - len(busy), users="Subnamespaces")
     reserved = await state(farm, name, "web", "Reserved")
     assert not busy & set(reserved["status"]["nodes"])
