@@ -6,13 +6,11 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
 from msgspec.structs import replace
 
 from tenantry.api import reasons
@@ -22,21 +20,16 @@ from tenantry.api.node import Node
 from tenantry.api.tenant import Tenant
 from tenantry.api.tokens import ACCOUNT_NAME, TOKEN_SECRET
 from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, VirtualControlPlane
-from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
-from tenantry.local import build
-from tenantry.local.cluster import LocalCluster, UpOptions
+from tenantry.local.cluster import LocalCluster
 from tenantry.local.control import SupervisorRequest, order
-from tenantry.local.nodes import NodeGroup, NodePlan
 from tenantry.local.process import kill_if_same
-from tenantry.local.progress import SilentProgress
 from tenantry.local.state import read_state
 from testkit.api import CONFIG_MAPS, EVENTS, PODS, SECONDS, SECRETS, SERVICE_ACCOUNTS, Api, until
-from testkit.installation import install
 from testkit.planes import Planes, ready
 from testkit.refusals import refusal
 
-pytest_plugins = ["testkit.fixtures"]
+pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
 Json = dict[str, Any]
 
@@ -45,24 +38,6 @@ CLUSTER_ROLE_BINDINGS = Resource(
     "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
 )
 CONTAINER: Json = {"name": "c", "image": "busybox"}
-
-
-@pytest_asyncio.fixture(scope="module")
-async def cluster(tenantry_home: Path) -> AsyncGenerator[LocalCluster]:
-    """A cluster of its own with the operator and simulated nodes."""
-    await asyncio.to_thread(build.ensure, SilentProgress(), build.HOSTED)
-    local = LocalCluster("planes", root=tenantry_home)
-    nodes = NodePlan(groups=(NodeGroup(name="blue"), NodeGroup(name="green")))
-    await local.up(UpOptions(throwaway=True, install=install, operator=True, nodes=nodes, timeout_seconds=180.0))
-    yield local
-    await local.down(purge=True)
-
-
-@pytest_asyncio.fixture(scope="module")
-async def planes(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Planes]:
-    """Virtual control planes of the cluster."""
-    async with Client(kubeconfig.load([cluster.kubeconfig_path])) as client:
-        yield Planes(Api(client), tmp_path_factory.mktemp("planes"))
 
 
 def pod(name: str, **spec: object) -> Json:
@@ -98,7 +73,9 @@ async def refused(inside: Api, name: str) -> str:
     return await until(so, f"pod {name!r} is refused")
 
 
-async def test_a_pod_inside_is_mirrored_under_the_hosts_rules(cluster: LocalCluster, planes: Planes, name: str) -> None:
+async def test_a_pod_inside_is_mirrored_under_the_hosts_rules(
+    plane_cluster: LocalCluster, planes: Planes, name: str
+) -> None:
     """H01: a Deployment runs; the host sees pods of its own; what the host ends, the controllers inside replace."""
     host = planes.host
     await host.make_tenant(name, quota={"hard": {"pods": 4, "cpu": "4", "memory": "8Gi"}})
@@ -160,9 +137,9 @@ async def test_a_pod_inside_is_mirrored_under_the_hosts_rules(cluster: LocalClus
         await inside.create(PODS, pod("last"), "default")
         await until(all_of(are_running(1), inside, PODS, "default"), "a last pod runs")
     uid = made["metadata"]["uid"]
-    assert (cluster.paths.folder / "hosted" / uid).exists()
+    assert (plane_cluster.paths.folder / "hosted" / uid).exists()
     await planes.delete(name, "web")
-    assert not (cluster.paths.folder / "hosted" / uid).exists()
+    assert not (plane_cluster.paths.folder / "hosted" / uid).exists()
     await until(all_of(lambda found: not found, host, PODS, name), "no pod is left", seconds=2 * SECONDS)
 
 
@@ -267,7 +244,7 @@ async def test_credentials_of_one_side_are_worth_nothing_on_the_other(planes: Pl
         assert "cannot create resource" in await refusal(Api(client), VirtualControlPlane.resource, own, name)
 
 
-async def test_it_survives_the_end_of_every_process(cluster: LocalCluster, planes: Planes, name: str) -> None:
+async def test_it_survives_the_end_of_every_process(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
     """H01: operator and control plane are killed; pods stay the same ones, and what was missed is made up for."""
     await planes.host.make_tenant(name)
     made = await planes.create(name, "web")
@@ -277,7 +254,7 @@ async def test_it_survives_the_end_of_every_process(cluster: LocalCluster, plane
         await until(all_of(are_running(3), inside, PODS, "default"), "the pods run")
         before = {each["metadata"]["uid"] for each in await planes.host.list(PODS, name)}
         for component in ("operator", f"hosted@{name}.web"):
-            state = read_state(cluster.paths)
+            state = read_state(plane_cluster.paths)
             found = state.component(component) if state is not None else None
             assert found is not None
             assert kill_if_same(found.pid, found.start_ticks, signal.SIGKILL)
@@ -303,14 +280,16 @@ async def test_it_survives_the_end_of_every_process(cluster: LocalCluster, plane
     await planes.host.delete(Tenant.resource, name)
 
     async def gone() -> bool:
-        return not (cluster.paths.folder / "hosted" / made["metadata"]["uid"]).exists() and not await planes.exists(
-            name
-        )
+        return not (
+            plane_cluster.paths.folder / "hosted" / made["metadata"]["uid"]
+        ).exists() and not await planes.exists(name)
 
     await until(gone, "nothing is left", seconds=3 * SECONDS)
 
 
-async def test_a_control_plane_that_is_away_is_not_ready(cluster: LocalCluster, planes: Planes, name: str) -> None:
+async def test_a_control_plane_that_is_away_is_not_ready(
+    plane_cluster: LocalCluster, planes: Planes, name: str
+) -> None:
     """H01: Ready means usable; its pods run on, and it is ready again when it answers."""
     await planes.host.make_tenant(name)
     await planes.create(name, "web")
@@ -324,10 +303,10 @@ async def test_a_control_plane_that_is_away_is_not_ready(cluster: LocalCluster, 
         seen[:] = [ready(await planes.host.get(VirtualControlPlane.resource, "web", name))]
         return seen[0].get("status") == "False" and "does not answer" in seen[0]["message"]
 
-    await order(cluster.paths.socket, SupervisorRequest(verb="stop", component=component), SECONDS)
+    await order(plane_cluster.paths.socket, SupervisorRequest(verb="stop", component=component), SECONDS)
     await until(away, "the status says so", seen=lambda: seen)
     assert [each["status"]["phase"] for each in await planes.host.list(PODS, name)] == ["Running"]
-    await order(cluster.paths.socket, SupervisorRequest(verb="start", component=component), SECONDS)
+    await order(plane_cluster.paths.socket, SupervisorRequest(verb="start", component=component), SECONDS)
     await planes.ready(name, "web")
 
 
@@ -373,12 +352,14 @@ async def test_a_namespace_of_no_tenant_gets_none(planes: Planes, name: str) -> 
     await planes.delete("default", name)
 
 
-async def test_the_benchmark_reports_its_figures_and_leaves_nothing(cluster: LocalCluster, planes: Planes) -> None:
+async def test_the_benchmark_reports_its_figures_and_leaves_nothing(
+    plane_cluster: LocalCluster, planes: Planes
+) -> None:
     """H01: every figure is measured; nothing of the run stays."""
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tenantry", "bench", "vcp", "--name=planes", "--count=1", "--pods=2"),
         *("--idle-seconds=1", "-o", "json"),
-        env={**os.environ, "TENANTRY_HOME": str(cluster.paths.folder.parent.parent)},
+        env={**os.environ, "TENANTRY_HOME": str(plane_cluster.paths.folder.parent.parent)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

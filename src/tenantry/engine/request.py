@@ -64,6 +64,7 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
         patch_type: For PATCH.
         is_repeated: Whether a request that the server asks to repeat (Retry-After) is sent again by the driver.
         selectors: For a GET without a name: which objects of the kind are listed.
+        is_dry_run: Whether the API server only answers what it would store.
     """
 
     verb: Verb
@@ -75,6 +76,7 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
     patch_type: PatchType = PatchType.MERGE
     is_repeated: bool = True
     selectors: Mapping[str, str] | None = None
+    is_dry_run: bool = False
 
 
 class Together(msgspec.Struct, frozen=True):

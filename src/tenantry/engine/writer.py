@@ -198,7 +198,8 @@ class Writer:
 
     def _signature(self, asked: ApiRequest) -> dict[str, str]:
         forced = {"force": "true"} if asked.patch_type is PatchType.APPLY else {}
-        return {"fieldManager": self._client.field_manager, **forced}
+        dry = {"dryRun": "All"} if asked.is_dry_run else {}
+        return {"fieldManager": self._client.field_manager, **forced, **dry}
 
 
 _SIGNED = frozenset({request.Verb.CREATE, request.Verb.REPLACE, request.Verb.PATCH})

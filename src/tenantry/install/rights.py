@@ -17,6 +17,8 @@ LABELS = {marks.MANAGED_BY: marks.MANAGER}
 OWN = {kind.resource.plural: cast("KindAccess", vars(kind)["access"]) for kind in KINDS}
 """Plural to the rights on one of Tenantry's kinds."""
 
+_WRITE = ("create", "update", "patch", "delete")
+
 
 def allow(groups: list[str], resources: list[str], verbs: Sequence[str]) -> Json:
     """Return one rule of a role."""
@@ -63,6 +65,9 @@ def operator_role() -> Json:
         allow([""], ["namespaces"], KEEP),
         allow([""], ["resourcequotas", "limitranges"], KEEP),
         allow(["networking.k8s.io"], ["ingresses"], READ),
+        # What mirrors have written; they write with rights of their own.
+        allow(["policy"], ["poddisruptionbudgets"], READ),
+        allow([""], ["persistentvolumeclaims"], READ),
         allow(
             ["gateway.networking.k8s.io"], ["gateways", "httproutes", "grpcroutes", "tlsroutes", "listenersets"], READ
         ),
@@ -133,7 +138,9 @@ def people_roles() -> list[Json]:
     mirror = cluster_role(
         MIRROR,
         rules=[
-            allow([""], ["pods", "configmaps", "secrets"], ["create", "update", "patch", "delete"]),
+            allow([""], ["pods", "configmaps", "secrets", "services", "persistentvolumeclaims"], _WRITE),
+            allow(["networking.k8s.io"], ["ingresses", "networkpolicies"], _WRITE),
+            allow(["policy"], ["poddisruptionbudgets"], _WRITE),
             allow([""], ["pods/log"], ["get"]),
             allow([""], ["pods/exec", "pods/attach", "pods/portforward"], ["get", "create"]),
         ],

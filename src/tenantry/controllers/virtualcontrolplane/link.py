@@ -37,6 +37,8 @@ from tenantry.hosting.placement import Placement, RunningPlane
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection, IssuedToken
 from tenantry.mirror import things
+from tenantry.mirror.kinds.table import KINDS
+from tenantry.mirror.objectmirror import ObjectMirror
 from tenantry.mirror.podmirror import PodMirror
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import NODES, PODS, Thing
@@ -73,7 +75,10 @@ class MirroredObjects:
             Watch(resource=resource, decode=things.headed, keys=lambda _: (), selectors=selectors)
             for resource in things.COPIED.values()
         ]
-        return [pods, *copied]
+        objects = [
+            Watch(resource=each.resource, decode=things.whole, keys=lambda _: (), selectors=selectors) for each in KINDS
+        ]
+        return [pods, *copied, *objects]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - it has no keys
         """Do nothing: there are no keys."""
@@ -161,9 +166,9 @@ class Link:
             upper_nodes = UpperNodes(profile, upper, side, self._noticed)
             pods = PodMirror(profile, upper, side, upper_nodes)
             first = partial(self._first_node, upper_nodes)
-            host.runtime.add(
-                upper, [pods, InsideController(self._plane, lambda: self._is_open, first, self._now_usable)]
-            )
+            inner = InsideController(self._plane, lambda: self._is_open, first, self._now_usable)
+            objects = [ObjectMirror(each, profile, upper, side) for each in KINDS]
+            host.runtime.add(upper, [pods, inner, *objects])
             try:
                 async with self._gate(upper, upper_nodes, mirror):
                     await asyncio.get_running_loop().create_future()

@@ -1,0 +1,57 @@
+"""What a mirror has to know of one kind of object: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from tenantry.api.model import Json, Resource
+from tenantry.mirror.profile import Profile
+from tenantry.mirror.shapes import Shape
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a spec comes from, for its translation.
+
+    Args:
+        profile: The configuration.
+        namespace: The upper namespace.
+        upper: The upper object, whole.
+        lower: The spec of the lower object; {} if there is none. What the lower API server has chosen stays.
+        namespaces: Returns the names of the upper namespaces that a label selector selects.
+    """
+
+    profile: Profile
+    namespace: str
+    upper: Json
+    lower: Json
+    namespaces: Callable[[Json], Sequence[str]]
+
+
+def _none(_upper: Json) -> bool:
+    return False
+
+
+class MirroredKind(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind.
+
+    Args:
+        resource: The kind, the same on both sides.
+        spec: The allow-list of its spec, on both sides.
+        translate: Changes a spec that `spec` has built; see `Origin`.
+        status: Builds the upper status from a lower object; None if the upper side finds it out itself.
+        is_left: Whether an upper object has no lower one.
+        selects_namespaces: Whether the translation of a spec depends on the labels of upper namespaces; None if
+            it never does.
+        is_made_first: Whether the lower object is made before the upper one is stored, which then gets what the lower
+            API server has chosen.
+    """
+
+    resource: Resource
+    spec: Shape
+    translate: Callable[[Json, Origin], None]
+    status: Callable[[Json], Json] | None = None
+    is_left: Callable[[Json], bool] = _none
+    selects_namespaces: Callable[[Json], bool] | None = None
+    is_made_first: bool = False

@@ -1,0 +1,133 @@
+"""Services. Pure.
+
+The lower Service is made first: the upper one gets the addresses and ports that the lower API server has chosen, so
+that they work for the pods, which run on the lower side.
+
+Source: Kubernetes, "Service"; k8s.io/api/core/v1.
+"""
+
+from __future__ import annotations
+
+from tenantry.api.model import Json, Resource
+from tenantry.mirror.kinds.kind import MirroredKind, Origin
+from tenantry.mirror.shapes import boolean, fields, integer, items, listed, mapped, number_or_text, part, text
+
+RESOURCE = Resource("", "v1", "services", "Service")
+
+CHOSEN = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort")
+"""The fields that the lower API server fills in, and that the upper Service gets; and nodePort of each port."""
+
+_SPEC = fields(
+    {
+        "type": text,
+        "ports": listed(
+            fields(
+                {
+                    "name": text,
+                    "protocol": text,
+                    "appProtocol": text,
+                    "port": integer,
+                    "targetPort": number_or_text,
+                    "nodePort": integer,
+                }
+            )
+        ),
+        "selector": mapped(text),
+        "clusterIP": text,
+        "clusterIPs": listed(text),
+        "externalIPs": listed(text),
+        "externalName": text,
+        "sessionAffinity": text,
+        "sessionAffinityConfig": fields({"clientIP": fields({"timeoutSeconds": integer})}),
+        "loadBalancerIP": text,
+        "loadBalancerSourceRanges": listed(text),
+        "loadBalancerClass": text,
+        "allocateLoadBalancerNodePorts": boolean,
+        "externalTrafficPolicy": text,
+        "internalTrafficPolicy": text,
+        "healthCheckNodePort": integer,
+        "publishNotReadyAddresses": boolean,
+        "ipFamilies": listed(text),
+        "ipFamilyPolicy": text,
+        "trafficDistribution": text,
+    }
+)
+
+_balancer = fields(
+    {
+        "ingress": listed(
+            fields(
+                {
+                    "ip": text,
+                    "hostname": text,
+                    "ipMode": text,
+                    "ports": listed(fields({"port": integer, "protocol": text, "error": text})),
+                }
+            )
+        )
+    }
+)
+
+
+def load_balancer(lower: Json) -> Json:
+    """Return the status of a Service or of an Ingress: where it is reached from outside."""
+    return {"loadBalancer": _balancer(part(part(lower, "status"), "loadBalancer"), "status.loadBalancer")}
+
+
+def translate(spec: Json, origin: Origin) -> None:
+    """Have a Service select lower pods, and keep what the lower API server has chosen.
+
+    Args:
+        spec: As the allow-list builds it; it is changed.
+        origin: Where it comes from.
+    """
+    # Without a selector, users write the endpoints themselves.
+    if spec.get("selector"):
+        spec["selector"] = {**spec["selector"], **origin.profile.labels(origin.namespace)}
+    if not origin.lower or spec.get("type") != origin.lower.get("type"):
+        return
+    for field in CHOSEN:
+        if field in origin.lower:
+            spec.setdefault(field, origin.lower[field])
+    ports = {_identified(port): port["nodePort"] for port in items(origin.lower, "ports") if port.get("nodePort")}
+    for port in items(spec, "ports"):
+        if not port.get("nodePort") and _identified(port) in ports:
+            port["nodePort"] = ports[_identified(port)]
+
+
+def _identified(port: Json) -> tuple[object, object]:
+    return port.get("port"), port.get("protocol", "TCP")
+
+
+def chosen(upper: Json, lower: Json) -> Json:
+    """Return an upper Service with what the lower API server has chosen.
+
+    Args:
+        upper: The upper Service as its user wants it.
+        lower: Its lower Service, as it was stored.
+    """
+    found, spec = part(lower, "spec"), part(upper, "spec")
+    wanted: Json = {**spec, **{field: found[field] for field in CHOSEN if field in found}}
+    ports = {_identified(port): port.get("nodePort") for port in items(found, "ports")}
+    if items(spec, "ports"):
+        wanted["ports"] = [
+            {**port, "nodePort": ports[_identified(port)]} if ports.get(_identified(port)) else port
+            for port in items(spec, "ports")
+        ]
+    return {**upper, "spec": wanted}
+
+
+def is_api_server(upper: Json) -> bool:
+    """Return whether a Service is that of the upper API server, which it writes itself."""
+    meta = part(upper, "metadata")
+    return (meta.get("namespace"), meta.get("name")) == ("default", "kubernetes")
+
+
+KIND = MirroredKind(
+    resource=RESOURCE,
+    spec=_SPEC,
+    translate=translate,
+    status=load_balancer,
+    is_left=is_api_server,
+    is_made_first=True,
+)

@@ -1,0 +1,311 @@
+"""Mirrors the objects of one kind: a controller of the upper cluster that writes both sides.
+
+upper object ─► kinds/…: allow-list and translation ─► lower object     down
+lower object ─► kinds/…: status ─► upper object                         up
+
+upper      lower               next
+─────────────────────────────────────────────────────────────────────────────────────────
+none       there               delete the lower object; one that was made first, after a while
+there      none                create it
+there      of another upper    delete it, and create it again; one that was made first is taken over
+there      there               bring the lower object to what it should be, and the status up
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+
+import msgspec
+from msgspec.structs import replace
+
+from tenantry.api.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, NotFound
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import Json, ObjectMeta, object_key
+from tenantry.engine import request
+from tenantry.engine.cache import Change
+from tenantry.engine.cluster import Cluster, Watch
+from tenantry.engine.events import EventKind, NamedObject
+from tenantry.engine.plan import merge_patch
+from tenantry.engine.request import ApiRequest, Verb
+from tenantry.mirror import marking, things
+from tenantry.mirror.kinds.kind import MirroredKind, Origin
+from tenantry.mirror.profile import Profile
+from tenantry.mirror.shapes import NotTranslated, items, part
+from tenantry.mirror.side import LowerSide
+from tenantry.mirror.things import Thing
+from tenantry.world.selectors import meets
+
+SELECTING = "selecting"
+"""The index of upper objects whose translation depends on the labels of namespaces; it has the one value "yes"."""
+
+FIRST_SECONDS = 60.0
+"""How long a lower object that was made first waits for its upper one, whose creation may have failed since."""
+
+RETRY_SECONDS = 10.0
+MOST_RETRY_SECONDS = 300.0
+"""When a refused object is tried again, each time twice as long: a quota may have room by then."""
+
+_REFUSALS = (Forbidden, Invalid, BadRequest, AlreadyExists)
+
+log = logging.getLogger(__name__)
+
+
+class ObjectMirror:
+    """Mirrors the objects of one kind; the key is the upper object's.
+
+    Args:
+        mirrored: The kind.
+        profile: The configuration.
+        upper: The upper cluster, which the controller is added to.
+        lower: The lower side.
+    """
+
+    kind = Thing
+
+    def __init__(self, mirrored: MirroredKind, profile: Profile, upper: Cluster, lower: LowerSide) -> None:
+        self.name = mirrored.resource.plural
+        self._mirrored = mirrored
+        self._profile = profile
+        self._upper = upper
+        self._lower = lower
+        # By key of a refused object: how often in a row.
+        self._refused: dict[str, int] = {}
+        # By key: the patch that the lower side stored in another form, which is not sent again.
+        self._followed: dict[str, Json] = {}
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller."""
+        resource = self._mirrored.resource
+        selecting = partial(_selecting, self._mirrored)
+        found = [
+            Watch(resource=resource, decode=things.whole, keys=_own_key, indexes={SELECTING: selecting}),
+            Watch(
+                resource=resource,
+                decode=things.whole,
+                keys=self._of_lower,
+                selectors=things.selector(self._profile.prefix),
+                cluster=self._lower.cluster,
+            ),
+        ]
+        if self._mirrored.selects_namespaces is not None:
+            found.append(Watch(resource=Namespace.resource, decode=things.whole, keys=self._of_namespace))
+        return found
+
+    def _of_lower(self, change: Change[Thing]) -> Iterable[str]:
+        found = change.after or change.before
+        if found is None or not things.is_of(self._profile, found.key, found.meta.get("labels")):
+            return ()
+        key = things.upper_key(self._profile, found.meta.get("annotations"))
+        return [key] if key else ()
+
+    def _of_namespace(self, change: Change[Thing]) -> Iterable[str]:
+        """Return the objects that select namespaces, if labels of a namespace have changed."""
+        before, after = (part(each.meta, "labels") if each else None for each in (change.before, change.after))
+        cache = self._upper.cache_of(self._mirrored.resource)
+        if before == after or cache is None:
+            return ()
+        return [each.key for each in cache.by_index(SELECTING, "yes")]
+
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+        """Bring one object a step further; return in how many seconds to look again, None for never.
+
+        Raises:
+            ApiError: One side failed; the queue tries again.
+        """
+        upper, lower = cluster.cache(self._mirrored.resource).get(key), self._of(key)
+        if upper is None:
+            self._refused.pop(key, None)
+            self._followed.pop(key, None)
+            return await self._without_upper(lower)
+        if self._mirrored.is_left(upper.object):
+            return None
+        if lower is not None and not self._mirrored.is_made_first and lower.mark(self._profile, "uid") != upper.uid:
+            # Its deletion wakes this key again.
+            await self._end(lower)
+            return None
+        try:
+            await self._down(upper, lower)
+        except (NotTranslated, *_REFUSALS) as error:
+            return self._refuse(upper, str(error))
+        self._refused.pop(key, None)
+        if lower is not None:
+            await self._up(upper, lower)
+        return None
+
+    def _of(self, key: str) -> Thing | None:
+        namespace, _, name = key.partition("/")
+        lower = self._profile.lower_name(self._mirrored.resource.kind, namespace, name)
+        return self._lower.cluster.cache(self._mirrored.resource).get(object_key(self._profile.namespace, lower))
+
+    async def _without_upper(self, lower: Thing | None) -> float | None:
+        if lower is None or lower.is_deleting:
+            return None
+        if self._mirrored.is_made_first and not lower.mark(self._profile, "uid"):
+            left = FIRST_SECONDS - _age(lower, self._upper.clock.now())
+            if left > 0:
+                return left
+        await self._end(lower)
+        return None
+
+    async def _end(self, lower: Thing) -> None:
+        if lower.is_deleting:
+            return
+        meta = lower.meta
+        asked = request.delete(self._mirrored.resource, meta["namespace"], meta["name"], uid=lower.uid)
+        # Conflict: the name belongs to another object by now, whose own events follow.
+        with suppress(NotFound, Conflict):
+            await self._lower.writer.send(asked)
+
+    # -- down -------------------------------------------------------------------------------------
+
+    async def make_first(self, upper: Json, *, is_dry_run: bool) -> Json:
+        """Create or change the lower object of an upper one that is about to be stored; return it as it was stored.
+
+        Args:
+            upper: The upper object; without a uid if it is being created.
+            is_dry_run: Whether nothing is to be stored.
+
+        Raises:
+            NotTranslated: The object is not mirrored.
+            ApiError: The lower side refuses.
+        """
+        meta = part(upper, "metadata")
+        lower = self._of(object_key(str(meta.get("namespace", "")), str(meta.get("name", ""))))
+        if lower is not None and not meta.get("uid"):
+            # The upper object exists already, or has just been deleted: nothing changes before the new one is stored.
+            return lower.object
+        wanted = self._wanted(upper, lower)
+        if lower is None:
+            asked = self._creation(wanted)
+        else:
+            patch = self._patch(lower, wanted)
+            if not patch:
+                return lower.object
+            asked = request.patch(self._mirrored.resource, lower.meta["namespace"], lower.meta["name"], patch)
+        if is_dry_run:
+            return msgspec.json.decode(await self._lower.writer.send(replace(asked, is_dry_run=True)))
+        return (await self._lower.writer.own(asked)).object
+
+    async def _down(self, upper: Thing, lower: Thing | None) -> None:
+        wanted = self._wanted(upper.object, lower)
+        if lower is None:
+            await self._lower.writer.own(self._creation(wanted))
+            return
+        patch = {} if lower.is_deleting else self._patch(lower, wanted)
+        if not patch:
+            self._followed.pop(upper.key, None)
+            return
+        # A lower webhook may store a field in another form each time.
+        if self._followed.get(upper.key) == patch:
+            return
+        self._followed[upper.key] = patch
+        # NotFound, Conflict: its event wakes this key.
+        with suppress(NotFound, Conflict):
+            await self._lower.writer.own(
+                request.patch(self._mirrored.resource, lower.meta["namespace"], lower.meta["name"], patch)
+            )
+
+    def _creation(self, wanted: Json) -> ApiRequest:
+        meta = wanted["metadata"]
+        return ApiRequest(
+            verb=Verb.CREATE,
+            resource=self._mirrored.resource,
+            namespace=meta["namespace"],
+            name=meta["name"],
+            body=wanted,
+        )
+
+    def _wanted(self, upper: Json, lower: Thing | None) -> Json:
+        resource = self._mirrored.resource
+        meta = marking.metadata(resource.kind, upper, self._profile)
+        spec = self._mirrored.spec(part(upper, "spec"), "spec")
+        origin = Origin(
+            profile=self._profile,
+            namespace=part(upper, "metadata")["namespace"],
+            upper=upper,
+            lower=lower.spec if lower is not None else {},
+            namespaces=self._namespaces,
+        )
+        self._mirrored.translate(spec, origin)
+        return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, "spec": spec}
+
+    def _patch(self, lower: Thing, wanted: Json) -> Json:
+        """Return the merge patch that brings a lower object to what it should be; {} if it is."""
+        meta = marking.changed(lower.meta, wanted["metadata"], self._profile)
+        live = _filled(self._mirrored.spec(lower.spec, "spec"))
+        spec = merge_patch(live, _filled(wanted["spec"]))
+        return ({"metadata": meta} if meta else {}) | ({"spec": spec} if spec else {})
+
+    def _namespaces(self, selector: Json) -> Sequence[str]:
+        """Return the upper namespaces that a selector selects."""
+        return [
+            each.key
+            for each in self._upper.cache(Namespace.resource)
+            if _selects(selector, {key: str(value) for key, value in part(each.meta, "labels").items()})
+        ]
+
+    def _refuse(self, upper: Thing, message: str) -> float:
+        """Say in an event why an upper object has no lower one, or not its latest form; return when to try again."""
+        meta = upper.meta
+        about = ObjectMeta(
+            name=meta["name"], namespace=meta["namespace"], uid=upper.uid, resource_version=str(upper.version)
+        )
+        self._upper.recorder.say(
+            NamedObject(self._mirrored.resource, about), EventKind.WARNING, self._lower.reason, message
+        )
+        times = self._refused.get(upper.key, 0)
+        self._refused[upper.key] = times + 1
+        return min(RETRY_SECONDS * 2 ** min(times, 10), MOST_RETRY_SECONDS)
+
+    # -- up ---------------------------------------------------------------------------------------
+
+    async def _up(self, upper: Thing, lower: Thing) -> None:
+        if self._mirrored.status is None:
+            return
+        try:
+            status = self._mirrored.status(lower.object)
+        except NotTranslated as error:
+            log.warning("the status of a lower object is malformed", extra={"key": lower.key, "error": str(error)})
+            return
+        patch = {key: value for key, value in status.items() if upper.status.get(key, {}) != value}
+        if not patch:
+            return
+        meta = upper.meta
+        body: Json = {"metadata": {"uid": upper.uid, "resourceVersion": str(upper.version)}, "status": patch}
+        asked = request.patch(self._mirrored.resource, meta["namespace"], meta["name"], body, subresource="status")
+        # Conflict: another object has the name by now, or this one has changed. Its event wakes this key.
+        with suppress(NotFound, Conflict):
+            await self._upper.writer.own(asked, quiet=True)
+
+
+def _own_key(change: Change[Thing]) -> Iterable[str]:
+    found = change.after or change.before
+    return [found.key] if found is not None else ()
+
+
+def _selecting(mirrored: MirroredKind, upper: Thing) -> Iterable[str]:
+    return ["yes"] if mirrored.selects_namespaces is not None and mirrored.selects_namespaces(upper.object) else ()
+
+
+def _selects(selector: Json, labels: dict[str, str]) -> bool:
+    """Return whether a label selector, as its allow-list builds it, selects an object of these labels."""
+    if any(labels.get(key) != value for key, value in selector.get("matchLabels", {}).items()):
+        return False
+    return all(
+        meets(labels, each.get("key", ""), each.get("operator", ""), each.get("values", ()))
+        for each in items(selector, "matchExpressions")
+    )
+
+
+def _filled(spec: Json) -> Json:
+    """Return a spec without empty lists and objects, which the API server does not store."""
+    return {key: value for key, value in spec.items() if value not in ([], {})}
+
+
+def _age(lower: Thing, now: dt.datetime) -> float:
+    created = dt.datetime.fromisoformat(lower.meta["creationTimestamp"])
+    return (now - created).total_seconds()

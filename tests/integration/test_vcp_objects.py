@@ -1,0 +1,132 @@
+"""Objects of a virtual control plane beside its pods, on a real cluster: each kind down, and its status up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenantry.api import reasons
+from tenantry.api.model import Resource
+from tenantry.api.virtualcontrolplane import PREFIX
+from tenantry.mirror.kinds import budgets, claims, ingresses, networkpolicies, services
+from testkit.api import EVENTS, SECONDS, Api, until
+from testkit.planes import Planes
+
+pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
+
+Json = dict[str, Any]
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+APP: Json = {"matchLabels": {"app": "web"}}
+BACKEND: Json = {"service": {"name": "web", "port": {"number": 80}}}
+
+
+async def the_only(api: Api, resource: Resource, namespace: str) -> Json:
+    """Wait until there is one mirrored object of a kind in a namespace of the host, and return it."""
+
+    async def so() -> Json | None:
+        found = [
+            each
+            for each in await api.list(resource, namespace)
+            if f"{PREFIX}/owner" in each["metadata"].get("labels", {})
+        ]
+        return found[0] if len(found) == 1 else None
+
+    return await until(so, f"one {resource.kind} is mirrored")
+
+
+def on_host(selector: Json) -> Json:
+    """Return the expressions of a selector of the host by the name of their marks."""
+    found = {each["key"].removeprefix(f"{PREFIX}/"): each["values"] for each in selector["matchExpressions"]}
+    return {key: value for key, value in found.items() if key != "owner"}
+
+
+async def test_network_policies_select_pods_of_the_right_namespaces(planes: Planes, name: str) -> None:
+    """H01: a selector of namespaces follows their labels; an edit on the host is undone; the end is the end."""
+    host = planes.host
+    await host.make_tenant(name)
+    await planes.create(name, "web")
+    async with planes.entered(name, "web") as inside:
+        for each in ("shop", "stock"):
+            await inside.create(NAMESPACES, {"metadata": {"name": each, "labels": {"team": "a"}}})
+        peers = [{"namespaceSelector": {"matchLabels": {"team": "a"}}, "podSelector": APP}, {"podSelector": APP}]
+        spec: Json = {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{"from": peers}]}
+        await inside.create(networkpolicies.RESOURCE, {"metadata": {"name": "web"}, "spec": spec}, "shop")
+
+        async def selects(*wanted: str) -> Json:
+            async def so() -> Json | None:
+                found = await the_only(host, networkpolicies.RESOURCE, name)
+                first, second = found["spec"]["ingress"][0]["from"]
+                assert on_host(found["spec"]["podSelector"]) == {"namespace": ["shop"]}
+                assert on_host(second["podSelector"]) == {"namespace": ["shop"]}
+                return found if on_host(first["podSelector"])["namespace"] == sorted(wanted) else None
+
+            return await until(so, f"the policy selects {wanted}")
+
+        await selects("shop", "stock")
+        await inside.patch(NAMESPACES, "stock", {"metadata": {"labels": {"team": "b"}}})
+        found = await selects("shop")
+        await inside.patch(NAMESPACES, "shop", {"metadata": {"labels": {"team": "b"}}})
+        await selects("")
+        lower = found["metadata"]["name"]
+        await host.patch(networkpolicies.RESOURCE, lower, {"spec": {"ingress": []}}, name)
+        await inside.patch(NAMESPACES, "shop", {"metadata": {"labels": {"team": "a"}}})
+
+        async def restored() -> bool:
+            return bool((await host.get(networkpolicies.RESOURCE, lower, name))["spec"].get("ingress"))
+
+        await until(restored, "the edit on the host is undone")
+        await inside.delete(networkpolicies.RESOURCE, "web", "shop")
+        await host.gone(networkpolicies.RESOURCE, lower, name)
+
+
+async def test_ingresses_budgets_and_claims(planes: Planes, name: str) -> None:
+    """H01: names become the host's, and the status of an Ingress and of a claim come up; refusals are events."""
+    host = planes.host
+    await host.make_tenant(name, rules={"hostnames": {"domain": "shop.example.com"}})
+    await planes.create(name, "web")
+    async with planes.entered(name, "web") as inside:
+        rule = {
+            "host": f"{name}.shop.example.com",
+            "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": BACKEND}]},
+        }
+        await inside.create(ingresses.RESOURCE, {"metadata": {"name": "web"}, "spec": {"rules": [rule]}}, "default")
+        found = await the_only(host, ingresses.RESOURCE, name)
+        backend = found["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]["name"]
+        assert backend.startswith("web-")
+        balancer = {"loadBalancer": {"ingress": [{"ip": "203.0.113.7"}]}}
+        await host.client.merge_patch(
+            ingresses.RESOURCE, name, found["metadata"]["name"], {"status": balancer}, subresource="status"
+        )
+
+        async def told() -> bool:
+            return (await inside.get(ingresses.RESOURCE, "web", "default"))["status"] == balancer
+
+        await until(told, "the address of the Ingress comes up")
+        foreign = {**rule, "host": "other.example.org"}
+        await inside.create(ingresses.RESOURCE, {"metadata": {"name": "sly"}, "spec": {"rules": [foreign]}}, "default")
+
+        async def refused() -> str:
+            events = await inside.list(EVENTS, "default")
+            said = [each["note"] for each in events if each["regarding"]["name"] == "sly"]
+            assert all(each["reason"] == reasons.HOST_REFUSED for each in events if each["regarding"]["name"] == "sly")
+            return said[0] if said else ""
+
+        assert "other.example.org" in await until(refused, "the foreign host is refused")
+        budget = {"metadata": {"name": "web"}, "spec": {"selector": APP, "maxUnavailable": 0}}
+        await inside.create(budgets.RESOURCE, budget, "default")
+        lower = await the_only(host, budgets.RESOURCE, name)
+        assert lower["spec"]["minAvailable"] == 0
+        assert on_host(lower["spec"]["selector"]) == {"namespace": ["default"]}
+        claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        await inside.create(claims.RESOURCE, {"metadata": {"name": "data"}, "spec": claim}, "default")
+        lower = await the_only(host, claims.RESOURCE, name)
+        await inside.delete(claims.RESOURCE, "data", "default")
+        await host.gone(claims.RESOURCE, lower["metadata"]["name"], name)
+    await planes.delete(name, "web")
+
+    async def nothing_left() -> bool:
+        kinds = (services.RESOURCE, networkpolicies.RESOURCE, budgets.RESOURCE, ingresses.RESOURCE, claims.RESOURCE)
+        left = [each for kind in kinds for each in await host.list(kind, name)]
+        return not [each for each in left if f"{PREFIX}/owner" in each["metadata"].get("labels", {})]
+
+    await until(nothing_left, "no mirrored object is left", seconds=2 * SECONDS)
