@@ -123,7 +123,7 @@ class ObjectMirror:
             return await self._without_upper(lower)
         if self._mirrored.is_left(upper.object):
             return None
-        if lower is not None and not self._mirrored.is_made_first and lower.mark(self._profile, "uid") != upper.uid:
+        if lower is not None and self._mirrored.chosen is None and lower.mark(self._profile, "uid") != upper.uid:
             # Its deletion wakes this key again.
             await self._end(lower)
             return None
@@ -144,7 +144,7 @@ class ObjectMirror:
     async def _without_upper(self, lower: Thing | None) -> float | None:
         if lower is None or lower.is_deleting:
             return None
-        if self._mirrored.is_made_first and not lower.mark(self._profile, "uid"):
+        if self._mirrored.chosen is not None and not lower.mark(self._profile, "uid"):
             left = FIRST_SECONDS - _age(lower, self._upper.clock.now())
             if left > 0:
                 return left
@@ -178,7 +178,7 @@ class ObjectMirror:
         if lower is not None and not meta.get("uid"):
             # The upper object exists already, or has just been deleted: nothing changes before the new one is stored.
             return lower.object
-        wanted = self._wanted(upper, lower)
+        wanted = self.wanted(upper, lower)
         if lower is None:
             asked = self._creation(wanted)
         else:
@@ -191,7 +191,7 @@ class ObjectMirror:
         return (await self._lower.writer.own(asked)).object
 
     async def _down(self, upper: Thing, lower: Thing | None) -> None:
-        wanted = self._wanted(upper.object, lower)
+        wanted = self.wanted(upper.object, lower)
         if lower is None:
             await self._lower.writer.own(self._creation(wanted))
             return
@@ -219,7 +219,16 @@ class ObjectMirror:
             body=wanted,
         )
 
-    def _wanted(self, upper: Json, lower: Thing | None) -> Json:
+    def wanted(self, upper: Json, lower: Thing | None) -> Json:
+        """Return the lower object of an upper one.
+
+        Args:
+            upper: The upper object.
+            lower: The lower object as it is; None if there is none.
+
+        Raises:
+            NotTranslated: The object is not mirrored.
+        """
         resource = self._mirrored.resource
         meta = marking.metadata(resource.kind, upper, self._profile)
         spec = self._mirrored.spec(part(upper, "spec"), "spec")

@@ -44,8 +44,8 @@ class MirroredKind(msgspec.Struct, frozen=True, kw_only=True):
         is_left: Whether an upper object has no lower one.
         selects_namespaces: Whether the translation of a spec depends on the labels of upper namespaces; None if
             it never does.
-        is_made_first: Whether the lower object is made before the upper one is stored, which then gets what the lower
-            API server has chosen.
+        chosen: Returns an upper object with what the lower API server has chosen for the lower one: the lower object is
+            made before the upper one is stored. None for kinds whose lower object is made after it.
     """
 
     resource: Resource
@@ -54,4 +54,4 @@ class MirroredKind(msgspec.Struct, frozen=True, kw_only=True):
     status: Callable[[Json], Json] | None = None
     is_left: Callable[[Json], bool] = _none
     selects_namespaces: Callable[[Json], bool] | None = None
-    is_made_first: bool = False
+    chosen: Callable[[Json, Json], Json] | None = None

@@ -129,5 +129,5 @@ KIND = MirroredKind(
     translate=translate,
     status=load_balancer,
     is_left=is_api_server,
-    is_made_first=True,
+    chosen=chosen,
 )

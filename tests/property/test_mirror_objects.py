@@ -1,0 +1,216 @@
+"""Mirrored objects over time: whatever happens on both sides and to the operator, the lower side comes to rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tenantry.api.errors import AlreadyExists, NotFound
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import ObjectMeta
+from tenantry.engine.cluster import Cluster, Watch
+from tenantry.mirror import things
+from tenantry.mirror.kinds import budgets, networkpolicies, services
+from tenantry.mirror.kinds.kind import MirroredKind
+from tenantry.mirror.objectmirror import FIRST_SECONDS, MOST_RETRY_SECONDS, ObjectMirror
+from tenantry.mirror.side import LowerSide
+from tenantry.mirror.things import Thing
+from testkit import runs
+from testkit.examples import examples
+from testkit.mirroring import PROFILE
+from testkit.model import World
+from testkit.worldclient import Crash
+from testkit.worldcluster import WorldCluster
+
+Json = dict[str, Any]
+
+KINDS = (services.KIND, networkpolicies.KIND, budgets.KIND)
+NAMES = ("a", "b")
+LONG = 2 * MOST_RETRY_SECONDS
+
+
+class Below:
+    """Holds the watches of the lower side."""
+
+    name = "below"
+    kind = Thing
+
+    def watches(self) -> list[Watch]:
+        """Return them."""
+        selectors = things.selector(PROFILE.prefix)
+        return [
+            Watch(resource=each.resource, decode=things.whole, keys=lambda _: (), selectors=selectors) for each in KINDS
+        ]
+
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:
+        """Do nothing."""
+
+
+async def _no_node(name: str) -> Json | None:  # noqa: ARG001 - there is none
+    return None
+
+
+class Sides:
+    """Two worlds with mirrors between them."""
+
+    def __init__(self, faults: Sequence[str] = ()) -> None:
+        self.upper, self.lower = World(), World()
+        self.faults = list(faults)
+        for name in ("shop", "stock"):
+            self.upper.create(Namespace(metadata=ObjectMeta(name=name, labels={"team": name})))
+        self.lower.create(Namespace(metadata=ObjectMeta(name=PROFILE.namespace)))
+        for kind in KINDS:
+            # A World knows the kinds of its objects; and one of another owner stays as it is.
+            meta = {"name": "first", "namespace": PROFILE.namespace, "labels": {"example.dev/owner": "u-other"}}
+            self.lower.put_in(kind.resource, {**_upper(kind, "first", 0), "metadata": meta})
+        self.restart()
+
+    def _fault(self) -> str:
+        return self.faults.pop(0) if self.faults else "none"
+
+    def restart(self) -> None:
+        """Start another operator."""
+        self.below = WorldCluster(self.lower, [Below()], faults=self._fault)
+        self.below.is_synced = True
+        self.above = WorldCluster(self.upper, [], faults=self._fault)
+        side = LowerSide(cluster=self.below, writer=self.below.writer, node=_no_node, reason="Refused")
+        for kind in KINDS:
+            mirror = ObjectMirror(kind, PROFILE, self.above, side)
+            self.above.lane.controllers[mirror.name] = mirror
+            for watch in mirror.watches():
+                (watch.cluster or self.above).listen(self.above.lane.listener(mirror.name, watch))
+
+    def settle(self, seconds: float = 0.0) -> None:
+        """Let operators work until one comes to rest; each crash ends one, and the next takes over."""
+        while True:
+            try:
+                self.below.look()
+                self.above.settle(seconds)
+                self.below.look()
+                self.above.settle(seconds)
+            except Crash:
+                self.restart()
+            else:
+                return
+
+    def lower_key(self, kind: MirroredKind, name: str) -> str:
+        """Return the key of a lower object."""
+        return f"{PROFILE.namespace}/{PROFILE.lower_name(kind.resource.kind, 'shop', name)}"
+
+    def below_of(self, kind: MirroredKind, name: str) -> Json | None:
+        """Return a lower object; None if there is none."""
+        try:
+            return self.lower.get(kind.resource, self.lower_key(kind, name))
+        except NotFound:
+            return None
+
+
+def _upper(kind: MirroredKind, name: str, number: int) -> Json:
+    specs: dict[str, Json] = {
+        "Service": {"selector": {"app": str(number)}, "ports": [{"port": 80 + number}]},
+        "NetworkPolicy": {
+            "podSelector": {},
+            "ingress": [{"from": [{"namespaceSelector": {"matchLabels": {"team": "stock"}}}]}] * number,
+        },
+        "PodDisruptionBudget": {"selector": {"matchLabels": {"app": str(number)}}, "maxUnavailable": 1},
+    }
+    return {
+        "apiVersion": kind.resource.api_version,
+        "kind": kind.resource.kind,
+        "metadata": {"name": name, "namespace": "shop", "labels": {"number": str(number)}},
+        "spec": specs[kind.resource.kind],
+    }
+
+
+DEEDS = ("create", "edit", "delete", "delete below", "edit below", "label", "first", "settle")
+STORIES = st.lists(
+    st.tuples(
+        st.sampled_from(DEEDS), st.sampled_from(KINDS), st.sampled_from(NAMES), st.integers(min_value=0, max_value=2)
+    ),
+    max_size=12,
+)
+
+
+def _do(sides: Sides, deed: str, kind: MirroredKind, name: str, number: int) -> None:
+    key, below = f"shop/{name}", sides.lower_key(kind, name)
+    match deed:
+        case "create":
+            sides.upper.put_in(kind.resource, _upper(kind, name, number))
+        case "edit":
+            made = _upper(kind, name, number)
+            patch = {"metadata": {"labels": {"number": None, f"n{number}": ""}}, "spec": made["spec"]}
+            sides.upper.patch(kind.resource, key, patch)
+        case "delete":
+            sides.upper.delete(kind.resource, key)
+        case "delete below":
+            sides.lower.delete(kind.resource, below)
+        case "edit below":
+            # What the lower side's own programs put there is left alone.
+            patch = {"metadata": {"labels": {"of-below": "1"}}, "spec": {"selector": {"app": "x"}, "ports": None}}
+            sides.lower.patch(kind.resource, below, patch)
+        case "label":
+            sides.upper.patch(
+                Namespace.resource, "shop", {"metadata": {"labels": {"team": ["shop", "stock"][number % 2]}}}
+            )
+        case "first":
+            # Made first, for an upper object that is never stored.
+            meta = {"creationTimestamp": "1970-01-01T00:00:00Z"}
+            if kind.chosen is not None:
+                mirror = ObjectMirror(
+                    kind,
+                    PROFILE,
+                    sides.above,
+                    LowerSide(cluster=sides.below, writer=sides.below.writer, node=_no_node, reason="Refused"),
+                )
+                wanted = mirror.wanted(_upper(kind, name, number), None)
+                sides.lower.put_in(kind.resource, {**wanted, "metadata": {**wanted["metadata"], **meta}})
+        case _:
+            sides.settle()
+
+
+@examples(100)
+@given(story=STORIES, faults=st.lists(st.sampled_from(runs.FAULTS), max_size=15))
+@example(story=[("create", networkpolicies.KIND, "a", 1), ("settle", networkpolicies.KIND, "a", 0)], faults=[])
+def test_the_lower_side_follows_the_upper_one_and_comes_to_rest(
+    story: list[tuple[str, MirroredKind, str, int]], faults: list[str]
+) -> None:
+    """A crash between any two writes leaves no orphan; another operator finds nothing to do."""
+    sides = Sides(faults)
+    for deed in story:
+        try:
+            _do(sides, *deed)
+        except (NotFound, AlreadyExists):
+            continue
+    sides.settle(LONG)
+    sides.faults.clear()
+    sides.settle(LONG + FIRST_SECONDS)
+    for kind in KINDS:
+        wanted = {each["metadata"]["name"]: each for each in sides.upper.list(kind.resource)}
+        assert len(sides.lower.list(kind.resource)) == 1 + len(wanted)
+        for name, upper in wanted.items():
+            lower = sides.below_of(kind, name)
+            assert lower is not None
+            labels = {key: value for key, value in lower["metadata"]["labels"].items() if key != "of-below"}
+            assert labels == {**upper["metadata"].get("labels", {}), **PROFILE.labels("shop")}
+            assert lower["metadata"]["annotations"]["example.dev/uid"] == upper["metadata"]["uid"]
+            if kind is services.KIND:
+                assert lower["spec"]["ports"] == upper["spec"]["ports"]
+            if kind is networkpolicies.KIND:
+                selected = {
+                    value
+                    for rule in lower["spec"].get("ingress", ())
+                    for peer in rule["from"]
+                    for each in peer["podSelector"]["matchExpressions"]
+                    if each["key"] == "example.dev/namespace"
+                    for value in each["values"]
+                }
+                is_both = sides.upper.get(Namespace.resource, "shop")["metadata"]["labels"]["team"] == "stock"
+                expected = {"shop", "stock"} if is_both else {"stock"}
+                assert selected == (expected if upper["spec"]["ingress"] else set())
+    revisions = sides.upper.revision, sides.lower.revision
+    sides.restart()
+    sides.settle(100.0)
+    assert (sides.upper.revision, sides.lower.revision) == revisions, "another operator finds nothing to do"
