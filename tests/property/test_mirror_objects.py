@@ -173,7 +173,12 @@ def _do(sides: Sides, deed: str, kind: MirroredKind, name: str, number: int) -> 
 
 @examples(100)
 @given(story=STORIES, faults=st.lists(st.sampled_from(runs.FAULTS), max_size=15))
-@example(story=[("create", networkpolicies.KIND, "a", 1), ("settle", networkpolicies.KIND, "a", 0)], faults=[])
+@example(
+    story=[(deed, networkpolicies.KIND, "a", 1) for deed in ("label", "create", "settle")]
+    + [("label", networkpolicies.KIND, "a", 0)],
+    faults=[],
+)
+@example(story=[(deed, networkpolicies.KIND, "a", 1) for deed in ("create", "settle", "label")], faults=[])
 def test_the_lower_side_follows_the_upper_one_and_comes_to_rest(
     story: list[tuple[str, MirroredKind, str, int]], faults: list[str]
 ) -> None:
