@@ -8,13 +8,15 @@ import uuid
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tenantry.api.errors import Unauthorized
-from tenantry.api.model import Resource
+from tenantry.api.errors import Forbidden, ServerError, Unauthorized
+from tenantry.api.model import Json, Resource
+from tenantry.hosting.admission import AdmissionAnswer, AdmissionRequest, AdmissionServer
 from tenantry.hosting.placement import RunningPlane
-from tenantry.hosting.plane import HostedPlane
+from tenantry.hosting.plane import AdmissionOperation, AdmissionRule, HostedPlane
 from tenantry.kube.client import Client
 from tenantry.local import build
 from tenantry.local.cluster import LocalCluster
@@ -28,15 +30,19 @@ pytest_plugins = ["testkit.fixtures"]
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+SERVICES = Resource("", "v1", "services", "Service")
 PODS = Resource("", "v1", "pods", "Pod")
 
 
 @asynccontextmanager
-async def running(tenancy: LocalCluster, name: str) -> AsyncGenerator[tuple[LocalPlacement, HostedPlane, RunningPlane]]:
+async def running(
+    tenancy: LocalCluster, name: str, *rules: AdmissionRule
+) -> AsyncGenerator[tuple[LocalPlacement, HostedPlane, RunningPlane]]:
     """A hosted control plane that is ready."""
     await asyncio.to_thread(build.ensure, SilentProgress(), build.HOSTED)
     place = LocalPlacement(tenancy.paths)
-    plane = HostedPlane(uid=str(uuid.uuid4()), name=name, issuer=f"https://{name}.example", owner=f"owner:{name}")
+    issuer, owner = f"https://{name}.example", f"owner:{name}"
+    plane = HostedPlane(uid=str(uuid.uuid4()), name=name, issuer=issuer, owner=owner, admission=rules)
     try:
         yield place, plane, await place.start(plane)
     finally:
@@ -101,3 +107,56 @@ async def test_credentials_of_one_are_worth_nothing_at_another(tenancy: LocalClu
         with pytest.raises(Unauthorized):
             async with Client(mixed) as client:
                 await client.request("GET", "/api/v1/namespaces")
+
+
+def web(**metadata: object) -> Json:
+    """A Service."""
+    return {"metadata": metadata, "spec": {"ports": [{"port": 80}]}}
+
+
+async def test_another_process_answers_requests_first(tenancy: LocalCluster, name: str) -> None:
+    """H02: its object is stored, its refusal shown; without it, no Service is created, but everything else is."""
+    seen: list[AdmissionRequest] = []
+
+    async def answer(request: AdmissionRequest) -> AdmissionAnswer:
+        seen.append(request)
+        if request.object["metadata"].get("labels", {}).get("refused"):
+            raise Forbidden("Services of this name are the host's", status=403, reason="Forbidden")
+        changed = {**request.object["metadata"], "labels": {"answered": "yes"}}
+        spec = {**request.object["spec"], "clusterIP": "10.96.77.7", "clusterIPs": ["10.96.77.7"]}
+        return AdmissionAnswer(object={**request.object, "metadata": changed, "spec": spec})
+
+    async with (
+        # It starts without the step: its own Service must not wait for it.
+        running(tenancy, name, AdmissionRule(resource="services")) as (place, plane, first),
+        Client(first.connection) as client,
+    ):
+        inside = Api(client)
+        own = await inside.get(SERVICES, "kubernetes", "default")
+        assert own["spec"]["clusterIP"] == "10.96.0.1"
+        async with AdmissionServer(place.admission(plane.uid), answer).serve():
+            made = await inside.create(SERVICES, web(generateName="web-"), "default")
+            assert made["spec"]["clusterIP"] == "10.96.77.7"
+            assert made["metadata"]["labels"] == {"answered": "yes"}
+            assert seen[0].name == made["metadata"]["name"]
+            assert (seen[0].operation, seen[0].user) == (AdmissionOperation.CREATE, "tenantry:operator")
+            await inside.patch(SERVICES, seen[0].name, {"metadata": {"labels": {"mine": "1"}}}, "default")
+            assert seen[1].operation is AdmissionOperation.UPDATE
+            assert seen[1].old is not None
+            assert seen[1].old["spec"]["clusterIP"] == "10.96.77.7"
+            path = "/api/v1/namespaces/default/services"
+            await client.request("POST", f"{path}?dryRun=All", body=msgspec.json.encode(web(name="dry")))
+            assert seen[2].is_dry_run
+            with pytest.raises(Forbidden, match=r"^Services of this name are the host's$"):
+                await inside.create(SERVICES, web(name="refused", labels={"refused": "1"}), "default")
+            assert await inside.find(SERVICES, "refused", "default") is None
+        late = msgspec.json.encode(web(name="late"))
+        with pytest.raises(ServerError, match="the cluster that hosts it does not answer") as caught:
+            await client.request("POST", path, body=late, attempts=1)
+        assert (caught.value.status, caught.value.retry_after_seconds) == (503, 2)
+        # The user name of the API server itself opens nothing: administrators can take it.
+        posing = replace(first.connection, impersonate="system:apiserver", impersonate_groups=("system:masters",))
+        async with Client(posing) as other:
+            with pytest.raises(ServerError, match="does not answer"):
+                await other.request("POST", path, body=late, attempts=1)
+        await inside.create(CONFIG_MAPS, {"metadata": {"name": "other"}}, "default")

@@ -20,8 +20,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
-import stat
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -29,12 +27,12 @@ from pathlib import Path
 import msgspec
 
 from tenantry.api.errors import ApiError
-from tenantry.engine.sockets import short_path
 from tenantry.engine.tasks import first_error
 from tenantry.hosting import heads, kubelet
 from tenantry.hosting.destinations import Destination, Direct, Kubelet, Refused
 from tenantry.hosting.heads import HttpRefusal
 from tenantry.hosting.kubelet import KubeletInputs
+from tenantry.hosting.listeners import listener
 from tenantry.hosting.tunnel import ByteStream, abort, end, read_head, secured, splice
 
 CONNECT_HEAD_BYTES = 8 * 1024
@@ -122,27 +120,18 @@ class Gate:
         Raises:
             OSError: The socket cannot be made.
         """
-        listener = _listener(self._path)
-        inode = self._path.stat().st_ino
         self._bucket = ConnectionBucket(self._limits.connections_per_second, asyncio.get_running_loop().time())
-        try:
-            with first_error():
-                async with asyncio.TaskGroup() as group:
-                    self._group = group
-                    server = await asyncio.start_unix_server(self._accept, sock=listener, limit=CONNECT_HEAD_BYTES)
-                    try:
-                        yield
-                    finally:
-                        self._group = None
-                        server.close()
-                        for task in self._open | self._rejected:
-                            task.cancel()
-        finally:
-            listener.close()
-            with suppress(FileNotFoundError):
-                # A later gate may have replaced the socket: that of the next leader.
-                if self._path.stat().st_ino == inode:
-                    self._path.unlink()
+        with listener(self._path) as bound, first_error():
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                server = await asyncio.start_unix_server(self._accept, sock=bound, limit=CONNECT_HEAD_BYTES)
+                try:
+                    yield
+                finally:
+                    self._group = None
+                    server.close()
+                    for task in self._open | self._rejected:
+                        task.cancel()
 
     async def run(self) -> None:
         """Serve until cancelled.
@@ -246,19 +235,3 @@ class Gate:
         except OSError as error:
             why = os.strerror(error.errno) if error.errno else "no connection"
             raise HttpRefusal(502, f"the destination cannot be reached: {why}") from error
-
-
-def _listener(path: Path) -> socket.socket:
-    """Return a socket that only this user can connect to; it replaces the one of an earlier gate."""
-    if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
-        path.unlink()
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    try:
-        with short_path(path) as address:
-            listener.bind(address)
-        # Between bind and listen no connection succeeds, so that the mode is in force before the first.
-        path.chmod(0o600)
-    except BaseException:
-        listener.close()
-        raise
-    return listener

@@ -50,6 +50,10 @@ class Placement(Protocol):
         """Return the path of the socket of a control plane's gate."""
         ...
 
+    def admission(self, uid: str) -> Path:
+        """Return the path of the socket of a control plane's admission step."""
+        ...
+
     async def kubelet_tls(self, uid: str, addresses: Sequence[str], context: ssl.SSLContext | None) -> ssl.SSLContext:
         """Return the context in which the gate answers at the addresses of nodes, in place of their kubelets.
 

@@ -3,6 +3,7 @@
     HostedPlane ─► certificates of its own authorities
                 ─► settings.json ─► go/hosted: kube-apiserver, controllers, SQLite
                 ─► egress.json   ─► the gate (gate.py): every outgoing connection of the API server
+                ─► admission     ─► the admission step (admission.py): requests that this process answers first
 
 All names of files are relative to the folder of the control plane, which is the working directory of the process.
 
@@ -11,6 +12,7 @@ Sources: Kubernetes, reference of the command line tools; "Set up Konnectivity s
 
 from __future__ import annotations
 
+import enum
 import ipaddress
 from collections.abc import Sequence
 
@@ -61,6 +63,9 @@ SETTINGS = "settings.json"
 GATE = "gate.sock"
 """The socket of the gate; error messages of the API server quote this name."""
 
+ADMISSION = "admission.sock"
+"""The socket of the admission step."""
+
 MAX_BYTES = 512 * 2**20
 """How large a database grows (DESIGN.md, "datastores"): it refuses writes then."""
 
@@ -74,6 +79,27 @@ Programs refuse an API server that advertises loopback.
 _MANAGER = "kube-controller-manager"
 
 
+class AdmissionOperation(enum.StrEnum):
+    """What a request does (Kubernetes: "Dynamic Admission Control", request operations)."""
+
+    CREATE = "CREATE"
+    UPDATE = "UPDATE"
+
+
+class AdmissionRule(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests that the admission step answers; those to subresources never are.
+
+    Args:
+        group: The API group of the resource; "" for the core group.
+        resource: The plural, as in "services".
+        operations: At least one.
+    """
+
+    group: str = ""
+    resource: str
+    operations: tuple[AdmissionOperation, ...] = (AdmissionOperation.CREATE, AdmissionOperation.UPDATE)
+
+
 class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     """One hosted control plane.
 
@@ -84,6 +110,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
         owner: The user name of the identity `OWNER`.
         names: Further DNS names and IP addresses of its API server.
         service_range: The addresses of its Services.
+        admission: The requests that the admission step answers. While it does not, the API server refuses them.
     """
 
     uid: str
@@ -92,6 +119,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     names: tuple[str, ...] = ()
     service_range: str = "10.96.0.0/16"
+    admission: tuple[AdmissionRule, ...] = ()
 
 
 def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:
@@ -123,11 +151,13 @@ def settings(plane: HostedPlane, port: int) -> bytes:
         plane: The control plane.
         port: The port of its API server on 127.0.0.1.
     """
-    found = {
+    found: dict[str, object] = {
         "datastore": {"file": "state.db", "socket": "store.sock", "maxBytes": MAX_BYTES},
         "apiServer": _apiserver(plane, port),
         "controllers": _manager(plane),
     }
+    if plane.admission:
+        found["admission"] = {"socket": ADMISSION, "rules": plane.admission}
     return msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
 
 

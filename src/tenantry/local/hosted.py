@@ -120,6 +120,10 @@ class LocalPlacement:
         """See `Placement.gate`."""
         return self._folder(uid) / hosting.GATE
 
+    def admission(self, uid: str) -> Path:
+        """See `Placement.admission`."""
+        return self._folder(uid) / hosting.ADMISSION
+
     async def kubelet_tls(self, uid: str, addresses: Sequence[str], context: ssl.SSLContext | None) -> ssl.SSLContext:
         """See `Placement.kubelet_tls`."""
         folder = ClusterPaths(self._folder(uid)).pki

@@ -21,6 +21,7 @@ import (
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	controlleroptions "k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 
+	"tenantry.dev/hosted/internal/admission"
 	"tenantry.dev/hosted/internal/settings"
 )
 
@@ -36,6 +37,11 @@ func Run(ctx context.Context, given settings.Settings, fail context.CancelCauseF
 	arguments := append([]string{"--etcd-servers=unix://" + given.Datastore.Socket}, given.APIServer...)
 	if err := parse("kube-apiserver", server.Flags(), arguments); err != nil {
 		return err
+	}
+	if given.Admission != nil {
+		if err := admission.Install(server.Admission.GenericAdmission, *given.Admission); err != nil {
+			return err
+		}
 	}
 	manager, err := managerOptions(given.Controllers)
 	if err != nil {
@@ -61,6 +67,10 @@ func Run(ctx context.Context, given settings.Settings, fail context.CancelCauseF
 	config, err := apiserver.NewConfig(completed)
 	if err != nil {
 		return err
+	}
+	if given.Admission != nil {
+		// All requests arrive at the aggregator, and the other servers get those that it has authenticated.
+		admission.ExemptOwn(&config.Aggregator.GenericConfig.Config)
 	}
 	whole, err := config.Complete()
 	if err != nil {

@@ -15,6 +15,23 @@ type Settings struct {
 	APIServer []string `json:"apiServer"`
 	// Controllers has the flags of kube-controller-manager; without any, no controller runs.
 	Controllers []string `json:"controllers"`
+	// Admission gives requests to another process before they are served; without it, none are.
+	Admission *Admission `json:"admission,omitempty"`
+}
+
+// Admission is a step of the admission of the API server that another process answers.
+type Admission struct {
+	// Socket is the Unix socket of the process.
+	Socket string `json:"socket"`
+	Rules  []Rule `json:"rules"`
+}
+
+// Rule selects requests to a resource, without those to its subresources.
+type Rule struct {
+	Group    string `json:"group"`
+	Resource string `json:"resource"`
+	// Operations are CREATE and UPDATE.
+	Operations []string `json:"operations"`
 }
 
 // Datastore is where the objects are kept.
@@ -58,9 +75,38 @@ func (s Settings) check() error {
 	case len(s.APIServer) == 0:
 		return fmt.Errorf("apiServer must have flags")
 	}
+	if s.Admission != nil {
+		if err := s.Admission.check(); err != nil {
+			return err
+		}
+	}
 	for _, flag := range s.APIServer {
 		if strings.HasPrefix(flag, "--etcd-") {
 			return fmt.Errorf("apiServer must not have %s: the datastore is given by itself", flag)
+		}
+	}
+	return nil
+}
+
+func (a *Admission) check() error {
+	if a.Socket == "" {
+		return fmt.Errorf("admission.socket must be set")
+	}
+	if len(a.Rules) == 0 {
+		return fmt.Errorf("admission.rules must have rules")
+	}
+	for number, rule := range a.Rules {
+		// A subresource would never match, and its requests would pass.
+		if rule.Resource == "" || strings.ContainsAny(rule.Resource, "/*") {
+			return fmt.Errorf("admission.rules[%d].resource must be a resource, not %q", number, rule.Resource)
+		}
+		if len(rule.Operations) == 0 {
+			return fmt.Errorf("admission.rules[%d].operations must have operations", number)
+		}
+		for _, operation := range rule.Operations {
+			if operation != "CREATE" && operation != "UPDATE" {
+				return fmt.Errorf("admission.rules[%d].operations must be CREATE or UPDATE, not %q", number, operation)
+			}
 		}
 	}
 	return nil
