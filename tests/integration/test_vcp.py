@@ -22,7 +22,7 @@ from tenantry.api.node import Node
 from tenantry.api.tenant import Tenant
 from tenantry.api.tokens import ACCOUNT_NAME, TOKEN_SECRET
 from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, VirtualControlPlane
-from tenantry.kube import kubeconfig
+from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
 from tenantry.local import build
 from tenantry.local.cluster import LocalCluster, UpOptions
@@ -41,6 +41,7 @@ pytest_plugins = ["testkit.fixtures"]
 Json = dict[str, Any]
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 CLUSTER_ROLE_BINDINGS = Resource(
     "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
 )
@@ -265,6 +266,42 @@ async def test_credentials_of_one_side_are_worth_nothing_on_the_other(planes: Pl
             await client.request("POST", path.replace("default", name, 1).replace("default", MIRROR), body=body)
         own = {"metadata": {"name": "mine"}, "spec": {}}
         assert "cannot create resource" in await refusal(Api(client), VirtualControlPlane.resource, own, name)
+
+
+async def test_owners_do_not_stop_the_mirror_by_its_account(cluster: LocalCluster, planes: Planes, name: str) -> None:
+    """H01: the policy holds while the operator is stopped, also for a deletion of all ServiceAccounts."""
+    host, other = planes.host, f"{name}-o"
+    await host.make_tenant(name)
+    await host.make_tenant(other)
+    await planes.create(name, "web")
+    before = await host.get(SERVICE_ACCOUNTS, MIRROR, name)
+    async with Client(replace(host.client.connection, impersonate="alice")) as client:
+        owner = Api(client)
+        await order(cluster.paths.socket, SupervisorRequest(verb="stop", component="operator"), SECONDS)
+        try:
+            edits: list[Json] = [
+                {"metadata": {"labels": {"mine": "1"}}},
+                {"automountServiceAccountToken": True},
+                {"secrets": [{"name": "mine"}]},
+            ]
+            for edit in edits:
+                with pytest.raises(Forbidden, match="is Tenantry's"):
+                    await owner.patch(SERVICE_ACCOUNTS, MIRROR, edit, name)
+            with pytest.raises(Forbidden, match="is Tenantry's"):
+                await client.delete(SERVICE_ACCOUNTS, name, MIRROR)
+            with pytest.raises(Forbidden, match="is Tenantry's"):
+                await client.request("DELETE", wire.path(SERVICE_ACCOUNTS, name))
+            with pytest.raises(Forbidden, match="is Tenantry's"):
+                await client.delete(ROLE_BINDINGS, name, f"{MIRROR}-web")
+            # One that an owner has made beforehand would have tokens of the owner's.
+            assert "is Tenantry's" in await refusal(owner, SERVICE_ACCOUNTS, {"metadata": {"name": MIRROR}}, other)
+            await owner.create(SERVICE_ACCOUNTS, {"metadata": {"name": "mine"}}, name)
+            await client.delete(SERVICE_ACCOUNTS, name, "mine")
+        finally:
+            await order(cluster.paths.socket, SupervisorRequest(verb="start", component="operator"), SECONDS)
+    after = await host.get(SERVICE_ACCOUNTS, MIRROR, name)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    await planes.delete(name, "web")
 
 
 async def test_it_survives_the_end_of_every_process(cluster: LocalCluster, planes: Planes, name: str) -> None:
