@@ -21,7 +21,7 @@ from tenantry.api.model import Resource
 from tenantry.api.node import Node
 from tenantry.api.tenant import Tenant
 from tenantry.api.tokens import ACCOUNT_NAME, TOKEN_SECRET
-from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, VirtualControlPlane
+from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, MIRROR, PREFIX, VirtualControlPlane
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
 from tenantry.local import build
@@ -42,6 +42,7 @@ Json = dict[str, Any]
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
+QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 CLUSTER_ROLE_BINDINGS = Resource(
     "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
 )
@@ -301,6 +302,58 @@ async def test_owners_do_not_stop_the_mirror_by_its_account(cluster: LocalCluste
             await order(cluster.paths.socket, SupervisorRequest(verb="start", component="operator"), SECONDS)
     after = await host.get(SERVICE_ACCOUNTS, MIRROR, name)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    await planes.delete(name, "web")
+
+
+async def test_what_the_mirror_needs_on_the_host_comes_back(planes: Planes, name: str) -> None:
+    """H01: what is deleted or changed there is restored at once, and Ready is reported only if that succeeds."""
+    host = planes.host
+    await host.make_tenant(name)
+    await planes.create(name, "web")
+    kept = {SERVICE_ACCOUNTS: MIRROR, ROLE_BINDINGS: f"{MIRROR}-web", SECRETS: "web-kubeconfig"}
+    before = {resource: await host.get(resource, each, name) for resource, each in kept.items()}
+
+    async def are_back() -> bool:
+        found = {resource: await host.find(resource, each, name) for resource, each in kept.items()}
+        return all(
+            each is not None
+            and each["metadata"]["uid"] != before[resource]["metadata"]["uid"]
+            and each.get("data") == before[resource].get("data")
+            for resource, each in found.items()
+        )
+
+    for resource, each in kept.items():
+        await host.delete(resource, each, name)
+    await until(are_back, "they are back")
+    # An owner may write Secrets, and make one immutable, which the API server does not take back.
+    async with Client(replace(host.client.connection, impersonate="alice")) as client:
+        before[SECRETS] = await host.get(SECRETS, "web-kubeconfig", name)
+        expected = before[SECRETS]["data"]
+        await Api(client).patch(SECRETS, "web-kubeconfig", {"data": {KUBECONFIG_KEY: "AAAA"}, "immutable": True}, name)
+        await until(are_back, "the Secret is back")
+        assert (await host.get(SECRETS, "web-kubeconfig", name))["data"] == expected
+    async with planes.entered(name, "web") as inside:
+        # Its token was of a ServiceAccount that is gone.
+        await inside.create(PODS, pod("on"), "default")
+        await until(all_of(are_running(1), inside, PODS, "default"), "the pod runs")
+    # The host refuses to restore it.
+    await host.create(QUOTAS, {"metadata": {"name": "none"}, "spec": {"hard": {"count/serviceaccounts": "0"}}}, name)
+
+    async def is_counted() -> bool:
+        return "count/serviceaccounts" in (await host.get(QUOTAS, "none", name)).get("status", {}).get("used", {})
+
+    await until(is_counted, "the quota is in force")
+    await host.delete(SERVICE_ACCOUNTS, MIRROR, name)
+    seen: list[Json] = []
+
+    async def told() -> bool:
+        seen[:] = [ready(await host.get(VirtualControlPlane.resource, "web", name))]
+        return seen[0]["status"] == "False" and "cannot be restored" in seen[0]["message"]
+
+    await until(told, "the status says so", seen=lambda: seen)
+    await host.delete(QUOTAS, "none", name)
+    await planes.ready(name, "web")
+    assert await host.find(SERVICE_ACCOUNTS, MIRROR, name) is not None
     await planes.delete(name, "web")
 
 

@@ -113,7 +113,7 @@ async def _read(client: Client, name: str, namespace: str) -> str:
         data = await client.request("GET", wire.path(_SECRETS, namespace, secret))
     except NotFound as error:
         raise NotFound(
-            f"{told} names Secret {secret!r}, which is gone; the operator writes it when it starts"
+            f"{told} names Secret {secret!r}, which is gone: the operator restores it, unless the status reports why not"
         ) from error
     return base64.b64decode(msgspec.json.decode(data)["data"][_KEY]).decode()
 
