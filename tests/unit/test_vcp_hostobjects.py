@@ -89,9 +89,10 @@ def test_what_is_deleted_comes_back(resource: Resource, key: str) -> None:
 def test_what_is_changed_is_put_right(more: Json) -> None:
     host = _Host()
     host.bring()
-    host.world.patch(desired.SECRETS, "acme/web-kubeconfig", {"stringData": {KUBECONFIG_KEY: "other"}, **more})
+    before = host.get(desired.SECRETS, "acme/web-kubeconfig")["data"]
+    host.world.patch(desired.SECRETS, "acme/web-kubeconfig", {"data": {KUBECONFIG_KEY: "AAAA"}, **more})
     host.bring()
-    assert host.get(desired.SECRETS, "acme/web-kubeconfig")["stringData"] == {KUBECONFIG_KEY: "text"}
+    assert host.get(desired.SECRETS, "acme/web-kubeconfig")["data"] == before
 
 
 def test_an_object_of_another_client_is_left_as_it_is() -> None:
@@ -136,3 +137,21 @@ def test_objects_of_other_names_are_not_watched() -> None:
     host.world.put_in(desired.SECRETS, {"metadata": {"name": "mine", "namespace": "acme"}})
     host.cluster.look()
     assert sum(host.cluster.count().values()) == len(KEYS)
+
+
+def test_a_control_plane_that_is_gone_is_forgotten() -> None:
+    sent: list[str] = []
+
+    def count() -> str:
+        sent.append("request")
+        return "none"
+
+    host = _Host(count)
+    host.bring()
+    sent.clear()
+    host.objects.forget("other")
+    host.bring()
+    assert sent == []
+    host.objects.forget("acme")
+    host.bring()
+    assert sent

@@ -196,7 +196,7 @@ class VirtualControlPlaneController:
             return
         uid = found.metadata.uid
         await self._end(uid)
-        self._objects.forget(uid)
+        self._objects.forget(found.metadata.namespace)
         try:
             await self._host.placement.remove(uid)
         except TenantryError as error:

@@ -8,6 +8,8 @@ VirtualControlPlane ─► HostedPlane   what the process is started with
 
 from __future__ import annotations
 
+import base64
+
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json, Resource
@@ -112,7 +114,8 @@ def kubeconfig_secret(found: VirtualControlPlane, text: str) -> tuple[Resource, 
             "ownerReferences": [_owner(found)],
         },
         "type": "Opaque",
-        "stringData": {KUBECONFIG_KEY: text},
+        # Not stringData, which no stored object has: server-side apply compares fields.
+        "data": {KUBECONFIG_KEY: base64.b64encode(text.encode()).decode()},
     }
 
 
@@ -141,11 +144,6 @@ def is_ours(seen: Json, wanted: Json, uid: str) -> bool:
     """
     meta: Json = seen["metadata"]
     if "ownerReferences" in wanted["metadata"]:
-        return uid in owners_of(meta)
+        return any(each.get("uid") == uid for each in meta.get("ownerReferences") or ())
     # The ServiceAccount, which several share: one that a user has made may have tokens that the user keeps.
     return meta.get("annotations", {}).get(marks.MADE_BY) is None
-
-
-def owners_of(meta: Json) -> list[str]:
-    """Return the uids of the owners of an object, from its metadata."""
-    return [each.get("uid", "") for each in meta.get("ownerReferences") or ()]

@@ -84,11 +84,10 @@ class HostObjects:
         for resource, value in wanted:
             await self._bring(resource, value, uid)
 
-    def forget(self, uid: str) -> None:
-        """Drop what is known of the objects of a VirtualControlPlane that is gone."""
-        self._brought = {
-            key: known for key, known in self._brought.items() if uid not in desired.owners_of(known[1]["metadata"])
-        }
+    def forget(self, namespace: str) -> None:
+        """Drop what is known of the objects of a namespace; objects of other control planes are looked at again."""
+        here = f"{namespace}/"
+        self._brought = {each: known for each, known in self._brought.items() if not each[1].startswith(here)}
 
     async def _bring(self, resource: Resource, value: Json, uid: str) -> None:
         meta: Json = value["metadata"]
