@@ -19,7 +19,8 @@ from tenantry.api.model import Resource
 from tenantry.api.node import Node
 from tenantry.api.tenant import Tenant
 from tenantry.api.tokens import ACCOUNT_NAME, TOKEN_SECRET
-from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, VirtualControlPlane
+from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, MIRROR, PREFIX, VirtualControlPlane
+from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.control import SupervisorRequest, order
@@ -34,6 +35,8 @@ pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 Json = dict[str, Any]
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
+QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 CLUSTER_ROLE_BINDINGS = Resource(
     "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
 )
@@ -244,6 +247,100 @@ async def test_credentials_of_one_side_are_worth_nothing_on_the_other(planes: Pl
         assert "cannot create resource" in await refusal(Api(client), VirtualControlPlane.resource, own, name)
 
 
+async def test_owners_do_not_stop_the_mirror_by_its_account(
+    plane_cluster: LocalCluster, planes: Planes, name: str
+) -> None:
+    """H01: the policy holds while the operator is stopped, also for a deletion of all ServiceAccounts."""
+    host, other = planes.host, f"{name}-o"
+    await host.make_tenant(name)
+    await host.make_tenant(other)
+    await planes.create(name, "web")
+    before = await host.get(SERVICE_ACCOUNTS, MIRROR, name)
+    async with Client(replace(host.client.connection, impersonate="alice")) as client:
+        owner = Api(client)
+        await order(plane_cluster.paths.socket, SupervisorRequest(verb="stop", component="operator"), SECONDS)
+        try:
+            edits: list[Json] = [
+                {"metadata": {"labels": {"mine": "1"}}},
+                {"automountServiceAccountToken": True},
+                {"secrets": [{"name": "mine"}]},
+            ]
+            for edit in edits:
+                with pytest.raises(Forbidden, match="is Tenantry's"):
+                    await owner.patch(SERVICE_ACCOUNTS, MIRROR, edit, name)
+            with pytest.raises(Forbidden, match="is Tenantry's"):
+                await client.delete(SERVICE_ACCOUNTS, name, MIRROR)
+            with pytest.raises(Forbidden, match="is Tenantry's"):
+                await client.request("DELETE", wire.path(SERVICE_ACCOUNTS, name))
+            with pytest.raises(Forbidden, match="is Tenantry's"):
+                await client.delete(ROLE_BINDINGS, name, f"{MIRROR}-web")
+            # One that an owner has made beforehand would have tokens of the owner's.
+            assert "is Tenantry's" in await refusal(owner, SERVICE_ACCOUNTS, {"metadata": {"name": MIRROR}}, other)
+            await owner.create(SERVICE_ACCOUNTS, {"metadata": {"name": "mine"}}, name)
+            await client.delete(SERVICE_ACCOUNTS, name, "mine")
+        finally:
+            await order(plane_cluster.paths.socket, SupervisorRequest(verb="start", component="operator"), SECONDS)
+    after = await host.get(SERVICE_ACCOUNTS, MIRROR, name)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    await planes.delete(name, "web")
+
+
+async def test_what_the_mirror_needs_on_the_host_comes_back(planes: Planes, name: str) -> None:
+    """H01: what is deleted or changed there is restored at once, and Ready is reported only if that succeeds."""
+    host = planes.host
+    await host.make_tenant(name)
+    await planes.create(name, "web")
+    kept = {SERVICE_ACCOUNTS: MIRROR, ROLE_BINDINGS: f"{MIRROR}-web", SECRETS: "web-kubeconfig"}
+    before = {resource: await host.get(resource, each, name) for resource, each in kept.items()}
+
+    async def are_back() -> bool:
+        found = {resource: await host.find(resource, each, name) for resource, each in kept.items()}
+        return all(
+            each is not None
+            and each["metadata"]["uid"] != before[resource]["metadata"]["uid"]
+            and each.get("data") == before[resource].get("data")
+            for resource, each in found.items()
+        )
+
+    for resource, each in kept.items():
+        await host.delete(resource, each, name)
+    await until(are_back, "they are back")
+    # An owner may write Secrets, and make one immutable, which the API server does not take back.
+    async with Client(replace(host.client.connection, impersonate="alice")) as client:
+        owner, changed = Api(client), {"data": {KUBECONFIG_KEY: "AAAA"}}
+
+        async def is_right() -> bool:
+            found = await host.find(SECRETS, "web-kubeconfig", name)
+            return found is not None and found["data"] == before[SECRETS]["data"]
+
+        for edit in (changed, {**changed, "immutable": True}):
+            await owner.patch(SECRETS, "web-kubeconfig", edit, name)
+            await until(is_right, "the kubeconfig is back")
+    async with planes.entered(name, "web") as inside:
+        # Its token was of a ServiceAccount that is gone.
+        await inside.create(PODS, pod("on"), "default")
+        await until(all_of(are_running(1), inside, PODS, "default"), "the pod runs")
+    # The host refuses to restore it.
+    await host.create(QUOTAS, {"metadata": {"name": "none"}, "spec": {"hard": {"count/serviceaccounts": "0"}}}, name)
+
+    async def is_counted() -> bool:
+        return "count/serviceaccounts" in (await host.get(QUOTAS, "none", name)).get("status", {}).get("used", {})
+
+    await until(is_counted, "the quota is in force")
+    await host.delete(SERVICE_ACCOUNTS, MIRROR, name)
+    seen: list[Json] = []
+
+    async def told() -> bool:
+        seen[:] = [ready(await host.get(VirtualControlPlane.resource, "web", name))]
+        return seen[0]["status"] == "False" and "cannot be restored" in seen[0]["message"]
+
+    await until(told, "the status says so", seen=lambda: seen)
+    await host.delete(QUOTAS, "none", name)
+    await planes.ready(name, "web")
+    assert await host.find(SERVICE_ACCOUNTS, MIRROR, name) is not None
+    await planes.delete(name, "web")
+
+
 async def test_it_survives_the_end_of_every_process(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
     """H01: operator and control plane are killed; pods stay the same ones, and what was missed is made up for."""
     await planes.host.make_tenant(name)
@@ -312,7 +409,8 @@ async def test_a_control_plane_that_is_away_is_not_ready(
 
 async def test_a_suspension_closes_the_control_plane(planes: Planes, name: str) -> None:
     """H01, E02: users have no access inside while their tenant is suspended, whatever kubeconfig they have kept."""
-    await planes.host.make_tenant(name)
+    host = planes.host
+    await host.make_tenant(name)
     await planes.create(name, "web")
     async with planes.entered(name, "web") as inside:
 
@@ -326,11 +424,20 @@ async def test_a_suspension_closes_the_control_plane(planes: Planes, name: str) 
         async def may_not() -> bool:
             return not await may()
 
+        async def has_subjects(*, holds: bool) -> bool:
+            return bool((await host.get(ROLE_BINDINGS, f"{MIRROR}-web", name)).get("subjects")) is holds
+
         assert await may()
-        await planes.host.patch(Tenant.resource, name, {"spec": {"suspended": True}})
+        await host.patch(Tenant.resource, name, {"spec": {"suspended": True}})
         await until(may_not, "the users have no access")
-        await planes.host.patch(Tenant.resource, name, {"spec": {"suspended": False}})
+        # The mirror has no rights, either, also when the operator restores what it needs.
+        await until(lambda: has_subjects(holds=False), "the binding of the mirror is empty")
+        await host.delete(SECRETS, "web-kubeconfig", name)
+        await until(lambda: host.find(SECRETS, "web-kubeconfig", name), "the Secret is back")
+        assert await has_subjects(holds=False)
+        await host.patch(Tenant.resource, name, {"spec": {"suspended": False}})
         await until(may, "the users have access again")
+        await until(lambda: has_subjects(holds=True), "the mirror has its rights again")
         # A binding of this name that users have made themselves does not keep them in, or out.
         binding = await inside.get(CLUSTER_ROLE_BINDINGS, "tenantry:owners")
         await inside.delete(CLUSTER_ROLE_BINDINGS, "tenantry:owners")

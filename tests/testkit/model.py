@@ -231,6 +231,10 @@ class World:
         resource = asked.resource
         if asked.patch_type is PatchType.APPLY and (resource, key) not in self.objects:
             return self.put_in(resource, body)
+        if asked.patch_type is PatchType.APPLY:
+            # Of fields that the client has applied before and now leaves out, the model knows nothing.
+            live = self.get(resource, key)
+            return live if merged(live, body) == live else self.patch(resource, key, body)
         is_merge = asked.patch_type is PatchType.MERGE
         patch = body if is_merge else _merged_by_type(self.get(resource, key), body)
         return self.patch(resource, key, _through(resource, asked.subresource, patch))

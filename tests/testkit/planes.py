@@ -10,7 +10,7 @@ from typing import Any
 
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Resource
-from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, VirtualControlPlane
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from testkit.api import SECONDS, SECRETS, Api, until
@@ -59,9 +59,10 @@ class Planes:
     @asynccontextmanager
     async def entered(self, namespace: str, name: str) -> AsyncGenerator[Api]:
         """Its user, an administrator inside."""
-        secret = await self.host.get(SECRETS, f"{name}-kubeconfig", namespace)
+        found = await self.host.get(VirtualControlPlane.resource, name, namespace)
+        secret = await self.host.get(SECRETS, found["status"]["kubeconfigSecret"], namespace)
         path = self.kubeconfig(namespace, name)
-        path.write_bytes(base64.b64decode(secret["data"]["kubeconfig"]))
+        path.write_bytes(base64.b64decode(secret["data"][KUBECONFIG_KEY]))
         async with Client(kubeconfig.load([path])) as client:
             inside = Api(client)
             await inside.default_account("default")

@@ -26,6 +26,12 @@ PREFIX = f"vcp.{GROUP}"
 MIRROR = "tenantry-mirror"
 """The ServiceAccount, the RoleBinding and the ClusterRole by which mirrored objects are written in one namespace."""
 
+PLANE = f"{PREFIX}/control-plane"
+"""The label of what the operator itself keeps on the host for one control plane: its name."""
+
+KUBECONFIG_KEY = "kubeconfig"
+"""The key of the kubeconfig in the Secret that `status.kubeconfigSecret` names."""
+
 
 class DatastoreKind(StrEnum):
     """Where a control plane keeps its objects."""

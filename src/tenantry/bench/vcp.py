@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -19,7 +20,7 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.model import ObjectMeta, Resource
-from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, VirtualControlPlane
 from tenantry.bench.figures import median, percentile
 from tenantry.bench.load import (
     RUN_LABEL,
@@ -34,7 +35,7 @@ from tenantry.bench.load import (
 from tenantry.controllers.slices.pods import Pod
 from tenantry.engine.conditions import is_true
 from tenantry.engine.tasks import in_background
-from tenantry.kube import wire
+from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 
@@ -166,8 +167,9 @@ async def _created(client: Client, namespace: str, name: str, run: str) -> Conne
     async with in_background(waiting) as seen:
         await client.create(found)
         await seen
-    data = await client.request("GET", wire.path(_SECRETS, namespace, f"{name}-kubeconfig"))
-    connection = _connection(base64.b64decode(msgspec.json.decode(data)["data"]["kubeconfig"]))
+    secret = (await client.get(VirtualControlPlane, name, namespace)).status.kubeconfig_secret
+    data = await client.request("GET", wire.path(_SECRETS, namespace, secret))
+    connection = _connection(base64.b64decode(msgspec.json.decode(data)["data"][KUBECONFIG_KEY]))
     async with Client(connection, max_connections=1) as inside:
         await inside.request("GET", "/api/v1/namespaces/default/pods")
     return connection
@@ -177,39 +179,11 @@ def _is_ready(found: VirtualControlPlane) -> bool:
     return is_true(found.status.conditions, reasons.READY)
 
 
-class _Cluster(msgspec.Struct, frozen=True, rename="kebab"):
-    server: str
-    certificate_authority_data: str
-
-
-class _User(msgspec.Struct, frozen=True, rename="kebab"):
-    client_certificate_data: str
-    client_key_data: str
-
-
-class _NamedCluster(msgspec.Struct, frozen=True):
-    cluster: _Cluster
-
-
-class _NamedUser(msgspec.Struct, frozen=True):
-    user: _User
-
-
-class _Kubeconfig(msgspec.Struct, frozen=True):
-    clusters: tuple[_NamedCluster, ...]
-    users: tuple[_NamedUser, ...]
-
-
-def _connection(kubeconfig: bytes) -> Connection:
-    found = msgspec.yaml.decode(kubeconfig, type=_Kubeconfig)
-    cluster, user = found.clusters[0].cluster, found.users[0].user
-    return Connection(
-        server=cluster.server,
-        source="the benchmark's control plane",
-        ca=base64.b64decode(cluster.certificate_authority_data),
-        certificate=base64.b64decode(user.client_certificate_data),
-        key=base64.b64decode(user.client_key_data),
-    )
+def _connection(text: bytes) -> Connection:
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(text)
+        file.flush()
+        return kubeconfig.load([Path(file.name)]).detached()
 
 
 async def _pods(

@@ -10,7 +10,7 @@ import click
 
 from tenantry.api.errors import InputError, NotFound
 from tenantry.api.model import Json, ObjectMeta, Resource
-from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, VirtualControlPlane
 from tenantry.cli import flags, kinds, output, place, session
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _called = click.argument("called", metavar="NAME")
 _in_tenant = place.takes_namespace("Namespace of the tenant (default: the namespace of the context).")
-_KEY = "kubeconfig"
 _SECRETS = Resource("", "v1", "secrets", "Secret")
 
 
@@ -113,9 +112,9 @@ async def _read(client: Client, name: str, namespace: str) -> str:
         data = await client.request("GET", wire.path(_SECRETS, namespace, secret))
     except NotFound as error:
         raise NotFound(
-            f"{told} names Secret {secret!r}, which is gone; the operator writes it when it starts"
+            f"{told} names Secret {secret!r}, which is gone: the operator restores it, or reports why it cannot"
         ) from error
-    return base64.b64decode(msgspec.json.decode(data)["data"][_KEY]).decode()
+    return base64.b64decode(msgspec.json.decode(data)["data"][KUBECONFIG_KEY]).decode()
 
 
 @vcp.command()

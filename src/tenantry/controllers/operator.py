@@ -47,6 +47,7 @@ from tenantry.controllers.slices.controller import SliceController
 from tenantry.controllers.subnamespace.controller import SubnamespaceController
 from tenantry.controllers.tenant.controller import TenantController
 from tenantry.controllers.virtualcontrolplane.controller import VirtualControlPlaneController
+from tenantry.controllers.virtualcontrolplane.hostobjects import KEPT, HostObjectController
 from tenantry.controllers.virtualcontrolplane.link import LOWER, Host, MirroredObjects
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
 from tenantry.engine.clock import SystemClock
@@ -271,9 +272,12 @@ class _Operator:
         # Its caches keep whole pods, of which those of other controllers keep little.
         lower = Cluster(LOWER, client, clock=self._clock, instance=self._options.identity)
         runtime.add(lower, [MirroredObjects()])
+        kept = Cluster(KEPT, client, clock=self._clock, instance=self._options.identity)
+        runtime.add(kept, [HostObjectController(home)])
         host = Host(
             home=home,
             lower=lower,
+            kept=kept,
             connection=client.connection,
             runtime=runtime,
             placement=placement,

@@ -127,7 +127,8 @@ class Cluster:
         self.writer = Writer(client, self)
         self.recorder = Recorder(self.writer, clock, instance)
         self.is_synced = False
-        self.outage = Outage(id, clock, self._outage_ended)
+        self.outage = Outage(id, clock)
+        self.outage.listen(self._outage_changed)
         self._client = client
         self._informers: dict[Resource, Informer[Any]] = {}
         self._listeners: dict[Resource, list[Listener]] = {}
@@ -313,8 +314,8 @@ class Cluster:
         if resource is not None:
             await self._client.request("GET", wire.path(resource), query={"limit": "1"})
 
-    def _outage_ended(self) -> None:
-        if self._lane is not None:
+    def _outage_changed(self) -> None:
+        if self.outage.is_over and self._lane is not None:
             self._lane.resume()
 
     async def _follow_crds(self, group: asyncio.TaskGroup) -> None:

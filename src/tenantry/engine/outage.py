@@ -33,17 +33,17 @@ class Outage:
     Args:
         cluster: The `ClusterId`, for logs.
         clock: For durations.
-        ended: Called at the end of each outage.
     """
 
-    def __init__(self, cluster: str, clock: Clock, ended: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, cluster: str, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._ended = ended
+        self._listeners: list[Callable[[], None]] = []
         self._open = asyncio.Event()
         self._open.set()
         self._lost = asyncio.Event()
         self._problem = ""
+        self._is_away = False
         self._was_away = False
         self._since = 0.0
 
@@ -51,6 +51,15 @@ class Outage:
     def is_over(self) -> bool:
         """Return whether there is no outage now."""
         return self._open.is_set()
+
+    @property
+    def is_away(self) -> bool:
+        """Return whether a probe has failed in the present outage: more than a connection is broken."""
+        return self._is_away
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Add a function that is called when the API server is found to be away, and at the end of each outage."""
+        self._listeners.append(changed)
 
     def explains(self, error: Exception) -> bool:
         """Return whether an error is a part of an outage, which was reported when it began."""
@@ -106,7 +115,8 @@ class Outage:
                 return
             if not self._was_away:
                 log.warning("waiting for the API server", extra={"cluster": self._cluster, "problem": self._problem})
-                self._was_away = True
+                self._is_away = self._was_away = True
+                self._notify()
             await asyncio.sleep(pause)
             pause = min(2 * pause, LAST_PAUSE_SECONDS)
 
@@ -114,5 +124,10 @@ class Outage:
         self._lost.clear()
         if not self.is_over:
             self._since = self._clock.monotonic()
+            self._is_away = False
             self._open.set()
-            self._ended()
+            self._notify()
+
+    def _notify(self) -> None:
+        for changed in self._listeners:
+            changed()

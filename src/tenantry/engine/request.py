@@ -138,6 +138,48 @@ def replace(value: KubernetesObject, subresource: str = "") -> ApiRequest:
     )
 
 
+def create_json(resource: Resource, value: Json) -> ApiRequest:
+    """Return the request that creates an object given as JSON; see `create`.
+
+    Args:
+        resource: The kind, whose apiVersion and kind the object may lack.
+        value: The object, which has its name and namespace.
+    """
+    return _whole(Verb.CREATE, resource, value)
+
+
+def replace_json(resource: Resource, value: Json) -> ApiRequest:
+    """Return the request that replaces an object by JSON; a resourceVersion in its metadata is a precondition.
+
+    Args:
+        resource: As for `create_json`, as the next.
+        value: The object.
+    """
+    return _whole(Verb.REPLACE, resource, value)
+
+
+def apply(resource: Resource, value: Json) -> ApiRequest:
+    """Return the request that creates an object, or sets the fields that it has here; see `PatchType.APPLY`.
+
+    Args:
+        resource: As for `create_json`, as the next.
+        value: The object.
+    """
+    return _whole(Verb.PATCH, resource, value, PatchType.APPLY)
+
+
+def _whole(verb: Verb, resource: Resource, value: Json, patch_type: PatchType = PatchType.MERGE) -> ApiRequest:
+    meta: Json = value["metadata"]
+    return ApiRequest(
+        verb=verb,
+        resource=resource,
+        namespace=meta.get("namespace", ""),
+        name=meta["name"],
+        body={"apiVersion": resource.api_version, "kind": resource.kind, **value},
+        patch_type=patch_type,
+    )
+
+
 def patch(
     resource: Resource,
     namespace: str,
@@ -157,6 +199,16 @@ def patch(
         subresource=subresource,
         patch_type=patch_type,
     )
+
+
+def finalizers(value: KubernetesObject, names: Sequence[str]) -> ApiRequest:
+    """Return the request that sets an object's finalizers, at the resourceVersion at which it was read.
+
+    A merge patch replaces the whole list: without the resourceVersion, finalizers added since would be lost.
+    """
+    meta = value.metadata
+    body: Json = {"metadata": {"finalizers": list(names), "resourceVersion": meta.resource_version}}
+    return patch(value.resource, meta.namespace, meta.name, body)
 
 
 def delete(
@@ -214,4 +266,38 @@ def evict(pod: Resource, namespace: str, name: str, uid: str, *, grace_period_se
         body=body,
         subresource="eviction",
         is_repeated=False,
+    )
+
+
+def token(
+    account: Resource,
+    namespace: str,
+    name: str,
+    *,
+    seconds: int,
+    audience: str = "",
+    pod: tuple[str, str] | None = None,
+) -> ApiRequest:
+    """Return the request for a token of a ServiceAccount; the response is a TokenRequest with `status.token`.
+
+    Args:
+        account: The kind ServiceAccount.
+        namespace: Of the ServiceAccount.
+        name: Of the ServiceAccount.
+        seconds: How long the token is valid; the API server may choose another lifetime.
+        audience: For whom the token is; "" for the API server.
+        pod: The name and the uid of the pod with which the token ends; None for no pod.
+    """
+    spec: Json = {"expirationSeconds": seconds}
+    if audience:
+        spec["audiences"] = [audience]
+    if pod is not None:
+        spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod[0], "uid": pod[1]}
+    return ApiRequest(
+        verb=Verb.CREATE,
+        resource=account,
+        namespace=namespace,
+        name=name,
+        body={"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec},
+        subresource="token",
     )

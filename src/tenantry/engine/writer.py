@@ -65,7 +65,7 @@ class Writer:
         Raises:
             AlreadyExists: The name is taken.
         """
-        found = await self.do(self._applier.own(request.create(value), quiet=quiet))
+        found = await self.own(request.create(value), quiet=quiet)
         return found if isinstance(found, type(value)) else value
 
     async def own(self, asked: ApiRequest, *, quiet: bool = False) -> Any:  # noqa: ANN401 - as it is cached
@@ -115,7 +115,7 @@ class Writer:
             Conflict: It is no longer at the resourceVersion that the patch names.
         """
         asked = request.patch(resource, namespace, name, body, subresource=subresource, patch_type=patch_type)
-        return await self.do(self._applier.own(asked, quiet=quiet))
+        return await self.own(asked, quiet=quiet)
 
     async def delete(self, value: KubernetesObject) -> None:
         """Delete an object by its uid: another object of its name stays."""
@@ -132,7 +132,7 @@ class Writer:
 
     async def _unless_gone(self, asked: ApiRequest) -> None:
         try:
-            await self.do(self._applier.own(asked))
+            await self.own(asked)
         except NotFound:
             log.debug("deleted before it was written", extra={"key": asked.name})
 

@@ -1,7 +1,8 @@
 """The policy that keeps the identity of the mirrors from all users: pure.
 
 The ServiceAccount `tenantry-mirror` of a namespace may write the marks of mirrored objects there. A user who could run
-a pod as this ServiceAccount, or request its tokens, could forge them.
+a pod as this ServiceAccount, or request its tokens, could forge them. A user who could delete or change it would stop
+the mirrors of the namespace.
 
 Source: Kubernetes, "Validating Admission Policy", "Managing Service Accounts" (TokenRequest, token Secrets).
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 from tenantry.api.model import Json
 from tenantry.api.tokens import ACCOUNT_NAME, TOKEN_SECRET
 from tenantry.api.virtualcontrolplane import MIRROR
-from tenantry.install.policy import IN_TENANTS, NEW_PODS, not_administrator, refusing, rule
+from tenantry.install.policy import IN_TENANTS, KUBERNETES, NEW_PODS, not_administrator, refusing, rule
 
 NAME = "tenantry-mirror-identity"
 
@@ -22,10 +23,16 @@ def everything(subject: Json) -> list[Json]:
     Args:
         subject: The operator, as RBAC names it. It requests the tokens of the mirrors.
     """
+    # The deletion of a collection has no name in the request. Kubernetes empties a namespace that is being deleted.
+    the_account = (
+        f"(object != null ? object : oldObject).metadata.name == '{MIRROR}'"
+        f" && !(request.operation != 'CREATE' && {KUBERNETES})"
+    )
     # Controllers of Kubernetes create pods from templates of users: they are no exception.
     as_mirror = (
         f"request.resource.resource == 'pods' ? object.?spec.serviceAccountName.orValue('') == '{MIRROR}'"
-        f" : request.resource.resource == 'serviceaccounts' ? request.name == '{MIRROR}'"
+        f" : request.resource.resource == 'serviceaccounts'"
+        f" ? (has(request.subResource) ? request.name == '{MIRROR}' : {the_account})"
         f" : object.?type.orValue('') == '{TOKEN_SECRET}'"
         f" && object.?metadata.annotations[?'{ACCOUNT_NAME}'].orValue('') == '{MIRROR}'"
     )
@@ -34,6 +41,7 @@ def everything(subject: Json) -> list[Json]:
         [
             NEW_PODS,
             rule("", ["serviceaccounts/token"], "CREATE", apiVersions=["v1"]),
+            rule("", ["serviceaccounts"], "CREATE", "UPDATE", "DELETE", apiVersions=["v1"]),
             rule("", ["secrets"], "CREATE", "UPDATE", apiVersions=["v1"]),
         ],
         f"ServiceAccount '{MIRROR}' is Tenantry's: use another ServiceAccount",

@@ -13,8 +13,8 @@ from tenantry.api.model import Json
 from tenantry.api.wording import shortened
 from tenantry.controllers.installation.comparison import differing, exact, marks_of
 from tenantry.controllers.installation.shipment import ShippedObject, is_later
+from tenantry.engine import request
 from tenantry.engine.plan import DirectWrite, Plan
-from tenantry.engine.request import ApiRequest, PatchType, Verb
 
 
 class RepairInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,19 +51,17 @@ def plan(inputs: RepairInputs) -> Repair:
     """Return what is done about one object."""
     shipped, live = inputs.shipped, inputs.live
     wanted = shipped.value()
-    asked = ApiRequest(verb=Verb.PATCH, resource=shipped.resource, namespace=shipped.namespace, name=shipped.name)
     if live is None:
-        create = msgspec.structs.replace(asked, body=wanted, patch_type=PatchType.APPLY)
-        return Repair(plan=Plan(writes=(DirectWrite(request=create, ignores=()),)), what="was missing")
+        create = DirectWrite(request=request.apply(shipped.resource, wanted), ignores=())
+        return Repair(plan=Plan(writes=(create,)), what="was missing")
     meta = live["metadata"]
     if meta.get("deletionTimestamp") or is_later(marks_of(meta, "labels").get(INSTALLED_VERSION, ""), inputs.version):
         return Repair()
     wrong = differing(wanted, live)
     if not wrong:
         return Repair()
-    replace = msgspec.structs.replace(asked, verb=Verb.REPLACE, body=exact(wanted, live))
     return Repair(
-        plan=Plan(writes=(DirectWrite(request=replace),)),
+        plan=Plan(writes=(DirectWrite(request=request.replace_json(shipped.resource, exact(wanted, live))),)),
         what=f"differed in {shortened(wrong)}",
         writer=_last_writer(meta),
         version=int(meta["resourceVersion"]),

@@ -83,7 +83,4 @@ def _children(name: str, current: list[TenantRequest]) -> list[Child]:
 
 
 def _finalizers(asked: TenantRequest, names: tuple[str, ...]) -> DirectWrite:
-    meta = asked.metadata
-    # A merge patch replaces the whole list: without the resourceVersion, finalizers added since would be lost.
-    body = {"metadata": {"finalizers": list(names), "resourceVersion": meta.resource_version}}
-    return DirectWrite(request=request.patch(asked.resource, "", meta.name, body), quiet=True)
+    return DirectWrite(request=request.finalizers(asked, names), quiet=True)

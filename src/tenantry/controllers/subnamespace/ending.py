@@ -40,10 +40,7 @@ def is_due(inputs: SubnamespaceInputs) -> bool:
 
 def finalizers(subnamespace: Subnamespace, names: Sequence[str]) -> DirectWrite:
     """Return the write that sets a Subnamespace's finalizers, at the resourceVersion that it was read at."""
-    meta = subnamespace.metadata
-    # A merge patch replaces the whole list: without the resourceVersion, finalizers added since would be lost.
-    body = {"metadata": {"finalizers": list(names), "resourceVersion": meta.resource_version}}
-    return DirectWrite(request=request.patch(subnamespace.resource, meta.namespace, meta.name, body), quiet=True)
+    return DirectWrite(request=request.finalizers(subnamespace, names), quiet=True)
 
 
 def may_cascade(inputs: SubnamespaceInputs) -> bool:

@@ -1,6 +1,7 @@
 """Keeps VirtualControlPlanes: the process, its connection, the kubeconfig, the status. The glue.
 
 VirtualControlPlane ─► identity of the mirror ─► Placement.start ─► Secret ─► Link ─► inside has arrived ─► Ready
+changed on the host, or its API server is away ─► HostObjects, status
 deleted ─► Link ends ─► Placement.remove ─► finalizer off ─► Kubernetes deletes mirrored objects
 """
 
@@ -8,30 +9,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
 from tenantry.api import reasons
-from tenantry.api.errors import ApiError, NotFound, TenantryError
+from tenantry.api.errors import ApiError, Conflict, NotFound, TenantryError, TerminalError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import SUSPENDED, TENANT_UID
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.virtualcontrolplane import desired, status
+from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
+from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
 from tenantry.hosting.placement import RunningPlane
-
-CHECK_SECONDS = 5.0
-"""How often the status follows whether the API server answers, of which no event tells."""
 
 RETRY_SECONDS = 30.0
 """When to try again what only a person, or the place itself, can mend."""
@@ -59,6 +59,7 @@ class VirtualControlPlaneController:
     def __init__(self, host: Host, group: asyncio.TaskGroup) -> None:
         self._host = host
         self._group: asyncio.TaskGroup = group
+        self._objects = HostObjects(host.kept)
         # By uid.
         self._connected: dict[str, _Connected] = {}
         # By key: the uid whose link a reconcile without the object has to end.
@@ -106,34 +107,73 @@ class VirtualControlPlaneController:
         if desired.FINALIZER not in found.metadata.finalizers:
             # Before the process: a VirtualControlPlane that is deleted in between would leave it behind.
             names = (*found.metadata.finalizers, desired.FINALIZER)
-            await cluster.writer.own(desired.finalizers(found, names).request, quiet=True)
-        return await self._keep(cluster, found, is_open=SUSPENDED not in namespace.labels)
+            await cluster.writer.own(request.finalizers(found, names), quiet=True)
+        return await self._keep(cluster, found, namespace)
 
-    async def _keep(self, cluster: Cluster, found: VirtualControlPlane, *, is_open: bool) -> float | None:
-        uid = found.metadata.uid
-        known = self._connected.get(uid)
-        if known is not None and not known.task.done():
-            known.link.open(is_open=is_open)
-            await self._report(cluster, found, _problem(known.link), known.running)
-            return CHECK_SECONDS
-        await self._report(cluster, found, status.STARTING)
+    async def _keep(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
+        known = self._connected.get(found.metadata.uid)
+        running = known.running if known is not None and not known.task.done() else None
         try:
-            for resource, value in desired.mirror_objects(found):
-                await self._apply(cluster, resource, value, uid)
-            running = await self._host.placement.start(desired.plane_of(found))
-            await self._apply(cluster, *desired.kubeconfig_secret(found, running.kubeconfig), uid)
+            if known is None or running is None:
+                await self._start(cluster, found, is_open=SUSPENDED not in namespace.labels)
+            else:
+                await self._follow(cluster, found, namespace, known)
         except ApiError:
             raise
         except TenantryError as error:
-            await self._report(cluster, found, Blocked(reason=reasons.NOT_PLACED, message=str(error)))
+            reason = error.reason if isinstance(error, TerminalError) else reasons.NOT_PLACED
+            await self._report(cluster, found, Blocked(reason=reason, message=str(error)), running)
             return RETRY_SECONDS
-        link = Link(self._host, found, partial(cluster.wake, VirtualControlPlane, found.key), is_open=is_open)
-        task = self._group.create_task(self._serve(found.key, link, running))
-        self._connected[uid] = _Connected(link, running, task)
-        task.add_done_callback(partial(self._ended, cluster, found.key))
         return None
 
-    async def _serve(self, key: str, link: Link, running: RunningPlane) -> None:
+    async def _follow(
+        self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed, known: _Connected
+    ) -> None:
+        """Bring back what has changed on the host, and report how the connection is."""
+        is_open = SUSPENDED not in namespace.labels
+        known.link.open(is_open=is_open)
+        # Kubernetes deletes them first, and the VirtualControlPlane a moment later.
+        if not namespace.deleting:
+            secret = desired.kubeconfig_secret(found, known.running.kubeconfig)
+            wanted = (*desired.mirror_objects(found, is_open=is_open), secret)
+            await self._bring(cluster, found, wanted, known.running)
+        await self._report(cluster, found, _problem(known.link), known.running)
+
+    async def _start(self, cluster: Cluster, found: VirtualControlPlane, *, is_open: bool) -> None:
+        await self._report(cluster, found, status.STARTING)
+        await self._bring(cluster, found, desired.mirror_objects(found, is_open=is_open))
+        running = await self._host.placement.start(desired.plane_of(found))
+        # Before anything can fail: other operators name it when they report that they cannot end the process.
+        await self._report(cluster, found, status.STARTING, running)
+        await self._bring(cluster, found, [desired.kubeconfig_secret(found, running.kubeconfig)], running)
+        changed = partial(cluster.wake, VirtualControlPlane, found.key)
+        link = Link(self._host, found, changed, is_open=is_open)
+        task = self._group.create_task(self._serve(found.key, link, running, changed))
+        self._connected[found.metadata.uid] = _Connected(link, running, task)
+        task.add_done_callback(partial(self._ended, changed))
+
+    async def _bring(
+        self,
+        cluster: Cluster,
+        found: VirtualControlPlane,
+        wanted: Sequence[tuple[Resource, Json]],
+        running: RunningPlane | None = None,
+    ) -> None:
+        """Bring objects on the host to what they should be; a refusal is reported, because the mirror needs them.
+
+        Raises:
+            ApiError: The API server refuses, or does not answer.
+            TerminalError: Another client has an object of this name.
+        """
+        try:
+            await self._objects.bring(wanted, found.metadata.uid)
+        except Conflict:
+            raise  # the next try succeeds
+        except ApiError as error:
+            await self._report(cluster, found, status.unkept(error), running)
+            raise
+
+    async def _serve(self, key: str, link: Link, running: RunningPlane, changed: Callable[[], None]) -> None:
         """Run a link to its end; no error leaves this method, because it would end all links."""
         try:
             await link.run(running)
@@ -143,34 +183,20 @@ class VirtualControlPlaneController:
         except Exception:  # a bug that one control plane triggers must not end the operator's term
             log.exception("the link of a control plane failed", extra={"key": key})
             link.failure = "an error of the operator, which its log has"
+        changed()
         await asyncio.sleep(RETRY_SECONDS)
 
-    def _ended(self, cluster: Cluster, key: str, task: asyncio.Task[None]) -> None:
+    def _ended(self, changed: Callable[[], None], task: asyncio.Task[None]) -> None:
         """Connect again, unless the link was ended."""
         if not task.cancelled():
-            cluster.wake(VirtualControlPlane, key)
-
-    async def _apply(self, cluster: Cluster, resource: Resource, value: Json, uid: str) -> None:
-        """Create an object of ours, or bring it back; one of another owner is left as it is.
-
-        Raises:
-            ApiError: The API server refuses.
-            TenantryError: Another client has an object of this name.
-        """
-        meta = value["metadata"]
-        seen = await cluster.live.find(resource, meta["namespace"], meta["name"])
-        if seen is not None and not desired.is_ours(msgspec.json.decode(seen, type=Json), value, uid):
-            raise TenantryError(
-                f"{resource.kind} {meta['name']!r} exists already and does not belong to this VirtualControlPlane;"
-                " it is left as it is: delete or rename it"
-            )
-        await cluster.writer.send(desired.applied(resource, value))
+            changed()
 
     async def _remove(self, cluster: Cluster, found: VirtualControlPlane) -> None:
         if desired.FINALIZER not in found.metadata.finalizers:
             return
         uid = found.metadata.uid
         await self._end(uid)
+        self._objects.forget(found.metadata.namespace)
         try:
             await self._host.placement.remove(uid)
         except TenantryError as error:
@@ -178,7 +204,7 @@ class VirtualControlPlaneController:
             raise
         rest = tuple(name for name in found.metadata.finalizers if name != desired.FINALIZER)
         try:
-            await cluster.writer.own(desired.finalizers(found, rest).request, quiet=True)
+            await cluster.writer.own(request.finalizers(found, rest), quiet=True)
         except NotFound:
             log.debug("deleted before its finalizer was removed", extra={"key": found.key})
 
@@ -194,11 +220,13 @@ class VirtualControlPlaneController:
         # An earlier write of this reconcile has changed its resourceVersion.
         current: VirtualControlPlane = cluster.cache(VirtualControlPlane.resource).get(found.key) or found
         before = current.status
+        # A process runs before its Secret is written.
+        is_connected = running is not None and current.metadata.uid in self._connected
         written = status.compute(
             current,
             problem,
             endpoint=running.server if running is not None else before.endpoint,
-            secret=desired.secret_name(current) if running is not None else before.kubeconfig_secret,
+            secret=desired.secret_name(current) if is_connected else before.kubeconfig_secret,
             now=rfc3339(cluster.clock.now()),
         )
         if written != before:

@@ -8,13 +8,12 @@ VirtualControlPlane ─► HostedPlane   what the process is started with
 
 from __future__ import annotations
 
+import base64
+
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json, Resource
-from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, VirtualControlPlane
-from tenantry.engine import request
-from tenantry.engine.plan import DirectWrite
-from tenantry.engine.request import ApiRequest, PatchType
+from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, MIRROR, PLANE, PREFIX, VirtualControlPlane
 from tenantry.hosting.plane import ADVERTISED, HostedPlane
 from tenantry.mirror.profile import Profile
 
@@ -23,8 +22,6 @@ FINALIZER = f"{PREFIX}/process"
 
 OWNERS = "tenantry:owners"
 """The ClusterRoleBinding inside by which users are administrators."""
-
-KUBECONFIG_KEY = "kubeconfig"
 
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 SECRETS = Resource("", "v1", "secrets", "Secret")
@@ -74,10 +71,19 @@ def _owner(found: VirtualControlPlane) -> Json:
     }
 
 
-def mirror_objects(found: VirtualControlPlane) -> tuple[tuple[Resource, Json], ...]:
+def _labels(found: VirtualControlPlane) -> dict[str, str]:
+    return {**_LABELS, PLANE: found.metadata.name}
+
+
+def mirror_objects(found: VirtualControlPlane, *, is_open: bool) -> tuple[tuple[Resource, Json], ...]:
     """Return the identity that writes mirrored objects, and its rights in one namespace.
 
     The ServiceAccount stays when the VirtualControlPlane is gone, because others of the namespace use it.
+
+    Args:
+        found: The VirtualControlPlane.
+        is_open: Whether the tenant is not suspended: a suspension takes the subjects of all bindings, and gives them
+            back.
     """
     meta = found.metadata
     account: Json = {
@@ -88,13 +94,13 @@ def mirror_objects(found: VirtualControlPlane) -> tuple[tuple[Resource, Json], .
         "metadata": {
             "name": f"{MIRROR}-{meta.name}",
             "namespace": meta.namespace,
-            "labels": _LABELS,
+            "labels": _labels(found),
             "ownerReferences": [_owner(found)],
         },
         "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": MIRROR},
         "subjects": [{"kind": "ServiceAccount", "name": MIRROR, "namespace": meta.namespace}],
     }
-    return (SERVICE_ACCOUNTS, account), (ROLE_BINDINGS, binding)
+    return ((SERVICE_ACCOUNTS, account), (ROLE_BINDINGS, binding)) if is_open else ((SERVICE_ACCOUNTS, account),)
 
 
 def kubeconfig_secret(found: VirtualControlPlane, text: str) -> tuple[Resource, Json]:
@@ -104,11 +110,12 @@ def kubeconfig_secret(found: VirtualControlPlane, text: str) -> tuple[Resource, 
         "metadata": {
             "name": secret_name(found),
             "namespace": meta.namespace,
-            "labels": _LABELS,
+            "labels": _labels(found),
             "ownerReferences": [_owner(found)],
         },
         "type": "Opaque",
-        "stringData": {KUBECONFIG_KEY: text},
+        # Not stringData, which no stored object has: server-side apply compares fields.
+        "data": {KUBECONFIG_KEY: base64.b64encode(text.encode()).decode()},
     }
 
 
@@ -127,13 +134,6 @@ def owners_binding(plane: HostedPlane, *, is_open: bool) -> Json:
     }
 
 
-def applied(resource: Resource, value: Json) -> ApiRequest:
-    """Return the request that creates an object of ours, or brings it back to what it should be."""
-    meta: Json = value["metadata"]
-    body: Json = {"apiVersion": resource.api_version, "kind": resource.kind, **value}
-    return request.patch(resource, meta.get("namespace", ""), meta["name"], body, patch_type=PatchType.APPLY)
-
-
 def is_ours(seen: Json, wanted: Json, uid: str) -> bool:
     """Return whether an object that exists may be brought to what it should be.
 
@@ -147,10 +147,3 @@ def is_ours(seen: Json, wanted: Json, uid: str) -> bool:
         return any(each.get("uid") == uid for each in meta.get("ownerReferences") or ())
     # The ServiceAccount, which several share: one that a user has made may have tokens that the user keeps.
     return meta.get("annotations", {}).get(marks.MADE_BY) is None
-
-
-def finalizers(found: VirtualControlPlane, names: tuple[str, ...]) -> DirectWrite:
-    """Return the write that sets the finalizers, at the resourceVersion at which the object was read."""
-    meta = found.metadata
-    body: Json = {"metadata": {"finalizers": list(names), "resourceVersion": meta.resource_version}}
-    return DirectWrite(request=request.patch(found.resource, meta.namespace, meta.name, body), quiet=True)

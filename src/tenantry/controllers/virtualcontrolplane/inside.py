@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from tenantry.api.errors import Invalid
 from tenantry.controllers.virtualcontrolplane import desired
+from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.hosting.plane import HostedPlane
@@ -70,13 +71,13 @@ class InsideController:
         """Bring the binding of the users to what it should be; applying what is there already causes no event."""
         wanted = desired.owners_binding(self._plane, is_open=self._is_open())
         try:
-            await cluster.writer.send(desired.applied(desired.CLUSTER_ROLE_BINDINGS, wanted))
+            await cluster.writer.send(request.apply(desired.CLUSTER_ROLE_BINDINGS, wanted))
         except Invalid:
             # Users have created it again with another role, which the API server never changes.
             found = cluster.cache(desired.CLUSTER_ROLE_BINDINGS).get(desired.OWNERS)
             if found is not None:
                 await cluster.writer.remove(desired.CLUSTER_ROLE_BINDINGS, "", desired.OWNERS, uid=found.uid)
-            await cluster.writer.send(desired.applied(desired.CLUSTER_ROLE_BINDINGS, wanted))
+            await cluster.writer.send(request.apply(desired.CLUSTER_ROLE_BINDINGS, wanted))
 
 
 def _key(change: Change[Copy]) -> Iterable[str]:  # noqa: ARG001 - there is one key

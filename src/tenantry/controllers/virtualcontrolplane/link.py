@@ -19,6 +19,7 @@ from functools import partial
 import msgspec
 
 from tenantry.api import reasons
+from tenantry.api.errors import NotFound, Unauthorized
 from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json
 from tenantry.api.node import Node
@@ -26,8 +27,8 @@ from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import desired, inside
 from tenantry.controllers.virtualcontrolplane.destinations import BY_ADDRESS, Destinations, addresses_of
 from tenantry.controllers.virtualcontrolplane.inside import InsideController
+from tenantry.engine import request
 from tenantry.engine.cluster import Cluster, ClusterId, Watch
-from tenantry.engine.request import ApiRequest, Verb
 from tenantry.engine.runtime import Runtime
 from tenantry.engine.writer import Writer
 from tenantry.hosting import kubeletpaths
@@ -91,6 +92,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         home: The cluster that the operator runs in.
         lower: The same API server, with the mirrored objects in its caches.
+        kept: The same API server, with the objects of `hostobjects` in its caches.
         connection: How the operator reaches it.
         runtime: Control planes are added to it.
         placement: Where they run.
@@ -99,6 +101,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
     home: Cluster
     lower: Cluster
+    kept: Cluster
     connection: Connection
     runtime: Runtime
     placement: Placement
@@ -115,12 +118,12 @@ class Link:
         arrived: Called once users can work inside.
     """
 
-    def __init__(self, host: Host, found: VirtualControlPlane, arrived: Callable[[], None], *, is_open: bool) -> None:
+    def __init__(self, host: Host, found: VirtualControlPlane, changed: Callable[[], None], *, is_open: bool) -> None:
         self._host = host
         self._profile = desired.profile_of(found)
         self._plane = desired.plane_of(found)
         self._id = ClusterId(f"vcp/{found.key}")
-        self._arrived = arrived
+        self._changed = changed
         self._is_open = is_open
         self._tls: ssl.SSLContext | None = None
         self._upper: Cluster | None = None
@@ -143,7 +146,7 @@ class Link:
     @property
     def answers(self) -> bool:
         """Return whether the API server answers as far as its watches show."""
-        return self._upper is not None and self._upper.outage.is_over
+        return self._upper is not None and not self._upper.outage.is_away
 
     async def run(self, running: RunningPlane) -> None:
         """Mirror until cancelled.
@@ -157,6 +160,7 @@ class Link:
         self._tls = await host.placement.kubelet_tls(self._plane.uid, (), None)
         async with users_side, mirror:
             upper = self._upper = Cluster(self._id, users_side, clock=host.home.clock, instance=host.instance)
+            upper.outage.listen(self._changed)
             side = LowerSide(
                 cluster=host.lower,
                 writer=Writer(mirror, host.lower),
@@ -178,7 +182,7 @@ class Link:
 
     def _now_usable(self) -> None:
         self._has_arrived = True
-        self._arrived()
+        self._changed()
 
     @asynccontextmanager
     async def _gate(self, upper: Cluster, upper_nodes: UpperNodes, mirror: Client) -> AsyncGenerator[None]:
@@ -228,18 +232,10 @@ class Link:
         )
 
     async def _issue(self) -> IssuedToken:
-        body: Json = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"expirationSeconds": TOKEN_SECONDS},
-        }
-        asked = ApiRequest(
-            verb=Verb.CREATE,
-            resource=desired.SERVICE_ACCOUNTS,
-            namespace=self._profile.namespace,
-            name=MIRROR,
-            subresource="token",
-            body=body,
-        )
-        status = msgspec.json.decode(await self._host.home.writer.send(asked))["status"]
-        return IssuedToken(status["token"], TOKEN_SECONDS * _RENEW_PART)
+        asked = request.token(desired.SERVICE_ACCOUNTS, self._profile.namespace, MIRROR, seconds=TOKEN_SECONDS)
+        try:
+            data = await self._host.home.writer.send(asked)
+        except NotFound as error:
+            # To the mirror, NotFound would mean that the object that it writes is gone.
+            raise Unauthorized(f"the mirror has no identity until it is restored: {error}", status=401) from error
+        return IssuedToken(msgspec.json.decode(data)["status"]["token"], TOKEN_SECONDS * _RENEW_PART)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tenantry.api import reasons
+from tenantry.api.errors import ApiError
 from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneStatus
 from tenantry.controllers.conclusion import ready, trouble
 from tenantry.engine.conditions import merge
@@ -17,6 +18,19 @@ AWAY = Blocked(
     message="the API server of the control plane does not answer; its pods run on, and the operator tries again",
     passing=True,
 )
+
+
+def unkept(error: ApiError) -> Blocked:
+    """Return what to report while the API server of the host refuses to bring an object of the control plane back.
+
+    Args:
+        error: The refusal.
+    """
+    return Blocked(
+        reason=reasons.API_ERROR,
+        message=f"its ServiceAccount, RoleBinding or Secret on the host cannot be restored: {error}",
+        passing=True,
+    )
 
 
 def compute(

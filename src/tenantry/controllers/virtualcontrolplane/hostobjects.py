@@ -1,0 +1,120 @@
+"""What the operator keeps on the host for each control plane: the mirror's identity and the kubeconfig. The glue.
+
+    changed or deleted on the host ─► HostObjectController ─► keys of the namespace ─► HostObjects.bring ─► as desired
+
+These objects are watched in caches of their own, which keep their heads only, and those of no other objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.errors import Invalid, TerminalError
+from tenantry.api.model import Json, Resource, object_key
+from tenantry.api.virtualcontrolplane import MIRROR, PLANE, VirtualControlPlane
+from tenantry.controllers.virtualcontrolplane import desired
+from tenantry.engine import request
+from tenantry.engine.cache import Change
+from tenantry.engine.cluster import Cluster, ClusterId, Watch
+from tenantry.mirror import things
+from tenantry.mirror.things import Copy
+
+KEPT = ClusterId("kept")
+"""The id under which the runtime has the host's API server for these objects."""
+
+_json: msgspec.json.Decoder[Json] = msgspec.json.Decoder(Json)
+
+
+class HostObjectController:
+    """Wakes the control planes of a namespace when one of these objects changes there; the key is the namespace.
+
+    Args:
+        home: It reconciles the VirtualControlPlanes.
+    """
+
+    name = "host-objects"
+    kind = Copy
+
+    def __init__(self, home: Cluster) -> None:
+        self._home = home
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller."""
+        account, ours = {"fieldSelector": f"metadata.name={MIRROR}"}, {"labelSelector": PLANE}
+        return [
+            Watch(resource=desired.SERVICE_ACCOUNTS, decode=things.headed, keys=_namespace, selectors=account),
+            Watch(resource=desired.ROLE_BINDINGS, decode=things.headed, keys=_namespace, selectors=ours),
+            Watch(resource=desired.SECRETS, decode=things.headed, keys=_namespace, selectors=ours),
+        ]
+
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - it reads no cache
+        """Wake the control planes of a namespace."""
+        for found in self._home.cache_of(VirtualControlPlane.resource) or ():
+            if found.metadata.namespace == key:
+                self._home.wake(VirtualControlPlane, found.key)
+        return None
+
+
+class HostObjects:
+    """Brings these objects to what they should be, and sends nothing while they are.
+
+    Args:
+        cluster: Its caches have these objects.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        # By kind and key: the resourceVersion at which the object was as it should be, and what that was.
+        self._brought: dict[tuple[Resource, str], tuple[int, Json]] = {}
+
+    async def bring(self, wanted: Iterable[tuple[Resource, Json]], uid: str) -> None:
+        """Create objects, or bring them back; an object of another owner is left as it is.
+
+        Args:
+            wanted: Each with its kind.
+            uid: The uid of the VirtualControlPlane.
+
+        Raises:
+            ApiError: The API server refuses, or does not answer.
+            TerminalError: Another client has an object of this name.
+        """
+        for resource, value in wanted:
+            await self._bring(resource, value, uid)
+
+    def forget(self, namespace: str) -> None:
+        """Drop what is known of the objects of a namespace; objects of other control planes are looked at again."""
+        here = f"{namespace}/"
+        self._brought = {each: known for each, known in self._brought.items() if not each[1].startswith(here)}
+
+    async def _bring(self, resource: Resource, value: Json, uid: str) -> None:
+        meta: Json = value["metadata"]
+        key = object_key(meta["namespace"], meta["name"])
+        cached: Copy | None = self._cluster.cache(resource).get(key)
+        if cached is not None and self._brought.get((resource, key)) == (cached.version, value):
+            return
+        data = await self._cluster.live.find(resource, meta["namespace"], meta["name"])
+        live = _json.decode(data) if data is not None else None
+        if live is not None and not desired.is_ours(live, value, uid):
+            raise TerminalError(
+                reasons.OBJECT_EXISTS,
+                f"{resource.kind} {meta['name']!r} exists already and does not belong to this VirtualControlPlane;"
+                " it is left as it is: delete or rename it",
+            )
+        asked, writer = request.apply(resource, value), self._cluster.writer
+        try:
+            written: Copy = await writer.own(asked, quiet=True)
+        except Invalid:
+            # The API server never changes a roleRef, nor a Secret that a user has made immutable.
+            if live is None:
+                raise
+            await writer.remove(resource, meta["namespace"], meta["name"], uid=live["metadata"]["uid"])
+            written = await writer.own(asked, quiet=True)
+        self._brought[resource, key] = (written.version, value)
+
+
+def _namespace(change: Change[Copy]) -> Iterable[str]:
+    found = change.after or change.before
+    return [found.key.partition("/")[0]] if found is not None else ()

@@ -1,0 +1,157 @@
+"""What the operator keeps on the host for control planes: restored, and written only when it differs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tenantry.api import reasons
+from tenantry.api.errors import Forbidden, Invalid, TerminalError
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import MADE_BY
+from tenantry.api.model import ObjectMeta, Resource
+from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, MIRROR, VirtualControlPlane
+from tenantry.controllers.virtualcontrolplane import desired
+from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjectController, HostObjects
+from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
+from tenantry.engine.request import ApiRequest
+from testkit.model import World
+from testkit.worldcluster import WorldCluster
+
+Json = dict[str, Any]
+
+WEB = VirtualControlPlane(metadata=ObjectMeta(name="web", namespace="acme", uid="u-web"))
+WANTED = (*desired.mirror_objects(WEB, is_open=True), desired.kubeconfig_secret(WEB, "text"))
+KEYS = [(resource, f"acme/{value['metadata']['name']}") for resource, value in WANTED]
+
+
+class _World(World):
+    """Refuses to change a Secret that is immutable, as the API server does."""
+
+    def _patched(self, asked: ApiRequest, key: str, body: Json) -> Json:
+        if self.objects.get((asked.resource, key), {}).get("immutable"):
+            raise Invalid("field is immutable when `immutable` is set", status=422)
+        return super()._patched(asked, key, body)
+
+
+class _Host:
+    """A host with the objects of one control plane."""
+
+    def __init__(self, faults: Callable[[], str] = lambda: "none") -> None:
+        self.world = _World()
+        self.world.put_in(Namespace.resource, {"metadata": {"name": "acme"}})
+        self.world.create(WEB)
+        self.home = WorldCluster(self.world, [UnplacedController()])
+        self.cluster = WorldCluster(self.world, [HostObjectController(self.home)], faults=faults)
+        self.objects = HostObjects(self.cluster)
+
+    def bring(self) -> None:
+        """Have the objects brought to what they should be, by caches that are up to date before and after."""
+        self.cluster.look()
+        asyncio.run(self.objects.bring(WANTED, WEB.metadata.uid))
+        self.cluster.look()
+
+    def get(self, resource: Resource, key: str) -> Json:
+        return self.world.get(resource, key)
+
+
+def test_what_is_missing_is_created_and_nothing_is_sent_while_it_is_there() -> None:
+    sent: list[str] = []
+
+    def count() -> str:
+        sent.append("request")
+        return "none"
+
+    host = _Host(count)
+    host.bring()
+    assert [host.get(*each)["metadata"]["name"] for each in KEYS] == [MIRROR, f"{MIRROR}-web", "web-kubeconfig"]
+    sent.clear()
+    host.bring()
+    assert sent == []
+
+
+@pytest.mark.parametrize(("resource", "key"), KEYS)
+def test_what_is_deleted_comes_back(resource: Resource, key: str) -> None:
+    host = _Host()
+    host.bring()
+    before = host.get(resource, key)
+    host.world.delete(resource, key)
+    host.bring()
+    after = host.get(resource, key)
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert after["metadata"]["labels"] == before["metadata"]["labels"]
+
+
+@pytest.mark.parametrize("more", [{}, {"immutable": True}])
+def test_what_is_changed_is_put_right(more: Json) -> None:
+    host = _Host()
+    host.bring()
+    before = host.get(desired.SECRETS, "acme/web-kubeconfig")["data"]
+    host.world.patch(desired.SECRETS, "acme/web-kubeconfig", {"data": {KUBECONFIG_KEY: "AAAA"}, **more})
+    host.bring()
+    assert host.get(desired.SECRETS, "acme/web-kubeconfig")["data"] == before
+
+
+def test_an_object_of_another_client_is_left_as_it_is() -> None:
+    host = _Host()
+    meta = {"name": MIRROR, "namespace": "acme", "annotations": {MADE_BY: "mallory"}}
+    host.world.put_in(desired.SERVICE_ACCOUNTS, {"metadata": meta})
+    with pytest.raises(TerminalError, match="delete or rename it") as failed:
+        host.bring()
+    assert failed.value.reason == reasons.OBJECT_EXISTS
+    assert host.get(desired.SERVICE_ACCOUNTS, f"acme/{MIRROR}")["metadata"]["annotations"] == {MADE_BY: "mallory"}
+
+
+def test_a_suspension_keeps_the_bindings_without_subjects() -> None:
+    kinds = [resource for resource, _ in desired.mirror_objects(WEB, is_open=False)]
+    assert kinds == [desired.SERVICE_ACCOUNTS]
+
+
+def test_a_refusal_is_not_taken_for_success() -> None:
+    host = _Host()
+    host.world.patch(Namespace.resource, "acme", {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    for _ in range(2):
+        with pytest.raises(Forbidden):
+            host.bring()
+
+
+@pytest.mark.parametrize(("resource", "key"), KEYS)
+def test_a_change_wakes_the_control_planes_of_the_namespace(resource: Resource, key: str) -> None:
+    host = _Host()
+    host.bring()
+    host.home.settle()
+    host.cluster.settle()
+    assert host.home.lane.queue.ready == 0, "own writes wake no reconciler"
+    host.world.delete(resource, key)
+    host.cluster.settle()
+    assert host.home.lane.take(host.home.clock.monotonic()) == (UnplacedController.name, "acme/web")
+
+
+def test_objects_of_other_names_are_not_watched() -> None:
+    host = _Host()
+    host.bring()
+    host.world.put_in(desired.SERVICE_ACCOUNTS, {"metadata": {"name": "mine", "namespace": "acme"}})
+    host.world.put_in(desired.SECRETS, {"metadata": {"name": "mine", "namespace": "acme"}})
+    host.cluster.look()
+    assert sum(host.cluster.count().values()) == len(KEYS)
+
+
+def test_a_control_plane_that_is_gone_is_forgotten() -> None:
+    sent: list[str] = []
+
+    def count() -> str:
+        sent.append("request")
+        return "none"
+
+    host = _Host(count)
+    host.bring()
+    sent.clear()
+    host.objects.forget("other")
+    host.bring()
+    assert sent == []
+    host.objects.forget("acme")
+    host.bring()
+    assert sent
