@@ -28,7 +28,7 @@ func BenchmarkServeDNS(b *testing.B) {
 		p.directory.setSpace(name, &space{owned: true, tenant: name})
 		for j := range 10 {
 			ip := netip.AddrFrom4([4]byte{11, byte(i >> 8), byte(i), byte(j)})
-			p.directory.setPod(object{name, fmt.Sprint(j)}, false, []netip.Addr{ip})
+			p.directory.setPod(object{name, fmt.Sprint(j)}, false, []netip.Addr{ip}, nil)
 		}
 	}
 	for name, question := range map[string]string{
