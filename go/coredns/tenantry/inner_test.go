@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coredns/coredns/plugin"
 	cluster "github.com/coredns/coredns/plugin/kubernetes"
 	cached "github.com/coredns/coredns/plugin/kubernetes/object"
 	"github.com/coredns/coredns/request"
@@ -225,7 +224,7 @@ func values(m *dns.Msg) []string {
 	return found
 }
 
-// X08: names inside resolve for the pods of that control plane, in all forms.
+// H01: names inside resolve for the pods of that control plane, in all forms.
 func TestNamesInside(t *testing.T) {
 	p := makePlanes(t)
 	for _, each := range []struct {
@@ -273,7 +272,7 @@ func TestNamesInside(t *testing.T) {
 	}
 }
 
-// X08: a pod of a control plane sees no other names: not of the host, nor of other control planes, nor of other tenants.
+// H06: a pod of a control plane sees no other names: not of the host, nor of other control planes, nor of other tenants.
 func TestNamesOutsideOfAControlPlane(t *testing.T) {
 	p := makePlanes(t)
 	var nothing string
@@ -326,7 +325,7 @@ func TestNamesOutsideOfAControlPlane(t *testing.T) {
 	}
 }
 
-// X08: the rest of the world, and shared names of the host, are for the other plugins, and the filter reads the answers.
+// H06: the rest of the world, and shared names of the host, are for the other plugins, and the filter reads the answers.
 func TestNamesThatOtherPluginsAnswer(t *testing.T) {
 	p := makePlanes(t)
 	for _, name := range []string{
@@ -366,7 +365,7 @@ func TestNamesThatOtherPluginsAnswer(t *testing.T) {
 	}
 }
 
-// X08: an ExternalName is followed in the view of its control plane; a hidden target is as one that does not exist.
+// H01: an ExternalName is followed in the view of its control plane; a hidden target is as one that does not exist.
 func TestExternalNamesInside(t *testing.T) {
 	p := makePlanes(t)
 	for name, want := range map[string]string{
@@ -390,7 +389,7 @@ func TestExternalNamesInside(t *testing.T) {
 	}
 }
 
-// X08: pods that no control plane has get no names inside, whatever they are called.
+// H06: pods that no control plane has get no names inside, whatever they are called.
 func TestOthersSeeNothingInside(t *testing.T) {
 	p := makePlanes(t)
 	for _, from := range []string{acme, acmeLab, beta, system, node, absent} {
@@ -416,7 +415,7 @@ func checkRcode(t *testing.T, p planes, from, name string, rcode int) {
 	}
 }
 
-// X08: an address that pods of two control planes, or one and a pod of the host, have is of neither.
+// H06: an address that pods of two control planes, or one and a pod of the host, have is of neither.
 func TestAddressesOfControlPlanesAreReused(t *testing.T) {
 	const name = "web.shop.svc.cluster.local."
 	for _, second := range []string{"two/shop/web", "one/data/web", ""} {
@@ -433,7 +432,7 @@ func TestAddressesOfControlPlanesAreReused(t *testing.T) {
 	}
 }
 
-// X08: two Services with the same marks do not take turns, and what is left answers when one is gone.
+// H06: two Services with the same marks do not take turns, and what is left answers when one is gone.
 func TestMarksCollide(t *testing.T) {
 	p := makePlanes(t)
 	answers := func(want string) {
@@ -455,7 +454,7 @@ func TestMarksCollide(t *testing.T) {
 	answers("")
 }
 
-// X08: long names are read from annotations, in full. The label has only the beginning of one, and a hash.
+// H01: long names are read from annotations, in full. The label has only the beginning of one, and a hash.
 func TestLongNames(t *testing.T) {
 	p := makePlanes(t)
 	long := strings.Repeat("n", 62)
@@ -479,7 +478,7 @@ func TestANamespaceInsideCalledAsTheHosts(t *testing.T) {
 	checkRcode(t, p, other, "web.acme.svc.cluster.local.", dns.RcodeSuccess)
 }
 
-// X08: verified names of pods are of pods inside.
+// H01: verified names of pods are of pods inside.
 func TestPodsInside(t *testing.T) {
 	p := makePlanes(t)
 	who, _ := p.viewer(netip.MustParseAddr(shop))
@@ -495,7 +494,7 @@ func TestPodsInside(t *testing.T) {
 	}
 }
 
-// X08: a pod that asks for its API server before its address is known does not get the host's.
+// H01: a pod that asks for its API server before its address is known does not get the host's.
 func TestTheAPIServerIsWaitedFor(t *testing.T) {
 	p := makePlanes(t)
 	p.grace = time.Minute
@@ -551,5 +550,3 @@ func TestInnersAreForgotten(t *testing.T) {
 		t.Errorf("left: %v", d.inners)
 	}
 }
-
-var _ plugin.Handler = (*Tenantry)(nil)
