@@ -425,11 +425,11 @@ class ControlPlane:
         await add_pod(self.world.api, self.host, copy, metadata=metadata, spec=spec)
         await set_pod(self.world.api, self.host, copy, address)
 
-    async def service(self, namespace: str, name: str, **spec: Any) -> str:
+    async def service(self, namespace: str, name: str, spec: Json | None = None) -> str:
         """Create the copy of a Service, and return its address."""
         copy = names.lower_name(self.uid, "Service", namespace, name)
         metadata = {**self.metadata(namespace, name), "name": copy}
-        body = {"metadata": metadata, "spec": {"ports": [{"name": "http", "port": 80}], **spec}}
+        body = {"metadata": metadata, "spec": {"ports": [{"name": "http", "port": 80}], **(spec or {})}}
         return (await self.world.api.create(SERVICES, body, self.host))["spec"]["clusterIP"]
 
 
@@ -442,7 +442,7 @@ async def test_pods_of_a_control_plane_resolve_its_names_alone(world: World) -> 
     api, server = await mine.service("data", "api"), await mine.service("default", "kubernetes")
     # Kubernetes finds the endpoints of the copy by itself, without the hostname: the Service has another name.
     headless: Json = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"app": mine.uid}}
-    await mine.service("shop", "db", **headless)
+    await mine.service("shop", "db", headless)
     await mine.pod("shop", "db-0", "10.77.9.1", {"hostname": "db-0", "subdomain": "db"}, app=mine.uid)
     await mine.pod("shop", "front", me)
     await mine.pod("data", "job", beside)

@@ -182,9 +182,8 @@ func renamed(service *cached.Service, name, namespace string) *cached.Service {
 	return &copied
 }
 
-// endpoints returns endpoints of the host under the name of their Service inside.
-//
-// Args: of is the Service inside, namespace what the pod calls the namespace of the Service.
+// endpoints returns endpoints of the host under the name of their Service inside, and under what the pod calls the
+// namespace of that Service.
 func (v *view) endpoints(host *cached.Endpoints, of inner, namespace string) *cached.Endpoints {
 	copied := *host
 	copied.Index, copied.Namespace = cached.EndpointsKey(of.name, namespace), namespace
