@@ -18,9 +18,11 @@ import pytest_asyncio
 from tenantry.api import marks
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Resource
+from tenantry.api.virtualcontrolplane import PREFIX
 from tenantry.local import build
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.progress import SilentProgress
+from tenantry.mirror import names
 from testkit.api import PODS, SERVICE_ACCOUNTS, Api, until
 from testkit.coredns import USER, CoreDns, values
 from testkit.operators import Operator
@@ -113,8 +115,19 @@ def reverse(address: str) -> str:
     return dns.reversename.from_address(address).to_text()
 
 
-async def add_pod(api: Api, namespace: str, name: str, *, host: bool = False) -> None:
-    """Create a pod that no node runs."""
+async def add_pod(
+    api: Api, namespace: str, name: str, *, host: bool = False, metadata: Json | None = None, spec: Json | None = None
+) -> None:
+    """Create a pod that no node runs.
+
+    Args:
+        api: An administrator.
+        namespace: On the host.
+        name: On the host.
+        host: Whether it uses the network of its node.
+        metadata: Its labels and annotations.
+        spec: Further fields of its spec.
+    """
     careful: Json = {
         "allowPrivilegeEscalation": False,
         "runAsNonRoot": True,
@@ -122,8 +135,8 @@ async def add_pod(api: Api, namespace: str, name: str, *, host: bool = False) ->
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     container = {"name": "main", "image": "example.com/app:1", "securityContext": careful}
-    spec: Json = {"containers": [container], "hostNetwork": host}
-    await api.create(PODS, {"metadata": {"name": name}, "spec": spec}, namespace)
+    body: Json = {"containers": [container], "hostNetwork": host, **(spec or {})}
+    await api.create(PODS, {"metadata": {**(metadata or {}), "name": name}, "spec": body}, namespace)
 
 
 async def set_pod(api: Api, namespace: str, name: str, address: str, phase: str = "Running") -> None:
@@ -381,3 +394,100 @@ async def test_a_pod_that_asks_before_its_node_has_told_of_it_is_answered(
         await set_pod(world.api, world.acme.namespace, "early", address)
         assert values(await asked) == [world.acme.web]
         assert (await other).rcode() == dns.rcode.NXDOMAIN
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    """A control plane: objects with its marks, as the mirror writes them, in a namespace of the host.
+
+    Args:
+        world: The cluster.
+        host: The namespace on the host.
+        uid: Of the control plane.
+    """
+
+    world: World
+    host: str
+    uid: str
+
+    def metadata(self, namespace: str, name: str, **labels: str) -> Json:
+        """Return the labels and annotations of the copy of an object inside."""
+        marked = {"namespace": namespace, "name": name, "uid": f"uid-of-{name}"}
+        return {
+            "labels": {f"{PREFIX}/owner": self.uid, f"{PREFIX}/namespace": namespace, **labels},
+            "annotations": {f"{PREFIX}/{key}": value for key, value in marked.items()},
+        }
+
+    async def pod(self, namespace: str, name: str, address: str, spec: Json | None = None, **labels: str) -> None:
+        """Create the copy of a pod, and give it an address."""
+        copy = names.lower_name(self.uid, "Pod", namespace, name)
+        metadata = self.metadata(namespace, name, **labels)
+        await add_pod(self.world.api, self.host, copy, metadata=metadata, spec=spec)
+        await set_pod(self.world.api, self.host, copy, address)
+
+    async def service(self, namespace: str, name: str, spec: Json | None = None) -> str:
+        """Create the copy of a Service, and return its address."""
+        copy = names.lower_name(self.uid, "Service", namespace, name)
+        metadata = {**self.metadata(namespace, name), "name": copy}
+        body = {"metadata": metadata, "spec": {"ports": [{"name": "http", "port": 80}], **(spec or {})}}
+        return (await self.world.api.create(SERVICES, body, self.host))["spec"]["clusterIP"]
+
+
+async def test_pods_of_a_control_plane_resolve_its_names_alone(world: World) -> None:
+    """H01: from objects of the host alone, while no API server of the control plane runs."""
+    host = world.acme.namespace
+    mine, other = (ControlPlane(world, host, str(uuid.uuid4())) for _ in range(2))
+    me, neighbour, beside = (next(world.addresses) for _ in range(3))
+    web, others_web = await mine.service("shop", "web"), await other.service("shop", "web")
+    api, server = await mine.service("data", "api"), await mine.service("default", "kubernetes")
+    # Kubernetes finds the endpoints of the copy by itself, without the hostname: the Service has another name.
+    headless: Json = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"app": mine.uid}}
+    await mine.service("shop", "db", headless)
+    await mine.pod("shop", "db-0", "10.77.9.1", {"hostname": "db-0", "subdomain": "db"}, app=mine.uid)
+    await mine.pod("shop", "front", me)
+    await mine.pod("data", "job", beside)
+    await other.pod("shop", "front", neighbour)
+
+    async def found() -> bool:
+        return values(await world.dns.ask(me, f"db-0.db.shop.svc.{ZONE}")) == ["10.77.9.1"]
+
+    await until(found, "CoreDNS knows the endpoints of the copy")
+    await until(
+        lambda: _resolves(world, neighbour, f"web.shop.svc.{ZONE}"), "CoreDNS knows the pod of the other control plane"
+    )
+    for name, kind, expected in (
+        (f"web.shop.svc.{ZONE}", "A", web),
+        (f"web.{host}.svc.{ZONE}", "A", web),
+        (f"db.{host}.svc.{ZONE}", "A", "10.77.9.1"),
+        (f"api.data.svc.{ZONE}", "A", api),
+        (f"kubernetes.default.svc.{ZONE}", "A", server),
+        (f"_http._tcp.db.shop.svc.{ZONE}", "SRV", f"0 100 80 db-0.db.shop.svc.{ZONE}."),
+        (reverse(web), "PTR", f"web.shop.svc.{ZONE}."),
+        (reverse("10.77.9.1"), "PTR", f"db-0.db.shop.svc.{ZONE}."),
+        ("example.com", "A", "192.0.2.1"),
+        (world.shared.name("web"), "A", world.shared.web),
+    ):
+        assert await world.resolves(me, name, kind) == [expected], name
+    assert await world.resolves(me, f"web.{host}.svc.{ZONE}", server="autopath") == [web]
+    assert await world.resolves(beside, f"api.{host}.svc.{ZONE}") == [api]
+    assert await world.resolves(neighbour, f"web.shop.svc.{ZONE}") == [others_web]
+
+    copy = names.lower_name(mine.uid, "Service", "shop", "web")
+    nothing = await world.denied(me, f"web.none.svc.{ZONE}")
+    for place in (world.beta, world.customer, world.team, world.system):
+        assert await world.denied(me, place.name("web")) == nothing
+    for name in (f"{copy}.{host}.svc.{ZONE}", f"web.{host}.svc.{ZONE}", f"other.default.svc.{ZONE}"):
+        await world.denied(beside, name)
+    for name in (f"api.data.svc.{ZONE}", f"kubernetes.default.svc.{ZONE}", f"db.{host}.svc.{ZONE}"):
+        await world.denied(neighbour, name)
+    for address in (others_web, world.acme.web, world.acme.pod, world.beta.web, neighbour):
+        await world.denied(me, reverse(address), "PTR")
+    # Pods of the host, and of other tenants, have no names inside; the tenant's own see the copy as any Service.
+    for client in (world.acme.pod, world.beta.pod, UNKNOWN):
+        await world.denied(client, f"web.shop.svc.{ZONE}")
+    assert await world.resolves(world.acme.pod, f"{copy}.{host}.svc.{ZONE}") == [web]
+    assert await world.resolves(world.acme.pod, f"web.{host}.svc.{ZONE}") == [world.acme.web]
+
+
+async def _resolves(world: World, client: str, name: str) -> bool:
+    return (await world.dns.ask(client, name)).rcode() == dns.rcode.NOERROR

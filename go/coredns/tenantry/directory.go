@@ -28,9 +28,11 @@ const (
 
 // viewer is the client that asks.
 type viewer struct {
-	reach  reach
-	tenant string
-	zone   string
+	reach     reach
+	tenant    string
+	zone      string
+	plane     plane  // the control plane that it is a pod of; without an owner for none
+	namespace string // its namespace there
 }
 
 // object names a pod or a Service.
@@ -40,6 +42,7 @@ type object struct{ namespace, name string }
 type holder struct {
 	pod  object
 	node bool // the address is its node's
+	of   *twin
 }
 
 // directory maps addresses to pods and Services, and namespaces to tenants. Each lookup takes constant time.
@@ -50,6 +53,7 @@ type directory struct {
 	holders   map[netip.Addr][]holder
 	services  map[object][]netip.Addr
 	addresses map[netip.Addr]object // of Services
+	inners    inners
 	waiting   map[netip.Addr]*expected
 	waiters   int
 }
@@ -61,6 +65,7 @@ func newDirectory() *directory {
 		holders:   map[netip.Addr][]holder{},
 		services:  map[object][]netip.Addr{},
 		addresses: map[netip.Addr]object{},
+		inners:    newInners(),
 		waiting:   map[netip.Addr]*expected{},
 	}
 }
@@ -77,9 +82,12 @@ func (d *directory) setSpace(name string, is *space) {
 }
 
 // setPod keeps which addresses a pod has; none where it is gone or has ended, for its addresses may be another's then.
-func (d *directory) setPod(pod object, node bool, addresses []netip.Addr) {
+//
+// of is the pod inside of a control plane that it stands for; nil for none, and if it is gone.
+func (d *directory) setPod(pod object, node bool, addresses []netip.Addr, of *twin) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
+	d.inners.setTwin(pod, of)
 	for _, ip := range d.pods[pod] {
 		left := slices.DeleteFunc(slices.Clone(d.holders[ip]), func(each holder) bool { return each.pod == pod })
 		if len(left) > 0 {
@@ -90,7 +98,7 @@ func (d *directory) setPod(pod object, node bool, addresses []netip.Addr) {
 	}
 	delete(d.pods, pod)
 	for _, ip := range addresses {
-		d.holders[ip] = append(d.holders[ip], holder{pod, node})
+		d.holders[ip] = append(d.holders[ip], holder{pod, node, of})
 		d.announce(ip)
 	}
 	if len(addresses) > 0 {
@@ -98,10 +106,11 @@ func (d *directory) setPod(pod object, node bool, addresses []netip.Addr) {
 	}
 }
 
-// setService keeps which addresses a Service has.
-func (d *directory) setService(service object, addresses []netip.Addr) {
+// setService keeps which addresses a Service has, and which Service inside of a control plane it stands for; nil for none.
+func (d *directory) setService(service object, addresses []netip.Addr, of *inner) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
+	d.inners.setCopied(service, of)
 	for _, ip := range d.services[service] {
 		if d.addresses[ip] == service {
 			delete(d.addresses, ip)
@@ -118,7 +127,8 @@ func (d *directory) setService(service object, addresses []netip.Addr) {
 
 // viewer returns the client that has an address, and whether it is known.
 //
-// If pods of several tenants have it, as happens until the watch reports that one has ended, it belongs to no tenant.
+// If pods of several tenants or control planes have it, as happens until the watch reports that one has ended, it belongs
+// to none of them.
 func (d *directory) viewer(ip netip.Addr) (viewer, bool) {
 	d.mutex.RLock()
 	defer d.mutex.RUnlock()
@@ -140,6 +150,10 @@ func (d *directory) viewer(ip netip.Addr) (viewer, bool) {
 		if is.owned {
 			this = viewer{reach: tenants, tenant: is.tenant, zone: is.zone}
 		}
+		if each.of != nil {
+			// Outside of tenants, too: a pod of a control plane does not see the host.
+			this.reach, this.plane, this.namespace = tenants, each.of.plane, each.of.namespace
+		}
 		if i > 0 && this != found {
 			return viewer{}, true
 		}
@@ -160,6 +174,9 @@ func (d *directory) sees(who viewer, what subject) bool {
 	switch {
 	case !ok:
 		return false
+	case who.isInside():
+		// Names inside are not looked up here.
+		return is.shared && !is.owned && !slices.Contains(standing, what.namespace)
 	case is.owned:
 		return who.reach == tenants && is.tenant != "" && is.tenant == who.tenant && is.zone == who.zone
 	case who.reach == strangers:

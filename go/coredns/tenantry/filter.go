@@ -63,10 +63,10 @@ func (f *filter) without(m *dns.Msg) *dns.Msg {
 // authority returns the SOA that the plugin kubernetes puts into an answer without records, as old as these records are.
 func (f *filter) authority(dropped []dns.RR) []dns.RR {
 	zone := f.plugin.zones.Matches(f.state.Name())
-	if zone == "" || f.plugin.backend == nil {
+	if zone == "" || f.plugin.cluster == nil {
 		return nil
 	}
-	records, err := plugin.SOA(f.ctx, f.plugin.backend, zone, f.state, plugin.Options{})
+	records, err := plugin.SOA(f.ctx, f.plugin.cluster, zone, f.state, plugin.Options{})
 	if err != nil {
 		return nil
 	}

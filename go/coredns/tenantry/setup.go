@@ -110,7 +110,7 @@ func (t *Tenantry) join(handler plugin.Handler) error {
 			t.zones = append(t.zones, zone)
 		}
 	}
-	t.backend = served
+	t.cluster = served
 	return nil
 }
 

@@ -3,6 +3,8 @@
 //
 // The plugin knows a client by the address of its pod. It answers NXDOMAIN for names that the client may not see, so that
 // resolvers continue with their search lists, and the answer is the same for namespaces that exist and that do not.
+//
+// A pod of a VirtualControlPlane resolves the names inside of that control plane instead; view.go shows how.
 package tenantry
 
 import (
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/coredns/coredns/plugin"
+	cluster "github.com/coredns/coredns/plugin/kubernetes"
 	"github.com/coredns/coredns/plugin/metrics"
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
@@ -31,7 +34,7 @@ type Tenantry struct {
 	grace     time.Duration
 	directory *directory
 	synced    func() bool
-	backend   plugin.ServiceBackend // the plugin kubernetes of the same server; nil where there is none
+	cluster   *cluster.Kubernetes // the plugin kubernetes of the same server; nil where there is none
 }
 
 // Name implements plugin.Handler.
@@ -69,15 +72,20 @@ func (t *Tenantry) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Ms
 			return dns.RcodeRefused, nil
 		}
 		about := address(name)
-		for ok := t.answers(who, name, about); !ok; ok = t.answers(who, name, about) {
-			if known || !t.await(ctx, ip) {
-				hidden.WithLabelValues(metrics.WithServer(ctx)).Inc()
-				return t.deny(w, r, zone)
-			}
+		is := t.judge(who, known, name, about)
+		for !known && is != visible && t.await(ctx, ip) {
 			who, known = t.viewer(ip)
-			if who.reach == everything {
-				break
+			is = t.judge(who, known, name, about)
+		}
+		switch is {
+		case concealed:
+			hidden.WithLabelValues(metrics.WithServer(ctx)).Inc()
+			return t.deny(w, r, zone)
+		case inside:
+			if t.cluster == nil {
+				return dns.RcodeServerFailure, nil
 			}
+			return t.inside(who).ServeDNS(ctx, w, r)
 		}
 	}
 	return plugin.NextOrFailure(Name, t.Next, ctx, &filter{ResponseWriter: w, plugin: t, who: who, ctx: ctx, state: state}, r)
@@ -93,7 +101,60 @@ func (t *Tenantry) viewer(ip netip.Addr) (viewer, bool) {
 	return t.directory.viewer(ip)
 }
 
-// answers returns whether a viewer may get an answer to a question.
+// verdict is what a question is to a viewer.
+type verdict int
+
+const (
+	// concealed is a question that gets the answer that there is no such name.
+	concealed verdict = iota
+	// visible is a question that the other plugins answer.
+	visible
+	// ambiguous is visible to the client, unless it turns out to be a pod of a control plane.
+	ambiguous
+	// inside is a question about a name inside of the viewer's control plane.
+	inside
+)
+
+// judge returns what a question about a name, and an address in it, is to a viewer.
+func (t *Tenantry) judge(who viewer, known bool, name string, about netip.Addr) verdict {
+	switch {
+	case who.isInside() && t.isInside(who, name, about):
+		return inside
+	case !t.answers(who, name, about):
+		return concealed
+	case !known && t.isAPIServer(name) && t.directory.hasInners():
+		return ambiguous
+	}
+	return visible
+}
+
+// isInside returns whether a name is one inside of the control plane of a viewer, whether it exists there or not.
+func (t *Tenantry) isInside(who viewer, name string, about netip.Addr) bool {
+	zones := t.zones
+	if t.cluster != nil {
+		zones = t.cluster.Zones
+	}
+	zone := zones.Matches(name)
+	if zone == "" {
+		return false
+	}
+	if about.IsValid() {
+		return t.cluster != nil && t.view(who).names(about.String())
+	}
+	what := parse(name, zone)
+	return what.namespace != "" && t.directory.meant(who, what.namespace) != ""
+}
+
+// isAPIServer returns whether a name is that of the API server, of which each control plane has its own.
+//
+// A program that asks for the host's by mistake would talk to another API server until it ends. For other names a pod that
+// is not known yet is at worst answered that there are none.
+func (t *Tenantry) isAPIServer(name string) bool {
+	zone := t.zones.Matches(name)
+	return zone != "" && parse(name, zone) == apiserver
+}
+
+// answers returns whether a viewer may get an answer from the other plugins.
 func (t *Tenantry) answers(who viewer, name string, about netip.Addr) bool {
 	if about.IsValid() && !t.directory.seesAddress(who, about) {
 		return false

@@ -81,12 +81,12 @@ func made(next *world) *Tenantry {
 		{"beta", recycled, false},
 		{"odd", broken, false},
 	} {
-		d.setPod(object{each.namespace, fmt.Sprint("pod-", i)}, each.node, []netip.Addr{netip.MustParseAddr(each.ip)})
+		d.setPod(object{each.namespace, fmt.Sprint("pod-", i)}, each.node, []netip.Addr{netip.MustParseAddr(each.ip)}, nil)
 	}
-	d.setService(object{"acme", "web"}, parseAll([]string{"10.2.0.1"}))
-	d.setService(object{"beta", "web"}, parseAll([]string{"10.2.0.2", "2001:db8::2", "198.51.100.2"}))
-	d.setService(object{"default", "kubernetes"}, parseAll([]string{"10.2.0.3"}))
-	d.setService(object{"tools", "git"}, parseAll([]string{"10.2.0.4"}))
+	d.setService(object{"acme", "web"}, parseAll([]string{"10.2.0.1"}), nil)
+	d.setService(object{"beta", "web"}, parseAll([]string{"10.2.0.2", "2001:db8::2", "198.51.100.2"}), nil)
+	d.setService(object{"default", "kubernetes"}, parseAll([]string{"10.2.0.3"}), nil)
+	d.setService(object{"tools", "git"}, parseAll([]string{"10.2.0.4"}), nil)
 	return &Tenantry{
 		Next:      next,
 		zones:     []string{home, "in-addr.arpa.", "ip6.arpa."},
@@ -365,12 +365,12 @@ func (r raw) ServeDNS(_ context.Context, w dns.ResponseWriter, _ *dns.Msg) (int,
 func TestAddressesAreReused(t *testing.T) {
 	p := made(&world{})
 	ip := []netip.Addr{netip.MustParseAddr("10.1.0.50")}
-	p.directory.setPod(object{"acme", "first"}, false, ip)
-	p.directory.setPod(object{"beta", "second"}, false, ip)
+	p.directory.setPod(object{"acme", "first"}, false, ip, nil)
+	p.directory.setPod(object{"beta", "second"}, false, ip, nil)
 	if m := ask(t, p, "10.1.0.50", "web.beta.svc.cluster.local.", dns.TypeA); m.Rcode != dns.RcodeNameError {
 		t.Errorf("answered %v", m)
 	}
-	p.directory.setPod(object{"acme", "first"}, false, nil)
+	p.directory.setPod(object{"acme", "first"}, false, nil, nil)
 	if m := ask(t, p, "10.1.0.50", "web.beta.svc.cluster.local.", dns.TypeA); m.Rcode != dns.RcodeSuccess {
 		t.Errorf("answered %v", m)
 	}
@@ -392,7 +392,7 @@ func TestAPodIsWaitedFor(t *testing.T) {
 		waiting = p.directory.waiters
 		p.directory.mutex.RUnlock()
 	}
-	p.directory.setPod(object{"acme", "new"}, false, []netip.Addr{netip.MustParseAddr(absent)})
+	p.directory.setPod(object{"acme", "new"}, false, []netip.Addr{netip.MustParseAddr(absent)}, nil)
 	for range 2 {
 		if m := <-answers; m.Rcode != dns.RcodeSuccess {
 			t.Errorf("answered %v", m)

@@ -20,6 +20,14 @@ const (
 	labelShared    = "tenantry.dev/shared"
 )
 
+// The marks of mirrored objects (src/tenantry/mirror/profile.py): a label, and annotations with the names inside. The label
+// with the namespace is not read, because it has a hash in place of the end of a long name.
+const (
+	labelOwner          = "vcp.tenantry.dev/owner"
+	annotationNamespace = "vcp.tenantry.dev/namespace"
+	annotationName      = "vcp.tenantry.dev/name"
+)
+
 // watch returns what starts to keep a directory the same as the cluster, until stop is closed, and what tells whether it
 // is that yet.
 func watch(client kubernetes.Interface, into *directory) (start func(stop <-chan struct{}), synced func() bool, err error) {
@@ -80,14 +88,18 @@ func slim(is any) (any, error) {
 	case *core.Namespace:
 		return &core.Namespace{ObjectMeta: slimMeta(is.ObjectMeta, is.Labels)}, nil
 	case *core.Pod:
-		return &core.Pod{
-			ObjectMeta: slimMeta(is.ObjectMeta, nil),
+		kept := &core.Pod{
+			ObjectMeta: slimCopy(is.ObjectMeta),
 			Spec:       core.PodSpec{HostNetwork: is.Spec.HostNetwork},
 			Status:     core.PodStatus{Phase: is.Status.Phase, PodIP: is.Status.PodIP, PodIPs: is.Status.PodIPs},
-		}, nil
+		}
+		if kept.Labels != nil {
+			kept.Spec.Hostname, kept.Spec.Subdomain = is.Spec.Hostname, is.Spec.Subdomain
+		}
+		return kept, nil
 	case *core.Service:
 		return &core.Service{
-			ObjectMeta: slimMeta(is.ObjectMeta, nil),
+			ObjectMeta: slimCopy(is.ObjectMeta),
 			Spec:       core.ServiceSpec{ClusterIP: is.Spec.ClusterIP, ClusterIPs: is.Spec.ClusterIPs},
 		}, nil
 	}
@@ -98,6 +110,29 @@ func slimMeta(is meta.ObjectMeta, labels map[string]string) meta.ObjectMeta {
 	return meta.ObjectMeta{
 		Name: is.Name, Namespace: is.Namespace, UID: is.UID, ResourceVersion: is.ResourceVersion, Labels: labels,
 	}
+}
+
+// slimCopy keeps the marks of a mirrored object, and of other objects no labels.
+func slimCopy(is meta.ObjectMeta) meta.ObjectMeta {
+	owner := is.Labels[labelOwner]
+	if owner == "" {
+		return slimMeta(is, nil)
+	}
+	kept := slimMeta(is, map[string]string{labelOwner: owner})
+	kept.Annotations = map[string]string{
+		annotationNamespace: is.Annotations[annotationNamespace], annotationName: is.Annotations[annotationName],
+	}
+	return kept
+}
+
+// innerOf returns the object inside of a control plane that an object of the host stands for, and whether there is one.
+//
+// An object with an owner and without names is one of the control plane, but stands for none that has a name.
+func innerOf(is meta.ObjectMeta) (inner, bool) {
+	owner := is.Labels[labelOwner]
+	return inner{
+		plane{is.Namespace, owner}, is.Annotations[annotationNamespace], is.Annotations[annotationName],
+	}, owner != ""
 }
 
 func (d *directory) onNamespace(is any) {
@@ -138,25 +173,33 @@ func (d *directory) onPod(is any) {
 		}
 		addresses = parseAll(texts)
 	}
-	d.setPod(object{pod.Namespace, pod.Name}, pod.Spec.HostNetwork, addresses)
+	var stands *twin
+	if of, ok := innerOf(pod.ObjectMeta); ok {
+		stands = &twin{inner: of, hostname: pod.Spec.Hostname, subdomain: pod.Spec.Subdomain}
+	}
+	d.setPod(object{pod.Namespace, pod.Name}, pod.Spec.HostNetwork, addresses, stands)
 }
 
 func (d *directory) onPodGone(is any) {
 	if pod, ok := is.(*core.Pod); ok {
-		d.setPod(object{pod.Namespace, pod.Name}, false, nil)
+		d.setPod(object{pod.Namespace, pod.Name}, false, nil, nil)
 	}
 }
 
 func (d *directory) onService(is any) {
 	if service, ok := is.(*core.Service); ok {
 		addresses := parseAll(append([]string{service.Spec.ClusterIP}, service.Spec.ClusterIPs...))
-		d.setService(object{service.Namespace, service.Name}, addresses)
+		var stands *inner
+		if of, ok := innerOf(service.ObjectMeta); ok && of.namespace != "" && of.name != "" {
+			stands = &of
+		}
+		d.setService(object{service.Namespace, service.Name}, addresses, stands)
 	}
 }
 
 func (d *directory) onServiceGone(is any) {
 	if service, ok := is.(*core.Service); ok {
-		d.setService(object{service.Namespace, service.Name}, nil)
+		d.setService(object{service.Namespace, service.Name}, nil, nil)
 	}
 }
 
