@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+import pytest
+
 from tenantry.api import reasons
+from tenantry.api.errors import ApiError
 from tenantry.api.model import Resource
 from tenantry.api.virtualcontrolplane import PREFIX
+from tenantry.kube import wire
+from tenantry.local.cluster import LocalCluster
+from tenantry.local.control import SupervisorRequest, order
 from tenantry.mirror.kinds import budgets, claims, ingresses, networkpolicies, services
-from testkit.api import EVENTS, SECONDS, Api, until
+from testkit.api import CONFIG_MAPS, EVENTS, PODS, SECONDS, Api, until
 from testkit.planes import Planes
+from testkit.refusals import refusal
 
 pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
 Json = dict[str, Any]
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+CONTAINER: Json = {"name": "c", "image": "busybox"}
 APP: Json = {"matchLabels": {"app": "web"}}
 BACKEND: Json = {"service": {"name": "web", "port": {"number": 80}}}
 
@@ -130,3 +140,71 @@ async def test_ingresses_budgets_and_claims(planes: Planes, name: str) -> None:
         return not [each for each in left if f"{PREFIX}/owner" in each["metadata"].get("labels", {})]
 
     await until(nothing_left, "no mirrored object is left", seconds=2 * SECONDS)
+
+
+async def test_a_service_gets_what_the_host_has_chosen(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
+    """H01: its address is the host's, the host refuses it at its creation, and a dry run leaves nothing behind."""
+    host = planes.host
+    await host.make_tenant(name)
+    await planes.create(name, "web")
+    async with planes.entered(name, "web") as inside:
+        spec = {"selector": {"app": "web"}, "ports": [{"port": 80}]}
+        made = await inside.create(services.RESOURCE, {"metadata": {"name": "web"}, "spec": spec}, "default")
+        lower = await the_only(host, services.RESOURCE, name)
+        assert made["spec"]["clusterIP"] == lower["spec"]["clusterIP"]
+        assert lower["spec"]["selector"] == {
+            "app": "web",
+            f"{PREFIX}/owner": lower["metadata"]["labels"][f"{PREFIX}/owner"],
+            f"{PREFIX}/namespace": "default",
+        }
+        await inside.create(
+            PODS,
+            {"metadata": {"name": "web", "labels": {"app": "web"}}, "spec": {"containers": [CONTAINER]}},
+            "default",
+        )
+
+        async def has_endpoint() -> bool:
+            pod = await inside.get(PODS, "web", "default")
+            found = await host.list(SLICES, name)
+            addresses = [address for each in found for end in each["endpoints"] or () for address in end["addresses"]]
+            return bool(addresses) and addresses == [pod.get("status", {}).get("podIP")]
+
+        await until(has_endpoint, "the Service of the host leads to the pod", seconds=2 * SECONDS)
+        # In the host's words, at once; nothing is stored on either side.
+        outside = {"metadata": {"name": "out"}, "spec": {**spec, "externalIPs": ["203.0.113.7"]}}
+        assert "externalIPs" in await refusal(inside, services.RESOURCE, outside, "default")
+        used = {"metadata": {"name": "used"}, "spec": {**spec, "clusterIP": "10.96.0.1"}}
+        # A dry run of the host does not look which addresses are used.
+        with pytest.raises(ApiError, match=r"10\.96\.0\.1"):
+            await inside.create(services.RESOURCE, used, "default")
+        url = wire.path(services.RESOURCE, "default")
+        body = msgspec.json.encode({"metadata": {"name": "dry"}, "spec": spec})
+        await inside.client.request("POST", url, query={"dryRun": "All"}, body=body)
+        assert len(await planes.names(services.RESOURCE, name)) == 1
+        # A change goes to the host first, too.
+        await inside.patch(services.RESOURCE, "web", {"spec": {"ports": [{"port": 81}]}}, "default")
+        assert [each["port"] for each in (await the_only(host, services.RESOURCE, name))["spec"]["ports"]] == [81]
+        with pytest.raises(ApiError, match="externalIPs"):
+            await inside.patch(services.RESOURCE, "web", {"spec": {"externalIPs": ["203.0.113.7"]}}, "default")
+        # An edit by hand on the host is undone, and so is a deletion, with the same address.
+        address = made["spec"]["clusterIP"]
+        lower = await the_only(host, services.RESOURCE, name)
+        await host.delete(services.RESOURCE, lower["metadata"]["name"], name)
+
+        async def restored() -> bool:
+            found = await host.find(services.RESOURCE, lower["metadata"]["name"], name)
+            return found is not None and found["metadata"]["uid"] != lower["metadata"]["uid"]
+
+        await until(restored, "the deleted Service is back")
+        assert (await the_only(host, services.RESOURCE, name))["spec"]["clusterIP"] == address
+        # While the mirror does not run, no Service is created; other kinds are.
+        await order(plane_cluster.paths.socket, SupervisorRequest(verb="stop", component="operator"), SECONDS)
+        try:
+            with pytest.raises(ApiError, match="try again"):
+                await inside.client.request("POST", url, body=body, attempts=1)
+            await inside.create(CONFIG_MAPS, {"metadata": {"name": "still"}}, "default")
+        finally:
+            await order(plane_cluster.paths.socket, SupervisorRequest(verb="start", component="operator"), SECONDS)
+        await planes.ready(name, "web")
+        await inside.delete(services.RESOURCE, "web", "default")
+        await host.gone(services.RESOURCE, lower["metadata"]["name"], name)

@@ -19,18 +19,16 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
-import msgspec
 from msgspec.structs import replace
 
 from tenantry.api.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, NotFound
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.model import Json, ObjectMeta, object_key
+from tenantry.api.model import Json, ObjectMeta, Resource, object_key
 from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind, NamedObject
 from tenantry.engine.plan import merge_patch
-from tenantry.engine.request import ApiRequest, Verb
 from tenantry.mirror import marking, things
 from tenantry.mirror.kinds.kind import MirroredKind, Origin
 from tenantry.mirror.profile import Profile
@@ -79,7 +77,7 @@ class ObjectMirror:
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
-        resource = self._mirrored.resource
+        resource = self.resource
         selecting = partial(_selecting, self._mirrored)
         found = [
             Watch(resource=resource, decode=things.whole, keys=_own_key, indexes={SELECTING: selecting}),
@@ -105,7 +103,7 @@ class ObjectMirror:
     def _of_namespace(self, change: Change[Thing]) -> Iterable[str]:
         """Return the objects that select namespaces, if labels of a namespace have changed."""
         before, after = (part(each.meta, "labels") if each else None for each in (change.before, change.after))
-        cache = self._upper.cache_of(self._mirrored.resource)
+        cache = self._upper.cache_of(self.resource)
         if before == after or cache is None:
             return ()
         return [each.key for each in cache.by_index(SELECTING, "yes")]
@@ -116,7 +114,7 @@ class ObjectMirror:
         Raises:
             ApiError: One side failed; the queue tries again.
         """
-        upper, lower = cluster.cache(self._mirrored.resource).get(key), self._of(key)
+        upper, lower = cluster.cache(self.resource).get(key), self._of(key)
         if upper is None:
             self._refused.pop(key, None)
             self._followed.pop(key, None)
@@ -138,8 +136,8 @@ class ObjectMirror:
 
     def _of(self, key: str) -> Thing | None:
         namespace, _, name = key.partition("/")
-        lower = self._profile.lower_name(self._mirrored.resource.kind, namespace, name)
-        return self._lower.cluster.cache(self._mirrored.resource).get(object_key(self._profile.namespace, lower))
+        lower = self._profile.lower_name(self.resource.kind, namespace, name)
+        return self._lower.cluster.cache(self.resource).get(object_key(self._profile.namespace, lower))
 
     async def _without_upper(self, lower: Thing | None) -> float | None:
         if lower is None or lower.is_deleting:
@@ -155,19 +153,32 @@ class ObjectMirror:
         if lower.is_deleting:
             return
         meta = lower.meta
-        asked = request.delete(self._mirrored.resource, meta["namespace"], meta["name"], uid=lower.uid)
+        asked = request.delete(self.resource, meta["namespace"], meta["name"], uid=lower.uid)
         # Conflict: the name belongs to another object by now, whose own events follow.
         with suppress(NotFound, Conflict):
             await self._lower.writer.send(asked)
 
     # -- down -------------------------------------------------------------------------------------
 
+    @property
+    def resource(self) -> Resource:
+        """Return the kind."""
+        return self._mirrored.resource
+
+    @property
+    def is_synced(self) -> bool:
+        """Return whether the lower objects are known."""
+        return self._lower.cluster.is_synced
+
     async def make_first(self, upper: Json, *, is_dry_run: bool) -> Json:
-        """Create or change the lower object of an upper one that is about to be stored; return it as it was stored.
+        """Create or change the lower object of an upper one that is about to be stored.
 
         Args:
             upper: The upper object; without a uid if it is being created.
             is_dry_run: Whether nothing is to be stored.
+
+        Returns:
+            The upper object with what the lower API server has chosen.
 
         Raises:
             NotTranslated: The object is not mirrored.
@@ -177,23 +188,28 @@ class ObjectMirror:
         lower = self._of(object_key(str(meta.get("namespace", "")), str(meta.get("name", ""))))
         if lower is not None and not meta.get("uid"):
             # The upper object exists already, or has just been deleted: nothing changes before the new one is stored.
-            return lower.object
+            return self._chosen(upper, lower.object)
         wanted = self.wanted(upper, lower)
         if lower is None:
-            asked = self._creation(wanted)
+            asked = request.create_json(self.resource, wanted)
         else:
             patch = self._patch(lower, wanted)
             if not patch:
-                return lower.object
-            asked = request.patch(self._mirrored.resource, lower.meta["namespace"], lower.meta["name"], patch)
+                return self._chosen(upper, lower.object)
+            asked = request.patch(self.resource, lower.meta["namespace"], lower.meta["name"], patch)
         if is_dry_run:
-            return msgspec.json.decode(await self._lower.writer.send(replace(asked, is_dry_run=True)))
-        return (await self._lower.writer.own(asked)).object
+            # It shows whether the lower side refuses; what it chooses is not what it would choose.
+            await self._lower.writer.send(replace(asked, is_dry_run=True))
+            return upper
+        return self._chosen(upper, (await self._lower.writer.own(asked)).object)
+
+    def _chosen(self, upper: Json, lower: Json) -> Json:
+        return self._mirrored.chosen(upper, lower) if self._mirrored.chosen is not None else upper
 
     async def _down(self, upper: Thing, lower: Thing | None) -> None:
         wanted = self.wanted(upper.object, lower)
         if lower is None:
-            await self._lower.writer.own(self._creation(wanted))
+            await self._lower.writer.own(request.create_json(self.resource, wanted))
             return
         patch = {} if lower.is_deleting else self._patch(lower, wanted)
         if not patch:
@@ -206,18 +222,8 @@ class ObjectMirror:
         # NotFound, Conflict: its event wakes this key.
         with suppress(NotFound, Conflict):
             await self._lower.writer.own(
-                request.patch(self._mirrored.resource, lower.meta["namespace"], lower.meta["name"], patch)
+                request.patch(self.resource, lower.meta["namespace"], lower.meta["name"], patch)
             )
-
-    def _creation(self, wanted: Json) -> ApiRequest:
-        meta = wanted["metadata"]
-        return ApiRequest(
-            verb=Verb.CREATE,
-            resource=self._mirrored.resource,
-            namespace=meta["namespace"],
-            name=meta["name"],
-            body=wanted,
-        )
 
     def wanted(self, upper: Json, lower: Thing | None) -> Json:
         """Return the lower object of an upper one.
@@ -229,7 +235,7 @@ class ObjectMirror:
         Raises:
             NotTranslated: The object is not mirrored.
         """
-        resource = self._mirrored.resource
+        resource = self.resource
         meta = marking.metadata(resource.kind, upper, self._profile)
         spec = self._mirrored.spec(part(upper, "spec"), "spec")
         origin = Origin(
@@ -263,9 +269,7 @@ class ObjectMirror:
         about = ObjectMeta(
             name=meta["name"], namespace=meta["namespace"], uid=upper.uid, resource_version=str(upper.version)
         )
-        self._upper.recorder.say(
-            NamedObject(self._mirrored.resource, about), EventKind.WARNING, self._lower.reason, message
-        )
+        self._upper.recorder.say(NamedObject(self.resource, about), EventKind.WARNING, self._lower.reason, message)
         times = self._refused.get(upper.key, 0)
         self._refused[upper.key] = times + 1
         return min(RETRY_SECONDS * 2 ** min(times, 10), MOST_RETRY_SECONDS)
@@ -285,7 +289,7 @@ class ObjectMirror:
             return
         meta = upper.meta
         body: Json = {"metadata": {"uid": upper.uid, "resourceVersion": str(upper.version)}, "status": patch}
-        asked = request.patch(self._mirrored.resource, meta["namespace"], meta["name"], body, subresource="status")
+        asked = request.patch(self.resource, meta["namespace"], meta["name"], body, subresource="status")
         # Conflict: another object has the name by now, or this one has changed. Its event wakes this key.
         with suppress(NotFound, Conflict):
             await self._upper.writer.own(asked, quiet=True)

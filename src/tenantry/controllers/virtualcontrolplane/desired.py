@@ -14,6 +14,7 @@ from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, MIRROR, PLANE, PREFIX, VirtualControlPlane
+from tenantry.controllers.virtualcontrolplane.admission import RULES
 from tenantry.hosting.plane import ADVERTISED, HostedPlane
 from tenantry.mirror.profile import Profile
 
@@ -38,6 +39,7 @@ def plane_of(found: VirtualControlPlane) -> HostedPlane:
         name=f"{meta.namespace}.{meta.name}",
         issuer=f"https://{meta.uid}.{PREFIX}",
         owner=f"tenantry:owner:{meta.uid}",
+        admission=RULES,
     )
 
 

@@ -25,6 +25,7 @@ from tenantry.api.model import Json
 from tenantry.api.node import Node
 from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import desired, inside
+from tenantry.controllers.virtualcontrolplane.admission import Admission
 from tenantry.controllers.virtualcontrolplane.destinations import BY_ADDRESS, Destinations, addresses_of
 from tenantry.controllers.virtualcontrolplane.inside import InsideController
 from tenantry.engine import request
@@ -32,6 +33,7 @@ from tenantry.engine.cluster import Cluster, ClusterId, Watch
 from tenantry.engine.runtime import Runtime
 from tenantry.engine.writer import Writer
 from tenantry.hosting import kubeletpaths
+from tenantry.hosting.admission import AdmissionServer
 from tenantry.hosting.gate import Gate
 from tenantry.hosting.kubelet import KubeletInputs
 from tenantry.hosting.placement import Placement, RunningPlane
@@ -174,7 +176,8 @@ class Link:
             objects = [ObjectMirror(each, profile, upper, side) for each in KINDS]
             host.runtime.add(upper, [pods, inner, *objects])
             try:
-                async with self._gate(upper, upper_nodes, mirror):
+                step = AdmissionServer(host.placement.admission(self._plane.uid), Admission(objects).answer)
+                async with self._gate(upper, upper_nodes, mirror), step.serve():
                     await asyncio.get_running_loop().create_future()
             finally:
                 self._has_arrived = False

@@ -1,0 +1,58 @@
+"""Objects inside whose lower object is made first: the host refuses them in its own words, at their creation.
+
+kubectl apply ─► API server inside ─► Admission ─► ObjectMirror.make_first ─► host: ClusterIP, ports, or a refusal
+◄── the Service with what the host has chosen ◄──┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tenantry.api.errors import AlreadyExists, Conflict, Unreachable
+from tenantry.hosting.admission import AdmissionAnswer, AdmissionRefusal, AdmissionRequest
+from tenantry.hosting.plane import AdmissionRule
+from tenantry.mirror.kinds.table import KINDS
+from tenantry.mirror.objectmirror import ObjectMirror
+from tenantry.mirror.shapes import NotTranslated, part
+
+RULES = tuple(
+    AdmissionRule(group=each.resource.group, resource=each.resource.plural) for each in KINDS if each.chosen is not None
+)
+"""The requests that an API server inside asks about."""
+
+
+class Admission:
+    """The answers to one control plane.
+
+    Args:
+        mirrors: The mirrors of its objects.
+    """
+
+    def __init__(self, mirrors: Iterable[ObjectMirror]) -> None:
+        self._mirrors = {(each.resource.group, each.resource.plural): each for each in mirrors}
+
+    async def answer(self, asked: AdmissionRequest) -> AdmissionAnswer:
+        """Have the lower object made, and return the object to store.
+
+        Raises:
+            ApiError: The host refuses, or does not answer.
+        """
+        mirror = self._mirrors[asked.group, asked.resource]
+        if not mirror.is_synced:
+            raise Unreachable("the host's objects are not known yet: try again in a few seconds")
+        try:
+            return AdmissionAnswer(object=await mirror.make_first(asked.object, is_dry_run=asked.is_dry_run))
+        except NotTranslated as error:
+            refusal = AdmissionRefusal(code=422, reason="Invalid", message=f"{_named(asked)}: {error}")
+            return AdmissionAnswer(refusal=refusal)
+        except (AlreadyExists, Conflict):
+            message = (
+                f"{_named(asked)} is being written by another request, or its predecessor is being deleted: try again"
+            )
+            return AdmissionAnswer(
+                refusal=AdmissionRefusal(code=409, reason="Conflict", message=message, retry_after_seconds=1)
+            )
+
+
+def _named(asked: AdmissionRequest) -> str:
+    return f"{asked.resource} '{part(asked.object, 'metadata').get('name', '')}'"
