@@ -218,12 +218,13 @@ class ObjectMirror:
         # A lower webhook may store a field in another form each time.
         if self._followed.get(upper.key) == patch:
             return
-        self._followed[upper.key] = patch
         # NotFound, Conflict: its event wakes this key.
         with suppress(NotFound, Conflict):
             await self._lower.writer.own(
                 request.patch(self.resource, lower.meta["namespace"], lower.meta["name"], patch)
             )
+            # Not before: a patch that was lost is sent again.
+            self._followed[upper.key] = patch
 
     def wanted(self, upper: Json, lower: Thing | None) -> Json:
         """Return the lower object of an upper one.
