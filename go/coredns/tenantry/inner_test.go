@@ -242,6 +242,7 @@ func TestNamesInside(t *testing.T) {
 		{shop, "web.shop.svc.cluster.local.", dns.TypeTXT, ""},
 		{shop, "shop.svc.cluster.local.", dns.TypeA, ""},
 		{shop, "_http._tcp.web.shop.svc.cluster.local.", dns.TypeSRV, "0 100 80 web.shop.svc.cluster.local."},
+		{other, "kube-system.svc.cluster.local.", dns.TypeA, ""}, // exists, although no object in it is mirrored
 		{shop, "kubernetes.default.svc.cluster.local.", dns.TypeA, "10.3.0.5"},
 		{shop, "db.shop.svc.cluster.local.", dns.TypeA, "10.1.2.1 10.1.2.2 10.1.2.3 10.1.2.4 10.1.2.5"},
 		{shop, "db-0.db.shop.svc.cluster.local.", dns.TypeA, "10.1.2.1"},
@@ -284,7 +285,11 @@ func TestNamesOutsideOfAControlPlane(t *testing.T) {
 		reversed(t, acme), reversed(t, shop), reversed(t, "10.3.0.2"), reversed(t, "10.3.0.3"), reversed(t, "10.3.0.6"),
 		reversed(t, "10.2.0.3"), reversed(t, "10.2.0.2"), reversed(t, "10.2.0.99"), reversed(t, node),
 	} {
-		m := ask(t, p.Tenantry, shop, name, dns.TypeA)
+		qtype := dns.TypeA
+		if strings.HasSuffix(name, ".arpa.") {
+			qtype = dns.TypePTR
+		}
+		m := ask(t, p.Tenantry, shop, name, qtype)
 		if m.Rcode != dns.RcodeNameError || len(m.Answer) > 0 {
 			t.Errorf("%s answered %v", name, m)
 		}
@@ -354,6 +359,12 @@ func TestNamesThatOtherPluginsAnswer(t *testing.T) {
 		if m := ask(t, p.Tenantry, shop, "alias.tools.svc.cluster.local.", dns.TypeA); len(m.Answer) != records {
 			t.Errorf("an alias of %s answered %v", target, m)
 		}
+	}
+	// The host's API server is never shared.
+	p.directory.setSpace("default", &space{shared: true})
+	checkRcode(t, p, other, "kubernetes.default.svc.cluster.local.", dns.RcodeNameError)
+	if m := ask(t, p.Tenantry, other, reversed(t, "10.2.0.3"), dns.TypePTR); m.Rcode != dns.RcodeNameError {
+		t.Errorf("answered %v", m)
 	}
 	// A namespace inside hides the shared one of the host.
 	p.service("acme", "web-4", "one/tools/web", "10.3.0.8")
