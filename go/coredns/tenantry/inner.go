@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// plane is a VirtualControlPlane: all of its objects on the host are in one namespace and have its uid as a label.
+// plane is a VirtualControlPlane: its objects on the host are in one namespace and have its uid as a label.
 //
 // The namespace is a part of the key, because the policy tenantry-marks protects the label in tenants' namespaces only: a
 // label with the same uid in another namespace is another plane.

@@ -29,8 +29,8 @@ import (
 //   - To replace names in questions and answers by those of the host: the plugin would follow an ExternalName in the
 //     host's view, and names of endpoints that the host does not have (see address) cannot be asked for.
 //
-// The host's names are in no view, so an answer has no record to hide; there is nothing for the cache or for plugins
-// behind us, because all is in memory.
+// No view has a name of the host that its pod may not know, so the answers need no filter. They pass the cache by, because
+// they are in memory already.
 
 // hostAPI is the cache of the plugin kubernetes: the interface of its field APIConn, which has no exported name. A method
 // that a new version adds fails the build, so that none is passed on to the host's objects unseen.
