@@ -11,15 +11,14 @@ from __future__ import annotations
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json, Resource
-from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, VirtualControlPlane
+from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, PROCESS_FINALIZER, VirtualControlPlane
 from tenantry.engine import request
 from tenantry.engine.plan import DirectWrite
 from tenantry.engine.request import ApiRequest, PatchType
 from tenantry.hosting.plane import ADVERTISED, HostedPlane
 from tenantry.mirror.profile import Profile
 
-FINALIZER = f"{PREFIX}/process"
-"""Keeps a VirtualControlPlane until its process, its data and its keys are gone."""
+FINALIZER = PROCESS_FINALIZER
 
 OWNERS = "tenantry:owners"
 """The ClusterRoleBinding inside by which users are administrators."""
