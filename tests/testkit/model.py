@@ -231,7 +231,8 @@ class World:
         resource = asked.resource
         if asked.patch_type is PatchType.APPLY and (resource, key) not in self.objects:
             return self.put_in(resource, body)
-        is_merge = asked.patch_type is PatchType.MERGE
+        # An applied object has all of its fields each time, so that merging them has the same effect.
+        is_merge = asked.patch_type in {PatchType.MERGE, PatchType.APPLY}
         patch = body if is_merge else _merged_by_type(self.get(resource, key), body)
         return self.patch(resource, key, _through(resource, asked.subresource, patch))
 

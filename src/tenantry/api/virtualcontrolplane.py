@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule
+from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule, rules
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import EDIT, READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
@@ -57,48 +57,35 @@ class PlaneDatastore(Model, frozen=True, kw_only=True):
     ] = DatastoreKind.SQLITE
 
 
-def _least(field: str, floor: str) -> Rule:
-    return Rule(
-        f"!quantity(string(self.{field})).isLessThan(quantity('{floor}'))",
-        f"must be at least {floor}, without which the process does not start",
-        field=field,
-    )
-
-
-def _most(field: str, ceiling: str) -> Rule:
-    return Rule(
-        f"!quantity(string(self.{field})).isGreaterThan(quantity('{ceiling}'))",
-        f"must be at most {ceiling}",
-        field=field,
+def _amount(about: str, floor: str, ceiling: str) -> Meta:
+    """Return the description and the bounds of an amount; another rule refuses what is no quantity."""
+    amount = "quantity(string(self))"
+    return Meta(
+        description=f"{about}, from {floor} to {ceiling}.",
+        extra_json_schema=rules(
+            Rule(
+                f"!isQuantity(string(self)) || !{amount}.isLessThan(quantity('{floor}'))",
+                f"must be at least {floor}, without which the process does not start",
+            ),
+            Rule(
+                f"!isQuantity(string(self)) || !{amount}.isGreaterThan(quantity('{ceiling}'))",
+                f"must be at most {ceiling}",
+            ),
+        ),
     )
 
 
 class PlaneRequests(Model, frozen=True, kw_only=True):
     """What is charged to the tenant's quota as requests."""
 
-    validations: ClassVar[tuple[Rule, ...]] = (
-        _least("cpu", CPU_FLOOR),
-        _most("cpu", CPU_CEILING),
-        _least("memory", MEMORY_FLOOR),
-        _most("memory", MEMORY_CEILING),
-    )
-
-    cpu: Annotated[Quantity, Meta(description=f"CPU that its process requests, from {CPU_FLOOR} to {CPU_CEILING}.")] = (
-        "50m"
-    )
-    memory: Annotated[
-        Quantity, Meta(description=f"Memory that its process requests, from {MEMORY_FLOOR} to {MEMORY_CEILING}.")
-    ] = "96Mi"
+    cpu: Annotated[Quantity, _amount("CPU that its process requests", CPU_FLOOR, CPU_CEILING)] = "50m"
+    memory: Annotated[Quantity, _amount("Memory that its process requests", MEMORY_FLOOR, MEMORY_CEILING)] = "96Mi"
 
 
 class PlaneLimits(Model, frozen=True, kw_only=True):
     """What is charged to the tenant's quota as limits."""
 
-    validations: ClassVar[tuple[Rule, ...]] = (_least("memory", LIMIT_FLOOR), _most("memory", MEMORY_CEILING))
-
-    memory: Annotated[
-        Quantity, Meta(description=f"The memory limit of its process, from {LIMIT_FLOOR} to {MEMORY_CEILING}.")
-    ] = "256Mi"
+    memory: Annotated[Quantity, _amount("The memory limit of its process", LIMIT_FLOOR, MEMORY_CEILING)] = "256Mi"
 
 
 class PlaneResources(Model, frozen=True, kw_only=True):
@@ -106,7 +93,10 @@ class PlaneResources(Model, frozen=True, kw_only=True):
 
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "!quantity(string(self.requests.memory)).isGreaterThan(quantity(string(self.limits.memory)))",
+            # The API server checks this of the default, too, which is {} before the fields have theirs.
+            "!has(self.requests) || !has(self.limits) || !isQuantity(string(self.requests.memory))"
+            " || !isQuantity(string(self.limits.memory))"
+            " || !quantity(string(self.requests.memory)).isGreaterThan(quantity(string(self.limits.memory)))",
             "must not be more than limits.memory",
             field="requests.memory",
         ),
