@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
+
+import pytest
 
 from tenantry.api import reasons
 from tenantry.api.errors import LocalError
@@ -30,8 +34,11 @@ from tenantry.controllers.virtualcontrolplane.link import Host
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
 from tenantry.hosting.placement import RunningPlane
 from tenantry.hosting.plane import HostedPlane
+from tenantry.world.shares.amounts import thousandths
 from testkit.model import Json, World
+from testkit.runs import FAULTS
 from testkit.treeworld import add_subnamespace, settle, world_of
+from testkit.worldclient import Crash
 from testkit.worldcluster import WorldCluster
 from testkit.worlds import CLUSTER_UID
 
@@ -70,14 +77,18 @@ class Place:
         self.shelf = Shelf()
         self.restart()
 
-    def restart(self) -> None:
-        """Start another operator."""
+    def restart(self, faults: Callable[[], str] = lambda: "none") -> None:
+        """Start another operator.
+
+        Raises:
+            Crash: A fault ended it.
+        """
         verdicts = Verdicts()
         # Without a link, of all that links share only the place is used.
         shared: Any = None
         host = Host(home=shared, lower=shared, connection=shared, runtime=shared, placement=self.shelf, instance="test")
         planes = VirtualControlPlaneController(host, cast("asyncio.TaskGroup", shared), verdicts)
-        self.cluster = WorldCluster(self.world, [*controllers(CLUSTER_UID, None, verdicts), planes])
+        self.cluster = WorldCluster(self.world, [*controllers(CLUSTER_UID, None, verdicts), planes], faults=faults)
         self.settle()
 
     def settle(self) -> None:
@@ -127,6 +138,15 @@ class Place:
         """Return the share of a namespace."""
         found: dict[str, str] = self.world.get(ResourceQuota.resource, f"{namespace}/{QUOTA}")["spec"]["hard"]
         return found
+
+    def planes(self) -> list[Json]:
+        """Return all control planes."""
+        return self.world.list(VirtualControlPlane.resource)
+
+    def held(self) -> int:
+        """Return the memory limit that the namespace and the control planes have together, in thousandths."""
+        charged = [each.get("status", {}).get("charged", {}).get(MEMORY, "0") for each in self.planes()]
+        return sum(map(thousandths, [self.share()[MEMORY], *charged]))
 
 
 def test_a_control_plane_takes_its_share_of_the_keys_that_the_quota_has() -> None:
@@ -238,3 +258,42 @@ def test_where_no_process_can_run_nothing_is_charged() -> None:
     assert world.get(ResourceQuota.resource, f"acme/{QUOTA}")["spec"]["hard"] == {MEMORY: "1Gi"}
     found = world.get(VirtualControlPlane.resource, "acme/web")
     assert PROCESS_FINALIZER not in found["metadata"].get("finalizers", [])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_fails_no_memory_is_given_twice(seed: int) -> None:
+    """H01, X03: before each request, with lost requests and operators that end; and the end is exact."""
+    chance = random.Random(seed)
+    place = Place(limits_memory="1Gi")
+    whole = thousandths("1Gi")
+
+    def fault() -> str:
+        assert place.held() <= whole
+        charged = {each["metadata"]["uid"] for each in place.planes() if each.get("status", {}).get("charged")}
+        assert place.shelf.processes <= charged
+        return chance.choice(FAULTS)
+
+    for turn in range(10):
+        names = [each["metadata"]["name"] for each in place.planes()]
+        match chance.randint(0, 3) if names else 0:
+            case 0 | 1:
+                meta = ObjectMeta(name=f"p{turn}", namespace="acme", creation_timestamp=f"2026-01-01T00:00:{turn:02}Z")
+                limits = PlaneLimits(memory=f"{chance.randint(2, 8)}00Mi")
+                spec = VirtualControlPlaneSpec(resources=PlaneResources(limits=limits))
+                place.world.create(VirtualControlPlane(metadata=meta, spec=spec))
+            case 2:
+                patch = {"spec": {"resources": {"limits": {"memory": f"{chance.randint(2, 8)}00Mi"}}}}
+                place.world.patch(VirtualControlPlane.resource, f"acme/{chance.choice(names)}", patch)
+            case _:
+                place.world.delete(VirtualControlPlane.resource, f"acme/{chance.choice(names)}")
+        with suppress(Crash):
+            place.restart(fault)
+    place.restart()
+    assert place.held() == whole
+    for each in place.planes():
+        name = each["metadata"]["name"]
+        wanted = each["spec"]["resources"]["limits"]["memory"]
+        if place.charged(name) != wanted:
+            reason, message = place.told(name, "Stalled")
+            assert (reason, f"{MEMORY}: {wanted} requested" in message) == (reasons.QUOTA_INSUFFICIENT, True)
+        assert place.runs(name) == bool(place.charged(name))

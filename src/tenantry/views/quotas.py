@@ -207,13 +207,16 @@ def shortages(tenant: Tenant, tenant_quota: TenantResourceQuota, wanted: Adjustm
     # Without the claims of nodes in the core namespace: some are within the shares of subnamespaces already.
     holders = [(each.namespace, read(each.assigned)) for each in tenant_quota.status.tree if each.depth == 1]
     # A control plane has no users that hold its share, too.
-    holders += [
+    planes = [
         (f"{PLANE}{claim.claim}", read(claim.assigned))
         for each in tenant_quota.status.tree
         if each.depth == 0
         for claim in each.claims
         if claim.kind is ClaimKind.VIRTUAL_CONTROL_PLANE
     ]
+    holders += planes
+    nouns = "subnamespaces and control planes" if planes else "subnamespaces"
+    fields = "spec.quota.hard of Subnamespaces" + (" or spec.resources of control planes" if planes else "")
     held = total(amounts for _, amounts in holders)
     lines: list[str] = []
     for key in sorted(before):
@@ -224,8 +227,8 @@ def shortages(tenant: Tenant, tenant_quota: TenantResourceQuota, wanted: Adjustm
         fitting = f"at most {key}={spell(key, most)} fits" if most < 0 else "nothing can be taken away"
         which = shortened(f"{name!r} has {spell(key, has[key])}" for name, has in holders if has.get(key))
         lines.append(
-            f"{key}: subnamespaces hold {spell(key, held[key])} of {spell(key, before[key])}, and"
-            f" {spell(key, after[key])} would be left: {fitting}, or lower spec.quota.hard of Subnamespaces first"
+            f"{key}: {nouns} hold {spell(key, held[key])} of {spell(key, before[key])}, and"
+            f" {spell(key, after[key])} would be left: {fitting}, or lower {fields} first"
             f" ({which})"
         )
     return lines
