@@ -202,6 +202,10 @@ def test_one_that_waits_can_be_deleted_and_takes_nothing() -> None:
         place.delete("web")
         place.delete("large")
         assert place.share() == {MEMORY: "300Mi"}
+    # What waited before gets nothing of a larger quota.
+    place.world.patch(Tenant.resource, "acme", {"spec": {"quota": {"hard": {MEMORY: "4Gi"}}}})
+    place.settle()
+    assert place.share() == {MEMORY: "4Gi"}
 
 
 def test_a_restart_keeps_what_is_charged() -> None:
