@@ -67,7 +67,7 @@ async def test_a_claim_is_charged_until_it_ends(api: Api, pool: Pool, name: str)
 
     async def told_of() -> bool:
         tree = (await api.get(TenantResourceQuota.resource, name))["status"].get("tree", [{}])
-        return tree[0].get("claims") == [{"claim": "fast", "assigned": {"requests.cpu": "16"}}]
+        return tree[0].get("claims") == [{"claim": "fast", "kind": "SliceClaim", "assigned": {"requests.cpu": "16"}}]
 
     await until(told_of, "the tree of shares tells of the claim")
     await claim(api, name, "more", selector=pool.selector)

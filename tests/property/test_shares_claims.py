@@ -58,6 +58,21 @@ class World:
         self.tree.put_request(self.claims[name])
         self.settle()
 
+    def plane(self, name: str, parent: str, cpu: int, *, charged: int = 0) -> None:
+        """Request a control plane, or change its resources; the status records what it was granted."""
+        created = self.claims[name].created if name in self.claims else str(self.tick())
+        self.claims[name] = ShareRequest(
+            uid=name,
+            name=name,
+            parent=parent,
+            hard={CPU: max(cpu, charged)},
+            created=created,
+            plane=f"{parent}/{name}",
+            charged={CPU: charged},
+        )
+        self.tree.put_request(self.claims[name])
+        self.settle()
+
     def release(self, name: str) -> None:
         """End a claim without users."""
         del self.claims[name]
@@ -143,6 +158,50 @@ def test_a_claim_is_charged_and_given_back() -> None:
     assert "'fast' has 16m" in blocked.message
     world.release("fast")
     assert (world.granted("large"), world.own(CORE)) == (20, 10)
+
+
+def test_a_control_plane_is_charged_until_it_is_gone() -> None:
+    """H01: also while it is being deleted; whoever waits for room gets it then."""
+    world = World(WHOLE)
+    world.child("web", CORE, cpu=10)
+    world.plane("first", "web", 8)
+    assert (world.granted("first"), world.own("web"), world.own(CORE)) == (8, 2, 30)
+    world.plane("second", "web", 4)
+    blocked = world.tree.shares["second"].blocked
+    assert blocked is not None
+    assert "cpu: 4m requested, 2m available" in blocked.message
+    assert "'first' has 8m" in blocked.message
+    world.tree.put_request(msgspec.structs.replace(world.claims["first"], hard={CPU: 1}, deleting=True))
+    world.settle()
+    assert (world.granted("first"), world.granted("second")) == (8, 0)
+    world.release("first")
+    assert (world.granted("second"), world.own("web"), world.own(CORE)) == (4, 6, 30)
+
+
+def test_a_control_plane_that_was_charged_keeps_its_share_after_a_restart() -> None:
+    """H01: a tree that is read anew gives nothing of it to an older request."""
+    world = World(WHOLE)
+    world.plane("first", CORE, 30)
+    world.plane("first", CORE, 30, charged=30)
+    anew = Tree(WHOLE)
+    for name, held in world.tree.quotas.items():
+        anew.put_quota(name, held)
+    for found in world.namespaces.values():
+        anew.put_namespace(found)
+    anew.put_request(world.claims["first"])
+    anew.put_request(ShareRequest(uid="old", name="old", parent=CORE, hard={CPU: 20}, created="0", plane="core/old"))
+    Division(anew).start(())
+    Division(anew).divide()
+    assert (anew.shares["first"].granted[CPU], anew.shares["old"].granted[CPU]) == (30, 0)
+
+
+def test_a_control_plane_is_no_claim_of_nodes() -> None:
+    """H01: a namespace without a slice does not hold the share of a control plane in its place."""
+    world = World(WHOLE)
+    world.child("web", CORE, cpu=4)
+    world.plane("first", CORE, 16)
+    assert not uses(world.share("web"), world.tree.shares["first"])
+    assert (world.own("web"), world.own(CORE), world.charged()[CPU]) == (4, 20, 40)
 
 
 def test_the_namespace_of_a_claim_has_its_share_and_no_other() -> None:
@@ -264,7 +323,7 @@ def test_what_is_held_is_never_more_than_there_is(chance: random.Random, steps: 
     world = World(WHOLE)
     for _ in range(steps):
         spaces = list(world.namespaces)
-        match chance.randint(0, 5):
+        match chance.randint(0, 6):
             case 0 | 1:
                 name = chance.choice("abcd")
                 old = world.namespaces.get(name)
@@ -279,6 +338,13 @@ def test_what_is_held_is_never_more_than_there_is(chance: random.Random, steps: 
                 world.run(chance.choice(spaces), chance.randint(0, 30))
             case 4:
                 _use_some(world, chance)
+            case 5:
+                name = chance.choice("uvw")
+                known = world.claims.get(name)
+                # A charge is what was granted before.
+                charged = chance.choice([0, world.granted(name)]) if known else 0
+                parent = known.parent if known else chance.choice(spaces)
+                world.plane(name, parent, chance.randint(1, 30), charged=charged)
             case _:
                 idle = [
                     name for name in world.claims if all(found.slice != name for found in world.namespaces.values())

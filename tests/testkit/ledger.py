@@ -2,7 +2,7 @@
 
 It knows nothing of how shares are moved: only that, for every key, neither the sum of what the ResourceQuotas of a tree
 say nor the sum of what is in force may ever be more than `TenantResourceQuota.status.hard`. Where it looks at claims
-of nodes of a tenant, too, their unused part counts as well.
+of nodes of a tenant, too, their unused part counts as well, and so does what its control planes are charged.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.model import Resource
 from tenantry.api.slice import Slice
 from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.kube.client import Client
 from tenantry.kube.watch import EventType, watch
 from tenantry.world.shares.amounts import Amounts, ShareQuota, read, total
@@ -28,6 +29,7 @@ from testkit.api import Api, until
 
 Json = dict[str, Any]
 QUOTAS, TENANT_QUOTAS, SLICES = ResourceQuota.resource, TenantResourceQuota.resource, Slice.resource
+PLANES = VirtualControlPlane.resource
 _TENANT = "tenantry.dev/tenant"
 
 
@@ -47,12 +49,16 @@ class Ledger:
         client: Reads as an administrator; no other code uses it.
         claims_of: Look at the claims of this tenant, too; none of its namespaces may use any. Tenants of earlier tests
             may still be there, with claims that namespaces use.
+        planes_of: Look at the control planes in the core namespace of this tenant, too.
     """
 
-    def __init__(self, client: Client, *, claims_of: str = "") -> None:
+    def __init__(self, client: Client, *, claims_of: str = "", planes_of: str = "") -> None:
         self._client = client
         self._claims_of = claims_of
-        self._kinds = (QUOTAS, TENANT_QUOTAS, SLICES) if claims_of else (QUOTAS, TENANT_QUOTAS)
+        self._planes_of = planes_of
+        claims = (SLICES,) if claims_of else ()
+        planes = (PLANES,) if planes_of else ()
+        self._kinds = (QUOTAS, TENANT_QUOTAS, *claims, *planes)
         self._entries: list[Entry] = []
         self._began: dict[Resource, int] = {}
         self._seen: dict[Resource, int] = {}
@@ -95,7 +101,7 @@ class Ledger:
 
     async def catch_up(self, api: Api) -> None:
         """Wait until all changes until now are recorded: a marker object is the last change of each kind."""
-        for resource, namespace in ((QUOTAS, "default"), (TENANT_QUOTAS, ""), (SLICES, "")):
+        for resource, namespace in ((QUOTAS, "default"), (TENANT_QUOTAS, ""), (SLICES, ""), (PLANES, "default")):
             if resource not in self._kinds:
                 continue
             about = {"claim": dict.fromkeys(("namespace", "name", "uid"), "mark"), "tenant": "mark"}
@@ -126,11 +132,15 @@ class Ledger:
                     whole[tenant] = read(status.get("hard", {}))
             else:
                 tenant = _tenant_of(entry.value) or owner.get(entry.key, "")
+                if entry.resource == PLANES and entry.key.startswith(f"{self._planes_of}/"):
+                    tenant = self._planes_of
                 owner[entry.key] = tenant
                 quotas.setdefault(tenant, {}).pop(entry.key, None)
                 if entry.value is not None and entry.key.endswith("/tenantry-quota"):
                     quotas[tenant][entry.key] = _sides(entry.value)
-                elif entry.value is not None and entry.resource == SLICES and tenant == self._claims_of:
+                elif entry.value is not None and (
+                    (entry.resource == SLICES and tenant == self._claims_of) or (entry.resource == PLANES and tenant)
+                ):
                     charged = read(entry.value.get("status", {}).get("charged", {}))
                     quotas[tenant][entry.key] = charged, charged
             if entry.version >= begin and tenant in whole:

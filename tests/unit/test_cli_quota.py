@@ -12,6 +12,7 @@ from tenantry.api.model import ObjectMeta
 from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, OtherInheritance, Subnamespace
 from tenantry.api.tenantresourcequota import (
     Adjustment,
+    ClaimKind,
     ClaimShareStatus,
     ShareStatus,
     TenantResourceQuota,
@@ -106,6 +107,26 @@ def test_a_quota_that_is_short_already_gives_nothing() -> None:
     acme = tenant(quota={"cpu": 1, "pods": 5})
     wanted = Adjustment(name="cut", resources={"requests.cpu": "-500m"}, expires_at="")
     assert "nothing can be taken away" in shortages(acme, trq(*TREE), wanted, NOW)[0]
+
+
+def test_an_adjustment_below_what_control_planes_hold_does_not_fit() -> None:
+    """E10, H01: their processes have it, whatever the quota says."""
+    acme = tenant(quota={"cpu": 10, "pods": 5})
+    kind = ClaimKind.VIRTUAL_CONTROL_PLANE
+    claims = (
+        ClaimShareStatus(claim="web", kind=kind, assigned={"requests.cpu": "1"}),
+        # A claim of nodes may be within the share of a subnamespace already.
+        ClaimShareStatus(claim="fast", assigned={"requests.cpu": "2"}),
+    )
+    tree = (msgspec.structs.replace(TREE[0], claims=claims), TREE[1])
+    cut = Adjustment(name="cut", resources={"requests.cpu": "-8"}, expires_at="")
+    (found,) = shortages(acme, trq(*tree), cut, NOW)
+    assert "subnamespaces and control planes hold 3 of 10" in found
+    assert "at most requests.cpu=-7 fits" in found
+    assert "'control plane web' has 1" in found
+    assert "  control plane web   requests.cpu   1          <none>   <none>   <none>" in output.plain(
+        *quota.lines([view_of("acme", trq(*tree), {})], NOW)
+    )
 
 
 def test_what_claims_have_is_a_line_below_their_namespace() -> None:

@@ -12,6 +12,14 @@ from tenantry.api.model import ConditionStatus, ObjectMeta
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.subnamespace import Mode, Subnamespace, SubnamespaceQuota, SubnamespaceSpec, SubnamespaceStatus
 from tenantry.api.tenant import Tenant, TenantSpec
+from tenantry.api.tenantresourcequota import (
+    ClaimKind,
+    ClaimShareStatus,
+    ShareStatus,
+    TenantResourceQuota,
+    TenantResourceQuotaSpec,
+    TenantResourceQuotaStatus,
+)
 from tenantry.cli import output
 from tenantry.cli.tree import draw
 from tenantry.views.objects import KeyUsage, NamespaceStatus, NamespaceWithPhase
@@ -163,6 +171,18 @@ def _sub(name: str, namespace: str, uid: str) -> Subnamespace:
     return Subnamespace(
         metadata=ObjectMeta(name=name, namespace=namespace, uid=uid), spec=SubnamespaceSpec(mode=Mode.WORKSPACE)
     )
+
+
+def test_the_share_of_a_control_plane_is_a_line_of_its_namespace() -> None:
+    """H01: what is missing in the bars is there."""
+    claim = ClaimShareStatus(
+        claim="web", kind=ClaimKind.VIRTUAL_CONTROL_PLANE, assigned={"requests.memory": "96Mi", "requests.cpu": "50m"}
+    )
+    status = TenantResourceQuotaStatus(tree=(ShareStatus(namespace="acme", claims=(claim,)),))
+    trq = TenantResourceQuota(metadata=ObjectMeta(name="acme"), spec=TenantResourceQuotaSpec(), status=status)
+    core = _namespace("acme", kind="core")
+    lines = drawn(tenants(Snapshot(tenants=[ACME], namespaces=[core], tenant_quotas=[trq])))
+    assert lines[-1] == "    └── VirtualControlPlane web  requests.cpu 50m, requests.memory 96Mi"
 
 
 OWNER = Owner(kind=OwnerKind.USER, name="ada")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
@@ -62,10 +63,18 @@ class TenantResourceQuotaSpec(Model, frozen=True, kw_only=True):
     ] = ()
 
 
-class ClaimShareStatus(Model, frozen=True, kw_only=True):
-    """The share of a SliceClaim; a map from quota key to canonical quantity."""
+class ClaimKind(StrEnum):
+    """The kind of an object that has a share without a namespace of its own."""
 
-    claim: str
+    SLICE_CLAIM = "SliceClaim"
+    VIRTUAL_CONTROL_PLANE = "VirtualControlPlane"
+
+
+class ClaimShareStatus(Model, frozen=True, kw_only=True):
+    """The share of a SliceClaim or a VirtualControlPlane; a map from quota key to canonical quantity."""
+
+    claim: Annotated[str, Meta(description="The name of the object.")]
+    kind: Annotated[ClaimKind, Meta(description="The kind of the object.")] = ClaimKind.SLICE_CLAIM
     assigned: Annotated[dict[str, str], Meta(max_length=64)] = {}
 
 
@@ -82,8 +91,8 @@ class ShareStatus(Model, frozen=True, kw_only=True):
         tuple[ClaimShareStatus, ...],
         Meta(
             max_length=MAX_CLAIMS,
-            description="What the SliceClaims in the namespace have, the oldest first. Namespaces whose pods run on"
-            " their nodes hold it in their place.",
+            description="What the SliceClaims and VirtualControlPlanes in the namespace have, the oldest first."
+            " Namespaces whose pods run on the nodes of a SliceClaim hold its share in its place.",
         ),
     ] = ()
 

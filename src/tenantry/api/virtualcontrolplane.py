@@ -12,10 +12,11 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule
+from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule, rules
 from tenantry.api.marks import GROUP, VERSION
-from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
+from tenantry.api.model import EDIT, READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
+from tenantry.api.quota import Quantity
 
 MAX_NAME = 40
 """The longest name: its process and its kubeconfig have this name with the namespace's before it."""
@@ -32,6 +33,21 @@ PLANE = f"{PREFIX}/control-plane"
 KUBECONFIG_KEY = "kubeconfig"
 """The key of the kubeconfig in the Secret that `status.kubeconfigSecret` names."""
 
+PROCESS_FINALIZER = f"{PREFIX}/process"
+"""Keeps a VirtualControlPlane until its process, its data and its keys are gone; until then, it is charged."""
+
+CPU_FLOOR, CPU_CEILING = "10m", "64"
+"""Without requests, a process uses about 15 thousandths of a CPU."""
+
+MEMORY_FLOOR = "96Mi"
+"""The least request: the memory that its API server and its controllers hold without any objects of users."""
+
+LIMIT_FLOOR = "192Mi"
+"""The least limit: a process that has just started holds about 170 MB (decision 27), and would be killed below."""
+
+MEMORY_CEILING = "64Gi"
+"""Bounds the sums of the quota; a control plane that needs more is a typing error."""
+
 
 class DatastoreKind(StrEnum):
     """Where a control plane keeps its objects."""
@@ -47,10 +63,66 @@ class PlaneDatastore(Model, frozen=True, kw_only=True):
     ] = DatastoreKind.SQLITE
 
 
+def _amount(about: str, floor: str, ceiling: str) -> Meta:
+    """Return the description and the bounds of an amount; another rule refuses what is no quantity."""
+    amount = "quantity(string(self))"
+    return Meta(
+        description=f"{about}, from {floor} to {ceiling}.",
+        extra_json_schema=rules(
+            Rule(
+                f"!isQuantity(string(self)) || !{amount}.isLessThan(quantity('{floor}'))",
+                f"must be at least {floor}, without which the process does not start",
+            ),
+            Rule(
+                f"!isQuantity(string(self)) || !{amount}.isGreaterThan(quantity('{ceiling}'))",
+                f"must be at most {ceiling}",
+            ),
+        ),
+    )
+
+
+class PlaneRequests(Model, frozen=True, kw_only=True):
+    """What is charged to the tenant's quota as requests."""
+
+    cpu: Annotated[Quantity, _amount("CPU that its process requests", CPU_FLOOR, CPU_CEILING)] = "50m"
+    memory: Annotated[Quantity, _amount("Memory that its process requests", MEMORY_FLOOR, MEMORY_CEILING)] = "96Mi"
+
+
+class PlaneLimits(Model, frozen=True, kw_only=True):
+    """What is charged to the tenant's quota as limits."""
+
+    memory: Annotated[Quantity, _amount("The memory limit of its process", LIMIT_FLOOR, MEMORY_CEILING)] = "256Mi"
+
+
+class PlaneResources(Model, frozen=True, kw_only=True):
+    """The share of the tenant's quota that a control plane takes, for the keys that the quota has."""
+
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            # The API server checks this of the default, too, which is {} before the fields have theirs.
+            "!has(self.requests) || !has(self.limits) || !isQuantity(string(self.requests.memory))"
+            " || !isQuantity(string(self.limits.memory))"
+            " || !quantity(string(self.requests.memory)).isGreaterThan(quantity(string(self.limits.memory)))",
+            "must not be more than limits.memory",
+            field="requests.memory",
+        ),
+    )
+
+    requests: Annotated[PlaneRequests, Meta(description="What its process requests.")] = PlaneRequests()
+    limits: Annotated[PlaneLimits, Meta(description="What its process may use.")] = PlaneLimits()
+
+
 class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
     """How a control plane runs."""
 
     datastore: Annotated[PlaneDatastore, Meta(description="Where it keeps its objects.")] = PlaneDatastore()
+    resources: Annotated[
+        PlaneResources,
+        Meta(
+            description="What it takes of the tenant's quota while its process exists: the keys requests.cpu,"
+            " requests.memory and limits.memory, if the quota has them. Its process starts when there is room."
+        ),
+    ] = PlaneResources()
 
 
 class VirtualControlPlaneStatus(Model, frozen=True, kw_only=True):
@@ -61,6 +133,13 @@ class VirtualControlPlaneStatus(Model, frozen=True, kw_only=True):
     kubeconfig_secret: Annotated[
         str, Meta(description="The Secret in the same namespace that has a kubeconfig under the key `kubeconfig`.")
     ] = ""
+    charged: Annotated[
+        dict[str, str],
+        Meta(
+            max_length=8,
+            description="What the tenant's quota has granted, by quota key. It is written before the process starts.",
+        ),
+    ] = {}
     conditions: Conditions = ()
 
 
@@ -69,8 +148,7 @@ class VirtualControlPlane(KubernetesObject, frozen=True, kw_only=True):
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "virtualcontrolplanes", "VirtualControlPlane")
     names: ClassVar[Names] = Names(short=("vcp",))
-    # Its memory is not charged to the tenant's quota yet, so administrators create it.
-    access: ClassVar[KindAccess] = KindAccess(operator=(*READ, "patch"), updates=("status",), owners=READ)
+    access: ClassVar[KindAccess] = KindAccess(operator=(*READ, "patch"), updates=("status",), owners=EDIT)
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"self.metadata.name.matches('{DNS_LABEL}') && size(self.metadata.name) <= {MAX_NAME}",

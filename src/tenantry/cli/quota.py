@@ -16,6 +16,7 @@ from tenantry.api.model import ObjectMeta
 from tenantry.api.tenant import OnShortage, Tenant
 from tenantry.api.tenantresourcequota import (
     Adjustment,
+    ClaimKind,
     TenantResourceQuota,
     TenantResourceQuotaSpec,
 )
@@ -81,7 +82,7 @@ def show(target: Target, *, names: tuple[str, ...], form: str | None) -> None:
     """Print what each namespace with all below it is assigned and uses, and what is free.
 
     OWN FREE can be used in the namespace itself, or granted to another child. The share of a claim of nodes is used by
-    the namespaces whose pods run on these nodes.
+    the namespaces whose pods run on these nodes, that of a control plane by its process.
     """
 
     async def read(client: Client) -> list[QuotaView]:
@@ -129,7 +130,8 @@ def lines(views: Sequence[QuotaView], now: datetime) -> list[Part]:
 def _claims(share: ShareView) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for claim in share.claims:
-        name = "  " * (share.depth + 1) + f"claim {claim.claim}"
+        noun = "control plane" if claim.kind is ClaimKind.VIRTUAL_CONTROL_PLANE else "claim"
+        name = "  " * (share.depth + 1) + f"{noun} {claim.claim}"
         for key, amount in sorted(claim.assigned.items()):
             rows.append((name, key, amount, *[output.cell(None)] * 3))
             name = ""

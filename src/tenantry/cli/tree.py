@@ -4,6 +4,7 @@ acme  Ready  User:ada, Group:devs  Isolated
 └── namespace acme  Active
     ├── pods          [██░░░░░░░░]  10 / 50   20 %
     ├── requests.cpu  [█████████░]  3.5 / 4   87 %
+    ├── VirtualControlPlane shop  requests.cpu 50m
     └── web  Workspace  web-d5903d54abcc14f1  Active
         └── requests.cpu  [█░░░░░░░░░]  200m / 2   10 %
 """
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
+    from tenantry.api.tenantresourcequota import ClaimShareStatus
     from tenantry.kube.client import Client
     from tenantry.views.objects import KeyUsage
     from tenantry.views.tree import ConditionView, NamespaceView, TenantView
@@ -143,8 +145,15 @@ def _fill(branch: Tree, namespace: NamespaceView, *, blocks: bool) -> None:
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for use in namespace.quota:
         branch.add(_use(use, widths, blocks=blocks))
+    for claim in namespace.claims:
+        branch.add(output.styled(_claim(claim)))
     for child in namespace.children:
         _fill(branch.add(output.styled(_title(child))), child, blocks=blocks)
+
+
+def _claim(claim: ClaimShareStatus) -> str:
+    amounts = ", ".join(f"{key} {amount}" for key, amount in sorted(claim.assigned.items()))
+    return f"{claim.kind} {claim.claim}  {amounts}"
 
 
 def _title(namespace: NamespaceView) -> str:

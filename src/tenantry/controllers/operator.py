@@ -144,17 +144,20 @@ async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
         raise known.exceptions[0] if known is not None else failed from failed
 
 
-def controllers(cluster_uid: str, shipment: Shipment | None = None) -> list[Controller]:
+def controllers(
+    cluster_uid: str, shipment: Shipment | None = None, verdicts: Verdicts | None = None
+) -> list[Controller]:
     """Return the controllers that the leader runs, with the state that they share.
 
     Args:
         cluster_uid: The uid of the namespace kube-system.
         shipment: What the leader repairs of the installation; None for nothing.
+        verdicts: Of the quota controller, if controllers outside this list read them, too.
     """
     # Controllers never call each other. One controller writes verdicts, addresses, clashes or limits, and others read
     # them; the Propagation is the copying itself, which two controllers carry out with the same caches of kinds and
     # sources.
-    verdicts = Verdicts()
+    verdicts = verdicts or Verdicts()
     addresses = AddressCache()
     clashes = Clashes()
     limits = LimitCache()
@@ -246,8 +249,9 @@ class _Operator:
         self._runtime = runtime
         # The links of control planes have no end of their own.
         async with cancelled_at_end() as group:
-            planes = self._control_planes(runtime, home, client, group)
-            runtime.add(home, [*controllers(cluster_uid, shipment), *planes])
+            verdicts = Verdicts()
+            planes = self._control_planes(runtime, home, client, group, verdicts)
+            runtime.add(home, [*controllers(cluster_uid, shipment, verdicts), *planes])
             running = group.create_task(runtime.run())
             holding = group.create_task(election.hold())
             try:
@@ -263,7 +267,7 @@ class _Operator:
                 holding.cancel()
 
     def _control_planes(
-        self, runtime: Runtime, home: Cluster, client: Client, group: asyncio.TaskGroup
+        self, runtime: Runtime, home: Cluster, client: Client, group: asyncio.TaskGroup, verdicts: Verdicts
     ) -> list[Controller]:
         """Return the controller of VirtualControlPlanes, which adds a cluster for each."""
         placement = self._options.placement
@@ -283,7 +287,7 @@ class _Operator:
             placement=placement,
             instance=self._options.identity,
         )
-        return [VirtualControlPlaneController(host, group)]
+        return [VirtualControlPlaneController(host, group, verdicts)]
 
     async def _wait_for_cluster(self, client: Client) -> str:
         """Return the cluster's uid, once it answers and has the kinds.

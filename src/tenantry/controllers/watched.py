@@ -19,6 +19,7 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import MAPS, OWN_MARK
 from tenantry.api.tenant import Tenant
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import CRDS, Watch
 from tenantry.engine.crds import CrdState, observe_crd
@@ -125,6 +126,20 @@ def subnamespaces(keys: Callable[[Change[Subnamespace]], Iterable[str]]) -> Watc
 def slices(keys: Callable[[Change[Slice]], Iterable[str]]) -> Watch:
     """Return the watch of Slices, indexed by tenant."""
     return Watch(resource=Slice.resource, decode=decoder(Slice), keys=keys, indexes={BY_TENANT: _slice_tenant})
+
+
+def control_planes(keys: Callable[[Change[VirtualControlPlane]], Iterable[str]]) -> Watch:
+    """Return the watch of VirtualControlPlanes, indexed by namespace."""
+    return Watch(
+        resource=VirtualControlPlane.resource,
+        decode=decoder(VirtualControlPlane),
+        keys=keys,
+        indexes={BY_NAMESPACE: _plane_namespace},
+    )
+
+
+def _plane_namespace(found: VirtualControlPlane) -> list[str]:
+    return [found.metadata.namespace]
 
 
 def _slice_tenant(found: Slice) -> list[str]:

@@ -14,6 +14,7 @@ from tenantry.install import (
     canary,
     claims,
     contribution,
+    controlplanes,
     fairness,
     guards,
     hosts,
@@ -87,6 +88,7 @@ def foundation(subject: Json) -> list[Json]:
         *claims.everything(),
         *hosts.everything(),
         *subnamespaces.everything(subject),
+        *controlplanes.everything(subject),
         *inherited.everything(subject),
         *approval.everything(subject),
     ]

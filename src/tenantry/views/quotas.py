@@ -1,4 +1,4 @@
-"""How the quota of each tenant is divided over its namespaces and claims of nodes."""
+"""How the quota of each tenant is divided over its namespaces, claims of nodes and control planes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tenantry.api.marks import PARENT
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import (
     Adjustment,
+    ClaimKind,
     ClaimShareStatus,
     ShareStatus,
     TenantResourceQuota,
@@ -24,6 +25,7 @@ from tenantry.views.objects import NamespaceWithPhase, ResourceQuotaWithUsage
 from tenantry.views.snapshot import Snapshot
 from tenantry.world import quantity
 from tenantry.world.shares.amounts import Amounts, add, read, spell, spelled, total
+from tenantry.world.shares.share import PLANE
 
 
 class ShareView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -37,7 +39,7 @@ class ShareView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         used: What they use.
         free: What they may use in addition.
         own_free: What is free in the namespace itself, for its own objects or for another child.
-        claims: The shares of SliceClaims in the namespace.
+        claims: The shares of SliceClaims and VirtualControlPlanes in the namespace.
     """
 
     namespace: str
@@ -204,6 +206,17 @@ def shortages(tenant: Tenant, tenant_quota: TenantResourceQuota, wanted: Adjustm
     )
     # Without the claims of nodes in the core namespace: some are within the shares of subnamespaces already.
     holders = [(each.namespace, read(each.assigned)) for each in tenant_quota.status.tree if each.depth == 1]
+    # A control plane has no users that hold its share, too.
+    planes = [
+        (f"{PLANE}{claim.claim}", read(claim.assigned))
+        for each in tenant_quota.status.tree
+        if each.depth == 0
+        for claim in each.claims
+        if claim.kind is ClaimKind.VIRTUAL_CONTROL_PLANE
+    ]
+    holders += planes
+    nouns = "subnamespaces and control planes" if planes else "subnamespaces"
+    fields = "spec.quota.hard of Subnamespaces" + (" or spec.resources of control planes" if planes else "")
     held = total(amounts for _, amounts in holders)
     lines: list[str] = []
     for key in sorted(before):
@@ -214,8 +227,8 @@ def shortages(tenant: Tenant, tenant_quota: TenantResourceQuota, wanted: Adjustm
         fitting = f"at most {key}={spell(key, most)} fits" if most < 0 else "nothing can be taken away"
         which = shortened(f"{name!r} has {spell(key, has[key])}" for name, has in holders if has.get(key))
         lines.append(
-            f"{key}: subnamespaces hold {spell(key, held[key])} of {spell(key, before[key])}, and"
-            f" {spell(key, after[key])} would be left: {fitting}, or lower spec.quota.hard of Subnamespaces first"
+            f"{key}: {nouns} hold {spell(key, held[key])} of {spell(key, before[key])}, and"
+            f" {spell(key, after[key])} would be left: {fitting}, or lower {fields} first"
             f" ({which})"
         )
     return lines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -13,6 +13,7 @@ from tenantry.api.model import Condition, ConditionStatus
 from tenantry.api.owner import Owner
 from tenantry.api.subnamespace import Subnamespace, SubnamespaceQuota
 from tenantry.api.tenant import Tenant
+from tenantry.api.tenantresourcequota import ClaimShareStatus
 from tenantry.engine.conditions import find
 from tenantry.engine.reader import ObjectReader
 from tenantry.views.objects import KeyUsage, NamespaceWithPhase
@@ -39,6 +40,8 @@ class NamespaceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         subnamespace: The name of its Subnamespace; "" for the core namespace.
         expires_at: When the Subnamespace expires; "" for never.
         quota: The use of its own share.
+        claims: What SliceClaims and VirtualControlPlanes inside have of the tenant's quota; empty if the user may not
+            read how it is divided.
         bound: Its Subnamespace exists; always true of the core namespace.
         is_closed: The user may not read it; its quota is the total of the namespaces below.
         conditions: Of the Subnamespace; None if the Subnamespace was not read.
@@ -53,6 +56,7 @@ class NamespaceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     bound: bool = True
     is_closed: bool = False
     quota: tuple[KeyUsage, ...] = ()
+    claims: tuple[ClaimShareStatus, ...] = ()
     conditions: tuple[ConditionView, ...] | None = ()
     children: tuple[NamespaceView, ...] = ()
 
@@ -100,8 +104,10 @@ def tenants(snapshot: Snapshot) -> list[TenantView]:
         # By uid: an earlier tenant of the same name may have left a namespace.
         by_tenant[namespace.metadata.labels.get(marks.TENANT_UID, "")].append(namespace)
     quotas, subnamespaces = _by_namespace(snapshot)
+    claims = {share.namespace: share.claims for each in snapshot.tenant_quotas for share in each.status.tree}
     return [
-        _tenant(each, _Tree(by_tenant[each.metadata.uid], quotas, subnamespaces).roots()) for each in snapshot.tenants
+        _tenant(each, _Tree(by_tenant[each.metadata.uid], quotas, subnamespaces, claims).roots())
+        for each in snapshot.tenants
     ]
 
 
@@ -142,6 +148,7 @@ class _Tree:
         namespaces: Of one tenant.
         quotas: The use of each namespace's share.
         subnamespaces: By their namespace.
+        claims: The shares of claims, by namespace.
         is_partial: The user may not read all of the tree: a namespace that is missing is closed to the user.
     """
 
@@ -150,11 +157,13 @@ class _Tree:
         namespaces: Iterable[NamespaceWithPhase],
         quotas: dict[str, tuple[KeyUsage, ...]],
         subnamespaces: dict[str, list[Subnamespace]],
+        claims: Mapping[str, tuple[ClaimShareStatus, ...]] = {},
         *,
         is_partial: bool = False,
     ) -> None:
         self._quotas = quotas
         self._subnamespaces = subnamespaces
+        self._claims = claims
         self._is_partial = is_partial
         # Each namespace is drawn once, also if the parent labels form a cycle.
         self._left = {each.metadata.name: each for each in sorted(namespaces, key=lambda each: each.key)}
@@ -194,6 +203,7 @@ class _Tree:
             bound=bound is not None or not subnamespace or self._is_partial,
             expires_at=bound.spec.expires_at if bound is not None else "",
             quota=self._quotas.get(meta.name, ()),
+            claims=self._claims.get(meta.name, ()),
             conditions=_conditions(bound.status.conditions) if bound is not None else None if self._is_partial else (),
             children=tuple(sorted(children, key=lambda child: child.subnamespace)),
         )

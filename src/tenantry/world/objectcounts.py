@@ -42,6 +42,8 @@ STANDARD: Mapping[str, tuple[int, int]] = {
     "roles.rbac.authorization.k8s.io": (60, 25),
     "resourceclaims.resource.k8s.io": (60, 20),
     "resourceclaimtemplates.resource.k8s.io": (30, 10),
+    # Each is a process: without a quota of memory, nothing else bounds their number.
+    "virtualcontrolplanes.tenantry.dev": (5, 1),
 }
 """The counts of a core namespace and of a child, by plural and group (docs/reference/object-counts.md).
 

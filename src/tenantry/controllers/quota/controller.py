@@ -19,12 +19,13 @@ from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.quota import desired, past, status
 from tenantry.controllers.quota.effective import EffectiveQuota, effective_quota
 from tenantry.controllers.quota.gather import gather
 from tenantry.controllers.quota.index import Index, QuotaCaches
-from tenantry.controllers.quota.objects import has_share, observed_tenant_quota
+from tenantry.controllers.quota.objects import has_share, is_charged, observed_tenant_quota
 from tenantry.controllers.quota.standing import obstacle
 from tenantry.controllers.quota.tokenbucket import TokenBucket
 from tenantry.controllers.quota.verdicts import ShareVerdict, Verdicts
@@ -71,7 +72,7 @@ class QuotaController:
     """Divides quotas; the key is the tenant's name.
 
     Args:
-        verdicts: Shared with the subnamespace and slice controllers, which read them.
+        verdicts: Shared with the controllers of Subnamespaces, slices and control planes, which read them.
     """
 
     name = "quota"
@@ -95,6 +96,7 @@ class QuotaController:
             Watch(resource=TenantResourceQuota.resource, decode=_decode_tenant_quota.decode, keys=watched.own_key),
             watched.subnamespaces(self._by_subnamespace),
             watched.slices(self._by_slice),
+            watched.control_planes(self._by_control_plane),
             watched.watch(Namespace.resource, self._by_namespace),
             watched.watch(ResourceQuota.resource, self._by_quota),
         ]
@@ -105,14 +107,38 @@ class QuotaController:
             return ()
         found: set[str] = set()
         for value in (before, after):
-            # A Subnamespace names no tenant: the labels of its namespace do.
-            parent = self._caches.namespaces.get(value.metadata.namespace) if value and self._caches else None
-            tenant = parent.labels.get(TENANT) if parent is not None else None
+            tenant = self._tenant_of(value)
             if value is None or tenant is None:
                 continue
             found.add(tenant)
             if tenant in self._indexes:
                 self._indexes[tenant].changes.subnamespaces.add((value.key, value.metadata.uid))
+        return found
+
+    def _tenant_of(self, value: Subnamespace | VirtualControlPlane | None) -> str | None:
+        """Return the tenant of an object that names none: the labels of its namespace do."""
+        parent = self._caches.namespaces.get(value.metadata.namespace) if value and self._caches else None
+        return parent.labels.get(TENANT) if parent is not None else None
+
+    def _by_control_plane(self, change: Change[VirtualControlPlane]) -> Iterable[str]:
+        before, after = change.before, change.after
+        is_same = before is not None and after is not None and _same_to_us(before, after)
+        if is_same and before is not None and after is not None:
+            is_same = (is_charged(before), before.status.charged) == (is_charged(after), after.status.charged)
+        if is_same:
+            return ()
+        found: set[str] = set()
+        for value in (before, after):
+            if value is None:
+                continue
+            # Also a tree that has its share: at the end, its finalizer is off, and its namespace may be gone.
+            tenants = {name for name, index in self._indexes.items() if value.metadata.uid in index.tree.shares}
+            tenant = self._tenant_of(value)
+            if tenant is not None and is_charged(value):
+                tenants.add(tenant)
+            for name in tenants & self._indexes.keys():
+                self._indexes[name].changes.control_planes.add((value.key, value.metadata.uid))
+            found |= tenants
         return found
 
     def _by_slice(self, change: Change[Slice]) -> Iterable[str]:
@@ -195,6 +221,9 @@ class QuotaController:
         if name in self._indexes or caches.tenant_quotas.get(name) is not None:
             return True
         if any(has_share(found) for found in caches.slices.by_index(BY_TENANT, name)):
+            return True
+        # Every other namespace of a tenant makes a tree anyway.
+        if any(is_charged(found) for found in caches.control_planes.by_index(BY_NAMESPACE, name)):
             return True
         if caches.subnamespaces.count(BY_NAMESPACE, name) or caches.namespaces.count(BY_TENANT, name) > 1:
             return True
@@ -332,7 +361,10 @@ class QuotaController:
             after = msgspec.structs.replace(after, in_force=after.in_force and not is_moving)
             if before is None or status.is_news(before, after):
                 self._verdicts.set(share.key, after)
-                cluster.wake(SliceClaim, share.slice)
+                if share.plane:
+                    cluster.wake(VirtualControlPlane, share.plane)
+                else:
+                    cluster.wake(SliceClaim, share.slice)
         for share in stirred - tree.claims:
             if share.request is None or tree.parent_of(share) is None:
                 waiting.discard(share)

@@ -17,7 +17,16 @@ from tenantry.api.slice import Slice
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.controllers.quota.objects import claim_request, has_share, share_quota, share_request, tree_namespace
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.controllers.quota.objects import (
+    claim_request,
+    has_share,
+    is_charged,
+    plane_request,
+    share_quota,
+    share_request,
+    tree_namespace,
+)
 from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.controllers.watched import BY_BINDING, BY_NAMESPACE, BY_TENANT
 from tenantry.engine.apply import Outcome
@@ -39,11 +48,12 @@ class QuotaCaches(msgspec.Struct, frozen=True):
     namespaces: Cache[Observed]
     quotas: Cache[Observed]
     slices: Cache[Slice]
+    control_planes: Cache[VirtualControlPlane]
 
     @classmethod
     def of(cls, cache: Callable[[Resource], Cache[Any]]) -> QuotaCaches:
         """Return the caches that a function returns for each kind."""
-        kinds = (Tenant, TenantResourceQuota, Subnamespace, Namespace, ResourceQuota, Slice)
+        kinds = (Tenant, TenantResourceQuota, Subnamespace, Namespace, ResourceQuota, Slice, VirtualControlPlane)
         return cls(*(cache(kind.resource) for kind in kinds))
 
 
@@ -55,6 +65,7 @@ class Changes:
         self.quotas: set[str] = set()
         self.subnamespaces: set[tuple[str, str]] = set()
         self.slices: set[tuple[str, str]] = set()
+        self.control_planes: set[tuple[str, str]] = set()
 
 
 class Index:
@@ -120,6 +131,7 @@ class Index:
             if found is not None and self.tree.namespace(found.metadata.namespace) is not None:
                 self.tree.put_request(share_request(found))
         self._follow_slices(changes.slices)
+        self._follow_control_planes(changes.control_planes)
         for share in list(self.tree.pending):
             # The operator's own writes cause no event, so the new namespace of a share is looked up.
             for namespace in self._caches.namespaces.by_index(BY_BINDING, share.key):
@@ -152,6 +164,15 @@ class Index:
             if found is not None:
                 self._put_slice(found)
 
+    def _follow_control_planes(self, changed: Iterable[tuple[str, str]]) -> None:
+        for key, uid in changed:
+            found = self._caches.control_planes.get(key)
+            if found is None or found.metadata.uid != uid:
+                self.tree.drop_request(uid)
+                self.gone.add(uid)
+            if found is not None:
+                self._put_control_plane(found)
+
     def _read_quota(self, namespace: str) -> None:
         found = self._caches.quotas.get(object_key(namespace, QUOTA))
         if found is None:
@@ -181,6 +202,8 @@ class Index:
                 self.tree.put_request(share_request(child))
             for made in self._caches.slices.by_index(BY_TENANT, self._tenant.metadata.name):
                 self._put_slice(made)
+            for plane in self._caches.control_planes.by_index(BY_NAMESPACE, namespace.name):
+                self._put_control_plane(plane)
 
     def _put_slice(self, found: Slice) -> None:
         """Take in a claim's Slice, once the namespace of the claim is there; a Manual one is charged nothing."""
@@ -189,3 +212,8 @@ class Index:
         is_part = has_share(found) or found.metadata.uid in self.tree.shares
         if is_ours and is_part and self.tree.namespace(found.spec.claim.namespace) is not None:
             self.tree.put_request(claim_request(found))
+
+    def _put_control_plane(self, found: VirtualControlPlane) -> None:
+        """Take in a control plane, once its namespace is there."""
+        if is_charged(found) and self.tree.namespace(found.metadata.namespace) is not None:
+            self.tree.put_request(plane_request(found))

@@ -13,6 +13,7 @@ from tenantry.api.slice import ContributedQuota, Slice
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import ShareStatus, TenantResourceQuota
+from tenantry.api.virtualcontrolplane import PROCESS_FINALIZER, PlaneResources, VirtualControlPlane
 from tenantry.engine.observed import Observed, ObservedQuota
 from tenantry.world import quota
 from tenantry.world.shares.amounts import (
@@ -21,12 +22,13 @@ from tenantry.world.shares.amounts import (
     ShareQuota,
     ShareTarget,
     add,
+    higher,
     lower,
     read,
     read_mark,
     spelled,
 )
-from tenantry.world.shares.share import CLAIM, ROOT, ShareRequest, TreeNamespace
+from tenantry.world.shares.share import CLAIM, PLANE, ROOT, ShareRequest, TreeNamespace
 from tenantry.world.shares.shortage import Shortage
 
 
@@ -119,6 +121,47 @@ def claim_request(found: Slice) -> ShareRequest:
         charged=read(found.status.charged),
         added=read(added.hard) if added is not None else {},
         added_to=(added.namespace, added.uid) if added is not None else ("", ""),
+    )
+
+
+def is_charged(found: VirtualControlPlane) -> bool:
+    """Return whether a control plane is in the tree of shares: it has a process, or waits for room to start one."""
+    # Without a place for processes, the operator sets no finalizer, and nothing is charged.
+    return bool(found.status.charged) or PROCESS_FINALIZER in found.metadata.finalizers
+
+
+def plane_charge(resources: PlaneResources) -> Amounts:
+    """Return what a control plane is charged with, by quota key.
+
+    Raises:
+        InputError: One of the amounts is not a quantity.
+    """
+    requests, limits = resources.requests, resources.limits
+    return read(
+        {"requests.cpu": requests.cpu, "requests.memory": requests.memory, "limits.memory": limits.memory},
+    )
+
+
+def plane_request(found: VirtualControlPlane) -> ShareRequest:
+    """Return the share of its tenant's quota that a control plane holds, or will hold."""
+    meta, charged = found.metadata, read(found.status.charged)
+    hard, problem = charged, None
+    try:
+        # A process has what it was granted until its controller gives some of that back in the status.
+        hard = higher(plane_charge(found.spec.resources), charged)
+    except InputError as error:
+        problem = Shortage(reasons.INVALID_SPEC, f"spec.resources: {error}")
+    return ShareRequest(
+        uid=meta.uid,
+        name=f"{PLANE}{meta.name}",
+        parent=meta.namespace,
+        created=meta.creation_timestamp,
+        generation=meta.generation,
+        hard=hard,
+        deleting=bool(meta.deletion_timestamp),
+        problem=problem,
+        plane=found.key,
+        charged=charged,
     )
 
 

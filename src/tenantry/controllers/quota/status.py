@@ -11,6 +11,7 @@ from tenantry.api.subnamespace import SubnamespaceQuota
 from tenantry.api.tenantresourcequota import (
     MAX_CLAIMS,
     Batch,
+    ClaimKind,
     ClaimShareStatus,
     ShareStatus,
     TenantResourceQuota,
@@ -24,7 +25,7 @@ from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked
 from tenantry.world.shares.amounts import Amounts, fits, spelled
 from tenantry.world.shares.defaults import idle
-from tenantry.world.shares.share import CLAIM, Share
+from tenantry.world.shares.share import CLAIM, PLANE, Share
 from tenantry.world.shares.shortage import Shortage, beyond, exceeded
 from tenantry.world.shares.tree import Tree
 
@@ -200,7 +201,11 @@ def _claims(share: Share) -> tuple[ClaimShareStatus, ...]:
     ordered = sorted(share.claims, key=lambda claim: claim.order)
     has = [(claim, {key: value for key, value in claim.granted.items() if value > 0}) for claim in ordered]
     shares = [
-        ClaimShareStatus(claim=claim.request.name.removeprefix(CLAIM), assigned=spelled(amounts))
+        ClaimShareStatus(
+            claim=claim.request.name.removeprefix(PLANE if claim.plane else CLAIM),
+            kind=ClaimKind.VIRTUAL_CONTROL_PLANE if claim.plane else ClaimKind.SLICE_CLAIM,
+            assigned=spelled(amounts),
+        )
         for claim, amounts in has
         if amounts and claim.request is not None
     ]

@@ -30,7 +30,7 @@ class ShareVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdicts:
-    """The verdicts, by the uid of the Subnamespace, or of the claim's Slice."""
+    """The verdicts, by the uid of the Subnamespace, of the claim's Slice, or of the VirtualControlPlane."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, ShareVerdict] = {}

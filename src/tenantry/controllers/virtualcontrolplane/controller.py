@@ -1,6 +1,6 @@
 """Keeps VirtualControlPlanes: the process, its connection, the kubeconfig, the status. The glue.
 
-VirtualControlPlane ─► identity of the mirror ─► Placement.start ─► Secret ─► Link ─► inside has arrived ─► Ready
+VirtualControlPlane ─► its share of the quota ─► identity of the mirror ─► Placement.start ─► Secret ─► Link ─► Ready
 changed on the host, or its API server is away ─► HostObjects, status
 deleted ─► Link ends ─► Placement.remove ─► finalizer off ─► Kubernetes deletes mirrored objects
 """
@@ -18,13 +18,15 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, Conflict, NotFound, TenantryError, TerminalError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import SUSPENDED, TENANT_UID
+from tenantry.api.marks import SUSPENDED, TENANT, TENANT_UID
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
-from tenantry.controllers.virtualcontrolplane import desired, status
+from tenantry.controllers.quota.verdicts import Verdicts
+from tenantry.controllers.virtualcontrolplane import charge, desired, status
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
+from tenantry.controllers.virtualcontrolplane.startslots import StartSlots
 from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
@@ -51,13 +53,16 @@ class VirtualControlPlaneController:
     Args:
         host: What the links of all control planes share.
         group: Runs the links.
+        verdicts: Of the quota controller.
     """
 
     name = "virtualcontrolplane"
     kind = VirtualControlPlane
 
-    def __init__(self, host: Host, group: asyncio.TaskGroup) -> None:
+    def __init__(self, host: Host, group: asyncio.TaskGroup, verdicts: Verdicts) -> None:
         self._host = host
+        self._verdicts = verdicts
+        self._slots = StartSlots()
         self._group: asyncio.TaskGroup = group
         self._objects = HostObjects(host.kept)
         # By uid.
@@ -67,9 +72,7 @@ class VirtualControlPlaneController:
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
-        own = Watch(
-            resource=VirtualControlPlane.resource, decode=watched.decoder(VirtualControlPlane), keys=watched.own_key
-        )
+        own = watched.control_planes(watched.own_key)
         # Nodes are only looked up.
         return [own, watched.watch(Namespace.resource, self._of_namespace), watched.nodes(_no_keys)]
 
@@ -90,6 +93,8 @@ class VirtualControlPlaneController:
         uid = self._uids.get(key, "")
         if uid and (found is None or found.metadata.uid != uid):
             await self._end(uid)
+            # Nothing charges a process whose finalizer an administrator has removed; `_remove` leaves none to be found.
+            await self._host.placement.remove(uid)
             del self._uids[key]
         if found is None:
             cluster.forget(self.name, key)
@@ -107,17 +112,27 @@ class VirtualControlPlaneController:
         if desired.FINALIZER not in found.metadata.finalizers:
             # Before the process: a VirtualControlPlane that is deleted in between would leave it behind.
             names = (*found.metadata.finalizers, desired.FINALIZER)
-            await cluster.writer.own(request.finalizers(found, names), quiet=True)
+            # Not quiet: from now on, the quota controller charges it.
+            await cluster.writer.own(request.finalizers(found, names))
+            return None
         return await self._keep(cluster, found, namespace)
 
     async def _keep(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
+        share = charge.find(found, self._verdicts.get(found.metadata.uid))
+        if share.write is not None:
+            # Not quiet: the quota controller follows what is charged. The write wakes this controller, too.
+            await cluster.writer.own(share.write)
+            return None
+        if not share.may_run:
+            await self._report(cluster, found, share.waits)
+            return None
         known = self._connected.get(found.metadata.uid)
         running = known.running if known is not None and not known.task.done() else None
         try:
             if known is None or running is None:
-                await self._start(cluster, found, is_open=SUSPENDED not in namespace.labels)
+                await self._start_in_turn(cluster, found, namespace)
             else:
-                await self._follow(cluster, found, namespace, known)
+                await self._follow(cluster, found, namespace, known, share.waits)
         except ApiError:
             raise
         except TenantryError as error:
@@ -127,7 +142,12 @@ class VirtualControlPlaneController:
         return None
 
     async def _follow(
-        self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed, known: _Connected
+        self,
+        cluster: Cluster,
+        found: VirtualControlPlane,
+        namespace: Observed,
+        known: _Connected,
+        short: Blocked | None,
     ) -> None:
         """Bring back what has changed on the host, and report how the connection is."""
         is_open = SUSPENDED not in namespace.labels
@@ -137,10 +157,21 @@ class VirtualControlPlaneController:
             secret = desired.kubeconfig_secret(found, known.running.kubeconfig)
             wanted = (*desired.mirror_objects(found, is_open=is_open), secret)
             await self._bring(cluster, found, wanted, known.running)
-        await self._report(cluster, found, _problem(known.link), known.running)
+        await self._report(cluster, found, _problem(known.link), known.running, short)
+
+    async def _start_in_turn(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> None:
+        """Start the process, unless too many start: the end of one of those wakes this key."""
+        await self._report(cluster, found, status.STARTING)
+        tenant = namespace.labels.get(TENANT, "")
+        if not self._slots.take(tenant, found.key):
+            return
+        try:
+            await self._start(cluster, found, is_open=SUSPENDED not in namespace.labels)
+        finally:
+            for key in self._slots.give_back(tenant):
+                cluster.wake(VirtualControlPlane, key)
 
     async def _start(self, cluster: Cluster, found: VirtualControlPlane, *, is_open: bool) -> None:
-        await self._report(cluster, found, status.STARTING)
         await self._bring(cluster, found, desired.mirror_objects(found, is_open=is_open))
         running = await self._host.placement.start(desired.plane_of(found))
         # Before anything can fail: other operators name it when they report that they cannot end the process.
@@ -215,7 +246,12 @@ class VirtualControlPlaneController:
             await asyncio.wait([known.task])
 
     async def _report(
-        self, cluster: Cluster, found: VirtualControlPlane, problem: Blocked | None, running: RunningPlane | None = None
+        self,
+        cluster: Cluster,
+        found: VirtualControlPlane,
+        problem: Blocked | None,
+        running: RunningPlane | None = None,
+        short: Blocked | None = None,
     ) -> None:
         # An earlier write of this reconcile has changed its resourceVersion.
         current: VirtualControlPlane = cluster.cache(VirtualControlPlane.resource).get(found.key) or found
@@ -225,6 +261,7 @@ class VirtualControlPlaneController:
         written = status.compute(
             current,
             problem,
+            short=short,
             endpoint=running.server if running is not None else before.endpoint,
             secret=desired.secret_name(current) if is_connected else before.kubeconfig_secret,
             now=rfc3339(cluster.clock.now()),

@@ -13,13 +13,19 @@ import base64
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json, Resource
-from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, MIRROR, PLANE, PREFIX, VirtualControlPlane
+from tenantry.api.virtualcontrolplane import (
+    KUBECONFIG_KEY,
+    MIRROR,
+    PLANE,
+    PREFIX,
+    PROCESS_FINALIZER,
+    VirtualControlPlane,
+)
 from tenantry.controllers.virtualcontrolplane.admission import RULES
 from tenantry.hosting.plane import ADVERTISED, HostedPlane
 from tenantry.mirror.profile import Profile
 
-FINALIZER = f"{PREFIX}/process"
-"""Keeps a VirtualControlPlane until its process, its data and its keys are gone."""
+FINALIZER = PROCESS_FINALIZER
 
 OWNERS = "tenantry:owners"
 """The ClusterRoleBinding inside by which users are administrators."""

@@ -34,22 +34,30 @@ def unkept(error: ApiError) -> Blocked:
 
 
 def compute(
-    found: VirtualControlPlane, problem: Blocked | None, *, endpoint: str, secret: str, now: str
+    found: VirtualControlPlane,
+    problem: Blocked | None,
+    *,
+    short: Blocked | None = None,
+    endpoint: str,
+    secret: str,
+    now: str,
 ) -> VirtualControlPlaneStatus:
     """Return the status to write.
 
     Args:
         found: Its generation and its conditions so far.
         problem: What stands in the way; None if the control plane is usable.
+        short: What keeps a control plane that runs from the resources that its spec requests.
         endpoint: The URL of its API server; "" if it does not run.
         secret: The Secret with the kubeconfig; "" if there is none yet.
         now: RFC 3339.
     """
     generation = found.metadata.generation
-    wanted = [ready(problem, "the API server is ready, and pods are mirrored"), *trouble(problem)]
+    wanted = [ready(problem, "the API server is ready, and pods are mirrored"), *trouble(problem or short)]
     return VirtualControlPlaneStatus(
         observed_generation=generation,
         endpoint=endpoint,
         kubeconfig_secret=secret,
+        charged=found.status.charged,
         conditions=merge(found.status.conditions, wanted, generation=generation, now=now),
     )

@@ -45,8 +45,7 @@ class UnplacedController:
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
-        decode = watched.decoder(VirtualControlPlane)
-        return [Watch(resource=VirtualControlPlane.resource, decode=decode, keys=watched.own_key)]
+        return [watched.control_planes(watched.own_key)]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Write the condition.

@@ -138,6 +138,7 @@ def _quota_caches(state: DriftInputs) -> QuotaCaches:
         tenants=state.tenants,
         tenant_quotas=state.tenant_quotas,
         slices=state.slices,
+        control_planes=state.control_planes,
         subnamespaces=state.subnamespaces,
         namespaces=state.namespaces,
         quotas=state.observed[ResourceQuota.resource],

@@ -21,13 +21,14 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.inheritance.gather import BY_INHERITANCE, inheritance_keys
 from tenantry.controllers.inheritance.kinds import allowed_by
 from tenantry.controllers.limits.gather import object_limits
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.nodes.addresses import around
-from tenantry.controllers.quota.objects import has_share
+from tenantry.controllers.quota.objects import has_share, is_charged
 from tenantry.controllers.runtime import sandbox_of
 from tenantry.controllers.tenant.gather import CHILD_KINDS
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, OURS
@@ -59,6 +60,7 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
         subnamespaces: All Subnamespaces.
         tenant_quotas: The quotas of trees, by the tenant's name.
         slices: All slices.
+        control_planes: All VirtualControlPlanes.
         defaults: The TenancyDefaults.
         observed: The objects that belong to tenants, by kind.
         around: The addresses of nodes and DNS.
@@ -73,6 +75,7 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
     subnamespaces: Cache[Subnamespace]
     tenant_quotas: Cache[TenantResourceQuota]
     slices: Cache[Slice]
+    control_planes: Cache[VirtualControlPlane]
     defaults: Cache[TenancyDefaults]
     observed: dict[Resource, Cache[Observed]]
     around: ClusterAddresses = ALONE
@@ -96,6 +99,7 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
     def has_tree(self, tenant: str) -> bool:
         """Return whether a tenant's quota is divided, or about to be."""
         charged = any(has_share(found) for found in self.slices.by_index(BY_TENANT, tenant))
+        charged |= any(is_charged(found) for found in self.control_planes.by_index(BY_NAMESPACE, tenant))
         return (
             charged or self.tenant_quotas.get(tenant) is not None or self.subnamespaces.count(BY_NAMESPACE, tenant) > 0
         )
@@ -162,7 +166,7 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 def empty(tenants: Iterable[Tenant], subnamespaces: Iterable[Subnamespace]) -> DriftInputs:
     """Return a cluster that has these tenants and Subnamespaces, and nothing else."""
-    indexes = [each(lambda _: ()).indexes for each in (watched.subnamespaces, watched.slices)]
+    indexes = [each(lambda _: ()).indexes for each in (watched.subnamespaces, watched.slices, watched.control_planes)]
     state = DriftInputs(
         now=dt.datetime.now(dt.UTC),
         cluster_uid="",
@@ -170,6 +174,7 @@ def empty(tenants: Iterable[Tenant], subnamespaces: Iterable[Subnamespace]) -> D
         subnamespaces=Cache(indexes[0]),
         tenant_quotas=Cache(),
         slices=Cache(indexes[1]),
+        control_planes=Cache(indexes[2]),
         defaults=Cache(),
         observed={kind.resource: _cache(kind.resource) for kind in CHILD_KINDS},
     )
@@ -198,6 +203,8 @@ async def read(client: Client, tenants: Sequence[Tenant], changed: Iterable[Subn
     state = empty(tenants, {**live, **{each.key: each for each in changed}}.values())
     for slice_ in await client.list(Slice):
         state.slices.put(slice_)
+    for plane in await client.list(VirtualControlPlane):
+        state.control_planes.put(plane)
     for tenant_quota in await client.list(TenantResourceQuota):
         state.tenant_quotas.put(tenant_quota)
     for each in await client.list(TenancyDefaults):

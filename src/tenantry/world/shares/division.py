@@ -8,7 +8,8 @@ Rules, applied from the top of the tree down:
 4. A child without a namespace gets a promise: the amount is reserved, and nothing holds it yet.
 5. Of a key that its Subnamespace does not name, a child gets a default when all requests are served, see `defaults`.
    What a default holds and nothing uses is taken back for a request, and when the parent gets less.
-6. A claim of nodes is a child that is charged together with the namespaces that use it, see `claims`.
+6. A claim of nodes is a child that is charged together with the namespaces that use it, see `claims`. A claim for a
+   control plane is a child that has no users.
 7. What contributed nodes add to one ResourceQuota is no part of what is divided: it comes last, on top.
 
 Example: the Tenant `acme` has 10 CPUs. Its core namespace uses 2. The Subnamespaces request, oldest first,

@@ -1,5 +1,7 @@
 """What a tree of shares consists of: the requests of Subnamespaces and claims, the namespaces, and a share for each.
 
+A claim has no namespace of its own. It is for nodes, or for the process of a control plane.
+
 Pure.
 """
 
@@ -14,18 +16,19 @@ from tenantry.world.shares.amounts import Amounts
 from tenantry.world.shares.shortage import Shortage
 
 ROOT = ""
-"""The key of the core namespace. The key of any other share is the uid of its Subnamespace or of its claim's Slice."""
+"""The key of the core namespace. The key of any other share is the uid in its request, see `ShareRequest`."""
 
 CLAIM = "claim "
-"""The prefix of a claim's name in messages that also name Subnamespaces."""
+PLANE = "control plane "
+"""The prefixes of the names of claims in messages that also name Subnamespaces."""
 
 
 class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The quota that a Subnamespace or a claim requests.
 
     Args:
-        uid: Of the Subnamespace, or of the claim's Slice.
-        name: Of the Subnamespace, or of the claim with the prefix CLAIM.
+        uid: Of the Subnamespace, of the claim's Slice, or of the VirtualControlPlane.
+        name: Of the Subnamespace, or of the claim with the prefix CLAIM or PLANE.
         parent: The namespace that it is in.
         created: Its creationTimestamp: the older request is served first.
         generation: Of its spec.
@@ -34,7 +37,8 @@ class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
         unnamed: The keys of the tree that the Subnamespace does not name; 0 in `hard` (see `defaults`).
         problem: Why its spec is invalid: it keeps the share that it has.
         blind: The parent's owners must not see the names inside (Subtenants).
-        slice: The name of the claim's Slice; "" for a Subnamespace.
+        slice: The name of the Slice of a claim of nodes; "" for any other request.
+        plane: The key of the VirtualControlPlane whose process the claim is for; "" for any other request.
         charged: What a claim is known to hold.
         added: What the contributed nodes of a claim add to one ResourceQuota, beside the tenant's quota.
         added_to: The name and the uid of that namespace; ("", "") for none.
@@ -51,9 +55,15 @@ class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
     problem: Shortage | None = None
     blind: bool = False
     slice: str = ""
+    plane: str = ""
     charged: Amounts = {}
     added: Amounts = {}
     added_to: tuple[str, str] = ("", "")
+
+    @property
+    def is_claim(self) -> bool:
+        """Return whether it is a claim, not a Subnamespace."""
+        return self.slice != "" or self.plane != ""
 
 
 class TreeNamespace(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,12 +90,13 @@ class Share(msgspec.Struct, eq=False):
     """The part of the tenant's quota that a Subnamespace with its namespace, or a claim, has and should have.
 
     Args:
-        key: ROOT, or the uid of the Subnamespace or of the claim's Slice.
+        key: ROOT, or the uid in the request.
         parent: The parent namespace; "" for the root.
         granted: For it and everything below it.
         request: None after the Subnamespace or the claim is deleted.
         namespace: None while it does not exist.
-        slice: Of a claim, which has no namespace of its own.
+        slice: Of a claim of nodes, see `ShareRequest`.
+        plane: Of a claim for a control plane, see `ShareRequest`.
         claims: The claims in its namespace that are charged.
         defaults: What it was given of keys that its request does not name; a part of `granted`.
         lacking: Its children without a default of a key that they do not name, or with the least one, by key.
@@ -109,6 +120,7 @@ class Share(msgspec.Struct, eq=False):
     request: ShareRequest | None = None
     namespace: TreeNamespace | None = None
     slice: str = ""
+    plane: str = ""
     claims: set[Share] = set()
     defaults: Amounts = {}
     lacking: dict[str, set[Share]] = {}
@@ -163,8 +175,8 @@ class Share(msgspec.Struct, eq=False):
 
     @property
     def is_claim(self) -> bool:
-        """Return whether this is a claim of nodes, not a Subnamespace."""
-        return self.slice != ""
+        """Return whether this is a claim, which has no namespace of its own."""
+        return self.slice != "" or self.plane != ""
 
     @property
     def is_charged(self) -> bool:

@@ -90,7 +90,7 @@ class Tree:
     def put_request(self, request: ShareRequest) -> None:
         """Take in a Subnamespace or a claim."""
         share = self._share(request.uid, request.parent)
-        if request.slice:
+        if request.is_claim:
             if share.request != request:
                 self._put_claim(share, request)
             return
@@ -108,7 +108,7 @@ class Tree:
         self.unsettle(share)
 
     def _put_claim(self, share: Share, request: ShareRequest) -> None:
-        share.slice = request.slice
+        share.slice, share.plane = request.slice, request.plane
         self.claims.add(share)
         self.pending.discard(share)
         hard, charged = self._all_keys(request.hard), self._all_keys(request.charged)

@@ -1,0 +1,150 @@
+"""What a control plane is charged, and when its process may start (H01)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tenantry.api import reasons
+from tenantry.api.model import ObjectMeta
+from tenantry.api.virtualcontrolplane import (
+    PROCESS_FINALIZER,
+    PlaneLimits,
+    PlaneRequests,
+    PlaneResources,
+    VirtualControlPlane,
+    VirtualControlPlaneSpec,
+    VirtualControlPlaneStatus,
+)
+from tenantry.controllers.quota.objects import is_charged, plane_request
+from tenantry.controllers.quota.verdicts import ShareVerdict
+from tenantry.controllers.virtualcontrolplane import status
+from tenantry.controllers.virtualcontrolplane.charge import PlaneCharge, find
+from tenantry.controllers.virtualcontrolplane.startslots import AT_ONCE, PER_TENANT, StartSlots
+from tenantry.engine.plan import Blocked
+from tenantry.world.shares.amounts import read
+
+USUAL = {"limits.memory": "256Mi", "requests.cpu": "50m", "requests.memory": "96Mi"}
+LARGE = {**USUAL, "limits.memory": "1Gi"}
+SHORT = Blocked(reason=reasons.QUOTA_INSUFFICIENT, message="limits.memory: 1Gi requested, 0 available")
+
+
+def plane(
+    limit: str = "256Mi",
+    *,
+    charged: dict[str, str] | None = None,
+    generation: int = 2,
+    **meta: Any,  # noqa: ANN401
+) -> VirtualControlPlane:
+    """Return a control plane."""
+    resources = PlaneResources(requests=PlaneRequests(), limits=PlaneLimits(memory=limit))
+    own: dict[str, Any] = {"name": "web", "namespace": "acme", "uid": "u", "resource_version": "7"}
+    return VirtualControlPlane(
+        metadata=ObjectMeta(**own, generation=generation, **meta),
+        spec=VirtualControlPlaneSpec(resources=resources),
+        status=VirtualControlPlaneStatus(charged=charged or {}),
+    )
+
+
+def recorded(charge: PlaneCharge) -> dict[str, str]:
+    """Return what the next write records, which must be at the resourceVersion that was read."""
+    assert charge.write is not None
+    body = charge.write.body
+    assert isinstance(body, VirtualControlPlane)
+    assert (charge.write.subresource, body.metadata.resource_version) == ("status", "7")
+    assert not charge.may_run
+    return body.status.charged
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [None, ShareVerdict(generation=1), ShareVerdict(generation=2, in_force=False)],
+    ids=["no verdict", "verdict on an earlier spec", "moves of shares under way"],
+)
+def test_no_process_starts_before_the_quota_covers_it(verdict: ShareVerdict | None) -> None:
+    """H01: the first verdict on the present spec decides, once the shares that shrink for it are in force."""
+    found = find(plane(), verdict)
+    assert found.waits is not None
+    assert (found.write, found.may_run, found.waits.reason) == (None, False, reasons.PROGRESSING)
+
+
+def test_the_charge_is_recorded_before_the_process_starts() -> None:
+    """H01: written ahead, so that a restarted operator does not give the share away."""
+    assert recorded(find(plane(), ShareVerdict(generation=2))) == USUAL
+    assert find(plane(charged=USUAL), None) == PlaneCharge(may_run=True)
+
+
+def test_a_shortage_names_the_key_and_what_to_do() -> None:
+    """H01, X08: the condition says what is short; the process is not started."""
+    found = find(plane("1Gi"), ShareVerdict(generation=2, blocked=SHORT, in_force=False))
+    assert found.waits is not None
+    assert (found.write, found.may_run, found.waits.reason) == (None, False, reasons.QUOTA_INSUFFICIENT)
+    for words in ("the process is not started", "limits.memory: 1Gi requested, 0 available", "lower spec.resources"):
+        assert words in found.waits.message
+
+
+def test_a_control_plane_that_cannot_grow_runs_on() -> None:
+    """H01: with what it has; the condition Stalled says what is short, and Ready stays True."""
+    found = find(plane("1Gi", charged=USUAL), ShareVerdict(generation=2, blocked=SHORT, in_force=False))
+    assert found.may_run
+    assert found.waits is not None
+    assert "keeps the resources that it has" in found.waits.message
+    written = status.compute(plane(charged=USUAL), None, short=found.waits, endpoint="", secret="", now="")
+    told = {each.type: (each.status.value, each.reason) for each in written.conditions}
+    assert told["Ready"] == ("True", reasons.ESTABLISHED)
+    assert told["Stalled"] == ("True", reasons.QUOTA_INSUFFICIENT)
+    assert written.charged == USUAL
+
+
+def test_what_is_no_longer_requested_is_given_back_in_the_status_first() -> None:
+    """H01: the quota controller divides the larger of the spec and the status, so no share is given twice."""
+    smaller = plane(charged=LARGE)
+    assert plane_request(smaller).hard == read(LARGE)
+    assert recorded(find(smaller, None)) == USUAL
+    assert plane_request(plane(charged=USUAL)).hard == read(USUAL)
+
+
+def test_an_owner_who_lowers_the_spec_while_it_is_deleted_frees_nothing() -> None:
+    """H01: the share returns when the process is gone."""
+    request = plane_request(plane(charged=LARGE, deletion_timestamp="2026-01-01T00:00:00Z"))
+    assert (request.deleting, request.charged, request.hard) == (True, read(LARGE), read(LARGE))
+
+
+def test_quantities_that_cannot_be_read_stop_neither_the_division_nor_the_process() -> None:
+    """H01: the schema refuses them; an object that was stored before must not stop a tenant's quota."""
+    request = plane_request(plane("lots", charged=USUAL))
+    assert request.problem is not None
+    assert (request.problem.reason, request.hard) == (reasons.INVALID_SPEC, read(USUAL))
+    found = find(plane("lots", charged=USUAL), None)
+    assert found.waits is not None
+    assert (found.may_run, found.waits.reason) == (True, reasons.INVALID_SPEC)
+    assert not find(plane("lots"), None).may_run
+
+
+def test_only_what_may_have_a_process_is_charged() -> None:
+    """H01: on clusters without a place for processes, a control plane takes nothing of the quota."""
+    assert not is_charged(plane())
+    assert is_charged(plane(finalizers=(PROCESS_FINALIZER,)))
+    assert is_charged(plane(charged=USUAL))
+
+
+def test_a_tenant_has_few_starts_at_once_and_others_go_on() -> None:
+    """H01: control planes that are created and deleted in a loop do not occupy the operator."""
+    slots = StartSlots()
+    assert [slots.take("acme", f"acme/{number}") for number in range(PER_TENANT + 2)] == [True] * PER_TENANT + [
+        False
+    ] * 2
+    assert slots.take("other", "other/web")
+    assert slots.give_back("acme") == [f"acme/{PER_TENANT}", f"acme/{PER_TENANT + 1}"]
+    assert slots.take("acme", f"acme/{PER_TENANT}")
+    assert not slots.take("acme", f"acme/{PER_TENANT + 1}")
+
+
+def test_all_tenants_together_have_a_bound_of_starts() -> None:
+    """H01: after a restart of the operator, control planes start one after the other."""
+    slots = StartSlots()
+    taken = [slots.take(f"t{number}", f"t{number}/web") for number in range(AT_ONCE + 1)]
+    assert taken == [True] * AT_ONCE + [False]
+    assert slots.give_back("t0") == [f"t{AT_ONCE}/web"]
+    assert slots.take(f"t{AT_ONCE}", f"t{AT_ONCE}/web")
