@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from tenantry.mirror import podstatus
+from tenantry.mirror.podchanges import PodChanges, changes
 from tenantry.mirror.pods import down
 from tenantry.mirror.profile import Profile
 
@@ -175,3 +177,13 @@ def lower_pod(upper: Json, **status: object) -> Json:
     lower = copied(made.object)
     lower["metadata"] |= {"uid": "u-lower", "generation": 1, "resourceVersion": "9"}
     return lower | ({"status": copied(status)} if status else {})
+
+
+def changed(upper: Json, lower: Json) -> PodChanges:
+    """Return what a lower pod must change to follow its upper one."""
+    return changes(down(upper, PROFILE), lower, PROFILE)
+
+
+def status_up(upper: Json, lower: Json) -> Json | None:
+    """Return the status that an upper pod should get from its lower one."""
+    return podstatus.up(upper, lower, PROFILE, is_current=changed(upper, lower).is_current)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.engine.cluster import Cluster, Watch
@@ -89,7 +91,7 @@ class Mirrored:
 
     def put(self, value: Json) -> None:
         """Create an object of the upper side."""
-        resource = PODS if value["kind"] == "Pod" else CONFIG_MAPS
+        resource = PODS if value["kind"] == "Pod" else COPIED[value["kind"]]
         self.upper.put_in(resource, copied(value))
 
     def below_of(self, resource: Resource, name: str) -> Json:
@@ -153,3 +155,82 @@ def test_what_users_change_while_the_status_is_written_goes_down() -> None:
     assert mirrored.meanwhile is None
     assert mirrored.upper.get(PODS, "shop/web")["status"]["phase"] == "Running"
     assert mirrored.below_of(PODS, "web")["metadata"]["annotations"].get("note") == "new"
+
+
+def _reasons(mirrored: Mirrored) -> list[str]:
+    return [note for _, _, reason, note in mirrored.above.said if reason == "Refused"]
+
+
+DEBUGGER: Json = {"name": "d", "image": "busybox", "envFrom": [{"secretRef": {"name": "keys"}}]}
+
+
+def test_an_ephemeral_container_is_added_below_with_what_it_names() -> None:
+    mirrored = Mirrored()
+    mirrored.put(POD)
+    mirrored.settle()
+    mirrored.put({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys", "namespace": "shop"}})
+    mirrored.upper.patch(PODS, "shop/web", {"spec": {"ephemeralContainers": [DEBUGGER]}})
+    mirrored.settle()
+    (added,) = mirrored.below_of(PODS, "web")["spec"]["ephemeralContainers"]
+    assert (added["name"], added["envFrom"]) == ("d", [{"secretRef": {"name": _name("Secret", "keys")}}])
+    assert mirrored.below_of(COPIED["Secret"], "keys")["type"] == "Opaque"
+    revision = mirrored.lower.revision
+    mirrored.settle()
+    assert mirrored.lower.revision == revision
+
+
+def _name(kind: str, name: str) -> str:
+    return PROFILE.lower_name(kind, "shop", name)
+
+
+@pytest.mark.parametrize(
+    ("subresource", "spec"),
+    [
+        ("ephemeralcontainers", {"ephemeralContainers": [DEBUGGER]}),
+        ("resize", {"containers": [{**POD["spec"]["containers"][0], "resources": {"requests": {"cpu": "2"}}}]}),
+    ],
+)
+def test_a_refused_addition_is_an_event_and_tried_again_later(subresource: str, spec: Json) -> None:
+    """A pod has events all the time: none of them repeats the request."""
+    mirrored = Mirrored()
+    mirrored.put(POD)
+    mirrored.settle()
+    mirrored.lower.forbidden = {subresource: "rule 7 of the lower side"}
+    mirrored.upper.patch(PODS, "shop/web", {"spec": spec})
+    mirrored.settle()
+    for number in range(3):
+        status = {"phase": "Running", "message": str(number)}
+        mirrored.lower.patch(PODS, f"{PROFILE.namespace}/{_name('Pod', 'web')}", {"status": status})
+        mirrored.settle()
+    (note,) = _reasons(mirrored)
+    assert "rule 7 of the lower side" in note
+    assert mirrored.upper.get(PODS, "shop/web")["status"]["message"] == "2"
+    mirrored.lower.forbidden = {}
+    mirrored.above.settle(seconds=11.0)
+    below = mirrored.below_of(PODS, "web")["spec"]
+    assert "d" in str(below) if subresource == "ephemeralcontainers" else "'cpu': '2'" in str(below)
+    assert len(_reasons(mirrored)) == 1
+
+
+def test_a_resize_goes_down() -> None:
+    mirrored = Mirrored()
+    mirrored.put(POD)
+    mirrored.settle()
+    container = {**POD["spec"]["containers"][0], "resources": {"requests": {"cpu": "2"}}}
+    mirrored.upper.patch(PODS, "shop/web", {"spec": {"containers": [container]}})
+    mirrored.settle()
+    assert mirrored.below_of(PODS, "web")["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "2"}}
+    assert _reasons(mirrored) == []
+
+
+def test_an_ephemeral_container_of_a_wrong_type_is_an_event_and_the_pod_follows() -> None:
+    mirrored = Mirrored()
+    mirrored.put(POD)
+    mirrored.settle()
+    change = {"metadata": {"labels": {"a": "b"}}, "spec": {"ephemeralContainers": [{"name": "d", "image": 3}]}}
+    mirrored.upper.patch(PODS, "shop/web", change)
+    mirrored.settle()
+    mirrored.upper.patch(PODS, "shop/web", {"metadata": {"labels": {"a": "c"}}})
+    mirrored.settle()
+    assert mirrored.below_of(PODS, "web")["metadata"]["labels"]["a"] == "c"
+    assert _reasons(mirrored) == ["spec.ephemeralContainers[0].image must be a string"]

@@ -134,6 +134,7 @@ def people_roles() -> list[Json]:
         MIRROR,
         rules=[
             allow([""], ["pods", "configmaps", "secrets"], ["create", "update", "patch", "delete"]),
+            allow([""], ["pods/ephemeralcontainers", "pods/resize"], ["patch"]),
             allow([""], ["pods/log"], ["get"]),
             allow([""], ["pods/exec", "pods/attach", "pods/portforward"], ["get", "create"]),
         ],

@@ -9,24 +9,25 @@ the pod's).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from tenantry.api.errors import AlreadyExists, ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound
-from tenantry.api.model import Json, ObjectMeta, object_key
+from tenantry.api.errors import ApiError, Conflict, NotFound
+from tenantry.api.model import Json, object_key
 from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
-from tenantry.engine.events import EventKind, NamedObject
+from tenantry.engine.events import EventKind
 from tenantry.engine.plan import merge_patch
 from tenantry.engine.request import ApiRequest, Verb
 from tenantry.engine.writer import Writer
-from tenantry.mirror import decision, pods, podstatus, references, things
+from tenantry.mirror import decision, podchanges, pods, podstatus, references, things
 from tenantry.mirror.copies import Copies
 from tenantry.mirror.decision import Next
+from tenantry.mirror.podpatches import REFUSALS, PodPatches, named, retry_seconds
+from tenantry.mirror.pods import Down
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import PODS, Copy, Thing
@@ -35,14 +36,6 @@ from tenantry.mirror.uppernodes import UpperNodes
 
 BY_REFERENCE = "reference"
 """Upper pods, by `KIND/NAMESPACE/NAME` of each object that they name."""
-
-RETRY_SECONDS = 10.0
-MOST_RETRY_SECONDS = 300.0
-"""When a refused pod is tried again, each time twice as long: a quota may have room by then."""
-
-_REFUSALS = (Forbidden, Invalid, BadRequest, AlreadyExists)
-
-log = logging.getLogger(__name__)
 
 
 class PodMirror:
@@ -65,13 +58,13 @@ class PodMirror:
         self._nodes = upper_nodes
         self._copies = Copies(profile, upper, lower.cluster, lower.writer)
         self._tokens = PodTokens(profile, upper, lower.cluster, lower.writer)
-        # What pods that changed or ended named until then; None until the first reconcile has looked at all copies.
+        # What pods that changed or ended named until then.
         self._loose: set[str] = set()
+        # Whether a reconcile has looked at all copies.
         self._has_swept = False
         # By key of a refused pod: how often in a row.
         self._refused: dict[str, int] = {}
-        # By key: the patch that the lower side stored in another form, which is not sent again.
-        self._followed: dict[str, Json] = {}
+        self._patches = PodPatches(upper, lower)
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
@@ -120,7 +113,7 @@ class PodMirror:
         upper, lower = cluster.cache(PODS).get(key), self._of(key)
         found = decision.decide(upper, lower, self._profile)
         if upper is None or found is not Next.FOLLOW:
-            self._followed.pop(key, None)
+            self._patches.forget(key)
         if upper is None:
             self._refused.pop(key, None)
         again: float | None = None
@@ -168,11 +161,11 @@ class PodMirror:
         try:
             await self._copies.bring(upper)
             await self._lower.writer.own(asked)
-        except _REFUSALS as error:
+        except REFUSALS as error:
             await self._refuse(upper, str(error))
             times = self._refused.get(upper.key, 0)
             self._refused[upper.key] = times + 1
-            return min(RETRY_SECONDS * 2**times, MOST_RETRY_SECONDS)
+            return retry_seconds(times)
         self._refused.pop(upper.key, None)
         # The creation wakes this key again: the lower pod has a uid now, which its token Secret needs.
         return None
@@ -183,11 +176,7 @@ class PodMirror:
         if status is None:
             return
         await self._write_status(upper, status)
-        meta = upper.meta
-        about = ObjectMeta(
-            name=meta["name"], namespace=meta["namespace"], uid=upper.uid, resource_version=str(upper.version)
-        )
-        self._upper.recorder.say(NamedObject(PODS, about), EventKind.WARNING, self._lower.reason, message)
+        self._upper.recorder.say(named(upper), EventKind.WARNING, self._lower.reason, message)
 
     async def _end(self, pod: Thing, writer: Writer, grace: int | None) -> None:
         meta = pod.meta
@@ -199,9 +188,11 @@ class PodMirror:
     # -- both -------------------------------------------------------------------------------------
 
     async def _follow(self, upper: Thing, lower: Thing) -> float | None:
+        made = pods.down(upper.object, self._profile)
+        changed = podchanges.changes(made, lower.object, self._profile)
         again, failure = None, None
         try:
-            again = await self._provide(upper, lower)
+            again = await self._provide(upper, lower, made)
         except ApiError as error:
             # A ServiceAccount or a ConfigMap that is gone or refused must not hide what the pod does.
             failure = error
@@ -209,20 +200,20 @@ class PodMirror:
         # The event of a binding wakes this key again; until then the upper pod is not the one to write a status of.
         if not node or not await self._bind(upper, lower, node):
             shown = self._nodes.shown(lower)
-            status = podstatus.up(upper.object, shown.object, self._profile)
+            status = podstatus.up(upper.object, shown.object, self._profile, is_current=changed.is_current)
             if status is not None:
                 await self._write_status(upper, status)
-        await self._change(upper, lower)
+        retry = await self._patches.send(upper, lower, changed)
         if failure is not None:
             raise failure
-        return again
+        return min((each for each in (again, retry) if each is not None), default=None)
 
-    async def _provide(self, upper: Thing, lower: Thing) -> float | None:
+    async def _provide(self, upper: Thing, lower: Thing, made: Down) -> float | None:
         """Keep the copies and the tokens that a pod needs; return the seconds until the next renewal."""
         if upper.is_deleting:
             return None
         await self._copies.bring(upper)
-        return await self._tokens.bring(upper, lower, pods.down(upper.object, self._profile).tokens)
+        return await self._tokens.bring(upper, lower, made.tokens)
 
     async def _bind(self, upper: Thing, lower: Thing, node: str) -> bool:
         """Bind an upper pod unless it is bound or ends; return whether it was bound now."""
@@ -250,21 +241,6 @@ class PodMirror:
         with suppress(NotFound, Conflict):
             await self._upper.writer.send(asked)
         return True
-
-    async def _change(self, upper: Thing, lower: Thing) -> None:
-        patch = pods.changes(upper.object, lower.object, self._profile)
-        if not patch:
-            self._followed.pop(upper.key, None)
-            return
-        # A lower webhook may store a field in another form each time.
-        if self._followed.get(upper.key) == patch:
-            return
-        self._followed[upper.key] = patch
-        meta = lower.meta
-        try:
-            await self._lower.writer.own(request.patch(PODS, meta["namespace"], meta["name"], patch))
-        except _REFUSALS as error:
-            log.info("the lower side refuses a change of a pod", extra={"key": upper.key, "error": str(error)})
 
     async def _write_status(self, upper: Thing, status: Json) -> None:
         meta = upper.meta
