@@ -69,10 +69,12 @@ def test_the_grace_of_a_deletion_is_passed_on() -> None:
 
 def test_nodes_have_names_and_addresses_of_their_own() -> None:
     """H01: nothing of the lower name is in the upper one; no two nodes of a control plane have one address."""
-    names = {nodes.upper_name("o", f"rack-{number}") for number in range(500)}
+    names = {nodes.upper_name("o", f"rack-{number}", "u") for number in range(500)}
     assert len(names) == 500
     assert not any("rack" in name for name in names)
-    assert nodes.upper_name("o", "rack-1") != nodes.upper_name("p", "rack-1")
+    assert nodes.upper_name("o", "rack-1", "u") != nodes.upper_name("p", "rack-1", "u")
+    # Who guesses the lower name does not find the upper one.
+    assert nodes.upper_name("o", "rack-1", "u") != nodes.upper_name("o", "rack-1", "v")
     taken: set[str] = set()
     for name in sorted(names):
         taken.add(nodes.address(name, taken))

@@ -70,7 +70,7 @@ class Mirrored:
         self.below = WorldCluster(self.lower, [Below()], faults=lambda: self.fault)
         self.below.is_synced = True
         self.above = WorldCluster(self.upper, [], faults=self._interrupted)
-        side = LowerSide(cluster=self.below, writer=self.below.writer, node=_no_node, reason="Refused")
+        side = LowerSide(cluster=self.below, writer=self.below.writer, node=_no_node, nodes={}, reason="Refused")
         mirror = PodMirror(PROFILE, self.above, side, UpperNodes(PROFILE, self.above, side, _not_noticed))
         self.above.lane.controllers[mirror.name] = mirror
         for watch in mirror.watches():

@@ -38,7 +38,7 @@ def rule(*pods: Thing, upper: Sequence[Json] = ()) -> Destinations:
     for each in upper:
         world.put_in(NODES, each)
     cluster = WorldCluster(world, [])
-    side = LowerSide(cluster=cluster, writer=cluster.writer, node=_no_node, reason="Refused")
+    side = LowerSide(cluster=cluster, writer=cluster.writer, node=_no_node, nodes={}, reason="Refused")
     own = UpperNodes(PROFILE, cluster, side, _not_noticed)
     cluster.listen(cluster.lane.listener("nodes", own.watch()))
     lower: Cache[Thing] = Cache({BY_ADDRESS: addresses_of})

@@ -33,9 +33,16 @@ _INFO = {
 _KEPT = ("architecture", "kubeletVersion", "operatingSystem")
 
 
-def upper_name(owner_uid: str, lower: str) -> str:
-    """Return the upper name of a lower node: it reveals nothing of the lower name, and stays the same."""
-    return f"node-{hashlib.sha256(f'{owner_uid}/{lower}'.encode()).hexdigest()[:12]}"
+def upper_name(owner_uid: str, lower: str, lower_uid: str) -> str:
+    """Return the upper name of a lower node: it reveals nothing of the lower name, and stays the same.
+
+    Args:
+        owner_uid: The uid that all lower objects of one upper side have in common.
+        lower: The name of the lower node.
+        lower_uid: Its uid. Users of the upper side do not know it, so they cannot find the upper name of a lower name
+            that they guess: a pod that selects the node by its upper name would confirm the guess.
+    """
+    return f"node-{hashlib.sha256(f'{owner_uid}/{lower}/{lower_uid}'.encode()).hexdigest()[:12]}"
 
 
 def address(name: str, taken: Collection[str]) -> str:

@@ -1,8 +1,8 @@
 """What a running lower Pod must change to follow its upper one: pure.
 
-    pods.down(upper) ─► PodChanges ─► the pod                   labels, annotations, images, tolerations, gates, deadline
-        lower live  ─►          ─► pods/ephemeralcontainers  additions only
-                                ─► pods/resize               cpu and memory of containers, and of the whole pod
+    pods.down(upper) ─► the pod                   labels, annotations, images, tolerations, gates, deadline
+        lower live   ─► pods/ephemeralcontainers  additions only
+                     ─► pods/resize               cpu and memory of containers, and of the whole pod
 
 Source: Kubernetes, "Pods" (pod update and replacement), "Ephemeral Containers", "Resize CPU and Memory Resources
 assigned to Containers".

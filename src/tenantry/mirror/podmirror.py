@@ -150,7 +150,7 @@ class PodMirror:
     # -- down -------------------------------------------------------------------------------------
 
     async def _create(self, upper: Thing) -> float | None:
-        wanted = pods.down(upper.object, self._profile)
+        wanted = pods.down(upper.object, self._profile, self._nodes.lower)
         if wanted.refusal:
             await self._refuse(upper, wanted.refusal)
             return None
@@ -188,7 +188,7 @@ class PodMirror:
     # -- both -------------------------------------------------------------------------------------
 
     async def _follow(self, upper: Thing, lower: Thing) -> float | None:
-        made = pods.down(upper.object, self._profile)
+        made = pods.down(upper.object, self._profile, self._nodes.lower)
         changed = podchanges.changes(made, lower.object, self._profile)
         again, failure = None, None
         try:
@@ -217,9 +217,12 @@ class PodMirror:
 
     async def _bind(self, upper: Thing, lower: Thing, node: str) -> bool:
         """Bind an upper pod unless it is bound or ends; return whether it was bound now."""
+        is_settled = upper.spec.get("nodeName") or upper.is_deleting
+        if is_settled and not self._nodes.name(node):
+            return False  # The lower node is gone; what its pods report is not.
         # Before the binding: Kubernetes' garbage collector of pods deletes those of missing nodes.
         name = await self._nodes.bring(node)
-        if upper.spec.get("nodeName") or upper.is_deleting:
+        if is_settled:
             return False
         meta = upper.meta
         mark = {self._profile.mark(decision.LOWER): lower.uid}

@@ -3,6 +3,7 @@
     upper Pod ─► podfields   allow-list of fields, as a new object
               ─► references  names of ConfigMaps, Secrets and claims become lower names
               ─► selectors   pods of the own namespace only
+              ─► nodenames   names of upper nodes become names of lower ones
               ─► downward    the pod's own name, namespace and uid stay the upper ones
               ─► lower Pod, and the tokens that its Secret must hold
 
@@ -18,8 +19,9 @@ from typing import Any
 import msgspec
 
 from tenantry.api.model import Json
-from tenantry.mirror import references, selectors
+from tenantry.mirror import nodenames, references, selectors
 from tenantry.mirror.names import LABEL_LENGTH
+from tenantry.mirror.nodenames import LowerNodes
 from tenantry.mirror.podfields import ADDED, METADATA, SPEC
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.shapes import NotTranslated, items, part
@@ -77,12 +79,13 @@ class Down(msgspec.Struct, frozen=True, kw_only=True):
     ephemeral_refusal: str = ""
 
 
-def down(pod: Json, profile: Profile) -> Down:
+def down(pod: Json, profile: Profile, nodes: LowerNodes = nodenames.no_nodes) -> Down:
     """Return the lower Pod of an upper one.
 
     Args:
         pod: The upper Pod, as its API server has it or of any other content; it is not changed.
         profile: The configuration.
+        nodes: The lower nodes, by the upper names that the pod may select them by.
     """
     try:
         metadata = _metadata(pod)
@@ -90,6 +93,7 @@ def down(pod: Json, profile: Profile) -> Down:
         spec = SPEC(part(pod, "spec"), "spec")
         namespace, name = metadata["namespace"], metadata["name"]
         selectors.confine(spec, _users(metadata.get("labels"), profile), namespace, profile)
+        nodenames.translate(spec, nodes, profile)
         _rename(spec, metadata, profile)
         identity = _identity(metadata, pod)
         _keep_environment(spec, identity, profile)

@@ -13,6 +13,7 @@ from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.request import ApiRequest, Verb
 from tenantry.mirror import nodes, things
+from tenantry.mirror.nodenames import LowerNode
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import NODES, Thing
@@ -43,14 +44,25 @@ class UpperNodes:
         self._lower = lower
         self._noticed = noticed
         self._lock = asyncio.Lock()
+        # By upper name: the lower name. Never built again for a name that is not in it: users choose those.
+        self._lower_names: dict[str, str] | None = None
 
     def watch(self) -> Watch:
         """Return the watch of the upper nodes."""
         return Watch(resource=NODES, decode=things.whole, keys=lambda _: (), indexes={BY_ADDRESS: _address})
 
     def name(self, lower: str) -> str:
-        """Return the upper name of a lower node."""
-        return nodes.upper_name(self._profile.owner_uid, lower)
+        """Return the upper name of a lower node; "" if there is no such node."""
+        found = self._lower.nodes.get(lower)
+        return nodes.upper_name(self._profile.owner_uid, lower, found.uid) if found is not None else ""
+
+    def lower(self, upper: str) -> LowerNode | None:
+        """Return the lower node of an upper name; None if the name is not one of this mirror's."""
+        if self._lower_names is None:
+            # Upper nodes that an earlier process has made.
+            self._lower_names = {self.name(each): each for each in self._lower.nodes}
+        found = self._lower_names.get(upper, "")
+        return self._lower.nodes.get(found) if found and self.name(found) == upper else None
 
     def at(self, address: str) -> str:
         """Return the name of the upper node that has an address; "" if none has it."""
@@ -67,6 +79,10 @@ class UpperNodes:
             ApiError: One side refuses.
         """
         name = self.name(lower)
+        if not name:
+            raise RetryableError(f"node {lower!r} of a pod does not exist, or the watch has not reported it yet")
+        if self._lower_names is not None:
+            self._lower_names[name] = lower
         cache = self._upper.cache(NODES)
         if cache.get(name) is not None:
             return name
