@@ -457,3 +457,8 @@ def test_a_resize_follows_and_what_the_lower_side_has_added_stays() -> None:
     assert found.resize["spec"]["resources"] == {"limits": {"cpu": 3}}
     assert "initContainers" not in found.resize["spec"]
     assert changed(upper, merged(live, found.resize)).is_current
+
+
+@pytest.mark.parametrize("given", [{}, {"imagePullSecrets": []}])
+def test_a_pod_without_pull_secrets_gets_none_of_the_lower_service_account(given: Json) -> None:
+    assert lower(upper_pod(**given))["spec"]["imagePullSecrets"] == [{"name": ""}]

@@ -102,6 +102,10 @@ def down(pod: Json, profile: Profile, nodes: LowerNodes = nodenames.no_nodes) ->
         return Down(refusal=str(refused))
     ephemeral, ephemeral_refusal = _added(pod, metadata, identity, profile)
     spec["automountServiceAccountToken"] = False
+    # Otherwise the API server adds the pull secrets of the lower ServiceAccount, which are not the upper side's. Kubelet
+    # ignores an entry without a name (k8s.io/kubernetes/pkg/kubelet/kubelet_pods.go, getPullSecretsForPod).
+    if not spec.get("imagePullSecrets"):
+        spec["imagePullSecrets"] = [{"name": ""}]
     # Their conditions are on the upper side only, so that the lower pod would never be ready; `podstatus` has them.
     spec.pop("readinessGates", None)
     host = name[:LABEL_LENGTH].rstrip("-.")
