@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from tenantry.mirror import podstatus
+from tenantry.mirror import cachedpods, podstatus
+from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.podchanges import PodChanges, changes
 from tenantry.mirror.pods import down
 from tenantry.mirror.profile import Profile
@@ -161,6 +162,12 @@ FULL: Json = {
 def copied(value: Json) -> Json:
     """Return a copy that can be changed."""
     return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def cached(pod: Json) -> CachedPod:
+    """Return a pod as a mirror caches it."""
+    found = {**pod, "metadata": {"resourceVersion": "1", **pod["metadata"]}}
+    return cachedpods.decode(msgspec.Raw(msgspec.json.encode(found)), PROFILE.prefix)
 
 
 def upper_pod(**spec: object) -> Json:

@@ -11,9 +11,10 @@ from tenantry.api.model import Json, ObjectMeta
 from tenantry.engine import request
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.events import EventKind, NamedObject
+from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.podchanges import PodChanges
 from tenantry.mirror.side import LowerSide
-from tenantry.mirror.things import PODS, Thing
+from tenantry.mirror.things import PODS
 
 RETRY_SECONDS = 10.0
 MOST_RETRY_SECONDS = 300.0
@@ -37,7 +38,7 @@ def retry_seconds(times: int) -> float:
     return min(RETRY_SECONDS * 2 ** min(times, _DOUBLED), MOST_RETRY_SECONDS)
 
 
-def named(pod: Thing) -> NamedObject:
+def named(pod: CachedPod) -> NamedObject:
     """Return what an event about a pod names."""
     meta = pod.meta
     about = ObjectMeta(name=meta["name"], namespace=meta["namespace"], uid=pod.uid, resource_version=str(pod.version))
@@ -74,21 +75,25 @@ class PodPatches:
         for subresource in _ABOUT:
             self._sent.pop((key, subresource), None)
 
-    async def send(self, upper: Thing, lower: Thing, changed: PodChanges) -> float | None:
+    def tell(self, upper: CachedPod, refusal: str) -> None:
+        """Report once why a part of an upper pod does not go down; "" if all of it does."""
+        if self._told.pop(upper.key, "") != refusal:
+            self._say(upper, refusal)
+        if refusal:
+            self._told[upper.key] = refusal
+
+    async def send(self, upper: CachedPod, lower: CachedPod, changed: PodChanges) -> float | None:
         """Send what a lower pod must change; return in how many seconds to try a refused change again.
 
         Raises:
             ApiError: The lower side fails.
         """
-        if self._told.pop(upper.key, "") != changed.refusal:
-            self._say(upper, changed.refusal)
-        if changed.refusal:
-            self._told[upper.key] = changed.refusal
+        self.tell(upper, changed.refusal)
         patches = {"": changed.pod, "ephemeralcontainers": changed.ephemeral, "resize": changed.resize}
         waits = [await self._follow(upper, lower, subresource, patch) for subresource, patch in patches.items()]
         return min((each for each in waits if each is not None), default=None)
 
-    async def _follow(self, upper: Thing, lower: Thing, subresource: str, patch: Json) -> float | None:
+    async def _follow(self, upper: CachedPod, lower: CachedPod, subresource: str, patch: Json) -> float | None:
         key = (upper.key, subresource)
         before = self._sent.pop(key, None)
         if not patch:
@@ -111,7 +116,7 @@ class PodPatches:
         self._sent[key] = _Sent(digest)
         return None
 
-    def _say(self, upper: Thing, message: str) -> None:
+    def _say(self, upper: CachedPod, message: str) -> None:
         if message:
             self._upper.recorder.say(named(upper), EventKind.WARNING, self._lower.reason, message)
 

@@ -24,6 +24,7 @@ from tenantry.mirror.names import LABEL_LENGTH
 from tenantry.mirror.nodenames import LowerNodes
 from tenantry.mirror.podfields import ADDED, METADATA, SPEC
 from tenantry.mirror.profile import Profile
+from tenantry.mirror.references import PodReference
 from tenantry.mirror.shapes import NotTranslated, items, part
 
 TOKEN = "Token"  # noqa: S105 - the word in the lower name of the Secret with the tokens of a pod
@@ -68,6 +69,7 @@ class Down(msgspec.Struct, frozen=True, kw_only=True):
         object: The lower Pod; {} if it is refused.
         refusal: A sentence that names the field and what to do; "" if it is not refused.
         tokens: The content of the Secret `lower_name("Token", …)`, which the pod needs to start; () for no Secret.
+        needs: The upper ConfigMaps and Secrets whose copies the pod needs to start.
         ephemeral: Its ephemeral containers, which are added to the lower Pod once it is there.
         ephemeral_refusal: Why they are not; "" if they are not refused.
     """
@@ -75,6 +77,7 @@ class Down(msgspec.Struct, frozen=True, kw_only=True):
     object: Json = {}
     refusal: str = ""
     tokens: tuple[Token, ...] = ()
+    needs: frozenset[PodReference] = frozenset()
     ephemeral: tuple[Json, ...] = ()
     ephemeral_refusal: str = ""
 
@@ -102,8 +105,8 @@ def down(pod: Json, profile: Profile, nodes: LowerNodes = nodenames.no_nodes) ->
         return Down(refusal=str(refused))
     ephemeral, ephemeral_refusal = _added(pod, metadata, identity, profile)
     spec["automountServiceAccountToken"] = False
-    # Otherwise the API server adds the pull secrets of the lower ServiceAccount, which are not the upper side's. Kubelet
-    # ignores an entry without a name (k8s.io/kubernetes/pkg/kubelet/kubelet_pods.go, getPullSecretsForPod).
+    # Otherwise the API server adds the pull secrets of the lower ServiceAccount, which are not the upper side's.
+    # Kubelet ignores an entry without a name (k8s.io/kubernetes/pkg/kubelet/kubelet_pods.go, getPullSecretsForPod).
     if not spec.get("imagePullSecrets"):
         spec["imagePullSecrets"] = [{"name": ""}]
     # Their conditions are on the upper side only, so that the lower pod would never be ready; `podstatus` has them.
@@ -115,6 +118,7 @@ def down(pod: Json, profile: Profile, nodes: LowerNodes = nodenames.no_nodes) ->
     return Down(
         object={"apiVersion": "v1", "kind": "Pod", "metadata": lower_metadata, "spec": spec},
         tokens=tokens,
+        needs=references.references(pod),
         ephemeral=ephemeral,
         ephemeral_refusal=ephemeral_refusal,
     )

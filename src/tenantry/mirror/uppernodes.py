@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from msgspec.structs import replace
+import msgspec
 
 from tenantry.api.errors import AlreadyExists, RetryableError
 from tenantry.api.model import Json
@@ -15,6 +15,7 @@ from tenantry.engine.request import ApiRequest, Verb
 from tenantry.mirror import nodes, things
 from tenantry.mirror.nodenames import LowerNode
 from tenantry.mirror.profile import Profile
+from tenantry.mirror.shapes import part
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import NODES, Thing
 
@@ -49,7 +50,7 @@ class UpperNodes:
 
     def watch(self) -> Watch:
         """Return the watch of the upper nodes."""
-        return Watch(resource=NODES, decode=things.whole, keys=lambda _: (), indexes={BY_ADDRESS: _address})
+        return Watch(resource=NODES, decode=_addressed, keys=lambda _: (), indexes={BY_ADDRESS: _address})
 
     def name(self, lower: str) -> str:
         """Return the upper name of a lower node; "" if there is no such node."""
@@ -111,21 +112,29 @@ class UpperNodes:
                 await self._noticed(sorted(known))
         return bool(known)
 
-    def shown(self, lower: Thing) -> Thing:
+    def shown(self, lower: Json) -> Json:
         """Return a lower pod with the address of its upper node in place of the lower node's."""
-        status = lower.status
+        status, spec = part(lower, "status"), part(lower, "spec")
         if not status.get("hostIP"):
             return lower
         cache = self._upper.cache(NODES)
-        found = cache.get(self.name(lower.spec.get("nodeName", "")))
+        found = cache.get(self.name(str(spec.get("nodeName", ""))))
         address = nodes.address_of(found.object) if found is not None else ""
         hidden: Json = {**status, "hostIP": address, "hostIPs": [{"ip": address}]} if address else dict(status)
         if not address:
             hidden.pop("hostIP", None)
             hidden.pop("hostIPs", None)
-        if lower.spec.get("hostNetwork"):
+        if spec.get("hostNetwork"):
             hidden |= {"podIP": address, "podIPs": [{"ip": address}]}
-        return replace(lower, object={**lower.object, "status": hidden})
+        return {**lower, "status": hidden}
+
+
+def _addressed(data: msgspec.Raw) -> Thing:
+    """Return a node with its address alone: users create any number of Nodes, of any content."""
+    found = things.whole(data)
+    address = nodes.address_of(found.object)
+    kept: Json = {"status": {"addresses": [{"type": "InternalIP", "address": address}]}} if address else {}
+    return Thing(found.key, found.version, kept)
 
 
 def _address(node: Thing) -> Iterable[str]:

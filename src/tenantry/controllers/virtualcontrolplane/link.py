@@ -37,11 +37,12 @@ from tenantry.hosting.kubelet import KubeletInputs
 from tenantry.hosting.placement import Placement, RunningPlane
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection, IssuedToken
-from tenantry.mirror import things
+from tenantry.mirror import cachedpods, things
+from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.nodenames import HOSTNAME, LowerNode
 from tenantry.mirror.podmirror import PodMirror
 from tenantry.mirror.side import LowerSide
-from tenantry.mirror.things import NODES, PODS, Thing
+from tenantry.mirror.things import NODES, PODS
 from tenantry.mirror.uppernodes import UpperNodes
 
 LOWER = ClusterId("mirrored")
@@ -59,14 +60,14 @@ class MirroredObjects:
     """Holds the watches of all mirrored objects of the host, so that their caches are in step before a mirror reads."""
 
     name = "mirrored"
-    kind = Thing
+    kind = CachedPod
 
     def watches(self) -> Sequence[Watch]:
         """Return the watches; the mirrors add their own keys to them."""
         selectors = things.selector(PREFIX)
         pods = Watch(
             resource=PODS,
-            decode=things.whole,
+            decode=cachedpods.decoder(PREFIX),
             keys=lambda _: (),
             selectors=selectors,
             indexes={BY_ADDRESS: addresses_of},
