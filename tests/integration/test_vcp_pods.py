@@ -74,11 +74,11 @@ def lower(planes: Planes, namespace: str, name: str, check: Callable[[Json], boo
     return so
 
 
-async def change(inside: Api, name: str, subresource: str, spec: Json) -> None:
-    """Patch a subresource of a pod inside, as kubectl does."""
-    path = f"/api/v1/namespaces/default/pods/{name}/{subresource}"
-    body = msgspec.json.encode({"spec": spec})
-    await inside.client.request("PATCH", path, body=body, content_type=PatchType.STRATEGIC)
+async def change(api: Api, name: str, subresource: str, content: Json, namespace: str = "default") -> None:
+    """Patch a subresource of a pod, as kubectl does."""
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}/{subresource}"
+    body = msgspec.json.encode({"status" if subresource == "status" else "spec": content})
+    await api.client.request("PATCH", path, body=body, content_type=PatchType.STRATEGIC)
 
 
 def told(inside: Api, name: str, words: str) -> Callable[[], Awaitable[Json | None]]:
@@ -123,6 +123,15 @@ async def test_a_running_pod_is_debugged_and_resized(planes: Planes, name: str) 
         def has(cpu: str) -> Callable[[Json], bool]:
             return lambda found: found["spec"]["containers"][0]["resources"]["requests"]["cpu"] == cpu
 
+        # Simulated kubelets do not report resources, without which the API server refuses to resize a running pod.
+        reported = {"name": "c", "resources": {"requests": {"cpu": "100m"}}, "allocatedResources": {"cpu": "100m"}}
+        await change(planes.host, found["metadata"]["name"], "status", {"containerStatuses": [reported]}, name)
+
+        async def is_reported() -> bool:
+            statuses = (await inside.get(PODS, "web", "default"))["status"]["containerStatuses"]
+            return [each.get("allocatedResources") for each in statuses] == [{"cpu": "100m"}]
+
+        await until(is_reported, "the resources come up")
         await change(inside, "web", "resize", requests("200m"))
         await until(lower(planes, name, "web", has("200m")), "the pod of the host is resized")
         await change(inside, "web", "resize", requests("2"))
@@ -142,14 +151,17 @@ async def test_pods_choose_the_nodes_that_exist_inside(planes: Planes, name: str
         agent = {"selector": {"matchLabels": labels}, "template": template}
         await inside.create(DAEMON_SETS, {"metadata": {"name": "agent"}, "spec": agent}, "default")
 
+        seen: list[Json] = []
+
         async def on_all() -> list[Json] | None:
+            seen[:] = [each.get("status", {}) for each in await inside.list(PODS, "default")]
             found = [each for each in await inside.list(PODS, "default") if each["metadata"].get("labels") is not None]
             agents = [each for each in found if each["metadata"]["labels"].get("app") == "agent"]
             nodes = {each["metadata"]["name"] for each in await inside.list(Node.resource)}
             are_there = {each["spec"].get("nodeName") for each in agents} == nodes
             return found if are_there and all(each["status"].get("phase") == "Running" for each in agents) else None
 
-        await until(on_all, "the DaemonSet runs on all nodes inside", seconds=2 * SECONDS)
+        await until(on_all, "the DaemonSet runs on all nodes inside", seconds=2 * SECONDS, seen=lambda: seen)
         (used,) = {each["spec"]["nodeName"] for each in await planes.host.list(PODS, name)}
         (shown,) = [each["metadata"]["name"] for each in await inside.list(Node.resource)]
         await inside.create(PODS, pod("by-name", nodeSelector={HOSTNAME: shown}), "default")
@@ -161,7 +173,7 @@ async def test_pods_choose_the_nodes_that_exist_inside(planes: Planes, name: str
             return any(each.get("reason") == "Unschedulable" for each in conditions)
 
         found = await until(lower(planes, name, "guessed", is_unschedulable), "no node matches")
-        assert used not in str(found["spec"])
+        assert found["spec"]["nodeSelector"][HOSTNAME] != used
         # A pod on the other node brings its Node inside, and the DaemonSet follows.
         (other,) = {each["metadata"]["name"] for each in await planes.host.list(Node.resource)} - {used}
         await planes.host.patch(Node.resource, used, {"spec": {"unschedulable": True}})

@@ -89,9 +89,9 @@ def test_a_guessed_lower_name_never_goes_down(guess: str, values: list[str], ope
     assert not {guess, *values} & set(found)
 
 
-def upper_nodes(lower_nodes: dict[str, LowerNode]) -> tuple[UpperNodes, World]:
+def upper_nodes(lower_nodes: dict[str, LowerNode], known: World | None = None) -> tuple[UpperNodes, World]:
     """Return the nodes of an upper side, and its World."""
-    world = World()
+    world = known or World()
     cluster = WorldCluster(world, [])
 
     async def node(name: str) -> Json | None:
@@ -101,7 +101,8 @@ def upper_nodes(lower_nodes: dict[str, LowerNode]) -> tuple[UpperNodes, World]:
         """Do nothing."""
 
     # A World knows the kinds of its objects.
-    world.put_in(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "first"}})
+    if known is None:
+        world.put_in(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "first"}})
     side = LowerSide(cluster=cluster, writer=cluster.writer, node=node, nodes=lower_nodes, reason="Refused")
     found = UpperNodes(PROFILE, cluster, side, noticed)
     cluster.listen(cluster.lane.listener("nodes", found.watch()))
@@ -131,3 +132,22 @@ def test_names_that_an_earlier_process_gave_are_known() -> None:
     lower_nodes = {"rack-1": RACK}
     name = asyncio.run(upper_nodes(lower_nodes)[0].bring("rack-1"))
     assert upper_nodes(lower_nodes)[0].lower(name) == RACK
+
+
+def test_a_node_loses_the_taint_of_new_ones_and_keeps_those_of_users() -> None:
+    """The API server adds it at the creation; an earlier process may have ended before it was taken off."""
+    found, world = upper_nodes({"rack-1": RACK})
+    name = asyncio.run(found.bring("rack-1"))
+    theirs = {"key": "theirs", "effect": "NoSchedule"}
+    taints = [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}, theirs]
+    world.patch(NODES, name, {"spec": {"taints": taints}, "status": {"addresses": [OWN]}})
+    again, _ = upper_nodes({"rack-1": RACK}, world)
+    assert asyncio.run(again.announce())
+    assert world.get(NODES, name)["spec"]["taints"] == [theirs]
+    world.patch(NODES, name, {"spec": {"taints": taints}})
+    later, _ = upper_nodes({"rack-1": RACK}, world)
+    asyncio.run(later.bring("rack-1"))
+    assert world.get(NODES, name)["spec"]["taints"] == [theirs]
+
+
+OWN: Json = {"type": "InternalIP", "address": "198.18.0.9"}

@@ -17,6 +17,9 @@ ADDRESSES = ipaddress.IPv4Network("198.18.0.0/15")
 """The addresses of upper nodes, of the range for benchmarks (RFC 2544): no machine has them."""
 
 KUBELET_PORT = 10250
+NOT_READY = "node.kubernetes.io/not-ready"
+"""The taint that keeps pods of DaemonSets from a new node (Kubernetes: "Admission Control", TaintNodesByCondition)."""
+
 _LABELS = ("kubernetes.io/os", "kubernetes.io/arch", "topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 _INFO = {
     "architecture": "",
@@ -92,6 +95,18 @@ def node(name: str, lower: Json, address_: str, now: str) -> Json:
             ],
         },
     }
+
+
+def is_not_ready(found: Json) -> bool:
+    """Return whether a Node has the taint that its API server gives to each new one, until a kubelet is ready."""
+    return any(each.get("key") == NOT_READY for each in items(part(found, "spec"), "taints"))
+
+
+def made_ready(found: Json) -> Json:
+    """Return the merge patch that takes this taint from a Node as it was read; other taints are the users'."""
+    taints = [each for each in items(part(found, "spec"), "taints") if each.get("key") != NOT_READY]
+    version = part(found, "metadata").get("resourceVersion")
+    return {"metadata": {"resourceVersion": version}, "spec": {"taints": taints}}
 
 
 def address_of(found: Json) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 
 import msgspec
 
-from tenantry.api.errors import AlreadyExists, RetryableError
+from tenantry.api.errors import AlreadyExists, Conflict, NotFound, RetryableError
 from tenantry.api.model import Json
+from tenantry.engine import request
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.request import ApiRequest, Verb
@@ -85,7 +87,10 @@ class UpperNodes:
         if self._lower_names is not None:
             self._lower_names[name] = lower
         cache = self._upper.cache(NODES)
-        if cache.get(name) is not None:
+        known = cache.get(name)
+        if known is not None:
+            if nodes.is_not_ready(known.object):
+                await self._make_ready(name)
             return name
         # One at a time: two nodes must not choose the same address.
         async with self._lock:
@@ -102,7 +107,16 @@ class UpperNodes:
                 await self._upper.writer.own(asked, quiet=True)
             except AlreadyExists as error:
                 raise RetryableError(f"node {name!r} exists, and the watch has not reported it yet") from error
+        await self._make_ready(name)
         return name
+
+    async def _make_ready(self, name: str) -> None:
+        """Take the taint of new nodes from an upper node: no program does it in a kubelet's place."""
+        # Conflict: the node has changed since; it keeps the taint until it is looked at again.
+        with suppress(NotFound, Conflict):
+            found = msgspec.json.decode(await self._upper.writer.send(request.get(NODES, "", name)))
+            if nodes.is_not_ready(found):
+                await self._upper.writer.own(request.patch(NODES, "", name, nodes.made_ready(found)), quiet=True)
 
     async def announce(self) -> bool:
         """Call `noticed` with the addresses of the nodes that are there; return whether there is one."""
@@ -110,6 +124,9 @@ class UpperNodes:
             known = {nodes.address_of(each.object) for each in self._upper.cache(NODES)} - {""}
             if known:
                 await self._noticed(sorted(known))
+            for each in self._upper.cache(NODES):
+                if nodes.is_not_ready(each.object) and self.lower(each.key) is not None:
+                    await self._make_ready(each.key)
         return bool(known)
 
     def shown(self, lower: Json) -> Json:
@@ -130,10 +147,12 @@ class UpperNodes:
 
 
 def _addressed(data: msgspec.Raw) -> Thing:
-    """Return a node with its address alone: users create any number of Nodes, of any content."""
+    """Return what is read of a node: users create any number of Nodes, of any content."""
     found = things.whole(data)
     address = nodes.address_of(found.object)
     kept: Json = {"status": {"addresses": [{"type": "InternalIP", "address": address}]}} if address else {}
+    if nodes.is_not_ready(found.object):
+        kept["spec"] = {"taints": [{"key": nodes.NOT_READY}]}
     return Thing(found.key, found.version, kept)
 
 
