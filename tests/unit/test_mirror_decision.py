@@ -74,7 +74,7 @@ def test_nodes_have_names_and_addresses_of_their_own() -> None:
     assert len(names) == 500
     assert not any("rack" in name for name in names)
     assert nodes.upper_name("o", "rack-1", "u") != nodes.upper_name("p", "rack-1", "u")
-    # Who guesses the lower name does not find the upper one.
+    # A user who guesses the lower name does not find the upper one.
     assert nodes.upper_name("o", "rack-1", "u") != nodes.upper_name("o", "rack-1", "v")
     taken: set[str] = set()
     for name in sorted(names):
