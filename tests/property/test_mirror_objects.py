@@ -76,9 +76,9 @@ class Sides:
         self.below = WorldCluster(self.lower, [Below()], faults=self._fault)
         self.below.is_synced = True
         self.above = WorldCluster(self.upper, [], faults=self._fault)
-        side = LowerSide(cluster=self.below, writer=self.below.writer, node=_no_node, reason="Refused")
+        self.side = LowerSide(cluster=self.below, writer=self.below.writer, node=_no_node, nodes={}, reason="Refused")
         for kind in KINDS:
-            mirror = ObjectMirror(kind, PROFILE, self.above, side)
+            mirror = ObjectMirror(kind, PROFILE, self.above, self.side)
             self.above.lane.controllers[mirror.name] = mirror
             for watch in mirror.watches():
                 (watch.cluster or self.above).listen(self.above.lane.listener(mirror.name, watch))
@@ -159,12 +159,7 @@ def _do(sides: Sides, deed: str, kind: MirroredKind, name: str, number: int) -> 
             # Made first, for an upper object that is never stored.
             meta = {"creationTimestamp": "1970-01-01T00:00:00Z"}
             if kind.chosen is not None:
-                mirror = ObjectMirror(
-                    kind,
-                    PROFILE,
-                    sides.above,
-                    LowerSide(cluster=sides.below, writer=sides.below.writer, node=_no_node, reason="Refused"),
-                )
+                mirror = ObjectMirror(kind, PROFILE, sides.above, sides.side)
                 wanted = mirror.wanted(_upper(kind, name, number), None)
                 sides.lower.put_in(kind.resource, {**wanted, "metadata": {**wanted["metadata"], **meta}})
         case _:

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenantry.mirror.names import lower_name
-from tenantry.mirror.pods import TOKEN, changes, down
-from tenantry.mirror.podstatus import refused, up
+from tenantry.mirror.podchanges import PodChanges
+from tenantry.mirror.pods import TOKEN, down
+from tenantry.mirror.podstatus import refused
 from tenantry.mirror.references import CLAIM, places, references
 from testkit.examples import examples
-from testkit.mirroring import FULL, OWNER, PROFILE, copied, lower_pod
+from testkit.mirroring import FULL, OWNER, PROFILE, changed, copied, lower_pod, status_up
 from testkit.rfc7396 import merged
 
 Json = dict[str, Any]
@@ -33,6 +34,8 @@ _CONTAINER = (
     " terminationMessagePolicy imagePullPolicy securityContext stdin stdinOnce tty"
 )
 SPEC, CONTAINER = set(_SPEC.split()), set(_CONTAINER.split())
+_NOT_EPHEMERAL = "ports resources resizePolicy restartPolicy livenessProbe readinessProbe startupProbe lifecycle"
+EPHEMERAL = CONTAINER - set(_NOT_EPHEMERAL.split()) | {"targetContainerName"}
 METADATA = {"name", "namespace", "labels", "annotations", "ownerReferences"}
 # Objects whose keys are data: a new key in them is no new field.
 MAPS = ("labels", "annotations", "nodeSelector", "matchLabels", "requests", "limits", "volumeAttributes")
@@ -154,11 +157,24 @@ def test_no_input_stops_the_mirror(first: Json, second: Json, third: Json) -> No
         down(pod, PROFILE)
         references(pod)
         for other in (lower_pod(FULL, phase="Running"), {"metadata": second, "spec": third, "status": first}):
-            changes(pod, other, PROFILE)
-            changes(FULL, other, PROFILE)
-            up(pod, other, PROFILE)
-            up(FULL, {**lower_pod(FULL), "spec": second, "status": {"conditions": third, "a": first}}, PROFILE)
+            changed(pod, other)
+            changed(FULL, other)
+            status_up(pod, other)
+            status_up(FULL, {**lower_pod(FULL), "spec": second, "status": {"conditions": third, "a": first}})
         refused(pod, "HostRefused", "too large", "2026-01-01T00:00:00Z")
+
+
+@examples(200)
+@given(st.lists(ANYTHING | st.dictionaries(st.sampled_from(sorted(CONTAINER)), ANYTHING, max_size=4), max_size=3))
+def test_ephemeral_containers_have_only_listed_fields(containers: list[Any]) -> None:
+    pod = copied(FULL)
+    pod["spec"]["ephemeralContainers"] = containers
+    made = down(pod, PROFILE)
+    assert made.object == down(FULL, PROFILE).object
+    assert not (made.ephemeral and made.ephemeral_refusal)
+    for each in made.ephemeral:
+        assert set(each) <= EPHEMERAL
+    references(pod)
 
 
 @examples(100)
@@ -184,6 +200,10 @@ LABEL_KEYS = st.sampled_from(
 LABELS = st.dictionaries(LABEL_KEYS, st.sampled_from(["1", "2", ""]), max_size=5)
 
 
+AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "example.com/gpu"]), st.sampled_from(["1", "2", 2]))
+RESOURCES = st.fixed_dictionaries({}, optional={"requests": AMOUNTS, "limits": AMOUNTS})
+
+
 @st.composite
 def edited(draw: st.DrawFn) -> Json:
     """Return the full pod as its users may have changed it."""
@@ -198,6 +218,9 @@ def edited(draw: st.DrawFn) -> Json:
     )
     spec["schedulingGates"] = draw(st.sampled_from([[], FULL["spec"]["schedulingGates"]]))
     spec["activeDeadlineSeconds"] = draw(st.integers(1, 9))
+    spec["ephemeralContainers"] = draw(st.lists(st.fixed_dictionaries({"name": st.sampled_from("abc")}), max_size=2))
+    spec["containers"][0]["resources"] = draw(RESOURCES)
+    spec["resources"] = draw(RESOURCES)
     return pod
 
 
@@ -218,8 +241,9 @@ def test_marks_of_users_do_not_pass(labels: dict[str, str], annotations: dict[st
 def test_a_lower_pod_follows_in_one_patch(first: Json, second: Json) -> None:
     live = lower_pod(first)
     live["metadata"]["labels"]["lower"] = "own"
-    after = merged(live, changes(second, live, PROFILE))
-    assert changes(second, after, PROFILE) == {}
+    found = changed(second, live)
+    after = merged(merged(merged(live, found.pod), found.ephemeral), found.resize)
+    assert changed(second, after) == PodChanges()
     expected = lower_pod(second)["metadata"]
     assert after["metadata"]["labels"] == {**expected["labels"], "lower": "own"}
     assert after["metadata"]["annotations"] == expected["annotations"]
@@ -254,11 +278,11 @@ def test_a_status_goes_up_once(pod: Json, before: Json, old: Json, found: Json, 
     lower = lower_pod(before, **found)
     lower["metadata"]["generation"] = generation
     pod["status"] = old
-    status = up(pod, lower, PROFILE)
+    status = status_up(pod, lower)
     if status is not None:
         pod["status"] = status
         assert "nominatedNodeName" not in status
-    assert up(pod, lower, PROFILE) is None
+    assert status_up(pod, lower) is None
 
 
 PARTS = st.tuples(st.text(max_size=6), st.text(max_size=6), st.text(max_size=6), st.text(max_size=50))

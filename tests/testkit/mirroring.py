@@ -6,6 +6,9 @@ from typing import Any
 
 import msgspec
 
+from tenantry.mirror import cachedpods, podstatus
+from tenantry.mirror.cachedpods import CachedPod
+from tenantry.mirror.podchanges import PodChanges, changes
 from tenantry.mirror.pods import down
 from tenantry.mirror.profile import Profile
 
@@ -161,6 +164,12 @@ def copied(value: Json) -> Json:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
+def cached(pod: Json) -> CachedPod:
+    """Return a pod as a mirror caches it."""
+    found = {**pod, "metadata": {"resourceVersion": "1", **pod["metadata"]}}
+    return cachedpods.decode(msgspec.Raw(msgspec.json.encode(found)), PROFILE.prefix)
+
+
 def upper_pod(**spec: object) -> Json:
     """Return a small upper pod with fields of its spec, in snake case as they are."""
     metadata = {"name": "web-0", "namespace": "shop", "uid": "u-web", "generation": 1}
@@ -175,3 +184,13 @@ def lower_pod(upper: Json, **status: object) -> Json:
     lower = copied(made.object)
     lower["metadata"] |= {"uid": "u-lower", "generation": 1, "resourceVersion": "9"}
     return lower | ({"status": copied(status)} if status else {})
+
+
+def changed(upper: Json, lower: Json) -> PodChanges:
+    """Return what a lower pod must change to follow its upper one."""
+    return changes(down(upper, PROFILE), lower, PROFILE)
+
+
+def status_up(upper: Json, lower: Json) -> Json | None:
+    """Return the status that an upper pod should get from its lower one."""
+    return podstatus.up(upper, lower, PROFILE, is_current=changed(upper, lower).is_current)

@@ -91,11 +91,13 @@ class World:
     Attributes:
         objects: Each object's JSON.
         protected: Keys of pods whose eviction a disruption budget refuses.
+        forbidden: Subresources of which an admission policy refuses every patch, with its message.
     """
 
     def __init__(self) -> None:
         self.objects = _Objects()
         self.protected: set[str] = set()
+        self.forbidden: dict[str, str] = {}
         self.revision = 1
         self._uids = 0
         self._deleted: set[str] = set()
@@ -229,6 +231,8 @@ class World:
 
     def _patched(self, asked: ApiRequest, key: str, body: Json) -> Json:
         resource = asked.resource
+        if asked.subresource in self.forbidden:
+            raise Forbidden(self.forbidden[asked.subresource], status=403)
         if asked.patch_type is PatchType.APPLY and (resource, key) not in self.objects:
             return self.put_in(resource, body)
         if asked.patch_type is PatchType.APPLY:
@@ -360,11 +364,22 @@ def _merged_by_type(live: Json, patch: Json) -> Json:
     return {"status": {"conditions": [*kept, *given]}}
 
 
+_OF_PODS = {
+    "ephemeralcontainers": ("ephemeralContainers",),
+    "resize": ("containers", "initContainers", "resources"),
+}
+"""Subresources of pods: the fields of the spec that they take."""
+
+
 def _through(resource: Resource, subresource: str, patch: Json) -> Json:
     """Return the part of a patch that the API server takes: a status only through its subresource.
 
-    Source: kubernetes/pkg/registry/core/node/strategy.go: an update of a node's status may change its labels.
+    Sources: kubernetes/pkg/registry/core/node/strategy.go: an update of a node's status may change its labels;
+    kubernetes/pkg/registry/core/pod/strategy.go: the other subresources of a pod take a part of its spec.
     """
+    if subresource in _OF_PODS:
+        taken = {field: part for field, part in _spec(patch).get("spec", {}).items() if field in _OF_PODS[subresource]}
+        return {"spec": taken}
     if not subresource:
         return {field: part for field, part in patch.items() if field != "status"}
     if resource.plural == "nodes":

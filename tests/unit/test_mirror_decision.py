@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 
 from tenantry.mirror import decision, nodes
+from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.decision import Next
 from tenantry.mirror.profile import Profile
-from tenantry.mirror.things import Thing
+from testkit.mirroring import cached
 
 Json = dict[str, Any]
 
 PROFILE = Profile(owner_uid="o", namespace="acme", prefix="mirror.example")
 
 
-def upper(*, deleting: bool = False, node: bool = False, bound: bool = False, phase: str = "Pending") -> Thing:
+def upper(*, deleting: bool = False, node: bool = False, bound: bool = False, phase: str = "Pending") -> CachedPod:
     """Return an upper pod; one that is `bound` had a lower pod."""
     meta: Json = {"namespace": "default", "name": "web", "uid": "u", "annotations": {}}
     if deleting:
@@ -24,15 +25,15 @@ def upper(*, deleting: bool = False, node: bool = False, bound: bool = False, ph
     if bound:
         meta["annotations"] = {PROFILE.mark(decision.LOWER): "l"}
     spec = {"nodeName": "node-1"} if node else {}
-    return Thing("default/web", 1, {"metadata": meta, "spec": spec, "status": {"phase": phase}})
+    return cached({"metadata": meta, "spec": spec, "status": {"phase": phase}})
 
 
-def lower(uid: str = "u", *, deleting: bool = False) -> Thing:
+def lower(uid: str = "u", *, deleting: bool = False) -> CachedPod:
     """Return a lower pod of the upper pod with a uid."""
     meta: Json = {"namespace": "acme", "name": "web-1", "uid": "l", "annotations": {PROFILE.mark("uid"): uid}}
     if deleting:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    return Thing("acme/web-1", 1, {"metadata": meta})
+    return cached({"metadata": meta})
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def lower(uid: str = "u", *, deleting: bool = False) -> Thing:
         (upper(node=True, bound=True), lower(deleting=True), Next.END_UPPER),
     ],
 )
-def test_each_state_has_one_next_step(above: Thing | None, below: Thing | None, wanted: Next) -> None:
+def test_each_state_has_one_next_step(above: CachedPod | None, below: CachedPod | None, wanted: Next) -> None:
     """H01: a pod never has two lower ones, and never stays when nothing runs for it."""
     assert decision.decide(above, below, PROFILE) is wanted
 
@@ -69,10 +70,12 @@ def test_the_grace_of_a_deletion_is_passed_on() -> None:
 
 def test_nodes_have_names_and_addresses_of_their_own() -> None:
     """H01: nothing of the lower name is in the upper one; no two nodes of a control plane have one address."""
-    names = {nodes.upper_name("o", f"rack-{number}") for number in range(500)}
+    names = {nodes.upper_name("o", f"rack-{number}", "u") for number in range(500)}
     assert len(names) == 500
     assert not any("rack" in name for name in names)
-    assert nodes.upper_name("o", "rack-1") != nodes.upper_name("p", "rack-1")
+    assert nodes.upper_name("o", "rack-1", "u") != nodes.upper_name("p", "rack-1", "u")
+    # A user who guesses the lower name does not find the upper one.
+    assert nodes.upper_name("o", "rack-1", "u") != nodes.upper_name("o", "rack-1", "v")
     taken: set[str] = set()
     for name in sorted(names):
         taken.add(nodes.address(name, taken))

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.engine.cluster import Cluster, Watch
-from tenantry.mirror import things
+from tenantry.mirror import cachedpods, things
 from tenantry.mirror.podmirror import PodMirror
+from tenantry.mirror.profile import Profile
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import COPIED, PODS, Copy
 from tenantry.mirror.uppernodes import UpperNodes
@@ -41,7 +45,10 @@ class Below:
             Watch(resource=each, decode=things.headed, keys=lambda _: (), selectors=selectors)
             for each in COPIED.values()
         ]
-        return [Watch(resource=PODS, decode=things.whole, keys=lambda _: (), selectors=selectors), *copied]
+        return [
+            Watch(resource=PODS, decode=cachedpods.decoder(PROFILE.prefix), keys=lambda _: (), selectors=selectors),
+            *copied,
+        ]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:
         """Do nothing."""
@@ -50,7 +57,7 @@ class Below:
 class Mirrored:
     """Two worlds with a mirror between them."""
 
-    def __init__(self) -> None:
+    def __init__(self, profile: Profile = PROFILE) -> None:
         self.upper, self.lower = World(), World()
         self.fault = "none"
         # What users do just before the next request to the upper side.
@@ -68,8 +75,8 @@ class Mirrored:
         self.below = WorldCluster(self.lower, [Below()], faults=lambda: self.fault)
         self.below.is_synced = True
         self.above = WorldCluster(self.upper, [], faults=self._interrupted)
-        side = LowerSide(cluster=self.below, writer=self.below.writer, node=_no_node, reason="Refused")
-        mirror = PodMirror(PROFILE, self.above, side, UpperNodes(PROFILE, self.above, side, _not_noticed))
+        side = LowerSide(cluster=self.below, writer=self.below.writer, node=_no_node, nodes={}, reason="Refused")
+        mirror = PodMirror(profile, self.above, side, UpperNodes(profile, self.above, side, _not_noticed))
         self.above.lane.controllers[mirror.name] = mirror
         for watch in mirror.watches():
             (watch.cluster or self.above).listen(self.above.lane.listener(mirror.name, watch))
@@ -89,7 +96,7 @@ class Mirrored:
 
     def put(self, value: Json) -> None:
         """Create an object of the upper side."""
-        resource = PODS if value["kind"] == "Pod" else CONFIG_MAPS
+        resource = PODS if value["kind"] == "Pod" else COPIED[value["kind"]]
         self.upper.put_in(resource, copied(value))
 
     def below_of(self, resource: Resource, name: str) -> Json:
@@ -153,3 +160,138 @@ def test_what_users_change_while_the_status_is_written_goes_down() -> None:
     assert mirrored.meanwhile is None
     assert mirrored.upper.get(PODS, "shop/web")["status"]["phase"] == "Running"
     assert mirrored.below_of(PODS, "web")["metadata"]["annotations"].get("note") == "new"
+
+
+def _reasons(mirrored: Mirrored) -> list[str]:
+    return [note for _, _, reason, note in mirrored.above.said if reason == "Refused"]
+
+
+DEBUGGER: Json = {"name": "d", "image": "busybox", "envFrom": [{"secretRef": {"name": "keys"}}]}
+
+
+def test_an_ephemeral_container_is_added_below_with_what_it_names() -> None:
+    mirrored = Mirrored()
+    mirrored.put(POD)
+    mirrored.settle()
+    mirrored.put({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys", "namespace": "shop"}})
+    mirrored.upper.patch(PODS, "shop/web", {"spec": {"ephemeralContainers": [DEBUGGER]}})
+    mirrored.settle()
+    (added,) = mirrored.below_of(PODS, "web")["spec"]["ephemeralContainers"]
+    assert (added["name"], added["envFrom"]) == ("d", [{"secretRef": {"name": _name("Secret", "keys")}}])
+    assert mirrored.below_of(COPIED["Secret"], "keys")["type"] == "Opaque"
+    revision = mirrored.lower.revision
+    mirrored.settle()
+    assert mirrored.lower.revision == revision
+
+
+def _name(kind: str, name: str) -> str:
+    return PROFILE.lower_name(kind, "shop", name)
+
+
+@pytest.mark.parametrize(
+    ("subresource", "spec"),
+    [
+        ("ephemeralcontainers", {"ephemeralContainers": [DEBUGGER]}),
+        ("resize", {"containers": [{**POD["spec"]["containers"][0], "resources": {"requests": {"cpu": "2"}}}]}),
+    ],
+)
+def test_a_refused_addition_is_an_event_and_tried_again_later(subresource: str, spec: Json) -> None:
+    """A pod has events all the time: none of them repeats the request."""
+    mirrored = Mirrored()
+    mirrored.put(POD)
+    mirrored.settle()
+    mirrored.lower.forbidden = {subresource: "rule 7 of the lower side"}
+    mirrored.upper.patch(PODS, "shop/web", {"spec": spec})
+    mirrored.settle()
+    for number in range(3):
+        status = {"phase": "Running", "message": str(number)}
+        mirrored.lower.patch(PODS, f"{PROFILE.namespace}/{_name('Pod', 'web')}", {"status": status})
+        mirrored.settle()
+    (note,) = _reasons(mirrored)
+    assert "rule 7 of the lower side" in note
+    assert mirrored.upper.get(PODS, "shop/web")["status"]["message"] == "2"
+    mirrored.lower.forbidden = {}
+    mirrored.above.settle(seconds=11.0)
+    below = mirrored.below_of(PODS, "web")["spec"]
+    assert "d" in str(below) if subresource == "ephemeralcontainers" else "'cpu': '2'" in str(below)
+    assert len(_reasons(mirrored)) == 1
+
+
+def test_a_resize_goes_down() -> None:
+    mirrored = Mirrored()
+    mirrored.put(POD)
+    mirrored.settle()
+    container = {**POD["spec"]["containers"][0], "resources": {"requests": {"cpu": "2"}}}
+    mirrored.upper.patch(PODS, "shop/web", {"spec": {"containers": [container]}})
+    mirrored.settle()
+    assert mirrored.below_of(PODS, "web")["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "2"}}
+    assert _reasons(mirrored) == []
+
+
+def test_an_ephemeral_container_of_a_wrong_type_is_an_event_and_the_pod_follows() -> None:
+    mirrored = Mirrored()
+    mirrored.put(POD)
+    mirrored.settle()
+    change = {"metadata": {"labels": {"a": "b"}}, "spec": {"ephemeralContainers": [{"name": "d", "image": 3}]}}
+    mirrored.upper.patch(PODS, "shop/web", change)
+    mirrored.settle()
+    mirrored.upper.patch(PODS, "shop/web", {"metadata": {"labels": {"a": "c"}}})
+    mirrored.settle()
+    assert mirrored.below_of(PODS, "web")["metadata"]["labels"]["a"] == "c"
+    assert _reasons(mirrored) == ["spec.ephemeralContainers[0].image must be a string"]
+
+
+def _message(mirrored: Mirrored, name: str) -> str:
+    conditions = mirrored.upper.get(PODS, f"shop/{name}").get("status", {}).get("conditions", [])
+    return next((each["message"] for each in conditions if each["type"] == "PodScheduled"), "")
+
+
+def _has_lower(mirrored: Mirrored, name: str) -> bool:
+    return (PODS, f"{PROFILE.namespace}/{_name('Pod', name)}") in mirrored.lower.objects
+
+
+def test_a_pod_that_is_too_large_is_refused_and_hardly_takes_memory() -> None:
+    mirrored = Mirrored()
+    mirrored.put({**POD, "metadata": {**POD["metadata"], "annotations": {"a": "x" * 300 * 1024}}})
+    mirrored.settle()
+    assert _message(mirrored, "web").startswith("the pod has 300 KiB, and at most 256 KiB are mirrored: move data")
+    assert _reasons(mirrored) == [_message(mirrored, "web")]
+    assert not _has_lower(mirrored, "web")
+    kept = mirrored.above.cache(PODS).get("shop/web")
+    assert kept is not None
+    assert len(kept.metadata) + len(kept.specification) + len(kept.state) < 1024
+    # Users may correct it.
+    mirrored.upper.patch(PODS, "shop/web", {"metadata": {"annotations": {"a": "short"}}})
+    mirrored.settle()
+    assert _has_lower(mirrored, "web")
+
+
+def test_a_pod_that_grows_too_large_stays_and_ends_as_usual() -> None:
+    mirrored = Mirrored()
+    mirrored.put(POD)
+    mirrored.settle()
+    mirrored.upper.patch(PODS, "shop/web", {"metadata": {"annotations": {"a": "x" * 300 * 1024}}})
+    mirrored.settle()
+    assert [note.startswith("the pod has 300 KiB") for note in _reasons(mirrored)] == [True]
+    assert "a" not in mirrored.below_of(PODS, "web")["metadata"]["annotations"]
+    mirrored.upper.delete(PODS, "shop/web")
+    mirrored.settle()
+    assert not _has_lower(mirrored, "web")
+
+
+def test_one_pod_too_many_waits_until_another_one_is_gone() -> None:
+    mirrored = Mirrored(replace(PROFILE, most_pods=3))
+    # One is there from the start.
+    for name in ("a", "b", "c"):
+        mirrored.put({**POD, "metadata": {"name": name, "namespace": "shop"}})
+        mirrored.settle()
+    assert [_has_lower(mirrored, name) for name in ("a", "b", "c")] == [True, True, False]
+    assert _message(mirrored, "c").startswith("more than 3 pods exist: delete pods")
+    mirrored.upper.delete(PODS, "shop/a")
+    mirrored.settle()
+    mirrored.above.settle(seconds=21.0)
+    assert [_has_lower(mirrored, name) for name in ("a", "b", "c")] == [False, True, True]
+    # It follows, although its events came while there was no room.
+    mirrored.lower.patch(PODS, f"{PROFILE.namespace}/{_name('Pod', 'c')}", {"status": {"phase": "Running"}})
+    mirrored.settle()
+    assert mirrored.upper.get(PODS, "shop/c")["status"]["phase"] == "Running"

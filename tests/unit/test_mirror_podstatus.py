@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenantry.mirror.podstatus import refused, up
-from testkit.mirroring import PROFILE, copied, lower_pod, upper_pod
+from tenantry.mirror.podstatus import refused
+from testkit.mirroring import copied, lower_pod, status_up, upper_pod
 
 Json = dict[str, Any]
 NOW = "2026-01-01T00:00:00Z"
@@ -35,7 +35,7 @@ def test_the_whole_status_goes_up() -> None:
         extendedResourceClaimStatus={"resourceClaimName": "b"},
     )
     before = copied(lower)
-    assert up(pod, lower, PROFILE) == {
+    assert status_up(pod, lower) == {
         "phase": "Running",
         "podIP": "10.0.0.1",
         "qosClass": "Burstable",
@@ -49,16 +49,16 @@ def test_the_whole_status_goes_up() -> None:
 def test_a_status_that_is_there_is_not_written_again() -> None:
     pod = upper()
     lower = lower_pod(pod, phase="Running", observedGeneration=1, conditions=[READY])
-    pod["status"] = up(pod, lower, PROFILE)
-    assert up(pod, lower, PROFILE) is None
+    pod["status"] = status_up(pod, lower)
+    assert status_up(pod, lower) is None
 
 
 def test_a_pod_without_a_status_or_of_another_uid_changes_nothing() -> None:
     pod = upper()
-    assert up(pod, lower_pod(pod), PROFILE) is None
+    assert status_up(pod, lower_pod(pod)) is None
     lower = lower_pod(pod, phase="Running")
     pod["metadata"]["uid"] = "u-again"
-    assert up(pod, lower, PROFILE) is None
+    assert status_up(pod, lower) is None
 
 
 def test_a_generation_that_was_not_observed_is_not_reported() -> None:
@@ -66,7 +66,7 @@ def test_a_generation_that_was_not_observed_is_not_reported() -> None:
     pod["status"] = {"observedGeneration": 5, "conditions": [{"type": "Ready", "observedGeneration": 4}]}
     lower = lower_pod(pod, phase="Running", observedGeneration=1, conditions=[READY])
     lower["metadata"]["generation"] = 2
-    status = up(pod, lower, PROFILE)
+    status = status_up(pod, lower)
     assert status is not None
     assert (status["observedGeneration"], status["conditions"][0]["observedGeneration"]) == (5, 4)
 
@@ -75,13 +75,13 @@ def test_a_change_that_is_still_to_come_is_not_observed() -> None:
     pod = upper()
     lower = lower_pod(pod, phase="Running", observedGeneration=1)
     pod["spec"]["containers"][0]["image"] = "web:2"
-    assert up(pod, lower, PROFILE) == {"phase": "Running"}
+    assert status_up(pod, lower) == {"phase": "Running"}
 
 
 def test_the_upper_side_decides_its_quality_of_service() -> None:
     pod = upper()
     pod["status"] = {"qosClass": "BestEffort"}
-    assert up(pod, lower_pod(pod, phase="Running", qosClass="Burstable"), PROFILE) == {
+    assert status_up(pod, lower_pod(pod, phase="Running", qosClass="Burstable")) == {
         "phase": "Running",
         "qosClass": "BestEffort",
     }
@@ -90,7 +90,7 @@ def test_the_upper_side_decides_its_quality_of_service() -> None:
 def test_the_message_of_the_scheduler_goes_up() -> None:
     pod = upper()
     full = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}
-    status = up(pod, lower_pod(pod, phase="Pending", conditions=[full]), PROFILE)
+    status = status_up(pod, lower_pod(pod, phase="Pending", conditions=[full]))
     assert status == {"phase": "Pending", "conditions": [full]}
 
 
@@ -99,7 +99,7 @@ def test_conditions_of_readiness_gates_are_those_of_the_upper_side() -> None:
     pod = upper(readinessGates=[{"conditionType": "example.com/ready"}])
     pod["status"] = {"conditions": [gate, {"type": "Other", "status": "True"}]}
     lower = lower_pod(pod, phase="Running", conditions=[{**gate, "status": "False"}, READY])
-    status = up(pod, lower, PROFILE)
+    status = status_up(pod, lower)
     assert status is not None
     assert status["conditions"] == [{**READY, "observedGeneration": 7}, gate]
 
@@ -108,7 +108,7 @@ def test_a_pod_is_ready_when_its_readiness_gates_are() -> None:
     pod = upper(readinessGates=[{"conditionType": "example.com/ready"}])
     lower = lower_pod(pod, phase="Running", conditions=[{**READY, "lastTransitionTime": "2026-01-01T00:00:00Z"}])
     assert "readinessGates" not in lower["spec"]
-    status = up(pod, lower, PROFILE)
+    status = status_up(pod, lower)
     assert status is not None
     assert status["conditions"] == [
         {
@@ -122,7 +122,7 @@ def test_a_pod_is_ready_when_its_readiness_gates_are() -> None:
     ]
     gate = {"type": "example.com/ready", "status": "True", "lastTransitionTime": "2026-01-02T00:00:00Z"}
     pod["status"] = {"conditions": [gate]}
-    status = up(pod, lower, PROFILE)
+    status = status_up(pod, lower)
     assert status is not None
     ready = {**READY, "observedGeneration": 7, "lastTransitionTime": "2026-01-02T00:00:00Z"}
     assert status["conditions"] == [ready, gate]
@@ -151,4 +151,18 @@ def test_a_refused_pod_is_not_scheduled() -> None:
 def test_a_refusal_ends_with_the_first_status() -> None:
     pod = upper()
     pod["status"] = refused(pod, "HostRefused", "too large", NOW)
-    assert up(pod, lower_pod(pod, phase="Pending"), PROFILE) == {"phase": "Pending"}
+    assert status_up(pod, lower_pod(pod, phase="Pending")) == {"phase": "Pending"}
+
+
+def test_the_progress_of_a_resize_goes_up() -> None:
+    pod = upper(containers=[{"name": "web", "resources": {"requests": {"cpu": "2"}}}])
+    before = upper(containers=[{"name": "web", "resources": {"requests": {"cpu": "1"}}}])
+    pending = {"type": "PodResizePending", "status": "True", "reason": "Infeasible", "observedGeneration": 1}
+    statuses = [{"name": "web", "resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "1"}}]
+    found: Json = {"phase": "Running", "conditions": [pending], "containerStatuses": statuses}
+    status = status_up(pod, lower_pod(pod, **found))
+    assert status == {**found, "conditions": [{**pending, "observedGeneration": 7}]}
+    # The lower pod has not been resized yet: what it has observed is not the upper pod's latest generation.
+    status = status_up(pod, lower_pod(before, **found))
+    assert status is not None
+    assert "observedGeneration" not in status["conditions"][0]

@@ -30,3 +30,11 @@ def test_an_object_is_optional_only_if_all_places_say_so() -> None:
 def test_a_malformed_pod_refers_to_nothing() -> None:
     assert references({"spec": {"volumes": [{"configMap": "x"}]}}) == frozenset()
     assert references({}) == frozenset()
+
+
+def test_ephemeral_containers_refer_to_objects_unless_they_are_malformed() -> None:
+    named = {"name": "d", "envFrom": [{"secretRef": {"name": "keys"}}]}
+    pod = upper_pod(ephemeralContainers=[named])
+    assert references(pod) == {PodReference(kind="Secret", namespace="shop", name="keys")}
+    pod["spec"]["ephemeralContainers"].append({"name": 3})
+    assert references(pod) == frozenset()

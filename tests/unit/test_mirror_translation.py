@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tenantry.mirror.pods import Token, changes, down
+from tenantry.mirror.pods import Token, down
 from tenantry.mirror.profile import Profile
-from testkit.mirroring import FULL, OWNER, PROFILE, copied, lower_pod, upper_pod
+from testkit.mirroring import FULL, OWNER, PROFILE, changed, copied, lower_pod, upper_pod
 from testkit.rfc7396 import merged
 
 Json = dict[str, Any]
@@ -320,7 +320,7 @@ def test_metadata_is_refused(metadata: Json, refusal: str) -> None:
 
 
 def test_a_pod_that_follows_has_no_changes() -> None:
-    assert changes(FULL, lower_pod(FULL), PROFILE) == {}
+    assert changed(FULL, lower_pod(FULL)).pod == {}
 
 
 def test_labels_and_annotations_follow_and_those_of_the_lower_side_stay() -> None:
@@ -329,7 +329,7 @@ def test_labels_and_annotations_follow_and_those_of_the_lower_side_stay() -> Non
     live["metadata"]["annotations"]["cni"] = "10.0.0.1"
     upper = copied(FULL)
     upper["metadata"] |= {"labels": {"app": "new", "example.dev/owner": "x"}, "annotations": {}}
-    patch = changes(upper, live, PROFILE)
+    patch = changed(upper, live).pod
     assert patch == {
         "metadata": {
             "labels": {"app": "new", "pod-template-hash": None},
@@ -342,16 +342,16 @@ def test_labels_and_annotations_follow_and_those_of_the_lower_side_stay() -> Non
     }
     after = merged(live, patch)
     assert (after["metadata"]["labels"]["zone"], after["metadata"]["annotations"]["cni"]) == ("a", "10.0.0.1")
-    assert changes(upper, after, PROFILE) == {}
+    assert changed(upper, after).pod == {}
 
 
 def test_changed_marks_are_mended_but_a_pod_of_another_uid_is_left_alone() -> None:
     live = lower_pod(FULL)
     live["metadata"]["labels"]["example.dev/namespace"] = "other"
-    assert changes(FULL, live, PROFILE) == {"metadata": {"labels": {"example.dev/namespace": "shop"}}}
+    assert changed(FULL, live).pod == {"metadata": {"labels": {"example.dev/namespace": "shop"}}}
     again = copied(FULL)
     again["metadata"]["uid"] = "u-again"
-    assert changes(again, live, PROFILE) == {}
+    assert changed(again, live).pod == {}
 
 
 def test_images_deadline_tolerations_and_gates_follow() -> None:
@@ -364,7 +364,7 @@ def test_images_deadline_tolerations_and_gates_follow() -> None:
     upper["spec"]["activeDeadlineSeconds"] = 60
     upper["spec"]["tolerations"] = [{"key": "fast", "operator": "Exists", "tolerationSeconds": 5}, {"key": "more"}]
     upper["spec"]["schedulingGates"] = []
-    patch = changes(upper, live, PROFILE)
+    patch = changed(upper, live).pod
     spec = patch["spec"]
     assert set(spec) == {"containers", "activeDeadlineSeconds", "tolerations", "schedulingGates"}
     assert [each["image"] for each in spec["containers"]] == ["web:2", "proxy:1"]
@@ -376,10 +376,89 @@ def test_images_deadline_tolerations_and_gates_follow() -> None:
         {"key": "more"},
     ]
     assert spec["schedulingGates"] == [{"name": "lower/own"}]
-    assert changes(upper, merged(live, patch), PROFILE) == {}
+    assert changed(upper, merged(live, patch)).pod == {}
 
 
 def test_a_deadline_is_never_extended() -> None:
     live = lower_pod(upper_pod(activeDeadlineSeconds=10))
-    assert changes(upper_pod(activeDeadlineSeconds=20), live, PROFILE) == {}
-    assert changes(upper_pod(), live, PROFILE) == {}
+    assert changed(upper_pod(activeDeadlineSeconds=20), live).pod == {}
+    assert changed(upper_pod(), live).pod == {}
+
+
+EPHEMERAL: Json = {
+    "name": "debugger",
+    "image": "busybox",
+    "targetContainerName": "web",
+    "env": [
+        {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "password", "key": "p"}}},
+    ],
+    "securityContext": {"privileged": True},
+    "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    "stdin": True,
+    "ports": [{"containerPort": 1}],
+    "resources": {"limits": {"cpu": "1"}},
+    "lifecycle": {"preStop": {"exec": {"command": ["x"]}}},
+}
+
+
+def test_ephemeral_containers_are_added_and_never_created_with_the_pod() -> None:
+    upper = copied(FULL)
+    upper["spec"]["ephemeralContainers"] = [EPHEMERAL]
+    assert "ephemeralContainers" not in lower(upper)["spec"]
+    live = lower_pod(FULL)
+    live["spec"]["ephemeralContainers"] = [{"name": "own", "image": "own:1"}]
+    patch = changed(upper, live).ephemeral
+    assert changed(upper, live).pod == {}
+    own, added = patch["spec"]["ephemeralContainers"]
+    assert own == {"name": "own", "image": "own:1"}
+    assert set(added) == set(EPHEMERAL) - {"ports", "resources", "lifecycle"}
+    assert added["securityContext"] == {"privileged": True}
+    values = {each["name"]: each for each in added["env"]}
+    assert values["NAME"]["value"] == "web-0"
+    assert values["PASSWORD"]["valueFrom"]["secretKeyRef"]["name"] == name("Secret", "password")
+    assert values["KUBERNETES_SERVICE_HOST"]["value"] == "plane.example.dev"
+    after = merged(live, patch)
+    assert changed(upper, after).is_current
+    # They are never removed or changed: Kubernetes refuses both.
+    assert changed(FULL, after).ephemeral == {}
+    upper["spec"]["ephemeralContainers"][0]["image"] = "other"
+    assert changed(upper, after).ephemeral == {}
+
+
+def test_a_pod_with_refused_ephemeral_containers_is_translated_without_them() -> None:
+    pod = upper_pod(ephemeralContainers=[{"name": "d", "envFrom": [{"secretRef": {"name": ""}}]}])
+    made = down(pod, PROFILE)
+    assert made.refusal == ""
+    assert made.ephemeral_refusal == "spec.ephemeralContainers[0].envFrom[0].secretRef.name must name a Secret"
+    assert (changed(pod, lower_pod(pod)).ephemeral, changed(pod, lower_pod(pod)).is_current) == ({}, False)
+
+
+def test_a_resize_follows_and_what_the_lower_side_has_added_stays() -> None:
+    upper = copied(FULL)
+    live = lower_pod(FULL)
+    live["spec"]["containers"][0]["resources"]["limits"] |= {"memory": "1Gi", "example.com/gpu": "1"}
+    live["spec"]["containers"].insert(0, {"name": "injected", "resources": {"requests": {"cpu": "1"}}})
+    assert changed(upper, live).is_current
+    upper["spec"]["containers"][0]["resources"] = {
+        "requests": {"cpu": "200m", "memory": "64Mi", "example.com/gpu": "2"},
+        "limits": {"cpu": "2"},
+    }
+    upper["spec"]["resources"] = {"limits": {"cpu": 3}}
+    found = changed(upper, live)
+    assert (found.pod, found.ephemeral, found.is_current) == ({}, {}, False)
+    injected, web = found.resize["spec"]["containers"]
+    assert injected == live["spec"]["containers"][0]
+    assert web["resources"] == {
+        "requests": {"cpu": "200m", "memory": "64Mi"},
+        "limits": {"cpu": "2", "memory": "1Gi", "example.com/gpu": "1"},
+    }
+    assert web["image"] == "web:1"
+    assert found.resize["spec"]["resources"] == {"limits": {"cpu": 3}}
+    assert "initContainers" not in found.resize["spec"]
+    assert changed(upper, merged(live, found.resize)).is_current
+
+
+@pytest.mark.parametrize("given", [{}, {"imagePullSecrets": []}])
+def test_a_pod_without_pull_secrets_gets_none_of_the_lower_service_account(given: Json) -> None:
+    assert lower(upper_pod(**given))["spec"]["imagePullSecrets"] == [{"name": ""}]

@@ -12,10 +12,11 @@ from tenantry.controllers.virtualcontrolplane.destinations import BY_ADDRESS, De
 from tenantry.engine.cache import Cache
 from tenantry.hosting.destinations import Destination, Direct, Kubelet, Refused
 from tenantry.mirror import nodes
+from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.side import LowerSide
-from tenantry.mirror.things import NODES, Thing
+from tenantry.mirror.things import NODES
 from tenantry.mirror.uppernodes import UpperNodes
-from testkit.mirroring import PROFILE
+from testkit.mirroring import PROFILE, cached
 from testkit.model import World
 from testkit.worldcluster import WorldCluster
 
@@ -32,22 +33,24 @@ async def _not_noticed(addresses: Sequence[str]) -> None:
     """Do nothing."""
 
 
-def rule(*pods: Thing, upper: Sequence[Json] = ()) -> Destinations:
+def rule(*pods: CachedPod, upper: Sequence[Json] = ()) -> Destinations:
     """Return the rule of a control plane with these lower pods and upper nodes."""
     world = World()
     for each in upper:
         world.put_in(NODES, each)
     cluster = WorldCluster(world, [])
-    side = LowerSide(cluster=cluster, writer=cluster.writer, node=_no_node, reason="Refused")
+    side = LowerSide(cluster=cluster, writer=cluster.writer, node=_no_node, nodes={}, reason="Refused")
     own = UpperNodes(PROFILE, cluster, side, _not_noticed)
     cluster.listen(cluster.lane.listener("nodes", own.watch()))
-    lower: Cache[Thing] = Cache({BY_ADDRESS: addresses_of})
+    lower: Cache[CachedPod] = Cache({BY_ADDRESS: addresses_of})
     for pod in pods:
         lower.put(pod)
-    return Destinations(PROFILE, Cache[Thing](), lower, own)
+    return Destinations(PROFILE, Cache[CachedPod](), lower, own)
 
 
-def pod(name: str = "web", *, namespace: str = PROFILE.namespace, owner: str = PROFILE.owner_uid, **spec: Any) -> Thing:  # noqa: ANN401 - any field
+def pod(
+    name: str = "web", *, namespace: str = PROFILE.namespace, owner: str = PROFILE.owner_uid, **spec: object
+) -> CachedPod:
     """Return a running lower pod."""
     labels = {PROFILE.mark("owner"): owner}
     found = {
@@ -55,7 +58,7 @@ def pod(name: str = "web", *, namespace: str = PROFILE.namespace, owner: str = P
         "spec": spec,
         "status": {"phase": "Running", "podIPs": [{"ip": ADDRESS}]},
     }
-    return Thing(f"{namespace}/{name}", 1, found)
+    return cached(found)
 
 
 def node(name: str, address: str) -> Json:
@@ -105,15 +108,15 @@ def test_nothing_else_is_reached(host: str) -> None:
 
 def test_a_stream_goes_to_the_mirrored_pod_of_that_node_only() -> None:
     """H01: not to a pod that has no lower one, is on another node, or is of an earlier pod of the name."""
-    above: Cache[Thing] = Cache()
-    below: Cache[Thing] = Cache({BY_ADDRESS: addresses_of})
+    above: Cache[CachedPod] = Cache()
+    below: Cache[CachedPod] = Cache({BY_ADDRESS: addresses_of})
     for name in ("mine", "late", "old"):
         meta = {"namespace": "default", "name": name, "uid": f"u-{name}"}
-        above.put(Thing(f"default/{name}", 1, {"metadata": meta, "spec": {"nodeName": "node-1"}}))
+        above.put(cached({"metadata": meta, "spec": {"nodeName": "node-1"}}))
     for name, uid in (("mine", "u-mine"), ("old", "u-older")):
         lower = PROFILE.lower_name("Pod", "default", name)
         meta = {"namespace": PROFILE.namespace, "name": lower, "annotations": {PROFILE.mark("uid"): uid}}
-        below.put(Thing(f"{PROFILE.namespace}/{lower}", 1, {"metadata": meta}))
+        below.put(cached({"metadata": meta}))
     found = rule()
     found = Destinations(PROFILE, above, below, found._nodes)  # pyright: ignore[reportPrivateUsage]
     assert found.locate("default", "mine", "node-1") == (

@@ -30,6 +30,7 @@ from tenantry.controllers.operator import controllers
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.controllers.virtualcontrolplane.controller import VirtualControlPlaneController
+from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjectController
 from tenantry.controllers.virtualcontrolplane.link import Host
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
 from tenantry.hosting.placement import RunningPlane
@@ -64,6 +65,10 @@ class Shelf:
         """See `Placement.gate`."""
         raise NotImplementedError(uid)
 
+    def admission(self, uid: str) -> Path:
+        """See `Placement.admission`."""
+        raise NotImplementedError(uid)
+
     async def kubelet_tls(self, uid: str, addresses: Sequence[str], context: ssl.SSLContext | None) -> ssl.SSLContext:
         """See `Placement.kubelet_tls`."""
         raise NotImplementedError(uid, addresses, context)
@@ -86,7 +91,16 @@ class Place:
         verdicts = Verdicts()
         # Without a link, of all that links share only the place is used.
         shared: Any = None
-        host = Host(home=shared, lower=shared, connection=shared, runtime=shared, placement=self.shelf, instance="test")
+        kept = WorldCluster(self.world, [HostObjectController(shared)], faults=faults)
+        host = Host(
+            home=shared,
+            lower=shared,
+            kept=kept,
+            connection=shared,
+            runtime=shared,
+            placement=self.shelf,
+            instance="test",
+        )
         planes = VirtualControlPlaneController(host, cast("asyncio.TaskGroup", shared), verdicts)
         self.cluster = WorldCluster(self.world, [*controllers(CLUSTER_UID, None, verdicts), planes], faults=faults)
         self.settle()

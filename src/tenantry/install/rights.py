@@ -141,6 +141,7 @@ def people_roles() -> list[Json]:
             allow([""], ["pods", "configmaps", "secrets", "services", "persistentvolumeclaims"], _WRITE),
             allow(["networking.k8s.io"], ["ingresses", "networkpolicies"], _WRITE),
             allow(["policy"], ["poddisruptionbudgets"], _WRITE),
+            allow([""], ["pods/ephemeralcontainers", "pods/resize"], ["patch"]),
             allow([""], ["pods/log"], ["get"]),
             allow([""], ["pods/exec", "pods/attach", "pods/portforward"], ["get", "create"]),
         ],

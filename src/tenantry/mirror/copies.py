@@ -12,11 +12,11 @@ from tenantry.api.model import Json, object_key
 from tenantry.engine import request
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.request import ApiRequest, Verb
-from tenantry.engine.writer import Writer
 from tenantry.mirror import references, things
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.references import PodReference
-from tenantry.mirror.things import COPIED, Copy, Thing
+from tenantry.mirror.side import LowerSide
+from tenantry.mirror.things import COPIED, Copy
 
 VERSION = "version"
 """The mark of a copy: the resourceVersion of its source."""
@@ -32,23 +32,21 @@ class Copies:
     Args:
         profile: The configuration.
         upper: The cluster of the sources.
-        lower: The cluster of the copies.
-        writer: Writes the copies.
+        lower: The side of the copies.
     """
 
-    def __init__(self, profile: Profile, upper: Cluster, lower: Cluster, writer: Writer) -> None:
+    def __init__(self, profile: Profile, upper: Cluster, lower: LowerSide) -> None:
         self._profile = profile
         self._upper = upper
         self._lower = lower
-        self._writer = writer
 
-    async def bring(self, pod: Thing) -> None:
+    async def bring(self, needed: Iterable[PodReference]) -> None:
         """Create or update the copies that a pod needs; a source that does not exist is no error, as on any node.
 
         Raises:
             ApiError: One side refuses.
         """
-        for each in sorted(references.references(pod.object), key=str):
+        for each in sorted(needed, key=str):
             await self._bring(each)
 
     async def drop(self, loose: Iterable[str], by_reference: str) -> None:
@@ -70,7 +68,7 @@ class Copies:
     def all(self) -> Iterator[str]:
         """Yield `KIND/NAMESPACE/NAME` of the sources of all copies."""
         for kind, resource in COPIED.items():
-            for copy in self._lower.cache(resource):
+            for copy in self._lower.cluster.cache(resource):
                 is_own = things.is_of(self._profile, copy.key, copy.labels)
                 if is_own and self._profile.mark(VERSION) in copy.annotations:
                     yield f"{kind}/{things.upper_key(self._profile, copy.annotations)}"
@@ -78,7 +76,7 @@ class Copies:
     def _copy(self, kind: str, key: str) -> Copy | None:
         namespace, _, name = key.partition("/")
         lower = self._profile.lower_name(kind, namespace, name)
-        return self._lower.cache(COPIED[kind]).get(object_key(self._profile.namespace, lower))
+        return self._lower.cluster.cache(COPIED[kind]).get(object_key(self._profile.namespace, lower))
 
     async def _bring(self, named: PodReference) -> None:
         resource, key = COPIED[named.kind], object_key(named.namespace, named.name)
@@ -105,12 +103,12 @@ class Copies:
             )
             # AlreadyExists: of another pod's reconcile, or a foreign object, which the lower pod then reads.
             with suppress(AlreadyExists):
-                await self._writer.own(asked, quiet=True)
+                await self._lower.writer.own(asked, quiet=True)
             return
         asked = ApiRequest(
             verb=Verb.REPLACE, resource=resource, namespace=meta["namespace"], name=meta["name"], body=wanted
         )
-        await self._writer.own(asked, quiet=True)
+        await self._lower.writer.own(asked, quiet=True)
 
     def _wanted(self, named: PodReference, live: Json) -> Json:
         profile = self._profile
@@ -138,4 +136,4 @@ class Copies:
             return
         namespace, _, name = copy.key.partition("/")
         with suppress(NotFound, Conflict):
-            await self._writer.send(request.delete(COPIED[kind], namespace, name, uid=copy.uid))
+            await self._lower.writer.send(request.delete(COPIED[kind], namespace, name, uid=copy.uid))

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.profile import Profile
-from tenantry.mirror.things import Thing
 
 LOWER = "lower"
 """The mark of an upper pod that was bound: the uid of its lower pod."""
@@ -39,7 +39,7 @@ BOUND_BY_USER = (
 )
 
 
-def decide(upper: Thing | None, lower: Thing | None, profile: Profile) -> Next:
+def decide(upper: CachedPod | None, lower: CachedPod | None, profile: Profile) -> Next:
     """Return what is next for one pod.
 
     Args:
@@ -61,7 +61,7 @@ def decide(upper: Thing | None, lower: Thing | None, profile: Profile) -> Next:
     return Next.END_UPPER if lower.is_deleting else Next.FOLLOW
 
 
-def _without_lower(upper: Thing, profile: Profile) -> Next:
+def _without_lower(upper: CachedPod, profile: Profile) -> Next:
     if upper.status.get("phase") in _ENDED:
         return Next.REST
     if upper.mark(profile, LOWER):
@@ -70,7 +70,7 @@ def _without_lower(upper: Thing, profile: Profile) -> Next:
     return Next.REFUSE if upper.spec.get("nodeName") else Next.CREATE
 
 
-def grace(pod: Thing) -> int | None:
+def grace(pod: CachedPod) -> int | None:
     """Return the grace period in seconds with which the deletion of a pod was requested; None for its own."""
     found = pod.meta.get("deletionGracePeriodSeconds")
     return found if isinstance(found, int) else None

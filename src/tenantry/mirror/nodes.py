@@ -17,6 +17,9 @@ ADDRESSES = ipaddress.IPv4Network("198.18.0.0/15")
 """The addresses of upper nodes, of the range for benchmarks (RFC 2544): no machine has them."""
 
 KUBELET_PORT = 10250
+NOT_READY = "node.kubernetes.io/not-ready"
+"""The taint that keeps pods of DaemonSets from a new node (Kubernetes: "Admission Control", TaintNodesByCondition)."""
+
 _LABELS = ("kubernetes.io/os", "kubernetes.io/arch", "topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 _INFO = {
     "architecture": "",
@@ -33,9 +36,16 @@ _INFO = {
 _KEPT = ("architecture", "kubeletVersion", "operatingSystem")
 
 
-def upper_name(owner_uid: str, lower: str) -> str:
-    """Return the upper name of a lower node: it reveals nothing of the lower name, and stays the same."""
-    return f"node-{hashlib.sha256(f'{owner_uid}/{lower}'.encode()).hexdigest()[:12]}"
+def upper_name(owner_uid: str, lower: str, lower_uid: str) -> str:
+    """Return the upper name of a lower node: it reveals nothing of the lower name, and stays the same.
+
+    Args:
+        owner_uid: The uid that all lower objects of one upper side have in common.
+        lower: The name of the lower node.
+        lower_uid: Its uid. Users of the upper side do not know it, so they cannot find the upper name of a lower name
+            that they guess: a pod that selects the node by its upper name would confirm the guess.
+    """
+    return f"node-{hashlib.sha256(f'{owner_uid}/{lower}/{lower_uid}'.encode()).hexdigest()[:12]}"
 
 
 def address(name: str, taken: Collection[str]) -> str:
@@ -85,6 +95,18 @@ def node(name: str, lower: Json, address_: str, now: str) -> Json:
             ],
         },
     }
+
+
+def is_not_ready(found: Json) -> bool:
+    """Return whether a Node has the taint that its API server gives to each new one, until a kubelet is ready."""
+    return any(each.get("key") == NOT_READY for each in items(part(found, "spec"), "taints"))
+
+
+def made_ready(found: Json) -> Json:
+    """Return the merge patch that takes this taint from a Node as it was read; other taints are the users'."""
+    taints = [each for each in items(part(found, "spec"), "taints") if each.get("key") != NOT_READY]
+    version = part(found, "metadata").get("resourceVersion")
+    return {"metadata": {"resourceVersion": version}, "spec": {"taints": taints}}
 
 
 def address_of(found: Json) -> str:

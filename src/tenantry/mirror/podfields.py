@@ -23,6 +23,24 @@ from tenantry.mirror.shapes import (
 MOST_CONTAINERS = 200
 SCHEDULERS = ("", "default-scheduler")
 _REMOVE = "remove the field"
+_IN_EPHEMERAL = (
+    "name",
+    "image",
+    "command",
+    "args",
+    "workingDir",
+    "env",
+    "envFrom",
+    "volumeMounts",
+    "volumeDevices",
+    "terminationMessagePath",
+    "terminationMessagePolicy",
+    "imagePullPolicy",
+    "securityContext",
+    "stdin",
+    "stdinOnce",
+    "tty",
+)
 
 _texts = listed(text)
 _amounts = mapped(number_or_text)
@@ -145,49 +163,56 @@ _security_context = fields(
         "readOnlyRootFilesystem": boolean,
     }
 )
-CONTAINER = fields(
+_container: dict[str, Shape] = {
+    "name": text,
+    "image": text,
+    "command": _texts,
+    "args": _texts,
+    "workingDir": text,
+    "ports": listed(
+        fields({"name": text, "hostPort": integer, "containerPort": integer, "protocol": text, "hostIP": text})
+    ),
+    "env": listed(_env),
+    "envFrom": listed(fields({"prefix": text, **_env_sources}, one_of=tuple(_env_sources))),
+    "resources": _resources,
+    "resizePolicy": listed(fields({"resourceName": text, "restartPolicy": text})),
+    "restartPolicy": text,
+    "restartPolicyRules": denied(_REMOVE),
+    "volumeMounts": listed(
+        fields(
+            {
+                "name": text,
+                "readOnly": boolean,
+                "recursiveReadOnly": text,
+                "mountPath": text,
+                "subPath": text,
+                "mountPropagation": text,
+                "subPathExpr": text,
+            }
+        )
+    ),
+    "volumeDevices": listed(fields({"name": text, "devicePath": text})),
+    "livenessProbe": _probe,
+    "readinessProbe": _probe,
+    "startupProbe": _probe,
+    "lifecycle": fields({"postStart": _handler, "preStop": _handler, "stopSignal": text}),
+    "terminationMessagePath": text,
+    "terminationMessagePolicy": text,
+    "imagePullPolicy": text,
+    "securityContext": _security_context,
+    "stdin": boolean,
+    "stdinOnce": boolean,
+    "tty": boolean,
+}
+CONTAINER = fields(_container)
+# The other fields of containers may not be set in these (Kubernetes: "Ephemeral Containers").
+EPHEMERAL = fields(
     {
-        "name": text,
-        "image": text,
-        "command": _texts,
-        "args": _texts,
-        "workingDir": text,
-        "ports": listed(
-            fields({"name": text, "hostPort": integer, "containerPort": integer, "protocol": text, "hostIP": text})
-        ),
-        "env": listed(_env),
-        "envFrom": listed(fields({"prefix": text, **_env_sources}, one_of=tuple(_env_sources))),
-        "resources": _resources,
-        "resizePolicy": listed(fields({"resourceName": text, "restartPolicy": text})),
-        "restartPolicy": text,
-        "restartPolicyRules": denied(_REMOVE),
-        "volumeMounts": listed(
-            fields(
-                {
-                    "name": text,
-                    "readOnly": boolean,
-                    "recursiveReadOnly": text,
-                    "mountPath": text,
-                    "subPath": text,
-                    "mountPropagation": text,
-                    "subPathExpr": text,
-                }
-            )
-        ),
-        "volumeDevices": listed(fields({"name": text, "devicePath": text})),
-        "livenessProbe": _probe,
-        "readinessProbe": _probe,
-        "startupProbe": _probe,
-        "lifecycle": fields({"postStart": _handler, "preStop": _handler, "stopSignal": text}),
-        "terminationMessagePath": text,
-        "terminationMessagePolicy": text,
-        "imagePullPolicy": text,
-        "securityContext": _security_context,
-        "stdin": boolean,
-        "stdinOnce": boolean,
-        "tty": boolean,
+        **{field: _container[field] for field in _IN_EPHEMERAL},
+        "targetContainerName": text,
     }
 )
+"""Builds an ephemeral container; nothing in it is translated yet."""
 
 # Scheduling
 
@@ -286,5 +311,8 @@ SPEC = fields(
     }
 )
 """Builds the spec of a pod; nothing in it is translated yet."""
+
+ADDED = fields({"ephemeralContainers": listed(EPHEMERAL, most=MOST_CONTAINERS)})
+"""Builds what is added to the spec of a pod that is there already."""
 
 METADATA = fields({"name": text, "namespace": text, "uid": text, "labels": mapped(text), "annotations": mapped(text)})

@@ -9,40 +9,40 @@ the pod's).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from tenantry.api.errors import AlreadyExists, ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound
-from tenantry.api.model import Json, ObjectMeta, object_key
+import msgspec
+
+from tenantry.api.errors import ApiError, Conflict, NotFound
+from tenantry.api.model import Json, object_key
 from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
-from tenantry.engine.events import EventKind, NamedObject
+from tenantry.engine.events import EventKind
 from tenantry.engine.plan import merge_patch
 from tenantry.engine.request import ApiRequest, Verb
 from tenantry.engine.writer import Writer
-from tenantry.mirror import decision, pods, podstatus, references, things
+from tenantry.mirror import cachedpods, decision, podchanges, pods, podstatus, references, things
+from tenantry.mirror.cachedpods import MOST_BYTES, CachedPod, Kept
 from tenantry.mirror.copies import Copies
 from tenantry.mirror.decision import Next
+from tenantry.mirror.podpatches import REFUSALS, RETRY_SECONDS, PodPatches, named, retry_seconds
+from tenantry.mirror.pods import Down
 from tenantry.mirror.profile import Profile
+from tenantry.mirror.shapes import part
 from tenantry.mirror.side import LowerSide
-from tenantry.mirror.things import PODS, Copy, Thing
+from tenantry.mirror.things import PODS, Copy
 from tenantry.mirror.tokens import PodTokens
 from tenantry.mirror.uppernodes import UpperNodes
 
 BY_REFERENCE = "reference"
 """Upper pods, by `KIND/NAMESPACE/NAME` of each object that they name."""
 
-RETRY_SECONDS = 10.0
-MOST_RETRY_SECONDS = 300.0
-"""When a refused pod is tried again, each time twice as long: a quota may have room by then."""
-
-_REFUSALS = (Forbidden, Invalid, BadRequest, AlreadyExists)
-
-log = logging.getLogger(__name__)
+BY_KEPT = "kept"
+"""Upper pods, by how much of them is cached."""
 
 
 class PodMirror:
@@ -56,30 +56,41 @@ class PodMirror:
     """
 
     name = "pods"
-    kind = Thing
+    kind = CachedPod
 
     def __init__(self, profile: Profile, upper: Cluster, lower: LowerSide, upper_nodes: UpperNodes) -> None:
         self._profile = profile
         self._upper = upper
         self._lower = lower
         self._nodes = upper_nodes
-        self._copies = Copies(profile, upper, lower.cluster, lower.writer)
-        self._tokens = PodTokens(profile, upper, lower.cluster, lower.writer)
-        # What pods that changed or ended named until then; None until the first reconcile has looked at all copies.
+        self._copies = Copies(profile, upper, lower)
+        self._tokens = PodTokens(profile, upper, lower)
+        # What pods that changed or ended named until then.
         self._loose: set[str] = set()
+        # Whether a reconcile has looked at all copies.
         self._has_swept = False
         # By key of a refused pod: how often in a row.
         self._refused: dict[str, int] = {}
-        # By key: the patch that the lower side stored in another form, which is not sent again.
-        self._followed: dict[str, Json] = {}
+        self._patches = PodPatches(upper, lower)
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         below, selectors = self._lower.cluster, things.selector(self._profile.prefix)
         return [
-            Watch(resource=PODS, decode=things.whole, keys=self._of_upper, indexes={BY_REFERENCE: _referenced}),
+            Watch(
+                resource=PODS,
+                decode=self._bounded,
+                keys=self._of_upper,
+                indexes={BY_REFERENCE: _referenced, BY_KEPT: lambda pod: [pod.kept]},
+            ),
             self._nodes.watch(),
-            Watch(resource=PODS, decode=things.whole, keys=self._of_lower, selectors=selectors, cluster=below),
+            Watch(
+                resource=PODS,
+                decode=cachedpods.decoder(self._profile.prefix),
+                keys=self._of_lower,
+                selectors=selectors,
+                cluster=below,
+            ),
             *(
                 Watch(resource=resource, decode=things.headed, keys=partial(self._of_source, kind))
                 for kind, resource in things.COPIED.items()
@@ -90,14 +101,28 @@ class PodMirror:
             ),
         ]
 
-    def _of_upper(self, change: Change[Thing]) -> Iterable[str]:
+    def _bounded(self, data: msgspec.Raw) -> CachedPod:
+        """Return an upper pod: its head alone, if it is one too many."""
+        found = cachedpods.decode(data, self._profile.prefix)
+        cache = self._upper.cache_of(PODS)
+        known = cache.get(found.key) if cache is not None else None
+        if (known is not None and known.is_whole) or not found.is_whole or self._has_room():
+            return found
+        return found.head(self._profile.prefix, Kept.TOO_MANY)
+
+    def _has_room(self) -> bool:
+        """Return whether one more upper pod may be kept whole."""
+        cache = self._upper.cache_of(PODS)
+        return cache is None or cache.count(BY_KEPT, Kept.WHOLE) < self._profile.most_pods
+
+    def _of_upper(self, change: Change[CachedPod]) -> Iterable[str]:
         if change.before is not None:
             kept = set(_referenced(change.after)) if change.after is not None else set[str]()
             self._loose |= set(_referenced(change.before)) - kept
         found = change.after or change.before
         return [found.key] if found is not None else ()
 
-    def _of_lower(self, change: Change[Thing]) -> Iterable[str]:
+    def _of_lower(self, change: Change[CachedPod]) -> Iterable[str]:
         found = change.after or change.before
         if found is None or not things.is_of(self._profile, found.key, found.meta.get("labels")):
             return ()
@@ -120,7 +145,7 @@ class PodMirror:
         upper, lower = cluster.cache(PODS).get(key), self._of(key)
         found = decision.decide(upper, lower, self._profile)
         if upper is None or found is not Next.FOLLOW:
-            self._followed.pop(key, None)
+            self._patches.forget(key)
         if upper is None:
             self._refused.pop(key, None)
         again: float | None = None
@@ -137,7 +162,7 @@ class PodMirror:
         await self._sweep()
         return again
 
-    def _of(self, key: str) -> Thing | None:
+    def _of(self, key: str) -> CachedPod | None:
         namespace, _, name = key.partition("/")
         lower = self._profile.lower_name(PODS.kind, namespace, name)
         return self._lower.cluster.cache(PODS).get(object_key(self._profile.namespace, lower))
@@ -156,8 +181,15 @@ class PodMirror:
 
     # -- down -------------------------------------------------------------------------------------
 
-    async def _create(self, upper: Thing) -> float | None:
-        wanted = pods.down(upper.object, self._profile)
+    async def _create(self, upper: CachedPod) -> float | None:
+        refusal = self._left_out(upper)
+        if refusal:
+            await self._refuse(upper, refusal)
+            return self._later(upper) if upper.kept is Kept.TOO_MANY else None
+        above = await self._whole(upper)
+        if above is None:
+            return None
+        wanted = pods.down(above, self._profile, self._nodes.lower)
         if wanted.refusal:
             await self._refuse(upper, wanted.refusal)
             return None
@@ -166,30 +198,52 @@ class PodMirror:
             verb=Verb.CREATE, resource=PODS, namespace=meta["namespace"], name=meta["name"], body=wanted.object
         )
         try:
-            await self._copies.bring(upper)
+            await self._copies.bring(wanted.needs)
             await self._lower.writer.own(asked)
-        except _REFUSALS as error:
+        except REFUSALS as error:
             await self._refuse(upper, str(error))
-            times = self._refused.get(upper.key, 0)
-            self._refused[upper.key] = times + 1
-            return min(RETRY_SECONDS * 2**times, MOST_RETRY_SECONDS)
+            return self._later(upper)
         self._refused.pop(upper.key, None)
         # The creation wakes this key again: the lower pod has a uid now, which its token Secret needs.
         return None
 
-    async def _refuse(self, upper: Thing, message: str) -> None:
+    def _later(self, upper: CachedPod) -> float:
+        """Count a refusal; return in how many seconds to try again."""
+        times = self._refused.get(upper.key, 0)
+        self._refused[upper.key] = times + 1
+        return retry_seconds(times)
+
+    def _left_out(self, pod: CachedPod) -> str:
+        """Return why a pod is not mirrored, or no longer; "" if it is."""
+        if pod.kept is Kept.TOO_LARGE:
+            limit = f"at most {MOST_BYTES // 1024} KiB are mirrored"
+            return f"the pod has {pod.size // 1024} KiB, and {limit}: move data into ConfigMaps, Secrets or its image"
+        if pod.kept is Kept.TOO_MANY and not self._has_room():
+            return f"more than {self._profile.most_pods} pods exist: delete pods, those that have ended included"
+        return ""
+
+    async def _whole(self, upper: CachedPod) -> Json | None:
+        """Return an upper pod whole; one of which the head alone was kept is read again. None if it has changed."""
+        if upper.is_whole:
+            return upper.object
+        meta = upper.meta
+        try:
+            data = await self._upper.writer.send(request.get(PODS, meta["namespace"], meta["name"]))
+        except NotFound:
+            return None
+        found = cachedpods.decode(msgspec.Raw(data), self._profile.prefix)
+        # Of another version: its event wakes this key.
+        return found.object if found.is_whole and (found.uid, found.version) == (upper.uid, upper.version) else None
+
+    async def _refuse(self, upper: CachedPod, message: str) -> None:
         """Record in the status of an upper pod, and in an event, why it has no lower one."""
         status = podstatus.refused(upper.object, self._lower.reason, message, rfc3339(self._upper.clock.now()))
         if status is None:
             return
         await self._write_status(upper, status)
-        meta = upper.meta
-        about = ObjectMeta(
-            name=meta["name"], namespace=meta["namespace"], uid=upper.uid, resource_version=str(upper.version)
-        )
-        self._upper.recorder.say(NamedObject(PODS, about), EventKind.WARNING, self._lower.reason, message)
+        self._upper.recorder.say(named(upper), EventKind.WARNING, self._lower.reason, message)
 
-    async def _end(self, pod: Thing, writer: Writer, grace: int | None) -> None:
+    async def _end(self, pod: CachedPod, writer: Writer, grace: int | None) -> None:
         meta = pod.meta
         asked = request.delete(PODS, meta["namespace"], meta["name"], uid=pod.uid, grace_period_seconds=grace)
         # Conflict: the name belongs to another pod by now, whose own events follow.
@@ -198,37 +252,48 @@ class PodMirror:
 
     # -- both -------------------------------------------------------------------------------------
 
-    async def _follow(self, upper: Thing, lower: Thing) -> float | None:
+    async def _follow(self, upper: CachedPod, lower: CachedPod) -> float | None:
+        refusal = self._left_out(upper) or self._left_out(lower)
+        if refusal:
+            self._patches.tell(upper, refusal)
+            return RETRY_SECONDS if upper.kept is Kept.TOO_MANY else None
+        above, below = await self._whole(upper), lower.object
+        if above is None:
+            return None
+        made = pods.down(above, self._profile, self._nodes.lower)
+        changed = podchanges.changes(made, below, self._profile)
         again, failure = None, None
         try:
-            again = await self._provide(upper, lower)
+            again = await self._provide(upper, lower, made)
         except ApiError as error:
             # A ServiceAccount or a ConfigMap that is gone or refused must not hide what the pod does.
             failure = error
-        node = lower.spec.get("nodeName")
+        node = part(below, "spec").get("nodeName")
         # The event of a binding wakes this key again; until then the upper pod is not the one to write a status of.
         if not node or not await self._bind(upper, lower, node):
-            shown = self._nodes.shown(lower)
-            status = podstatus.up(upper.object, shown.object, self._profile)
+            status = podstatus.up(above, self._nodes.shown(below), self._profile, is_current=changed.is_current)
             if status is not None:
                 await self._write_status(upper, status)
-        await self._change(upper, lower)
+        retry = await self._patches.send(upper, lower, changed)
         if failure is not None:
             raise failure
-        return again
+        return min((each for each in (again, retry) if each is not None), default=None)
 
-    async def _provide(self, upper: Thing, lower: Thing) -> float | None:
+    async def _provide(self, upper: CachedPod, lower: CachedPod, made: Down) -> float | None:
         """Keep the copies and the tokens that a pod needs; return the seconds until the next renewal."""
         if upper.is_deleting:
             return None
-        await self._copies.bring(upper)
-        return await self._tokens.bring(upper, lower, pods.down(upper.object, self._profile).tokens)
+        await self._copies.bring(made.needs)
+        return await self._tokens.bring(upper, lower, made.tokens)
 
-    async def _bind(self, upper: Thing, lower: Thing, node: str) -> bool:
+    async def _bind(self, upper: CachedPod, lower: CachedPod, node: str) -> bool:
         """Bind an upper pod unless it is bound or ends; return whether it was bound now."""
+        is_settled = upper.spec.get("nodeName") or upper.is_deleting
+        if is_settled and not self._nodes.name(node):
+            return False  # The lower node is gone; what its pods report is not.
         # Before the binding: Kubernetes' garbage collector of pods deletes those of missing nodes.
         name = await self._nodes.bring(node)
-        if upper.spec.get("nodeName") or upper.is_deleting:
+        if is_settled:
             return False
         meta = upper.meta
         mark = {self._profile.mark(decision.LOWER): lower.uid}
@@ -251,22 +316,7 @@ class PodMirror:
             await self._upper.writer.send(asked)
         return True
 
-    async def _change(self, upper: Thing, lower: Thing) -> None:
-        patch = pods.changes(upper.object, lower.object, self._profile)
-        if not patch:
-            self._followed.pop(upper.key, None)
-            return
-        # A lower webhook may store a field in another form each time.
-        if self._followed.get(upper.key) == patch:
-            return
-        self._followed[upper.key] = patch
-        meta = lower.meta
-        try:
-            await self._lower.writer.own(request.patch(PODS, meta["namespace"], meta["name"], patch))
-        except _REFUSALS as error:
-            log.info("the lower side refuses a change of a pod", extra={"key": upper.key, "error": str(error)})
-
-    async def _write_status(self, upper: Thing, status: Json) -> None:
+    async def _write_status(self, upper: CachedPod, status: Json) -> None:
         meta = upper.meta
         # At its version: conditions are one list, in which other controllers write theirs. And the answer of a write
         # would hide what users changed before it.
@@ -278,7 +328,9 @@ class PodMirror:
             await self._upper.writer.own(asked, quiet=True)
 
 
-def _referenced(pod: Thing) -> list[str]:
+def _referenced(pod: CachedPod) -> list[str]:
+    if not pod.is_whole:
+        return []
     return [f"{each.kind}/{object_key(each.namespace, each.name)}" for each in references.references(pod.object)]
 
 

@@ -3,6 +3,7 @@
     upper Pod ─► podfields   allow-list of fields, as a new object
               ─► references  names of ConfigMaps, Secrets and claims become lower names
               ─► selectors   pods of the own namespace only
+              ─► nodenames   names of upper nodes become names of lower ones
               ─► downward    the pod's own name, namespace and uid stay the upper ones
               ─► lower Pod, and the tokens that its Secret must hold
 
@@ -18,10 +19,12 @@ from typing import Any
 import msgspec
 
 from tenantry.api.model import Json
-from tenantry.mirror import references, selectors
+from tenantry.mirror import nodenames, references, selectors
 from tenantry.mirror.names import LABEL_LENGTH
-from tenantry.mirror.podfields import METADATA, SPEC
+from tenantry.mirror.nodenames import LowerNodes
+from tenantry.mirror.podfields import ADDED, METADATA, SPEC
 from tenantry.mirror.profile import Profile
+from tenantry.mirror.references import PodReference
 from tenantry.mirror.shapes import NotTranslated, items, part
 
 TOKEN = "Token"  # noqa: S105 - the word in the lower name of the Secret with the tokens of a pod
@@ -31,7 +34,7 @@ STATIC_POD = "kubernetes.io/config.mirror"
 GIVEN_LABELS = "given-labels"
 GIVEN_ANNOTATIONS = "given-annotations"
 GIVEN_GATES = "given-gates"
-_GIVEN = (GIVEN_LABELS, GIVEN_ANNOTATIONS, GIVEN_GATES)
+GIVEN = (GIVEN_LABELS, GIVEN_ANNOTATIONS, GIVEN_GATES)
 """Marks that list what came from the upper pod, with commas between: the rest is the lower side's."""
 
 _DEFAULT_SECONDS = 3600
@@ -66,19 +69,26 @@ class Down(msgspec.Struct, frozen=True, kw_only=True):
         object: The lower Pod; {} if it is refused.
         refusal: A sentence that names the field and what to do; "" if it is not refused.
         tokens: The content of the Secret `lower_name("Token", …)`, which the pod needs to start; () for no Secret.
+        needs: The upper ConfigMaps and Secrets whose copies the pod needs to start.
+        ephemeral: Its ephemeral containers, which are added to the lower Pod once it is there.
+        ephemeral_refusal: Why they are not; "" if they are not refused.
     """
 
     object: Json = {}
     refusal: str = ""
     tokens: tuple[Token, ...] = ()
+    needs: frozenset[PodReference] = frozenset()
+    ephemeral: tuple[Json, ...] = ()
+    ephemeral_refusal: str = ""
 
 
-def down(pod: Json, profile: Profile) -> Down:
+def down(pod: Json, profile: Profile, nodes: LowerNodes = nodenames.no_nodes) -> Down:
     """Return the lower Pod of an upper one.
 
     Args:
         pod: The upper Pod, as its API server has it or of any other content; it is not changed.
         profile: The configuration.
+        nodes: The lower nodes, by the upper names that the pod may select them by.
     """
     try:
         metadata = _metadata(pod)
@@ -86,12 +96,19 @@ def down(pod: Json, profile: Profile) -> Down:
         spec = SPEC(part(pod, "spec"), "spec")
         namespace, name = metadata["namespace"], metadata["name"]
         selectors.confine(spec, _users(metadata.get("labels"), profile), namespace, profile)
+        nodenames.translate(spec, nodes, profile)
         _rename(spec, metadata, profile)
-        _keep_environment(spec, _identity(metadata, pod), profile)
+        identity = _identity(metadata, pod)
+        _keep_environment(spec, identity, profile)
         tokens = tuple(_replace_projections(spec, profile.lower_name(TOKEN, namespace, name), profile))
     except NotTranslated as refused:
         return Down(refusal=str(refused))
+    ephemeral, ephemeral_refusal = _added(pod, metadata, identity, profile)
     spec["automountServiceAccountToken"] = False
+    # Otherwise the API server adds the pull secrets of the lower ServiceAccount, which are not the upper side's.
+    # Kubelet ignores an entry without a name (k8s.io/kubernetes/pkg/kubelet/kubelet_pods.go, getPullSecretsForPod).
+    if not spec.get("imagePullSecrets"):
+        spec["imagePullSecrets"] = [{"name": ""}]
     # Their conditions are on the upper side only, so that the lower pod would never be ready; `podstatus` has them.
     spec.pop("readinessGates", None)
     host = name[:LABEL_LENGTH].rstrip("-.")
@@ -101,38 +118,21 @@ def down(pod: Json, profile: Profile) -> Down:
     return Down(
         object={"apiVersion": "v1", "kind": "Pod", "metadata": lower_metadata, "spec": spec},
         tokens=tokens,
+        needs=references.references(pod),
+        ephemeral=ephemeral,
+        ephemeral_refusal=ephemeral_refusal,
     )
 
 
-def changes(upper: Json, lower: Json, profile: Profile) -> Json:
-    """Return the merge patch with which a running lower pod follows its upper one; {} if there is nothing to change.
-
-    Labels and annotations are removed only if they came from the upper pod: programs of the lower side add their own.
-
-    Args:
-        upper: The upper Pod.
-        lower: The lower Pod that `down` made of it. One of another uid gets no changes: it must be replaced.
-        profile: The configuration.
-    """
+def _added(pod: Json, metadata: Json, identity: Mapping[str, str], profile: Profile) -> tuple[tuple[Json, ...], str]:
+    """Return the ephemeral containers, and why they are refused."""
     try:
-        metadata = _metadata(upper)
-        wanted = _lower_metadata(metadata, upper, profile)
-        spec = SPEC(part(upper, "spec"), "spec")
-    except NotTranslated:
-        return {}
-    lower_metadata, lower_spec = part(lower, "metadata"), part(lower, "spec")
-    annotations = part(lower_metadata, "annotations")
-    if annotations.get(profile.mark("uid")) != metadata["uid"]:
-        return {}
-    patch: Json = {}
-    for field, given in (("labels", GIVEN_LABELS), ("annotations", GIVEN_ANNOTATIONS)):
-        marks = [profile.mark(each) for each in _GIVEN] if field == "annotations" else []
-        past = [key for key in _given(annotations, given, profile) if not profile.is_reserved(key)]
-        differing = _differing(part(lower_metadata, field), wanted[field], [*past, *marks])
-        if differing:
-            patch.setdefault("metadata", {})[field] = differing
-    changed = _changed_spec(spec, lower_spec, _given(annotations, GIVEN_GATES, profile))
-    return patch | ({"spec": changed} if changed else {})
+        added = ADDED(part(pod, "spec"), "spec")
+        _rename(added, metadata, profile)
+        _keep_environment(added, identity, profile)
+    except NotTranslated as refused:
+        return (), str(refused)
+    return tuple(added.get("ephemeralContainers", ())), ""
 
 
 # Metadata
@@ -154,7 +154,7 @@ def _lower_metadata(metadata: Json, pod: Json, profile: Profile) -> Json:
     namespace, name = metadata["namespace"], metadata["name"]
     labels, annotations = _users(metadata.get("labels"), profile), _users(metadata.get("annotations"), profile)
     marks = {"name": name, "namespace": namespace, "uid": metadata["uid"]}
-    given = {GIVEN_LABELS: labels, GIVEN_ANNOTATIONS: annotations, GIVEN_GATES: _gates(part(pod, "spec"))}
+    given = {GIVEN_LABELS: labels, GIVEN_ANNOTATIONS: annotations, GIVEN_GATES: gates(part(pod, "spec"))}
     marks |= {mark: ",".join(sorted(keys)) for mark, keys in given.items() if keys}
     found: Json = {
         "name": profile.lower_name("Pod", namespace, name),
@@ -171,12 +171,13 @@ def _users(given: Mapping[str, str] | None, profile: Profile) -> dict[str, str]:
     return {key: value for key, value in (given or {}).items() if not profile.is_reserved(key)}
 
 
-def _gates(spec: Json) -> list[str]:
+def gates(spec: Json) -> list[str]:
     """Return the names of the scheduling gates of an upper or lower pod."""
-    return [_name(gate) for gate in items(spec, "schedulingGates") if _name(gate)]
+    return [name_of(gate) for gate in items(spec, "schedulingGates") if name_of(gate)]
 
 
-def _name(item: Json) -> str:
+def name_of(item: Json) -> str:
+    """Return the name of a container or gate; "" if it has none."""
     name = item.get("name")
     return name if isinstance(name, str) else ""
 
@@ -251,7 +252,7 @@ def _identity(metadata: Json, pod: Json) -> dict[str, str]:
 def _keep_environment(spec: Json, identity: Mapping[str, str], profile: Profile) -> None:
     """Have the variables of all containers show the upper pod, and name the upper API server."""
     api = {"KUBERNETES_SERVICE_HOST": profile.api_host, "KUBERNETES_SERVICE_PORT": profile.api_port}
-    for field in ("initContainers", "containers"):
+    for field in ("initContainers", "containers", "ephemeralContainers"):
         for place, container in enumerate(spec.get(field, ())):
             given = container.get("env", [])
             path = f"spec.{field}[{place}].env"
@@ -274,49 +275,3 @@ def _variable(variable: Json, identity: Mapping[str, str], path: str) -> Json:
     if field not in _ENV_FIELDS and not _ENTRY.fullmatch(field):
         raise NotTranslated(f"{path}.valueFrom.fieldRef.fieldPath must be a field that variables support")
     return variable
-
-
-# Changes
-
-
-def _given(annotations: Json, mark: str, profile: Profile) -> list[str]:
-    value = annotations.get(profile.mark(mark))
-    return value.split(",") if isinstance(value, str) and value else []
-
-
-def _differing(live: Json, wanted: Mapping[str, str], past: list[str]) -> Json:
-    patch: Json = {key: value for key, value in wanted.items() if live.get(key) != value}
-    return patch | {key: None for key in past if key in live and key not in wanted}
-
-
-def _changed_spec(spec: Json, live: Json, gates: list[str]) -> Json:
-    patch: Json = {}
-    deadline, running = spec.get("activeDeadlineSeconds"), live.get("activeDeadlineSeconds")
-    # The API server only accepts a shorter deadline.
-    if deadline is not None and (not isinstance(running, int) or deadline < running):
-        patch["activeDeadlineSeconds"] = deadline
-    for field in ("containers", "initContainers"):
-        images = {each["name"]: each["image"] for each in spec.get(field, ()) if each.get("name") and each.get("image")}
-        have = items(live, field)
-        changed = [{**each, "image": images[_name(each)]} if _name(each) in images else each for each in have]
-        if changed != have:
-            patch[field] = changed
-    tolerations = _tolerations(spec.get("tolerations", []), items(live, "tolerations"))
-    if tolerations != items(live, "tolerations"):
-        patch["tolerations"] = tolerations
-    open_gates = set(gates).difference(_gates(spec))
-    left = [gate for gate in items(live, "schedulingGates") if _name(gate) not in open_gates]
-    if left != items(live, "schedulingGates"):
-        patch["schedulingGates"] = left
-    return patch
-
-
-def _tolerations(wanted: list[Json], live: list[Json]) -> list[Json]:
-    """Return the tolerations that a lower pod must have: the API server accepts additions and other seconds."""
-    missing = {_identified(each): each for each in wanted}
-    kept = [missing.pop(_identified(each), each) for each in live]
-    return [*kept, *missing.values()]
-
-
-def _identified(toleration: Json) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((key, str(value)) for key, value in toleration.items() if key != "tolerationSeconds"))

@@ -16,7 +16,6 @@ import msgspec
 
 from tenantry.api.model import ConditionStatus, Json
 from tenantry.api.wording import shortened
-from tenantry.mirror.pods import changes
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.shapes import items, part
 
@@ -30,13 +29,14 @@ _LEFT_OUT = (
 )
 
 
-def up(upper: Json, lower: Json, profile: Profile) -> Json | None:
+def up(upper: Json, lower: Json, profile: Profile, *, is_current: bool) -> Json | None:
     """Return the status that an upper pod should get from its lower one; None if it has it, or there is none yet.
 
     Args:
         upper: The upper Pod.
         lower: The lower Pod that `pods.down` made of it. One of another uid has no status for it.
         profile: The configuration.
+        is_current: Whether the lower pod has the spec of the upper one; see `podchanges.PodChanges`.
     """
     found, old = part(lower, "status"), part(upper, "status")
     annotations = part(part(lower, "metadata"), "annotations")
@@ -45,7 +45,7 @@ def up(upper: Json, lower: Json, profile: Profile) -> Json | None:
     status: Json = msgspec.to_builtins({key: value for key, value in found.items() if key not in _LEFT_OUT})
     if "qosClass" in old:
         status["qosClass"] = old["qosClass"]
-    generations = _Generations(upper, lower, profile)
+    generations = _Generations(upper, lower, is_current=is_current)
     generations.translate(status, old)
     conditions = _conditions(status)
     for condition in conditions:
@@ -106,11 +106,11 @@ def refused(upper: Json, reason: str, message: str, now: str) -> Json | None:
 class _Generations:
     """Replaces generations of a lower pod by those of its upper one."""
 
-    def __init__(self, upper: Json, lower: Json, profile: Profile) -> None:
+    def __init__(self, upper: Json, lower: Json, *, is_current: bool) -> None:
         self._upper = _generation(upper)
         self._lower = _generation(lower)
         # A lower pod without the latest changes has not observed the upper generation, whatever it has observed.
-        self._is_current = "spec" not in changes(upper, lower, profile)
+        self._is_current = is_current
 
     def translate(self, observed: Json, old: Json) -> None:
         """Set the observedGeneration of a status or condition, or keep the one that the upper pod has."""

@@ -19,6 +19,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         prefix: The domain of the marks, for example "example.dev".
         api_host: KUBERNETES_SERVICE_HOST of containers; "" to leave it unset.
         api_port: KUBERNETES_SERVICE_PORT of containers; "" to leave it unset.
+        most_pods: How many upper pods are kept in memory and mirrored. Each takes up to 256 KiB, usually 4.
     """
 
     owner_uid: str
@@ -27,6 +28,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     owner: Json | None = None
     api_host: str = ""
     api_port: str = ""
+    most_pods: int = 1000
 
     def mark(self, name: str) -> str:
         """Return the key of a mark."""

@@ -7,12 +7,13 @@ cannot name an object that is not copied.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import msgspec
 
 from tenantry.api.model import Json
-from tenantry.mirror.podfields import METADATA, SPEC
-from tenantry.mirror.shapes import NotTranslated, fields
+from tenantry.mirror.podfields import ADDED, METADATA, SPEC
+from tenantry.mirror.shapes import NotTranslated, fields, part
 
 CONFIG_MAP = "ConfigMap"
 SECRET = "Secret"  # noqa: S105 - a kind
@@ -65,7 +66,7 @@ def references(pod: Json) -> frozenset[PodReference]:
     except NotTranslated:
         return frozenset()
     needed: dict[tuple[str, str], bool] = {}
-    for place in places(upper.get("spec", {})):
+    for place in chain(places(upper.get("spec", {})), places(_added(pod))):
         if place.kind != CLAIM and place.name:
             key = (place.kind, place.name)
             needed[key] = needed.get(key, True) and place.holder.get("optional") is True
@@ -76,15 +77,22 @@ def references(pod: Json) -> frozenset[PodReference]:
     )
 
 
+def _added(pod: Json) -> Json:
+    try:
+        return ADDED(part(pod, "spec"), "spec")
+    except NotTranslated:
+        return {}  # They are not mirrored; the rest of the pod is.
+
+
 def places(spec: Json) -> Iterator[NamePlace]:
     """Yield all names of other objects in a spec.
 
     Args:
-        spec: As `podfields.SPEC` builds it.
+        spec: As `podfields.SPEC` or `podfields.ADDED` builds it.
     """
     for index, volume in enumerate(spec.get("volumes", ())):
         yield from _in_volume(volume, f"spec.volumes[{index}]")
-    for field in ("initContainers", "containers"):
+    for field in ("initContainers", "containers", "ephemeralContainers"):
         for index, container in enumerate(spec.get(field, ())):
             yield from _in_container(container, f"spec.{field}[{index}]")
     for index, entry in enumerate(spec.get("imagePullSecrets", ())):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
 from tenantry.api.model import Json
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.writer import Writer
+from tenantry.mirror.nodenames import LowerNode
 
 
 class LowerSide(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,10 +19,12 @@ class LowerSide(msgspec.Struct, frozen=True, kw_only=True):
         cluster: Its caches have the marked objects of all mirrors.
         writer: Writes with rights in the namespace of the profile only.
         node: Returns a Node of the lower side by its name; None if there is none.
+        nodes: The nodes of the lower side by their names, as last seen.
         reason: The reason of the condition and of the event of a refused pod.
     """
 
     cluster: Cluster
     writer: Writer
     node: Callable[[str], Awaitable[Json | None]]
+    nodes: Mapping[str, LowerNode]
     reason: str

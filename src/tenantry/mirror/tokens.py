@@ -18,11 +18,12 @@ from tenantry.api.model import Json, Resource, object_key
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.request import ApiRequest, Verb
-from tenantry.engine.writer import Writer
 from tenantry.mirror import pods
+from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.pods import Token
 from tenantry.mirror.profile import Profile
-from tenantry.mirror.things import COPIED, Copy, Thing
+from tenantry.mirror.side import LowerSide
+from tenantry.mirror.things import COPIED, Copy
 
 RENEW = "renew"
 """The mark of the Secret: when its tokens are renewed, as RFC 3339; kubelet renews at four fifths, too."""
@@ -38,17 +39,15 @@ class PodTokens:
     Args:
         profile: The configuration.
         upper: The cluster whose API server issues the tokens.
-        lower: The cluster of the Secrets.
-        writer: Writes the Secrets.
+        lower: The side of the Secrets.
     """
 
-    def __init__(self, profile: Profile, upper: Cluster, lower: Cluster, writer: Writer) -> None:
+    def __init__(self, profile: Profile, upper: Cluster, lower: LowerSide) -> None:
         self._profile = profile
         self._upper = upper
         self._lower = lower
-        self._writer = writer
 
-    async def bring(self, upper: Thing, lower: Thing, tokens: Sequence[Token]) -> float | None:
+    async def bring(self, upper: CachedPod, lower: CachedPod, tokens: Sequence[Token]) -> float | None:
         """Create or renew the Secret of a pod; return the seconds until the next renewal, None for never.
 
         Raises:
@@ -58,7 +57,7 @@ class PodTokens:
             return None
         now = self._upper.clock.now()
         name = self._profile.lower_name(pods.TOKEN, upper.meta["namespace"], upper.meta["name"])
-        found = self._lower.cache(_SECRETS).get(object_key(self._profile.namespace, name))
+        found = self._lower.cluster.cache(_SECRETS).get(object_key(self._profile.namespace, name))
         if found is not None and found.annotations.get(self._profile.mark("uid")) == upper.uid:
             left = (self._due(found, now) - now).total_seconds()
             # A mark that users of the lower side have changed must not put the renewal off.
@@ -71,7 +70,7 @@ class PodTokens:
         wanted = self._secret(name, upper, lower, data, now + dt.timedelta(seconds=seconds))
         verb = Verb.CREATE if found is None else Verb.REPLACE
         namespace = self._profile.namespace
-        await self._writer.own(
+        await self._lower.writer.own(
             ApiRequest(verb=verb, resource=_SECRETS, namespace=namespace, name=name, body=wanted), quiet=True
         )
         return seconds
@@ -84,7 +83,7 @@ class PodTokens:
             return now
         return due if due.tzinfo is not None else now
 
-    async def _requested(self, upper: Thing, token: Token) -> str:
+    async def _requested(self, upper: CachedPod, token: Token) -> str:
         """Return a token of the upper pod's ServiceAccount."""
         body: Json = {
             "apiVersion": "authentication.k8s.io/v1",
@@ -110,7 +109,7 @@ class PodTokens:
         )
         return msgspec.json.decode(await self._upper.writer.send(asked))["status"]["token"]
 
-    def _secret(self, name: str, upper: Thing, lower: Thing, data: dict[str, str], due: dt.datetime) -> Json:
+    def _secret(self, name: str, upper: CachedPod, lower: CachedPod, data: dict[str, str], due: dt.datetime) -> Json:
         profile = self._profile
         marks = {"uid": upper.uid, RENEW: rfc3339(due)}
         return {

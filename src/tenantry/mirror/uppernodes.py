@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 
-from msgspec.structs import replace
+import msgspec
 
-from tenantry.api.errors import AlreadyExists, RetryableError
+from tenantry.api.errors import AlreadyExists, Conflict, NotFound, RetryableError
 from tenantry.api.model import Json
+from tenantry.engine import request
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.request import ApiRequest, Verb
 from tenantry.mirror import nodes, things
+from tenantry.mirror.nodenames import LowerNode
 from tenantry.mirror.profile import Profile
+from tenantry.mirror.shapes import part
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import NODES, Thing
 
@@ -43,14 +47,25 @@ class UpperNodes:
         self._lower = lower
         self._noticed = noticed
         self._lock = asyncio.Lock()
+        # By upper name: the lower name. Never built again for a name that is not in it: users choose those.
+        self._lower_names: dict[str, str] | None = None
 
     def watch(self) -> Watch:
         """Return the watch of the upper nodes."""
-        return Watch(resource=NODES, decode=things.whole, keys=lambda _: (), indexes={BY_ADDRESS: _address})
+        return Watch(resource=NODES, decode=_addressed, keys=lambda _: (), indexes={BY_ADDRESS: _address})
 
     def name(self, lower: str) -> str:
-        """Return the upper name of a lower node."""
-        return nodes.upper_name(self._profile.owner_uid, lower)
+        """Return the upper name of a lower node; "" if there is no such node."""
+        found = self._lower.nodes.get(lower)
+        return nodes.upper_name(self._profile.owner_uid, lower, found.uid) if found is not None else ""
+
+    def lower(self, upper: str) -> LowerNode | None:
+        """Return the lower node of an upper name; None if the name is not one of this mirror's."""
+        if self._lower_names is None:
+            # Upper nodes that an earlier process has made.
+            self._lower_names = {self.name(each): each for each in self._lower.nodes}
+        found = self._lower_names.get(upper, "")
+        return self._lower.nodes.get(found) if found and self.name(found) == upper else None
 
     def at(self, address: str) -> str:
         """Return the name of the upper node that has an address; "" if none has it."""
@@ -67,8 +82,15 @@ class UpperNodes:
             ApiError: One side refuses.
         """
         name = self.name(lower)
+        if not name:
+            raise RetryableError(f"node {lower!r} of a pod does not exist, or the watch has not reported it yet")
+        if self._lower_names is not None:
+            self._lower_names[name] = lower
         cache = self._upper.cache(NODES)
-        if cache.get(name) is not None:
+        known = cache.get(name)
+        if known is not None:
+            if nodes.is_not_ready(known.object):
+                await self._make_ready(name)
             return name
         # One at a time: two nodes must not choose the same address.
         async with self._lock:
@@ -85,7 +107,16 @@ class UpperNodes:
                 await self._upper.writer.own(asked, quiet=True)
             except AlreadyExists as error:
                 raise RetryableError(f"node {name!r} exists, and the watch has not reported it yet") from error
+        await self._make_ready(name)
         return name
+
+    async def _make_ready(self, name: str) -> None:
+        """Take the taint of new nodes from an upper node: no program does it in a kubelet's place."""
+        # Conflict: the node has changed since; it keeps the taint until it is looked at again.
+        with suppress(NotFound, Conflict):
+            found = msgspec.json.decode(await self._upper.writer.send(request.get(NODES, "", name)))
+            if nodes.is_not_ready(found):
+                await self._upper.writer.own(request.patch(NODES, "", name, nodes.made_ready(found)), quiet=True)
 
     async def announce(self) -> bool:
         """Call `noticed` with the addresses of the nodes that are there; return whether there is one."""
@@ -93,23 +124,36 @@ class UpperNodes:
             known = {nodes.address_of(each.object) for each in self._upper.cache(NODES)} - {""}
             if known:
                 await self._noticed(sorted(known))
+            for each in self._upper.cache(NODES):
+                if nodes.is_not_ready(each.object) and self.lower(each.key) is not None:
+                    await self._make_ready(each.key)
         return bool(known)
 
-    def shown(self, lower: Thing) -> Thing:
+    def shown(self, lower: Json) -> Json:
         """Return a lower pod with the address of its upper node in place of the lower node's."""
-        status = lower.status
+        status, spec = part(lower, "status"), part(lower, "spec")
         if not status.get("hostIP"):
             return lower
         cache = self._upper.cache(NODES)
-        found = cache.get(self.name(lower.spec.get("nodeName", "")))
+        found = cache.get(self.name(str(spec.get("nodeName", ""))))
         address = nodes.address_of(found.object) if found is not None else ""
         hidden: Json = {**status, "hostIP": address, "hostIPs": [{"ip": address}]} if address else dict(status)
         if not address:
             hidden.pop("hostIP", None)
             hidden.pop("hostIPs", None)
-        if lower.spec.get("hostNetwork"):
+        if spec.get("hostNetwork"):
             hidden |= {"podIP": address, "podIPs": [{"ip": address}]}
-        return replace(lower, object={**lower.object, "status": hidden})
+        return {**lower, "status": hidden}
+
+
+def _addressed(data: msgspec.Raw) -> Thing:
+    """Return what is read of a node: users create any number of Nodes, of any content."""
+    found = things.whole(data)
+    address = nodes.address_of(found.object)
+    kept: Json = {"status": {"addresses": [{"type": "InternalIP", "address": address}]}} if address else {}
+    if nodes.is_not_ready(found.object):
+        kept["spec"] = {"taints": [{"key": nodes.NOT_READY}]}
+    return Thing(found.key, found.version, kept)
 
 
 def _address(node: Thing) -> Iterable[str]:

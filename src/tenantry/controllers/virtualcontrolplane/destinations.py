@@ -9,17 +9,18 @@ from tenantry.api.model import object_key
 from tenantry.engine.cache import Cache
 from tenantry.hosting.destinations import Destination, Direct, Kubelet, Refused
 from tenantry.mirror import things
+from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.nodes import KUBELET_PORT
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.shapes import items
-from tenantry.mirror.things import PODS, Thing
+from tenantry.mirror.things import PODS
 from tenantry.mirror.uppernodes import UpperNodes
 
 BY_ADDRESS = "address"
 """Lower pods, by each of their addresses."""
 
 
-def addresses_of(pod: Thing) -> Iterable[str]:
+def addresses_of(pod: CachedPod) -> Iterable[str]:
     """Return the addresses of a running pod that are its own.
 
     A pod in its node's network has none. The kubelet of a contributed node is its owner's, and may name any address: of
@@ -42,7 +43,7 @@ class Destinations:
         nodes: Its nodes.
     """
 
-    def __init__(self, profile: Profile, upper: Cache[Thing], lower: Cache[Thing], nodes: UpperNodes) -> None:
+    def __init__(self, profile: Profile, upper: Cache[CachedPod], lower: Cache[CachedPod], nodes: UpperNodes) -> None:
         self._profile = profile
         self._upper = upper
         self._lower = lower

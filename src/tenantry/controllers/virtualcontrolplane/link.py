@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -29,6 +29,7 @@ from tenantry.controllers.virtualcontrolplane.admission import Admission
 from tenantry.controllers.virtualcontrolplane.destinations import BY_ADDRESS, Destinations, addresses_of
 from tenantry.controllers.virtualcontrolplane.inside import InsideController
 from tenantry.engine import request
+from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster, ClusterId, Watch
 from tenantry.engine.runtime import Runtime
 from tenantry.engine.writer import Writer
@@ -39,12 +40,14 @@ from tenantry.hosting.kubelet import KubeletInputs
 from tenantry.hosting.placement import Placement, RunningPlane
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection, IssuedToken
-from tenantry.mirror import things
+from tenantry.mirror import cachedpods, things
+from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.kinds.table import KINDS
+from tenantry.mirror.nodenames import HOSTNAME, LowerNode
 from tenantry.mirror.objectmirror import ObjectMirror
 from tenantry.mirror.podmirror import PodMirror
 from tenantry.mirror.side import LowerSide
-from tenantry.mirror.things import NODES, PODS, Thing
+from tenantry.mirror.things import NODES, PODS
 from tenantry.mirror.uppernodes import UpperNodes
 
 LOWER = ClusterId("mirrored")
@@ -62,14 +65,14 @@ class MirroredObjects:
     """Holds the watches of all mirrored objects of the host, so that their caches are in step before a mirror reads."""
 
     name = "mirrored"
-    kind = Thing
+    kind = CachedPod
 
     def watches(self) -> Sequence[Watch]:
         """Return the watches; the mirrors add their own keys to them."""
         selectors = things.selector(PREFIX)
         pods = Watch(
             resource=PODS,
-            decode=things.whole,
+            decode=cachedpods.decoder(PREFIX),
             keys=lambda _: (),
             selectors=selectors,
             indexes={BY_ADDRESS: addresses_of},
@@ -86,6 +89,25 @@ class MirroredObjects:
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - it has no keys
         """Do nothing: there are no keys."""
         return None
+
+
+class _HostNodes(Mapping[str, LowerNode]):
+    """The nodes of the host, as last seen."""
+
+    def __init__(self, cache: Cache[Node]) -> None:
+        self._cache = cache
+
+    def __getitem__(self, name: str) -> LowerNode:
+        found = self._cache.get(name)
+        if found is None:
+            raise KeyError(name)
+        return LowerNode(name=name, uid=found.metadata.uid, hostname=found.metadata.labels.get(HOSTNAME, ""))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([each.key for each in self._cache])
+
+    def __len__(self) -> int:
+        return len(self._cache)
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +189,7 @@ class Link:
                 cluster=host.lower,
                 writer=Writer(mirror, host.lower),
                 node=self._node,
+                nodes=_HostNodes(host.home.cache(Node.resource)),
                 reason=reasons.HOST_REFUSED,
             )
             upper_nodes = UpperNodes(profile, upper, side, self._noticed)
