@@ -15,7 +15,8 @@ from tenantry.engine.cluster import Cluster, Watch
 from tenantry.mirror import things
 from tenantry.mirror.kinds import budgets, networkpolicies, services
 from tenantry.mirror.kinds.kind import MirroredKind
-from tenantry.mirror.objectmirror import FIRST_SECONDS, MOST_RETRY_SECONDS, ObjectMirror
+from tenantry.mirror.objectmirror import FIRST_SECONDS, ObjectMirror
+from tenantry.mirror.refusals import MOST_RETRY_SECONDS
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import Thing
 from testkit import runs

@@ -12,11 +12,14 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.mirror import cachedpods, things
+from tenantry.mirror.copies import Copies
+from tenantry.mirror.kinds import ingresses
 from tenantry.mirror.podmirror import PodMirror
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import COPIED, PODS, Copy
 from tenantry.mirror.uppernodes import UpperNodes
+from tenantry.mirror.upperpods import UpperPods
 from testkit.mirroring import PROFILE, copied
 from testkit.model import World
 from testkit.worldcluster import WorldCluster
@@ -76,10 +79,13 @@ class Mirrored:
         self.below.is_synced = True
         self.above = WorldCluster(self.upper, [], faults=self._interrupted)
         side = LowerSide(cluster=self.below, writer=self.below.writer, node=_no_node, nodes={}, reason="Refused")
-        mirror = PodMirror(profile, self.above, side, UpperNodes(profile, self.above, side, _not_noticed))
-        self.above.lane.controllers[mirror.name] = mirror
-        for watch in mirror.watches():
-            (watch.cluster or self.above).listen(self.above.lane.listener(mirror.name, watch))
+        pods, nodes = UpperPods(profile, self.above), UpperNodes(profile, self.above, side, _not_noticed)
+        copies = Copies(profile, self.above, side, pods)
+        mirror = PodMirror(profile, self.above, side, upper_pods=pods, upper_nodes=nodes, copies=copies)
+        for controller in (mirror, copies):
+            self.above.lane.controllers[controller.name] = controller
+            for watch in controller.watches():
+                (watch.cluster or self.above).listen(self.above.lane.listener(controller.name, watch))
 
     def _interrupted(self) -> str:
         meanwhile, self.meanwhile = self.meanwhile, None
@@ -295,3 +301,30 @@ def test_one_pod_too_many_waits_until_another_one_is_gone() -> None:
     mirrored.lower.patch(PODS, f"{PROFILE.namespace}/{_name('Pod', 'c')}", {"status": {"phase": "Running"}})
     mirrored.settle()
     assert mirrored.upper.get(PODS, "shop/c")["status"]["phase"] == "Running"
+
+
+def test_the_copy_for_an_ingress_comes_and_goes_with_it() -> None:
+    """A Secret is copied while something names it, and one that is deleted on the lower side comes back."""
+    mirrored = Mirrored()
+    content = {"tls.crt": "", "tls.key": ""}
+    meta = {"name": "cert", "namespace": "shop"}
+    mirrored.put({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": "kubernetes.io/tls", "data": content})
+    mirrored.settle()
+    below = f"{PROFILE.namespace}/{PROFILE.lower_name('Secret', 'shop', 'cert')}"
+    secrets = COPIED["Secret"]
+    assert below not in {each.key for each in mirrored.below.cache(secrets)}
+    ingress = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "Ingress",
+        "metadata": {"name": "web", "namespace": "shop"},
+    }
+    mirrored.upper.put_in(ingresses.RESOURCE, {**ingress, "spec": {"tls": [{"secretName": "cert"}]}})
+    mirrored.settle()
+    assert mirrored.below_of(secrets, "cert")["type"] == "kubernetes.io/tls"
+    mirrored.lower.delete(secrets, below)
+    mirrored.settle()
+    assert mirrored.below_of(secrets, "cert")["data"] == content
+    mirrored.upper.delete(ingresses.RESOURCE, "shop/web")
+    mirrored.settle()
+    mirrored.below.look()
+    assert below not in {each.key for each in mirrored.below.cache(secrets)}

@@ -1,77 +1,130 @@
-"""Copies ConfigMaps and Secrets to the lower side while a mirrored pod names them."""
+"""Copies ConfigMaps and Secrets to the lower side while an upper object names them.
+
+    a pod, an Ingress, a source or a copy changes ─► KIND/NAMESPACE/NAME ─► is it named? ─► create, update or delete
+
+Before a pod is created on the lower side, its copies are there: `bring`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import Any
 
 import msgspec
 
 from tenantry.api.errors import AlreadyExists, Conflict, NotFound
 from tenantry.api.model import Json, object_key
 from tenantry.engine import request
-from tenantry.engine.cluster import Cluster
-from tenantry.engine.request import ApiRequest, Verb
+from tenantry.engine.cache import Change
+from tenantry.engine.cluster import Cluster, Watch
 from tenantry.mirror import references, things
+from tenantry.mirror.cachedpods import CachedPod
+from tenantry.mirror.kinds import ingresses
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.references import PodReference
 from tenantry.mirror.side import LowerSide
-from tenantry.mirror.things import COPIED, Copy
+from tenantry.mirror.things import COPIED, PODS, Copy, Thing
+from tenantry.mirror.upperpods import UpperPods
 
 VERSION = "version"
 """The mark of a copy: the resourceVersion of its source."""
 
+BY_REFERENCE = "reference"
+"""Upper objects, by `KIND/NAMESPACE/NAME` of each ConfigMap and Secret that they name."""
+
+_REFERRING = (PODS, ingresses.RESOURCE)
 _CONTENT = ("data", "binaryData", "immutable")
 _KEPT_TYPES = ("kubernetes.io/dockercfg", "kubernetes.io/dockerconfigjson", "kubernetes.io/tls")
 """Types whose content the lower API server checks; others become Opaque, token Secrets above all."""
 
 
 class Copies:
-    """The copies of one mirror.
+    """The copies of one mirror: a controller of the upper cluster; the key is `KIND/NAMESPACE/NAME` of a source.
 
     Args:
         profile: The configuration.
         upper: The cluster of the sources.
         lower: The side of the copies.
+        upper_pods: The pods of the upper side.
     """
 
-    def __init__(self, profile: Profile, upper: Cluster, lower: LowerSide) -> None:
+    name = "copies"
+    kind = Copy
+
+    def __init__(self, profile: Profile, upper: Cluster, lower: LowerSide, upper_pods: UpperPods) -> None:
         self._profile = profile
         self._upper = upper
         self._lower = lower
+        self._pods = upper_pods
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller."""
+        below, selectors = self._lower.cluster, things.selector(self._profile.prefix)
+        return [
+            self._pods.watch(partial(_named_by, _of_pod), {BY_REFERENCE: _of_pod}),
+            Watch(
+                resource=ingresses.RESOURCE,
+                decode=things.whole,
+                keys=partial(_named_by, _of_ingress),
+                indexes={BY_REFERENCE: _of_ingress},
+            ),
+            *(
+                Watch(resource=resource, decode=things.headed, keys=partial(self._of_source, kind))
+                for kind, resource in COPIED.items()
+            ),
+            *(
+                Watch(
+                    resource=resource,
+                    decode=things.headed,
+                    keys=partial(self._of_copy, kind),
+                    selectors=selectors,
+                    cluster=below,
+                )
+                for kind, resource in COPIED.items()
+            ),
+        ]
+
+    def _of_source(self, kind: str, change: Change[Copy]) -> Iterable[str]:
+        found = change.after or change.before
+        key = f"{kind}/{found.key}" if found is not None else ""
+        return [key] if self._is_named(key) else ()
+
+    def _of_copy(self, kind: str, change: Change[Copy]) -> Iterable[str]:
+        found = change.after or change.before
+        if found is None or not things.is_of(self._profile, found.key, found.labels):
+            return ()
+        # A Secret with tokens has no such mark.
+        is_copy = self._profile.mark(VERSION) in found.annotations
+        return [f"{kind}/{things.upper_key(self._profile, found.annotations)}"] if is_copy else ()
+
+    def _is_named(self, key: str) -> bool:
+        caches = (self._upper.cache_of(resource) for resource in _REFERRING)
+        return any(cache.count(BY_REFERENCE, key) for cache in caches if cache is not None)
+
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+        """Bring one copy to what it should be.
+
+        Raises:
+            ApiError: One side refuses; the queue tries again.
+        """
+        kind, _, source = key.partition("/")
+        if self._is_named(key):
+            namespace, _, name = source.partition("/")
+            await self._bring(PodReference(kind=kind, namespace=namespace, name=name))
+        else:
+            await self._delete(kind, self._copy(kind, source))
+        return None
 
     async def bring(self, needed: Iterable[PodReference]) -> None:
-        """Create or update the copies that a pod needs; a source that does not exist is no error, as on any node.
+        """Create or update copies; a source that does not exist is no error, as on any node.
 
         Raises:
             ApiError: One side refuses.
         """
         for each in sorted(needed, key=str):
             await self._bring(each)
-
-    async def drop(self, loose: Iterable[str], by_reference: str) -> None:
-        """Delete the copies of sources that no pod names any more.
-
-        Args:
-            loose: `KIND/NAMESPACE/NAME` of sources that a pod named until now.
-            by_reference: The index of upper pods by what they name.
-
-        Raises:
-            ApiError: The lower side refuses.
-        """
-        pods = self._upper.cache(things.PODS)
-        for each in loose:
-            kind, _, key = each.partition("/")
-            if not pods.count(by_reference, each):
-                await self._delete(kind, self._copy(kind, key))
-
-    def all(self) -> Iterator[str]:
-        """Yield `KIND/NAMESPACE/NAME` of the sources of all copies."""
-        for kind, resource in COPIED.items():
-            for copy in self._lower.cluster.cache(resource):
-                is_own = things.is_of(self._profile, copy.key, copy.labels)
-                if is_own and self._profile.mark(VERSION) in copy.annotations:
-                    yield f"{kind}/{things.upper_key(self._profile, copy.annotations)}"
 
     def _copy(self, kind: str, key: str) -> Copy | None:
         namespace, _, name = key.partition("/")
@@ -92,23 +145,16 @@ class Copies:
             return  # the watch is about to report it
         live = msgspec.json.decode(data)
         wanted = self._wanted(named, live)
-        meta = wanted["metadata"]
         if copy is not None and copy.annotations.get(self._profile.mark("uid")) != live["metadata"]["uid"]:
             # Of an earlier source of this name: `immutable` and the type of its copy can never change.
             await self._delete(named.kind, copy)
             copy = None
         if copy is None:
-            asked = ApiRequest(
-                verb=Verb.CREATE, resource=resource, namespace=meta["namespace"], name=meta["name"], body=wanted
-            )
-            # AlreadyExists: of another pod's reconcile, or a foreign object, which the lower pod then reads.
+            # AlreadyExists: of another reconcile, or a foreign object, which the lower pod then reads.
             with suppress(AlreadyExists):
-                await self._lower.writer.own(asked, quiet=True)
+                await self._lower.writer.own(request.create_json(resource, wanted), quiet=True)
             return
-        asked = ApiRequest(
-            verb=Verb.REPLACE, resource=resource, namespace=meta["namespace"], name=meta["name"], body=wanted
-        )
-        await self._lower.writer.own(asked, quiet=True)
+        await self._lower.writer.own(request.replace_json(resource, wanted), quiet=True)
 
     def _wanted(self, named: PodReference, live: Json) -> Json:
         profile = self._profile
@@ -137,3 +183,19 @@ class Copies:
         namespace, _, name = copy.key.partition("/")
         with suppress(NotFound, Conflict):
             await self._lower.writer.send(request.delete(COPIED[kind], namespace, name, uid=copy.uid))
+
+
+def _named_by(names: Callable[[Any], Iterable[str]], change: Change[Any]) -> Iterable[str]:
+    """Return what an upper object names now, or has named until now."""
+    return {name for each in (change.before, change.after) if each is not None for name in names(each)}
+
+
+def _of_pod(pod: CachedPod) -> list[str]:
+    if not pod.is_whole:
+        return []
+    return [f"{each.kind}/{object_key(each.namespace, each.name)}" for each in references.references(pod.object)]
+
+
+def _of_ingress(ingress: Thing) -> list[str]:
+    namespace = ingress.key.partition("/")[0]
+    return [f"Secret/{object_key(namespace, name)}" for name in ingresses.secrets(ingress.object)]

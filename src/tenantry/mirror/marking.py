@@ -22,32 +22,33 @@ GIVEN_ANNOTATIONS = "given-annotations"
 APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """The annotation in which `kubectl apply` keeps a whole manifest: nothing on the lower side reads it."""
 
-_METADATA = fields({"name": text, "namespace": text, "uid": text, "labels": mapped(text), "annotations": mapped(text)})
+METADATA = fields({"name": text, "namespace": text, "uid": text, "labels": mapped(text), "annotations": mapped(text)})
 
 
-def metadata(kind: str, upper: Json, profile: Profile) -> Json:
+def metadata(kind: str, upper: Json, profile: Profile, given: Mapping[str, Collection[str]] | None = None) -> Json:
     """Return the metadata of the lower object of an upper one.
 
     Args:
         kind: The kind of both.
         upper: The upper object; without a uid while it is being created.
         profile: The configuration.
+        given: Further marks "given-…", and what they list.
 
     Raises:
         NotTranslated: Its metadata have wrong types, or lack the name or the namespace.
     """
-    given = _METADATA(part(upper, "metadata"), "metadata")
+    meta = METADATA(part(upper, "metadata"), "metadata")
     for field in ("name", "namespace"):
-        if not given.get(field):
+        if not meta.get(field):
             raise NotTranslated(f"metadata.{field} must not be empty: create the object through the API server")
-    namespace, name = given["namespace"], given["name"]
-    labels, annotations = users(given.get("labels"), profile), users(given.get("annotations"), profile)
+    namespace, name = meta["namespace"], meta["name"]
+    labels, annotations = users(meta.get("labels"), profile), users(meta.get("annotations"), profile)
     annotations.pop(APPLIED, None)
     marks = {"name": name, "namespace": namespace}
-    if given.get("uid"):
-        marks["uid"] = given["uid"]
-    listed = {GIVEN_LABELS: labels, GIVEN_ANNOTATIONS: annotations}
-    marks |= {mark: ",".join(sorted(keys)) for mark, keys in listed.items() if keys}
+    if meta.get("uid"):
+        marks["uid"] = meta["uid"]
+    every = {GIVEN_LABELS: labels, GIVEN_ANNOTATIONS: annotations, **(given or {})}
+    marks |= {mark: ",".join(sorted(keys)) for mark, keys in every.items() if keys}
     found: Json = {
         "name": profile.lower_name(kind, namespace, name),
         "namespace": profile.namespace,
@@ -59,17 +60,18 @@ def metadata(kind: str, upper: Json, profile: Profile) -> Json:
     return found
 
 
-def changed(live: Json, wanted: Json, profile: Profile) -> Json:
+def changed(live: Json, wanted: Json, profile: Profile, given: Collection[str] = ()) -> Json:
     """Return the merge patch of the metadata of a lower object; {} if they are as they should be.
 
     Args:
         live: Its metadata.
         wanted: As `metadata` returns them.
         profile: The configuration.
+        given: Further marks "given-…".
     """
     patch: Json = {}
     annotations = part(live, "annotations")
-    marks = [profile.mark(mark) for mark in (GIVEN_LABELS, GIVEN_ANNOTATIONS)]
+    marks = [profile.mark(mark) for mark in (GIVEN_LABELS, GIVEN_ANNOTATIONS, *given)]
     for field, mark in (("labels", GIVEN_LABELS), ("annotations", GIVEN_ANNOTATIONS)):
         # Users of the lower side may have written any text there.
         past = [key for key in listed(annotations, mark, profile) if not profile.is_reserved(key)]

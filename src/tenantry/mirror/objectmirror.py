@@ -21,7 +21,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from tenantry.api.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, NotFound
+from tenantry.api.errors import Conflict, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Json, ObjectMeta, Resource, object_key
 from tenantry.engine import request
@@ -32,6 +32,7 @@ from tenantry.engine.plan import merge_patch
 from tenantry.mirror import marking, things
 from tenantry.mirror.kinds.kind import MirroredKind, Origin
 from tenantry.mirror.profile import Profile
+from tenantry.mirror.refusals import REFUSALS, retry_seconds
 from tenantry.mirror.shapes import NotTranslated, items, part
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import Thing
@@ -42,12 +43,6 @@ SELECTING = "selecting"
 
 FIRST_SECONDS = 60.0
 """How long a lower object that was made first waits for its upper one, whose creation may have failed since."""
-
-RETRY_SECONDS = 10.0
-MOST_RETRY_SECONDS = 300.0
-"""When a refused object is tried again, each time twice as long: a quota may have room by then."""
-
-_REFUSALS = (Forbidden, Invalid, BadRequest, AlreadyExists)
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +122,7 @@ class ObjectMirror:
             return None
         try:
             await self._down(upper, lower)
-        except (NotTranslated, *_REFUSALS) as error:
+        except (NotTranslated, *REFUSALS) as error:
             return self._refuse(upper, str(error))
         self._refused.pop(key, None)
         if lower is not None:
@@ -273,7 +268,7 @@ class ObjectMirror:
         self._upper.recorder.say(NamedObject(self.resource, about), EventKind.WARNING, self._lower.reason, message)
         times = self._refused.get(upper.key, 0)
         self._refused[upper.key] = times + 1
-        return min(RETRY_SECONDS * 2 ** min(times, 10), MOST_RETRY_SECONDS)
+        return retry_seconds(times)
 
     # -- up ---------------------------------------------------------------------------------------
 

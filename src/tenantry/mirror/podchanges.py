@@ -10,16 +10,14 @@ assigned to Containers".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
 from tenantry.api.model import Json
-from tenantry.mirror.pods import GIVEN_ANNOTATIONS, GIVEN_GATES, GIVEN_LABELS, Down, gates, name_of
+from tenantry.mirror import marking
+from tenantry.mirror.pods import GIVEN_GATES, Down, gates, name_of
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.shapes import items, part
 
-_GIVEN = (GIVEN_LABELS, GIVEN_ANNOTATIONS, GIVEN_GATES)
 _RESIZED = ("cpu", "memory")
 _CONTAINERS = ("containers", "initContainers")
 
@@ -62,16 +60,10 @@ def changes(made: Down, lower: Json, profile: Profile) -> PodChanges:
     annotations = part(lower_metadata, "annotations")
     if annotations.get(profile.mark("uid")) != wanted["annotations"][profile.mark("uid")]:
         return PodChanges()
-    patch: Json = {}
-    for field, given in (("labels", GIVEN_LABELS), ("annotations", GIVEN_ANNOTATIONS)):
-        marks = [profile.mark(each) for each in _GIVEN] if field == "annotations" else []
-        past = [key for key in _given(annotations, given, profile) if not profile.is_reserved(key)]
-        differing = _differing(part(lower_metadata, field), wanted[field], [*past, *marks])
-        if differing:
-            patch.setdefault("metadata", {})[field] = differing
-    changed = _changed_spec(spec, lower_spec, _given(annotations, GIVEN_GATES, profile))
+    meta = marking.changed(lower_metadata, wanted, profile, (GIVEN_GATES,))
+    changed = _changed_spec(spec, lower_spec, marking.listed(annotations, GIVEN_GATES, profile))
     return PodChanges(
-        pod=patch | _of_spec(changed),
+        pod=({"metadata": meta} if meta else {}) | _of_spec(changed),
         ephemeral=_of_spec(_added(made.ephemeral, lower_spec)),
         # With the images of the other patch, which is sent before: a merge patch replaces lists.
         resize=_of_spec(_resized(spec, {**lower_spec, **changed})),
@@ -81,16 +73,6 @@ def changes(made: Down, lower: Json, profile: Profile) -> PodChanges:
 
 def _of_spec(changed: Json) -> Json:
     return {"spec": changed} if changed else {}
-
-
-def _given(annotations: Json, mark: str, profile: Profile) -> list[str]:
-    value = annotations.get(profile.mark(mark))
-    return value.split(",") if isinstance(value, str) and value else []
-
-
-def _differing(live: Json, wanted: Mapping[str, str], past: list[str]) -> Json:
-    patch: Json = {key: value for key, value in wanted.items() if live.get(key) != value}
-    return patch | {key: None for key in past if key in live and key not in wanted}
 
 
 def _changed_spec(spec: Json, live: Json, given_gates: list[str]) -> Json:

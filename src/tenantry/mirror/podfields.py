@@ -314,5 +314,3 @@ SPEC = fields(
 
 ADDED = fields({"ephemeralContainers": listed(EPHEMERAL, most=MOST_CONTAINERS)})
 """Builds what is added to the spec of a pod that is there already."""
-
-METADATA = fields({"name": text, "namespace": text, "uid": text, "labels": mapped(text), "annotations": mapped(text)})

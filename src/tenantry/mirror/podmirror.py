@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import partial
 
 import msgspec
 
@@ -25,24 +24,20 @@ from tenantry.engine.events import EventKind
 from tenantry.engine.plan import merge_patch
 from tenantry.engine.request import ApiRequest, Verb
 from tenantry.engine.writer import Writer
-from tenantry.mirror import cachedpods, decision, podchanges, pods, podstatus, references, things
+from tenantry.mirror import cachedpods, decision, podchanges, pods, podstatus, things
 from tenantry.mirror.cachedpods import MOST_BYTES, CachedPod, Kept
 from tenantry.mirror.copies import Copies
 from tenantry.mirror.decision import Next
-from tenantry.mirror.podpatches import REFUSALS, RETRY_SECONDS, PodPatches, named, retry_seconds
+from tenantry.mirror.podpatches import PodPatches, named
 from tenantry.mirror.pods import Down
 from tenantry.mirror.profile import Profile
+from tenantry.mirror.refusals import REFUSALS, RETRY_SECONDS, retry_seconds
 from tenantry.mirror.shapes import part
 from tenantry.mirror.side import LowerSide
-from tenantry.mirror.things import PODS, Copy
+from tenantry.mirror.things import PODS
 from tenantry.mirror.tokens import PodTokens
 from tenantry.mirror.uppernodes import UpperNodes
-
-BY_REFERENCE = "reference"
-"""Upper pods, by `KIND/NAMESPACE/NAME` of each object that they name."""
-
-BY_KEPT = "kept"
-"""Upper pods, by how much of them is cached."""
+from tenantry.mirror.upperpods import UpperPods
 
 
 class PodMirror:
@@ -52,23 +47,31 @@ class PodMirror:
         profile: The configuration.
         upper: The upper cluster, which the controller is added to.
         lower: The lower side.
+        upper_pods: The pods of the upper side.
         upper_nodes: The nodes of the upper side.
+        copies: The copies of ConfigMaps and Secrets.
     """
 
     name = "pods"
     kind = CachedPod
 
-    def __init__(self, profile: Profile, upper: Cluster, lower: LowerSide, upper_nodes: UpperNodes) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        upper: Cluster,
+        lower: LowerSide,
+        *,
+        upper_pods: UpperPods,
+        upper_nodes: UpperNodes,
+        copies: Copies,
+    ) -> None:
         self._profile = profile
         self._upper = upper
         self._lower = lower
+        self._pods = upper_pods
         self._nodes = upper_nodes
-        self._copies = Copies(profile, upper, lower)
+        self._copies = copies
         self._tokens = PodTokens(profile, upper, lower)
-        # What pods that changed or ended named until then.
-        self._loose: set[str] = set()
-        # Whether a reconcile has looked at all copies.
-        self._has_swept = False
         # By key of a refused pod: how often in a row.
         self._refused: dict[str, int] = {}
         self._patches = PodPatches(upper, lower)
@@ -77,12 +80,7 @@ class PodMirror:
         """Return what wakes this controller."""
         below, selectors = self._lower.cluster, things.selector(self._profile.prefix)
         return [
-            Watch(
-                resource=PODS,
-                decode=self._bounded,
-                keys=self._of_upper,
-                indexes={BY_REFERENCE: _referenced, BY_KEPT: lambda pod: [pod.kept]},
-            ),
+            self._pods.watch(self._of_upper),
             self._nodes.watch(),
             Watch(
                 resource=PODS,
@@ -91,34 +89,9 @@ class PodMirror:
                 selectors=selectors,
                 cluster=below,
             ),
-            *(
-                Watch(resource=resource, decode=things.headed, keys=partial(self._of_source, kind))
-                for kind, resource in things.COPIED.items()
-            ),
-            *(
-                Watch(resource=resource, decode=things.headed, keys=_no_keys, selectors=selectors, cluster=below)
-                for resource in things.COPIED.values()
-            ),
         ]
 
-    def _bounded(self, data: msgspec.Raw) -> CachedPod:
-        """Return an upper pod: its head alone, if it is one too many."""
-        found = cachedpods.decode(data, self._profile.prefix)
-        cache = self._upper.cache_of(PODS)
-        known = cache.get(found.key) if cache is not None else None
-        if (known is not None and known.is_whole) or not found.is_whole or self._has_room():
-            return found
-        return found.head(self._profile.prefix, Kept.TOO_MANY)
-
-    def _has_room(self) -> bool:
-        """Return whether one more upper pod may be kept whole."""
-        cache = self._upper.cache_of(PODS)
-        return cache is None or cache.count(BY_KEPT, Kept.WHOLE) < self._profile.most_pods
-
     def _of_upper(self, change: Change[CachedPod]) -> Iterable[str]:
-        if change.before is not None:
-            kept = set(_referenced(change.after)) if change.after is not None else set[str]()
-            self._loose |= set(_referenced(change.before)) - kept
         found = change.after or change.before
         return [found.key] if found is not None else ()
 
@@ -128,13 +101,6 @@ class PodMirror:
             return ()
         key = things.upper_key(self._profile, found.meta.get("annotations"))
         return [key] if key else ()
-
-    def _of_source(self, kind: str, change: Change[Copy]) -> Iterable[str]:
-        found = change.after or change.before
-        cache = self._upper.cache_of(PODS)
-        if found is None or cache is None:
-            return ()
-        return [pod.key for pod in cache.by_index(BY_REFERENCE, f"{kind}/{found.key}")]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Bring one pod a step further; return in how many seconds to look again, None for never.
@@ -159,25 +125,12 @@ class PodMirror:
             again = await self._create(upper)
         elif found is Next.FOLLOW and upper is not None and lower is not None:
             again = await self._follow(upper, lower)
-        await self._sweep()
         return again
 
     def _of(self, key: str) -> CachedPod | None:
         namespace, _, name = key.partition("/")
         lower = self._profile.lower_name(PODS.kind, namespace, name)
         return self._lower.cluster.cache(PODS).get(object_key(self._profile.namespace, lower))
-
-    async def _sweep(self) -> None:
-        if not self._has_swept:
-            # Pods that ended while no mirror ran.
-            self._loose |= set(self._copies.all())
-            self._has_swept = True
-        loose, self._loose = self._loose, set()
-        try:
-            await self._copies.drop(loose, BY_REFERENCE)
-        except ApiError:
-            self._loose |= loose
-            raise
 
     # -- down -------------------------------------------------------------------------------------
 
@@ -218,7 +171,7 @@ class PodMirror:
         if pod.kept is Kept.TOO_LARGE:
             limit = f"at most {MOST_BYTES // 1024} KiB are mirrored"
             return f"the pod has {pod.size // 1024} KiB, and {limit}: move data into ConfigMaps, Secrets or its image"
-        if pod.kept is Kept.TOO_MANY and not self._has_room():
+        if pod.kept is Kept.TOO_MANY and not self._pods.has_room():
             return f"more than {self._profile.most_pods} pods exist: delete pods, those that have ended included"
         return ""
 
@@ -266,7 +219,7 @@ class PodMirror:
         try:
             again = await self._provide(upper, lower, made)
         except ApiError as error:
-            # A ServiceAccount or a ConfigMap that is gone or refused must not hide what the pod does.
+            # A ServiceAccount that is gone must not hide what the pod does.
             failure = error
         node = part(below, "spec").get("nodeName")
         # The event of a binding wakes this key again; until then the upper pod is not the one to write a status of.
@@ -280,10 +233,9 @@ class PodMirror:
         return min((each for each in (again, retry) if each is not None), default=None)
 
     async def _provide(self, upper: CachedPod, lower: CachedPod, made: Down) -> float | None:
-        """Keep the copies and the tokens that a pod needs; return the seconds until the next renewal."""
+        """Keep the tokens that a pod needs; return the seconds until the next renewal."""
         if upper.is_deleting:
             return None
-        await self._copies.bring(made.needs)
         return await self._tokens.bring(upper, lower, made.tokens)
 
     async def _bind(self, upper: CachedPod, lower: CachedPod, node: str) -> bool:
@@ -326,13 +278,3 @@ class PodMirror:
         # Conflict: another pod has the name by now, or the pod has changed. Its event wakes this key.
         with suppress(NotFound, Conflict):
             await self._upper.writer.own(asked, quiet=True)
-
-
-def _referenced(pod: CachedPod) -> list[str]:
-    if not pod.is_whole:
-        return []
-    return [f"{each.kind}/{object_key(each.namespace, each.name)}" for each in references.references(pod.object)]
-
-
-def _no_keys(change: Change[Copy]) -> Iterable[str]:  # noqa: ARG001 - it is only looked up
-    return ()

@@ -6,36 +6,21 @@ import hashlib
 
 import msgspec
 
-from tenantry.api.errors import AlreadyExists, BadRequest, Forbidden, Invalid
 from tenantry.api.model import Json, ObjectMeta
 from tenantry.engine import request
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.events import EventKind, NamedObject
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.podchanges import PodChanges
+from tenantry.mirror.refusals import REFUSALS, retry_seconds
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import PODS
-
-RETRY_SECONDS = 10.0
-MOST_RETRY_SECONDS = 300.0
-"""When a refused pod or change is tried again, each time twice as long: a quota may have room by then."""
-
-REFUSALS = (Forbidden, Invalid, BadRequest, AlreadyExists)
-"""What the API server of the lower side answers to an object that it does not accept as it is."""
-
-_DOUBLED = 10
-"""More doublings change nothing."""
 
 _ABOUT = {
     "": "changes of the pod",
     "ephemeralcontainers": "spec.ephemeralContainers",
     "resize": "resources of containers",
 }
-
-
-def retry_seconds(times: int) -> float:
-    """Return in how many seconds something is tried again that was refused so many times before."""
-    return min(RETRY_SECONDS * 2 ** min(times, _DOUBLED), MOST_RETRY_SECONDS)
 
 
 def named(pod: CachedPod) -> NamedObject:

@@ -19,10 +19,10 @@ from typing import Any
 import msgspec
 
 from tenantry.api.model import Json
-from tenantry.mirror import nodenames, references, selectors
+from tenantry.mirror import marking, nodenames, references, selectors
 from tenantry.mirror.names import LABEL_LENGTH
 from tenantry.mirror.nodenames import LowerNodes
-from tenantry.mirror.podfields import ADDED, METADATA, SPEC
+from tenantry.mirror.podfields import ADDED, SPEC
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.references import PodReference
 from tenantry.mirror.shapes import NotTranslated, items, part
@@ -31,11 +31,8 @@ TOKEN = "Token"  # noqa: S105 - the word in the lower name of the Secret with th
 STATIC_POD = "kubernetes.io/config.mirror"
 """The annotation of the API object of a static pod (Kubernetes: "Well-known labels, annotations and taints")."""
 
-GIVEN_LABELS = "given-labels"
-GIVEN_ANNOTATIONS = "given-annotations"
 GIVEN_GATES = "given-gates"
-GIVEN = (GIVEN_LABELS, GIVEN_ANNOTATIONS, GIVEN_GATES)
-"""Marks that list what came from the upper pod, with commas between: the rest is the lower side's."""
+"""The mark that lists the scheduling gates which came from the upper pod; see `marking`."""
 
 _DEFAULT_SECONDS = 3600
 _LEAST_SECONDS = 600
@@ -92,10 +89,10 @@ def down(pod: Json, profile: Profile, nodes: LowerNodes = nodenames.no_nodes) ->
     """
     try:
         metadata = _metadata(pod)
-        lower_metadata = _lower_metadata(metadata, pod, profile)
+        lower_metadata = marking.metadata("Pod", pod, profile, {GIVEN_GATES: gates(part(pod, "spec"))})
         spec = SPEC(part(pod, "spec"), "spec")
         namespace, name = metadata["namespace"], metadata["name"]
-        selectors.confine(spec, _users(metadata.get("labels"), profile), namespace, profile)
+        selectors.confine(spec, marking.users(metadata.get("labels"), profile), namespace, profile)
         nodenames.translate(spec, nodes, profile)
         _rename(spec, metadata, profile)
         identity = _identity(metadata, pod)
@@ -139,7 +136,7 @@ def _added(pod: Json, metadata: Json, identity: Mapping[str, str], profile: Prof
 
 
 def _metadata(pod: Json) -> Json:
-    metadata = METADATA(part(pod, "metadata"), "metadata")
+    metadata = marking.METADATA(part(pod, "metadata"), "metadata")
     for field in ("name", "namespace", "uid"):
         if not metadata.get(field):
             raise NotTranslated(f"metadata.{field} must not be empty: create the pod through the API server")
@@ -148,27 +145,6 @@ def _metadata(pod: Json) -> Json:
             f"metadata.annotations may not contain '{STATIC_POD}': static pods run only on their own node"
         )
     return metadata
-
-
-def _lower_metadata(metadata: Json, pod: Json, profile: Profile) -> Json:
-    namespace, name = metadata["namespace"], metadata["name"]
-    labels, annotations = _users(metadata.get("labels"), profile), _users(metadata.get("annotations"), profile)
-    marks = {"name": name, "namespace": namespace, "uid": metadata["uid"]}
-    given = {GIVEN_LABELS: labels, GIVEN_ANNOTATIONS: annotations, GIVEN_GATES: gates(part(pod, "spec"))}
-    marks |= {mark: ",".join(sorted(keys)) for mark, keys in given.items() if keys}
-    found: Json = {
-        "name": profile.lower_name("Pod", namespace, name),
-        "namespace": profile.namespace,
-        "labels": {**labels, **profile.labels(namespace)},
-        "annotations": {**annotations, **{profile.mark(mark): value for mark, value in marks.items()}},
-    }
-    if profile.owner is not None:
-        found["ownerReferences"] = [dict(profile.owner)]
-    return found
-
-
-def _users(given: Mapping[str, str] | None, profile: Profile) -> dict[str, str]:
-    return {key: value for key, value in (given or {}).items() if not profile.is_reserved(key)}
 
 
 def gates(spec: Json) -> list[str]:

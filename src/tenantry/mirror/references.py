@@ -12,7 +12,8 @@ from itertools import chain
 import msgspec
 
 from tenantry.api.model import Json
-from tenantry.mirror.podfields import ADDED, METADATA, SPEC
+from tenantry.mirror.marking import METADATA
+from tenantry.mirror.podfields import ADDED, SPEC
 from tenantry.mirror.shapes import NotTranslated, fields, part
 
 CONFIG_MAP = "ConfigMap"

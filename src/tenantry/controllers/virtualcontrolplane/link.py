@@ -42,6 +42,7 @@ from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection, IssuedToken
 from tenantry.mirror import cachedpods, things
 from tenantry.mirror.cachedpods import CachedPod
+from tenantry.mirror.copies import Copies
 from tenantry.mirror.kinds.table import KINDS
 from tenantry.mirror.nodenames import HOSTNAME, LowerNode
 from tenantry.mirror.objectmirror import ObjectMirror
@@ -49,6 +50,7 @@ from tenantry.mirror.podmirror import PodMirror
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import NODES, PODS
 from tenantry.mirror.uppernodes import UpperNodes
+from tenantry.mirror.upperpods import UpperPods
 
 LOWER = ClusterId("mirrored")
 """The id under which the runtime has the host's API server for mirrored objects."""
@@ -193,11 +195,13 @@ class Link:
                 reason=reasons.HOST_REFUSED,
             )
             upper_nodes = UpperNodes(profile, upper, side, self._noticed)
-            pods = PodMirror(profile, upper, side, upper_nodes)
+            upper_pods = UpperPods(profile, upper)
+            copies = Copies(profile, upper, side, upper_pods)
+            pods = PodMirror(profile, upper, side, upper_pods=upper_pods, upper_nodes=upper_nodes, copies=copies)
             first = partial(self._first_node, upper_nodes)
             inner = InsideController(self._plane, lambda: self._is_open, first, self._now_usable)
             objects = [ObjectMirror(each, profile, upper, side) for each in KINDS]
-            host.runtime.add(upper, [pods, inner, *objects])
+            host.runtime.add(upper, [pods, copies, inner, *objects])
             try:
                 step = AdmissionServer(host.placement.admission(self._plane.uid), Admission(objects).answer)
                 async with self._gate(upper, upper_nodes, mirror), step.serve():

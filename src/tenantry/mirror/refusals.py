@@ -1,0 +1,20 @@
+"""What the lower side refuses, and when it is asked again: pure."""
+
+from __future__ import annotations
+
+from tenantry.api.errors import AlreadyExists, BadRequest, Forbidden, Invalid
+
+RETRY_SECONDS = 10.0
+MOST_RETRY_SECONDS = 300.0
+"""When something refused is tried again, each time twice as long: a quota may have room by then."""
+
+REFUSALS = (Forbidden, Invalid, BadRequest, AlreadyExists)
+"""What the API server of the lower side answers to an object that it does not accept as it is."""
+
+_DOUBLED = 10
+"""More doublings change nothing."""
+
+
+def retry_seconds(times: int) -> float:
+    """Return in how many seconds something is tried again that was refused so many times before."""
+    return min(RETRY_SECONDS * 2 ** min(times, _DOUBLED), MOST_RETRY_SECONDS)
