@@ -133,8 +133,12 @@ async def test_another_process_answers_requests_first(tenancy: LocalCluster, nam
         Client(first.connection) as client,
     ):
         inside = Api(client)
-        own = await inside.get(SERVICES, "kubernetes", "default")
-        assert own["spec"]["clusterIP"] == "10.96.0.1"
+
+        async def own() -> Json | None:
+            return await inside.find(SERVICES, "kubernetes", "default")
+
+        # The API server creates it after it has become ready.
+        assert (await until(own, "the API server has its own Service"))["spec"]["clusterIP"] == "10.96.0.1"
         async with AdmissionServer(place.admission(plane.uid), answer).serve():
             made = await inside.create(SERVICES, web(generateName="web-"), "default")
             assert made["spec"]["clusterIP"] == "10.96.77.7"
