@@ -2,15 +2,23 @@
 // need no nodes, and SQLite as the datastore.
 //
 //	hosted SETTINGS
+//	hosted openapi FOLDER
 //
 // SETTINGS is a JSON file, see internal/settings; the names of files in it are relative to its folder,
 // which becomes the working directory: paths of Unix sockets are short. The process ends as soon as one of its parts ends.
+// The second form writes the OpenAPI documents of the built-in kinds, which processes of this very program share.
 package main
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -26,11 +34,17 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: hosted SETTINGS")
+	var err error
+	switch {
+	case len(os.Args) == 2:
+		err = run(os.Args[1])
+	case len(os.Args) == 3 && os.Args[1] == "openapi":
+		err = writeOpenAPI(os.Args[2])
+	default:
+		fmt.Fprintln(os.Stderr, "usage: hosted SETTINGS | hosted openapi FOLDER")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1]); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "hosted:", err)
 		os.Exit(1)
 	}
@@ -62,4 +76,57 @@ func run(file string) error {
 		return cause
 	}
 	return err
+}
+
+// writeOpenAPI starts a control plane as far as it takes to ask it, in a folder of its own.
+func writeOpenAPI(folder string) error {
+	folder, err := filepath.Abs(folder)
+	if err != nil {
+		return err
+	}
+	temporary, err := os.MkdirTemp("", "hosted-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temporary)
+	if err := os.Chdir(temporary); err != nil {
+		return err
+	}
+	if err := writeKey("key.pem"); err != nil {
+		return err
+	}
+	given := settings.Settings{
+		Datastore: settings.Datastore{File: "state.db", Socket: "store.sock", MaxBytes: 64 << 20},
+		APIServer: []string{
+			"--cert-dir=.", "--authorization-mode=RBAC", "--profiling=false", "--service-cluster-ip-range=10.96.0.0/16",
+			"--service-account-issuer=https://hosted.example",
+			"--service-account-key-file=key.pem", "--service-account-signing-key-file=key.pem",
+		},
+	}
+	ctx, fail := context.WithCancelCause(context.Background())
+	store, err := datastore.Open(ctx, given.Datastore, fail)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	defer fail(nil)
+	// Nothing is served on it.
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	return plane.WriteOpenAPI(ctx, given, listener, folder)
+}
+
+func writeKey(file string) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	content, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: content}), 0o600)
 }

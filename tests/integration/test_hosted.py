@@ -12,12 +12,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tenantry.api.errors import Forbidden, ServerError, Unauthorized
+from tenantry.api.errors import ApiError, Forbidden, ServerError, Unauthorized
 from tenantry.api.model import Json, Resource
 from tenantry.hosting.admission import AdmissionAnswer, AdmissionRequest, AdmissionServer
 from tenantry.hosting.placement import RunningPlane
 from tenantry.hosting.plane import AdmissionOperation, AdmissionRule, HostedPlane
-from tenantry.kube.client import Client
+from tenantry.kube import kubeconfig
+from tenantry.kube.client import APPLY_PATCH, Client
 from tenantry.local import build
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.hosted import LocalPlacement
@@ -132,8 +133,12 @@ async def test_another_process_answers_requests_first(tenancy: LocalCluster, nam
         Client(first.connection) as client,
     ):
         inside = Api(client)
-        own = await inside.get(SERVICES, "kubernetes", "default")
-        assert own["spec"]["clusterIP"] == "10.96.0.1"
+
+        async def own() -> Json | None:
+            return await inside.find(SERVICES, "kubernetes", "default")
+
+        # The API server creates it after it has become ready.
+        assert (await until(own, "the API server has its own Service"))["spec"]["clusterIP"] == "10.96.0.1"
         async with AdmissionServer(place.admission(plane.uid), answer).serve():
             made = await inside.create(SERVICES, web(generateName="web-"), "default")
             assert made["spec"]["clusterIP"] == "10.96.77.7"
@@ -160,3 +165,96 @@ async def test_another_process_answers_requests_first(tenancy: LocalCluster, nam
             with pytest.raises(ServerError, match="does not answer"):
                 await other.request("POST", path, body=late, attempts=1)
         await inside.create(CONFIG_MAPS, {"metadata": {"name": "other"}}, "default")
+
+
+DEFINITIONS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+WIDGETS: Json = {
+    "metadata": {"name": "widgets.example.com"},
+    "spec": {
+        "group": "example.com",
+        "scope": "Namespaced",
+        "names": {"plural": "widgets", "kind": "Widget"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {"size": {"type": "integer", "description": "How large the widget is."}},
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+async def test_documents_of_kinds_are_those_of_a_whole_server(tenancy: LocalCluster, name: str) -> None:
+    """H02: built-in kinds come from shared files, custom resources from the server; clients see one document."""
+    async with (
+        running(tenancy, name) as (place, plane, first),
+        Client(first.connection) as client,
+        Client(kubeconfig.load([tenancy.paths.kubeconfig("operator")])) as stock,
+    ):
+        inside = Api(client)
+
+        async def read(of: Client, path: str) -> Json:
+            return msgspec.json.decode(await of.request("GET", path))
+
+        await inside.create(DEFINITIONS, WIDGETS)
+
+        async def listed() -> bool:
+            return "apis/example.com/v1" in (await read(client, "/openapi/v3"))["paths"]
+
+        await until(listed, "the document of the custom resource is listed")
+        found, others = await read(client, "/openapi/v3"), await read(stock, "/openapi/v3")
+        # The hash is that of the document: both servers describe the same kinds in the same words.
+        shared = {group: path for group, path in others["paths"].items() if "tenantry" not in group}
+        assert {group: found["paths"].get(group) for group in shared} == shared
+        assert len(shared) > 30
+        for group, path in found["paths"].items():
+            assert (await read(client, path["serverRelativeURL"]))["openapi"] == "3.0.0", group
+
+        async def merged() -> Json:
+            document = await read(client, "/openapi/v2")
+            return document if "com.example.v1.Widget" in document["definitions"] else {}
+
+        whole = await until(merged, "the merged document has the custom resource")
+        expected = (await read(stock, "/openapi/v2"))["definitions"]
+        # Of all layers: built-in kinds, and those of the two servers beside.
+        assert {each for each in expected if each.startswith("io.k8s.")} == {
+            each for each in whole["definitions"] if each.startswith("io.k8s.")
+        }
+        # Server-side apply needs the types of both, and knows fields that the kinds do not have.
+        for path, body in (
+            ("/api/v1/namespaces/default/configmaps/a", {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}}),
+            ("/apis/example.com/v1/namespaces/default/widgets/a", {"apiVersion": "example.com/v1", "kind": "Widget"}),
+        ):
+            query = {"fieldManager": "test", "fieldValidation": "Strict"}
+            content = msgspec.json.encode({**body, "metadata": {"name": "a"}})
+            await client.request("PATCH", path, query=query, body=content, content_type=APPLY_PATCH)
+            content = msgspec.json.encode({**body, "metadata": {"name": "a"}, "odd": 1})
+            with pytest.raises(ApiError, match="odd"):
+                await client.request("PATCH", path, query=query, body=content, content_type=APPLY_PATCH)
+        for asked, words in (("deployments.spec.replicas", "Number of desired pods"), ("widgets.size", "How large")):
+            assert words in await explained(tenancy, place, plane, asked)
+
+
+async def explained(tenancy: LocalCluster, place: LocalPlacement, plane: HostedPlane, asked: str) -> str:
+    """Return what `kubectl explain` prints."""
+    programs = build.built()
+    assert programs is not None
+    credentials = place.gate(plane.uid).with_name("operator.kubeconfig")
+    process = await asyncio.create_subprocess_exec(
+        programs.kubectl,
+        *("--kubeconfig", credentials, "explain", asked),
+        env={"HOME": str(tenancy.paths.folder)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    return output.decode()

@@ -247,9 +247,9 @@ def test_an_answer_is_one_of_both() -> None:
 def test_the_settings_name_the_rules() -> None:
     """H02: without a rule, the API server asks for no leave."""
     given = HostedPlane(uid="a", name="a", issuer="https://a.example", owner="o")
-    assert "admission" not in msgspec.json.decode(plane.settings(given, 1))
+    assert "admission" not in msgspec.json.decode(plane.settings(given, 1, "/openapi"))
     given = msgspec.structs.replace(given, admission=(AdmissionRule(resource="services"),))
-    assert msgspec.json.decode(plane.settings(given, 1))["admission"] == {
+    assert msgspec.json.decode(plane.settings(given, 1, "/openapi"))["admission"] == {
         "socket": plane.ADMISSION,
         "rules": [{"group": "", "resource": "services", "operations": ["CREATE", "UPDATE"]}],
     }

@@ -20,7 +20,7 @@ PLANE = HostedPlane(uid="a-1", name="acme.web", issuer="https://a-1.example", ow
 
 def flags(part: str) -> list[str]:
     """Return the flags of one part of the process."""
-    return msgspec.json.decode(hosting.settings(PLANE, 20000))[part]
+    return msgspec.json.decode(hosting.settings(PLANE, 20000, "/openapi"))[part]
 
 
 def test_every_certificate_that_a_flag_names_is_issued() -> None:

@@ -5,7 +5,8 @@
                 ─► egress.json   ─► the gate (gate.py): every outgoing connection of the API server
                 ─► admission     ─► the admission step (admission.py): requests that this process answers first
 
-All names of files are relative to the folder of the control plane, which is the working directory of the process.
+Names of files are relative to the folder of the control plane, which is the working directory of the process; only the
+OpenAPI documents are elsewhere.
 
 Sources: Kubernetes, reference of the command line tools; "Set up Konnectivity service" (egress selectors).
 """
@@ -144,17 +145,19 @@ def kubelet(addresses: Sequence[str]) -> LeafCertificate:
     return LeafCertificate(ca="kubelet-ca", user="kubelet", use=CertificateUse.SERVER, names=names)
 
 
-def settings(plane: HostedPlane, port: int) -> bytes:
+def settings(plane: HostedPlane, port: int, openapi: str) -> bytes:
     """Return the file that the process reads.
 
     Args:
         plane: The control plane.
         port: The port of its API server on 127.0.0.1.
+        openapi: The folder with the OpenAPI documents of built-in kinds, which all control planes share.
     """
     found: dict[str, object] = {
         "datastore": {"file": "state.db", "socket": "store.sock", "maxBytes": MAX_BYTES},
         "apiServer": _apiserver(plane, port),
         "controllers": _manager(plane),
+        "openAPI": openapi,
     }
     if plane.admission:
         found["admission"] = {"socket": ADMISSION, "rules": plane.admission}

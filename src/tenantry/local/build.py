@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from tenantry.api.errors import LocalError
 from tenantry.local import paths, sources, toolchain
@@ -31,6 +32,7 @@ _LAYOUT = "1"
 _FLAGS = ("-trimpath", "-buildvcs=false")
 # Programs, and the linker's temporary files.
 _NEEDED_MIB = 700
+_OPENAPI_SECONDS = 300
 _STAGES = (
     "node/fast/node-initialize.yaml",
     "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
@@ -69,6 +71,16 @@ class Binaries:
     def coredns(self) -> Path:
         """CoreDNS with the plugin `tenantry`; only in the folder of the product DNS."""
         return self.folder / "coredns"
+
+    @property
+    def hosted(self) -> Path:
+        """The process of hosted control planes; only in the folder of the product HOSTED."""
+        return self.folder / "hosted"
+
+    @property
+    def openapi(self) -> Path:
+        """The OpenAPI documents of built-in kinds, which hosted control planes share; only beside their program."""
+        return self.folder / "openapi"
 
     @property
     def stages(self) -> Path:
@@ -311,6 +323,8 @@ def _build(product: Product, root: Path, folder: Path, go: toolchain.GoToolchain
         if product is CONTROL_PLANE:
             (unfinished / "kubectl").symlink_to("controlplane")
             (unfinished / "kwok-stages.yaml").write_text(_stages(go, root))
+        if product is HOSTED:
+            _write_openapi(Binaries(unfinished), output, log)
         seconds = round(time.monotonic() - started, 1)
         about = {"go": go.version, "seconds": seconds, "fingerprint": folder.name}
         (unfinished / "build.json").write_text(json.dumps(about, indent=2) + "\n")
@@ -336,6 +350,15 @@ def _stages(go: toolchain.GoToolchain, root: Path) -> str:
         return "---\n".join((folder / name).read_text().rstrip("\n") + "\n" for name in _STAGES)
     except OSError as error:
         raise LocalError(f"kwok's module has not the stages that are expected: {error}") from error
+
+
+def _write_openapi(binaries: Binaries, output: IO[bytes], log: Path) -> None:
+    """Have the new program write the OpenAPI documents of its built-in kinds."""
+    command = [binaries.hosted, "openapi", binaries.openapi]
+    done = subprocess.run(command, stdout=output, stderr=output, timeout=_OPENAPI_SECONDS, check=False)
+    if done.returncode:
+        lines = "\n".join(f"    {line}" for line in tail(log, 12))
+        raise LocalError(f'"hosted openapi" ended with {done.returncode}. The end of "{log}":\n{lines}')
 
 
 _HINTS = (

@@ -23,6 +23,7 @@ from tenantry.hosting.placement import RunningPlane
 from tenantry.hosting.plane import HostedPlane
 from tenantry.kube import kubeconfig
 from tenantry.local import build, components, control, kubeconfigs, pki, ports
+from tenantry.local.build import Binaries
 from tenantry.local.components import Component, ReadinessSignal
 from tenantry.local.control import SupervisorRequest
 from tenantry.local.files import explain, make_private_folder, write_private
@@ -98,7 +99,7 @@ class LocalPlacement:
             raise LocalError(
                 "the program of hosted control planes is not built: run `tenantry local build --with-hosted`"
             )
-        process = await asyncio.to_thread(self._write, plane, program.folder / "hosted")
+        process = await asyncio.to_thread(self._write, plane, program)
         await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)
         await self._ready(f"{PREFIX}{plane.name}")
         own = ClusterPaths(self._folder(plane.uid))
@@ -140,18 +141,18 @@ class LocalPlacement:
             raise InputError(f"{uid!r} is not the uid of an object")
         return self._paths.folder / "hosted" / uid
 
-    def _write(self, plane: HostedPlane, program: Path) -> HostedProcess:
+    def _write(self, plane: HostedPlane, program: Binaries) -> HostedProcess:
         """Write what the process needs, and last the file that makes it a component."""
         own = ClusterPaths(self._folder(plane.uid))
         make_private_folder(own.folder)
         before = _read(own.folder / _PROCESS)
         # A port that it has is kept: kubeconfigs name it, and the process that runs occupies it.
         port = before.port if before is not None else ports.reserve_some(own.folder, 1)[0]
-        process = HostedProcess(name=plane.name, program=str(program), port=port)
+        process = HostedProcess(name=plane.name, program=str(program.hosted), port=port)
         pki.ensure(own.pki, hosting.leaves(plane), dt.datetime.now(dt.UTC))
         for identity in (hosting.OPERATOR, hosting.OWNER, components.CONTROLLER_MANAGER):
             kubeconfigs.write(own, plane.name, identity, port)
-        write_private(own.folder / hosting.SETTINGS, hosting.settings(plane, port))
+        write_private(own.folder / hosting.SETTINGS, hosting.settings(plane, port, str(program.openapi)))
         write_private(own.folder / "egress.json", hosting.egress())
         write_private(own.folder / _PROCESS, msgspec.json.encode(process))
         return process

@@ -5,6 +5,7 @@ package plane
 import (
 	"context"
 	"fmt"
+	"net"
 
 	"github.com/spf13/pflag"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -16,67 +17,24 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	utilversion "k8s.io/component-base/version"
 	"k8s.io/klog/v2"
+	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	apiserveroptions "k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	controlleroptions "k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 
 	"tenantry.dev/hosted/internal/admission"
+	"tenantry.dev/hosted/internal/openapi"
 	"tenantry.dev/hosted/internal/settings"
 )
 
 // Run runs the control plane until ctx ends. If the controllers end by themselves, fail gets the cause.
 func Run(ctx context.Context, given settings.Settings, fail context.CancelCauseFunc) error {
-	// Both parts apply the options of the log, which are the process's.
-	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
-	// Clients in this process must not log the warnings that its own server sends.
-	rest.SetDefaultWarningHandler(rest.NoWarnings{})
-	klog.Infof("Version: %+v", utilversion.Get())
-
-	server := apiserveroptions.NewServerRunOptions()
-	arguments := append([]string{"--etcd-servers=unix://" + given.Datastore.Socket}, given.APIServer...)
-	if err := parse("kube-apiserver", server.Flags(), arguments); err != nil {
-		return err
-	}
-	if given.Admission != nil {
-		if err := admission.Install(server.Admission.GenericAdmission, *given.Admission); err != nil {
-			return err
-		}
-	}
 	manager, err := managerOptions(given.Controllers)
 	if err != nil {
 		return err
 	}
-	registry := server.GenericServerRunOptions.ComponentGlobalsRegistry
-	if err := registry.Set(); err != nil {
-		return err
-	}
-	gate := registry.FeatureGateFor(basecompatibility.DefaultKubeComponent)
-	if err := logsapi.ValidateAndApply(server.Logs, gate); err != nil {
-		return err
-	}
-	completed, err := server.Complete(ctx)
-	if err != nil {
-		return err
-	}
-	if errs := completed.Validate(); len(errs) != 0 {
-		return utilerrors.NewAggregate(errs)
-	}
-	gate.(featuregate.MutableFeatureGate).AddMetrics()
-	registry.AddMetrics()
-	config, err := apiserver.NewConfig(completed)
-	if err != nil {
-		return err
-	}
-	if given.Admission != nil {
-		// All requests arrive at the aggregator, and the other servers get those that it has authenticated.
-		admission.ExemptOwn(&config.Aggregator.GenericConfig.Config)
-	}
-	whole, err := config.Complete()
-	if err != nil {
-		return err
-	}
-	chain, err := apiserver.CreateServerChain(whole)
+	chain, err := assemble(ctx, given, func(*apiserveroptions.ServerRunOptions) {})
 	if err != nil {
 		return err
 	}
@@ -99,6 +57,85 @@ func Run(ctx context.Context, given settings.Settings, fail context.CancelCauseF
 		return err
 	}
 	return prepared.Run(ctx)
+}
+
+// WriteOpenAPI writes the documents of the built-in kinds, for the settings of later control planes.
+func WriteOpenAPI(ctx context.Context, given settings.Settings, listener net.Listener, folder string) error {
+	chain, err := assemble(ctx, given, func(server *apiserveroptions.ServerRunOptions) {
+		server.SecureServing.Listener = listener
+	})
+	if err != nil {
+		return err
+	}
+	defer chain.GenericAPIServer.Destroy()
+	if _, err := chain.PrepareRun(); err != nil {
+		return err
+	}
+	return openapi.Write(folder, chain.GenericAPIServer.NextDelegate().UnprotectedHandler())
+}
+
+// assemble returns the servers of an API server, each of which gives the requests that it does not know to the next:
+// aggregator, built-in kinds, custom resources.
+func assemble(
+	ctx context.Context, given settings.Settings, adjust func(*apiserveroptions.ServerRunOptions),
+) (*aggregatorapiserver.APIAggregator, error) {
+	// Both parts apply the options of the log, which are the process's.
+	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
+	// Clients in this process must not log the warnings that its own server sends.
+	rest.SetDefaultWarningHandler(rest.NoWarnings{})
+	klog.Infof("Version: %+v", utilversion.Get())
+
+	server := apiserveroptions.NewServerRunOptions()
+	adjust(server)
+	arguments := append([]string{"--etcd-servers=unix://" + given.Datastore.Socket}, given.APIServer...)
+	if err := parse("kube-apiserver", server.Flags(), arguments); err != nil {
+		return nil, err
+	}
+	if given.Admission != nil {
+		if err := admission.Install(server.Admission.GenericAdmission, *given.Admission); err != nil {
+			return nil, err
+		}
+	}
+	registry := server.GenericServerRunOptions.ComponentGlobalsRegistry
+	if err := registry.Set(); err != nil {
+		return nil, err
+	}
+	gate := registry.FeatureGateFor(basecompatibility.DefaultKubeComponent)
+	if err := logsapi.ValidateAndApply(server.Logs, gate); err != nil {
+		return nil, err
+	}
+	completed, err := server.Complete(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if errs := completed.Validate(); len(errs) != 0 {
+		return nil, utilerrors.NewAggregate(errs)
+	}
+	gate.(featuregate.MutableFeatureGate).AddMetrics()
+	registry.AddMetrics()
+	config, err := apiserver.NewConfig(completed)
+	if err != nil {
+		return nil, err
+	}
+	if given.Admission != nil {
+		// All requests arrive at the aggregator, and the other servers get those that it has authenticated.
+		admission.ExemptOwn(&config.Aggregator.GenericConfig.Config)
+	}
+	// The other servers have copies of this configuration, and make their own documents.
+	config.KubeAPIs.ControlPlane.Generic.SkipOpenAPIInstallation = given.OpenAPI != ""
+	whole, err := config.Complete()
+	if err != nil {
+		return nil, err
+	}
+	chain, err := apiserver.CreateServerChain(whole)
+	if err != nil || given.OpenAPI == "" {
+		return chain, err
+	}
+	builtIn, ok := chain.GenericAPIServer.NextDelegate().(*genericapiserver.GenericAPIServer)
+	if !ok {
+		return nil, fmt.Errorf("the server behind the aggregator is a %T", chain.GenericAPIServer.NextDelegate())
+	}
+	return chain, openapi.Install(given.OpenAPI, builtIn.Handler.NonGoRestfulMux)
 }
 
 func managerOptions(arguments []string) (*controlleroptions.KubeControllerManagerOptions, error) {

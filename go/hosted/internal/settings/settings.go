@@ -17,6 +17,9 @@ type Settings struct {
 	Controllers []string `json:"controllers"`
 	// Admission gives requests to another process before they are served; without it, none are.
 	Admission *Admission `json:"admission,omitempty"`
+	// OpenAPI is a folder with the documents of the built-in kinds, which "hosted openapi" has written; without it,
+	// this process makes them itself.
+	OpenAPI string `json:"openAPI,omitempty"`
 }
 
 // Admission is a step of the admission of the API server that another process answers.
