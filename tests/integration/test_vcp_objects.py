@@ -172,7 +172,9 @@ async def test_a_service_gets_what_the_host_has_chosen(plane_cluster: LocalClust
         await until(has_endpoint, "the Service of the host leads to the pod", seconds=2 * SECONDS)
         # In the host's words, at once; nothing is stored on either side.
         outside = {"metadata": {"name": "out"}, "spec": {**spec, "externalIPs": ["203.0.113.7"]}}
-        assert "externalIPs" in await refusal(inside, services.RESOURCE, outside, "default")
+        told = await refusal(inside, services.RESOURCE, outside, "default")
+        assert "service 'out'" in told
+        assert "(rule services.externalIPs of Tenantry's standard)" in told
         used = {"metadata": {"name": "used"}, "spec": {**spec, "clusterIP": "10.96.0.1"}}
         # A dry run of the host does not look which addresses are used.
         with pytest.raises(ApiError, match=r"10\.96\.0\.1"):

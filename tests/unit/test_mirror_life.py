@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.engine.cluster import Cluster, Watch
@@ -16,6 +17,7 @@ from tenantry.mirror.copies import Copies
 from tenantry.mirror.kinds import ingresses
 from tenantry.mirror.podmirror import PodMirror
 from tenantry.mirror.profile import Profile
+from tenantry.mirror.refusals import upper_words
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import COPIED, PODS, Copy
 from tenantry.mirror.uppernodes import UpperNodes
@@ -328,3 +330,12 @@ def test_the_copy_for_an_ingress_comes_and_goes_with_it() -> None:
     mirrored.settle()
     mirrored.below.look()
     assert below not in {each.key for each in mirrored.below.cache(secrets)}
+
+
+def test_a_refusal_names_the_upper_object() -> None:
+    """X09: a user inside has never seen the name on the lower side."""
+    lower = PROFILE.lower_name("Service", "shop", "web")
+    error = Forbidden(f"services {lower!r} is forbidden: service {lower!r} has", status=403, reason="Forbidden")
+    found = upper_words(error, PROFILE, "Service", "shop", "web")
+    assert str(found) == "services 'web' is forbidden: service 'web' has"
+    assert (type(found), found.status, found.reason) == (Forbidden, 403, "Forbidden")

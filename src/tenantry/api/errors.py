@@ -98,6 +98,10 @@ class ApiError(TenantryError):
         self.reason = reason
         self.retry_after_seconds = retry_after_seconds
 
+    def worded(self, message: str) -> ApiError:
+        """Return the same error in other words."""
+        return type(self)(message, status=self.status, reason=self.reason, retry_after_seconds=self.retry_after_seconds)
+
 
 class BadRequest(ApiError):
     """400."""

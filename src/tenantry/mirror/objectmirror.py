@@ -21,7 +21,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from tenantry.api.errors import Conflict, NotFound
+from tenantry.api.errors import ApiError, Conflict, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Json, ObjectMeta, Resource, object_key
 from tenantry.engine import request
@@ -32,7 +32,7 @@ from tenantry.engine.plan import merge_patch
 from tenantry.mirror import marking, things
 from tenantry.mirror.kinds.kind import MirroredKind, Origin
 from tenantry.mirror.profile import Profile
-from tenantry.mirror.refusals import REFUSALS, retry_seconds
+from tenantry.mirror.refusals import REFUSALS, retry_seconds, upper_words
 from tenantry.mirror.shapes import NotTranslated, items, part
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import Thing
@@ -122,8 +122,10 @@ class ObjectMirror:
             return None
         try:
             await self._down(upper, lower)
-        except (NotTranslated, *REFUSALS) as error:
+        except NotTranslated as error:
             return self._refuse(upper, str(error))
+        except REFUSALS as error:
+            return self._refuse(upper, str(self._upper_words(error, upper.object)))
         self._refused.pop(key, None)
         if lower is not None:
             await self._up(upper, lower)
@@ -192,11 +194,18 @@ class ObjectMirror:
             if not patch:
                 return self._chosen(upper, lower.object)
             asked = request.patch(self.resource, lower.meta["namespace"], lower.meta["name"], patch)
-        if is_dry_run:
-            # It shows whether the lower side refuses; what it chooses is not what it would choose.
-            await self._lower.writer.send(replace(asked, is_dry_run=True))
-            return upper
-        return self._chosen(upper, (await self._lower.writer.own(asked)).object)
+        try:
+            if is_dry_run:
+                # It shows whether the lower side refuses; what it chooses is not what it would choose.
+                await self._lower.writer.send(replace(asked, is_dry_run=True))
+                return upper
+            return self._chosen(upper, (await self._lower.writer.own(asked)).object)
+        except ApiError as error:
+            raise self._upper_words(error, upper) from error
+
+    def _upper_words(self, error: ApiError, upper: Json) -> ApiError:
+        meta = part(upper, "metadata")
+        return upper_words(error, self._profile, self.resource.kind, meta["namespace"], meta["name"])
 
     def _chosen(self, upper: Json, lower: Json) -> Json:
         return self._mirrored.chosen(upper, lower) if self._mirrored.chosen is not None else upper

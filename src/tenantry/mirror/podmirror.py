@@ -31,7 +31,7 @@ from tenantry.mirror.decision import Next
 from tenantry.mirror.podpatches import PodPatches, named
 from tenantry.mirror.pods import Down
 from tenantry.mirror.profile import Profile
-from tenantry.mirror.refusals import REFUSALS, RETRY_SECONDS, retry_seconds
+from tenantry.mirror.refusals import REFUSALS, RETRY_SECONDS, retry_seconds, upper_words
 from tenantry.mirror.shapes import part
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import PODS
@@ -154,7 +154,8 @@ class PodMirror:
             await self._copies.bring(wanted.needs)
             await self._lower.writer.own(asked)
         except REFUSALS as error:
-            await self._refuse(upper, str(error))
+            above = upper_words(error, self._profile, PODS.kind, upper.meta["namespace"], upper.meta["name"])
+            await self._refuse(upper, str(above))
             return self._later(upper)
         self._refused.pop(upper.key, None)
         # The creation wakes this key again: the lower pod has a uid now, which its token Secret needs.

@@ -96,7 +96,8 @@ class PodPatches:
         except REFUSALS as error:
             wait = retry_seconds(sent.refused)
             self._sent[key] = _Sent(digest, sent.refused + 1, now + wait)
-            self._say(upper, f"{_ABOUT[subresource]}: {error}")
+            message = str(error).replace(meta["name"], upper.meta["name"])
+            self._say(upper, f"{_ABOUT[subresource]}: {message}")
             return wait
         self._sent[key] = _Sent(digest)
         return None

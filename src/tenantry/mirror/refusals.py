@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tenantry.api.errors import AlreadyExists, BadRequest, Forbidden, Invalid
+from tenantry.api.errors import AlreadyExists, ApiError, BadRequest, Forbidden, Invalid
+from tenantry.mirror.profile import Profile
 
 RETRY_SECONDS = 10.0
 MOST_RETRY_SECONDS = 300.0
@@ -18,3 +19,8 @@ _DOUBLED = 10
 def retry_seconds(times: int) -> float:
     """Return in how many seconds something is tried again that was refused so many times before."""
     return min(RETRY_SECONDS * 2 ** min(times, _DOUBLED), MOST_RETRY_SECONDS)
+
+
+def upper_words(error: ApiError, profile: Profile, kind: str, namespace: str, name: str) -> ApiError:
+    """Return an error of the lower side about an object, with its upper name in place of the lower one."""
+    return error.worded(str(error).replace(profile.lower_name(kind, namespace, name), name))
