@@ -34,7 +34,7 @@ TASKS: dict[str, dict[str, tuple[str, str, str]]] = {
         "sub": ("sub", "sub", "Create, move, renew and delete subnamespaces, add and remove owners."),
         "quota": ("quota", "quota", "Show how tenants' quotas are divided, and adjust them for a limited time."),
         "slice": ("slice", "slice_", "Claim nodes for one tenant, and release them."),
-        "vcp": ("vcp", "vcp", "Create virtual control planes, print their kubeconfigs, and delete them."),
+        "vcp": ("vcp", "vcp", "Create, list and delete virtual control planes, and print their kubeconfigs."),
         "delete": ("delete", "delete", "Delete tenants or subnamespaces, with everything in them."),
         "import": ("imports.command", "import_", "Adopt the namespaces that another tool has created."),
     },

@@ -30,10 +30,10 @@ def takes_namespace(text: str, *, metavar: str = "NAMESPACE") -> Callable[[F], F
     )
 
 
-namespace_option = takes_namespace("Namespace of Subnamespaces, which is their parent.")
+namespace_option = takes_namespace("Namespace of the objects; of a Subnamespace, its parent.")
 parent_option = takes_namespace("Parent namespace (default: the namespace of the context).", metavar="PARENT")
 everywhere_option = click.option(
-    "-A", "--all-namespaces", "everywhere", is_flag=True, help="Subnamespaces of all namespaces."
+    "-A", "--all-namespaces", "everywhere", is_flag=True, help="Objects of all namespaces."
 )
 
 

@@ -1,4 +1,4 @@
-"""`tenantry vcp`: creates virtual control planes, prints their kubeconfigs, and deletes them."""
+"""`tenantry vcp`: creates, lists and deletes virtual control planes, and prints their kubeconfigs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from tenantry.api.errors import InputError, NotFound
 from tenantry.api.model import Json, ObjectMeta, Resource
 from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, VirtualControlPlane
 from tenantry.cli import flags, kinds, output, place, session
+from tenantry.cli.describe.command import describe
+from tenantry.cli.get import get
 from tenantry.cli.kinds import ObjectSelection
+from tenantry.cli.narrowed import narrowed
 from tenantry.cli.target import Target, takes_target
-from tenantry.cli.wait import wait_for_all
+from tenantry.cli.wait import wait, wait_for_all
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
 
+_VCP = VirtualControlPlane.names.short[0]
 _called = click.argument("called", metavar="NAME")
 _in_tenant = place.takes_namespace("Namespace of the tenant (default: the namespace of the context).")
 _SECRETS = Resource("", "v1", "secrets", "Secret")
@@ -26,7 +30,7 @@ _SECRETS = Resource("", "v1", "secrets", "Secret")
 
 @click.group()
 def vcp() -> None:
-    """Create virtual control planes, print their kubeconfigs, and delete them."""
+    """Create, list and delete virtual control planes, and print their kubeconfigs."""
 
 
 @vcp.command()
@@ -134,3 +138,28 @@ def delete(target: Target, *, called: str, namespace: str, yes: bool, seconds: i
     where = place.parent(target, namespace)
     asked = [ObjectSelection(VirtualControlPlane, (called,), where)]
     session.run(target, lambda client: delete_objects(client, asked, yes=yes, seconds=seconds))
+
+
+_ALIKE = (
+    (get, "list", "", "List virtual control planes.\n\n\b\n  tenantry vcp list -A"),
+    (
+        get,
+        "get",
+        "[NAME]...",
+        "Show virtual control planes in one line each.\n\n\b\n  tenantry vcp get web -n acme -o yaml",
+    ),
+    (
+        describe,
+        "describe",
+        "NAME",
+        "Show everything about a virtual control plane.\n\n\b\n  tenantry vcp describe web -n acme",
+    ),
+    (
+        wait,
+        "wait",
+        "NAME...",
+        "Wait until virtual control planes are usable.\n\n\b\n  tenantry vcp wait web -n acme --timeout 2m",
+    ),
+)
+for _command, _name, _metavar, _text in _ALIKE:
+    vcp.add_command(narrowed(_command, _VCP, name=_name, metavar=_metavar or "[NAME]...", text=_text))
