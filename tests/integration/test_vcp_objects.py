@@ -210,3 +210,28 @@ async def test_a_service_gets_what_the_host_has_chosen(plane_cluster: LocalClust
         await planes.ready(name, "web")
         await inside.delete(services.RESOURCE, "web", "default")
         await host.gone(services.RESOURCE, lower["metadata"]["name"], name)
+
+
+async def test_events_of_pods_come_up_in_the_words_of_the_inside(planes: Planes, name: str) -> None:
+    """H01, X09: a user sees why a pod waits for a node; no name of the host's objects is in it."""
+    await planes.host.make_tenant(name)
+    await planes.create(name, "web")
+    async with planes.entered(name, "web") as inside:
+        containers = [{"name": "c", "image": "busybox"}]
+        await inside.create(PODS, {"metadata": {"name": "runs"}, "spec": {"containers": containers}}, "default")
+        nowhere = {"containers": containers, "nodeSelector": {"no-node": "has-it"}}
+        await inside.create(PODS, {"metadata": {"name": "waits"}, "spec": nowhere}, "default")
+
+        async def told(pod: str, reason: str) -> str:
+            found = [
+                each["note"]
+                for each in await inside.list(EVENTS, "default")
+                if (each["regarding"]["name"], each["reason"]) == (pod, reason)
+            ]
+            return found[0] if found else ""
+
+        message = await until(lambda: told("waits", "FailedScheduling"), "the pod that waits has an event")
+        assert "nodes are available" in message
+        message = await until(lambda: told("runs", "Scheduled"), "the pod that runs has an event")
+        node = (await inside.get(PODS, "runs", "default"))["spec"]["nodeName"]
+        assert message == f"Successfully assigned default/runs to {node}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -215,3 +216,28 @@ def test_the_lower_side_follows_the_upper_one_and_comes_to_rest(
     sides.restart()
     sides.settle(100.0)
     assert (sides.upper.revision, sides.lower.revision) == revisions, "another operator finds nothing to do"
+
+
+def test_a_change_that_was_made_first_stays_until_the_upper_object_follows() -> None:
+    """H01: the event of the lower change comes first; what is stored on neither side is taken back after a while."""
+    sides = Sides()
+    sides.upper.put_in(services.RESOURCE, _upper(services.KIND, "a", 0))
+    sides.settle()
+    stored = sides.upper.get(services.RESOURCE, "shop/a")
+    wanted = {**stored, "spec": {**stored["spec"], "ports": [{"port": 90}]}}
+    mirror = sides.above.lane.controllers["services"]
+    assert isinstance(mirror, ObjectMirror)
+    asyncio.run(mirror.make_first(wanted, is_dry_run=False))
+    sides.settle()
+
+    def ports() -> object:
+        found = sides.below_of(services.KIND, "a")
+        return found["spec"]["ports"] if found is not None else None
+
+    assert ports() == [{"port": 90}]
+    sides.settle(2 * FIRST_SECONDS)
+    assert ports() == [{"port": 80}]
+    asyncio.run(mirror.make_first(wanted, is_dry_run=False))
+    sides.upper.patch(services.RESOURCE, "shop/a", {"spec": wanted["spec"]})
+    sides.settle(2 * FIRST_SECONDS)
+    assert ports() == [{"port": 90}]

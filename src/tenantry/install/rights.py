@@ -68,6 +68,8 @@ def operator_role() -> Json:
         # What mirrors have written; they write with rights of their own.
         allow(["policy"], ["poddisruptionbudgets"], READ),
         allow([""], ["persistentvolumeclaims"], READ),
+        # Those of mirrored pods; others are not kept.
+        allow([""], ["events"], READ),
         allow(
             ["gateway.networking.k8s.io"], ["gateways", "httproutes", "grpcroutes", "tlsroutes", "listenersets"], READ
         ),

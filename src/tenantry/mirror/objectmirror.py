@@ -42,7 +42,7 @@ SELECTING = "selecting"
 """The index of upper objects whose translation depends on the labels of namespaces; it has the one value "yes"."""
 
 FIRST_SECONDS = 60.0
-"""How long a lower object that was made first waits for its upper one, whose creation may have failed since."""
+"""How long a lower object that was made or changed first waits for its upper one, which may not be stored after all."""
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,9 @@ class ObjectMirror:
         self._refused: dict[str, int] = {}
         # By key: the patch that the lower side stored in another form, which is not sent again.
         self._followed: dict[str, Json] = {}
+        # By key of a lower object that was changed first: the version of the upper one that is about to be replaced,
+        # and until when that is expected.
+        self._ahead: dict[str, tuple[int, float]] = {}
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
@@ -113,6 +116,7 @@ class ObjectMirror:
         if upper is None:
             self._refused.pop(key, None)
             self._followed.pop(key, None)
+            self._ahead.pop(key, None)
             return await self._without_upper(lower)
         if self._mirrored.is_left(upper.object):
             return None
@@ -121,7 +125,7 @@ class ObjectMirror:
             await self._end(lower)
             return None
         try:
-            await self._down(upper, lower)
+            again = await self._down(upper, lower)
         except NotTranslated as error:
             return self._refuse(upper, str(error))
         except REFUSALS as error:
@@ -129,7 +133,7 @@ class ObjectMirror:
         self._refused.pop(key, None)
         if lower is not None:
             await self._up(upper, lower)
-        return None
+        return again
 
     def _of(self, key: str) -> Thing | None:
         namespace, _, name = key.partition("/")
@@ -182,7 +186,8 @@ class ObjectMirror:
             ApiError: The lower side refuses.
         """
         meta = part(upper, "metadata")
-        lower = self._of(object_key(str(meta.get("namespace", "")), str(meta.get("name", ""))))
+        key = object_key(str(meta.get("namespace", "")), str(meta.get("name", "")))
+        lower = self._of(key)
         if lower is not None and not meta.get("uid"):
             # The upper object exists already, or has just been deleted: nothing changes before the new one is stored.
             return self._chosen(upper, lower.object)
@@ -199,9 +204,22 @@ class ObjectMirror:
                 # It shows whether the lower side refuses; what it chooses is not what it would choose.
                 await self._lower.writer.send(replace(asked, is_dry_run=True))
                 return upper
+            known = self._upper.cache(self.resource).get(key)
+            if known is not None:
+                self._ahead[key] = (known.version, self._upper.clock.monotonic() + FIRST_SECONDS)
             return self._chosen(upper, (await self._lower.writer.own(asked)).object)
         except ApiError as error:
+            self._ahead.pop(key, None)
             raise self._upper_words(error, upper) from error
+
+    def _left_ahead(self, upper: Thing) -> float:
+        """Return for how many seconds a lower object stays as it was changed first: the new upper one is on its way."""
+        version, until = self._ahead.get(upper.key, (0, 0.0))
+        left = until - self._upper.clock.monotonic()
+        if version != upper.version or left <= 0:
+            self._ahead.pop(upper.key, None)
+            return 0.0
+        return left
 
     def _upper_words(self, error: ApiError, upper: Json) -> ApiError:
         meta = part(upper, "metadata")
@@ -210,18 +228,22 @@ class ObjectMirror:
     def _chosen(self, upper: Json, lower: Json) -> Json:
         return self._mirrored.chosen(upper, lower) if self._mirrored.chosen is not None else upper
 
-    async def _down(self, upper: Thing, lower: Thing | None) -> None:
+    async def _down(self, upper: Thing, lower: Thing | None) -> float | None:
+        """Bring a lower object to what it should be; return in how many seconds to look again, None for never."""
+        left = self._left_ahead(upper)
+        if left:
+            return left
         wanted = self.wanted(upper.object, lower)
         if lower is None:
             await self._lower.writer.own(request.create_json(self.resource, wanted))
-            return
+            return None
         patch = {} if lower.is_deleting else self._patch(lower, wanted)
         if not patch:
             self._followed.pop(upper.key, None)
-            return
+            return None
         # A lower webhook may store a field in another form each time.
         if self._followed.get(upper.key) == patch:
-            return
+            return None
         # NotFound, Conflict: its event wakes this key.
         with suppress(NotFound, Conflict):
             await self._lower.writer.own(
@@ -229,6 +251,7 @@ class ObjectMirror:
             )
             # Not before: a patch that was lost is sent again.
             self._followed[upper.key] = patch
+        return None
 
     def wanted(self, upper: Json, lower: Thing | None) -> Json:
         """Return the lower object of an upper one.

@@ -43,6 +43,7 @@ from tenantry.kube.kubeconfig import Connection, IssuedToken
 from tenantry.mirror import cachedpods, things
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.copies import Copies
+from tenantry.mirror.eventmirror import EventMirror
 from tenantry.mirror.kinds.table import KINDS
 from tenantry.mirror.nodenames import HOSTNAME, LowerNode
 from tenantry.mirror.objectmirror import ObjectMirror
@@ -201,7 +202,8 @@ class Link:
             first = partial(self._first_node, upper_nodes)
             inner = InsideController(self._plane, lambda: self._is_open, first, self._now_usable)
             objects = [ObjectMirror(each, profile, upper, side) for each in KINDS]
-            host.runtime.add(upper, [pods, copies, inner, *objects])
+            events = EventMirror(profile, upper, side, upper_nodes)
+            host.runtime.add(upper, [pods, copies, inner, events, *objects])
             try:
                 step = AdmissionServer(host.placement.admission(self._plane.uid), Admission(objects).answer)
                 async with self._gate(upper, upper_nodes, mirror), step.serve():

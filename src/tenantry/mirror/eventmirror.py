@@ -1,0 +1,108 @@
+"""Brings events of lower pods to the upper side: why a pod waits for a node, or why its image is not pulled.
+
+    lower Event ─► the lower pod's marks ─► the upper pod ─► upper Event, in the words of the upper side
+
+Events of the mirror itself are recorded on the upper side; they do not come by here.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+
+from tenantry.api.errors import AlreadyExists, Forbidden, NotFound
+from tenantry.engine import request
+from tenantry.engine.cache import Change
+from tenantry.engine.cluster import Cluster, Watch
+from tenantry.mirror import podevents, things
+from tenantry.mirror.cachedpods import CachedPod
+from tenantry.mirror.podevents import EVENTS, OF_PODS, PodEvent
+from tenantry.mirror.profile import Profile
+from tenantry.mirror.shapes import part
+from tenantry.mirror.side import LowerSide
+from tenantry.mirror.things import PODS
+from tenantry.mirror.uppernodes import UpperNodes
+
+RECENT = dt.timedelta(minutes=10)
+"""Older events are not brought up: a mirror that starts would write all of the last hour again."""
+
+
+class EventMirror:
+    """Brings events up; the key is the lower event's.
+
+    Args:
+        profile: The configuration.
+        upper: The upper cluster, which the controller is added to.
+        lower: The lower side.
+        upper_nodes: The nodes of the upper side.
+    """
+
+    name = "events"
+    kind = PodEvent
+
+    def __init__(self, profile: Profile, upper: Cluster, lower: LowerSide, upper_nodes: UpperNodes) -> None:
+        self._profile = profile
+        self._upper = upper
+        self._lower = lower
+        self._nodes = upper_nodes
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller."""
+        below = self._lower.cluster
+        return [Watch(resource=EVENTS, decode=podevents.decode, keys=self._of_event, selectors=OF_PODS, cluster=below)]
+
+    def _of_event(self, change: Change[PodEvent]) -> Iterable[str]:
+        found = change.after
+        is_here = found is not None and found.pod.startswith(f"{self._profile.namespace}/")
+        return [found.key] if found is not None and is_here else ()
+
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+        """Write one event.
+
+        Raises:
+            ApiError: The upper side fails; the queue tries again.
+        """
+        cluster.forget(self.name, key)
+        event: PodEvent | None = self._lower.cluster.cache(EVENTS).get(key)
+        if event is None or not self._is_recent(event):
+            return None
+        lower: CachedPod | None = self._lower.cluster.cache(PODS).get(event.pod)
+        if lower is None or not things.is_of(self._profile, lower.key, lower.meta.get("labels")):
+            return None
+        if event.pod_uid and event.pod_uid != lower.uid:
+            return None
+        upper: CachedPod | None = cluster.cache(PODS).get(
+            things.upper_key(self._profile, lower.meta.get("annotations"))
+        )
+        if upper is None or lower.mark(self._profile, "uid") != upper.uid:
+            return None
+        wanted = podevents.up(event, upper.meta, self._words(lower, upper))
+        try:
+            await cluster.writer.send(request.create_json(EVENTS, wanted))
+        except AlreadyExists:
+            meta = wanted["metadata"]
+            counted = {field: wanted[field] for field in ("count", "lastTimestamp", "message") if field in wanted}
+            await cluster.writer.send(request.patch(EVENTS, meta["namespace"], meta["name"], counted))
+        except (NotFound, Forbidden):
+            return None  # the namespace is going
+        return None
+
+    def _is_recent(self, event: PodEvent) -> bool:
+        try:
+            last = dt.datetime.fromisoformat(event.last)
+        except ValueError:
+            return False
+        return last.tzinfo is not None and self._upper.clock.now() - last < RECENT
+
+    def _words(self, lower: CachedPod, upper: CachedPod) -> list[tuple[str, str]]:
+        """Return what the message may name of the lower side, the longest first."""
+        meta = upper.meta
+        below = part(lower.object, "spec").get("nodeName") or ""
+        status = part(lower.object, "status")
+        found = [
+            (lower.key, f"{meta['namespace']}/{meta['name']}"),
+            (lower.meta["name"], meta["name"]),
+            (below, self._nodes.name(below) or "a node"),
+            (str(status.get("hostIP") or ""), "the node"),
+        ]
+        return [each for each in found if each[0]]
