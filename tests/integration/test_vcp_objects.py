@@ -233,5 +233,9 @@ async def test_events_of_pods_come_up_in_the_words_of_the_inside(planes: Planes,
         message = await until(lambda: told("waits", "FailedScheduling"), "the pod that waits has an event")
         assert "nodes are available" in message
         message = await until(lambda: told("runs", "Scheduled"), "the pod that runs has an event")
-        node = (await inside.get(PODS, "runs", "default"))["spec"]["nodeName"]
+
+        async def bound() -> str:
+            return (await inside.get(PODS, "runs", "default"))["spec"].get("nodeName", "")
+
+        node = await until(bound, "the pod is bound")
         assert message == f"Successfully assigned default/runs to {node}"

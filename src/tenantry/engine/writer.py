@@ -17,6 +17,7 @@ from tenantry.api.errors import ApiError, NotFound, TenantryError
 from tenantry.api.model import Json, KubernetesObject, Resource
 from tenantry.engine import request
 from tenantry.engine.apply import Applier, Caches, NoCaches, Outcome
+from tenantry.engine.pace import Pace
 from tenantry.engine.plan import Plan
 from tenantry.engine.request import ApiRequest, PatchType, Together, Work
 from tenantry.kube import wire
@@ -38,10 +39,12 @@ class Writer:
     Args:
         client: Its field manager signs every write, and it counts every request.
         caches: They take in every response.
+        pace: Bounds the rate of writes; None for no bound.
     """
 
-    def __init__(self, client: Client, caches: Caches | None = None) -> None:
+    def __init__(self, client: Client, caches: Caches | None = None, pace: Pace | None = None) -> None:
         self._client = client
+        self._pace = pace
         self._caches = caches or NoCaches()
         self._applier = Applier(self._caches)
         self.equivalent = self._applier.equivalent
@@ -183,6 +186,8 @@ class Writer:
         Raises:
             ApiError: The API server refuses, or does not answer.
         """
+        if self._pace is not None and asked.verb is not request.Verb.GET:
+            await self._pace.turn()
         # A creation is a POST to the collection; a POST to a subresource, such as an eviction, names the object.
         is_creation = asked.verb is request.Verb.CREATE and not asked.subresource
         path = wire.path(asked.resource, asked.namespace, "" if is_creation else asked.name, asked.subresource)

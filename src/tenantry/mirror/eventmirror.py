@@ -76,7 +76,7 @@ class EventMirror:
         )
         if upper is None or lower.mark(self._profile, "uid") != upper.uid:
             return None
-        wanted = podevents.up(event, upper.meta, self._words(lower, upper))
+        wanted = podevents.up(event, upper.meta, self._words(event, lower, upper))
         try:
             await cluster.writer.send(request.create_json(EVENTS, wanted))
         except AlreadyExists:
@@ -94,15 +94,12 @@ class EventMirror:
             return False
         return last.tzinfo is not None and self._upper.clock.now() - last < RECENT
 
-    def _words(self, lower: CachedPod, upper: CachedPod) -> list[tuple[str, str]]:
-        """Return what the message may name of the lower side, the longest first."""
+    def _words(self, event: PodEvent, lower: CachedPod, upper: CachedPod) -> list[tuple[str, str]]:
+        """Return what the message names of the lower side, and what stands in its place, the longest first."""
         meta = upper.meta
-        below = part(lower.object, "spec").get("nodeName") or ""
-        status = part(lower.object, "status")
-        found = [
-            (lower.key, f"{meta['namespace']}/{meta['name']}"),
-            (lower.meta["name"], meta["name"]),
-            (below, self._nodes.name(below) or "a node"),
-            (str(status.get("hostIP") or ""), "the node"),
-        ]
-        return [each for each in found if each[0]]
+        found = [(lower.key, f"{meta['namespace']}/{meta['name']}"), (lower.meta["name"], meta["name"])]
+        # The cache may be behind the event that names the pod's node: any node may be meant.
+        nodes = sorted((name for name in self._lower.nodes if name in event.message), key=len, reverse=True)
+        found += [(name, self._nodes.name(name)) for name in nodes]
+        address = part(lower.object, "status").get("hostIP")
+        return [*found, (address, "the node")] if isinstance(address, str) and address else found

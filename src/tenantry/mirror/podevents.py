@@ -137,8 +137,7 @@ def up(event: PodEvent, upper: Json, words: list[tuple[str, str]]) -> Json:
     """
     message = event.message
     for below, above in words:
-        if below:
-            message = message.replace(below, above)
+        message = message.replace(below, above)
     namespace, name = upper["namespace"], upper["name"]
     digits = sha256(event.uid.encode()).hexdigest()[:DIGITS]
     return {

@@ -27,7 +27,6 @@ from tenantry.controllers.quota.gather import gather
 from tenantry.controllers.quota.index import Index, QuotaCaches
 from tenantry.controllers.quota.objects import has_share, is_charged, observed_tenant_quota
 from tenantry.controllers.quota.standing import obstacle
-from tenantry.controllers.quota.tokenbucket import TokenBucket
 from tenantry.controllers.quota.verdicts import ShareVerdict, Verdicts
 from tenantry.controllers.tenant.desired import QUOTA, core_quota
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT
@@ -36,6 +35,7 @@ from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
+from tenantry.engine.tokenbucket import TokenBucket
 from tenantry.world.shares.share import Share
 from tenantry.world.shares.tree import Tree
 
@@ -44,6 +44,9 @@ ROUNDS = 200
 
 FAILED_ROUNDS = 8
 """How many plans in a row may meet refusals: more mean that another client writes the same objects."""
+
+BURST = 6
+"""How many reports are written at once, before one every few seconds."""
 
 TOTALS_SECONDS = 2.0
 """How often the totals of a tenant are written, while they go on changing."""
@@ -63,8 +66,8 @@ class _Reports:
     """The shares whose totals have changed, and how often totals may be reported."""
 
     def __init__(self) -> None:
-        self.totals = TokenBucket(TOTALS_SECONDS)
-        self.verdicts = TokenBucket(VERDICT_SECONDS)
+        self.totals = TokenBucket(TOTALS_SECONDS, burst=BURST)
+        self.verdicts = TokenBucket(VERDICT_SECONDS, burst=BURST)
         self.waiting: set[Share] = set()
 
 

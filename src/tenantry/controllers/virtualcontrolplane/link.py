@@ -31,6 +31,7 @@ from tenantry.controllers.virtualcontrolplane.inside import InsideController
 from tenantry.engine import request
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster, ClusterId, Watch
+from tenantry.engine.pace import Pace
 from tenantry.engine.runtime import Runtime
 from tenantry.engine.writer import Writer
 from tenantry.hosting import kubeletpaths
@@ -59,6 +60,12 @@ LOWER = ClusterId("mirrored")
 TOKEN_SECONDS = 3600
 _RENEW_PART = 0.8
 _CONNECTIONS = 16
+"""How many requests of one mirror the host serves at once."""
+
+_WRITES_PER_SECOND = 50.0
+_BURST = 600
+"""How fast one mirror writes to the host: 200 pods take at least 400 writes, and should not wait for their turn."""
+
 _INSIDE_CONNECTIONS = 32
 
 log = logging.getLogger(__name__)
@@ -190,7 +197,7 @@ class Link:
             upper.outage.listen(self._changed)
             side = LowerSide(
                 cluster=host.lower,
-                writer=Writer(mirror, host.lower),
+                writer=Writer(mirror, host.lower, Pace(_WRITES_PER_SECOND, _BURST)),
                 node=self._node,
                 nodes=_HostNodes(host.home.cache(Node.resource)),
                 reason=reasons.HOST_REFUSED,

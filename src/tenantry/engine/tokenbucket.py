@@ -1,33 +1,33 @@
-"""How often totals may be reported while they keep changing: a few at once, then one every few seconds. Pure."""
+"""How often something may happen: a few times at once, then at a steady rate. Pure."""
 
 from __future__ import annotations
-
-BURST = 6.0
 
 _ALMOST = 1e-9
 """Rounding may leave a token short of whole by less than any clock can wait for."""
 
 
 class TokenBucket:
-    """A token bucket: each report takes one token, and tokens come back at a steady rate.
+    """A token bucket: each deed takes one token, and tokens come back at a steady rate.
 
     Args:
         seconds: The time until one token comes back.
+        burst: How many tokens there are at most; the bucket is full at first.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, burst: int) -> None:
         self._seconds = seconds
-        self._tokens = BURST
+        self._burst = float(burst)
+        self._tokens = self._burst
         self._since = float("-inf")
 
     def left(self, now: float) -> float:
-        """Return in how many seconds the next report may be written; 0 for now."""
+        """Return in how many seconds there is a token; 0 for now."""
         tokens = self._at(now)
         return 0.0 if tokens >= 1.0 - _ALMOST else (1.0 - tokens) * self._seconds
 
     def take(self, now: float) -> None:
-        """Record a report."""
+        """Take a token."""
         self._tokens, self._since = max(0.0, self._at(now) - 1.0), now
 
     def _at(self, now: float) -> float:
-        return min(BURST, self._tokens + (now - self._since) / self._seconds)
+        return min(self._burst, self._tokens + (now - self._since) / self._seconds)
