@@ -161,7 +161,7 @@ def test_a_claim_is_charged_and_given_back() -> None:
 
 
 def test_a_control_plane_is_charged_until_it_is_gone() -> None:
-    """H01: also while it is being deleted; whoever waits for room gets it then."""
+    """H01: also while it is being deleted; what waits for room gets it then."""
     world = World(WHOLE)
     world.child("web", CORE, cpu=10)
     world.plane("first", "web", 8)
