@@ -13,7 +13,8 @@ PLUGIN = Path(__file__).parents[2] / "go" / "coredns" / "tenantry" / "watch.go"
 
 def test_the_dns_plugin_goes_by_the_labels_of_the_operator() -> None:
     """H06: whose a namespace is, it knows by them alone."""
-    found = dict(re.findall(r'^\t(?:label|annotation)(\w+)\s*= "(\S+)"$', PLUGIN.read_text(encoding="utf-8"), re.MULTILINE))
+    declared = r'^\t(?:label|annotation)(\w+)\s*= "(\S+)"$'
+    found = dict(re.findall(declared, PLUGIN.read_text(encoding="utf-8"), re.MULTILINE))
     assert found == {
         "Tenant": marks.TENANT,
         "TenantUID": marks.TENANT_UID,
