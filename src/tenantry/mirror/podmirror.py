@@ -146,13 +146,9 @@ class PodMirror:
         if wanted.refusal:
             await self._refuse(upper, wanted.refusal)
             return None
-        meta = wanted.object["metadata"]
-        asked = ApiRequest(
-            verb=Verb.CREATE, resource=PODS, namespace=meta["namespace"], name=meta["name"], body=wanted.object
-        )
         try:
             await self._copies.bring(wanted.needs)
-            await self._lower.writer.own(asked)
+            await self._lower.writer.own(request.create_json(PODS, wanted.object))
         except REFUSALS as error:
             above = upper_words(error, self._profile, PODS.kind, upper.meta["namespace"], upper.meta["name"])
             await self._refuse(upper, str(above))

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 import msgspec
 
 from tenantry.api.model import Json, Resource, object_key
+from tenantry.engine import request
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster
-from tenantry.engine.request import ApiRequest, Verb
 from tenantry.mirror import pods
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.pods import Token
@@ -68,11 +68,8 @@ class PodTokens:
             data[each.key] = base64.b64encode((await self._requested(upper, each)).encode()).decode()
         seconds = _RENEW_PART * min(each.seconds for each in tokens)
         wanted = self._secret(name, upper, lower, data, now + dt.timedelta(seconds=seconds))
-        verb = Verb.CREATE if found is None else Verb.REPLACE
-        namespace = self._profile.namespace
-        await self._lower.writer.own(
-            ApiRequest(verb=verb, resource=_SECRETS, namespace=namespace, name=name, body=wanted), quiet=True
-        )
+        asked = (request.create_json if found is None else request.replace_json)(_SECRETS, wanted)
+        await self._lower.writer.own(asked, quiet=True)
         return seconds
 
     def _due(self, found: Copy, now: dt.datetime) -> dt.datetime:
@@ -85,27 +82,13 @@ class PodTokens:
 
     async def _requested(self, upper: CachedPod, token: Token) -> str:
         """Return a token of the upper pod's ServiceAccount."""
-        body: Json = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {
-                "audiences": [token.audience] if token.audience else [],
-                "expirationSeconds": token.seconds,
-                "boundObjectRef": {
-                    "kind": "Pod",
-                    "apiVersion": "v1",
-                    "name": upper.meta["name"],
-                    "uid": upper.uid,
-                },
-            },
-        }
-        asked = ApiRequest(
-            verb=Verb.CREATE,
-            resource=_ACCOUNTS,
-            namespace=upper.meta["namespace"],
-            name=upper.spec.get("serviceAccountName") or "default",
-            subresource="token",
-            body=body,
+        asked = request.token(
+            _ACCOUNTS,
+            upper.meta["namespace"],
+            upper.spec.get("serviceAccountName") or "default",
+            seconds=token.seconds,
+            audience=token.audience,
+            pod=(upper.meta["name"], upper.uid),
         )
         return msgspec.json.decode(await self._upper.writer.send(asked))["status"]["token"]
 

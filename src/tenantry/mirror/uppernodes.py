@@ -13,7 +13,6 @@ from tenantry.api.model import Json
 from tenantry.engine import request
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
-from tenantry.engine.request import ApiRequest, Verb
 from tenantry.mirror import nodes, things
 from tenantry.mirror.nodenames import LowerNode
 from tenantry.mirror.profile import Profile
@@ -102,9 +101,8 @@ class UpperNodes:
             taken = {nodes.address_of(each.object) for each in cache}
             wanted = nodes.node(name, found, nodes.address(name, taken), rfc3339(self._upper.clock.now()))
             await self._noticed(sorted({*taken, nodes.address_of(wanted)} - {""}))
-            asked = ApiRequest(verb=Verb.CREATE, resource=NODES, name=name, body=wanted)
             try:
-                await self._upper.writer.own(asked, quiet=True)
+                await self._upper.writer.own(request.create_json(NODES, wanted), quiet=True)
             except AlreadyExists as error:
                 raise RetryableError(f"node {name!r} exists, and the watch has not reported it yet") from error
         await self._make_ready(name)
