@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tenantry.api.errors import AlreadyExists, NotFound
 from tenantry.api.kubernetes import Namespace
@@ -17,9 +18,11 @@ from tenantry.mirror import things
 from tenantry.mirror.kinds import budgets, networkpolicies, services
 from tenantry.mirror.kinds.kind import MirroredKind
 from tenantry.mirror.objectmirror import FIRST_SECONDS, ObjectMirror
+from tenantry.mirror.profile import Profile
 from tenantry.mirror.refusals import MOST_RETRY_SECONDS
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import Thing
+from tenantry.mirror.upperobjects import UpperObjects
 from testkit import runs
 from testkit.examples import examples
 from testkit.mirroring import PROFILE
@@ -58,7 +61,8 @@ async def _no_node(name: str) -> Json | None:  # noqa: ARG001 - there is none
 class Sides:
     """Two worlds with mirrors between them."""
 
-    def __init__(self, faults: Sequence[str] = ()) -> None:
+    def __init__(self, faults: Sequence[str] = (), *, profile: Profile = PROFILE) -> None:
+        self.profile = profile
         self.upper, self.lower = World(), World()
         self.faults = list(faults)
         for name in ("shop", "stock"):
@@ -80,10 +84,18 @@ class Sides:
         self.above = WorldCluster(self.upper, [], faults=self._fault)
         self.side = LowerSide(cluster=self.below, writer=self.below.writer, node=_no_node, nodes={}, reason="Refused")
         for kind in KINDS:
-            mirror = ObjectMirror(kind, PROFILE, self.above, self.side)
+            mirror = ObjectMirror(
+                kind, self.profile, self.above, self.side, UpperObjects(kind.resource, self.profile, self.above)
+            )
             self.above.lane.controllers[mirror.name] = mirror
             for watch in mirror.watches():
                 (watch.cluster or self.above).listen(self.above.lane.listener(mirror.name, watch))
+
+    def mirror(self, kind: MirroredKind) -> ObjectMirror:
+        """Return the mirror of a kind."""
+        found = self.above.lane.controllers[kind.resource.plural]
+        assert isinstance(found, ObjectMirror)
+        return found
 
     def settle(self, seconds: float = 0.0) -> None:
         """Let operators work until one comes to rest; each crash ends one, and the next takes over."""
@@ -161,7 +173,7 @@ def _do(sides: Sides, deed: str, kind: MirroredKind, name: str, number: int) -> 
             # Made first, for an upper object that is never stored.
             meta = {"creationTimestamp": "1970-01-01T00:00:00Z"}
             if kind.chosen is not None:
-                mirror = ObjectMirror(kind, PROFILE, sides.above, sides.side)
+                mirror = sides.mirror(kind)
                 wanted = mirror.wanted(_upper(kind, name, number), None)
                 sides.lower.put_in(kind.resource, {**wanted, "metadata": {**wanted["metadata"], **meta}})
         case _:
@@ -225,8 +237,7 @@ def test_a_change_that_was_made_first_stays_until_the_upper_object_follows() -> 
     sides.settle()
     stored = sides.upper.get(services.RESOURCE, "shop/a")
     wanted = {**stored, "spec": {**stored["spec"], "ports": [{"port": 90}]}}
-    mirror = sides.above.lane.controllers["services"]
-    assert isinstance(mirror, ObjectMirror)
+    mirror = sides.mirror(services.KIND)
     asyncio.run(mirror.make_first(wanted, is_dry_run=False))
     sides.settle()
 
@@ -241,3 +252,27 @@ def test_a_change_that_was_made_first_stays_until_the_upper_object_follows() -> 
     sides.upper.patch(services.RESOURCE, "shop/a", {"spec": wanted["spec"]})
     sides.settle(2 * FIRST_SECONDS)
     assert ports() == [{"port": 90}]
+
+
+def test_an_object_too_many_or_too_large_hardly_takes_memory() -> None:
+    """X03: users choose how many objects there are; one too many goes down as soon as there is room."""
+    sides = Sides(profile=replace(PROFILE, most_objects=1))
+    sides.upper.put_in(services.RESOURCE, _upper(services.KIND, "a", 0))
+    sides.settle()
+    sides.upper.put_in(services.RESOURCE, _upper(services.KIND, "b", 1))
+    large = _upper(budgets.KIND, "b", 0)
+    large["metadata"]["annotations"] = {"a": "x" * 300_000}
+    sides.upper.put_in(budgets.RESOURCE, large)
+    sides.settle()
+    assert sides.below_of(services.KIND, "b") is None
+    assert sides.below_of(budgets.KIND, "b") is None
+    for kind in (services.KIND, budgets.KIND):
+        (kept,) = (each for each in sides.above.cache(kind.resource) if each.key == "shop/b")
+        assert len(str(kept.object)) < 300
+    told = {key: note for key, _, _, note in sides.above.said}
+    assert "256 KiB" in told["shop/b"] or "more than 1 services exist" in told["shop/b"]
+    sides.upper.delete(services.RESOURCE, "shop/a")
+    sides.settle(LONG)
+    below = sides.below_of(services.KIND, "b")
+    assert below is not None
+    assert below["spec"]["ports"] == [{"port": 81}]

@@ -21,6 +21,7 @@ from tenantry.mirror.refusals import upper_words
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import COPIED, PODS, Copy
 from tenantry.mirror.uppernodes import UpperNodes
+from tenantry.mirror.upperobjects import UpperObjects
 from tenantry.mirror.upperpods import UpperPods
 from testkit.mirroring import PROFILE, copied
 from testkit.model import World
@@ -82,7 +83,8 @@ class Mirrored:
         self.above = WorldCluster(self.upper, [], faults=self._interrupted)
         side = LowerSide(cluster=self.below, writer=self.below.writer, node=_no_node, nodes={}, reason="Refused")
         pods, nodes = UpperPods(profile, self.above), UpperNodes(profile, self.above, side, _not_noticed)
-        copies = Copies(profile, self.above, side, pods)
+        tls = UpperObjects(ingresses.RESOURCE, profile, self.above)
+        copies = Copies(profile, self.above, side, upper_pods=pods, upper_ingresses=tls)
         mirror = PodMirror(profile, self.above, side, upper_pods=pods, upper_nodes=nodes, copies=copies)
         for controller in (mirror, copies):
             self.above.lane.controllers[controller.name] = controller

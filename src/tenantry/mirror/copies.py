@@ -26,6 +26,7 @@ from tenantry.mirror.profile import Profile
 from tenantry.mirror.references import PodReference
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import COPIED, PODS, Copy, Thing
+from tenantry.mirror.upperobjects import UpperObjects
 from tenantry.mirror.upperpods import UpperPods
 
 VERSION = "version"
@@ -48,28 +49,33 @@ class Copies:
         upper: The cluster of the sources.
         lower: The side of the copies.
         upper_pods: The pods of the upper side.
+        upper_ingresses: The Ingresses of the upper side.
     """
 
     name = "copies"
     kind = Copy
 
-    def __init__(self, profile: Profile, upper: Cluster, lower: LowerSide, upper_pods: UpperPods) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        upper: Cluster,
+        lower: LowerSide,
+        *,
+        upper_pods: UpperPods,
+        upper_ingresses: UpperObjects,
+    ) -> None:
         self._profile = profile
         self._upper = upper
         self._lower = lower
         self._pods = upper_pods
+        self._ingresses = upper_ingresses
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         below, selectors = self._lower.cluster, things.selector(self._profile.prefix)
         return [
             self._pods.watch(partial(_named_by, _of_pod), {BY_REFERENCE: _of_pod}),
-            Watch(
-                resource=ingresses.RESOURCE,
-                decode=things.whole,
-                keys=partial(_named_by, _of_ingress),
-                indexes={BY_REFERENCE: _of_ingress},
-            ),
+            self._ingresses.watch(partial(_named_by, _of_ingress), {BY_REFERENCE: _of_ingress}),
             *(
                 Watch(resource=resource, decode=things.headed, keys=partial(self._of_source, kind))
                 for kind, resource in COPIED.items()

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
+import msgspec
 from msgspec.structs import replace
 
 from tenantry.api.errors import ApiError, Conflict, NotFound
@@ -30,12 +31,14 @@ from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind, NamedObject
 from tenantry.engine.plan import merge_patch
 from tenantry.mirror import marking, things
+from tenantry.mirror.cachedpods import Kept
 from tenantry.mirror.kinds.kind import MirroredKind, Origin
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.refusals import REFUSALS, retry_seconds, upper_words
 from tenantry.mirror.shapes import NotTranslated, items, part
 from tenantry.mirror.side import LowerSide
-from tenantry.mirror.things import Thing
+from tenantry.mirror.things import Copy, Thing
+from tenantry.mirror.upperobjects import UpperObjects
 from tenantry.world.selectors import meets
 
 SELECTING = "selecting"
@@ -55,13 +58,17 @@ class ObjectMirror:
         profile: The configuration.
         upper: The upper cluster, which the controller is added to.
         lower: The lower side.
+        objects: The upper objects of the kind.
     """
 
     kind = Thing
 
-    def __init__(self, mirrored: MirroredKind, profile: Profile, upper: Cluster, lower: LowerSide) -> None:
+    def __init__(
+        self, mirrored: MirroredKind, profile: Profile, upper: Cluster, lower: LowerSide, objects: UpperObjects
+    ) -> None:
         self.name = mirrored.resource.plural
         self._mirrored = mirrored
+        self._objects = objects
         self._profile = profile
         self._upper = upper
         self._lower = lower
@@ -78,7 +85,7 @@ class ObjectMirror:
         resource = self.resource
         selecting = partial(_selecting, self._mirrored)
         found = [
-            Watch(resource=resource, decode=things.whole, keys=_own_key, indexes={SELECTING: selecting}),
+            self._objects.watch(_own_key, {SELECTING: selecting}),
             Watch(
                 resource=resource,
                 decode=things.whole,
@@ -88,7 +95,7 @@ class ObjectMirror:
             ),
         ]
         if self._mirrored.selects_namespaces is not None:
-            found.append(Watch(resource=Namespace.resource, decode=things.whole, keys=self._of_namespace))
+            found.append(Watch(resource=Namespace.resource, decode=things.headed, keys=self._of_namespace))
         return found
 
     def _of_lower(self, change: Change[Thing]) -> Iterable[str]:
@@ -98,9 +105,9 @@ class ObjectMirror:
         key = things.upper_key(self._profile, found.meta.get("annotations"))
         return [key] if key else ()
 
-    def _of_namespace(self, change: Change[Thing]) -> Iterable[str]:
+    def _of_namespace(self, change: Change[Copy]) -> Iterable[str]:
         """Return the objects that select namespaces, if labels of a namespace have changed."""
-        before, after = (part(each.meta, "labels") if each else None for each in (change.before, change.after))
+        before, after = (each.labels if each else None for each in (change.before, change.after))
         cache = self._upper.cache_of(self.resource)
         if before == after or cache is None:
             return ()
@@ -125,7 +132,7 @@ class ObjectMirror:
             await self._end(lower)
             return None
         try:
-            again = await self._down(upper, lower)
+            again = await self._down(await self._whole(upper), lower)
         except NotTranslated as error:
             return self._refuse(upper, str(error))
         except REFUSALS as error:
@@ -139,6 +146,21 @@ class ObjectMirror:
         namespace, _, name = key.partition("/")
         lower = self._profile.lower_name(self.resource.kind, namespace, name)
         return self._lower.cluster.cache(self.resource).get(object_key(self._profile.namespace, lower))
+
+    async def _whole(self, upper: Thing) -> Thing:
+        """Return an upper object whole; one of which the head alone was kept is read again.
+
+        Raises:
+            NotTranslated: It is one too many, or too large.
+            ApiError: The upper side does not answer; NotFound if it is gone.
+        """
+        refusal = self._objects.left_out(upper)
+        if refusal:
+            raise NotTranslated(refusal)
+        if upper.kept is Kept.WHOLE:
+            return upper
+        asked = request.get(self.resource, upper.meta["namespace"], upper.meta["name"])
+        return things.whole(msgspec.Raw(await self._upper.writer.send(asked)))
 
     async def _without_upper(self, lower: Thing | None) -> float | None:
         if lower is None or lower.is_deleting:
@@ -285,11 +307,7 @@ class ObjectMirror:
 
     def _namespaces(self, selector: Json) -> Sequence[str]:
         """Return the upper namespaces that a selector selects."""
-        return [
-            each.key
-            for each in self._upper.cache(Namespace.resource)
-            if _selects(selector, {key: str(value) for key, value in part(each.meta, "labels").items()})
-        ]
+        return [each.key for each in self._upper.cache(Namespace.resource) if _selects(selector, each.labels)]
 
     def _refuse(self, upper: Thing, message: str) -> float:
         """Say in an event why an upper object has no lower one, or not its latest form; return when to try again."""

@@ -20,6 +20,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         api_host: KUBERNETES_SERVICE_HOST of containers; "" to leave it unset.
         api_port: KUBERNETES_SERVICE_PORT of containers; "" to leave it unset.
         most_pods: How many upper pods are kept in memory and mirrored. Each takes up to 256 KiB, usually 4.
+        most_objects: How many upper objects of each other kind are kept in memory and mirrored.
     """
 
     owner_uid: str
@@ -29,6 +30,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     api_host: str = ""
     api_port: str = ""
     most_pods: int = 1000
+    most_objects: int = 1000
 
     def mark(self, name: str) -> str:
         """Return the key of a mark."""

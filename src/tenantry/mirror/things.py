@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from tenantry.api.model import Json, Resource, object_key
+from tenantry.mirror.cachedpods import Kept
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.shapes import part
 
@@ -28,11 +29,13 @@ class Thing(msgspec.Struct, frozen=True, gc=False):
         key: `namespace/name`, or the name of a cluster-scoped object.
         version: The resourceVersion.
         object: The object, whole.
+        kept: How much of it is here.
     """
 
     key: str
     version: int
     object: Json
+    kept: Kept = Kept.WHOLE
 
     @property
     def meta(self) -> Json:
@@ -104,6 +107,19 @@ def whole(data: msgspec.Raw) -> Thing:
     meta = found["metadata"]
     key = object_key(meta.get("namespace", ""), meta["name"])
     return Thing(key, int(meta.get("resourceVersion") or 0), found)
+
+
+def head(data: msgspec.Raw, kept: Kept) -> Thing:
+    """Return what identifies an object, of which nothing else is kept.
+
+    Args:
+        data: The object.
+        kept: Why.
+    """
+    meta = _headed.decode(data).metadata
+    key = object_key(meta.namespace, meta.name)
+    own: Json = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
+    return Thing(key, int(meta.resource_version or 0), {"metadata": own}, kept)
 
 
 def headed(data: msgspec.Raw) -> Copy:

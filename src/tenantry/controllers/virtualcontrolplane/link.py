@@ -45,6 +45,7 @@ from tenantry.mirror import cachedpods, things
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.copies import Copies
 from tenantry.mirror.eventmirror import EventMirror
+from tenantry.mirror.kinds import ingresses
 from tenantry.mirror.kinds.table import KINDS
 from tenantry.mirror.nodenames import HOSTNAME, LowerNode
 from tenantry.mirror.objectmirror import ObjectMirror
@@ -52,6 +53,7 @@ from tenantry.mirror.podmirror import PodMirror
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import NODES, PODS
 from tenantry.mirror.uppernodes import UpperNodes
+from tenantry.mirror.upperobjects import UpperObjects
 from tenantry.mirror.upperpods import UpperPods
 
 LOWER = ClusterId("mirrored")
@@ -204,11 +206,12 @@ class Link:
             )
             upper_nodes = UpperNodes(profile, upper, side, self._noticed)
             upper_pods = UpperPods(profile, upper)
-            copies = Copies(profile, upper, side, upper_pods)
+            tables = {each.resource: UpperObjects(each.resource, profile, upper) for each in KINDS}
+            copies = Copies(profile, upper, side, upper_pods=upper_pods, upper_ingresses=tables[ingresses.RESOURCE])
             pods = PodMirror(profile, upper, side, upper_pods=upper_pods, upper_nodes=upper_nodes, copies=copies)
             first = partial(self._first_node, upper_nodes)
             inner = InsideController(self._plane, lambda: self._is_open, first, self._now_usable)
-            objects = [ObjectMirror(each, profile, upper, side) for each in KINDS]
+            objects = [ObjectMirror(each, profile, upper, side, tables[each.resource]) for each in KINDS]
             events = EventMirror(profile, upper, side, upper_nodes)
             host.runtime.add(upper, [pods, copies, inner, events, *objects])
             try:

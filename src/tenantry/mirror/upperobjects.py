@@ -1,0 +1,67 @@
+"""The objects of one kind of an upper side as they are cached: at most so many of them whole, and none too large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from tenantry.api.model import Resource
+from tenantry.engine.cache import Change
+from tenantry.engine.cluster import Cluster, Watch
+from tenantry.mirror import things
+from tenantry.mirror.cachedpods import MOST_BYTES, Kept
+from tenantry.mirror.profile import Profile
+from tenantry.mirror.things import Thing
+
+BY_KEPT = "kept"
+"""Upper objects, by how much of them is cached."""
+
+
+class UpperObjects:
+    """The objects of one kind of one upper side; users there choose how many there are, and what they contain.
+
+    Args:
+        resource: The kind.
+        profile: The configuration.
+        upper: The upper cluster.
+    """
+
+    def __init__(self, resource: Resource, profile: Profile, upper: Cluster) -> None:
+        self.resource = resource
+        self._most = profile.most_objects
+        self._upper = upper
+
+    def watch(
+        self,
+        keys: Callable[[Change[Thing]], Iterable[str]],
+        indexes: Mapping[str, Callable[[Thing], Iterable[str]]] | None = None,
+    ) -> Watch:
+        """Return a watch of the objects; see `Watch`."""
+        own = {BY_KEPT: _kept}
+        return Watch(resource=self.resource, decode=self._decode, keys=keys, indexes={**own, **(indexes or {})})
+
+    def left_out(self, found: Thing) -> str:
+        """Return why an object is not mirrored; "" if it is."""
+        if found.kept is Kept.TOO_LARGE:
+            return f"objects of at most {MOST_BYTES // 1024} KiB are mirrored: divide it"
+        if found.kept is Kept.TOO_MANY and not self._has_room():
+            return f"more than {self._most} {self.resource.plural} exist: delete some"
+        return ""
+
+    def _has_room(self) -> bool:
+        cache = self._upper.cache_of(self.resource)
+        return cache is None or cache.count(BY_KEPT, Kept.WHOLE) < self._most
+
+    def _decode(self, data: msgspec.Raw) -> Thing:
+        if len(memoryview(data)) > MOST_BYTES:
+            return things.head(data, Kept.TOO_LARGE)
+        cache = self._upper.cache_of(self.resource)
+        found = things.head(data, Kept.TOO_MANY)
+        known = cache.get(found.key) if cache is not None else None
+        is_kept = (known is not None and known.kept is Kept.WHOLE) or self._has_room()
+        return things.whole(data) if is_kept else found
+
+
+def _kept(found: Thing) -> Iterable[str]:
+    return [found.kept]
