@@ -11,7 +11,7 @@ from tenantry.api.tenant import NetworkIsolation
 from tenantry.api.virtualcontrolplane import PLANE, PREFIX, VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import apiservice, desired
 from tenantry.hosting import plane as hosting
-from tenantry.hosting.placement import ServerAddress
+from tenantry.hosting.placement import ServerEndpoint
 from tenantry.mirror import things
 from tenantry.mirror.kinds import services
 from tenantry.world.selectors import meets
@@ -19,7 +19,7 @@ from tenantry.world.selectors import meets
 Json = dict[str, Any]
 
 WEB = VirtualControlPlane(metadata=ObjectMeta(name="web", namespace="acme", uid="u-web"))
-SERVER = ServerAddress(address="10.112.128.1", port=20001)
+SERVER = ServerEndpoint(address="10.112.128.1", port=20001)
 ADDRESS = "10.96.7.7"
 
 
@@ -51,7 +51,7 @@ def test_containers_and_the_certificate_have_the_address() -> None:
 )
 def test_endpoints_and_policy_name_one_address_and_one_port(address: str, family: str, cidr: str) -> None:
     """H01: pods of this control plane reach its API server, and by this policy nothing else."""
-    server = ServerAddress(address=address, port=20001)
+    server = ServerEndpoint(address=address, port=20001)
     (_, endpoints), (_, policy) = apiservice.way(WEB, server, NetworkIsolation.ISOLATED)
     assert (
         endpoints["metadata"]["labels"]["kubernetes.io/service-name"] == apiservice.service(WEB)[1]["metadata"]["name"]

@@ -18,7 +18,7 @@ from tenantry.controllers.virtualcontrolplane import apiservice, desired
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjectController, HostObjects
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
 from tenantry.engine.request import ApiRequest
-from tenantry.hosting.placement import ServerAddress
+from tenantry.hosting.placement import ServerEndpoint
 from testkit.model import World
 from testkit.worldcluster import WorldCluster
 
@@ -28,7 +28,7 @@ WEB = VirtualControlPlane(metadata=ObjectMeta(name="web", namespace="acme", uid=
 WANTED = (
     *desired.mirror_objects(WEB, is_open=True),
     apiservice.service(WEB),
-    *apiservice.way(WEB, ServerAddress(address="10.112.128.1", port=20001), "Isolated"),
+    *apiservice.way(WEB, ServerEndpoint(address="10.112.128.1", port=20001), "Isolated"),
     desired.kubeconfig_secret(WEB, "text"),
 )
 KEYS = [(resource, f"acme/{value['metadata']['name']}") for resource, value in WANTED]

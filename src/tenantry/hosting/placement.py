@@ -13,7 +13,7 @@ from tenantry.hosting.plane import HostedPlane
 from tenantry.kube.kubeconfig import Connection
 
 
-class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
+class ServerEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Where pods reach an API server.
 
     Args:
@@ -38,7 +38,7 @@ class RunningPlane(msgspec.Struct, frozen=True, kw_only=True):
     connection: Connection
     server: str
     kubeconfig: str
-    from_pods: ServerAddress | None = None
+    from_pods: ServerEndpoint | None = None
 
 
 class Placement(Protocol):

@@ -21,7 +21,7 @@ import msgspec
 
 from tenantry.api.errors import InputError, LocalError
 from tenantry.hosting import plane as hosting
-from tenantry.hosting.placement import RunningPlane, ServerAddress
+from tenantry.hosting.placement import RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedPlane
 from tenantry.kube import kubeconfig
 from tenantry.local import build, components, control, kubeconfigs, pki, ports
@@ -149,12 +149,12 @@ class LocalPlacement:
             raise InputError(f"{uid!r} is not the uid of an object")
         return self._paths.folder / "hosted" / uid
 
-    def _admit(self, port: int) -> ServerAddress | None:
+    def _admit(self, port: int) -> ServerEndpoint | None:
         spec = read_spec(self._paths)
         if spec is None or spec.real is None:
             return None
         network.admit(network.identity(self._paths.folder), port)
-        return ServerAddress(address=NodeAddresses(spec.real.block).bridge, port=port)
+        return ServerEndpoint(address=NodeAddresses(spec.real.block).bridge, port=port)
 
     def _dismiss(self, folder: Path) -> None:
         try:

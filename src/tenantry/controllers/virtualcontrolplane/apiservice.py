@@ -19,7 +19,7 @@ from tenantry.api.model import Json, Resource
 from tenantry.api.tenant import NetworkIsolation
 from tenantry.api.virtualcontrolplane import PLANE, PREFIX, VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import desired
-from tenantry.hosting.placement import ServerAddress
+from tenantry.hosting.placement import ServerEndpoint
 from tenantry.mirror import marking
 from tenantry.mirror.kinds import networkpolicies, services
 from tenantry.mirror.shapes import part
@@ -54,7 +54,7 @@ def service(found: VirtualControlPlane, address: str = "") -> tuple[Resource, Js
     return SERVICES, {"metadata": meta, "spec": spec}
 
 
-def way(found: VirtualControlPlane, server: ServerAddress | None, mode: str) -> tuple[tuple[Resource, Json], ...]:
+def way(found: VirtualControlPlane, server: ServerEndpoint | None, mode: str) -> tuple[tuple[Resource, Json], ...]:
     """Return the endpoints of the Service, and the NetworkPolicy that lets its pods reach them.
 
     Args:
