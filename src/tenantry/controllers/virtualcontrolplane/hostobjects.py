@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.errors import Invalid, NotFound, TerminalError
+from tenantry.api.errors import Conflict, Invalid, TerminalError
 from tenantry.api.model import Json, Resource, object_key
 from tenantry.api.virtualcontrolplane import MIRROR, PLANE, VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import apiservice, desired
@@ -103,10 +103,7 @@ class HostObjects:
         """
         resource, value = apiservice.service(found)
         namespace, name = value["metadata"]["namespace"], value["metadata"]["name"]
-        address = before
-        if not address:
-            data = await self._cluster.live.find(resource, namespace, name)
-            address = apiservice.address_of(_json.decode(data)) if data is not None else ""
+        address = before or await self._address(value)
         try:
             await self.bring([apiservice.service(found, address)], found.metadata.uid)
         except Invalid:
@@ -115,10 +112,17 @@ class HostObjects:
                 raise
             await self.bring([(resource, value)], found.metadata.uid)
         brought: Thing | None = self._cluster.cache(resource).get(object_key(namespace, name))
-        address = apiservice.address_of(brought.object) if brought is not None else ""
+        # The cache may be behind.
+        address = apiservice.address_of(brought.object) if brought is not None else await self._address(value)
         if not address:
-            raise NotFound(f"Service {name!r} has just been deleted or has no address", status=404)
+            raise Conflict(f"Service {name!r} has just been deleted or has no address", status=409)
         return address
+
+    async def _address(self, service: Json) -> str:
+        """Return the clusterIP that a Service has now; "" for none."""
+        meta = service["metadata"]
+        data = await self._cluster.live.find(apiservice.SERVICES, meta["namespace"], meta["name"])
+        return apiservice.address_of(_json.decode(data)) if data is not None else ""
 
     def forget(self, namespace: str) -> None:
         """Drop what is known of the objects of a namespace; objects of other control planes are looked at again."""
