@@ -6,12 +6,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError
 from tenantry.api.model import Resource
-from tenantry.api.virtualcontrolplane import PREFIX
+from tenantry.api.virtualcontrolplane import PLANE, PREFIX
 from tenantry.kube import wire
+from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.control import SupervisorRequest, order
 from tenantry.mirror.kinds import budgets, claims, ingresses, networkpolicies, services
@@ -37,7 +39,7 @@ async def the_only(api: Api, resource: Resource, namespace: str) -> Json:
         found = [
             each
             for each in await api.list(resource, namespace)
-            if f"{PREFIX}/owner" in each["metadata"].get("labels", {})
+            if f"{PREFIX}/owner" in (labels := each["metadata"].get("labels", {})) and PLANE not in labels
         ]
         return found[0] if len(found) == 1 else None
 
@@ -182,7 +184,8 @@ async def test_a_service_gets_what_the_host_has_chosen(plane_cluster: LocalClust
         url = wire.path(services.RESOURCE, "default")
         body = msgspec.json.encode({"metadata": {"name": "dry"}, "spec": spec})
         await inside.client.request("POST", url, query={"dryRun": "All"}, body=body)
-        assert len(await planes.names(services.RESOURCE, name)) == 1
+        # The other one is that of the API server.
+        assert len(await planes.names(services.RESOURCE, name)) == 2
         # A change goes to the host first, too.
         await inside.patch(services.RESOURCE, "web", {"spec": {"ports": [{"port": 81}]}}, "default")
         assert [each["port"] for each in (await the_only(host, services.RESOURCE, name))["spec"]["ports"]] == [81]
@@ -239,3 +242,41 @@ async def test_events_of_pods_come_up_in_the_words_of_the_inside(planes: Planes,
 
         node = await until(bound, "the pod is bound")
         assert message == f"Successfully assigned default/runs to {node}"
+
+
+async def test_the_service_of_the_api_server_outlives_its_users(planes: Planes, name: str) -> None:
+    """H01: pods get its address; neither an owner on the host nor a user inside leads it elsewhere."""
+    host = planes.host
+    await host.make_tenant(name)
+    await planes.create(name, "web")
+    async with planes.entered(name, "web") as inside:
+        (before,) = await host.list(services.RESOURCE, name)
+        key, address = before["metadata"]["name"], before["spec"]["clusterIP"]
+        await inside.create(PODS, {"metadata": {"name": "web"}, "spec": {"containers": [CONTAINER]}}, "default")
+        lower = await the_only(host, PODS, name)
+        variables = {each["name"]: each["value"] for each in lower["spec"]["containers"][0]["env"]}
+        assert variables["KUBERNETES_SERVICE_HOST"] == address
+        # A user inside claims its name; the next Service shows that the mirror has seen it.
+        selecting = {"spec": {"selector": {"app": "web"}}}
+        await inside.patch(services.RESOURCE, "kubernetes", selecting, "default")
+        spec = {"selector": {"app": "web"}, "ports": [{"port": 80}]}
+        await inside.create(services.RESOURCE, {"metadata": {"name": "web"}, "spec": spec}, "default")
+        await the_only(host, services.RESOURCE, name)
+        now = await host.get(services.RESOURCE, key, name)
+        assert now["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    async with Client(replace(host.client.connection, impersonate="alice")) as client:
+        owner = Api(client)
+        mark = {"metadata": {"labels": {f"{PREFIX}/owner": "another"}}}
+        with pytest.raises(ApiError, match="must not be set, changed or removed"):
+            await owner.patch(services.RESOURCE, key, mark, name)
+        await owner.patch(services.RESOURCE, key, selecting, name)
+
+    async def mended() -> bool:
+        found = await host.find(services.RESOURCE, key, name)
+        slices = [each for each in await host.list(SLICES, name) if each["metadata"]["name"].startswith(key)]
+        return found is not None and "selector" not in found["spec"] and not slices
+
+    await until(mended, "the Service has no endpoints of the owner's choice", seconds=2 * SECONDS)
+    after = await host.get(services.RESOURCE, key, name)
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert after["spec"]["clusterIP"] == address

@@ -276,3 +276,30 @@ def test_an_object_too_many_or_too_large_hardly_takes_memory() -> None:
     below = sides.below_of(services.KIND, "b")
     assert below is not None
     assert below["spec"]["ports"] == [{"port": 81}]
+
+
+def test_the_service_of_the_api_server_is_left_whatever_users_do_with_their_own() -> None:
+    """H01: the lower one is another client's, also while there is no upper one; it never gets an upper spec."""
+    sides = Sides()
+    sides.upper.create(Namespace(metadata=ObjectMeta(name="default")))
+    upper: Json = {**_upper(services.KIND, "kubernetes", 1)}
+    upper["metadata"] = {"name": "kubernetes", "namespace": "default"}
+    meta = {
+        "name": PROFILE.lower_name("Service", "default", "kubernetes"),
+        "namespace": PROFILE.namespace,
+        "labels": PROFILE.labels("default"),
+        "annotations": {PROFILE.mark("name"): "kubernetes", PROFILE.mark("namespace"): "default"},
+        "creationTimestamp": "1970-01-01T00:00:00Z",
+    }
+    before = sides.lower.put_in(services.RESOURCE, {"metadata": meta, "spec": {"clusterIP": "10.96.0.7"}})
+    key = f"{PROFILE.namespace}/{meta['name']}"
+    sides.settle(LONG)
+    sides.upper.put_in(services.RESOURCE, upper)
+    sides.settle(LONG)
+    sides.upper.delete(services.RESOURCE, "default/kubernetes")
+    sides.settle(LONG)
+    mirror = sides.above.lane.controllers["services"]
+    assert isinstance(mirror, ObjectMirror)
+    assert asyncio.run(mirror.make_first(upper, is_dry_run=False)) == upper
+    after = sides.lower.get(services.RESOURCE, key)
+    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]

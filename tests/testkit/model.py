@@ -152,6 +152,9 @@ class World:
             raise Forbidden(f"namespace {namespace!r} is being terminated", status=403)
         self._uids += 1
         made = {"uid": f"uid-{self._uids}", "generation": 1, **metadata}
+        if resource.full_name == "services":
+            # The API server chooses an address unless the Service has one.
+            value = {**value, "spec": {"clusterIP": f"10.96.0.{self._uids}", **value.get("spec", {})}}
         return self._store(resource, key, {**value, "metadata": made})
 
     def patch(self, resource: Resource, key: str, patch: Json) -> Json:

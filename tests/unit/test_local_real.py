@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -119,3 +120,16 @@ def test_the_plugin_runs_without_the_package(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout) == shaping.shaped(configuration)
+
+
+def test_the_rules_of_the_bridge_turn_and_accept_one_set_of_ports_only() -> None:
+    """E19: a hosted control plane joins the set; nothing else of the machine is reached from nodes."""
+    rules = network.rules("tnt01234567", network.NodeAddresses(115), 20001)
+    assert re.search(r"set servers \{\s+type inet_service\s+elements = \{ 20001 \}\s+\}", rules)
+    ported = [line.strip() for line in rules.splitlines() if "dport" in line]
+    assert ported == [
+        'iifname "tnt01234567" ip daddr 10.115.128.1 tcp dport @servers dnat to 127.0.0.1',
+        "ct status dnat tcp dport @servers accept",
+    ]
+    others = rules.partition("chain others")[2].partition("}")[0].split("\n")
+    assert [line.strip() for line in others if line.strip()][-1] == "drop"

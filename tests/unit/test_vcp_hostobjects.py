@@ -14,22 +14,35 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import MADE_BY
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, MIRROR, VirtualControlPlane
-from tenantry.controllers.virtualcontrolplane import desired
+from tenantry.controllers.virtualcontrolplane import apiservice, desired
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjectController, HostObjects
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
 from tenantry.engine.request import ApiRequest
+from tenantry.hosting.placement import ServerEndpoint
 from testkit.model import World
 from testkit.worldcluster import WorldCluster
 
 Json = dict[str, Any]
 
 WEB = VirtualControlPlane(metadata=ObjectMeta(name="web", namespace="acme", uid="u-web"))
-WANTED = (*desired.mirror_objects(WEB, is_open=True), desired.kubeconfig_secret(WEB, "text"))
+WANTED = (
+    *desired.mirror_objects(WEB, is_open=True),
+    apiservice.service(WEB),
+    *apiservice.way(WEB, ServerEndpoint(address="10.112.128.1", port=20001), "Isolated"),
+    desired.kubeconfig_secret(WEB, "text"),
+)
 KEYS = [(resource, f"acme/{value['metadata']['name']}") for resource, value in WANTED]
 
 
 class _World(World):
-    """Refuses to change a Secret that is immutable, as the API server does."""
+    """Refuses to change a Secret that is immutable, and addresses that are taken, as the API server does."""
+
+    taken: frozenset[str] = frozenset()
+
+    def put_in(self, resource: Resource, value: Json) -> Json:
+        if value.get("spec", {}).get("clusterIP") in self.taken:
+            raise Invalid("provided IP is already allocated", status=422)
+        return super().put_in(resource, value)
 
     def _patched(self, asked: ApiRequest, key: str, body: Json) -> Json:
         if self.objects.get((asked.resource, key), {}).get("immutable"):
@@ -44,6 +57,9 @@ class _Host:
         self.world = _World()
         self.world.put_in(Namespace.resource, {"metadata": {"name": "acme"}})
         self.world.create(WEB)
+        for resource in dict(WANTED):
+            # A World knows the kinds of its objects.
+            self.world.put_in(resource, {"metadata": {"name": "first", "namespace": "acme"}, "spec": {}})
         self.home = WorldCluster(self.world, [UnplacedController()])
         self.cluster = WorldCluster(self.world, [HostObjectController(self.home)], faults=faults)
         self.objects = HostObjects(self.cluster)
@@ -53,6 +69,13 @@ class _Host:
         self.cluster.look()
         asyncio.run(self.objects.bring(WANTED, WEB.metadata.uid))
         self.cluster.look()
+
+    def serve(self, before: str) -> str:
+        """Have the Service of the API server brought to what it should be, and return its address."""
+        self.cluster.look()
+        address = asyncio.run(self.objects.bring_service(WEB, before))
+        self.cluster.look()
+        return address
 
     def get(self, resource: Resource, key: str) -> Json:
         return self.world.get(resource, key)
@@ -67,7 +90,8 @@ def test_what_is_missing_is_created_and_nothing_is_sent_while_it_is_there() -> N
 
     host = _Host(count)
     host.bring()
-    assert [host.get(*each)["metadata"]["name"] for each in KEYS] == [MIRROR, f"{MIRROR}-web", "web-kubeconfig"]
+    names = [host.get(*each)["metadata"]["name"] for each in KEYS]
+    assert [*names[:2], names[-1]] == [MIRROR, f"{MIRROR}-web", "web-kubeconfig"]
     sent.clear()
     host.bring()
     assert sent == []
@@ -155,3 +179,51 @@ def test_a_control_plane_that_is_gone_is_forgotten() -> None:
     host.objects.forget("acme")
     host.bring()
     assert sent
+
+
+SERVICE_KEY = f"acme/{apiservice.service(WEB)[1]['metadata']['name']}"
+
+
+def test_the_address_of_the_api_server_outlives_its_service_and_the_operator() -> None:
+    host = _Host()
+    first = host.serve("")
+    host.objects = HostObjects(host.cluster)
+    assert host.serve("") == first
+    host.world.delete(apiservice.SERVICES, SERVICE_KEY)
+    assert host.serve(first) == first
+
+
+def test_a_service_whose_address_is_taken_gets_another_one() -> None:
+    host = _Host()
+    first = host.serve("")
+    host.world.delete(apiservice.SERVICES, SERVICE_KEY)
+    host.world.taken = frozenset({first})
+    assert host.serve(first) not in ("", first)
+
+
+@pytest.mark.parametrize("spec", [{"selector": {"app": "mine"}}, {"clusterIP": "None"}])
+def test_a_service_that_leads_elsewhere_is_created_again(spec: Json) -> None:
+    """H01: endpoints that Kubernetes has found for a selector end with the Service only."""
+    host = _Host()
+    first = host.serve("")
+    uid = host.get(apiservice.SERVICES, SERVICE_KEY)["metadata"]["uid"]
+    host.world.patch(apiservice.SERVICES, SERVICE_KEY, {"spec": spec})
+    assert host.serve(first) == first
+    after = host.get(apiservice.SERVICES, SERVICE_KEY)
+    assert after["metadata"]["uid"] != uid
+    assert "selector" not in after["spec"]
+
+
+def test_a_headless_service_that_was_there_first_gets_an_address() -> None:
+    host = _Host()
+    meta = {"name": SERVICE_KEY.partition("/")[2], "namespace": "acme", "ownerReferences": [{"uid": "u-web"}]}
+    host.world.put_in(apiservice.SERVICES, {"metadata": meta, "spec": {"clusterIP": "None"}})
+    assert host.serve("").startswith("10.96.0.")
+
+
+def test_a_service_of_another_client_is_left_as_it_is() -> None:
+    host = _Host()
+    meta = {"name": SERVICE_KEY.partition("/")[2], "namespace": "acme"}
+    host.world.put_in(apiservice.SERVICES, {"metadata": meta, "spec": {"clusterIP": "10.96.9.9"}})
+    with pytest.raises(TerminalError, match="delete or rename it"):
+        host.serve("")

@@ -29,6 +29,7 @@ from tenantry.api.virtualcontrolplane import (
 from tenantry.controllers.operator import controllers
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.tenant.desired import QUOTA
+from tenantry.controllers.virtualcontrolplane import apiservice
 from tenantry.controllers.virtualcontrolplane.controller import VirtualControlPlaneController
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjectController
 from tenantry.controllers.virtualcontrolplane.link import Host
@@ -79,6 +80,8 @@ class Place:
 
     def __init__(self, **quota: str) -> None:
         self.world = world_of(quota={key.replace("_", "."): value for key, value in quota.items()})
+        # A World knows the kinds of its objects.
+        self.world.put_in(apiservice.SERVICES, {"metadata": {"name": "first", "namespace": "acme"}})
         self.shelf = Shelf()
         self.restart()
 

@@ -13,6 +13,18 @@ from tenantry.hosting.plane import HostedPlane
 from tenantry.kube.kubeconfig import Connection
 
 
+class ServerEndpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where pods reach an API server.
+
+    Args:
+        address: An IP address.
+        port: The port there.
+    """
+
+    address: str
+    port: int
+
+
 class RunningPlane(msgspec.Struct, frozen=True, kw_only=True):
     """A hosted control plane that is ready for requests.
 
@@ -20,11 +32,13 @@ class RunningPlane(msgspec.Struct, frozen=True, kw_only=True):
         connection: How Tenantry reaches it, as a member of system:masters.
         server: The URL of its API server for users.
         kubeconfig: The kubeconfig of the identity `plane.OWNER`.
+        from_pods: Where pods reach its API server; None if no pod can.
     """
 
     connection: Connection
     server: str
     kubeconfig: str
+    from_pods: ServerEndpoint | None = None
 
 
 class Placement(Protocol):

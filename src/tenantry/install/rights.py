@@ -95,9 +95,9 @@ def operator_role() -> Json:
             "resourceNames": ["kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"],
         },
         # The certificate of a node must not name an address of the API server, and the view of a contributed node has
-        # the Services that its pods reach.
-        allow([""], ["services"], READ),
-        allow(["discovery.k8s.io"], ["endpointslices"], READ),
+        # the Services that its pods reach. Virtual control planes have a Service each, for their own API server.
+        allow([""], ["services"], KEEP),
+        allow(["discovery.k8s.io"], ["endpointslices"], KEEP),
         allow(["node.k8s.io"], ["runtimeclasses"], READ),
         allow([""], ["nodes/status"], ["patch"]),
         allow(["apiextensions.k8s.io"], ["customresourcedefinitions"], READ),

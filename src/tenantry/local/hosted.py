@@ -2,6 +2,8 @@
 
 CLUSTER/hosted/UID/  process.json  settings.json  egress.json  *.kubeconfig  pki/  state.db  *.sock
 ▲ written by the operator            │ read by the supervisor when it reloads ─► component hosted@NAME
+
+If the cluster has real nodes, their pods reach a hosted control plane at the bridge's address and its own port.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import msgspec
 
 from tenantry.api.errors import InputError, LocalError
 from tenantry.hosting import plane as hosting
-from tenantry.hosting.placement import RunningPlane
+from tenantry.hosting.placement import RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedPlane
 from tenantry.kube import kubeconfig
 from tenantry.local import build, components, control, kubeconfigs, pki, ports
@@ -28,6 +30,9 @@ from tenantry.local.components import Component, ReadinessSignal
 from tenantry.local.control import SupervisorRequest
 from tenantry.local.files import explain, make_private_folder, write_private
 from tenantry.local.paths import ClusterPaths
+from tenantry.local.real import network
+from tenantry.local.real.network import NodeAddresses
+from tenantry.local.spec import read_spec
 from tenantry.local.state import ComponentState, Phase
 
 PREFIX = "hosted@"
@@ -107,12 +112,16 @@ class LocalPlacement:
             connection=kubeconfig.load([own.kubeconfig(hosting.OPERATOR)]),
             server=f"https://{components.LOOPBACK}:{process.port}",
             kubeconfig=own.kubeconfig(hosting.OWNER).read_text(),
+            # Not before it listens: until then, the port could be another program's.
+            from_pods=await asyncio.to_thread(self._admit, process.port),
         )
 
     async def remove(self, uid: str) -> None:
         """See `Placement.remove`."""
         folder = self._folder(uid)
-        # First the file that makes it a component: the supervisor ends the process, and does not start it again.
+        # While the file is there, which has the port.
+        await asyncio.to_thread(self._dismiss, folder)
+        # Next the file that makes it a component: the supervisor ends the process, and does not start it again.
         (folder / _PROCESS).unlink(missing_ok=True)
         await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)
         await asyncio.to_thread(_remove, folder)
@@ -140,6 +149,21 @@ class LocalPlacement:
         if not _UID.fullmatch(uid):
             raise InputError(f"{uid!r} is not the uid of an object")
         return self._paths.folder / "hosted" / uid
+
+    def _admit(self, port: int) -> ServerEndpoint | None:
+        spec = read_spec(self._paths)
+        if spec is None or spec.real is None:
+            return None
+        network.admit(network.identity(self._paths.folder), port)
+        return ServerEndpoint(address=NodeAddresses(spec.real.block).bridge, port=port)
+
+    def _dismiss(self, folder: Path) -> None:
+        try:
+            process = _read(folder / _PROCESS)
+        except LocalError:
+            return  # the port stays in the rules until the cluster starts again
+        if process is not None:
+            network.dismiss(network.identity(self._paths.folder), process.port)
 
     def _write(self, plane: HostedPlane, program: Binaries) -> HostedProcess:
         """Write what the process needs, and last the file that makes it a component."""

@@ -119,14 +119,14 @@ class ObjectMirror:
         Raises:
             ApiError: One side failed; the queue tries again.
         """
+        if self._is_left(key):
+            return None
         upper, lower = cluster.cache(self.resource).get(key), self._of(key)
         if upper is None:
             self._refused.pop(key, None)
             self._followed.pop(key, None)
             self._ahead.pop(key, None)
             return await self._without_upper(lower)
-        if self._mirrored.is_left(upper.object):
-            return None
         if lower is not None and self._mirrored.chosen is None and lower.mark(self._profile, "uid") != upper.uid:
             # Its deletion wakes this key again.
             await self._end(lower)
@@ -141,6 +141,10 @@ class ObjectMirror:
         if lower is not None:
             await self._up(upper, lower)
         return again
+
+    def _is_left(self, key: str) -> bool:
+        namespace, _, name = key.partition("/")
+        return self._mirrored.is_left(namespace, name)
 
     def _of(self, key: str) -> Thing | None:
         namespace, _, name = key.partition("/")
@@ -209,6 +213,8 @@ class ObjectMirror:
         """
         meta = part(upper, "metadata")
         key = object_key(str(meta.get("namespace", "")), str(meta.get("name", "")))
+        if self._is_left(key):
+            return upper
         lower = self._of(key)
         if lower is not None and not meta.get("uid"):
             # The upper object exists already, or has just been deleted: nothing changes before the new one is stored.

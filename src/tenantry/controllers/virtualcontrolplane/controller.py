@@ -1,6 +1,6 @@
 """Keeps VirtualControlPlanes: the process, its connection, the kubeconfig, the status. The glue.
 
-VirtualControlPlane ─► its share of the quota ─► identity of the mirror ─► Placement.start ─► Secret ─► Link ─► Ready
+VirtualControlPlane ─► share of the quota ─► mirror's identity, Service ─► Placement.start ─► Secret ─► Link ─► Ready
 changed on the host, or its API server is away ─► HostObjects, status
 deleted ─► Link ends ─► Placement.remove ─► finalizer off ─► Kubernetes deletes mirrored objects
 """
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 
 import msgspec
@@ -18,12 +19,12 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, Conflict, NotFound, TenantryError, TerminalError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import SUSPENDED, TENANT, TENANT_UID
+from tenantry.api.marks import NETWORK, SUSPENDED, TENANT, TENANT_UID
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.quota.verdicts import Verdicts
-from tenantry.controllers.virtualcontrolplane import charge, desired, status
+from tenantry.controllers.virtualcontrolplane import apiservice, charge, desired, status
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
 from tenantry.controllers.virtualcontrolplane.startslots import StartSlots
@@ -43,6 +44,7 @@ log = logging.getLogger(__name__)
 
 class _Connected(msgspec.Struct, frozen=True):
     link: Link
+    address: str
     running: RunningPlane
     task: asyncio.Task[None]
 
@@ -77,9 +79,9 @@ class VirtualControlPlaneController:
         return [own, watched.watch(Namespace.resource, self._of_namespace), watched.nodes(_no_keys)]
 
     def _of_namespace(self, change: Change[Observed]) -> Iterable[str]:
-        """Return the control planes of a namespace that was suspended or resumed."""
+        """Return the control planes of a namespace that was suspended or resumed, or isolated differently."""
         before, after = change.before, change.after
-        if before is None or after is None or (SUSPENDED in before.labels) == (SUSPENDED in after.labels):
+        if before is None or after is None or _decisive(before) == _decisive(after):
             return ()
         return [key for key in self._uids if key.startswith(f"{after.name}/")]
 
@@ -154,9 +156,13 @@ class VirtualControlPlaneController:
         known.link.open(is_open=is_open)
         # Kubernetes deletes them first, and the VirtualControlPlane a moment later.
         if not namespace.deleting:
-            secret = desired.kubeconfig_secret(found, known.running.kubeconfig)
-            wanted = (*desired.mirror_objects(found, is_open=is_open), secret)
+            wanted = (*desired.mirror_objects(found, is_open=is_open), *_of_running(found, namespace, known.running))
             await self._bring(cluster, found, wanted, known.running)
+            if await self._address(cluster, found, known.address, known.running) != known.address:
+                # Its certificate and its pods need the new one.
+                await self._end(found.metadata.uid)
+                await self._start_in_turn(cluster, found, namespace)
+                return
         await self._report(cluster, found, _problem(known.link), known.running, short)
 
     async def _start_in_turn(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> None:
@@ -166,21 +172,23 @@ class VirtualControlPlaneController:
         if not self._slots.take(tenant, found.key):
             return
         try:
-            await self._start(cluster, found, is_open=SUSPENDED not in namespace.labels)
+            await self._start(cluster, found, namespace)
         finally:
             for key in self._slots.give_back(tenant):
                 cluster.wake(VirtualControlPlane, key)
 
-    async def _start(self, cluster: Cluster, found: VirtualControlPlane, *, is_open: bool) -> None:
+    async def _start(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> None:
+        is_open = SUSPENDED not in namespace.labels
         await self._bring(cluster, found, desired.mirror_objects(found, is_open=is_open))
-        running = await self._host.placement.start(desired.plane_of(found))
+        address = await self._address(cluster, found)
+        running = await self._host.placement.start(desired.plane_of(found, address))
         # Before anything can fail: other operators name it when they report that they cannot end the process.
         await self._report(cluster, found, status.STARTING, running)
-        await self._bring(cluster, found, [desired.kubeconfig_secret(found, running.kubeconfig)], running)
+        await self._bring(cluster, found, _of_running(found, namespace, running), running)
         changed = partial(cluster.wake, VirtualControlPlane, found.key)
-        link = Link(self._host, found, changed, is_open=is_open)
+        link = Link(self._host, found, changed, address, is_open=is_open)
         task = self._group.create_task(self._serve(found.key, link, running, changed))
-        self._connected[found.metadata.uid] = _Connected(link, running, task)
+        self._connected[found.metadata.uid] = _Connected(link, address, running, task)
         task.add_done_callback(partial(self._ended, changed))
 
     async def _bring(
@@ -196,8 +204,22 @@ class VirtualControlPlaneController:
             ApiError: The API server refuses, or does not answer.
             TerminalError: Another client has an object of this name.
         """
-        try:
+        async with self._reporting(cluster, found, running):
             await self._objects.bring(wanted, found.metadata.uid)
+
+    async def _address(
+        self, cluster: Cluster, found: VirtualControlPlane, before: str = "", running: RunningPlane | None = None
+    ) -> str:
+        """Return the clusterIP by which pods reach the API server; see `_bring`."""
+        async with self._reporting(cluster, found, running):
+            return await self._objects.bring_service(found, before)
+
+    @asynccontextmanager
+    async def _reporting(
+        self, cluster: Cluster, found: VirtualControlPlane, running: RunningPlane | None
+    ) -> AsyncGenerator[None]:
+        try:
+            yield
         except Conflict:
             raise  # the next try succeeds
         except ApiError as error:
@@ -268,6 +290,18 @@ class VirtualControlPlaneController:
         )
         if written != before:
             await cluster.writer.status(replace(current, status=written))
+
+
+def _of_running(
+    found: VirtualControlPlane, namespace: Observed, running: RunningPlane
+) -> tuple[tuple[Resource, Json], ...]:
+    """Return the host objects that depend on the process."""
+    way = apiservice.way(found, running.from_pods, namespace.labels.get(NETWORK, ""))
+    return (*way, desired.kubeconfig_secret(found, running.kubeconfig))
+
+
+def _decisive(namespace: Observed) -> tuple[bool, str]:
+    return SUSPENDED in namespace.labels, namespace.labels.get(NETWORK, "")
 
 
 def _problem(link: Link) -> Blocked | None:

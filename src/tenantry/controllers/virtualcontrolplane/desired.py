@@ -2,7 +2,7 @@
 
 VirtualControlPlane ─► HostedPlane   what the process is started with
 ─► Profile       how its pods are mirrored
-─► host objects  ServiceAccount and RoleBinding of the mirror, Secret with the kubeconfig
+─► host objects  ServiceAccount and RoleBinding of the mirror, Secret with the kubeconfig; see also `apiservice`
 ─► objects inside  the binding of its users
 """
 
@@ -22,7 +22,7 @@ from tenantry.api.virtualcontrolplane import (
     VirtualControlPlane,
 )
 from tenantry.controllers.virtualcontrolplane.admission import RULES
-from tenantry.hosting.plane import ADVERTISED, HostedPlane
+from tenantry.hosting.plane import HostedPlane
 from tenantry.mirror.profile import Profile
 
 FINALIZER = PROCESS_FINALIZER
@@ -37,28 +37,39 @@ CLUSTER_ROLE_BINDINGS = Resource(RBAC_GROUP, "v1", "clusterrolebindings", "Clust
 _LABELS = {marks.MANAGED_BY: marks.MANAGER}
 
 
-def plane_of(found: VirtualControlPlane) -> HostedPlane:
-    """Return what the process of a VirtualControlPlane is started with."""
+def plane_of(found: VirtualControlPlane, address: str) -> HostedPlane:
+    """Return what the process of a VirtualControlPlane is started with.
+
+    Args:
+        found: The VirtualControlPlane.
+        address: The clusterIP by which its pods reach it.
+    """
     meta = found.metadata
     return HostedPlane(
         uid=meta.uid,
         name=f"{meta.namespace}.{meta.name}",
         issuer=f"https://{meta.uid}.{PREFIX}",
         owner=f"tenantry:owner:{meta.uid}",
+        names=(address,),
         admission=RULES,
     )
 
 
-def profile_of(found: VirtualControlPlane) -> Profile:
-    """Return how the pods of a VirtualControlPlane are mirrored."""
+def profile_of(found: VirtualControlPlane, address: str) -> Profile:
+    """Return how the pods of a VirtualControlPlane are mirrored.
+
+    Args:
+        found: The VirtualControlPlane.
+        address: As for `plane_of`.
+    """
     meta = found.metadata
     return Profile(
         owner_uid=meta.uid,
         namespace=meta.namespace,
         prefix=PREFIX,
-        owner=_owner(found),
-        # Until control planes have an address that pods reach: never the host's API server, which is the default.
-        api_host=ADVERTISED,
+        owner=owner_of(found),
+        # Without it, containers would get the address of the host's API server.
+        api_host=address,
         api_port="443",
     )
 
@@ -68,7 +79,8 @@ def secret_name(found: VirtualControlPlane) -> str:
     return f"{found.metadata.name}-kubeconfig"
 
 
-def _owner(found: VirtualControlPlane) -> Json:
+def owner_of(found: VirtualControlPlane) -> Json:
+    """Return the owner reference of all host objects of a VirtualControlPlane."""
     # A controller, so that `kubectl drain` takes mirrored pods for pods that come back.
     return {
         "apiVersion": found.resource.api_version,
@@ -79,7 +91,8 @@ def _owner(found: VirtualControlPlane) -> Json:
     }
 
 
-def _labels(found: VirtualControlPlane) -> dict[str, str]:
+def labels(found: VirtualControlPlane) -> dict[str, str]:
+    """Return the labels of what the operator itself keeps on the host for a VirtualControlPlane."""
     return {**_LABELS, PLANE: found.metadata.name}
 
 
@@ -102,8 +115,8 @@ def mirror_objects(found: VirtualControlPlane, *, is_open: bool) -> tuple[tuple[
         "metadata": {
             "name": f"{MIRROR}-{meta.name}",
             "namespace": meta.namespace,
-            "labels": _labels(found),
-            "ownerReferences": [_owner(found)],
+            "labels": labels(found),
+            "ownerReferences": [owner_of(found)],
         },
         "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": MIRROR},
         "subjects": [{"kind": "ServiceAccount", "name": MIRROR, "namespace": meta.namespace}],
@@ -118,8 +131,8 @@ def kubeconfig_secret(found: VirtualControlPlane, text: str) -> tuple[Resource, 
         "metadata": {
             "name": secret_name(found),
             "namespace": meta.namespace,
-            "labels": _labels(found),
-            "ownerReferences": [_owner(found)],
+            "labels": labels(found),
+            "ownerReferences": [owner_of(found)],
         },
         "type": "Opaque",
         # Not stringData, which no stored object has: server-side apply compares fields.

@@ -1,8 +1,10 @@
-"""What the operator keeps on the host for each control plane: the mirror's identity and the kubeconfig. The glue.
+"""What the operator keeps on the host for each control plane. The glue.
+
+These are the mirror's identity, the kubeconfig, and the way of pods to their API server.
 
     changed or deleted on the host ─► HostObjectController ─► keys of the namespace ─► HostObjects.bring ─► as desired
 
-These objects are watched in caches of their own, which keep their heads only, and those of no other objects.
+These objects are watched in caches of their own, which keep their heads only (Services whole), and no other objects.
 """
 
 from __future__ import annotations
@@ -12,15 +14,16 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.errors import Invalid, TerminalError
+from tenantry.api.errors import Conflict, Invalid, TerminalError
 from tenantry.api.model import Json, Resource, object_key
 from tenantry.api.virtualcontrolplane import MIRROR, PLANE, VirtualControlPlane
-from tenantry.controllers.virtualcontrolplane import desired
+from tenantry.controllers.virtualcontrolplane import apiservice, desired
 from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, ClusterId, Watch
 from tenantry.mirror import things
-from tenantry.mirror.things import Copy
+from tenantry.mirror.things import Copy, Thing
+from tenantry.world.netpol.services import ENDPOINT_SLICES
 
 KEPT = ClusterId("kept")
 """The id under which the runtime has the host's API server for these objects."""
@@ -48,6 +51,9 @@ class HostObjectController:
             Watch(resource=desired.SERVICE_ACCOUNTS, decode=things.headed, keys=_namespace, selectors=account),
             Watch(resource=desired.ROLE_BINDINGS, decode=things.headed, keys=_namespace, selectors=ours),
             Watch(resource=desired.SECRETS, decode=things.headed, keys=_namespace, selectors=ours),
+            Watch(resource=apiservice.SERVICES, decode=things.whole, keys=_namespace, selectors=ours),
+            Watch(resource=apiservice.NETWORK_POLICIES, decode=things.headed, keys=_namespace, selectors=ours),
+            Watch(resource=ENDPOINT_SLICES, decode=things.headed, keys=_namespace, selectors=ours),
         ]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - it reads no cache
@@ -84,6 +90,40 @@ class HostObjects:
         for resource, value in wanted:
             await self._bring(resource, value, uid)
 
+    async def bring_service(self, found: VirtualControlPlane, before: str) -> str:
+        """Bring the Service of its API server to what it should be, and return its clusterIP.
+
+        Args:
+            found: The VirtualControlPlane.
+            before: The clusterIP so far, which a new Service gets if it is free; "" if it is not known.
+
+        Raises:
+            ApiError: The API server refuses, or does not answer.
+            TerminalError: Another client has an object of this name.
+        """
+        resource, value = apiservice.service(found)
+        namespace, name = value["metadata"]["namespace"], value["metadata"]["name"]
+        address = before or await self._address(value)
+        try:
+            await self.bring([apiservice.service(found, address)], found.metadata.uid)
+        except Invalid:
+            # While there was none, another Service has got its address.
+            if not address:
+                raise
+            await self.bring([(resource, value)], found.metadata.uid)
+        brought: Thing | None = self._cluster.cache(resource).get(object_key(namespace, name))
+        # The cache may be behind.
+        address = apiservice.address_of(brought.object) if brought is not None else await self._address(value)
+        if not address:
+            raise Conflict(f"Service {name!r} has just been deleted or has no address", status=409)
+        return address
+
+    async def _address(self, service: Json) -> str:
+        """Return the clusterIP that a Service has now; "" for none."""
+        meta = service["metadata"]
+        data = await self._cluster.live.find(apiservice.SERVICES, meta["namespace"], meta["name"])
+        return apiservice.address_of(_json.decode(data)) if data is not None else ""
+
     def forget(self, namespace: str) -> None:
         """Drop what is known of the objects of a namespace; objects of other control planes are looked at again."""
         here = f"{namespace}/"
@@ -92,7 +132,7 @@ class HostObjects:
     async def _bring(self, resource: Resource, value: Json, uid: str) -> None:
         meta: Json = value["metadata"]
         key = object_key(meta["namespace"], meta["name"])
-        cached: Copy | None = self._cluster.cache(resource).get(key)
+        cached: Copy | Thing | None = self._cluster.cache(resource).get(key)
         if cached is not None and self._brought.get((resource, key)) == (cached.version, value):
             return
         data = await self._cluster.live.find(resource, meta["namespace"], meta["name"])
@@ -104,8 +144,11 @@ class HostObjects:
                 " it is left as it is: delete or rename it",
             )
         asked, writer = request.apply(resource, value), self._cluster.writer
+        if live is not None and apiservice.is_spoilt(resource, live):
+            await writer.remove(resource, meta["namespace"], meta["name"], uid=live["metadata"]["uid"])
+            live = None
         try:
-            written: Copy = await writer.own(asked, quiet=True)
+            written: Copy | Thing = await writer.own(asked, quiet=True)
         except Invalid:
             # The API server never changes a roleRef, nor a Secret that a user has made immutable.
             if live is None:
@@ -115,6 +158,6 @@ class HostObjects:
         self._brought[resource, key] = (written.version, value)
 
 
-def _namespace(change: Change[Copy]) -> Iterable[str]:
+def _namespace(change: Change[Copy | Thing]) -> Iterable[str]:
     found = change.after or change.before
     return [found.key.partition("/")[0]] if found is not None else ()

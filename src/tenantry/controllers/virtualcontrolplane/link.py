@@ -151,13 +151,16 @@ class Link:
         host: What all links share.
         found: The VirtualControlPlane.
         is_open: Whether users have access; see `open`.
-        arrived: Called once users can work inside.
+        changed: Called when users can work inside, and when its API server is away or back.
+        address: The clusterIP by which its pods reach its API server.
     """
 
-    def __init__(self, host: Host, found: VirtualControlPlane, changed: Callable[[], None], *, is_open: bool) -> None:
+    def __init__(
+        self, host: Host, found: VirtualControlPlane, changed: Callable[[], None], address: str, *, is_open: bool
+    ) -> None:
         self._host = host
-        self._profile = desired.profile_of(found)
-        self._plane = desired.plane_of(found)
+        self._profile = desired.profile_of(found, address)
+        self._plane = desired.plane_of(found, address)
         self._id = ClusterId(f"vcp/{found.key}")
         self._changed = changed
         self._is_open = is_open

@@ -6,9 +6,9 @@ Each cluster has a /16 of its own, 10.BLOCK.0.0/16, that no route of this machin
     10.BLOCK.128.1/24        the bridge, which is this machine to the nodes
     10.BLOCK.128.10+NODE     the node
 
-The API server stays on loopback. Connections over the bridge to its port are redirected there. Nodes reach no other
-server of this machine, whether it listens on loopback or on all addresses, and nothing outside of it, because this
-machine does not forward.
+The API server stays on loopback. Connections over the bridge to its port are redirected there, and so are those to the
+ports of hosted control planes, which a set of the rules has. Nodes reach no other server of this machine, whether it
+listens on loopback or on all addresses, and nothing outside of it, because this machine does not forward.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _SECONDS = 20.0
 _BLOCKS = range(112, 128)
 _NODES = 128
 _FIRST_NODE = 10
+_SERVERS = "servers"
 Network = ipaddress.IPv4Network
 
 
@@ -121,29 +122,40 @@ def lay(name: str, port: int, before: int | None) -> int:
         _run("ip", "addr", "add", f"{addresses.bridge}/24", "dev", name)
         # For packets that these rules redirect to loopback; the setting ends with the bridge.
         Path(f"/proc/sys/net/ipv4/conf/{name}/route_localnet").write_text("1")
-        _run("nft", "-f", "-", text=_rules(name, addresses, port))
+        _run("nft", "-f", "-", text=rules(name, addresses, port))
         _run("ip", "link", "set", name, "up")
         routes = (f"route add {addresses.pods_of(n)} via {addresses.node(n)}\n" for n in range(1, MAX_NODES + 1))
         _run("ip", "-batch", "-", text="".join(routes))
     return addresses.block
 
 
-def _rules(name: str, addresses: NodeAddresses, port: int) -> str:
+def rules(name: str, addresses: NodeAddresses, port: int) -> str:
+    """Return the nft(8) commands that create the rules of a cluster's bridge.
+
+    Args:
+        name: Its `identity`.
+        addresses: Its addresses.
+        port: The API server's port on loopback.
+    """
     return f"""
 table ip {name} {{
+    set {_SERVERS} {{
+        type inet_service
+        elements = {{ {port} }}
+    }}
     chain loopback {{
         type filter hook prerouting priority raw; policy accept;
         iifname "{name}" ip daddr 127.0.0.0/8 drop
     }}
     chain turn {{
         type nat hook prerouting priority dstnat; policy accept;
-        iifname "{name}" ip daddr {addresses.bridge} tcp dport {port} dnat to 127.0.0.1:{port}
+        iifname "{name}" ip daddr {addresses.bridge} tcp dport @{_SERVERS} dnat to 127.0.0.1
     }}
     chain others {{
         type filter hook input priority filter; policy accept;
         iifname != "{name}" accept
         ct state established,related accept
-        ct status dnat tcp dport {port} accept
+        ct status dnat tcp dport @{_SERVERS} accept
         ip protocol icmp accept
         drop
     }}
@@ -153,6 +165,34 @@ table ip {name} {{
     }}
 }}
 """
+
+
+def admit(name: str, port: int) -> None:
+    """Let nodes and their pods reach a server of this machine at the bridge's address; once more changes nothing.
+
+    Args:
+        name: The cluster's `identity`.
+        port: The server's port on loopback.
+
+    Raises:
+        LocalError: The kernel refuses, as if the cluster has no bridge.
+    """
+    _run("nft", "-f", "-", text=_element("add", name, port))
+
+
+def dismiss(name: str, port: int) -> None:
+    """End what `admit` has begun; a port that was not admitted, or a cluster without a bridge, needs nothing.
+
+    Raises:
+        LocalError: The kernel refuses.
+    """
+    if Path(f"/sys/class/net/{name}").exists():
+        # One transaction: nft rejects the deletion of an element that is not there.
+        _run("nft", "-f", "-", text=_element("add", name, port) + _element("delete", name, port))
+
+
+def _element(verb: str, name: str, port: int) -> str:
+    return f"{verb} element ip {name} {_SERVERS} {{ {port} }}\n"
 
 
 def remove(name: str) -> None:
@@ -205,13 +245,13 @@ def configure(addresses: NodeAddresses, number: int) -> None:
         Path(f"/proc/sys/net/ipv4/{path}").write_text("1")
 
 
-def load(rules: str) -> None:
+def load(commands: str) -> None:
     """Execute nft(8) commands in this process's namespace, as one transaction.
 
     Raises:
         LocalError: nft rejects them.
     """
-    _run("nft", "-f", "-", text=rules)
+    _run("nft", "-f", "-", text=commands)
 
 
 def _routed() -> list[Network]:

@@ -29,7 +29,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: Callable[[Json], Sequence[str]]
 
 
-def _none(_upper: Json) -> bool:
+def _none(_namespace: str, _name: str) -> bool:
     return False
 
 
@@ -41,7 +41,8 @@ class MirroredKind(msgspec.Struct, frozen=True, kw_only=True):
         spec: The allow-list of its spec, on both sides.
         translate: Changes a spec that `spec` has built; see `Origin`.
         status: Builds the upper status from a lower object; None if the upper side finds it out itself.
-        is_left: Whether an upper object has no lower one.
+        is_left: Whether the mirror leaves alone an upper object of a namespace and a name, and what has the name of its
+            lower one, also while there is no upper object.
         selects_namespaces: Whether the translation of a spec depends on the labels of upper namespaces; None if
             it never does.
         chosen: Returns an upper object with what the lower API server has chosen for the lower one: the lower object is
@@ -52,6 +53,6 @@ class MirroredKind(msgspec.Struct, frozen=True, kw_only=True):
     spec: Shape
     translate: Callable[[Json, Origin], None]
     status: Callable[[Json], Json] | None = None
-    is_left: Callable[[Json], bool] = _none
+    is_left: Callable[[str, str], bool] = _none
     selects_namespaces: Callable[[Json], bool] | None = None
     chosen: Callable[[Json, Json], Json] | None = None

@@ -14,6 +14,9 @@ from tenantry.mirror.shapes import boolean, fields, integer, items, listed, mapp
 
 RESOURCE = Resource("", "v1", "services", "Service")
 
+API_SERVER = ("default", "kubernetes")
+"""Namespace and name of the Service of an API server, which that API server writes itself."""
+
 CHOSEN = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort")
 """The fields that the lower API server fills in, and that the upper Service gets; and nodePort of each port."""
 
@@ -117,10 +120,9 @@ def chosen(upper: Json, lower: Json) -> Json:
     return {**upper, "spec": wanted}
 
 
-def is_api_server(upper: Json) -> bool:
-    """Return whether a Service is that of the upper API server, which it writes itself."""
-    meta = part(upper, "metadata")
-    return (meta.get("namespace"), meta.get("name")) == ("default", "kubernetes")
+def is_api_server(namespace: str, name: str) -> bool:
+    """Return whether a Service is that of the upper API server, whoever has written it."""
+    return (namespace, name) == API_SERVER
 
 
 KIND = MirroredKind(
