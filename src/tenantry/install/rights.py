@@ -96,6 +96,8 @@ def operator_role() -> Json:
         # the Services that its pods reach.
         allow([""], ["services"], READ),
         allow(["discovery.k8s.io"], ["endpointslices"], READ),
+        # The gates of control planes never dial an address of a Service that is not theirs.
+        allow(["networking.k8s.io"], ["servicecidrs"], READ),
         allow(["node.k8s.io"], ["runtimeclasses"], READ),
         allow([""], ["nodes/status"], ["patch"]),
         allow(["apiextensions.k8s.io"], ["customresourcedefinitions"], READ),

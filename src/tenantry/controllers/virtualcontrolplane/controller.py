@@ -70,8 +70,7 @@ class VirtualControlPlaneController:
         own = Watch(
             resource=VirtualControlPlane.resource, decode=watched.decoder(VirtualControlPlane), keys=watched.own_key
         )
-        # Nodes are only looked up.
-        return [own, watched.watch(Namespace.resource, self._of_namespace), watched.nodes(_no_keys)]
+        return [own, watched.watch(Namespace.resource, self._of_namespace), *self._host.ranges.of_home()]
 
     def _of_namespace(self, change: Change[Observed]) -> Iterable[str]:
         """Return the control planes of a namespace that was suspended or resumed."""
@@ -132,6 +131,7 @@ class VirtualControlPlaneController:
         """Bring back what has changed on the host, and report how the connection is."""
         is_open = SUSPENDED not in namespace.labels
         known.link.open(is_open=is_open)
+        known.link.allow(found.spec.egress)
         # Kubernetes deletes them first, and the VirtualControlPlane a moment later.
         if not namespace.deleting:
             secret = desired.kubeconfig_secret(found, known.running.kubeconfig)
@@ -239,7 +239,3 @@ def _problem(link: Link) -> Blocked | None:
     if not link.has_arrived:
         return status.STARTING
     return None if link.answers else status.AWAY
-
-
-def _no_keys(change: object) -> Iterable[str]:  # noqa: ARG001 - it is only looked up
-    return ()
