@@ -47,9 +47,9 @@ def addresses_of(pod: Thing) -> Iterable[str]:
     return [str(each.get("ip")) for each in items(pod.status, "podIPs")]
 
 
-def owner_of(pod: Thing) -> Iterable[str]:
-    """Return the uid of the control plane that a lower pod names."""
-    found = part(pod.meta, "labels").get(f"{PREFIX}/owner")
+def owner_of(pod: Thing, prefix: str = PREFIX) -> Iterable[str]:
+    """Return the uid of the control plane that a lower pod names in its marks."""
+    found = part(pod.meta, "labels").get(f"{prefix}/owner")
     return [str(found)] if found else ()
 
 

@@ -1,0 +1,97 @@
+"""What no gate dials: the host's nodes, API servers, Services and pods, as they are now; and spec.egress as a rule."""
+
+from __future__ import annotations
+
+import pytest
+
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import NODE_ADDRESSES
+from tenantry.api.node import Node
+from tenantry.api.tenancydefaults import NAME, TenancyDefaults
+from tenantry.api.virtualcontrolplane import PlaneEgress
+from tenantry.controllers.virtualcontrolplane.egress import ENDPOINT_SLICES, SERVICE_CIDRS, HostRanges, rule
+from tenantry.hosting.outside import networks
+from testkit.model import Json, World
+from testkit.worldcluster import WorldCluster
+
+OPEN = PlaneEgress(allowed_cidrs=("0.0.0.0/0", "10.0.0.0/8", "192.168.0.0/16"), allowed_hosts=("*.example.com",))
+
+
+class Surrounded:
+    """A host whose ranges are read.
+
+    Args:
+        world: Its objects.
+        server: The URL of its API server.
+    """
+
+    def __init__(self, world: World, server: str = "https://192.168.5.5:6443") -> None:
+        self._cluster = WorldCluster(world, [])
+        self._ranges = HostRanges(server)
+        for each in (*self._ranges.of_home(), *self._ranges.of_lower()):
+            self._cluster.listen(self._cluster.lane.listener("ranges", each))
+
+    def is_kept(self, address: str) -> bool:
+        """Return whether an address is refused although everything is allowed."""
+        self._cluster.settle(0)
+        kept = self._ranges.networks(self._cluster, self._cluster)
+        assert kept is self._ranges.networks(self._cluster, self._cluster), "computed once for each change"
+        return bool(rule(OPEN, kept).refusal_of_host(address))
+
+
+def _node(address: str, **more: Json) -> Json:
+    addresses = [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": "n"}]
+    return {
+        "metadata": {"name": "n", **more},
+        "spec": {"podCIDRs": ["10.2.0.0/24"]},
+        "status": {"addresses": addresses},
+    }
+
+
+def _world() -> World:
+    world = World()
+    world.put_in(Namespace.resource, {"metadata": {"name": "default"}})
+    world.put_in(Node.resource, _node("192.168.1.1", annotations={NODE_ADDRESSES: "34.5.6.7"}))
+    world.put_in(SERVICE_CIDRS, {"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.96.0.0/16"]}})
+    endpoints = [{"addresses": ["192.168.9.9"]}]
+    world.put_in(ENDPOINT_SLICES, {"metadata": {"name": "kubernetes", "namespace": "default"}, "endpoints": endpoints})
+    network = {"keptCidrs": ["192.168.77.0/24"]}
+    world.put_in(TenancyDefaults.resource, {"metadata": {"name": NAME}, "spec": {"network": network}})
+    return world
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "192.168.1.1",  # a node
+        "34.5.6.7",  # an address of a node that an administrator has recorded
+        "10.2.0.9",  # a pod
+        "10.96.0.1",  # a Service
+        "192.168.9.9",  # behind the Service of the API server
+        "192.168.5.5",  # where the operator reaches it
+        "192.168.77.7",  # of TenancyDefaults
+    ],
+)
+def test_the_hosts_own_addresses_are_kept(address: str) -> None:
+    """VCP-4: although spec.egress has them."""
+    assert Surrounded(_world()).is_kept(address)
+    assert not Surrounded(World(), "https://127.0.0.1:6443").is_kept(address)
+
+
+def test_a_new_address_of_a_node_is_kept_at_once() -> None:
+    world = _world()
+    host = Surrounded(world)
+    assert not host.is_kept("192.168.1.2")
+    world.patch(Node.resource, "n", {"status": _node("192.168.1.2")["status"]})
+    assert host.is_kept("192.168.1.2")
+
+
+def test_what_is_not_a_cidr_opens_nothing() -> None:
+    """An object of an earlier schema, or one that was changed in etcd."""
+    egress = PlaneEgress(allowed_cidrs=("10.1.2.3", "x", "::ffff:10.0.0.0/104", "10.7.0.0/16"))
+    assert rule(egress, ()).cidrs == networks(("10.7.0.0/16",))
+
+
+def test_by_default_nothing_is_allowed_and_the_refusal_says_who_can() -> None:
+    for host in ("hooks.example.com", "8.8.8.8"):
+        assert rule(PlaneEgress(), ()).refusal_of_host(host).endswith("in spec.egress of the VirtualControlPlane")
