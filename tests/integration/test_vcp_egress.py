@@ -16,7 +16,9 @@ import pytest
 from msgspec.structs import replace
 
 from tenantry.api.errors import ApiError
+from tenantry.api.marks import NODE_ADDRESSES
 from tenantry.api.model import Resource
+from tenantry.api.node import Node
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.hosting.certificates import CertificateUse, LeafCertificate
 from tenantry.hosting.destinations import Destination, Outside, Refused
@@ -29,9 +31,10 @@ from tenantry.local import x509
 from tenantry.local.cluster import LocalCluster
 from testkit.api import Api, until
 from testkit.hosted import running
+from testkit.planes import Planes
 from testkit.refusals import refusal
 
-pytest_plugins = ["testkit.fixtures"]
+pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
 Json = dict[str, Any]
 
@@ -101,7 +104,7 @@ def configured(name: str, client: Json) -> Json:
                 "objectSelector": {"matchLabels": {"hook": name}},
                 "admissionReviewVersions": ["v1"],
                 "sideEffects": "None",
-                "timeoutSeconds": 10,
+                "timeoutSeconds": 5,
             }
         ],
     }
@@ -245,6 +248,43 @@ async def test_services_are_dialled_at_their_endpoints(tenancy: LocalCluster, na
         await inside.create(WEBHOOKS, configured("numbered", {"url": f"https://{address}:443/"}))
         await told(inside, "numbered")
         assert (address, 443) in way.asked
+
+
+async def test_spec_egress_is_in_force_at_once(planes: Planes, name: str) -> None:
+    """VCP-4: with the operator: allowed, never for the host's own addresses, and taken back."""
+    kind = VirtualControlPlane.resource
+    await planes.host.make_tenant(name)
+    await planes.create(name, "web")
+    async with planes.entered(name, "web") as inside:
+        hosts = {"outside": "203.0.113.9", "metadata": "169.254.169.254", "loopback": LOOPBACK, "service": "10.96.0.1"}
+        # Simulated nodes have no address.
+        node = (await planes.host.list(Node.resource))[0]["metadata"]["name"]
+        hosts["node"] = "203.0.113.77"
+        await planes.host.patch(Node.resource, node, {"metadata": {"annotations": {NODE_ADDRESSES: hosts["node"]}}})
+        for each, host in hosts.items():
+            await inside.create(WEBHOOKS, configured(each, {"url": f"https://{host}/"}))
+            reason = f"{host} is not in an allowed CIDR: an administrator of the host can allow it"
+            assert reason in await told(inside, each)
+
+        wide = ["203.0.113.0/24", "10.0.0.0/8", "169.254.0.0/16", "127.0.0.0/8", "0.0.0.0/0"]
+        await planes.host.patch(kind, "web", {"spec": {"egress": {"allowedCidrs": wide}}}, name)
+
+        async def is_allowed() -> bool:
+            return "is not in an allowed CIDR" not in await told(inside, "outside")
+
+        await until(is_allowed, "the host is allowed")
+        for each in ("metadata", "loopback"):
+            assert "which is never dialled" in await told(inside, each)
+        for each in ("service", "node"):
+            assert "belongs to the cluster that hosts this API server" in await told(inside, each)
+
+        await planes.host.patch(kind, "web", {"spec": {"egress": None}}, name)
+
+        async def is_refused() -> bool:
+            return not await is_allowed()
+
+        await until(is_refused, "the host is not allowed any more")
+    await planes.host.patch(Node.resource, node, {"metadata": {"annotations": {NODE_ADDRESSES: None}}})
 
 
 # -- who opens a way out --------------------------------------------------------------------------
