@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from tenantry.api.kubernetes import Namespace
@@ -9,10 +11,37 @@ from tenantry.api.marks import NODE_ADDRESSES
 from tenantry.api.node import Node
 from tenantry.api.tenancydefaults import NAME, TenancyDefaults
 from tenantry.api.virtualcontrolplane import PlaneEgress
+from tenantry.controllers.virtualcontrolplane.destinations import BY_ADDRESS, Destinations, addresses_of
 from tenantry.controllers.virtualcontrolplane.egress import ENDPOINT_SLICES, SERVICE_CIDRS, HostRanges, rule
+from tenantry.engine.cache import Cache
+from tenantry.hosting.destinations import Refused
+from tenantry.hosting.heads import HttpRefusal
 from tenantry.hosting.outside import networks
+from tenantry.mirror.side import LowerSide
+from tenantry.mirror.things import Thing
+from tenantry.mirror.uppernodes import UpperNodes
+from testkit.mirroring import PROFILE
 from testkit.model import Json, World
 from testkit.worldcluster import WorldCluster
+
+
+async def _no_node(name: str) -> Json | None:  # noqa: ARG001 - there is none
+    return None
+
+
+async def _not_noticed(addresses: Sequence[str]) -> None:
+    """Do nothing."""
+
+
+def destinations() -> Destinations:
+    """Return the rule of a control plane without pods, nodes and spec.egress."""
+    cluster = WorldCluster(World(), [])
+    side = LowerSide(cluster=cluster, writer=cluster.writer, node=_no_node, reason="Refused")
+    pods: Cache[Thing] = Cache({BY_ADDRESS: addresses_of})
+    services: Cache[Thing] = Cache({BY_ADDRESS: addresses_of})
+    nodes = UpperNodes(PROFILE, cluster, side, _not_noticed)
+    return Destinations(PROFILE, Cache[Thing](), pods, services, nodes, lambda: rule(PlaneEgress(), ()))
+
 
 OPEN = PlaneEgress(allowed_cidrs=("0.0.0.0/0", "10.0.0.0/8", "192.168.0.0/16"), allowed_hosts=("*.example.com",))
 
@@ -95,3 +124,12 @@ def test_what_is_not_a_cidr_opens_nothing() -> None:
 def test_by_default_nothing_is_allowed_and_the_refusal_says_who_can() -> None:
     for host in ("hooks.example.com", "8.8.8.8"):
         assert rule(PlaneEgress(), ()).refusal_of_host(host).endswith("in spec.egress of the VirtualControlPlane")
+
+
+def test_the_whole_refusal_of_a_long_address_reaches_the_user() -> None:
+    """Go programs report only the phrase of a refused CONNECT, which is cut."""
+    address = "2600:1111:2222:3333:4444:5555:6666:7777"
+    reason = destinations().decide(address, 65535)
+    assert isinstance(reason, Refused)
+    phrase = HttpRefusal(403, reason.reason).response().partition(b"\r\n")[0]
+    assert phrase.endswith(b"in spec.egress of the VirtualControlPlane")

@@ -17,7 +17,7 @@ from tenantry.api.model import Json, object_key
 from tenantry.api.virtualcontrolplane import PREFIX
 from tenantry.engine.cache import Cache
 from tenantry.hosting.destinations import Destination, Direct, Kubelet, Outside, Refused
-from tenantry.hosting.outside import OutsideRule
+from tenantry.hosting.outside import OutsideRule, canonical
 from tenantry.mirror import things
 from tenantry.mirror.nodes import KUBELET_PORT
 from tenantry.mirror.profile import Profile
@@ -105,7 +105,9 @@ class Destinations:
             return Refused(reason=f"{host} is the name of a Service: use `service` in place of `url`")
         reason = self._outside().refusal_of_host(host)
         if reason:
-            return Refused(reason=f"{host}:{port} is not a running pod or a Service of this control plane; {reason}")
+            is_name = canonical(host) is None
+            own = f"{host}:{port} is not a running pod or a Service of this control plane"
+            return Refused(reason=reason if is_name else f"{own}; {reason}")
         return Outside(host=host, port=port)
 
     def _is_ours(self, thing: Thing) -> bool:
