@@ -88,3 +88,10 @@ def test_what_is_dialled_is_public_or_named_and_was_checked(rule: OutsideRule, a
 def test_without_a_cidr_no_private_address_is_dialled(address: str) -> None:
     rule = OutsideRule(cidrs=networks(("0.0.0.0/0", "::/0")), hosts=(NAME,))
     assert dialled(rule, NAME, [address]) == dialled(rule, address, []) == []
+
+
+@given(st.ip_addresses(v=4))
+def test_ipv4_in_ipv6_is_dialled_as_the_ipv4_that_was_checked(address: ipaddress.IPv4Address) -> None:
+    rule = OutsideRule(cidrs=networks(("0.0.0.0/0",)), hosts=(NAME,))
+    found = dialled(rule, NAME, [str(address)])
+    assert dialled(rule, NAME, [f"::FFFF:{address}"]) == dialled(rule, f"::ffff:{address}", []) == found
