@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import uuid
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -15,7 +12,6 @@ from msgspec.structs import replace
 from tenantry.api.errors import ApiError, Forbidden, ServerError, Unauthorized
 from tenantry.api.model import Json, Resource
 from tenantry.hosting.admission import AdmissionAnswer, AdmissionRequest, AdmissionServer
-from tenantry.hosting.placement import RunningPlane
 from tenantry.hosting.plane import AdmissionOperation, AdmissionRule, HostedPlane
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import APPLY_PATCH, Client
@@ -23,9 +19,9 @@ from tenantry.local import build
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.hosted import LocalPlacement
 from tenantry.local.process import kill_if_same
-from tenantry.local.progress import SilentProgress
 from tenantry.local.state import read_state
 from testkit.api import Api, until
+from testkit.hosted import running
 
 pytest_plugins = ["testkit.fixtures"]
 
@@ -33,21 +29,6 @@ DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 SERVICES = Resource("", "v1", "services", "Service")
 PODS = Resource("", "v1", "pods", "Pod")
-
-
-@asynccontextmanager
-async def running(
-    tenancy: LocalCluster, name: str, *rules: AdmissionRule
-) -> AsyncGenerator[tuple[LocalPlacement, HostedPlane, RunningPlane]]:
-    """A hosted control plane that is ready."""
-    await asyncio.to_thread(build.ensure, SilentProgress(), build.HOSTED)
-    place = LocalPlacement(tenancy.paths)
-    issuer, owner = f"https://{name}.example", f"owner:{name}"
-    plane = HostedPlane(uid=str(uuid.uuid4()), name=name, issuer=issuer, owner=owner, admission=rules)
-    try:
-        yield place, plane, await place.start(plane)
-    finally:
-        await place.remove(plane.uid)
 
 
 async def component(tenancy: LocalCluster, name: str) -> tuple[int, int]:

@@ -8,13 +8,21 @@ from typing import Any
 import pytest
 
 from tenantry.api.contribution import PREFIX as CONTRIBUTED
-from tenantry.controllers.virtualcontrolplane.destinations import BY_ADDRESS, Destinations, addresses_of
+from tenantry.controllers.virtualcontrolplane.destinations import (
+    BY_ADDRESS,
+    BY_OWNER,
+    Destinations,
+    addresses_of,
+    owner_of,
+)
 from tenantry.engine.cache import Cache
-from tenantry.hosting.destinations import Destination, Direct, Kubelet, Refused
+from tenantry.hosting.destinations import Destination, Direct, Kubelet, Outside, Refused
+from tenantry.hosting.outside import OutsideRule, networks
 from tenantry.mirror import nodes
 from tenantry.mirror.cachedpods import CachedPod
+from tenantry.mirror.kinds import services as kind_services
 from tenantry.mirror.side import LowerSide
-from tenantry.mirror.things import NODES
+from tenantry.mirror.things import NODES, Thing
 from tenantry.mirror.uppernodes import UpperNodes
 from testkit.mirroring import PROFILE, cached
 from testkit.model import World
@@ -23,6 +31,8 @@ from testkit.worldcluster import WorldCluster
 Json = dict[str, Any]
 
 ADDRESS = "10.1.0.7"
+SERVICE = "10.96.7.7"
+NOTHING = OutsideRule()
 
 
 async def _no_node(name: str) -> Json | None:  # noqa: ARG001 - there is none
@@ -33,8 +43,10 @@ async def _not_noticed(addresses: Sequence[str]) -> None:
     """Do nothing."""
 
 
-def rule(*pods: CachedPod, upper: Sequence[Json] = ()) -> Destinations:
-    """Return the rule of a control plane with these lower pods and upper nodes."""
+def rule(
+    *pods: CachedPod, upper: Sequence[Json] = (), services: Sequence[Thing] = (), outside: OutsideRule = NOTHING
+) -> Destinations:
+    """Return the rule of a control plane with these lower pods and Services, and upper nodes."""
     world = World()
     for each in upper:
         world.put_in(NODES, each)
@@ -42,23 +54,65 @@ def rule(*pods: CachedPod, upper: Sequence[Json] = ()) -> Destinations:
     side = LowerSide(cluster=cluster, writer=cluster.writer, node=_no_node, nodes={}, reason="Refused")
     own = UpperNodes(PROFILE, cluster, side, _not_noticed)
     cluster.listen(cluster.lane.listener("nodes", own.watch()))
-    lower: Cache[CachedPod] = Cache({BY_ADDRESS: addresses_of})
+    lower: Cache[CachedPod] = Cache({BY_ADDRESS: addresses_of, BY_OWNER: lambda each: owner_of(each, PROFILE.prefix)})
     for pod in pods:
         lower.put(pod)
-    return Destinations(PROFILE, Cache[CachedPod](), lower, own)
+    lower_services: Cache[Thing] = Cache({BY_ADDRESS: kind_services.addresses})
+    for service in services:
+        lower_services.put(service)
+    return Destinations(
+        PROFILE, Cache[CachedPod](), lower, lower_services, own, lambda: outside, choose=lambda found: found[0]
+    )
 
 
 def pod(
-    name: str = "web", *, namespace: str = PROFILE.namespace, owner: str = PROFILE.owner_uid, **spec: object
+    name: str = "web",
+    *,
+    namespace: str = PROFILE.namespace,
+    owner: str = PROFILE.owner_uid,
+    address: str = ADDRESS,
+    ready: str = "True",
+    **spec: Any,  # noqa: ANN401 - any field
 ) -> CachedPod:
     """Return a running lower pod."""
-    labels = {PROFILE.mark("owner"): owner}
+    labels = {PROFILE.mark("owner"): owner, "app": "web", PROFILE.mark("namespace"): "shop"}
     found = {
         "metadata": {"name": name, "namespace": namespace, "labels": labels},
         "spec": spec,
-        "status": {"phase": "Running", "podIPs": [{"ip": ADDRESS}]},
+        "status": {
+            "phase": "Running",
+            "podIPs": [{"ip": address}],
+            "conditions": [{"type": "Ready", "status": ready}],
+        },
     }
     return cached(found)
+
+
+def service(
+    *,
+    namespace: str = PROFILE.namespace,
+    owner: str = PROFILE.owner_uid,
+    target: int | str | None = 8443,
+    **spec: Any,  # noqa: ANN401 - any field
+) -> Thing:
+    """Return a lower Service at `SERVICE`."""
+    marks = {PROFILE.mark("name"): "web", PROFILE.mark("namespace"): "shop"}
+    port: Json = {"port": 443} if target is None else {"port": 443, "targetPort": target, "protocol": "TCP"}
+    found = {
+        "metadata": {
+            "name": "web-x",
+            "namespace": namespace,
+            "labels": {PROFILE.mark("owner"): owner},
+            "annotations": marks,
+        },
+        "spec": {
+            "clusterIPs": [SERVICE],
+            "selector": {"app": "web", PROFILE.mark("namespace"): "shop", PROFILE.mark("owner"): PROFILE.owner_uid},
+            "ports": [port, {"port": 53, "protocol": "UDP"}],
+        }
+        | spec,
+    }
+    return Thing(f"{namespace}/web-x", 1, found)
 
 
 def node(name: str, address: str) -> Json:
@@ -106,6 +160,90 @@ def test_nothing_else_is_reached(host: str) -> None:
     assert isinstance(rule(pod()).decide(host, 443), Refused)
 
 
+CONTAINER = {"name": "c", "ports": [{"name": "hook", "containerPort": 9443}, {"name": "u", "protocol": "UDP"}]}
+NEW = "10.1.0.8"
+
+
+@pytest.mark.parametrize(
+    ("found", "port", "wanted"),
+    [
+        (rule(pod(), services=[service()]), 443, Direct(address=ADDRESS, port=8443)),
+        (rule(pod(), services=[service(target=None)]), 443, Direct(address=ADDRESS, port=443)),
+        (
+            rule(pod(containers=[CONTAINER]), services=[service(target="hook")]),
+            443,
+            Direct(address=ADDRESS, port=9443),
+        ),
+        (rule(pod(ready="False"), pod("new", address=NEW), services=[service()]), 443, Direct(address=NEW, port=8443)),
+        (
+            rule(pod(ready="False"), services=[service(publishNotReadyAddresses=True)]),
+            443,
+            Direct(address=ADDRESS, port=8443),
+        ),
+        (rule(pod(), services=[service()]), 80, "Service shop/web has no TCP port 80"),
+        (rule(pod(), services=[service()]), 53, "Service shop/web has no TCP port 53"),
+        (rule(services=[service()]), 443, "Service shop/web has no ready pod with port 443"),
+        (rule(pod(ready="False"), services=[service()]), 443, "Service shop/web has no ready pod with port 443"),
+        (rule(pod(), services=[service(target="other")]), 443, "Service shop/web has no ready pod with port 443"),
+        (
+            rule(pod(containers=[CONTAINER]), services=[service(target="u")]),
+            443,
+            "Service shop/web has no ready pod with port 443",
+        ),
+        # Its users choose the endpoints.
+        (
+            rule(pod(), services=[service(selector={})]),
+            443,
+            "Service shop/web has no selector: use `service` in place of `url`",
+        ),
+        # Pods of others, whatever the Service selects.
+        (rule(pod(owner="u-other"), services=[service(selector={"app": "web"})]), 443, "no ready pod"),
+        (rule(pod(), pod("db", owner="u-other"), services=[service()]), 443, "no ready pod"),
+        (rule(pod(namespace="elsewhere"), services=[service(selector={"app": "web"})]), 443, "no ready pod"),
+        (rule(pod(hostNetwork=True), services=[service()]), 443, "no ready pod"),
+        # Services of others.
+        (rule(pod(), services=[service(owner="u-other")]), 443, "is not a running pod or a Service"),
+        (rule(pod(), services=[service(namespace="elsewhere")]), 443, "is not a running pod or a Service"),
+    ],
+)
+def test_an_own_service_leads_to_its_own_ready_pods(found: Destinations, port: int, wanted: Direct | str) -> None:
+    """H01: a webhook with the address of a Service in its URL."""
+    destination = found.decide(SERVICE, port)
+    if isinstance(wanted, Direct):
+        assert destination == wanted
+    else:
+        assert isinstance(destination, Refused)
+        assert wanted in destination.reason
+
+
+ALLOWED = OutsideRule(
+    cidrs=networks(("0.0.0.0/0", "10.0.0.0/8", "198.18.0.0/15")),
+    hosts=("*.example.com", "*.cluster.local"),
+    kept=networks(("10.96.0.0/16", "10.1.0.0/16")),
+)
+
+
+@pytest.mark.parametrize(
+    ("host", "wanted"),
+    [
+        ("8.8.8.8", Outside(host="8.8.8.8", port=443)),
+        ("10.7.0.1", Outside(host="10.7.0.1", port=443)),
+        ("hooks.example.com", Outside(host="hooks.example.com", port=443)),
+        (ADDRESS, Direct(address=ADDRESS, port=443)),
+        # A pod and a Service of another tenant, the host's API server, a node inside.
+        ("10.1.0.8", Refused),
+        ("10.96.0.1", Refused),
+        ("169.254.169.254", Refused),
+        ("kubernetes.default.svc", Refused),
+        ("kubernetes.default.svc.cluster.local", Refused),
+        (OWN, Refused),
+    ],
+)
+def test_hosts_outside_come_last(host: str, wanted: Destination | type[Refused]) -> None:
+    found = rule(pod(), upper=[node("a", OWN)], outside=ALLOWED).decide(host, 443)
+    assert found == wanted if not isinstance(wanted, type) else isinstance(found, wanted)
+
+
 def test_a_stream_goes_to_the_mirrored_pod_of_that_node_only() -> None:
     """H01: not to a pod that has no lower one, is on another node, or is of an earlier pod of the name."""
     above: Cache[CachedPod] = Cache()
@@ -118,7 +256,8 @@ def test_a_stream_goes_to_the_mirrored_pod_of_that_node_only() -> None:
         meta = {"namespace": PROFILE.namespace, "name": lower, "annotations": {PROFILE.mark("uid"): uid}}
         below.put(cached({"metadata": meta}))
     found = rule()
-    found = Destinations(PROFILE, above, below, found._nodes)  # pyright: ignore[reportPrivateUsage]
+    own = found._nodes  # pyright: ignore[reportPrivateUsage]
+    found = Destinations(PROFILE, above, below, Cache[Thing](), own, lambda: NOTHING)
     assert found.locate("default", "mine", "node-1") == (
         PROFILE.namespace,
         PROFILE.lower_name("Pod", "default", "mine"),

@@ -31,6 +31,7 @@ from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.controllers.virtualcontrolplane import apiservice
 from tenantry.controllers.virtualcontrolplane.controller import VirtualControlPlaneController
+from tenantry.controllers.virtualcontrolplane.egress import HostRanges
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjectController
 from tenantry.controllers.virtualcontrolplane.link import Host
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
@@ -102,6 +103,7 @@ class Place:
             connection=shared,
             runtime=shared,
             placement=self.shelf,
+            ranges=HostRanges("https://192.0.2.1"),
             instance="test",
         )
         planes = VirtualControlPlaneController(host, cast("asyncio.TaskGroup", shared), verdicts)

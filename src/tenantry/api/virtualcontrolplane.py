@@ -49,6 +49,11 @@ MEMORY_CEILING = "64Gi"
 """Bounds the sums of the quota; a control plane that needs more is a typing error."""
 
 
+# The last label begins with a letter, so that no program reads the name as an address.
+HOST_PATTERN = r"^([*][.])?([a-z0-9]([-a-z0-9]*[a-z0-9])?[.])+[a-z]([-a-z0-9]*[a-z0-9])?$"
+"""Of `spec.egress.allowedHosts`: at least two labels, and before them "*." for one or more labels."""
+
+
 class DatastoreKind(StrEnum):
     """Where a control plane keeps its objects."""
 
@@ -112,6 +117,37 @@ class PlaneResources(Model, frozen=True, kw_only=True):
     limits: Annotated[PlaneLimits, Meta(description="What its process may use.")] = PlaneLimits()
 
 
+class PlaneEgress(Model, frozen=True, kw_only=True):
+    """Where the API server of a control plane may connect to outside of the cluster."""
+
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.allowedCidrs) || self.allowedCidrs.all(c, isCIDR(c) && string(cidr(c).masked()) == c)",
+            "must be CIDRs in their shortest form without host bits, as in 203.0.113.0/24",
+            field="allowedCidrs",
+        ),
+    )
+
+    allowed_cidrs: Annotated[
+        tuple[Annotated[str, Meta(max_length=49)], ...],
+        Meta(
+            max_length=32,
+            description="Addresses that webhooks and aggregated APIs may be reached at. Addresses that are not public"
+            " need a CIDR within their range: 10.1.0.0/16, not 0.0.0.0/0. Loopback, link-local, metadata and"
+            " multicast addresses, and those of the host's nodes, API servers, Services and pods, are never reached.",
+        ),
+    ] = ()
+    allowed_hosts: Annotated[
+        tuple[Annotated[str, Meta(max_length=253, pattern=HOST_PATTERN)], ...],
+        Meta(
+            max_length=64,
+            description='DNS names, in lower case, that webhooks may be reached at by `url`. "*.example.com" is every'
+            " name below example.com, of any number of labels. All addresses of a name must be public, or in"
+            " allowedCidrs.",
+        ),
+    ] = ()
+
+
 class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
     """How a control plane runs."""
 
@@ -123,6 +159,10 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
             " requests.memory and limits.memory, if the quota has them. Its process starts when there is room."
         ),
     ] = PlaneResources()
+    egress: Annotated[
+        PlaneEgress,
+        Meta(description="Where its API server may connect to besides its own pods; only administrators set it."),
+    ] = PlaneEgress()
 
 
 class VirtualControlPlaneStatus(Model, frozen=True, kw_only=True):

@@ -47,6 +47,7 @@ from tenantry.controllers.slices.controller import SliceController
 from tenantry.controllers.subnamespace.controller import SubnamespaceController
 from tenantry.controllers.tenant.controller import TenantController
 from tenantry.controllers.virtualcontrolplane.controller import VirtualControlPlaneController
+from tenantry.controllers.virtualcontrolplane.egress import HostRanges
 from tenantry.controllers.virtualcontrolplane.hostobjects import KEPT, HostObjectController
 from tenantry.controllers.virtualcontrolplane.link import LOWER, Host, MirroredObjects
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
@@ -275,7 +276,8 @@ class _Operator:
             return [UnplacedController()]
         # Its caches keep whole pods, of which those of other controllers keep little.
         lower = Cluster(LOWER, client, clock=self._clock, instance=self._options.identity)
-        runtime.add(lower, [MirroredObjects()])
+        ranges = HostRanges(client.connection.server)
+        runtime.add(lower, [MirroredObjects(ranges)])
         kept = Cluster(KEPT, client, clock=self._clock, instance=self._options.identity)
         runtime.add(kept, [HostObjectController(home)])
         host = Host(
@@ -285,6 +287,7 @@ class _Operator:
             connection=client.connection,
             runtime=runtime,
             placement=placement,
+            ranges=ranges,
             instance=self._options.identity,
         )
         return [VirtualControlPlaneController(host, group, verdicts)]

@@ -49,7 +49,19 @@ class Kubelet(msgspec.Struct, frozen=True, kw_only=True):
     node: str
 
 
-Destination = Refused | Direct | Kubelet
+class Outside(msgspec.Struct, frozen=True, kw_only=True):
+    """A host outside of the cluster: the gate resolves it, checks every address, and dials what it has checked.
+
+    Args:
+        host: An IP address or a DNS name.
+        port: The TCP port.
+    """
+
+    host: str
+    port: int
+
+
+Destination = Refused | Direct | Kubelet | Outside
 
 
 class HostPath(msgspec.Struct, frozen=True, kw_only=True):

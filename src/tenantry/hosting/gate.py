@@ -3,10 +3,12 @@
     kube-apiserver ──Unix socket──► CONNECT host:port ─► decide(host, port)
                                                            ├─ Refused   403 and the reason
                                                            ├─ Direct    TCP, bytes both ways           tunnel.py
+                                                           ├─ Outside   resolved, checked, then TCP    dialling.py
                                                            └─ Kubelet   TLS and one HTTP request       kubelet.py
 
 kube-apiserver reaches the gate by an EgressSelectorConfiguration with HTTPConnect for `cluster` and `controlplane`. The
-gate holds no rule: `decide` is an argument, and sees the host that the API server named. The gate resolves no names.
+gate holds no rule: `decide` is an argument, and sees the host that the API server named. The gate resolves a name only
+if `decide` says so, and dials an address of it only if a second rule admits this address.
 
 kube-apiserver dials an unavailable APIService 15 times a second, so that the gate bounds the rate and the number of
 connections. A connection above a limit gets 503. The gate waits a moment for the end of its request, because a client
@@ -19,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -29,7 +30,8 @@ import msgspec
 from tenantry.api.errors import ApiError
 from tenantry.engine.tasks import first_error
 from tenantry.hosting import heads, kubelet
-from tenantry.hosting.destinations import Destination, Direct, Kubelet, Refused
+from tenantry.hosting.destinations import Destination, Direct, Kubelet, Outside, Refused
+from tenantry.hosting.dialling import OutsideInputs, checked, dial
 from tenantry.hosting.heads import HttpRefusal
 from tenantry.hosting.kubelet import KubeletInputs
 from tenantry.hosting.listeners import listener
@@ -93,25 +95,44 @@ class Gate:
         path: The Unix socket. Error messages of the API server quote its name.
         decide: The rule for destinations.
         kubelet: What the gate needs to play kubelets; None if `decide` never returns one.
+        outside: What the gate needs to reach hosts outside of the cluster; None if it reaches none.
         limits: The limits.
     """
 
     def __init__(
-        self, path: Path, decide: Decide, *, kubelet: KubeletInputs | None = None, limits: GateLimits | None = None
+        self,
+        path: Path,
+        decide: Decide,
+        *,
+        kubelet: KubeletInputs | None = None,
+        outside: OutsideInputs | None = None,
+        limits: GateLimits | None = None,
     ) -> None:
         self._path = path
         self._decide = decide
         self._kubelet = kubelet
+        self._outside = outside
         self._limits = limits or GateLimits()
         self._group: asyncio.TaskGroup | None = None
         self._bucket: ConnectionBucket | None = None
         self._open: set[asyncio.Task[None]] = set()
         self._rejected: set[asyncio.Task[None]] = set()
+        # Connections to hosts outside: the host and the address that was dialled.
+        self._led_outside: dict[asyncio.Task[None], tuple[str, str]] = {}
 
     @property
     def open_connections(self) -> int:
         """Return the number of connections."""
         return len(self._open)
+
+    def recheck(self) -> None:
+        """End the connections to hosts outside that the rule does not admit any more.
+
+        The API server keeps connections to webhooks open for as long as it uses them.
+        """
+        for task, (host, address) in list(self._led_outside.items()):
+            if self._outside is None or self._outside.refusal(host, address):
+                task.cancel()
 
     @asynccontextmanager
     async def serve(self) -> AsyncGenerator[None]:
@@ -181,9 +202,11 @@ class Gate:
                 case Refused(reason=reason):
                     raise HttpRefusal(403, reason)  # noqa: TRY301 - all refusals are written in one place
                 case Direct() as found:
-                    upstream = await self._dial(found)
+                    _, upstream = await dial([found.address], found.port, self._limits.dial_seconds)
                     stream.writer.write(heads.ESTABLISHED)
                     await splice(stream, upstream)
+                case Outside(host=outside, port=its_port):
+                    await self._lead_outside(outside, its_port, stream)
                 case Kubelet(node=node):
                     await self._play(node, stream)
         except HttpRefusal as refusal:
@@ -226,12 +249,20 @@ class Gate:
             await end(inner)
             abort(stream)
 
-    async def _dial(self, found: Direct) -> ByteStream:
+    async def _lead_outside(self, host: str, port: int, stream: ByteStream) -> None:
+        """Connect to a host outside, and forward bytes both ways."""
+        inputs, task = self._outside, asyncio.current_task()
+        if inputs is None or task is None:
+            raise HttpRefusal(403, "this gate leads to no host outside")
+        address, upstream = await dial(await checked(inputs, host), port, self._limits.dial_seconds)
+        # The rule may have changed since it was asked.
+        reason = inputs.refusal(host, address)
+        if reason:
+            abort(upstream)
+            raise HttpRefusal(403, reason)
+        self._led_outside[task] = (host, address)
         try:
-            async with asyncio.timeout(self._limits.dial_seconds):
-                return ByteStream(*await asyncio.open_connection(found.address, found.port))
-        except TimeoutError:
-            raise HttpRefusal(504, "the destination does not accept the connection in time") from None
-        except OSError as error:
-            why = os.strerror(error.errno) if error.errno else "no connection"
-            raise HttpRefusal(502, f"the destination cannot be reached: {why}") from error
+            stream.writer.write(heads.ESTABLISHED)
+            await splice(stream, upstream)
+        finally:
+            del self._led_outside[task]

@@ -32,7 +32,7 @@ _NAME_LENGTH = 253
 _LAST_PORT = 65535
 _PARTS = 3
 
-_PHRASE_LENGTH = 200
+_PHRASE_LENGTH = 300
 _REASON_LENGTH = 4096
 _PROTOCOLS = frozenset({"spdy/3.1", "websocket"})
 _SWITCHING = ("upgrade", "x-stream-protocol-version")

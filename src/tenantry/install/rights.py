@@ -98,6 +98,8 @@ def operator_role() -> Json:
         # the Services that its pods reach. Virtual control planes have a Service each, for their own API server.
         allow([""], ["services"], KEEP),
         allow(["discovery.k8s.io"], ["endpointslices"], KEEP),
+        # The gates of control planes never dial an address of a Service that is not theirs.
+        allow(["networking.k8s.io"], ["servicecidrs"], READ),
         allow(["node.k8s.io"], ["runtimeclasses"], READ),
         allow([""], ["nodes/status"], ["patch"]),
         allow(["apiextensions.k8s.io"], ["customresourcedefinitions"], READ),

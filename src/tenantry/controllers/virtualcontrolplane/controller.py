@@ -75,8 +75,7 @@ class VirtualControlPlaneController:
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         own = watched.control_planes(watched.own_key)
-        # Nodes are only looked up.
-        return [own, watched.watch(Namespace.resource, self._of_namespace), watched.nodes(_no_keys)]
+        return [own, watched.watch(Namespace.resource, self._of_namespace), *self._host.ranges.of_home()]
 
     def _of_namespace(self, change: Change[Observed]) -> Iterable[str]:
         """Return the control planes of a namespace that was suspended or resumed, or isolated differently."""
@@ -154,6 +153,7 @@ class VirtualControlPlaneController:
         """Bring back what has changed on the host, and report how the connection is."""
         is_open = SUSPENDED not in namespace.labels
         known.link.open(is_open=is_open)
+        known.link.allow(found.spec.egress)
         # Kubernetes deletes them first, and the VirtualControlPlane a moment later.
         if not namespace.deleting:
             wanted = (*desired.mirror_objects(found, is_open=is_open), *_of_running(found, namespace, known.running))
@@ -310,7 +310,3 @@ def _problem(link: Link) -> Blocked | None:
     if not link.has_arrived:
         return status.STARTING
     return None if link.answers else status.AWAY
-
-
-def _no_keys(change: object) -> Iterable[str]:  # noqa: ARG001 - it is only looked up
-    return ()

@@ -1,7 +1,7 @@
 """One control plane that runs, connected: its cluster in the runtime, the mirror of its pods, and its gate. The glue.
 
     hosted control plane ◄─ watch, write ─ Cluster "vcp/NAMESPACE/NAME" ─ PodMirror ─ write ─► namespace on the host
-          └── CONNECT ──► Gate ─ decide ─► own pods; kubelet paths ─► the host's API server, as the mirror
+          └── CONNECT ──► Gate ─ decide ─► own pods; kubelet paths ─► the host's API server, as the mirror; spec.egress
 
 The mirror writes with a token of a ServiceAccount that has rights in one namespace only. What it reads of the host is
 watched once for all control planes.
@@ -23,10 +23,17 @@ from tenantry.api.errors import NotFound, Unauthorized
 from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json
 from tenantry.api.node import Node
-from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, VirtualControlPlane
+from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, PlaneEgress, VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import desired, inside
 from tenantry.controllers.virtualcontrolplane.admission import Admission
-from tenantry.controllers.virtualcontrolplane.destinations import BY_ADDRESS, Destinations, addresses_of
+from tenantry.controllers.virtualcontrolplane.destinations import (
+    BY_ADDRESS,
+    BY_OWNER,
+    Destinations,
+    addresses_of,
+    owner_of,
+)
+from tenantry.controllers.virtualcontrolplane.egress import HostRanges, rule
 from tenantry.controllers.virtualcontrolplane.inside import InsideController
 from tenantry.engine import request
 from tenantry.engine.cache import Cache
@@ -36,16 +43,19 @@ from tenantry.engine.runtime import Runtime
 from tenantry.engine.writer import Writer
 from tenantry.hosting import kubeletpaths
 from tenantry.hosting.admission import AdmissionServer
+from tenantry.hosting.dialling import OutsideInputs
 from tenantry.hosting.gate import Gate
 from tenantry.hosting.kubelet import KubeletInputs
+from tenantry.hosting.outside import OutsideRule
 from tenantry.hosting.placement import Placement, RunningPlane
+from tenantry.hosting.resolver import NameResolver
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection, IssuedToken
 from tenantry.mirror import cachedpods, things
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.copies import Copies
 from tenantry.mirror.eventmirror import EventMirror
-from tenantry.mirror.kinds import ingresses
+from tenantry.mirror.kinds import ingresses, services
 from tenantry.mirror.kinds.table import KINDS
 from tenantry.mirror.nodenames import HOSTNAME, LowerNode
 from tenantry.mirror.objectmirror import ObjectMirror
@@ -74,10 +84,17 @@ log = logging.getLogger(__name__)
 
 
 class MirroredObjects:
-    """Holds the watches of all mirrored objects of the host, so that their caches are in step before a mirror reads."""
+    """Holds the watches of all mirrored objects of the host, so that their caches are in step before a mirror reads.
+
+    Args:
+        ranges: What gates never dial.
+    """
 
     name = "mirrored"
     kind = CachedPod
+
+    def __init__(self, ranges: HostRanges) -> None:
+        self._ranges = ranges
 
     def watches(self) -> Sequence[Watch]:
         """Return the watches; the mirrors add their own keys to them."""
@@ -87,16 +104,23 @@ class MirroredObjects:
             decode=cachedpods.decoder(PREFIX),
             keys=lambda _: (),
             selectors=selectors,
-            indexes={BY_ADDRESS: addresses_of},
+            indexes={BY_ADDRESS: addresses_of, BY_OWNER: owner_of},
         )
         copied = [
             Watch(resource=resource, decode=things.headed, keys=lambda _: (), selectors=selectors)
             for resource in things.COPIED.values()
         ]
         objects = [
-            Watch(resource=each.resource, decode=things.whole, keys=lambda _: (), selectors=selectors) for each in KINDS
+            Watch(
+                resource=each.resource,
+                decode=things.whole,
+                keys=lambda _: (),
+                selectors=selectors,
+                indexes={BY_ADDRESS: services.addresses} if each.resource == services.RESOURCE else None,
+            )
+            for each in KINDS
         ]
-        return [pods, *copied, *objects]
+        return [pods, *copied, *objects, *self._ranges.of_lower()]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - it has no keys
         """Do nothing: there are no keys."""
@@ -132,6 +156,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
         connection: How the operator reaches it.
         runtime: Control planes are added to it.
         placement: Where they run.
+        ranges: What gates never dial.
         instance: The replica, for events.
     """
 
@@ -141,6 +166,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     connection: Connection
     runtime: Runtime
     placement: Placement
+    ranges: HostRanges
     instance: str
 
 
@@ -164,6 +190,9 @@ class Link:
         self._id = ClusterId(f"vcp/{found.key}")
         self._changed = changed
         self._is_open = is_open
+        self._egress = found.spec.egress
+        self._outside: OutsideRule | None = None
+        self._served: Gate | None = None
         self._tls: ssl.SSLContext | None = None
         self._upper: Cluster | None = None
         self._has_arrived = False
@@ -176,6 +205,13 @@ class Link:
             self._is_open = is_open
             if self._upper is not None:
                 self._upper.wake(InsideController, inside.KEY)
+
+    def allow(self, egress: PlaneEgress) -> None:
+        """Change the hosts outside that its gate reaches; connections that are not admitted any more end."""
+        if egress != self._egress:
+            self._egress, self._outside = egress, None
+            if self._served is not None:
+                self._served.recheck()
 
     @property
     def has_arrived(self) -> bool:
@@ -231,17 +267,39 @@ class Link:
 
     @asynccontextmanager
     async def _gate(self, upper: Cluster, upper_nodes: UpperNodes, mirror: Client) -> AsyncGenerator[None]:
-        rule = Destinations(self._profile, upper.cache(PODS), self._host.lower.cache(PODS), upper_nodes)
+        lower = self._host.lower
+        decided = Destinations(
+            self._profile,
+            upper.cache(PODS),
+            lower.cache(PODS),
+            lower.cache(services.RESOURCE),
+            upper_nodes,
+            self._outside_rule,
+        )
         if self._tls is None:
             raise RuntimeError("the gate has no certificate")
         kubelet = KubeletInputs(
             tls=self._tls,
-            translate=partial(kubeletpaths.translate, locate=rule.locate),
+            translate=partial(kubeletpaths.translate, locate=decided.locate),
             transport=mirror.transport,
         )
-        gate = Gate(self._host.placement.gate(self._plane.uid), rule.decide, kubelet=kubelet)
+        outside = OutsideInputs(
+            refusal=lambda host, address: self._outside_rule().refusal(host, address),
+            resolve=NameResolver().addresses,
+        )
+        gate = Gate(self._host.placement.gate(self._plane.uid), decided.decide, kubelet=kubelet, outside=outside)
         async with gate.serve():
-            yield
+            self._served = gate
+            try:
+                yield
+            finally:
+                self._served = None
+
+    def _outside_rule(self) -> OutsideRule:
+        kept = self._host.ranges.networks(self._host.home, self._host.lower)
+        if self._outside is None or self._outside.kept is not kept:
+            self._outside = rule(self._egress, kept)
+        return self._outside
 
     # -- what the mirror needs of the host --------------------------------------------------------
 

@@ -8,9 +8,12 @@ Source: Kubernetes, "Service"; k8s.io/api/core/v1.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tenantry.api.model import Json, Resource
 from tenantry.mirror.kinds.kind import MirroredKind, Origin
 from tenantry.mirror.shapes import boolean, fields, integer, items, listed, mapped, number_or_text, part, text
+from tenantry.mirror.things import Thing
 
 RESOURCE = Resource("", "v1", "services", "Service")
 
@@ -118,6 +121,11 @@ def chosen(upper: Json, lower: Json) -> Json:
             for port in items(spec, "ports")
         ]
     return {**upper, "spec": wanted}
+
+
+def addresses(service: Thing) -> Iterable[str]:
+    """Return the addresses that a Service has inside the cluster; a headless one has none."""
+    return [each for each in service.spec.get("clusterIPs") or () if each and each != "None"]
 
 
 def is_api_server(namespace: str, name: str) -> bool:
