@@ -24,8 +24,9 @@ from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json
 from tenantry.api.node import Node
 from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, VirtualControlPlane
-from tenantry.controllers.virtualcontrolplane import desired, inside
+from tenantry.controllers.virtualcontrolplane import classrules, desired, inside
 from tenantry.controllers.virtualcontrolplane.admission import Admission
+from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRules
 from tenantry.controllers.virtualcontrolplane.destinations import BY_ADDRESS, Destinations, addresses_of
 from tenantry.controllers.virtualcontrolplane.inside import InsideController
 from tenantry.engine import request
@@ -42,6 +43,8 @@ from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection, IssuedToken
 from tenantry.mirror import cachedpods, things
 from tenantry.mirror.cachedpods import CachedPod
+from tenantry.mirror.classes import CLASSES
+from tenantry.mirror.classmirror import ClassMirror
 from tenantry.mirror.copies import Copies
 from tenantry.mirror.eventmirror import EventMirror
 from tenantry.mirror.kinds.table import KINDS
@@ -65,7 +68,7 @@ log = logging.getLogger(__name__)
 
 
 class MirroredObjects:
-    """Holds the watches of all mirrored objects of the host, so that their caches are in step before a mirror reads."""
+    """Holds the watches of what mirrors read of the host, so that their caches are in step before a mirror reads."""
 
     name = "mirrored"
     kind = CachedPod
@@ -87,7 +90,8 @@ class MirroredObjects:
         objects = [
             Watch(resource=each.resource, decode=things.whole, keys=lambda _: (), selectors=selectors) for each in KINDS
         ]
-        return [pods, *copied, *objects]
+        shown = [Watch(resource=each.resource, decode=each.lower, keys=lambda _: ()) for each in CLASSES]
+        return [pods, *copied, *objects, *shown, classrules.watch(lambda _: ())]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - it has no keys
         """Do nothing: there are no keys."""
@@ -203,7 +207,9 @@ class Link:
             inner = InsideController(self._plane, lambda: self._is_open, first, self._now_usable)
             objects = [ObjectMirror(each, profile, upper, side) for each in KINDS]
             events = EventMirror(profile, upper, side, upper_nodes)
-            host.runtime.add(upper, [pods, copies, inner, events, *objects])
+            rules = NamespaceClassRules(profile.namespace, host.home, host.lower)
+            shown = [ClassMirror(each, profile, upper, host.lower, rules) for each in CLASSES]
+            host.runtime.add(upper, [pods, copies, inner, events, *objects, *shown])
             try:
                 step = AdmissionServer(host.placement.admission(self._plane.uid), Admission(objects).answer)
                 async with self._gate(upper, upper_nodes, mirror), step.serve():
