@@ -99,7 +99,8 @@ class ClassMirror:
     def _of_upper(self, change: Change[UpperClass]) -> Iterable[str]:
         """Return the names that a change concerns: of most classes of users, none."""
         both = [each for each in (change.before, change.after) if each is not None]
-        if _USERS_DEFAULT in {found for each in both for found in _origin(each)}:
+        was, is_now = (each is not None and _USERS_DEFAULT in _origin(each) for each in (change.before, change.after))
+        if was != is_now:
             return {*self._every_key(), both[0].key}
         lower = self._lower.cache_of(self.resource)
         is_known = both[0].key in self._made or (lower is not None and lower.get(both[0].key) is not None)
@@ -144,9 +145,15 @@ class ClassMirror:
             return None
         default = self._rules.default(self.resource)
         is_default = lower.key == default if default else lower.is_default
-        # Of two defaults, Kubernetes refuses one, or objects that name none: the users' choice counts.
-        has_other = self._upper.cache(self.resource).count(ORIGIN, _USERS_DEFAULT) > 0
-        return self._mirrored.shown(lower, self._profile, is_default=is_default and not has_other)
+        return self._mirrored.shown(lower, self._profile, is_default=is_default and not self._has_users_default())
+
+    def _has_users_default(self) -> bool:
+        """Return whether users have made a class of theirs the default.
+
+        Of two defaults, Kubernetes refuses one, or objects that name none: the users' choice counts.
+        """
+        found: Iterable[UpperClass] = self._upper.cache(self.resource).by_index(ORIGIN, _USERS_DEFAULT)
+        return any(self._made.get(each.key) != each.uid for each in found)
 
     # -- writes -----------------------------------------------------------------------------------
 
