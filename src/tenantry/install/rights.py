@@ -101,6 +101,10 @@ def operator_role() -> Json:
         # The gates of control planes never dial an address of a Service that is not theirs.
         allow(["networking.k8s.io"], ["servicecidrs"], READ),
         allow(["node.k8s.io"], ["runtimeclasses"], READ),
+        # Virtual control planes show the classes that their users may name.
+        allow(["storage.k8s.io"], ["storageclasses"], READ),
+        allow(["networking.k8s.io"], ["ingressclasses"], READ),
+        allow(["scheduling.k8s.io"], ["priorityclasses"], READ),
         allow([""], ["nodes/status"], ["patch"]),
         allow(["apiextensions.k8s.io"], ["customresourcedefinitions"], READ),
         allow(["flowcontrol.apiserver.k8s.io"], ["flowschemas", "prioritylevelconfigurations"], KEEP),

@@ -24,8 +24,9 @@ from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json
 from tenantry.api.node import Node
 from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, PlaneEgress, VirtualControlPlane
-from tenantry.controllers.virtualcontrolplane import desired, inside
+from tenantry.controllers.virtualcontrolplane import classrules, desired, inside
 from tenantry.controllers.virtualcontrolplane.admission import Admission
+from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRules
 from tenantry.controllers.virtualcontrolplane.destinations import (
     BY_ADDRESS,
     BY_OWNER,
@@ -53,6 +54,8 @@ from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection, IssuedToken
 from tenantry.mirror import cachedpods, things
 from tenantry.mirror.cachedpods import CachedPod
+from tenantry.mirror.classes import CLASSES
+from tenantry.mirror.classmirror import ClassMirror
 from tenantry.mirror.copies import Copies
 from tenantry.mirror.eventmirror import EventMirror
 from tenantry.mirror.kinds import ingresses, services
@@ -84,7 +87,7 @@ log = logging.getLogger(__name__)
 
 
 class MirroredObjects:
-    """Holds the watches of all mirrored objects of the host, so that their caches are in step before a mirror reads.
+    """Holds the watches of what mirrors read of the host, so that their caches are in step before a mirror reads.
 
     Args:
         ranges: What gates never dial.
@@ -120,7 +123,8 @@ class MirroredObjects:
             )
             for each in KINDS
         ]
-        return [pods, *copied, *objects, *self._ranges.of_lower()]
+        shown = [Watch(resource=each.resource, decode=each.lower, keys=lambda _: ()) for each in CLASSES]
+        return [pods, *copied, *objects, *shown, *self._ranges.of_lower(), classrules.watch(lambda _: ())]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - it has no keys
         """Do nothing: there are no keys."""
@@ -252,7 +256,9 @@ class Link:
             inner = InsideController(self._plane, lambda: self._is_open, first, self._now_usable)
             objects = [ObjectMirror(each, profile, upper, side, tables[each.resource]) for each in KINDS]
             events = EventMirror(profile, upper, side, upper_nodes)
-            host.runtime.add(upper, [pods, copies, inner, events, *objects])
+            rules = NamespaceClassRules(profile.namespace, host.home, host.lower)
+            shown = [ClassMirror(each, profile, upper, host.lower, rules) for each in CLASSES]
+            host.runtime.add(upper, [pods, copies, inner, events, *objects, *shown])
             try:
                 step = AdmissionServer(host.placement.admission(self._plane.uid), Admission(objects).answer)
                 async with self._gate(upper, upper_nodes, mirror), step.serve():

@@ -19,6 +19,7 @@ from tenantry.policy.targets.objects import strings
 DOMAIN = "hostnames.domain"
 CATCH_ALL = "hostnames.catchAll"
 ALLOWED_HOSTS = "hostnames.allowed"
+INGRESS_CLASSES = "hostnames.ingressClasses"
 
 _TERMINATED = ("HTTP", "HTTPS", "TLS")
 """The protocols of listeners that tell hosts apart."""
@@ -169,7 +170,7 @@ CHECKS = (
         example={"spec": {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}},
     ),
     *_of_each_host(INGRESS, {"spec": {"rules": [{"host": "*.com"}]}}),
-    _classes(INGRESS, "IngressClass", "hostnames.ingressClasses", "ingressClassName"),
+    _classes(INGRESS, "IngressClass", INGRESS_CLASSES, "ingressClassName"),
     refuse(
         CATCH_ALL,
         ROUTE,
