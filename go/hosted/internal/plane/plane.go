@@ -87,7 +87,10 @@ func assemble(
 
 	server := apiserveroptions.NewServerRunOptions()
 	adjust(server)
-	arguments := append([]string{"--etcd-servers=unix://" + given.Datastore.Socket}, given.APIServer...)
+	arguments := append([]string{
+		// Never used: the clients of etcd are those of the datastore in this process, which compacts itself.
+		"--etcd-servers=unix://store", "--etcd-compaction-interval=0",
+	}, given.APIServer...)
 	if err := parse("kube-apiserver", server.Flags(), arguments); err != nil {
 		return nil, err
 	}
