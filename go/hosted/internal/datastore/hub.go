@@ -205,6 +205,8 @@ type stream struct {
 	progress bool
 	cancel   context.CancelFunc
 	out      chan clientv3.WatchResponse
+	// delivered is the revision of the last change that was sent; only run uses it.
+	delivered int64
 
 	lock    sync.Mutex
 	pending []entry
@@ -285,11 +287,15 @@ func (s *stream) send(ctx context.Context, entries []entry, last int64) int64 {
 	}
 	if len(answer.Events) > 0 {
 		answer.Header.Revision = last
+		s.delivered = last
 		if !s.put(ctx, answer) {
 			return -1
 		}
 	}
-	// Every entry up to the progress has been sent, and perhaps later ones.
+	// What came before the watch may be ahead of the hub.
+	if progress > 0 {
+		progress = max(progress, s.delivered)
+	}
 	if progress > 0 && progress >= last {
 		if !s.put(ctx, clientv3.WatchResponse{Header: etcdserverpb.ResponseHeader{Revision: progress}}) {
 			return -1

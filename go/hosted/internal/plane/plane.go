@@ -8,6 +8,7 @@ import (
 	"net"
 
 	"github.com/spf13/pflag"
+	_ "hosted.tenantry.dev/queues"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/rest"
@@ -34,7 +35,7 @@ func Run(ctx context.Context, given settings.Settings, fail context.CancelCauseF
 	if err != nil {
 		return err
 	}
-	chain, err := assemble(ctx, given, func(*apiserveroptions.ServerRunOptions) {})
+	chain, config, err := assemble(ctx, given, func(*apiserveroptions.ServerRunOptions) {})
 	if err != nil {
 		return err
 	}
@@ -56,12 +57,15 @@ func Run(ctx context.Context, given settings.Settings, fail context.CancelCauseF
 	if err != nil {
 		return err
 	}
+	if given.OpenAPI != "" {
+		forget(config)
+	}
 	return prepared.Run(ctx)
 }
 
 // WriteOpenAPI writes the documents of the built-in kinds, for the settings of later control planes.
 func WriteOpenAPI(ctx context.Context, given settings.Settings, listener net.Listener, folder string) error {
-	chain, err := assemble(ctx, given, func(server *apiserveroptions.ServerRunOptions) {
+	chain, _, err := assemble(ctx, given, func(server *apiserveroptions.ServerRunOptions) {
 		server.SecureServing.Listener = listener
 	})
 	if err != nil {
@@ -78,7 +82,7 @@ func WriteOpenAPI(ctx context.Context, given settings.Settings, listener net.Lis
 // aggregator, built-in kinds, custom resources.
 func assemble(
 	ctx context.Context, given settings.Settings, adjust func(*apiserveroptions.ServerRunOptions),
-) (*aggregatorapiserver.APIAggregator, error) {
+) (*aggregatorapiserver.APIAggregator, *apiserver.Config, error) {
 	// Both parts apply the options of the log, which are the process's.
 	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
 	// Clients in this process must not log the warnings that its own server sends.
@@ -92,33 +96,33 @@ func assemble(
 		"--etcd-servers=unix://store", "--etcd-compaction-interval=0",
 	}, given.APIServer...)
 	if err := parse("kube-apiserver", server.Flags(), arguments); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if given.Admission != nil {
 		if err := admission.Install(server.Admission.GenericAdmission, *given.Admission); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	registry := server.GenericServerRunOptions.ComponentGlobalsRegistry
 	if err := registry.Set(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	gate := registry.FeatureGateFor(basecompatibility.DefaultKubeComponent)
 	if err := logsapi.ValidateAndApply(server.Logs, gate); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	completed, err := server.Complete(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if errs := completed.Validate(); len(errs) != 0 {
-		return nil, utilerrors.NewAggregate(errs)
+		return nil, nil, utilerrors.NewAggregate(errs)
 	}
 	gate.(featuregate.MutableFeatureGate).AddMetrics()
 	registry.AddMetrics()
 	config, err := apiserver.NewConfig(completed)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if given.Admission != nil {
 		// All requests arrive at the aggregator, and the other servers get those that it has authenticated.
@@ -128,17 +132,17 @@ func assemble(
 	config.KubeAPIs.ControlPlane.Generic.SkipOpenAPIInstallation = given.OpenAPI != ""
 	whole, err := config.Complete()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	chain, err := apiserver.CreateServerChain(whole)
 	if err != nil || given.OpenAPI == "" {
-		return chain, err
+		return chain, config, err
 	}
 	builtIn, ok := chain.GenericAPIServer.NextDelegate().(*genericapiserver.GenericAPIServer)
 	if !ok {
-		return nil, fmt.Errorf("the server behind the aggregator is a %T", chain.GenericAPIServer.NextDelegate())
+		return nil, nil, fmt.Errorf("the server behind the aggregator is a %T", chain.GenericAPIServer.NextDelegate())
 	}
-	return chain, openapi.Install(given.OpenAPI, builtIn.Handler.NonGoRestfulMux)
+	return chain, config, openapi.Install(given.OpenAPI, builtIn.Handler.NonGoRestfulMux)
 }
 
 func managerOptions(arguments []string) (*controlleroptions.KubeControllerManagerOptions, error) {
