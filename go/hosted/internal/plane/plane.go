@@ -40,7 +40,7 @@ func Run(ctx context.Context, given settings.Settings, fail context.CancelCauseF
 	if err != nil {
 		return err
 	}
-	chain, config, err := assemble(ctx, given, func(*apiserveroptions.ServerRunOptions) {})
+	chain, err := assemble(ctx, given, func(*apiserveroptions.ServerRunOptions) {})
 	if err != nil {
 		return err
 	}
@@ -62,15 +62,12 @@ func Run(ctx context.Context, given settings.Settings, fail context.CancelCauseF
 	if err != nil {
 		return err
 	}
-	if given.OpenAPI != "" {
-		forget(config)
-	}
 	return prepared.Run(ctx)
 }
 
 // WriteOpenAPI writes the documents of the built-in kinds, for the settings of later control planes.
 func WriteOpenAPI(ctx context.Context, given settings.Settings, listener net.Listener, folder string) error {
-	chain, _, err := assemble(ctx, given, func(server *apiserveroptions.ServerRunOptions) {
+	chain, err := assemble(ctx, given, func(server *apiserveroptions.ServerRunOptions) {
 		server.SecureServing.Listener = listener
 	})
 	if err != nil {
@@ -87,7 +84,7 @@ func WriteOpenAPI(ctx context.Context, given settings.Settings, listener net.Lis
 // aggregator, built-in kinds, custom resources.
 func assemble(
 	ctx context.Context, given settings.Settings, adjust func(*apiserveroptions.ServerRunOptions),
-) (*aggregatorapiserver.APIAggregator, *apiserver.Config, error) {
+) (*aggregatorapiserver.APIAggregator, error) {
 	// Both parts apply the options of the log, which are the process's.
 	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
 	// Clients in this process must not log the warnings that its own server sends.
@@ -101,33 +98,33 @@ func assemble(
 		"--etcd-servers=unix://store", "--etcd-compaction-interval=0",
 	}, given.APIServer...)
 	if err := parse("kube-apiserver", server.Flags(), arguments); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if given.Admission != nil {
 		if err := admission.Install(server.Admission.GenericAdmission, *given.Admission); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	registry := server.GenericServerRunOptions.ComponentGlobalsRegistry
 	if err := registry.Set(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	gate := registry.FeatureGateFor(basecompatibility.DefaultKubeComponent)
 	if err := logsapi.ValidateAndApply(server.Logs, gate); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	completed, err := server.Complete(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if errs := completed.Validate(); len(errs) != 0 {
-		return nil, nil, utilerrors.NewAggregate(errs)
+		return nil, utilerrors.NewAggregate(errs)
 	}
 	gate.(featuregate.MutableFeatureGate).AddMetrics()
 	registry.AddMetrics()
 	config, err := apiserver.NewConfig(completed)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if given.Admission != nil {
 		// All requests arrive at the aggregator, and the other servers get those that it has authenticated.
@@ -137,17 +134,17 @@ func assemble(
 	config.KubeAPIs.ControlPlane.Generic.SkipOpenAPIInstallation = given.OpenAPI != ""
 	whole, err := config.Complete()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	chain, err := apiserver.CreateServerChain(whole)
 	if err != nil || given.OpenAPI == "" {
-		return chain, config, err
+		return chain, err
 	}
 	builtIn, ok := chain.GenericAPIServer.NextDelegate().(*genericapiserver.GenericAPIServer)
 	if !ok {
-		return nil, nil, fmt.Errorf("the server behind the aggregator is a %T", chain.GenericAPIServer.NextDelegate())
+		return nil, fmt.Errorf("the server behind the aggregator is a %T", chain.GenericAPIServer.NextDelegate())
 	}
-	return chain, config, openapi.Install(given.OpenAPI, builtIn.Handler.NonGoRestfulMux)
+	return chain, openapi.Install(given.OpenAPI, builtIn.Handler.NonGoRestfulMux)
 }
 
 func managerOptions(arguments []string) (*controlleroptions.KubeControllerManagerOptions, error) {
