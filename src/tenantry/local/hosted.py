@@ -37,7 +37,8 @@ START_SECONDS = 90.0
 _ORDER_SECONDS = 30.0
 _PROCESS = "process.json"
 _UID = re.compile(r"[0-9a-f-]{1,64}")
-# A small heap from the start: one that grows first stays scattered, and keeps 5 MB more. Freed memory goes back at once.
+# A small heap from the start: one that grows first stays scattered, and keeps 5 MB more. Freed memory goes back at
+# once.
 _ENVIRONMENT = {"GOGC": "20", "GODEBUG": "madvdontneed=1"}
 
 
