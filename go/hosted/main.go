@@ -96,7 +96,7 @@ func writeOpenAPI(folder string) error {
 		return err
 	}
 	given := settings.Settings{
-		Datastore: settings.Datastore{File: "state.db", Socket: "store.sock", MaxBytes: 64 << 20},
+		Datastore: settings.Datastore{File: "state.db", MaxBytes: 64 << 20},
 		APIServer: []string{
 			"--cert-dir=.", "--authorization-mode=RBAC", "--profiling=false", "--service-cluster-ip-range=10.96.0.0/16",
 			"--service-account-issuer=https://hosted.example",

@@ -1,13 +1,15 @@
-// Package datastore offers a SQLite database to an API server, in the protocol of etcd.
+// Package datastore offers a SQLite database to the API server in this process, as a client of etcd.
+//
+//	API server ─► clientv3.Client, one for each kind of object ─┬─► reads and writes ─► kine ─► SQLite
+//	                                                           └─► watches ◄─ hub ◄─ kine's log of changes
+//
+// No connection lies between them. A connection for each kind of object would cost 65 of them and 2,000 goroutines, and
+// kine's watch server wakes ten times a second for each watch.
 package datastore
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -15,7 +17,6 @@ import (
 	"github.com/k3s-io/kine/pkg/drivers/sqlite"
 	"github.com/k3s-io/kine/pkg/server"
 	"github.com/sirupsen/logrus"
-	"google.golang.org/grpc"
 
 	"tenantry.dev/hosted/internal/settings"
 )
@@ -28,31 +29,36 @@ const (
 	compactMinRetain = 1000
 	batchSize        = 1000
 	pollBatchSize    = 500
-	notifyInterval   = 5 * time.Second
 	// API servers ask etcd for features by its version; kine has what this one has.
 	emulatedVersion = "3.5.13"
-	// An object of 1.5 MiB, the limit of the API server, and what surrounds it.
-	largestRequest = 4 << 20
-	stopSeconds    = 2
+	stopSeconds     = 2
 )
 
-// Store is an open database that is served on a socket.
+// Store is an open database that the API server of this process uses.
 type Store struct {
-	server *grpc.Server
+	calls  *calls
 	cancel context.CancelFunc
 	done   *sync.WaitGroup
 }
 
-// Open opens the database, which is created if it does not exist, and serves it. If the server ends
-// by itself, fail gets the cause.
+// Open opens the database, which is created if it does not exist, and makes it the datastore of this process. If it
+// ends by itself, fail gets the cause.
 func Open(ctx context.Context, given settings.Datastore, fail context.CancelCauseFunc) (*Store, error) {
 	logrus.SetLevel(logrus.WarnLevel)
 	// The database has its own context: the API server writes until it has ended.
 	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := &sync.WaitGroup{}
+	store := &Store{cancel: cancel, done: &sync.WaitGroup{}}
+	if err := store.open(working, given, fail); err != nil {
+		store.Close()
+		return nil, err
+	}
+	return store, nil
+}
+
+func (s *Store) open(ctx context.Context, given settings.Datastore, fail context.CancelCauseFunc) error {
 	// A full database refuses writes; reads and deletions go on.
 	source := fmt.Sprintf("%s?%s&_pragma=max_page_count(%d)", given.File, sqlite.DefaultParams, given.MaxBytes/pageBytes)
-	_, backend, err := sqlite.New(working, done, &drivers.Config{
+	backend, log, err := sqlite.NewVariant(ctx, s.done, "sqlite3", &drivers.Config{
 		DataSourceName:   source,
 		CompactInterval:  compactInterval,
 		CompactTimeout:   compactTimeout,
@@ -60,53 +66,33 @@ func Open(ctx context.Context, given settings.Datastore, fail context.CancelCaus
 		CompactBatchSize: batchSize,
 		PollBatchSize:    pollBatchSize,
 	})
-	if err == nil {
-		err = backend.Start(working)
-	}
 	if err != nil {
-		cancel()
-		return nil, err
+		return err
 	}
-	listener, err := listen(ctx, given.Socket)
-	if err != nil {
-		cancel()
-		return nil, err
+	if err := backend.Start(ctx); err != nil {
+		return err
 	}
-	store := &Store{
-		server: grpc.NewServer(grpc.MaxRecvMsgSize(largestRequest), grpc.MaxSendMsgSize(1<<31-1)),
-		cancel: cancel,
-		done:   done,
+	watches := newHub(backend, log)
+	if err := watches.start(ctx); err != nil {
+		return err
 	}
-	server.New(backend, "unix", notifyInterval, emulatedVersion).Register(store.server)
-	done.Add(1)
+	s.done.Add(1)
 	go func() {
-		defer done.Done()
-		if err := store.server.Serve(listener); err != nil {
+		defer s.done.Done()
+		if err := watches.run(ctx); err != nil {
 			fail(fmt.Errorf("datastore: %w", err))
 		}
 	}()
-	return store, nil
+	// Only kine's watch server, which is not used, needs the scheme and the interval.
+	s.calls = &calls{server: server.New(backend, "", 0, emulatedVersion)}
+	return install(ctx, &clients{calls: s.calls, watches: watches})
 }
 
-// Close ends the server and closes the database.
+// Close waits for reads and writes that have begun, and closes the database.
 func (s *Store) Close() {
-	forced := time.AfterFunc(stopSeconds*time.Second, s.server.Stop)
-	s.server.GracefulStop()
-	forced.Stop()
+	if s.calls != nil {
+		s.calls.close(stopSeconds * time.Second)
+	}
 	s.cancel()
 	s.done.Wait()
-}
-
-// listen returns a listener that only the user of this process can connect to.
-func listen(ctx context.Context, socket string) (net.Listener, error) {
-	// A process that was killed leaves its socket.
-	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "unix", socket)
-	if err != nil {
-		return nil, err
-	}
-	return listener, os.Chmod(socket, 0o600)
 }

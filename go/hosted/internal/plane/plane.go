@@ -6,10 +6,14 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"time"
 
 	"github.com/spf13/pflag"
+	_ "hosted.tenantry.dev/queues"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
 	basecompatibility "k8s.io/component-base/compatibility"
@@ -28,6 +32,8 @@ import (
 	"tenantry.dev/hosted/internal/settings"
 )
 
+const healthyInterval = 100 * time.Millisecond
+
 // Run runs the control plane until ctx ends. If the controllers end by themselves, fail gets the cause.
 func Run(ctx context.Context, given settings.Settings, fail context.CancelCauseFunc) error {
 	manager, err := managerOptions(given.Controllers)
@@ -39,10 +45,10 @@ func Run(ctx context.Context, given settings.Settings, fail context.CancelCauseF
 		return err
 	}
 	if manager != nil {
-		// The hook runs when the server listens; the controllers wait themselves until it is healthy.
+		// The hook runs when the server listens.
 		start := func(hook genericapiserver.PostStartHookContext) error {
 			go func() {
-				if err := manage(hook, manager); err != nil {
+				if err := manage(hook, hook.LoopbackClientConfig, manager); err != nil {
 					fail(fmt.Errorf("controllers: %w", err))
 				}
 			}()
@@ -87,7 +93,10 @@ func assemble(
 
 	server := apiserveroptions.NewServerRunOptions()
 	adjust(server)
-	arguments := append([]string{"--etcd-servers=unix://" + given.Datastore.Socket}, given.APIServer...)
+	arguments := append([]string{
+		// Never used: the clients of etcd are those of the datastore in this process, which compacts itself.
+		"--etcd-servers=unix://store", "--etcd-compaction-interval=0",
+	}, given.APIServer...)
 	if err := parse("kube-apiserver", server.Flags(), arguments); err != nil {
 		return nil, err
 	}
@@ -152,7 +161,21 @@ func managerOptions(arguments []string) (*controlleroptions.KubeControllerManage
 	return manager, parse("kube-controller-manager", sets, arguments)
 }
 
-func manage(ctx context.Context, manager *controlleroptions.KubeControllerManagerOptions) error {
+// manage runs the controllers from the time the server is healthy. They wait themselves, and give up after ten seconds,
+// which is too early for the first start on a busy machine.
+func manage(
+	ctx context.Context, server *rest.Config, manager *controlleroptions.KubeControllerManagerOptions,
+) error {
+	client, err := kubernetes.NewForConfig(server)
+	if err != nil {
+		return err
+	}
+	err = wait.PollUntilContextCancel(ctx, healthyInterval, true, func(ctx context.Context) (bool, error) {
+		return client.Discovery().RESTClient().Get().AbsPath("/healthz").Do(ctx).Error() == nil, nil
+	})
+	if err != nil {
+		return err
+	}
 	config, err := manager.Config(
 		ctx, controllers.KnownControllers(), controllers.ControllersDisabledByDefault(), controllers.ControllerAliases())
 	if err != nil {

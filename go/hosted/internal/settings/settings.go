@@ -41,8 +41,6 @@ type Rule struct {
 type Datastore struct {
 	// File is the SQLite database.
 	File string `json:"file"`
-	// Socket is the Unix socket on which the database is offered to the API server, in the protocol of etcd.
-	Socket string `json:"socket"`
 	// MaxBytes is the size at which the database refuses to grow.
 	MaxBytes int64 `json:"maxBytes"`
 }
@@ -71,8 +69,8 @@ func Read(file string) (Settings, error) {
 
 func (s Settings) check() error {
 	switch {
-	case s.Datastore.File == "" || s.Datastore.Socket == "":
-		return fmt.Errorf("datastore.file and datastore.socket must be set")
+	case s.Datastore.File == "":
+		return fmt.Errorf("datastore.file must be set")
 	case s.Datastore.MaxBytes < smallest:
 		return fmt.Errorf("datastore.maxBytes is %d, and must be at least %d", s.Datastore.MaxBytes, smallest)
 	case len(s.APIServer) == 0:

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-const valid = `{"datastore": {"file": "state.db", "socket": "store.sock", "maxBytes": 536870912},
+const valid = `{"datastore": {"file": "state.db", "maxBytes": 536870912},
 	"apiServer": ["--secure-port=6443"], "controllers": []}`
 
 func with(admission string) string {
