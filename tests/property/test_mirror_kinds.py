@@ -40,7 +40,10 @@ def lowered(kind: MirroredKind, spec: Json, lower: Json) -> Json | None:
         found = kind.spec(spec, "spec")
         upper: Json = {"metadata": {"name": "a", "namespace": "shop"}, "spec": spec}
         kind.translate(
-            found, Origin(profile=PROFILE, namespace="shop", upper=upper, lower=lower, namespaces=lambda _: ["shop"])
+            found,
+            Origin(
+                profile=PROFILE, namespace="shop", upper=upper, lower=lower, status={}, namespaces=lambda _: ["shop"]
+            ),
         )
     except NotTranslated:
         return None

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tenantry.api.errors import AlreadyExists, NotFound
+from tenantry.api.errors import AlreadyExists, Conflict, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
 from tenantry.engine.cluster import Cluster, Watch
@@ -20,6 +21,7 @@ from tenantry.mirror.kinds.kind import MirroredKind
 from tenantry.mirror.objectmirror import FIRST_SECONDS, ObjectMirror
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.refusals import MOST_RETRY_SECONDS
+from tenantry.mirror.shapes import NotTranslated
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import Thing
 from tenantry.mirror.upperobjects import UpperObjects
@@ -238,7 +240,7 @@ def test_a_change_that_was_made_first_stays_until_the_upper_object_follows() -> 
     stored = sides.upper.get(services.RESOURCE, "shop/a")
     wanted = {**stored, "spec": {**stored["spec"], "ports": [{"port": 90}]}}
     mirror = sides.mirror(services.KIND)
-    asyncio.run(mirror.make_first(wanted, is_dry_run=False))
+    asyncio.run(mirror.make_first(wanted, stored, is_dry_run=False))
     sides.settle()
 
     def ports() -> object:
@@ -248,7 +250,7 @@ def test_a_change_that_was_made_first_stays_until_the_upper_object_follows() -> 
     assert ports() == [{"port": 90}]
     sides.settle(2 * FIRST_SECONDS)
     assert ports() == [{"port": 80}]
-    asyncio.run(mirror.make_first(wanted, is_dry_run=False))
+    asyncio.run(mirror.make_first(wanted, stored, is_dry_run=False))
     sides.upper.patch(services.RESOURCE, "shop/a", {"spec": wanted["spec"]})
     sides.settle(2 * FIRST_SECONDS)
     assert ports() == [{"port": 90}]
@@ -300,6 +302,50 @@ def test_the_service_of_the_api_server_is_left_whatever_users_do_with_their_own(
     sides.settle(LONG)
     mirror = sides.above.lane.controllers["services"]
     assert isinstance(mirror, ObjectMirror)
-    assert asyncio.run(mirror.make_first(upper, is_dry_run=False)) == upper
+    assert asyncio.run(mirror.make_first(upper, None, is_dry_run=False)) == upper
     after = sides.lower.get(services.RESOURCE, key)
     assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+
+
+def test_a_service_that_is_created_again_gets_nothing_of_its_predecessor() -> None:
+    """H01: the lower one is there for a moment longer; and what a user deletes can go whatever the lower side says."""
+    sides = Sides()
+    sides.upper.put_in(services.RESOURCE, _upper(services.KIND, "a", 0))
+    sides.settle()
+    before = sides.upper.get(services.RESOURCE, "shop/a")
+    mirror = sides.mirror(services.KIND)
+    # A PUT need not have the uid.
+    plain = {**_upper(services.KIND, "a", 1), "metadata": {"name": "a", "namespace": "shop"}}
+    asyncio.run(mirror.make_first(plain, before, is_dry_run=False))
+    below = sides.below_of(services.KIND, "a")
+    assert below is not None
+    assert below["spec"]["ports"] == [{"port": 81}]
+    dying = {**plain, "metadata": {**plain["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert asyncio.run(mirror.make_first(dying, before, is_dry_run=False)) == dying
+    # Deleted and created before the mirror has seen either.
+    sides.upper.delete(services.RESOURCE, "shop/a")
+    new = _upper(services.KIND, "a", 2)
+    stored = asyncio.run(mirror.make_first(new, None, is_dry_run=False))
+    assert stored["spec"]["ports"] == [{"port": 82}]
+    sides.upper.put_in(services.RESOURCE, stored)
+    sides.settle(LONG)
+    after = sides.below_of(services.KIND, "a")
+    assert after is not None
+    assert after["spec"]["clusterIP"] == stored["spec"]["clusterIP"]
+    assert after["metadata"]["annotations"]["example.dev/uid"] != before["metadata"]["uid"]
+    # One that is being deleted gives nothing away.
+    sides.upper.delete(services.RESOURCE, "shop/a")
+    sides.lower.patch(services.RESOURCE, sides.lower_key(services.KIND, "a"), {"metadata": {"deletionTimestamp": "x"}})
+    sides.below.look()
+    with pytest.raises(Conflict, match="is being deleted"):
+        asyncio.run(mirror.make_first(new, None, is_dry_run=False))
+
+
+def test_no_service_is_made_first_beyond_the_limit() -> None:
+    """X03: its lower object would stay without an upper one."""
+    sides = Sides(profile=replace(PROFILE, most_objects=1))
+    sides.upper.put_in(services.RESOURCE, _upper(services.KIND, "a", 0))
+    sides.settle()
+    with pytest.raises(NotTranslated, match="more than 1 services exist"):
+        asyncio.run(sides.mirror(services.KIND).make_first(_upper(services.KIND, "b", 0), None, is_dry_run=False))
+    assert sides.below_of(services.KIND, "b") is None

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from tenantry.api import errors
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import ObjectMeta
 from tenantry.api.tenant import Tenant
+from tenantry.engine.observed import observe
 from tenantry.kube import wire
+from tenantry.mirror import things
 
 PATHS = [
     (wire.path(Namespace.resource), "/api/v1/namespaces"),
@@ -80,3 +83,13 @@ def test_an_answer_that_is_no_status_is_quoted(body: bytes) -> None:
 
 def test_a_status_without_a_message_says_what_was_asked() -> None:
     assert str(wire.error_from(404, b"{}", "GET /x")) == "GET /x: HTTP 404"
+
+
+def test_json_as_deep_as_api_servers_store_it_is_read() -> None:
+    """X03: users nest managedFields as they like; a list or a watch that cannot be read would be asked for again."""
+    depth = 9_990
+    deep = b'{"f:a":' * depth + b"1" + b"}" * depth
+    item = b'{"metadata":{"name":"x","uid":"u","resourceVersion":"7","managedFields":[{"fieldsV1":' + deep + b"}]}}"
+    page = msgspec.json.decode(b'{"items":[' + item + b"]}", type=wire.Page[msgspec.Raw])
+    assert observe(Namespace.resource, page.items[0]).name == "x"
+    assert things.whole(page.items[0]).meta == {"name": "x", "uid": "u", "resourceVersion": "7"}

@@ -26,7 +26,12 @@ def lowered(
     """Return the lower spec of an upper one in namespace shop."""
     found = kind.spec(spec, "spec")
     origin = Origin(
-        profile=PROFILE, namespace="shop", upper={**upper, "spec": spec}, lower=lower or {}, namespaces=lambda _: names
+        profile=PROFILE,
+        namespace="shop",
+        upper={**upper, "spec": spec},
+        lower=lower or {},
+        status={},
+        namespaces=lambda _: names,
     )
     kind.translate(found, origin)
     return found
@@ -78,8 +83,9 @@ def test_blocks_of_addresses_stay() -> None:
 def test_a_drain_of_a_lower_node_always_finishes(status: Json, kept: int) -> None:
     """A budget that lets no pod go would keep a node of the lower side for ever."""
     found = lowered(budgets.KIND, {"selector": {}, "maxUnavailable": 0}, status=status)
-    assert found == {"selector": {"matchExpressions": [OWNER, SHOP]}, "minAvailable": kept}
-    assert lowered(budgets.KIND, {"minAvailable": 1}, status=status) == {"minAvailable": kept}
+    policy = {"unhealthyPodEvictionPolicy": "AlwaysAllow"}
+    assert found == {"selector": {"matchExpressions": [OWNER, SHOP]}, "minAvailable": kept, **policy}
+    assert lowered(budgets.KIND, {"minAvailable": 1}, status=status) == {"minAvailable": kept, **policy}
 
 
 def test_an_ingress_leads_to_lower_services() -> None:
@@ -176,3 +182,17 @@ def test_marks_of_users_do_not_reach_the_lower_side() -> None:
     assert patch["annotations"]["note"] is None
     with pytest.raises(NotTranslated, match=r"metadata\.name"):
         marking.metadata("Service", {"metadata": {"namespace": "shop"}}, PROFILE)
+
+
+def test_a_policy_cannot_grow_without_bound() -> None:
+    """X03: peers times namespaces is the work and the size of the lower policy."""
+    one = {"namespaceSelector": {"matchLabels": {"team": "a"}}}
+    names = [f"n{number}" for number in range(100)]
+    peers = networkpolicies.MOST_NAMES // len(names)
+    within: Json = {"podSelector": {}, "ingress": [{"from": [one] * peers}]}
+    assert len(lowered(networkpolicies.KIND, within, names=names)["ingress"][0]["from"]) == peers
+    with pytest.raises(NotTranslated, match="namespaces in all peers"):
+        lowered(networkpolicies.KIND, {"podSelector": {}, "egress": [{"to": [one] * (peers + 1)}]}, names=names)
+    many = [{"namespaceSelector": {"matchLabels": {"team": str(number)}}} for number in range(101)]
+    with pytest.raises(NotTranslated, match="different namespaceSelectors"):
+        lowered(networkpolicies.KIND, {"podSelector": {}, "ingress": [{"from": many}]})

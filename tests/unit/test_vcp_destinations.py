@@ -18,7 +18,7 @@ from tenantry.controllers.virtualcontrolplane.destinations import (
 from tenantry.engine.cache import Cache
 from tenantry.hosting.destinations import Destination, Direct, Kubelet, Outside, Refused
 from tenantry.hosting.outside import OutsideRule, networks
-from tenantry.mirror import nodes
+from tenantry.mirror import nodes, things
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.kinds import services as kind_services
 from tenantry.mirror.side import LowerSide
@@ -112,7 +112,7 @@ def service(
         }
         | spec,
     }
-    return Thing(f"{namespace}/web-x", 1, found)
+    return things.thing(f"{namespace}/web-x", 1, found)
 
 
 def node(name: str, address: str) -> Json:

@@ -14,6 +14,7 @@ from tenantry.api.errors import ApiError, Gone, Interrupted, NotFound
 from tenantry.api.model import Resource, object_key
 from tenantry.engine.cache import Cache, Cached, Change
 from tenantry.engine.outage import Outage
+from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.kube.watch import EventType, WatchEvent, watch
 
@@ -173,7 +174,7 @@ class Informer(Generic[C]):
         """Return an object, None if it does not decode: one that another schema let in must not stop the rest."""
         try:
             return self.decode(raw)
-        except msgspec.MsgspecError as error:
+        except wire.UNREADABLE as error:
             meta = _identified.decode(raw).metadata
             fields = {
                 "cluster": self.cluster,

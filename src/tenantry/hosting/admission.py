@@ -214,9 +214,11 @@ def _unavailable() -> AdmissionAnswer:
 def _refused(error: ApiError) -> AdmissionAnswer:
     """Return the refusal for an error of a request to the host.
 
-    No response, and rejected credentials, which are not the client's, are no answers to the client's request.
+    No response, and rejected credentials, which are not the client's, are no answers to the client's request. Errors of
+    the host's server name its webhooks and their addresses.
     """
-    if not HTTPStatus.BAD_REQUEST <= error.status <= 599 or error.status == HTTPStatus.UNAUTHORIZED:  # noqa: PLR2004
+    is_about_the_request = HTTPStatus.BAD_REQUEST <= error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+    if not is_about_the_request or error.status == HTTPStatus.UNAUTHORIZED:
         log.warning("the host has not answered the admission step", extra={"problem": str(error)})
         return _unavailable()
     refusal = AdmissionRefusal(

@@ -147,7 +147,7 @@ class Client:
             decoder = self._decoders[kind] = msgspec.json.Decoder(kind)
         try:
             return decoder.decode(data)  # pyright: ignore[reportReturnType] - the decoder was made for this type
-        except msgspec.MsgspecError as error:
+        except wire.UNREADABLE as error:
             raise ApiError(f"the API server's {kind.__name__} does not decode: {error}") from error
 
     async def get(self, kind: type[K], name: str, namespace: str = "") -> K:

@@ -93,7 +93,7 @@ async def watch(
 def _decode(line: bytes) -> WatchEvent:
     try:
         event = _event_decoder.decode(line)
-    except msgspec.MsgspecError as error:
+    except wire.UNREADABLE as error:
         raise ApiError(f"a line of the watch does not decode: {error}") from error
     if event.type is EventType.ERROR:
         status = msgspec.json.decode(event.object, type=wire.Status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Generic, TypeVar
 from urllib.parse import quote
 
@@ -13,6 +14,15 @@ from tenantry.api.model import KubernetesObject, Model, Resource
 T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder(order="deterministic")
+
+NESTING = 12_000
+"""How deep the JSON of API servers may be nested: they accept 10,000 levels, for example in managedFields."""
+
+UNREADABLE = (msgspec.MsgspecError, RecursionError)
+"""What decoding raises for JSON of another form."""
+
+# The decoder's limit is Python's, of 1,000 levels: one object of a user would end every list and watch of its kind.
+sys.setrecursionlimit(max(sys.getrecursionlimit(), NESTING))
 
 
 class StatusCause(Model, frozen=True, kw_only=True):

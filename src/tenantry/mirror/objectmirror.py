@@ -18,11 +18,12 @@ import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 
 import msgspec
 from msgspec.structs import replace
 
-from tenantry.api.errors import ApiError, Conflict, NotFound
+from tenantry.api.errors import ApiError, Conflict, Invalid, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Json, ObjectMeta, Resource, object_key
 from tenantry.engine import request
@@ -30,6 +31,7 @@ from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind, NamedObject
 from tenantry.engine.plan import merge_patch
+from tenantry.engine.request import ApiRequest
 from tenantry.mirror import marking, things
 from tenantry.mirror.cachedpods import Kept
 from tenantry.mirror.kinds.kind import MirroredKind, Origin
@@ -74,8 +76,8 @@ class ObjectMirror:
         self._lower = lower
         # By key of a refused object: how often in a row.
         self._refused: dict[str, int] = {}
-        # By key: the patch that the lower side stored in another form, which is not sent again.
-        self._followed: dict[str, Json] = {}
+        # By key: the hash of the patch that the lower side stored in another form, which is not sent again.
+        self._followed: dict[str, bytes] = {}
         # By key of a lower object that was changed first: the version of the upper one that is about to be replaced,
         # and until when that is expected.
         self._ahead: dict[str, tuple[int, float]] = {}
@@ -95,7 +97,7 @@ class ObjectMirror:
             ),
         ]
         if self._mirrored.selects_namespaces is not None:
-            found.append(Watch(resource=Namespace.resource, decode=things.headed, keys=self._of_namespace))
+            found.append(Watch(resource=Namespace.resource, decode=things.labelled, keys=self._of_namespace))
         return found
 
     def _of_lower(self, change: Change[Thing]) -> Iterable[str]:
@@ -158,13 +160,18 @@ class ObjectMirror:
             NotTranslated: It is one too many, or too large.
             ApiError: The upper side does not answer; NotFound if it is gone.
         """
-        refusal = self._objects.left_out(upper)
+        refusal = self._objects.left_out(upper, self._mirrored_now)
         if refusal:
             raise NotTranslated(refusal)
         if upper.kept is Kept.WHOLE:
             return upper
         asked = request.get(self.resource, upper.meta["namespace"], upper.meta["name"])
         return things.whole(msgspec.Raw(await self._upper.writer.send(asked)))
+
+    def _mirrored_now(self) -> int:
+        """Return how many lower objects this mirror has."""
+        cache: Iterable[Thing] = self._lower.cluster.cache(self.resource)
+        return sum(things.is_of(self._profile, each.key, each.meta.get("labels")) for each in cache)
 
     async def _without_upper(self, lower: Thing | None) -> float | None:
         if lower is None or lower.is_deleting:
@@ -180,8 +187,8 @@ class ObjectMirror:
         if lower.is_deleting:
             return
         meta = lower.meta
-        asked = request.delete(self.resource, meta["namespace"], meta["name"], uid=lower.uid)
-        # Conflict: the name belongs to another object by now, whose own events follow.
+        # At its version: a new upper object may have taken it over. Conflict: its event wakes this key.
+        asked = request.delete(self.resource, meta["namespace"], meta["name"], uid=lower.uid, version=lower.version)
         with suppress(NotFound, Conflict):
             await self._lower.writer.send(asked)
 
@@ -197,11 +204,12 @@ class ObjectMirror:
         """Return whether the lower objects are known."""
         return self._lower.cluster.is_synced
 
-    async def make_first(self, upper: Json, *, is_dry_run: bool) -> Json:
+    async def make_first(self, upper: Json, before: Json | None, *, is_dry_run: bool) -> Json:
         """Create or change the lower object of an upper one that is about to be stored.
 
         Args:
-            upper: The upper object; without a uid if it is being created.
+            upper: The upper object; it need not have a uid.
+            before: The upper object as it is stored; None if it is being created.
             is_dry_run: Whether nothing is to be stored.
 
         Returns:
@@ -209,24 +217,25 @@ class ObjectMirror:
 
         Raises:
             NotTranslated: The object is not mirrored.
+            Conflict: The lower object of an earlier one of this name is still there.
             ApiError: The lower side refuses.
         """
         meta = part(upper, "metadata")
         key = object_key(str(meta.get("namespace", "")), str(meta.get("name", "")))
-        if self._is_left(key):
+        # The last finalizer of an object that is being deleted must go whatever the lower side says.
+        if self._is_left(key) or meta.get("deletionTimestamp"):
             return upper
         lower = self._of(key)
-        if lower is not None and not meta.get("uid"):
-            # The upper object exists already, or has just been deleted: nothing changes before the new one is stored.
-            return self._chosen(upper, lower.object)
-        wanted = self.wanted(upper, lower)
-        if lower is None:
-            asked = request.create_json(self.resource, wanted)
-        else:
-            patch = self._patch(lower, wanted)
-            if not patch:
+        if before is None:
+            if self._objects.full():
+                raise NotTranslated(self._objects.full())
+            if lower is not None and await self._is_stored(key):
+                # The API server is about to refuse the creation: the name is taken.
                 return self._chosen(upper, lower.object)
-            asked = request.patch(self.resource, lower.meta["namespace"], lower.meta["name"], patch)
+        uid = part(before or {}, "metadata").get("uid", "")
+        asked = self._first(self.wanted({**upper, "metadata": {**meta, "uid": uid}}, lower), lower)
+        if asked is None:
+            return self._chosen(upper, lower.object) if lower is not None else upper
         try:
             if is_dry_run:
                 # It shows whether the lower side refuses; what it chooses is not what it would choose.
@@ -238,7 +247,37 @@ class ObjectMirror:
             return self._chosen(upper, (await self._lower.writer.own(asked)).object)
         except ApiError as error:
             self._ahead.pop(key, None)
+            if before is None and lower is not None and isinstance(error, Invalid) and not is_dry_run:
+                # Of an earlier object, which cannot become this one.
+                await self._end(lower)
+                raise Conflict(f"{self.resource.plural} {meta['name']!r}: its predecessor is being deleted") from error
             raise self._upper_words(error, upper) from error
+
+    def _first(self, wanted: Json, lower: Thing | None) -> ApiRequest | None:
+        """Return the request that creates or changes a lower object; None if it is as it should be.
+
+        Raises:
+            Conflict: It is being deleted.
+        """
+        if lower is None:
+            return request.create_json(self.resource, wanted)
+        if lower.is_deleting:
+            raise Conflict(
+                f"{self.resource.plural} {lower.mark(self._profile, 'name')!r}: its predecessor is being deleted"
+            )
+        patch = self._patch(lower, wanted)
+        mark = self._profile.mark("uid")
+        if mark not in wanted["metadata"]["annotations"] and lower.mark(self._profile, "uid"):
+            # It is the new object's from now on: the end of the earlier one must not delete it.
+            patch.setdefault("metadata", {}).setdefault("annotations", {})[mark] = None
+        meta = lower.meta
+        return request.patch(self.resource, meta["namespace"], meta["name"], patch) if patch else None
+
+    async def _is_stored(self, key: str) -> bool:
+        """Return whether there is an upper object that is not being deleted; the cache may be behind."""
+        namespace, _, name = key.partition("/")
+        data = await self._upper.live.find(self.resource, namespace, name)
+        return data is not None and not msgspec.json.decode(data)["metadata"].get("deletionTimestamp")
 
     def _left_ahead(self, upper: Thing) -> float:
         """Return for how many seconds a lower object stays as it was changed first: the new upper one is on its way."""
@@ -270,7 +309,8 @@ class ObjectMirror:
             self._followed.pop(upper.key, None)
             return None
         # A lower webhook may store a field in another form each time.
-        if self._followed.get(upper.key) == patch:
+        digest = sha256(msgspec.json.encode(patch)).digest()
+        if self._followed.get(upper.key) == digest:
             return None
         # NotFound, Conflict: its event wakes this key.
         with suppress(NotFound, Conflict):
@@ -278,7 +318,7 @@ class ObjectMirror:
                 request.patch(self.resource, lower.meta["namespace"], lower.meta["name"], patch)
             )
             # Not before: a patch that was lost is sent again.
-            self._followed[upper.key] = patch
+            self._followed[upper.key] = digest
         return None
 
     def wanted(self, upper: Json, lower: Thing | None) -> Json:
@@ -299,6 +339,7 @@ class ObjectMirror:
             namespace=part(upper, "metadata")["namespace"],
             upper=upper,
             lower=lower.spec if lower is not None else {},
+            status=lower.status if lower is not None else {},
             namespaces=self._namespaces,
         )
         self._mirrored.translate(spec, origin)

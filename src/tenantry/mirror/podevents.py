@@ -23,6 +23,9 @@ _LOWER_NAME = re.compile(rf".*-[0-9a-f]{{{DIGITS}}}|[0-9a-f]{{{DIGITS}}}")
 _MOST_TEXT = 1024
 """Characters of a message; the API server has the same limit for newer events."""
 
+_MOST_NAME = 128
+"""Characters of every other text: users with the right to write Events write anything into them."""
+
 _LONGEST_NAME = 200
 
 
@@ -116,14 +119,14 @@ def decode(data: msgspec.Raw) -> PodEvent | None:
         version=int(meta.resource_version or 0),
         pod=object_key(about.namespace, about.name),
         pod_uid=about.uid,
-        field_path=about.field_path,
-        reason=found.reason,
+        field_path=about.field_path[:_MOST_NAME],
+        reason=found.reason[:_MOST_NAME],
         message=found.message[:_MOST_TEXT],
-        type=found.type,
+        type=found.type[:_MOST_NAME],
         count=max(found.count, series.count, 1),
-        first=first,
-        last=found.last_timestamp or series.last_observed_time or first,
-        component=found.source.component or found.reporting_component,
+        first=first[:_MOST_NAME],
+        last=(found.last_timestamp or series.last_observed_time or first)[:_MOST_NAME],
+        component=(found.source.component or found.reporting_component)[:_MOST_NAME],
     )
 
 

@@ -67,7 +67,7 @@ def listed(item: Shape, *, most: int = 0) -> Shape:
             raise NotTranslated(f"{path} must be a list")
         found = cast("list[object]", value)
         if most and len(found) > most:
-            raise NotTranslated(f"{path} must have at most {most} items: divide the pod")
+            raise NotTranslated(f"{path} must have at most {most} items: divide the object")
         return [item(each, f"{path}[{index}]") for index, each in enumerate(found)]
 
     return build

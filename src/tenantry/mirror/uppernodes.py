@@ -151,7 +151,7 @@ def _addressed(data: msgspec.Raw) -> Thing:
     kept: Json = {"status": {"addresses": [{"type": "InternalIP", "address": address}]}} if address else {}
     if nodes.is_not_ready(found.object):
         kept["spec"] = {"taints": [{"key": nodes.NOT_READY}]}
-    return Thing(found.key, found.version, kept)
+    return things.thing(found.key, found.version, kept)
 
 
 def _address(node: Thing) -> Iterable[str]:

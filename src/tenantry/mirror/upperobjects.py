@@ -41,13 +41,25 @@ class UpperObjects:
         own = {BY_KEPT: _kept}
         return Watch(resource=self.resource, decode=self._decode, keys=keys, indexes={**own, **(indexes or {})})
 
-    def left_out(self, found: Thing) -> str:
-        """Return why an object is not mirrored; "" if it is."""
+    def left_out(self, found: Thing, mirrored: Callable[[], int]) -> str:
+        """Return why an object is not mirrored; "" if it is.
+
+        Args:
+            found: The object.
+            mirrored: Returns how many are mirrored: some of those of which the head alone is kept are, too.
+        """
         if found.kept is Kept.TOO_LARGE:
             return f"objects of at most {MOST_BYTES // 1024} KiB are mirrored: divide it"
-        if found.kept is Kept.TOO_MANY and not self._has_room():
-            return f"more than {self._most} {self.resource.plural} exist: delete some"
+        if found.kept is Kept.TOO_MANY and (not self._has_room() or mirrored() >= self._most):
+            return self._too_many()
         return ""
+
+    def full(self) -> str:
+        """Return why no further object is mirrored; "" if there is room."""
+        return "" if self._has_room() else self._too_many()
+
+    def _too_many(self) -> str:
+        return f"more than {self._most} {self.resource.plural} exist: delete some"
 
     def _has_room(self) -> bool:
         cache = self._upper.cache_of(self.resource)

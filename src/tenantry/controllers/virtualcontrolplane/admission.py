@@ -41,7 +41,8 @@ class Admission:
         if not mirror.is_synced:
             raise Unreachable("the host's objects are not known yet: try again in a few seconds")
         try:
-            return AdmissionAnswer(object=await mirror.make_first(asked.object, is_dry_run=asked.is_dry_run))
+            made = await mirror.make_first(asked.object, asked.old, is_dry_run=asked.is_dry_run)
+            return AdmissionAnswer(object=made)
         except NotTranslated as error:
             refusal = AdmissionRefusal(code=422, reason="Invalid", message=f"{_named(asked)}: {error}")
             return AdmissionAnswer(refusal=refusal)

@@ -1,7 +1,8 @@
 """PodDisruptionBudgets. Pure.
 
 The upper side decides evictions there by itself. The lower budget protects the same pods when an administrator drains a
-lower node: it keeps as many pods as the upper one wants, but always lets one go, so that every drain finishes.
+lower node: it keeps as many pods as the upper one wants, but always lets a healthy one go, and all that are not ready.
+Pods in two budgets are the exception: Kubernetes evicts none of them.
 
     upper  maxUnavailable: 0, of 3 pods    lower  minAvailable: 2
     upper  minAvailable: 50%, of 4 pods    lower  minAvailable: 2
@@ -45,7 +46,12 @@ def translate(spec: Json, origin: Origin) -> None:
     spec.pop("maxUnavailable", None)
     status = part(origin.upper, "status")
     wanted, there = _count(status, "desiredHealthy"), _count(status, "expectedPods")
-    spec["minAvailable"] = max(0, min(wanted, there - 1))
+    # Users write the status of the upper budget, but not what the lower side counts.
+    below = origin.status.get("currentHealthy")
+    healthy = below if isinstance(below, int) else there
+    spec["minAvailable"] = max(0, min(wanted, there - 1, healthy - 1))
+    # A pod that is never ready must not take the one that may go.
+    spec["unhealthyPodEvictionPolicy"] = "AlwaysAllow"
 
 
 def _count(status: Json, field: str) -> int:

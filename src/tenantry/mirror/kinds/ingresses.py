@@ -17,6 +17,9 @@ from tenantry.mirror.shapes import denied, fields, integer, items, listed, part,
 
 RESOURCE = Resource("networking.k8s.io", "v1", "ingresses", "Ingress")
 
+MOST_SECRETS = 100
+"""How many entries an Ingress may have for certificates: each Secret is looked up, and copied."""
+
 _backend = fields(
     {
         "service": fields({"name": text, "port": fields({"name": text, "number": integer})}),
@@ -27,7 +30,7 @@ _SPEC = fields(
     {
         "ingressClassName": text,
         "defaultBackend": _backend,
-        "tls": listed(fields({"hosts": listed(text), "secretName": text})),
+        "tls": listed(fields({"hosts": listed(text), "secretName": text}), most=MOST_SECRETS),
         "rules": listed(
             fields(
                 {
@@ -57,7 +60,7 @@ def translate(spec: Json, origin: Origin) -> None:
 
 def secrets(upper: Json) -> list[str]:
     """Return the names of the Secrets that an upper Ingress names."""
-    names = [each.get("secretName") for each in items(part(upper, "spec"), "tls")]
+    names = [each.get("secretName") for each in items(part(upper, "spec"), "tls")[:MOST_SECRETS]]
     return sorted({name for name in names if isinstance(name, str) and name})
 
 

@@ -19,13 +19,16 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
         namespace: The upper namespace.
         upper: The upper object, whole.
         lower: The spec of the lower object; {} if there is none. What the lower API server has chosen stays.
-        namespaces: Returns the names of the upper namespaces that a label selector selects.
+        status: The status of the lower object; {} if there is none.
+        namespaces: Returns the names of the upper namespaces that a label selector selects, or raises
+            NotTranslated if there are too many.
     """
 
     profile: Profile
     namespace: str
     upper: Json
     lower: Json
+    status: Json
     namespaces: Callable[[Json], Sequence[str]]
 
 

@@ -13,14 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from tenantry.api.model import Json, Resource
 from tenantry.mirror.kinds.kind import MirroredKind, Origin
 from tenantry.mirror.names import label_value
 from tenantry.mirror.podfields import SELECTOR
 from tenantry.mirror.profile import Profile
-from tenantry.mirror.shapes import fields, integer, items, listed, number_or_text, part, text
+from tenantry.mirror.shapes import NotTranslated, fields, integer, items, listed, number_or_text, part, text
 
 RESOURCE = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+
+MOST_SELECTORS = 100
+"""How many different selectors of namespaces a policy may have: each is compared with all namespaces."""
+
+MOST_NAMES = 10_000
+"""How many namespaces the peers of a policy may name together: each is listed in the lower policy."""
 
 _NOWHERE = ""
 """The value that no lower object has as the label of its namespace."""
@@ -51,17 +59,38 @@ def translate(spec: Json, origin: Origin) -> None:
     Args:
         spec: As the allow-list builds it; it is changed.
         origin: Where it comes from.
+
+    Raises:
+        NotTranslated: It selects too many namespaces.
     """
     spec["podSelector"] = confined(spec.get("podSelector", {}), [origin.namespace], origin.profile)
+    selected, total = dict[bytes, Sequence[str]](), 0
     for peer in _peers_of(spec):
         if "ipBlock" in peer:
             continue
         selector = peer.pop("namespaceSelector", None)
-        if selector is None:
-            names: Sequence[str] | None = [origin.namespace]
-        else:
-            names = origin.namespaces(selector) if any(selector.values()) else None
+        names: Sequence[str] | None = [origin.namespace] if selector is None else None
+        if selector is not None and any(selector.values()):
+            names = _selected(selector, selected, origin)
+        total += len(names or ())
+        if total > MOST_NAMES:
+            raise NotTranslated(
+                f"spec must not name more than {MOST_NAMES} namespaces in all peers together: select all namespaces by"
+                " an empty namespaceSelector, or divide the policy"
+            )
         peer["podSelector"] = confined(peer.get("podSelector", {}), names, origin.profile)
+
+
+def _selected(selector: Json, selected: dict[bytes, Sequence[str]], origin: Origin) -> Sequence[str]:
+    """Return the namespaces that a selector selects; equal selectors are evaluated once."""
+    key = msgspec.json.encode(selector)
+    if key not in selected:
+        if len(selected) >= MOST_SELECTORS:
+            raise NotTranslated(
+                f"spec must not have more than {MOST_SELECTORS} different namespaceSelectors: divide it"
+            )
+        selected[key] = origin.namespaces(selector)
+    return selected[key]
 
 
 def confined(selector: Json, namespaces: Sequence[str] | None, profile: Profile) -> Json:
