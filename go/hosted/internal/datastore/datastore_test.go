@@ -167,26 +167,30 @@ func TestEveryWatchGetsEveryChangeOnce(t *testing.T) {
 		begin := first
 		group.Go(func() {
 			prefix := fmt.Sprintf("/k%d/", number%kinds)
-			answers := client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(begin+1), clientv3.WithProgressNotify())
-			last, seen := int64(0), 0
-			for answer := range answers {
-				if answer.IsProgressNotify() && answer.Header.Revision < last {
-					t.Errorf("progress %d after %d", answer.Header.Revision, last)
-				}
-				last = max(last, answer.Header.Revision)
-				for _, event := range answer.Events {
-					seen++
-					if wanted := fmt.Sprintf("%s%d", prefix, seen); string(event.Kv.Key) != wanted {
-						t.Errorf("%s, wanted %s", event.Kv.Key, wanted)
-						return
+			at, seen := begin, 0
+			// Half of the watches end in the middle; the next one begins where that one was.
+			for _, until := range []int{each / (1 + number*2/watches), each} {
+				watching, end := context.WithCancel(ctx)
+				last := int64(0)
+				for answer := range client.Watch(
+					watching, prefix, clientv3.WithPrefix(), clientv3.WithRev(at+1), clientv3.WithProgressNotify()) {
+					if answer.IsProgressNotify() && answer.Header.Revision < last {
+						t.Errorf("progress %d after %d", answer.Header.Revision, last)
+					}
+					last = max(last, answer.Header.Revision)
+					for _, event := range answer.Events {
+						seen, at = seen+1, event.Kv.ModRevision
+						if wanted := fmt.Sprintf("%s%d", prefix, seen); string(event.Kv.Key) != wanted {
+							t.Errorf("%s, wanted %s", event.Kv.Key, wanted)
+						}
+					}
+					if seen >= until {
+						break
 					}
 				}
+				end()
 				if seen == each {
 					return
-				}
-				// The next one begins where this one is.
-				if number >= watches/2 && seen == each/2 {
-					answers = client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(last+1))
 				}
 			}
 			t.Errorf("%s ended after %d of %d: %v", prefix, seen, each, ctx.Err())

@@ -129,7 +129,7 @@ def addresses(service: Thing) -> Iterable[str]:
 
 
 def is_api_server(namespace: str, name: str) -> bool:
-    """Return whether a Service is that of the upper API server, whoever has written it."""
+    """Return whether a Service is that of the upper API server, by any writer."""
     return (namespace, name) == API_SERVER
 
 
