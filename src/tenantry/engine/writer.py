@@ -135,7 +135,8 @@ class Writer:
 
     async def _unless_gone(self, asked: ApiRequest) -> None:
         try:
-            await self.own(asked)
+            # What a controller has written into a status is no news to it.
+            await self.own(asked, quiet=True)
         except NotFound:
             log.debug("deleted before it was written", extra={"key": asked.name})
 
