@@ -26,7 +26,7 @@ from tenantry.world.naming import child_name
 from testkit.api import CONFIG_MAPS, ROLES, SECRETS, SERVICE_ACCOUNTS, Api, stays, until
 from testkit.operators import Operator
 from testkit.people import as_person
-from testkit.refusals import refusal
+from testkit.refusals import counted
 from testkit.trees import WORKSPACE, Trees, subnamespace_json, subtenant
 
 pytest_plugins = ["testkit.fixtures"]
@@ -406,15 +406,8 @@ async def test_a_subtenant_admits_no_user_before_the_objects_of_its_parent_are_c
 ) -> None:
     """E05: a copy that failed is not made up for later, beside what the customer has by then."""
     await api.make_tenant(name, quota={"hard": {"configmaps": 20}})
-
-    async def counted() -> bool:
-        # Until Kubernetes has counted what is there, it refuses all that a quota is about.
-        wanted = {"metadata": {"name": "given"}}
-        return "status unknown for quota" not in await refusal(alice, CONFIG_MAPS, wanted, name)
-
-    await until(counted, "the quota is counted")
     for number in range(3):
-        await alice.create(CONFIG_MAPS, {"metadata": {"name": f"given-{number}"}}, name)
+        await counted(alice, CONFIG_MAPS, {"metadata": {"name": f"given-{number}"}}, name)
     spec = subtenant("carl", inheritance={"configMaps": "Copy"}, quota={"hard": {"configmaps": 2}})
     await alice.create(SUBS, subnamespace_json("customer", spec), name)
     await trees.condition(name, "customer", reasons.INHERITED, holds=False)

@@ -36,9 +36,10 @@ async def refusal(person: Api, resource: Resource, value: Json, namespace: str, 
 
 
 async def tried(person: Api, resource: Resource, value: Json, namespace: str, *, patch: str = "") -> Json:
-    """Return the object as it would be stored, once the API server knows the rules of the namespace.
+    """Return the object as it would be stored, once the API server knows the namespace's rules and counts.
 
-    Policies see a new parameter object a moment after it was written, and refuse all requests until then.
+    Policies see a new parameter object a moment after it was written, and refuse all requests until then. So do
+    ResourceQuotas with a key that Kubernetes has not counted yet.
 
     Raises:
         ApiError: The API server refuses it.
@@ -48,9 +49,9 @@ async def tried(person: Api, resource: Resource, value: Json, namespace: str, *,
         try:
             return await _tried(person, resource, value, namespace, patch=patch), None
         except ApiError as error:
-            return None if _UNKNOWN in str(error) else ({}, error)
+            return None if _UNKNOWN in str(error) or _UNCOUNTED in str(error) else ({}, error)
 
-    stored, error = await until(known, f"the API server knows the rules of {namespace}")
+    stored, error = await until(known, f"the API server knows the rules and counts of {namespace}")
     if error is not None:
         raise error
     return stored
