@@ -3,10 +3,14 @@
 //
 //	hosted SETTINGS
 //	hosted openapi FOLDER
+//	hosted snapshot SETTINGS FILE
+//	hosted verify FILE
+//	hosted restore SETTINGS FILE [foreign]
 //
 // SETTINGS is a JSON file, see internal/settings; the names of files in it are relative to its folder,
 // which becomes the working directory: paths of Unix sockets are short. The process ends as soon as one of its parts ends.
 // The second form writes the OpenAPI documents of the built-in kinds, which processes of this very program share.
+// The others are about snapshots, see snapshots.go.
 package main
 
 import (
@@ -31,6 +35,7 @@ import (
 	"tenantry.dev/hosted/internal/datastore"
 	"tenantry.dev/hosted/internal/plane"
 	"tenantry.dev/hosted/internal/settings"
+	"tenantry.dev/hosted/internal/snapshot"
 )
 
 func main() {
@@ -41,8 +46,11 @@ func main() {
 	case len(os.Args) == 3 && os.Args[1] == "openapi":
 		err = writeOpenAPI(os.Args[2])
 	default:
-		fmt.Fprintln(os.Stderr, "usage: hosted SETTINGS | hosted openapi FOLDER")
-		os.Exit(2)
+		var known bool
+		if known, err = snapshots(os.Args[1:]); !known {
+			fmt.Fprintln(os.Stderr, usage)
+			os.Exit(2)
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "hosted:", err)
@@ -58,6 +66,11 @@ func run(file string) error {
 	if err := os.Chdir(filepath.Dir(file)); err != nil {
 		return err
 	}
+	lock, err := snapshot.Lock(true)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	asked, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	ctx, fail := context.WithCancelCause(asked)
@@ -68,6 +81,9 @@ func run(file string) error {
 	}
 	// The API server writes until its end.
 	defer store.Close()
+	if err := snapshot.Serve(ctx, keysOf(store), about(given)); err != nil {
+		return err
+	}
 	err = plane.Run(ctx, given, fail)
 	if asked.Err() != nil {
 		return nil

@@ -10,6 +10,8 @@ import (
 
 // Settings are what a hosted control plane is started with.
 type Settings struct {
+	// UID is of the control plane, and is written into its snapshots.
+	UID       string    `json:"uid,omitempty"`
 	Datastore Datastore `json:"datastore"`
 	// APIServer has the flags of kube-apiserver, except those for the datastore.
 	APIServer []string `json:"apiServer"`
