@@ -37,6 +37,8 @@ from tenantry.controllers.virtualcontrolplane.link import Host
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
 from tenantry.hosting.placement import RunningPlane
 from tenantry.hosting.plane import HostedPlane
+from tenantry.local.hostedsnapshots import LocalSnapshots
+from tenantry.local.paths import ClusterPaths
 from tenantry.world.shares.amounts import thousandths
 from testkit.model import Json, World
 from testkit.runs import FAULTS
@@ -52,6 +54,8 @@ class Shelf:
     """A place whose processes exist, and whose API servers never answer: the links are not part of these tests."""
 
     def __init__(self) -> None:
+        # Not used: no control plane runs.
+        self.snapshots = LocalSnapshots(ClusterPaths(Path()))
         self.processes: set[str] = set()
 
     async def start(self, plane: HostedPlane) -> RunningPlane:

@@ -54,6 +54,9 @@ HOST_PATTERN = r"^([*][.])?([a-z0-9]([-a-z0-9]*[a-z0-9])?[.])+[a-z]([-a-z0-9]*[a
 """Of `spec.egress.allowedHosts`: at least two labels, and before them "*." for one or more labels."""
 
 
+MOST_SNAPSHOTS = 20
+
+
 class DatastoreKind(StrEnum):
     """Where a control plane keeps its objects."""
 
@@ -148,6 +151,57 @@ class PlaneEgress(Model, frozen=True, kw_only=True):
     ] = ()
 
 
+class PlaneSnapshots(Model, frozen=True, kw_only=True):
+    """When snapshots of a control plane are taken, and how many are kept."""
+
+    schedule: Annotated[
+        str,
+        Meta(
+            max_length=100,
+            pattern=r"^([-0-9*,/]+( [-0-9*,/]+){4})?$",
+            description='When snapshots are taken, as of cron, in UTC: "30 2 * * *" is 02:30 of each day. Without it,'
+            " they are taken on request only.",
+        ),
+    ] = ""
+    keep: Annotated[
+        int,
+        Meta(ge=1, le=MOST_SNAPSHOTS, description="How many snapshots are kept; the oldest is deleted for a new one."),
+    ] = 5
+    request: Annotated[
+        str,
+        Meta(
+            max_length=64,
+            description="Each new value, for example the time, takes one snapshot: see status.lastSnapshot.",
+        ),
+    ] = ""
+    restore: Annotated[
+        str,
+        Meta(
+            max_length=64,
+            description="Each new value replaces all objects by those of a snapshot, once: its name, and after @"
+            " anything, to repeat it. See status.lastRestore.",
+        ),
+    ] = ""
+
+
+class PlaneSnapshot(Model, frozen=True, kw_only=True):
+    """A snapshot of a control plane."""
+
+    name: Annotated[str, Meta(description="Its name, for a restore.")] = ""
+    time: Annotated[str, Meta(description="When it was taken.")] = ""
+    revision: Annotated[int, Meta(description="The resourceVersion at which it has all objects.")] = 0
+    size: Annotated[int, Meta(description="In bytes.")] = 0
+
+
+class PlaneOutcome(Model, frozen=True, kw_only=True):
+    """What became of a request for a snapshot or a restore."""
+
+    requested: Annotated[str, Meta(description="The value of the field; `schedule` without a request.")] = ""
+    time: Annotated[str, Meta(description="When it was done, or failed.")] = ""
+    snapshot: Annotated[str, Meta(description="The name of the snapshot; empty if there is none.")] = ""
+    message: Annotated[str, Meta(description="Why it failed; empty if it is done.")] = ""
+
+
 class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
     """How a control plane runs."""
 
@@ -163,6 +217,9 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
         PlaneEgress,
         Meta(description="Where its API server may connect to besides its own pods; only administrators set it."),
     ] = PlaneEgress()
+    snapshots: Annotated[
+        PlaneSnapshots, Meta(description="Snapshots of all objects inside, which a restore brings back.")
+    ] = PlaneSnapshots()
 
 
 class VirtualControlPlaneStatus(Model, frozen=True, kw_only=True):
@@ -180,6 +237,11 @@ class VirtualControlPlaneStatus(Model, frozen=True, kw_only=True):
             description="What the tenant's quota has granted, by quota key. It is written before the process starts.",
         ),
     ] = {}
+    snapshots: Annotated[
+        tuple[PlaneSnapshot, ...], Meta(max_length=MOST_SNAPSHOTS, description="Those that are kept, the oldest first.")
+    ] = ()
+    last_snapshot: Annotated[PlaneOutcome, Meta(description="The last snapshot that was to be taken.")] = PlaneOutcome()
+    last_restore: Annotated[PlaneOutcome, Meta(description="The last restore.")] = PlaneOutcome()
     conditions: Conditions = ()
 
 

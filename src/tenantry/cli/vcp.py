@@ -16,6 +16,7 @@ from tenantry.cli.describe.command import describe
 from tenantry.cli.get import get
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.narrowed import narrowed
+from tenantry.cli.planesnapshots import restore, snapshot
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import wait, wait_for_all
 
@@ -161,5 +162,7 @@ _ALIKE = (
         "Wait until virtual control planes are usable.\n\n\b\n  tenantry vcp wait web -n acme --timeout 2m",
     ),
 )
+vcp.add_command(snapshot)
+vcp.add_command(restore)
 for _command, _name, _metavar, _text in _ALIKE:
     vcp.add_command(narrowed(_command, _VCP, name=_name, metavar=_metavar or "[NAME]...", text=_text))

@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from tenantry.hosting.plane import HostedPlane
+from tenantry.hosting.snapshots import SnapshotStore
 from tenantry.kube.kubeconfig import Connection
 
 
@@ -58,6 +59,11 @@ class Placement(Protocol):
         Raises:
             TenantryError: Something of it is left.
         """
+        ...
+
+    @property
+    def snapshots(self) -> SnapshotStore:
+        """Return what takes and keeps the snapshots of the control planes here."""
         ...
 
     def gate(self, uid: str) -> Path:

@@ -154,6 +154,7 @@ def settings(plane: HostedPlane, port: int, openapi: str) -> bytes:
         openapi: The folder with the OpenAPI documents of built-in kinds, which all control planes share.
     """
     found: dict[str, object] = {
+        "uid": plane.uid,
         "datastore": {"file": "state.db", "maxBytes": MAX_BYTES},
         "apiServer": _apiserver(plane, port),
         "controllers": _manager(plane),

@@ -24,11 +24,12 @@ from tenantry.hosting import plane as hosting
 from tenantry.hosting.placement import RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedPlane
 from tenantry.kube import kubeconfig
-from tenantry.local import build, components, control, kubeconfigs, pki, ports
+from tenantry.local import build, components, control, hostedsnapshots, kubeconfigs, pki, ports
 from tenantry.local.build import Binaries
 from tenantry.local.components import Component, ReadinessSignal
 from tenantry.local.control import SupervisorRequest
 from tenantry.local.files import explain, make_private_folder, write_private
+from tenantry.local.hostedsnapshots import PAUSED, LocalSnapshots
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.real import network
 from tenantry.local.real.network import NodeAddresses
@@ -97,6 +98,7 @@ class LocalPlacement:
 
     def __init__(self, paths: ClusterPaths) -> None:
         self._paths = paths
+        self.snapshots = LocalSnapshots(paths)
 
     async def start(self, plane: HostedPlane) -> RunningPlane:
         """See `Placement.start`."""
@@ -126,6 +128,7 @@ class LocalPlacement:
         (folder / _PROCESS).unlink(missing_ok=True)
         await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)
         await asyncio.to_thread(_remove, folder)
+        await asyncio.to_thread(hostedsnapshots.remove, self._paths, uid)
 
     def gate(self, uid: str) -> Path:
         """See `Placement.gate`."""
@@ -170,7 +173,7 @@ class LocalPlacement:
         """Write what the process needs, and last the file that makes it a component."""
         own = ClusterPaths(self._folder(plane.uid))
         make_private_folder(own.folder)
-        before = _read(own.folder / _PROCESS)
+        before = _read(own.folder / _PROCESS) or _read(own.folder / PAUSED)
         # A port that it has is kept: kubeconfigs name it, and the process that runs occupies it.
         port = before.port if before is not None else ports.reserve_some(own.folder, 1)[0]
         process = HostedProcess(name=plane.name, program=str(program.hosted), port=port)
@@ -180,6 +183,7 @@ class LocalPlacement:
         write_private(own.folder / hosting.SETTINGS, hosting.settings(plane, port, str(program.openapi)))
         write_private(own.folder / "egress.json", hosting.egress())
         write_private(own.folder / _PROCESS, msgspec.json.encode(process))
+        (own.folder / PAUSED).unlink(missing_ok=True)
         return process
 
     async def _ready(self, component: str) -> None:

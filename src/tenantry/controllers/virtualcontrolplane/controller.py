@@ -27,6 +27,7 @@ from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.virtualcontrolplane import apiservice, charge, desired, status
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
+from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots
 from tenantry.controllers.virtualcontrolplane.startslots import StartSlots
 from tenantry.engine import request
 from tenantry.engine.cache import Change
@@ -65,6 +66,7 @@ class VirtualControlPlaneController:
         self._host = host
         self._verdicts = verdicts
         self._slots = StartSlots()
+        self._snapshots = Snapshots(host.placement)
         self._group: asyncio.TaskGroup = group
         self._objects = HostObjects(host.kept)
         # By uid.
@@ -127,6 +129,8 @@ class VirtualControlPlaneController:
         if not share.may_run:
             await self._report(cluster, found, share.waits)
             return None
+        if self._snapshots.is_restore_due(found):
+            await self._snapshots.restore(cluster, found, lambda: self._end(found.metadata.uid))
         known = self._connected.get(found.metadata.uid)
         running = known.running if known is not None and not known.task.done() else None
         try:
@@ -140,7 +144,7 @@ class VirtualControlPlaneController:
             reason = error.reason if isinstance(error, TerminalError) else reasons.NOT_PLACED
             await self._report(cluster, found, Blocked(reason=reason, message=str(error)), running)
             return RETRY_SECONDS
-        return None
+        return await self._snapshots.take(cluster, found) if running is not None else None
 
     async def _follow(
         self,

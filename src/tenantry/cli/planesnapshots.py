@@ -1,0 +1,175 @@
+"""`tenantry vcp snapshot` and `restore`: request one by a field, and wait until its outcome is known.
+
+A file of the caller's is reached on a local cluster only, where the operator and the caller are one user: the operator
+reads and writes no path that a request names.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tenantry.api.errors import InputError, TenantryError
+from tenantry.api.model import KubernetesObject
+from tenantry.api.virtualcontrolplane import PlaneOutcome, VirtualControlPlane
+from tenantry.cli import flags, kinds, output, place, session
+from tenantry.cli.delete import confirm, read_existing
+from tenantry.cli.kinds import ObjectSelection
+from tenantry.cli.target import Target, takes_target
+from tenantry.cli.wait import READY, WaitCondition, wait_for_all
+from tenantry.local.files import explain, make_private_folder
+from tenantry.local.hostedsnapshots import LocalSnapshots
+from tenantry.local.paths import ClusterPaths, cluster_folder, home
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+_SECONDS = 900
+_REQUEST = "request"
+_RESTORE = "restore"
+_called = click.argument("called", metavar="NAME")
+_in_tenant = place.takes_namespace("Namespace of the tenant (default: the namespace of the context).")
+
+
+class _Answered(WaitCondition):
+    """The status has the outcome of a request."""
+
+    def __init__(self, field: str, value: str) -> None:
+        super().__init__("")
+        self._field = field
+        self._value = value
+        self.outcome = PlaneOutcome()
+
+    def is_met(self, value: KubernetesObject | None) -> bool:
+        """Return whether it has."""
+        if not isinstance(value, VirtualControlPlane):
+            return False
+        status = value.status
+        self.outcome = status.last_snapshot if self._field == _REQUEST else status.last_restore
+        return self.outcome.requested == self._value
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return "done"
+
+
+@click.command()
+@takes_target
+@_called
+@_in_tenant
+@click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="Copy the snapshot to a new file.")
+def snapshot(target: Target, *, called: str, namespace: str, to: Path | None) -> None:
+    r"""Take a snapshot of all objects inside, also while they change, and print its name.
+
+    \b
+      tenantry vcp snapshot web -n acme
+      tenantry vcp snapshot web -n acme --to web.snapshot
+    """
+    where = place.parent(target, namespace)
+    if to is not None and to.exists():
+        raise InputError(f'"{to}" exists already: choose another file for --to')
+    store = _store(target, "--to") if to is not None else None
+
+    async def work(client: Client) -> str:
+        found = await read_existing(client, VirtualControlPlane, called, where)
+        outcome = await _ask(client, found, _REQUEST, secrets.token_hex(8))
+        if store is not None and to is not None:
+            _copy(store.folder(found.metadata.uid) / outcome.snapshot, to)
+        return outcome.snapshot
+
+    output.write(session.run(target, work))
+
+
+@click.command()
+@takes_target
+@_called
+@_in_tenant
+@click.option(
+    "--from", "source", required=True, metavar="SNAPSHOT|FILE", help="Name in status.snapshots, or path of a file."
+)
+@flags.yes_option
+def restore(target: Target, *, called: str, namespace: str, source: str, yes: bool) -> None:
+    r"""Replace all objects inside by those of a snapshot; objects made since are lost.
+
+    A snapshot in a file may be of another control plane. Its path has a "/".
+
+    \b
+      tenantry vcp restore web -n acme --from 20261123T221500Z-1042.snapshot
+      tenantry vcp restore web -n acme --from ./web.snapshot --yes
+    """
+    where = place.parent(target, namespace)
+    file = Path(source) if "/" in source else None
+    store = _store(target, "--from with a file") if file is not None else None
+    if file is not None and not file.is_file():
+        raise InputError(f'"{file}" is not a file')
+
+    async def work(client: Client) -> None:
+        found = await read_existing(client, VirtualControlPlane, called, where)
+        told = kinds.told(VirtualControlPlane, called, where)
+        output.talk(f"{told}: all objects inside, which those of the snapshot replace")
+        if not yes:
+            confirm("Restore the snapshot? This cannot be undone.", refused="nothing was restored")
+        name, given = source, None
+        if file is not None and store is not None:
+            name = f"given-{secrets.token_hex(8)}.snapshot"
+            given = store.folder(found.metadata.uid) / name
+            make_private_folder(given.parent)
+            _copy(file, given)
+        try:
+            await _ask(client, found, _RESTORE, f"{name}@{secrets.token_hex(8)}"[:64])
+        finally:
+            if given is not None:
+                given.unlink(missing_ok=True)
+        asked = [ObjectSelection(VirtualControlPlane, (called,), where)]
+        await wait_for_all(client, asked, READY, seconds=_SECONDS, stalls=True)
+
+    session.run(target, work)
+
+
+async def _ask(client: Client, found: VirtualControlPlane, field: str, value: str) -> PlaneOutcome:
+    """Request a snapshot or a restore, and return its outcome.
+
+    Raises:
+        TenantryError: It failed, or is not done in time.
+    """
+    meta = found.metadata
+    patch = {"metadata": {"uid": meta.uid}, "spec": {"snapshots": {field: value}}}
+    await client.merge_patch(found.resource, meta.namespace, meta.name, patch)
+    answered = _Answered(field, value)
+    asked = [ObjectSelection(VirtualControlPlane, (meta.name,), meta.namespace)]
+    await wait_for_all(client, asked, answered, seconds=_SECONDS, quiet=True)
+    if answered.outcome.message:
+        raise TenantryError(f"{kinds.told(VirtualControlPlane, meta.name, meta.namespace)}: {answered.outcome.message}")
+    return answered.outcome
+
+
+def _store(target: Target, flag: str) -> LocalSnapshots:
+    """Return the snapshots of the local cluster.
+
+    Raises:
+        InputError: The command is about another cluster.
+    """
+    if target.local_name is None:
+        raise InputError(f"{flag} works on a local cluster only: its operator keeps the snapshots on this machine")
+    return LocalSnapshots(ClusterPaths(cluster_folder(target.local_name, home())))
+
+
+def _copy(source: Path, to: Path) -> None:
+    """Copy a file to a new one with mode 0600: a snapshot has all Secrets."""
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{to.name}.", dir=to.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as made, source.open("rb") as found:
+                shutil.copyfileobj(found, made)
+            Path(temporary).replace(to)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise explain(error, to) from error

@@ -1,0 +1,154 @@
+"""Takes and restores the snapshots of VirtualControlPlanes, as spec.snapshots requests. The glue.
+
+spec.snapshots.request: ANYTHING NEW     ─► take ─► status.lastSnapshot, status.snapshots
+spec.snapshots.schedule                  ─► take ─► the same
+spec.snapshots.restore: NAME[@ANYTHING]  ─► restore ─► status.lastRestore ─► only then, the process starts
+
+A request is done when the status has its value. A restore that is interrupted before is done again:
+the process has not run in between, so that nothing is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+from collections.abc import Awaitable, Callable
+
+from msgspec.structs import replace
+
+from tenantry.api.errors import ApiError, InputError, TenantryError
+from tenantry.api.virtualcontrolplane import (
+    MOST_SNAPSHOTS,
+    PlaneOutcome,
+    PlaneSnapshot,
+    VirtualControlPlane,
+    VirtualControlPlaneStatus,
+)
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.cluster import Cluster
+from tenantry.hosting import snapshots
+from tenantry.hosting.placement import Placement
+from tenantry.hosting.snapshots import KeptSnapshot
+from tenantry.world import cron
+
+AT_ONCE = 2
+"""How many snapshots are taken at once: each reads a whole database, and occupies a worker of the operator."""
+
+SCHEDULED = "schedule"
+_LOOK_SECONDS = 3600.0
+
+log = logging.getLogger(__name__)
+
+
+class Snapshots:
+    """The snapshots of all control planes.
+
+    Args:
+        placement: Where they run.
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    def is_restore_due(self, found: VirtualControlPlane) -> bool:
+        """Return whether a restore is requested, and not done."""
+        asked = found.spec.snapshots.restore
+        return asked not in ("", found.status.last_restore.requested)
+
+    async def restore(self, cluster: Cluster, found: VirtualControlPlane, end: Callable[[], Awaitable[None]]) -> None:
+        """Replace the objects of a control plane, and record what became of it; its process has to be started then.
+
+        Args:
+            cluster: The host.
+            found: The control plane.
+            end: Ends the link: its caches are of the objects before.
+
+        Raises:
+            ApiError: The outcome cannot be recorded.
+        """
+        asked = found.spec.snapshots.restore
+        name, uid = asked.partition("@")[0], found.metadata.uid
+        message = ""
+        try:
+            await self._placement.snapshots.restore(uid, name)
+        except ApiError:
+            raise
+        except (TenantryError, OSError) as error:
+            message = str(error)
+        await end()
+        outcome = PlaneOutcome(
+            requested=asked, time=rfc3339(cluster.clock.now()), snapshot="" if message else name, message=message
+        )
+        log.info("a restore is done", extra={"key": found.key, "snapshot": name, "error": message})
+        await _write(cluster, found, lambda status: replace(status, last_restore=outcome))
+        if snapshots.is_given(name):
+            await self._placement.snapshots.discard(uid, name)
+
+    async def take(self, cluster: Cluster, found: VirtualControlPlane) -> float | None:
+        """Take the snapshot that is due, and return in how many seconds to look again.
+
+        Raises:
+            ApiError: The outcome cannot be recorded.
+        """
+        asked = found.spec.snapshots.request
+        now = cluster.clock.now()
+        if asked in ("", found.status.last_snapshot.requested):
+            seconds, problem = _until_due(found, now)
+            if problem and problem != found.status.last_snapshot.message:
+                failed = PlaneOutcome(requested=SCHEDULED, time=rfc3339(now), message=problem)
+                await _write(cluster, found, lambda status: replace(status, last_snapshot=failed))
+            if seconds is None or seconds > 0:
+                return None if seconds is None else min(seconds, _LOOK_SECONDS)
+            asked = SCHEDULED
+        outcome, kept = await self._take(found, asked, now)
+        listed = [
+            PlaneSnapshot(name=each.name, time=rfc3339(each.time), revision=each.revision, size=each.size)
+            for each in kept[-MOST_SNAPSHOTS:]
+        ]
+        await _write(cluster, found, lambda status: replace(status, last_snapshot=outcome, snapshots=tuple(listed)))
+        return None if not found.spec.snapshots.schedule else 1.0
+
+    async def _take(
+        self, found: VirtualControlPlane, asked: str, now: dt.datetime
+    ) -> tuple[PlaneOutcome, list[KeptSnapshot]]:
+        uid, store, name, message = found.metadata.uid, self._placement.snapshots, "", ""
+        try:
+            async with self._slots:
+                name = (await store.take(uid)).name
+        except ApiError:
+            raise
+        except (TenantryError, OSError) as error:
+            message = str(error)
+        kept = list(await store.kept(uid))
+        while not message and len(kept) > found.spec.snapshots.keep:
+            await store.discard(uid, kept.pop(0).name)
+        return PlaneOutcome(requested=asked, time=rfc3339(now), snapshot=name, message=message), kept
+
+
+def _until_due(found: VirtualControlPlane, now: dt.datetime) -> tuple[float | None, str]:
+    """Return in how many seconds the schedule has its next time, None for never, and what is wrong with it."""
+    schedule = found.spec.snapshots.schedule
+    if not schedule:
+        return None, ""
+    try:
+        times = cron.parse(schedule)
+    except InputError as error:
+        return None, f"spec.snapshots.schedule: {error}"
+    status = found.status
+    known = [found.metadata.creation_timestamp or "", status.last_snapshot.time, *(s.time for s in status.snapshots)]
+    # RFC 3339 in whole seconds and UTC sorts as text.
+    last = max(known)
+    upcoming = times.after(dt.datetime.fromisoformat(last) if last else now)
+    return None if upcoming is None else (upcoming - now).total_seconds(), ""
+
+
+async def _write(
+    cluster: Cluster,
+    found: VirtualControlPlane,
+    change: Callable[[VirtualControlPlaneStatus], VirtualControlPlaneStatus],
+) -> None:
+    # An earlier write of this reconcile has changed its resourceVersion.
+    current: VirtualControlPlane = cluster.cache(VirtualControlPlane.resource).get(found.key) or found
+    await cluster.writer.status(replace(current, status=change(current.status)))

@@ -1,0 +1,211 @@
+"""Snapshots of virtual control planes on a real cluster with simulated nodes: taken, restored, refused."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tenantry.api.errors import Conflict
+from tenantry.api.virtualcontrolplane import PREFIX, VirtualControlPlane
+from tenantry.kube.client import Client
+from tenantry.local.cluster import LocalCluster
+from testkit.api import CONFIG_MAPS, PODS, SECONDS, Api, until
+from testkit.planes import Planes
+
+pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
+
+Json = dict[str, Any]
+CONTAINER: Json = {"name": "c", "image": "busybox"}
+MOST_WRITES = 100_000
+
+
+async def ran(cluster: LocalCluster, *arguments: str) -> tuple[int, str, str]:
+    """Run `tenantry vcp`, and return its exit code and what it printed."""
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tenantry", "vcp", *arguments, "--name=planes"),
+        env={**os.environ, "TENANTRY_HOME": str(cluster.paths.folder.parent.parent)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await child.communicate()
+    return child.returncode or 0, out.decode().strip(), err.decode()
+
+
+async def done(cluster: LocalCluster, *arguments: str) -> str:
+    """Run `tenantry vcp`, which must succeed, and return what it printed."""
+    code, out, err = await ran(cluster, *arguments)
+    assert code == 0, err
+    return out
+
+
+@asynccontextmanager
+async def writing(inside: Api) -> AsyncGenerator[None]:
+    """Objects are created all the time."""
+
+    async def write() -> None:
+        for number in range(MOST_WRITES):
+            await inside.create(CONFIG_MAPS, {"metadata": {"name": f"noise-{number}"}}, "default")
+
+    task = asyncio.create_task(write())
+    try:
+        yield
+        assert not task.done(), task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def runs(inside: Api, *names: str) -> None:
+    """Create pods, and wait until they run."""
+    for name in names:
+        await inside.create(PODS, {"metadata": {"name": name}, "spec": {"containers": [CONTAINER]}}, "default")
+    await until(lambda: are_running(inside, set(names)), "the pods run", seconds=2 * SECONDS)
+
+
+async def are_running(inside: Api, names: set[str]) -> bool:
+    """Return whether pods run."""
+    found = {each["metadata"]["name"]: each["status"].get("phase") for each in await inside.list(PODS, "default")}
+    return all(found.get(name) == "Running" for name in names)
+
+
+async def mirrored(planes: Planes, namespace: str) -> dict[str, str]:
+    """Return the uids of the host's pods by the names inside."""
+    found = await planes.host.list(PODS, namespace)
+    return {each["metadata"]["annotations"][f"{PREFIX}/name"]: each["metadata"]["uid"] for each in found}
+
+
+async def test_a_restore_brings_back_what_was_there(
+    plane_cluster: LocalCluster, planes: Planes, name: str, tmp_path: Path
+) -> None:
+    """H02, X11: objects are back at later revisions; pods that were there run on, and later ones end."""
+    await planes.host.make_tenant(name)
+    made = await planes.create(name, "web")
+    uid = made["metadata"]["uid"]
+    copy = tmp_path / "web.snapshot"
+    async with planes.entered(name, "web") as inside:
+        await inside.create(CONFIG_MAPS, {"metadata": {"name": "kept"}, "data": {"a": "1"}}, "default")
+        await runs(inside, "stays")
+        before = await mirrored(planes, name)
+        async with writing(inside):
+            taken = await done(plane_cluster, "snapshot", "web", "-n", name, "--to", str(copy))
+        status = (await planes.host.get(VirtualControlPlane.resource, "web", name))["status"]
+        assert [each["name"] for each in status["snapshots"]] == [taken]
+        file = plane_cluster.paths.folder / "hosted-snapshots" / uid / taken
+        assert file.read_bytes() == copy.read_bytes()
+        assert {each.stat().st_mode & 0o777 for each in (file, copy)} == {0o600}
+        assert file.parent.stat().st_mode & 0o777 == 0o700
+        await inside.delete(CONFIG_MAPS, "kept", "default")
+        await runs(inside, "later")
+        last = await inside.create(CONFIG_MAPS, {"metadata": {"name": "lost"}}, "default")
+
+        # A file that is cut short changes nothing.
+        short = tmp_path / "short.snapshot"
+        short.write_bytes(copy.read_bytes()[:-20])
+        code, _, err = await ran(plane_cluster, "restore", "web", "-n", name, "--from", str(short), "--yes")
+        assert code != 0
+        assert "cut short" in err
+        await planes.ready(name, "web")
+        assert await inside.find(CONFIG_MAPS, "lost", "default") is not None
+
+        await done(plane_cluster, "restore", "web", "-n", name, "--from", taken, "--yes")
+        back = await inside.get(CONFIG_MAPS, "kept", "default")
+        assert back["data"] == {"a": "1"}
+        assert int(back["metadata"]["resourceVersion"]) > int(last["metadata"]["resourceVersion"])
+        assert await inside.find(CONFIG_MAPS, "lost", "default") is None
+        noise = [each for each in await inside.list(CONFIG_MAPS, "default") if "noise" in each["metadata"]["name"]]
+        assert sorted(int(each["metadata"]["name"].removeprefix("noise-")) for each in noise) == [*range(len(noise))]
+        # A client that updates what it read before is refused.
+        stale = {"metadata": {"name": "kept", "resourceVersion": last["metadata"]["resourceVersion"]}}
+        with pytest.raises(Conflict):
+            await inside.patch(CONFIG_MAPS, "kept", stale, "default")
+
+        async def are_old() -> bool:
+            return await mirrored(planes, name) == before
+
+        await until(are_old, "the later pod is gone, and the other one is the same", seconds=2 * SECONDS)
+        assert await are_running(inside, {"stays"})
+        await runs(inside, "new")
+        assert (await mirrored(planes, name))["stays"] == before["stays"]
+    await planes.delete(name, "web")
+    assert not file.parent.exists()
+
+
+async def test_a_file_restores_into_another_control_plane(
+    plane_cluster: LocalCluster, planes: Planes, name: str, tmp_path: Path
+) -> None:
+    """H02, X11: after a disaster, with the credentials of the new one; by its name, a snapshot is only its own."""
+    await planes.host.make_tenant(name)
+    first = await planes.create(name, "first")
+    second = await planes.create(name, "second")
+    copy = tmp_path / "first.snapshot"
+    async with planes.entered(name, "first") as inside:
+        await inside.create(CONFIG_MAPS, {"metadata": {"name": "kept"}}, "default")
+    taken = await done(plane_cluster, "snapshot", "first", "-n", name, "--to", str(copy))
+    # What an owner can name.
+    folder = plane_cluster.paths.folder / "hosted-snapshots"
+    named = {taken: "there is no snapshot", f"../{first['metadata']['uid']}/{taken}"[:64]: "is not the name"}
+    for wanted, words in named.items():
+        async with Client(replace(planes.host.client.connection, impersonate="alice")) as client:
+            asked = {"spec": {"snapshots": {"restore": wanted}}}
+            await Api(client).patch(VirtualControlPlane.resource, "second", asked, name)
+        seen: Json = {}
+
+        async def refused(wanted: str = wanted, seen: Json = seen) -> bool:
+            seen.update(await planes.host.get(VirtualControlPlane.resource, "second", name))
+            return bool(seen["status"].get("lastRestore", {}).get("requested") == wanted)
+
+        await until(refused, "the restore is refused", seconds=2 * SECONDS)
+        assert words in seen["status"]["lastRestore"]["message"]
+    # The file of another one, under a name of its own.
+    stolen = folder / second["metadata"]["uid"] / taken
+    stolen.parent.mkdir(mode=0o700, exist_ok=True)
+    stolen.write_bytes(copy.read_bytes())
+    code, _, err = await ran(plane_cluster, "restore", "second", "-n", name, "--from", taken, "--yes")
+    assert code != 0
+    assert "of another control plane" in err
+    await planes.delete(name, "first")
+    await done(plane_cluster, "restore", "second", "-n", name, "--from", str(copy), "--yes")
+    async with planes.entered(name, "second") as inside:
+        assert await inside.find(CONFIG_MAPS, "kept", "default") is not None
+        await runs(inside, "new")
+    assert [each.name for each in stolen.parent.iterdir() if each.name.startswith("given")] == []
+
+
+async def test_only_as_many_snapshots_as_wanted_are_kept(planes: Planes, name: str) -> None:
+    """H02: as an owner requests them; the oldest is deleted, and a schedule that never comes is reported."""
+    await planes.host.make_tenant(name)
+    await planes.create(name, "web")
+    host = planes.host
+    spec = {"snapshots": {"keep": 1, "schedule": "0 0 30 2 *"}}
+    await host.patch(VirtualControlPlane.resource, "web", {"spec": spec}, name)
+    seen: Json = {}
+
+    async def told() -> bool:
+        seen.update((await host.get(VirtualControlPlane.resource, "web", name)).get("status", {}))
+        return "never comes" in seen.get("lastSnapshot", {}).get("message", "")
+
+    await until(told, "the schedule is refused", seconds=2 * SECONDS, seen=lambda: seen)
+    names: list[str] = []
+    for number in range(2):
+        async with Client(replace(host.client.connection, impersonate="alice")) as client:
+            asked = {"spec": {"snapshots": {"request": f"time-{number}"}}}
+            await Api(client).patch(VirtualControlPlane.resource, "web", asked, name)
+
+        async def taken(wanted: str = f"time-{number}") -> bool:
+            seen.update((await host.get(VirtualControlPlane.resource, "web", name))["status"])
+            return bool(seen.get("lastSnapshot", {}).get("requested") == wanted)
+
+        await until(taken, "the snapshot is taken", seconds=2 * SECONDS, seen=lambda: seen)
+        names.append(seen["lastSnapshot"]["snapshot"])
+        assert [each["name"] for each in seen["snapshots"]] == names[-1:]
+        async with planes.entered(name, "web") as inside:
+            await inside.create(CONFIG_MAPS, {"metadata": {"name": f"more-{number}"}}, "default")
+    assert names[0] != names[1]

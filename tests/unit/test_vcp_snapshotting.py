@@ -1,0 +1,231 @@
+"""Snapshots as spec.snapshots requests them (H02, X11): decisions without a process."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tenantry.api.errors import InputError, LocalError
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import ObjectMeta
+from tenantry.api.virtualcontrolplane import (
+    PlaneSnapshots,
+    VirtualControlPlane,
+    VirtualControlPlaneSpec,
+)
+from tenantry.controllers import watched
+from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots
+from tenantry.engine.cluster import Cluster, Watch
+from tenantry.hosting import snapshots
+from tenantry.hosting.snapshots import KeptSnapshot
+from tenantry.local.hostedsnapshots import LocalSnapshots
+from tenantry.local.paths import ClusterPaths
+from testkit.model import Json, World
+from testkit.worldclient import Crash
+from testkit.worldcluster import WorldCluster
+
+KEY = "acme/web"
+SNAPSHOT, RESTORE = "request", "restore"
+GIVEN = "given-0123456789abcdef.snapshot"
+
+
+class Cabinet:
+    """A place for snapshots without files; the revision of the datastore grows with each."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.restored: list[str] = []
+        self.trouble = ""
+        self.now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+    async def take(self, uid: str) -> KeptSnapshot:
+        """See `SnapshotStore.take`."""
+        self._fail()
+        self.names.append(snapshots.name(self.now, len(self.names) + 1))
+        return (await self.kept(uid))[-1]
+
+    async def kept(self, uid: str) -> tuple[KeptSnapshot, ...]:  # noqa: ARG002 - there is one
+        """See `SnapshotStore.kept`."""
+        return tuple(each for name in self.names if (each := snapshots.read(name, 1)) is not None)
+
+    async def discard(self, uid: str, name: str) -> None:  # noqa: ARG002 - there is one
+        """See `SnapshotStore.discard`."""
+        self.names.remove(name)
+
+    async def restore(self, uid: str, name: str) -> None:  # noqa: ARG002 - there is one
+        """See `SnapshotStore.restore`."""
+        self._fail()
+        if name not in self.names:
+            raise InputError(f"there is no snapshot {name!r}")
+        self.restored.append(name)
+
+    def _fail(self) -> None:
+        if self.trouble:
+            raise LocalError(self.trouble)
+
+
+class Keeper:
+    """Does what the controller does about snapshots."""
+
+    name = "keeper"
+    kind = VirtualControlPlane
+
+    def __init__(self, cabinet: Cabinet) -> None:
+        placement: Any = SimpleNamespace(snapshots=cabinet)
+        self._snapshots = Snapshots(placement)
+        self.ended = 0
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller."""
+        return [watched.control_planes(watched.own_key)]
+
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+        """Restore, or take."""
+        found: VirtualControlPlane = cluster.cache(VirtualControlPlane.resource)[key]
+        if self._snapshots.is_restore_due(found):
+            await self._snapshots.restore(cluster, found, self._end)
+        return await self._snapshots.take(cluster, found)
+
+    async def _end(self) -> None:
+        self.ended += 1
+
+
+class Room:
+    """A control plane, its snapshots, and an operator."""
+
+    def __init__(self, spec: PlaneSnapshots | None = None) -> None:
+        self.world = World()
+        self.cabinet = Cabinet()
+        meta = ObjectMeta(name="web", namespace="acme", creation_timestamp="2026-01-01T00:00:00Z")
+        wanted = VirtualControlPlaneSpec(snapshots=spec or PlaneSnapshots())
+        self.world.put_in(Namespace.resource, {"metadata": {"name": "acme"}})
+        self.world.create(VirtualControlPlane(metadata=meta, spec=wanted))
+        self.fault = "none"
+        self.restart()
+
+    def restart(self) -> None:
+        """Start another operator."""
+        self.keeper = Keeper(self.cabinet)
+        self.cluster = WorldCluster(self.world, [self.keeper], faults=lambda: self.fault)
+
+    def ask(self, field: str, value: str) -> Json:
+        """Request something, and return the status."""
+        self.world.patch(VirtualControlPlane.resource, KEY, {"spec": {"snapshots": {field: value}}})
+        self.cluster.settle(20)
+        return self.status()
+
+    def status(self) -> Json:
+        """Return the status."""
+        return self.world.get(VirtualControlPlane.resource, KEY).get("status", {})
+
+
+def test_each_request_takes_one_snapshot() -> None:
+    """H02: a value that was answered takes none, also of another operator; the oldest ones are deleted."""
+    room = Room(PlaneSnapshots(keep=2))
+    for value in ("a", "a", "b", "c"):
+        found = room.ask(SNAPSHOT, value)
+        assert found["lastSnapshot"]["requested"] == value
+        assert found["lastSnapshot"]["snapshot"] == room.cabinet.names[-1]
+        assert [each["name"] for each in found["snapshots"]] == room.cabinet.names
+    assert [snapshots.read(each, 1) is not None for each in room.cabinet.names] == [True, True]
+    before = list(room.cabinet.names)
+    room.restart()
+    room.cluster.settle(20)
+    assert room.cabinet.names == before
+
+
+def test_a_failure_is_reported_and_deletes_nothing() -> None:
+    """H02: the next request tries again."""
+    room = Room(PlaneSnapshots(keep=1))
+    room.ask(SNAPSHOT, "a")
+    room.cabinet.trouble = "the disk is full"
+    found = room.ask(SNAPSHOT, "b")
+    assert (found["lastSnapshot"]["message"], found["lastSnapshot"].get("snapshot", "")) == ("the disk is full", "")
+    assert len(found["snapshots"]) == 1
+    room.cabinet.trouble = ""
+    assert not room.ask(SNAPSHOT, "c")["lastSnapshot"].get("message")
+
+
+def test_a_restore_is_done_once() -> None:
+    """X11: whatever else changes; the same snapshot again needs another value."""
+    room = Room()
+    name = room.ask(SNAPSHOT, "a")["lastSnapshot"]["snapshot"]
+    found = room.ask(RESTORE, name)
+    assert (found["lastRestore"]["snapshot"], room.keeper.ended) == (name, 1)
+    room.ask(SNAPSHOT, "b")
+    room.restart()
+    room.ask(RESTORE, name)
+    assert room.cabinet.restored == [name]
+    room.ask(RESTORE, f"{name}@2")
+    assert room.cabinet.restored == [name, name]
+
+
+def test_a_restore_that_is_interrupted_is_done_again() -> None:
+    """X11: before its process starts, so that nothing is lost."""
+    room = Room()
+    name = room.ask(SNAPSHOT, "a")["lastSnapshot"]["snapshot"]
+    room.fault = "crash"
+    with pytest.raises(Crash):
+        room.ask(RESTORE, name)
+    room.fault = "none"
+    room.restart()
+    room.cluster.settle(20)
+    assert room.cabinet.restored == [name, name]
+    assert room.status()["lastRestore"]["requested"] == name
+
+
+@pytest.mark.parametrize("wanted", ["../other/20260101T000000Z-1.snapshot", "x", "20260101T000000Z-9.snapshot"])
+def test_a_restore_of_nothing_says_so(wanted: str) -> None:
+    """X11: a request names a snapshot of this control plane only."""
+    room = Room()
+    assert "there is no snapshot" in room.ask(RESTORE, wanted)["lastRestore"]["message"]
+    assert room.cabinet.restored == []
+
+
+def test_a_given_file_is_for_one_restore() -> None:
+    """X11: an administrator's copy does not stay."""
+    room = Room()
+    room.cabinet.names.append(GIVEN)
+    room.ask(RESTORE, f"{GIVEN}@1")
+    assert (room.cabinet.restored, room.cabinet.names) == ([GIVEN], [])
+
+
+def test_a_schedule_that_cannot_be_read_is_reported() -> None:
+    """H02: the pattern of the field admits some."""
+    room = Room(PlaneSnapshots(schedule="0 0 30 2 *"))
+    room.cluster.settle(20)
+    assert "never comes" in room.status()["lastSnapshot"]["message"]
+    assert room.cabinet.names == []
+
+
+@pytest.mark.parametrize(
+    "name", ["", "../x", "a/20260101T000000Z-1.snapshot", "given-.snapshot", ".unfinished", f"{GIVEN}\n"]
+)
+async def test_a_name_is_never_a_path(tmp_path: Path, name: str) -> None:
+    """X11: names come from fields that owners write."""
+    store = LocalSnapshots(ClusterPaths(tmp_path))
+    with pytest.raises(InputError, match="is not the name of a snapshot"):
+        await store.restore("a-1", name)
+    with pytest.raises(InputError, match="is not the name of a snapshot"):
+        await store.discard("a-1", name)
+    with pytest.raises(InputError, match="is not the uid"):
+        await store.discard("../up", GIVEN)
+
+
+async def test_what_is_kept_is_read_from_the_names(tmp_path: Path) -> None:
+    """X11: the oldest first; what an administrator put there, and what is unfinished, is not listed."""
+    store = LocalSnapshots(ClusterPaths(tmp_path))
+    assert await store.kept("a-1") == ()
+    folder = store.folder("a-1")
+    folder.mkdir(parents=True)
+    for name in ("20260102T000000Z-10.snapshot", "20260101T000000Z-9.snapshot", GIVEN, ".unfinished", "x"):
+        (folder / name).write_bytes(b"12")
+    found = await store.kept("a-1")
+    assert [(each.revision, each.size) for each in found] == [(9, 2), (10, 2)]
+    await store.discard("a-1", found[0].name)
+    assert len(await store.kept("a-1")) == 1
