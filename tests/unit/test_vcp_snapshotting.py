@@ -86,7 +86,8 @@ class Keeper:
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Restore, or take."""
-        found: VirtualControlPlane = cluster.cache(VirtualControlPlane.resource)[key]
+        found: VirtualControlPlane | None = cluster.cache(VirtualControlPlane.resource).get(key)
+        assert found is not None
         if self._snapshots.is_restore_due(found):
             await self._snapshots.restore(cluster, found, self._end)
         return await self._snapshots.take(cluster, found)
