@@ -190,7 +190,7 @@ async def test_only_as_many_snapshots_as_wanted_are_kept(planes: Planes, name: s
 
     async def told() -> bool:
         seen.update((await host.get(VirtualControlPlane.resource, "web", name)).get("status", {}))
-        return "never comes" in seen.get("lastSnapshot", {}).get("message", "")
+        return any(each["type"] == "Stalled" and "never comes" in each["message"] for each in seen["conditions"])
 
     await until(told, "the schedule is refused", seconds=2 * SECONDS, seen=lambda: seen)
     names: list[str] = []

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from tenantry.api.errors import InputError, LocalError
@@ -19,7 +20,7 @@ from tenantry.api.virtualcontrolplane import (
     VirtualControlPlaneSpec,
 )
 from tenantry.controllers import watched
-from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots
+from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots, unusable
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.hosting import snapshots
 from tenantry.hosting.snapshots import KeptSnapshot
@@ -200,8 +201,22 @@ def test_a_schedule_that_cannot_be_read_is_reported() -> None:
     """H02: the pattern of the field admits some."""
     room = Room(PlaneSnapshots(schedule="0 0 30 2 *"))
     room.cluster.settle(20)
-    assert "never comes" in room.status()["lastSnapshot"]["message"]
     assert room.cabinet.names == []
+    problem = unusable(msgspec.convert(room.world.get(VirtualControlPlane.resource, KEY), VirtualControlPlane))
+    assert problem is not None
+    assert "never comes" in problem.message
+
+
+def test_a_schedule_repeats_no_request() -> None:
+    """H02: each minute has one snapshot, and the request has one."""
+    room = Room(PlaneSnapshots(schedule="* * * * *", keep=20))
+    room.cluster.settle(1)
+    before = len(room.cabinet.names)
+    assert room.ask(SNAPSHOT, "a")["lastSnapshot"]["requested"] == "a"
+    assert len(room.cabinet.names) == before + 1
+    room.cluster.settle(600)
+    assert before + 8 <= len(room.cabinet.names) <= before + 12
+    assert room.status()["lastSnapshot"]["requested"] == "a"
 
 
 @pytest.mark.parametrize(

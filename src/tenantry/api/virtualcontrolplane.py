@@ -196,7 +196,7 @@ class PlaneSnapshot(Model, frozen=True, kw_only=True):
 class PlaneOutcome(Model, frozen=True, kw_only=True):
     """What became of a request for a snapshot or a restore."""
 
-    requested: Annotated[str, Meta(description="The value of the field; `schedule` without a request.")] = ""
+    requested: Annotated[str, Meta(description="The value of the field that was answered last.")] = ""
     time: Annotated[str, Meta(description="When it was done, or failed.")] = ""
     snapshot: Annotated[str, Meta(description="The name of the snapshot; empty if there is none.")] = ""
     message: Annotated[str, Meta(description="Why it failed; empty if it is done.")] = ""

@@ -27,7 +27,7 @@ from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.virtualcontrolplane import apiservice, charge, desired, status
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
-from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots
+from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots, unusable
 from tenantry.controllers.virtualcontrolplane.startslots import StartSlots
 from tenantry.engine import request
 from tenantry.engine.cache import Change
@@ -137,7 +137,7 @@ class VirtualControlPlaneController:
             if known is None or running is None:
                 await self._start_in_turn(cluster, found, namespace)
             else:
-                await self._follow(cluster, found, namespace, known, share.waits)
+                await self._follow(cluster, found, namespace, known, share.waits or unusable(found))
         except ApiError:
             raise
         except TenantryError as error:

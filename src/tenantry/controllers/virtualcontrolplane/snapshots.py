@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
+from tenantry.api import reasons
 from tenantry.api.errors import ApiError, InputError, TenantryError
 from tenantry.api.virtualcontrolplane import (
     MOST_SNAPSHOTS,
@@ -27,6 +28,7 @@ from tenantry.api.virtualcontrolplane import (
 )
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster
+from tenantry.engine.plan import Blocked
 from tenantry.hosting import snapshots
 from tenantry.hosting.placement import Placement
 from tenantry.hosting.snapshots import KeptSnapshot
@@ -35,7 +37,6 @@ from tenantry.world import cron
 AT_ONCE = 2
 """How many snapshots are taken at once: each reads a whole database, and occupies a worker of the operator."""
 
-SCHEDULED = "schedule"
 _LOOK_SECONDS = 3600.0
 
 log = logging.getLogger(__name__)
@@ -95,13 +96,11 @@ class Snapshots:
         asked = found.spec.snapshots.request
         now = cluster.clock.now()
         if asked in ("", found.status.last_snapshot.requested):
-            seconds, problem = _until_due(found, now)
-            if problem and problem != found.status.last_snapshot.message:
-                failed = PlaneOutcome(requested=SCHEDULED, time=rfc3339(now), message=problem)
-                await _write(cluster, found, lambda status: replace(status, last_snapshot=failed))
+            seconds = _until_due(found, now)
             if seconds is None or seconds > 0:
                 return None if seconds is None else min(seconds, _LOOK_SECONDS)
-            asked = SCHEDULED
+            # The request stays answered.
+            asked = found.status.last_snapshot.requested
         outcome, kept = await self._take(found, asked, now)
         listed = [
             PlaneSnapshot(name=each.name, time=rfc3339(each.time), revision=each.revision, size=each.size)
@@ -127,21 +126,31 @@ class Snapshots:
         return PlaneOutcome(requested=asked, time=rfc3339(now), snapshot=name, message=message), kept
 
 
-def _until_due(found: VirtualControlPlane, now: dt.datetime) -> tuple[float | None, str]:
-    """Return in how many seconds the schedule has its next time, None for never, and what is wrong with it."""
+def unusable(found: VirtualControlPlane) -> Blocked | None:
+    """Return what is wrong with the schedule of a control plane, None if nothing is."""
     schedule = found.spec.snapshots.schedule
-    if not schedule:
-        return None, ""
     try:
-        times = cron.parse(schedule)
+        if schedule:
+            cron.parse(schedule)
     except InputError as error:
-        return None, f"spec.snapshots.schedule: {error}"
+        return Blocked(
+            reason=reasons.INVALID_SPEC, message=f"spec.snapshots.schedule: {error}; no snapshot is taken by it"
+        )
+    return None
+
+
+def _until_due(found: VirtualControlPlane, now: dt.datetime) -> float | None:
+    """Return in how many seconds the schedule has its next time, None for never."""
+    schedule = found.spec.snapshots.schedule
+    if not schedule or unusable(found) is not None:
+        return None
+    times = cron.parse(schedule)
     status = found.status
     known = [found.metadata.creation_timestamp or "", status.last_snapshot.time, *(s.time for s in status.snapshots)]
     # RFC 3339 in whole seconds and UTC sorts as text.
     last = max(known)
     upcoming = times.after(dt.datetime.fromisoformat(last) if last else now)
-    return None if upcoming is None else (upcoming - now).total_seconds(), ""
+    return None if upcoming is None else (upcoming - now).total_seconds()
 
 
 async def _write(
