@@ -80,7 +80,13 @@ func build(
 			return err
 		}
 	}
-	if err := begin(ctx, made, after); err != nil {
+	// kine keeps a connection to it open, for which the next one would wait: a copy has none.
+	first := made
+	first.File = whole
+	if err := begin(ctx, first, after, made.File); err != nil {
+		return err
+	}
+	if err := discard(whole); err != nil {
 		return err
 	}
 	ctx, fail := context.WithCancelCause(ctx)
@@ -103,6 +109,9 @@ func build(
 		return err
 	})
 	if err != nil {
+		return err
+	}
+	if err := os.Chmod(whole, 0o600); err != nil {
 		return err
 	}
 	return syncFile(whole)
@@ -138,7 +147,7 @@ func within(ctx context.Context, file string, use func(*sql.DB) error) error {
 }
 
 // begin makes a database whose next revision is after another one, as kine makes it.
-func begin(ctx context.Context, made settings.Datastore, after int64) error {
+func begin(ctx context.Context, made settings.Datastore, after int64, copied string) error {
 	ctx, cancel := context.WithTimeout(ctx, beginSeconds*time.Second)
 	var done sync.WaitGroup
 	defer done.Wait()
@@ -153,6 +162,10 @@ func begin(ctx context.Context, made settings.Datastore, after int64) error {
 	_, err = log.DB.ExecContext(ctx, `INSERT INTO kine
 		(id, name, created, deleted, create_revision, prev_revision, lease, value, old_value)
 		VALUES (?, 'compact_rev_key', 1, 0, 0, ?, 0, '', NULL)`, after+1, after+1)
+	if err != nil {
+		return err
+	}
+	_, err = log.DB.ExecContext(ctx, "VACUUM INTO ?", copied)
 	return err
 }
 
