@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tenantry.api.errors import InputError
+from tenantry.local.limits import ProcessLimits
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.real.network import NodeAddresses
 from tenantry.local.spec import ClusterSpec
@@ -66,6 +67,7 @@ class Component:
         on_request: Whether it starts only on request, because it needs objects in the cluster.
         authority: The certificate of the authority of its health endpoint; None for the cluster's.
         environment: Environment variables in addition to the supervisor's.
+        limits: What its process may take; None for all that the machine has.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Component:
     on_request: bool = False
     authority: Path | None = None
     environment: dict[str, str] = field(default_factory=dict[str, str])
+    limits: ProcessLimits | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -281,7 +281,7 @@ class Supervisor:
 
 
 def _differs(running: Component, wanted: Component) -> bool:
-    return (running.command, running.port) != (wanted.command, wanted.port)
+    return (running.command, running.port, running.limits) != (wanted.command, wanted.port, wanted.limits)
 
 
 class SupervisorStopped(Exception):
