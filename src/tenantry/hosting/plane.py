@@ -94,11 +94,14 @@ class AdmissionRule(msgspec.Struct, frozen=True, kw_only=True):
         group: The API group of the resource; "" for the core group.
         resource: The plural, as in "services".
         operations: At least one.
+        is_advice: Whether the step only warns, and the request is served whatever it answers. Requests of users whose
+            names begin with `system:` get no advice.
     """
 
     group: str = ""
     resource: str
     operations: tuple[AdmissionOperation, ...] = (AdmissionOperation.CREATE, AdmissionOperation.UPDATE)
+    is_advice: bool = False
 
 
 class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,8 +163,16 @@ def settings(plane: HostedPlane, port: int, openapi: str) -> bytes:
         "openAPI": openapi,
     }
     if plane.admission:
-        found["admission"] = {"socket": ADMISSION, "rules": plane.admission}
+        found["admission"] = {
+            "socket": ADMISSION,
+            "rules": [_rule(each) for each in plane.admission if not each.is_advice],
+            "advice": [_rule(each) for each in plane.admission if each.is_advice],
+        }
     return msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
+
+
+def _rule(rule: AdmissionRule) -> dict[str, object]:
+    return {"group": rule.group, "resource": rule.resource, "operations": rule.operations}
 
 
 def egress() -> bytes:

@@ -200,6 +200,11 @@ class ObjectMirror:
         return self._mirrored.resource
 
     @property
+    def is_first(self) -> bool:
+        """Return whether the lower object is made before the upper one is stored."""
+        return self._mirrored.chosen is not None
+
+    @property
     def is_synced(self) -> bool:
         """Return whether the lower objects are known."""
         return self._lower.cluster.is_synced

@@ -26,7 +26,10 @@ type Settings struct {
 type Admission struct {
 	// Socket is the Unix socket of the process.
 	Socket string `json:"socket"`
-	Rules  []Rule `json:"rules"`
+	// Rules select the requests that are served only with the answer of the process.
+	Rules []Rule `json:"rules"`
+	// Advice selects the requests about which the process may warn; they are served whatever it answers.
+	Advice []Rule `json:"advice,omitempty"`
 }
 
 // Rule selects requests to a resource, without those to its subresources.
@@ -93,21 +96,30 @@ func (a *Admission) check() error {
 	if a.Socket == "" {
 		return fmt.Errorf("admission.socket must be set")
 	}
-	if len(a.Rules) == 0 {
-		return fmt.Errorf("admission.rules must have rules")
+	if len(a.Rules) == 0 && len(a.Advice) == 0 {
+		return fmt.Errorf("admission must have rules or advice")
 	}
-	for number, rule := range a.Rules {
-		// A subresource would never match, and its requests would pass.
-		if rule.Resource == "" || strings.ContainsAny(rule.Resource, "/*") {
-			return fmt.Errorf("admission.rules[%d].resource must be a resource, not %q", number, rule.Resource)
-		}
-		if len(rule.Operations) == 0 {
-			return fmt.Errorf("admission.rules[%d].operations must have operations", number)
-		}
-		for _, operation := range rule.Operations {
-			if operation != "CREATE" && operation != "UPDATE" {
-				return fmt.Errorf("admission.rules[%d].operations must be CREATE or UPDATE, not %q", number, operation)
+	for name, rules := range map[string][]Rule{"rules": a.Rules, "advice": a.Advice} {
+		for number, rule := range rules {
+			if err := rule.check(); err != nil {
+				return fmt.Errorf("admission.%s[%d].%w", name, number, err)
 			}
+		}
+	}
+	return nil
+}
+
+func (r Rule) check() error {
+	// A subresource would never match, and its requests would pass.
+	if r.Resource == "" || strings.ContainsAny(r.Resource, "/*") {
+		return fmt.Errorf("resource must be a resource, not %q", r.Resource)
+	}
+	if len(r.Operations) == 0 {
+		return fmt.Errorf("operations must have operations")
+	}
+	for _, operation := range r.Operations {
+		if operation != "CREATE" && operation != "UPDATE" {
+			return fmt.Errorf("operations must be CREATE or UPDATE, not %q", operation)
 		}
 	}
 	return nil

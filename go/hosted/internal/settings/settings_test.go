@@ -24,13 +24,15 @@ func TestRead(t *testing.T) {
 		strings.Replace(valid, `"controllers"`, `"controlers"`, 1):                                                    "unknown field",
 		with(`{"socket": "s", "rules": [{"group": "", "resource": "services", "operations": ["CREATE", "UPDATE"]}]}`): "",
 
-		with(`{"socket": "", "rules": []}`):                                                   "admission.socket",
-		with(`{"socket": "s", "rules": []}`):                                                  "admission.rules must have",
-		with(`{"socket": "s", "rules": [{"resource": "pods/status"}]}`):                       "rules[0].resource",
-		with(`{"socket": "s", "rules": [{"resource": "*"}]}`):                                 "rules[0].resource",
-		with(`{"socket": "s", "rules": [{"resource": "pods"}]}`):                              "rules[0].operations must have",
-		with(`{"socket": "s", "rules": [{"resource": "pods", "operations": ["DELETE"]}]}`):    `not "DELETE"`,
-		with(`{"socket": "s", "rules": [{"resources": ["pods"], "operations": ["CREATE"]}]}`): "unknown field",
+		with(`{"socket": "", "rules": []}`):  "admission.socket",
+		with(`{"socket": "s", "rules": []}`): "admission must have",
+		with(`{"socket": "s", "rules": [], "advice": [{"resource": "pods", "operations": ["CREATE"]}]}`): "",
+		with(`{"socket": "s", "rules": [], "advice": [{"resource": "pods/status"}]}`):                    "advice[0].resource",
+		with(`{"socket": "s", "rules": [{"resource": "pods/status"}]}`):                                  "rules[0].resource",
+		with(`{"socket": "s", "rules": [{"resource": "*"}]}`):                                            "rules[0].resource",
+		with(`{"socket": "s", "rules": [{"resource": "pods"}]}`):                                         "rules[0].operations must have",
+		with(`{"socket": "s", "rules": [{"resource": "pods", "operations": ["DELETE"]}]}`):               `not "DELETE"`,
+		with(`{"socket": "s", "rules": [{"resources": ["pods"], "operations": ["CREATE"]}]}`):            "unknown field",
 
 		"{": "unexpected EOF",
 	} {

@@ -26,6 +26,7 @@ from tenantry.api.node import Node
 from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, PlaneEgress, VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import classrules, desired, inside
 from tenantry.controllers.virtualcontrolplane.admission import Admission
+from tenantry.controllers.virtualcontrolplane.advice import Advice
 from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRules
 from tenantry.controllers.virtualcontrolplane.destinations import (
     BY_ADDRESS,
@@ -63,6 +64,7 @@ from tenantry.mirror.kinds.table import KINDS
 from tenantry.mirror.nodenames import HOSTNAME, LowerNode
 from tenantry.mirror.objectmirror import ObjectMirror
 from tenantry.mirror.podmirror import PodMirror
+from tenantry.mirror.podtrial import PodTrial
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import NODES, PODS
 from tenantry.mirror.uppernodes import UpperNodes
@@ -260,7 +262,8 @@ class Link:
             shown = [ClassMirror(each, profile, upper, host.lower, rules) for each in CLASSES]
             host.runtime.add(upper, [pods, copies, inner, events, *objects, *shown])
             try:
-                step = AdmissionServer(host.placement.admission(self._plane.uid), Admission(objects).answer)
+                admission = Admission(objects, Advice(PodTrial(profile, side, upper_nodes)))
+                step = AdmissionServer(host.placement.admission(self._plane.uid), admission.answer)
                 async with self._gate(upper, upper_nodes, mirror), step.serve():
                     await asyncio.get_running_loop().create_future()
             finally:
