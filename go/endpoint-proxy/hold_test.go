@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -40,6 +41,19 @@ func hello(size int) []byte {
 	rand.Read(made)
 	made[0] = handshakeRecord
 	return made
+}
+
+// refuses checks that the proxy ends a new connection at once: the reset may come before connect(2) returns.
+func (c *cluster) refuses(to process) {
+	c.t.Helper()
+	client, err := net.DialTCP("tcp4", nil, loopback(to.Port))
+	if errors.Is(err, syscall.ECONNRESET) {
+		return
+	}
+	check(c.t, err)
+	defer client.Close()
+	check(c.t, client.SetDeadline(time.Now().Add(patience)))
+	closes(c.t, client)
 }
 
 func TestAClientIsHeldUntilTheProcessIsReady(t *testing.T) {
@@ -215,7 +229,7 @@ func TestHeldClientsAreBounded(t *testing.T) {
 		c.dial(to)
 	}
 	eventually(t, "all are held", func() bool { return c.known("a").share.held.used.Load() == maxHeld })
-	closes(t, c.dial(to))
+	c.refuses(to)
 	// Another control plane holds its own.
 	if response, _ := c.ask503(c.dial(other)); response.StatusCode != 503 {
 		t.Fatalf("got %d", response.StatusCode)
