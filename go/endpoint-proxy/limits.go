@@ -5,11 +5,11 @@ import "sync/atomic"
 const (
 	// maxOpen is how many connections one control plane has at most.
 	maxOpen = 512
-	// maxHeld is how many of them are held at most.
-	maxHeld = 64
+	// maxHeld is how many of them are held at most: many pods may wait for one control plane.
+	maxHeld = 256
 	// maxRefused is how many of them get a 503 at the same time, and maxRefusedAll how many of all control planes.
-	maxRefused    = 16
-	maxRefusedAll = 64
+	maxRefused    = 32
+	maxRefusedAll = 128
 	// keptFiles are descriptors for listeners, waiters and the 503s.
 	keptFiles = 512
 )

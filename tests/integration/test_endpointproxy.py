@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import ssl
+import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -110,8 +112,23 @@ async def test_requests_and_watches_pass(tenancy: LocalCluster, name: str) -> No
             assert "configmap/seen" in await line_with(watching.stdout, "seen")
         async with kubectl(tenancy, place, other, "get", "namespaces", "-o", "name") as listing:
             assert "namespace/default" in await ended(listing)
+        for component in (ENDPOINT_PROXY, f"hosted@{name}-a"):
+            assert component in await tenantry(tenancy, "status")
+            assert await tenantry(tenancy, "logs", component)
+        assert f"{name}-a: listening at 127.0.0.1:{process.port}" in await tenantry(tenancy, "logs", ENDPOINT_PROXY)
     # With the last control plane, the proxy goes.
     assert state_of(tenancy, ENDPOINT_PROXY) is None
+
+
+async def tenantry(tenancy: LocalCluster, *words: str) -> str:
+    """Return what a command about the cluster prints."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tenantry", *words, "--name", tenancy.name),
+        env={**os.environ, "TENANTRY_HOME": str(tenancy.paths.folder.parent.parent)},
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    return await ended(process)
 
 
 @asynccontextmanager
