@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,7 @@ OWN = {"name": "acme.web", "program": "/bin/hosted", "port": 20001, "internal": 
 EARLIER = {"name": "acme.old", "program": "/bin/hosted", "port": 20003}
 
 
-def make(folder: Path, **processes: dict[str, object]) -> ClusterPaths:
+def make(folder: Path, **processes: Mapping[str, object]) -> ClusterPaths:
     """Write the files of control planes by uid, and those of the endpoint proxy."""
     for uid, content in processes.items():
         (folder / "hosted" / uid).mkdir(parents=True)
