@@ -63,7 +63,7 @@ def _build() -> None:
     from tenantry.local import build
     from tenantry.local.progress import StreamProgress
 
-    if build.built(build.HOSTED) is None:
+    if any(build.built(each) is None for each in (build.HOSTED, *build.HOSTED.beside)):
         with StreamProgress() as progress:
             build.ensure(progress, build.HOSTED)
 

@@ -60,6 +60,10 @@ class Placement(Protocol):
         """
         ...
 
+    async def knocked(self, uid: str) -> None:
+        """Return once a client connects to a control plane whose process does not run; meanwhile the client is held."""
+        ...
+
     def gate(self, uid: str) -> Path:
         """Return the path of the socket of a control plane's gate."""
         ...

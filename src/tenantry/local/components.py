@@ -29,6 +29,8 @@ NAMES = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK, OPERATOR)
 NODE_MODULE = "tenantry.local.real.node"
 STORAGE = "local-storage"
 """Runs only in clusters with real nodes."""
+ENDPOINT_PROXY = "endpoint-proxy"
+"""Runs only beside hosted control planes."""
 CONTROL_PLANE = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER)
 
 # It saves a tenth of etcd's CPU under load, for 20 MiB more. The API server has Go's default, as in other clusters: a

@@ -3,7 +3,9 @@
 CLUSTER/hosted/UID/  process.json  settings.json  egress.json  *.kubeconfig  pki/  state.db  *.sock
 ▲ written by the operator            │ read by the supervisor when it reloads ─► component hosted@NAME
 
-If the cluster has real nodes, their pods reach a hosted control plane at the bridge's address and its own port.
+The process listens at an internal port, which only Tenantry and the process itself use. Users and pods reach it at its
+port, where the endpoint proxy listens for all control planes (endpointproxy.py). If the cluster has real nodes, their
+pods reach that port at the bridge's address.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from tenantry.hosting import plane as hosting
 from tenantry.hosting.placement import RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedPlane
 from tenantry.kube import kubeconfig
-from tenantry.local import build, components, control, kubeconfigs, pki, ports
+from tenantry.local import build, components, control, endpointproxy, kubeconfigs, pki, ports
 from tenantry.local.build import Binaries
 from tenantry.local.components import Component, ReadinessSignal
 from tenantry.local.control import SupervisorRequest
@@ -53,39 +55,44 @@ class HostedProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Args:
         name: Its component is called "hosted@NAME".
         program: The path of the program.
-        port: The port of its API server on 127.0.0.1.
+        port: The port on 127.0.0.1 that kubeconfigs and pods name; the endpoint proxy listens there.
+        internal: The port of its API server on 127.0.0.1; 0 if that is `port`, as in earlier versions.
     """
 
     name: str
     program: str
     port: int
+    internal: int = 0
 
 
 def processes(paths: ClusterPaths) -> tuple[Component, ...]:
-    """Return the hosted control planes of a cluster as components.
+    """Return the hosted control planes of a cluster, and the endpoint proxy before them, as components.
 
     Args:
         paths: The cluster's.
     """
     found: list[Component] = []
+    has_proxied = False
     for file in sorted((paths.folder / "hosted").glob(f"*/{_PROCESS}")):
         try:
             process = msgspec.json.decode(file.read_bytes(), type=HostedProcess)
         except (OSError, msgspec.MsgspecError):
             continue  # it is being removed
         folder = file.parent
+        has_proxied = has_proxied or process.internal > 0
         found.append(
             Component(
                 name=f"{PREFIX}{process.name}",
                 command=(process.program, str(folder / hosting.SETTINGS)),
-                port=process.port,
+                port=process.internal or process.port,
                 signal=ReadinessSignal.NOTIFY_HTTPS,
                 health="/readyz",
                 authority=folder / "pki" / "ca.crt",
                 environment=_ENVIRONMENT,
             )
         )
-    return tuple(found)
+    proxy = endpointproxy.component(paths) if has_proxied else None
+    return (*(() if proxy is None else (proxy,)), *found)
 
 
 class LocalPlacement:
@@ -106,8 +113,13 @@ class LocalPlacement:
                 "the program of hosted control planes is not built: run `tenantry local build --with-hosted`"
             )
         process = await asyncio.to_thread(self._write, plane, program)
-        await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)
+        state = await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)
+        if state.component(components.ENDPOINT_PROXY) is None:
+            raise LocalError(
+                "the supervisor of the cluster is of an earlier version: `tenantry down`, then `tenantry up`"
+            )
         await self._ready(f"{PREFIX}{plane.name}")
+        await endpointproxy.listens(self._paths, plane.uid, process.port)
         own = ClusterPaths(self._folder(plane.uid))
         return RunningPlane(
             connection=kubeconfig.load([own.kubeconfig(hosting.OPERATOR)]),
@@ -126,6 +138,11 @@ class LocalPlacement:
         (folder / _PROCESS).unlink(missing_ok=True)
         await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)
         await asyncio.to_thread(_remove, folder)
+
+    async def knocked(self, uid: str) -> None:
+        """See `Placement.knocked`."""
+        self._folder(uid)
+        await endpointproxy.knocked(self._paths, uid)
 
     def gate(self, uid: str) -> Path:
         """See `Placement.gate`."""
@@ -171,13 +188,19 @@ class LocalPlacement:
         own = ClusterPaths(self._folder(plane.uid))
         make_private_folder(own.folder)
         before = _read(own.folder / _PROCESS)
-        # A port that it has is kept: kubeconfigs name it, and the process that runs occupies it.
-        port = before.port if before is not None else ports.reserve_some(own.folder, 1)[0]
-        process = HostedProcess(name=plane.name, program=str(program.hosted), port=port)
+        endpointproxy.write(self._paths)
+        # Ports that it has are kept: kubeconfigs name the first, and the process that runs occupies the second.
+        if before is None:
+            port, internal = ports.reserve_some(own.folder, 2)
+        else:
+            port, internal = before.port, before.internal or ports.reserve_further(own.folder, 1)[0]
+        process = HostedProcess(name=plane.name, program=str(program.hosted), port=port, internal=internal)
         pki.ensure(own.pki, hosting.leaves(plane), dt.datetime.now(dt.UTC))
-        for identity in (hosting.OPERATOR, hosting.OWNER, components.CONTROLLER_MANAGER):
-            kubeconfigs.write(own, plane.name, identity, port)
-        write_private(own.folder / hosting.SETTINGS, hosting.settings(plane, port, str(program.openapi)))
+        kubeconfigs.write(own, plane.name, hosting.OWNER, port)
+        # Their connections are no reason to wake the process, and do not count as those of users.
+        for identity in (hosting.OPERATOR, components.CONTROLLER_MANAGER):
+            kubeconfigs.write(own, plane.name, identity, internal)
+        write_private(own.folder / hosting.SETTINGS, hosting.settings(plane, internal, str(program.openapi)))
         write_private(own.folder / "egress.json", hosting.egress())
         write_private(own.folder / _PROCESS, msgspec.json.encode(process))
         return process

@@ -29,6 +29,7 @@ from tenantry.local.components import (
     APISERVER,
     CONTROL_PLANE,
     CONTROLLER_MANAGER,
+    ENDPOINT_PROXY,
     ETCD,
     KWOK,
     NAMES,
@@ -94,11 +95,12 @@ class Supervisor:
         states = tuple(runner.state for runner in self._runners.values())
         plane = {state.phase for state in states if state.name in CONTROL_PLANE}
         self._was_ready = self._was_ready or plane == {Phase.READY}
-        # A hosted control plane reports by itself: one that starts, or that a user broke, degrades no cluster.
+        # A hosted control plane reports by itself: one that starts, or that a user broke, degrades no cluster. Nor does
+        # their proxy: the operator, which names its program anew, must be able to start.
         wanted = {
             runner.state.phase
             for name, runner in self._runners.items()
-            if runner.is_wanted and not name.startswith(PREFIX)
+            if runner.is_wanted and not name.startswith(PREFIX) and name != ENDPOINT_PROXY
         }
         if self._stopping.is_set():
             phase = Phase.STOPPING

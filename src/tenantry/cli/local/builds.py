@@ -40,7 +40,8 @@ def local() -> None:
 def build_(*, again: bool, with_dns: bool, with_nodes: bool, with_hosted: bool) -> None:
     """Build the control plane and kwok, unless the cache has them. Prints the folders."""
     chosen = {build.DNS: with_dns, build.NODES: with_nodes, build.HOSTED: with_hosted}
-    products = [build.CONTROL_PLANE, *(product for product, is_chosen in chosen.items() if is_chosen)]
+    several = (build.CONTROL_PLANE, *(product for product, is_chosen in chosen.items() if is_chosen))
+    products = [each for product in several for each in (product, *product.beside)]
     with StreamProgress() as progress:
         folders = [build.ensure(progress, product, again=again).folder for product in products]
     output.write_lines(str(folder) for folder in folders)
