@@ -66,6 +66,7 @@ class Component:
         on_request: Whether it starts only on request, because it needs objects in the cluster.
         authority: The certificate of the authority of its health endpoint; None for the cluster's.
         environment: Environment variables in addition to the supervisor's.
+        folder: Its working directory; None for the cluster's folder.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Component:
     on_request: bool = False
     authority: Path | None = None
     environment: dict[str, str] = field(default_factory=dict[str, str])
+    folder: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
