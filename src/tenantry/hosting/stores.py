@@ -27,7 +27,7 @@ ETCD_NAME = "localhost"
 ETCD_AUTHORITY, ETCD_CLIENT = "store-ca", "store"
 """The files in the folder pki with the authority of the etcd, and with the certificate of the control plane there."""
 
-PASSWORD_FILE = "store.password"
+PASSWORD_FILE = "store.password"  # noqa: S105 - its name
 """The file with the password of a SQL server."""
 
 
