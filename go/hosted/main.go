@@ -3,7 +3,7 @@
 //
 //	hosted SETTINGS
 //	hosted openapi FOLDER
-//	hosted etcd ACCESS admit USER PREFIX | remove USER PREFIX | defragment | save FILE
+//	hosted etcd ACCESS admit USER PREFIX | remove USER PREFIX | count PREFIX | defragment | save FILE
 //
 // SETTINGS is a JSON file, see internal/settings; the names of files in it are relative to its folder,
 // which becomes the working directory: paths of Unix sockets are short. The process ends as soon as one of its parts ends.

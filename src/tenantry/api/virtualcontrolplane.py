@@ -58,14 +58,48 @@ class DatastoreKind(StrEnum):
     """Where a control plane keeps its objects."""
 
     SQLITE = "SQLite"
+    SHARED_ETCD = "SharedEtcd"
+    OWN_ETCD = "OwnEtcd"
+    EXTERNAL = "External"
+
+
+RESTRICTED_DATASTORES = (DatastoreKind.OWN_ETCD, DatastoreKind.EXTERNAL)
+"""Kinds that only administrators choose: a process that no quota is charged for, and a connection out of the host."""
+
+
+class DatastoreSecret(Model, frozen=True, kw_only=True):
+    """A Secret in the namespace of the operator."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=253, description="Its name.")]
 
 
 class PlaneDatastore(Model, frozen=True, kw_only=True):
     """The datastore of a control plane."""
 
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule("self == oldSelf", "must not change: create another VirtualControlPlane"),
+        Rule(
+            "has(self.secretRef) == (self.kind == 'External')",
+            "must be set for the kind External, and for no other kind",
+            field="secretRef",
+        ),
+    )
+
     kind: Annotated[
-        DatastoreKind, Meta(description="SQLite, in the process of the control plane: 512 MiB at most, one replica.")
+        DatastoreKind,
+        Meta(
+            description="SQLite, in the process of the control plane: 512 MiB at most, one replica. SharedEtcd: an etcd"
+            " for all control planes, with a prefix and a user for each, 512 MiB at most. OwnEtcd: an etcd for this"
+            " one. External: a database in PostgreSQL or MySQL. Only administrators choose OwnEtcd and External."
+        ),
     ] = DatastoreKind.SQLITE
+    secret_ref: Annotated[
+        DatastoreSecret | None,
+        Meta(
+            description="For External: the Secret in the operator's namespace with the keys `driver` (postgres or"
+            " mysql), `address`, `database`, `user` and `password`."
+        ),
+    ] = None
 
 
 def _amount(about: str, floor: str, ceiling: str) -> Meta:

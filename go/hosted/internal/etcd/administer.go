@@ -23,7 +23,7 @@ const (
 	removeBatch  = 1000
 )
 
-const Usage = `hosted etcd ACCESS admit USER PREFIX | remove USER PREFIX | defragment | save FILE`
+const Usage = `hosted etcd ACCESS admit USER PREFIX | remove USER PREFIX | count PREFIX | defragment | save FILE`
 
 // Run does one act of administration. ACCESS is a JSON file, relative to whose folder the names in it are; the caller has
 // changed to it. Each act may be repeated.
@@ -46,6 +46,14 @@ func Run(ctx context.Context, file string, arguments []string) error {
 		return within(ctx, patience, func(ctx context.Context) error { return admit(ctx, client, arguments[1], arguments[2]) })
 	case len(arguments) == 3 && arguments[0] == "remove":
 		return within(ctx, longPatience, func(ctx context.Context) error { return remove(ctx, client, arguments[1], arguments[2]) })
+	case len(arguments) == 2 && arguments[0] == "count":
+		return within(ctx, patience, func(ctx context.Context) error {
+			found, err := client.Get(ctx, arguments[1]+"/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+			if err == nil {
+				fmt.Println(found.Count)
+			}
+			return err
+		})
 	case len(arguments) == 1 && arguments[0] == "defragment":
 		return within(ctx, longPatience, func(ctx context.Context) error {
 			_, err := client.Defragment(ctx, client.Endpoints()[0])
