@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule, rules
 from tenantry.api.marks import GROUP, VERSION
@@ -79,7 +79,8 @@ class PlaneDatastore(Model, frozen=True, kw_only=True):
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule("self == oldSelf", "must not change: create another VirtualControlPlane"),
         Rule(
-            "has(self.secretRef) == (self.kind == 'External')",
+            # The API server checks this of the default, too, which has no kind yet.
+            "has(self.secretRef) == (has(self.kind) && self.kind == 'External')",
             "must be set for the kind External, and for no other kind",
             field="secretRef",
         ),
@@ -93,13 +94,16 @@ class PlaneDatastore(Model, frozen=True, kw_only=True):
             " one. External: a database in PostgreSQL or MySQL. Only administrators choose OwnEtcd and External."
         ),
     ] = DatastoreKind.SQLITE
-    secret_ref: Annotated[
-        DatastoreSecret | None,
-        Meta(
-            description="For External: the Secret in the operator's namespace with the keys `driver` (postgres or"
-            " mysql), `address`, `database`, `user` and `password`."
-        ),
-    ] = None
+    secret_ref: (
+        Annotated[
+            DatastoreSecret,
+            Meta(
+                description="For External: the Secret in the operator's namespace with the keys `driver` (postgres or"
+                " mysql), `address`, `database`, `user` and `password`."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 def _amount(about: str, floor: str, ceiling: str) -> Meta:

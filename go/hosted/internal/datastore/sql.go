@@ -60,6 +60,13 @@ func openSQL(ctx context.Context, done *sync.WaitGroup, given settings.SQL) (ser
 	if err != nil {
 		return nil, nil, err
 	}
+	// Its metrics name errors.
+	log.ErrCode = func(err error) string {
+		if err == nil {
+			return ""
+		}
+		return err.Error()
+	}
 	return backend, log, nil
 }
 

@@ -31,7 +31,7 @@ _DATABASE = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 def secret_of(found: VirtualControlPlane) -> str:
     """Return the name of the Secret that a datastore needs; "" for none."""
     reference = found.spec.datastore.secret_ref
-    return reference.name if found.spec.datastore.kind is DatastoreKind.EXTERNAL and reference is not None else ""
+    return reference.name if found.spec.datastore.kind is DatastoreKind.EXTERNAL and reference else ""
 
 
 def store_of(found: VirtualControlPlane, secret: Json | None) -> HostedStore:
@@ -52,7 +52,8 @@ def store_of(found: VirtualControlPlane, secret: Json | None) -> HostedStore:
     if secret is None:
         raise TerminalError(reasons.INVALID_SPEC, f"{told} does not exist: an administrator creates it")
     try:
-        values = {key: base64.b64decode(value).decode() for key, value in (secret.get("data") or {}).items()}
+        data = msgspec.convert(secret.get("data") or {}, dict[str, str])
+        values = {key: base64.b64decode(value).decode() for key, value in data.items()}
         server = msgspec.convert(values, SqlServer)
     except (binascii.Error, UnicodeDecodeError, msgspec.ValidationError) as error:
         # The error has names of fields and not their values.
