@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 import subprocess
+import time
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ from tenantry.hosting import stores
 from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.stores import HostedStore, StoreKind
 from tenantry.kube.client import Client
-from tenantry.local import build, etcds
+from tenantry.local import build, etcdadmin, etcds
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.files import write_private
 from tenantry.local.process import kill_if_same
@@ -112,13 +113,23 @@ async def test_control_planes_share_an_etcd_and_see_only_their_own(tenancy: Loca
         await inside.create(CONFIG_MAPS, {"metadata": {"name": "later"}}, "default")
         await killed(tenancy, f"hosted@{name}")
         await answers(inside, "later")
-        backup = tenancy.paths.folder / "backup.db"
-        assert await administer(tenancy, "root", "save", str(backup)) == ("", "")
-        assert b"/configmaps/default/later" in backup.read_bytes()
+        await _saved(tenancy)
         assert await administer(tenancy, "root", "defragment") == ("", "")
     assert await keys(tenancy, plane) == 0
     assert not (tenancy.paths.folder / "hosted" / plane.uid).exists()
     assert not list((tenancy.paths.folder / "stores" / "shared" / "pki").glob("plane-*"))
+
+
+async def _saved(tenancy: LocalCluster) -> None:
+    """A copy is saved when the last one is too old; one that cannot be saved leaves it as it is."""
+    backup = etcds.folder(tenancy.paths, "", is_shared=True) / etcdadmin.BACKUP
+    await etcdadmin.save_due(tenancy.paths, time.time())
+    assert b"/configmaps/default/later" in backup.read_bytes()
+    first = backup.stat().st_ino
+    await etcdadmin.save_due(tenancy.paths, time.time())
+    assert backup.stat().st_ino == first
+    await etcdadmin.save_due(tenancy.paths, time.time() + etcdadmin.EVERY_SECONDS + 60)
+    assert backup.stat().st_ino != first
 
 
 async def _as_another(tenancy: LocalCluster, plane: HostedPlane, other: HostedPlane) -> None:

@@ -78,7 +78,8 @@ def test_etcds_are_not_the_clusters_own(tmp_path: Path) -> None:
     shared, own = etcds.folder(paths, "a-1", is_shared=True), etcds.folder(paths, "a-1", is_shared=False)
     for folder, name in ((shared, etcds.SHARED), (own, "acme.web")):
         folder.mkdir(parents=True)
-        (folder / etcds.PROCESS).write_bytes(msgspec.json.encode(EtcdProcess(name=name, program="/controlplane")))
+        process = EtcdProcess(name=name, program="/controlplane", administrator="/hosted")
+        (folder / etcds.PROCESS).write_bytes(msgspec.json.encode(process))
     (tmp_path / "stores" / "broken").mkdir()
     (tmp_path / "stores" / "broken" / etcds.PROCESS).write_text("{")
     found = etcds.etcds(paths)

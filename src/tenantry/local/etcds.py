@@ -36,11 +36,13 @@ class EtcdProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Args:
         name: Its component is called "etcd@NAME".
         program: The path of the program.
+        administrator: The path of the program that administers it.
         throwaway: Whether it may lose its data when the machine crashes.
     """
 
     name: str
     program: str
+    administrator: str
     throwaway: bool = False
 
 
@@ -49,21 +51,29 @@ def folder(paths: ClusterPaths, uid: str, *, is_shared: bool) -> Path:
     return paths.folder / "stores" / SHARED if is_shared else paths.folder / "hosted" / uid / "etcd"
 
 
-def etcds(paths: ClusterPaths) -> tuple[Component, ...]:
-    """Return the etcds of the hosted control planes of a cluster as components.
+def processes(paths: ClusterPaths) -> tuple[tuple[EtcdProcess, Path], ...]:
+    """Return the etcds of the hosted control planes of a cluster, and their folders.
 
     Args:
         paths: The cluster's.
     """
-    found: list[Component] = []
+    found: list[tuple[EtcdProcess, Path]] = []
     for pattern in (f"stores/*/{PROCESS}", f"hosted/*/etcd/{PROCESS}"):
         for file in sorted(paths.folder.glob(pattern)):
             try:
-                process = msgspec.json.decode(file.read_bytes(), type=EtcdProcess)
+                found.append((msgspec.json.decode(file.read_bytes(), type=EtcdProcess), file.parent))
             except (OSError, msgspec.MsgspecError):
                 continue  # it is being removed
-            found.append(component(process, file.parent))
     return tuple(found)
+
+
+def etcds(paths: ClusterPaths) -> tuple[Component, ...]:
+    """Return these etcds as components.
+
+    Args:
+        paths: The cluster's.
+    """
+    return tuple(component(process, at) for process, at in processes(paths))
 
 
 def component(process: EtcdProcess, at: Path) -> Component:

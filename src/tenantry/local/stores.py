@@ -19,14 +19,13 @@ from tenantry.api.errors import InputError, LocalError
 from tenantry.hosting import stores
 from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.stores import HostedStore, StoreKind
-from tenantry.local import etcds, pki
+from tenantry.local import etcdadmin, etcds, pki
 from tenantry.local.etcds import EtcdProcess
 from tenantry.local.files import explain, make_private_folder, write_private
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.spec import read_spec
 
 _RECORD = "store.json"
-_ADMINISTRATOR = "root.json"
 _SECONDS = 60.0
 _REMOVE_SECONDS = 660.0
 _ETCD = (StoreKind.SHARED_ETCD, StoreKind.OWN_ETCD)
@@ -106,7 +105,7 @@ class LocalStores:
             return  # it was never attached
         await self._ready(f"{etcds.PREFIX}{etcds.SHARED}")
         arguments = ("remove", stores.user(uid), stores.prefix(uid))
-        await _administer(Path(record.program), at, *arguments, seconds=_REMOVE_SECONDS)
+        await etcdadmin.administer(Path(record.program), at, *arguments, seconds=_REMOVE_SECONDS)
         for kind in ("crt", "key"):
             (at / "pki" / f"{stores.user(uid)}.{kind}").unlink(missing_ok=True)
 
@@ -115,14 +114,16 @@ class LocalStores:
         at = etcds.folder(self._paths, plane.uid, is_shared=is_shared)
         name = etcds.SHARED if is_shared else plane.name
         async with self._lock:
-            await asyncio.to_thread(self._write, plane.uid, folder, at, name)
+            await asyncio.to_thread(self._write, plane.uid, folder, at, name, program)
             await self._reload()
         await self._ready(f"{etcds.PREFIX}{name}")
-        await _administer(program, at, "admit", stores.user(plane.uid), stores.prefix(plane.uid), seconds=_SECONDS)
+        await etcdadmin.administer(
+            program, at, "admit", stores.user(plane.uid), stores.prefix(plane.uid), seconds=_SECONDS
+        )
         target = "../../stores/shared" if is_shared else "etcd"
         await asyncio.to_thread(_link, folder / stores.ETCD_SOCKET, f"{target}/{stores.ETCD_SOCKET}")
 
-    def _write(self, uid: str, folder: Path, at: Path, name: str) -> None:
+    def _write(self, uid: str, folder: Path, at: Path, name: str, program: Path) -> None:
         """Write certificates and the file that makes the etcd a component."""
         spec = read_spec(self._paths)
         if spec is None:
@@ -139,35 +140,14 @@ class LocalStores:
         }
         for copy, source in copies.items():
             write_private(folder / "pki" / copy, (own / source).read_bytes())
-        write_private(at / _ADMINISTRATOR, msgspec.json.encode(stores.access("pki", "etcd-ca", "root")))
-        process = EtcdProcess(name=name, program=str(Path(spec.binaries) / "controlplane"), throwaway=spec.throwaway)
+        write_private(at / etcdadmin.ACCESS, msgspec.json.encode(stores.access("pki", "etcd-ca", "root")))
+        process = EtcdProcess(
+            name=name,
+            program=str(Path(spec.binaries) / "controlplane"),
+            administrator=str(program),
+            throwaway=spec.throwaway,
+        )
         write_private(at / etcds.PROCESS, msgspec.json.encode(process))
-
-
-async def _administer(program: Path, at: Path, *arguments: str, seconds: float) -> None:
-    """Administer an etcd.
-
-    Raises:
-        LocalError: It failed, with its last words.
-    """
-    process = await asyncio.create_subprocess_exec(
-        *(program, "etcd", at / _ADMINISTRATOR, *arguments),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(seconds):
-            _, told = await process.communicate()
-    except TimeoutError:
-        told = f"it did not end within {seconds:.0f} s".encode()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode:
-        lines = told.decode(errors="replace").strip().splitlines()[-3:]
-        raise LocalError(f'the etcd in "{at}" refuses to {arguments[0]} a control plane: {" ".join(lines)}')
 
 
 def _record(folder: Path, wanted: AttachedStore) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from tenantry.api.errors import LocalError, TenantryError
 from tenantry.engine.jsonlines import log_to
 from tenantry.engine.sockets import short_path
-from tenantry.local import etcds
+from tenantry.local import etcdadmin, etcds
 from tenantry.local.components import (
     APISERVER,
     CONTROL_PLANE,
@@ -145,6 +145,7 @@ class Supervisor:
             for runner in self._runners.values():
                 self._start(group, runner)
             group.create_task(self._watch_logs())
+            group.create_task(etcdadmin.keep(self._paths))
             group.create_task(self._reconnect())
             pid = os.environ.get(LIVES_WITH, "")
             if pid.isdecimal():
