@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -12,7 +15,7 @@ from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from testkit.api import CONFIG_MAPS, PODS, SECRETS, Api, until
+from testkit.api import CONFIG_MAPS, PODS, SECONDS, SECRETS, Api, until
 from testkit.planes import Planes, ready
 from testkit.refusals import refusal
 
@@ -100,3 +103,16 @@ async def test_invalid_datastores_are_refused(planes: Planes, datastore: Json) -
 
 async def test_unknown_datastores_are_refused(planes: Planes) -> None:
     assert "spec.datastore.kind" in await refusal(planes.host, KIND, plane("web", kind="etcd"), "default")
+
+
+async def test_the_command_line_chooses_a_datastore(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
+    await planes.host.make_tenant(name)
+    command = ["vcp", "create", "web", "-n", name, "--datastore", "SharedEtcd", "--dry-run", "-o", "json"]
+    run = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tenantry", *command, "--kubeconfig", plane_cluster.kubeconfig_path),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(SECONDS):
+        out, _ = await run.communicate()
+    assert run.returncode == 0
+    assert msgspec.json.decode(out)["spec"]["datastore"] == {"kind": "SharedEtcd"}
