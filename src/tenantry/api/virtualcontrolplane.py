@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule, rules
 from tenantry.api.marks import GROUP, VERSION
@@ -58,14 +58,52 @@ class DatastoreKind(StrEnum):
     """Where a control plane keeps its objects."""
 
     SQLITE = "SQLite"
+    SHARED_ETCD = "SharedEtcd"
+    OWN_ETCD = "OwnEtcd"
+    EXTERNAL = "External"
+
+
+RESTRICTED_DATASTORES = (DatastoreKind.OWN_ETCD, DatastoreKind.EXTERNAL)
+"""Kinds that only administrators choose: a process that no quota is charged for, and a connection out of the host."""
+
+
+class DatastoreSecret(Model, frozen=True, kw_only=True):
+    """A Secret in the namespace of the operator."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=253, description="Its name.")]
 
 
 class PlaneDatastore(Model, frozen=True, kw_only=True):
     """The datastore of a control plane."""
 
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule("self == oldSelf", "must not change: create another VirtualControlPlane"),
+        Rule(
+            # The API server checks this of the default, too, which has no kind yet.
+            "has(self.secretRef) == (has(self.kind) && self.kind == 'External')",
+            "must be set for the kind External, and for no other kind",
+            field="secretRef",
+        ),
+    )
+
     kind: Annotated[
-        DatastoreKind, Meta(description="SQLite, in the process of the control plane: 512 MiB at most, one replica.")
+        DatastoreKind,
+        Meta(
+            description="SQLite, in the process of the control plane: 512 MiB at most, one replica. SharedEtcd: an etcd"
+            " for all control planes, with a prefix and a user for each, 512 MiB at most. OwnEtcd: an etcd for this"
+            " one. External: a database in PostgreSQL or MySQL. Only administrators choose OwnEtcd and External."
+        ),
     ] = DatastoreKind.SQLITE
+    secret_ref: (
+        Annotated[
+            DatastoreSecret,
+            Meta(
+                description="For External: the Secret in the operator's namespace with the keys `driver` (postgres or"
+                " mysql), `address`, `database`, `user` and `password`."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 def _amount(about: str, floor: str, ceiling: str) -> Meta:

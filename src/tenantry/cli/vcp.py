@@ -10,7 +10,13 @@ import click
 
 from tenantry.api.errors import InputError, NotFound
 from tenantry.api.model import Json, ObjectMeta, Resource
-from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, VirtualControlPlane
+from tenantry.api.virtualcontrolplane import (
+    KUBECONFIG_KEY,
+    DatastoreKind,
+    PlaneDatastore,
+    VirtualControlPlane,
+    VirtualControlPlaneSpec,
+)
 from tenantry.cli import flags, kinds, output, place, session
 from tenantry.cli.describe.command import describe
 from tenantry.cli.get import get
@@ -37,11 +43,24 @@ def vcp() -> None:
 @takes_target
 @_called
 @_in_tenant
+@click.option(
+    "--datastore",
+    type=click.Choice([each.value for each in DatastoreKind if each is not DatastoreKind.EXTERNAL]),
+    default=DatastoreKind.SQLITE.value,
+    help="Where the control plane keeps its objects (default: SQLite). An external database needs a manifest.",
+)
 @flags.takes_wait("Wait until the API server is usable.", default=True, timeout="2m")
 @flags.dry_run_option
 @output.output_option("json", "yaml", "name")
 def create(
-    target: Target, *, called: str, namespace: str, seconds: int | None, dry_run: bool, form: str | None
+    target: Target,
+    *,
+    called: str,
+    namespace: str,
+    datastore: str,
+    seconds: int | None,
+    dry_run: bool,
+    form: str | None,
 ) -> None:
     r"""Create a virtual control plane: an API server of its own, whose pods run in the tenant's namespace.
 
@@ -52,7 +71,8 @@ def create(
       tenantry vcp kubeconfig web -n acme > web.kubeconfig
     """
     where = place.parent(target, namespace)
-    wanted = VirtualControlPlane(metadata=ObjectMeta(name=called, namespace=where))
+    spec = VirtualControlPlaneSpec(datastore=PlaneDatastore(kind=DatastoreKind(datastore)))
+    wanted = VirtualControlPlane(metadata=ObjectMeta(name=called, namespace=where), spec=spec)
     if target.local_name is not None and not dry_run:
         _build()
     make = functools.partial(_create, seconds=seconds)

@@ -1,7 +1,7 @@
 """What a hosted control plane is started with: certificates, flags, and the way of its outgoing connections. Pure.
 
     HostedPlane ─► certificates of its own authorities
-                ─► settings.json ─► go/hosted: kube-apiserver, controllers, SQLite
+                ─► settings.json ─► go/hosted: kube-apiserver, controllers, datastore (stores.py)
                 ─► egress.json   ─► the gate (gate.py): every outgoing connection of the API server
                 ─► admission     ─► the admission step (admission.py): requests that this process answers first
 
@@ -19,7 +19,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tenantry.hosting import stores
 from tenantry.hosting.certificates import KUBELET_CLIENT_USER, SERVER_NAMES, CertificateUse, LeafCertificate
+from tenantry.hosting.stores import HostedStore
 
 CONTROLLERS = (
     "certificatesigningrequest-approving-controller",
@@ -67,9 +69,6 @@ GATE = "gate.sock"
 ADMISSION = "admission.sock"
 """The socket of the admission step."""
 
-MAX_BYTES = 512 * 2**20
-"""How large a database grows (DESIGN.md, "datastores"): it refuses writes then."""
-
 _LOOPBACK = "127.0.0.1"
 ADVERTISED = "192.0.2.1"
 """The address that the API server names to programs inside: of TEST-NET-1 (RFC 5737), which leads to nothing.
@@ -115,6 +114,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
         names: Further DNS names and IP addresses of its API server.
         service_range: The addresses of its Services.
         admission: The requests that the admission step answers. While it does not, the API server refuses them.
+        store: Where its objects are.
     """
 
     uid: str
@@ -124,6 +124,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     service_range: str = "10.96.0.0/16"
     admission: tuple[AdmissionRule, ...] = ()
+    store: HostedStore = HostedStore()
 
 
 def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:
@@ -157,7 +158,7 @@ def settings(plane: HostedPlane, port: int, openapi: str) -> bytes:
         openapi: The folder with the OpenAPI documents of built-in kinds, which all control planes share.
     """
     found: dict[str, object] = {
-        "datastore": {"file": "state.db", "maxBytes": MAX_BYTES},
+        "datastore": stores.settings(plane.store, plane.uid),
         "apiServer": _apiserver(plane, port),
         "controllers": _manager(plane),
         "openAPI": openapi,

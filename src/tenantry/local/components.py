@@ -70,6 +70,7 @@ class Component:
         authority: The certificate of the authority of its health endpoint; None for the cluster's.
         environment: Environment variables in addition to the supervisor's.
         limits: What its process may take; None for all that the machine has.
+        folder: Its working directory; None for the cluster's folder.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Component:
     authority: Path | None = None
     environment: dict[str, str] = field(default_factory=dict[str, str])
     limits: ProcessLimits | None = None
+    folder: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

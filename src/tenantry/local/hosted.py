@@ -35,7 +35,8 @@ from tenantry.local.paths import ClusterPaths
 from tenantry.local.real import network
 from tenantry.local.real.network import NodeAddresses
 from tenantry.local.spec import read_spec
-from tenantry.local.state import ComponentState, Phase
+from tenantry.local.state import ClusterState, ComponentState, Phase
+from tenantry.local.stores import LocalStores
 
 PREFIX = "hosted@"
 START_SECONDS = 90.0
@@ -104,6 +105,7 @@ class LocalPlacement:
 
     def __init__(self, paths: ClusterPaths) -> None:
         self._paths = paths
+        self._stores = LocalStores(paths, self._reload, self._ready)
 
     async def start(self, plane: HostedPlane) -> RunningPlane:
         """See `Placement.start`."""
@@ -112,8 +114,9 @@ class LocalPlacement:
             raise LocalError(
                 "the program of hosted control planes is not built: run `tenantry local build --with-hosted`"
             )
+        await self._stores.attach(plane, self._folder(plane.uid), program.hosted)
         process = await asyncio.to_thread(self._write, plane, program)
-        state = await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)
+        state = await self._reload()
         if state.component(components.ENDPOINT_PROXY) is None:
             raise LocalError(
                 "the supervisor of the cluster is of an earlier version: `tenantry down`, then `tenantry up`"
@@ -136,7 +139,8 @@ class LocalPlacement:
         await asyncio.to_thread(self._dismiss, folder)
         # Next the file that makes it a component: the supervisor ends the process, and does not start it again.
         (folder / _PROCESS).unlink(missing_ok=True)
-        await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)
+        await self._reload()
+        await self._stores.detach(uid, folder)
         await asyncio.to_thread(_remove, folder)
 
     async def knocked(self, uid: str) -> None:
@@ -162,6 +166,9 @@ class LocalPlacement:
         # Handshakes from now on present the new certificate.
         context.load_cert_chain(folder / "kubelet.crt", folder / "kubelet.key")
         return context
+
+    async def _reload(self) -> ClusterState:
+        return await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)
 
     def _folder(self, uid: str) -> Path:
         if not _UID.fullmatch(uid):

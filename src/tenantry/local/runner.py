@@ -208,7 +208,7 @@ def start(
     variables = dict(environment) | component.environment
     if component.signal in _NOTIFYING:
         variables |= notification.environment
-    return ChildProcess(component.command, paths.log(component.name), variables, paths.folder)
+    return ChildProcess(component.command, paths.log(component.name), variables, component.folder or paths.folder)
 
 
 async def wait_ready(component: Component, notification: Notification, tls: ssl.SSLContext) -> None:

@@ -95,7 +95,7 @@ func assemble(
 	adjust(server)
 	arguments := append([]string{
 		// Never used: the clients of etcd are those of the datastore in this process, which compacts itself.
-		"--etcd-servers=unix://store", "--etcd-compaction-interval=0",
+		"--etcd-servers=unix://store", "--etcd-compaction-interval=0", "--etcd-prefix=" + given.Datastore.Prefix(),
 	}, given.APIServer...)
 	if err := parse("kube-apiserver", server.Flags(), arguments); err != nil {
 		return nil, err

@@ -40,14 +40,6 @@ type Rule struct {
 	Operations []string `json:"operations"`
 }
 
-// Datastore is where the objects are kept.
-type Datastore struct {
-	// File is the SQLite database.
-	File string `json:"file"`
-	// MaxBytes is the size at which the database refuses to grow.
-	MaxBytes int64 `json:"maxBytes"`
-}
-
 const smallest = 16 << 20
 
 // Read returns the settings in a file. Unknown fields are an error: a newer Tenantry may have written
@@ -71,12 +63,10 @@ func Read(file string) (Settings, error) {
 }
 
 func (s Settings) check() error {
-	switch {
-	case s.Datastore.File == "":
-		return fmt.Errorf("datastore.file must be set")
-	case s.Datastore.MaxBytes < smallest:
-		return fmt.Errorf("datastore.maxBytes is %d, and must be at least %d", s.Datastore.MaxBytes, smallest)
-	case len(s.APIServer) == 0:
+	if err := s.Datastore.check(); err != nil {
+		return err
+	}
+	if len(s.APIServer) == 0 {
 		return fmt.Errorf("apiServer must have flags")
 	}
 	if s.Admission != nil {

@@ -19,12 +19,12 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, Conflict, NotFound, TenantryError, TerminalError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import NETWORK, SUSPENDED, TENANT, TENANT_UID
+from tenantry.api.marks import NETWORK, SUSPENDED, SYSTEM_NAMESPACE, TENANT, TENANT_UID
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.quota.verdicts import Verdicts
-from tenantry.controllers.virtualcontrolplane import apiservice, charge, desired, status
+from tenantry.controllers.virtualcontrolplane import apiservice, charge, datastore, desired, status
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
 from tenantry.controllers.virtualcontrolplane.startslots import StartSlots
@@ -181,7 +181,8 @@ class VirtualControlPlaneController:
         is_open = SUSPENDED not in namespace.labels
         await self._bring(cluster, found, desired.mirror_objects(found, is_open=is_open))
         address = await self._address(cluster, found)
-        running = await self._host.placement.start(desired.plane_of(found, address))
+        store = datastore.store_of(found, await self._secret(cluster, datastore.secret_of(found)))
+        running = await self._host.placement.start(desired.plane_of(found, address, store))
         # Before anything can fail: other operators name it when they report that they cannot end the process.
         await self._report(cluster, found, status.STARTING, running)
         await self._bring(cluster, found, _of_running(found, namespace, running), running)
@@ -190,6 +191,11 @@ class VirtualControlPlaneController:
         task = self._group.create_task(self._serve(found.key, link, running, changed))
         self._connected[found.metadata.uid] = _Connected(link, address, running, task)
         task.add_done_callback(partial(self._ended, changed))
+
+    async def _secret(self, cluster: Cluster, name: str) -> Json | None:
+        """Return a Secret of the operator's namespace, which is read once for each start."""
+        data = await cluster.live.find(desired.SECRETS, SYSTEM_NAMESPACE, name) if name else None
+        return msgspec.json.decode(data) if data is not None else None
 
     async def _bring(
         self,

@@ -23,6 +23,7 @@ from tenantry.api.virtualcontrolplane import (
 )
 from tenantry.controllers.virtualcontrolplane.admission import RULES
 from tenantry.hosting.plane import HostedPlane
+from tenantry.hosting.stores import HostedStore
 from tenantry.mirror.profile import Profile
 
 FINALIZER = PROCESS_FINALIZER
@@ -37,12 +38,13 @@ CLUSTER_ROLE_BINDINGS = Resource(RBAC_GROUP, "v1", "clusterrolebindings", "Clust
 _LABELS = {marks.MANAGED_BY: marks.MANAGER}
 
 
-def plane_of(found: VirtualControlPlane, address: str) -> HostedPlane:
+def plane_of(found: VirtualControlPlane, address: str, store: HostedStore | None = None) -> HostedPlane:
     """Return what the process of a VirtualControlPlane is started with.
 
     Args:
         found: The VirtualControlPlane.
         address: The clusterIP by which its pods reach it.
+        store: Where its objects are; only its process needs to know.
     """
     meta = found.metadata
     return HostedPlane(
@@ -52,6 +54,7 @@ def plane_of(found: VirtualControlPlane, address: str) -> HostedPlane:
         owner=f"tenantry:owner:{meta.uid}",
         names=(address,),
         admission=RULES,
+        store=store or HostedStore(),
     )
 
 
