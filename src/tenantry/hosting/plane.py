@@ -67,6 +67,9 @@ GATE = "gate.sock"
 ADMISSION = "admission.sock"
 """The socket of the admission step."""
 
+ACTIVITY = "activity.sock"
+"""The socket on which the process reports when its clients were active last."""
+
 MAX_BYTES = 512 * 2**20
 """How large a database grows (DESIGN.md, "datastores"): it refuses writes then."""
 
@@ -158,6 +161,7 @@ def settings(plane: HostedPlane, port: int, openapi: str) -> bytes:
         "apiServer": _apiserver(plane, port),
         "controllers": _manager(plane),
         "openAPI": openapi,
+        "activity": {"socket": ACTIVITY, "ignoredUsers": [leaves(plane)[OPERATOR].user]},
     }
     if plane.admission:
         found["admission"] = {"socket": ADMISSION, "rules": plane.admission}

@@ -3,6 +3,8 @@
 CLUSTER/hosted/UID/  process.json  settings.json  egress.json  *.kubeconfig  pki/  state.db  *.sock
 ▲ written by the operator            │ read by the supervisor when it reloads ─► component hosted@NAME
 
+process.json is called stopped.json while the control plane is stopped.
+
 If the cluster has real nodes, their pods reach a hosted control plane at the bridge's address and its own port.
 """
 
@@ -41,6 +43,8 @@ START_SECONDS = 90.0
 
 _ORDER_SECONDS = 30.0
 _PROCESS = "process.json"
+_STOPPED = "stopped.json"
+"""The same file of a control plane that the supervisor must not run."""
 _UID = re.compile(r"[0-9a-f-]{1,64}")
 # A small heap from the start: one that grows first stays scattered, and keeps 5 MB more. Freed memory goes back at
 # once.
@@ -117,6 +121,22 @@ class LocalPlacement:
             from_pods=await asyncio.to_thread(self._admit, process.port),
         )
 
+    async def stop(self, uid: str) -> None:
+        """See `Placement.stop`."""
+        folder = self._folder(uid)
+        with contextlib.suppress(FileNotFoundError):
+            (folder / _PROCESS).rename(folder / _STOPPED)
+        # Also for one that is stopped: an earlier reload may have failed. It returns when the process has ended.
+        await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)
+
+    async def knocked(self, uid: str) -> None:  # noqa: ARG002 - nothing holds clients yet
+        """See `Placement.knocked`."""
+        await asyncio.get_running_loop().create_future()
+
+    def activity(self, uid: str) -> Path:
+        """See `Placement.activity`."""
+        return self._folder(uid) / hosting.ACTIVITY
+
     async def remove(self, uid: str) -> None:
         """See `Placement.remove`."""
         folder = self._folder(uid)
@@ -160,7 +180,7 @@ class LocalPlacement:
 
     def _dismiss(self, folder: Path) -> None:
         try:
-            process = _read(folder / _PROCESS)
+            process = _read(folder / _PROCESS) or _read(folder / _STOPPED)
         except LocalError:
             return  # the port stays in the rules until the cluster starts again
         if process is not None:
@@ -170,7 +190,7 @@ class LocalPlacement:
         """Write what the process needs, and last the file that makes it a component."""
         own = ClusterPaths(self._folder(plane.uid))
         make_private_folder(own.folder)
-        before = _read(own.folder / _PROCESS)
+        before = _read(own.folder / _PROCESS) or _read(own.folder / _STOPPED)
         # A port that it has is kept: kubeconfigs name it, and the process that runs occupies it.
         port = before.port if before is not None else ports.reserve_some(own.folder, 1)[0]
         process = HostedProcess(name=plane.name, program=str(program.hosted), port=port)
@@ -180,6 +200,7 @@ class LocalPlacement:
         write_private(own.folder / hosting.SETTINGS, hosting.settings(plane, port, str(program.openapi)))
         write_private(own.folder / "egress.json", hosting.egress())
         write_private(own.folder / _PROCESS, msgspec.json.encode(process))
+        (own.folder / _STOPPED).unlink(missing_ok=True)
         return process
 
     async def _ready(self, component: str) -> None:
