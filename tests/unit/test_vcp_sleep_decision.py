@@ -53,7 +53,7 @@ def inputs(activity: Activity | None = None, **given: Any) -> SleepInputs:  # no
 def plane(requested: str = "", generation: int = 2, **fields: Any) -> VirtualControlPlane:  # noqa: ANN401
     """Return a control plane that sleeps."""
     annotations = {REQUESTED_PHASE: requested} if requested else {}
-    usual = {"phase": PlanePhase.ASLEEP, "observed_generation": 2, "next_wake": "2026-03-01T13:00:00Z"}
+    usual: dict[str, Any] = {"phase": PlanePhase.ASLEEP, "observed_generation": 2, "next_wake": "2026-03-01T13:00:00Z"}
     return VirtualControlPlane(
         metadata=ObjectMeta(
             name="web",

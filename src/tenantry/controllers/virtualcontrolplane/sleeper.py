@@ -34,9 +34,13 @@ from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.hosting import activity
+from tenantry.hosting.reports import Activity
 from tenantry.mirror import cachedpods, things, tokens
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.things import COPIED, PODS
+
+FRESH_SECONDS = 5.0
+"""How long an answer counts: clients may be active again since."""
 
 SYNC_SECONDS = 1.0
 """When to look again if the pods of the host are not known yet, at the start of the operator."""
@@ -82,9 +86,18 @@ def _namespace(change: Change[CachedPod]) -> Iterable[str]:
     return [found.key.partition("/")[0]] if found is not None else ()
 
 
-class _IdleWatch(msgspec.Struct, frozen=True):
-    seconds: int
-    task: asyncio.Task[None]
+class _Question(msgspec.Struct, frozen=True):
+    """What a process is asked; see `activity.ask`."""
+
+    idle_seconds: int | None
+    task: asyncio.Task[_Answer]
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """The answer; no activity if there is none. `at` is the monotonic time."""
+
+    activity: Activity | None
+    at: float
 
 
 class Sleeper:
@@ -99,14 +112,14 @@ class Sleeper:
         self._host = host
         self._group: asyncio.TaskGroup = group
         # By uid.
-        self._idle: dict[str, _IdleWatch] = {}
+        self._questions: dict[str, _Question] = {}
         self._knocks: dict[str, asyncio.Task[None]] = {}
         self._knocked: set[str] = set()
         self._stopped: set[str] = set()
 
     def forget(self, uid: str) -> None:
         """Drop what is known of a control plane that is deleted."""
-        self._end_idle(uid)
+        self._end_question(uid)
         self._end_rest(uid)
 
     # -- awake ------------------------------------------------------------------------------------
@@ -121,19 +134,18 @@ class Sleeper:
         if asked is PlanePhase.AWAKE:
             await self._write(cluster, found, sleep.handled(found))
             return None
-        if asked is None and not self._is_idle(cluster, found):
+        seconds = found.spec.sleep.after_idle_seconds
+        if asked is None and not seconds:
+            self._end_question(uid)
             return None
-        self._end_idle(uid)
-        try:
-            reported = await activity.ask(self._host.placement.activity(uid), None)
-        except LocalError as error:
-            log.warning("a control plane does not report its activity", extra={"key": found.key, "error": str(error)})
-            return LOOK_AGAIN_SECONDS
+        reported = self._answer(cluster, found, None if asked is not None else seconds)
+        if reported is None:
+            return None
         upper, lower = link.pods()
         is_kept = found.spec.sleep.workloads is SleepWorkloads.KEEP
         inputs = SleepInputs(
             now=cluster.clock.now(),
-            after_seconds=found.spec.sleep.after_idle_seconds,
+            after_seconds=seconds,
             is_requested=asked is not None,
             activity=reported,
             is_busy=link.is_busy,
@@ -146,7 +158,7 @@ class Sleeper:
         if isinstance(decided, StayAwake):
             log.debug("a control plane stays awake", extra={"key": found.key, "reason": decided.reason})
             if decided.again_seconds is None:
-                self._is_idle(cluster, found)
+                self._asked(cluster, found, seconds)
             return decided.again_seconds
         await self._begin(cluster, found, decided, lower)
         return None
@@ -162,26 +174,43 @@ class Sleeper:
         await self._begin(cluster, found, decided, self._lower(found))
         return True
 
-    def _is_idle(self, cluster: Cluster, found: VirtualControlPlane) -> bool:
-        """Return whether the process has reported that no client is active; see to it that it reports."""
-        uid, seconds = found.metadata.uid, found.spec.sleep.after_idle_seconds
-        known = self._idle.get(uid)
-        if known is not None and known.seconds == seconds:
-            return known.task.done()
-        self._end_idle(uid)
-        if seconds:
-            changed = partial(cluster.wake, VirtualControlPlane, found.key)
-            self._idle[uid] = _IdleWatch(seconds, self._group.create_task(self._report(uid, seconds, changed)))
-        return False
+    def _answer(self, cluster: Cluster, found: VirtualControlPlane, seconds: int | None) -> Activity | None:
+        """Return the answer of the process if there is a fresh one; if not, one comes, and wakes the key."""
+        task = self._asked(cluster, found, seconds)
+        if not task.done():
+            return None
+        self._end_question(found.metadata.uid)
+        answer = task.result()
+        if answer.activity is not None and cluster.monotonic() - answer.at <= FRESH_SECONDS:
+            return answer.activity
+        self._asked(cluster, found, seconds)
+        return None
 
-    async def _report(self, uid: str, seconds: int, changed: Callable[[], None]) -> None:
+    def _asked(self, cluster: Cluster, found: VirtualControlPlane, seconds: int | None) -> asyncio.Task[_Answer]:
+        """Return the task that asks the process; it wakes the key at its end.
+
+        A reconcile never waits for the process: users inside can make it slow, and workers are few.
+        """
+        uid = found.metadata.uid
+        known = self._questions.get(uid)
+        if known is None or known.idle_seconds != seconds:
+            self._end_question(uid)
+            changed = partial(cluster.wake, VirtualControlPlane, found.key)
+            known = _Question(seconds, self._group.create_task(self._ask(uid, seconds, changed)))
+            self._questions[uid] = known
+        return known.task
+
+    async def _ask(self, uid: str, seconds: int | None, changed: Callable[[], None]) -> _Answer:
+        """Return what the process reports."""
+        found: Activity | None = None
         try:
-            await activity.ask(self._host.placement.activity(uid), seconds)
+            found = await activity.ask(self._host.placement.activity(uid), seconds)
         except LocalError as error:
-            # A process that ended starts again: the next look begins anew.
-            log.debug("a control plane has stopped to report", extra={"uid": uid, "error": str(error)})
+            log.warning("a control plane does not report its activity", extra={"uid": uid, "error": str(error)})
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
-        changed()
+        # After the end of this task, which the reconcile looks at.
+        asyncio.get_running_loop().call_soon(changed)
+        return _Answer(found, self._host.home.monotonic())
 
     async def _begin(
         self, cluster: Cluster, found: VirtualControlPlane, decided: Sleep, lower: Iterable[CachedPod]
@@ -202,7 +231,7 @@ class Sleeper:
             TenantryError: Its process cannot be ended.
         """
         uid, now = found.metadata.uid, cluster.clock.now()
-        self._end_idle(uid)
+        self._end_question(uid)
         if not self._host.lower.is_synced:
             return SYNC_SECONDS
         lower = self._lower(found)
@@ -245,8 +274,8 @@ class Sleeper:
         # Not quiet: this controller goes on, and the quota controller follows what is charged.
         await cluster.writer.own(request.replace(replace(found, status=written), subresource="status"))
 
-    def _end_idle(self, uid: str) -> None:
-        known = self._idle.pop(uid, None)
+    def _end_question(self, uid: str) -> None:
+        known = self._questions.pop(uid, None)
         if known is not None:
             known.task.cancel()
 
