@@ -26,6 +26,7 @@ from tenantry.controllers.quota.verdicts import ShareVerdict
 from tenantry.controllers.virtualcontrolplane import charge, sleep, status
 from tenantry.controllers.virtualcontrolplane.sleep import LOOK_AGAIN_SECONDS, MOST_SLEEP, Sleep, SleepInputs, StayAwake
 from tenantry.engine.conditions import find
+from tenantry.engine.plan import Blocked
 from tenantry.hosting.reports import Activity
 from tenantry.mirror import things, tokens
 from tenantry.mirror.cachedpods import CachedPod
@@ -222,6 +223,19 @@ def test_a_control_plane_that_sleeps_is_ready() -> None:
     assert (woken.phase, woken.wakes, woken.next_wake, woken.pods_at_sleep) == (PlanePhase.STARTING, 1, "", "")
     kept = status.compute(replace(awake, status=woken), None, endpoint="e", secret="s", now="2026-03-01T12:00:00Z")
     assert (kept.wakes, kept.handled_request, find(kept.conditions, reasons.RECONCILING)) == (1, "Asleep 1", None)
+
+
+def test_what_was_reported_meanwhile_does_not_stay() -> None:
+    """H01: Ready is as it should be once the process has ended, and is written once."""
+    problem = Blocked(reason=reasons.INVALID_SPEC, message="the namespace belongs to no tenant")
+    found = plane(charged=USUAL)
+    found = replace(found, status=status.compute(found, problem, endpoint="", secret="", now="2026-03-01T12:00:00Z"))
+    settled = sleep.resting(found, NOW)
+    told = find(settled.conditions, reasons.READY)
+    assert told is not None
+    assert (told.status, told.reason, settled.charged) == ("True", reasons.ASLEEP, {})
+    assert find(settled.conditions, reasons.STALLED) is None
+    assert sleep.resting(replace(found, status=settled), later(hours=1)) == settled
 
 
 def test_deleted_pods_wake_nothing() -> None:

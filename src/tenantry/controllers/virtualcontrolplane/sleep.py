@@ -27,7 +27,7 @@ from tenantry.api.virtualcontrolplane import (
 )
 from tenantry.api.wording import shortened
 from tenantry.engine.clock import rfc3339
-from tenantry.engine.conditions import Wanted, merge
+from tenantry.engine.conditions import Wanted, find, merge
 from tenantry.hosting.reports import Activity
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.profile import Profile
@@ -234,6 +234,23 @@ def asleep(found: VirtualControlPlane, decided: Sleep, pods: str, now: dt.dateti
         pods_at_sleep=pods if is_kept else "",
         conditions=merge(found.status.conditions, wanted, generation=generation, now=rfc3339(now)),
     )
+
+
+def resting(found: VirtualControlPlane, now: dt.datetime) -> VirtualControlPlaneStatus:
+    """Return the status of a control plane whose process has ended.
+
+    Args:
+        found: The control plane.
+        now: The time.
+    """
+    settled = replace(handled(found), charged={})
+    told = find(settled.conditions, reasons.READY)
+    if told is not None and told.reason == reasons.ASLEEP:
+        return settled
+    # Something else was reported meanwhile, as a namespace that was not known yet.
+    wanted = [Wanted(reasons.READY, True, reasons.ASLEEP, f"it sleeps; {_AWAKENED}")]
+    generation = found.metadata.generation
+    return replace(settled, conditions=merge(settled.conditions, wanted, generation=generation, now=rfc3339(now)))
 
 
 def waking(found: VirtualControlPlane, reason: str, now: dt.datetime) -> VirtualControlPlaneStatus:

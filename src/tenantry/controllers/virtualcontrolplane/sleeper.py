@@ -249,7 +249,7 @@ class Sleeper:
             for each in lower:
                 namespace, _, name = each.key.partition("/")
                 await self._host.home.writer.remove(PODS, namespace, name, uid=each.uid)
-        settled = replace(sleep.handled(found), charged={})
+        settled = sleep.resting(found, now)
         if settled != found.status:
             # After the process has ended: others get the share now.
             await self._write(cluster, found, settled)
