@@ -206,3 +206,23 @@ func TestTheNextEvent(t *testing.T) {
 		})
 	}
 }
+
+// The controller waits after a pod that failed, and no pod shows it.
+func TestAJobThatWaitsForItsNextPod(t *testing.T) {
+	now, suspended, other := time.Date(2026, 3, 1, 12, 30, 0, 0, time.UTC), true, "example.com/jobs"
+	ended := []batch.JobCondition{{Type: batch.JobFailed, Status: "True"}}
+	for name, test := range map[string]struct {
+		job   batch.Job
+		waits bool
+	}{
+		"between two pods": {batch.Job{}, true},
+		"with a pod":       {batch.Job{Status: batch.JobStatus{Active: 1}}, false},
+		"failed":           {batch.Job{Status: batch.JobStatus{Conditions: ended}}, false},
+		"suspended":        {batch.Job{Spec: batch.JobSpec{Suspend: &suspended}}, false},
+		"of users":         {batch.Job{Spec: batch.JobSpec{ManagedBy: &other}}, false},
+	} {
+		if found := nextPod(&test.job, now); found.IsZero() == test.waits {
+			t.Errorf("%s: the next pod is at %s", name, found)
+		}
+	}
+}
