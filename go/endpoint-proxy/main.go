@@ -2,7 +2,8 @@
 //
 //	endpoint-proxy FOLDER
 //
-// FOLDER is the cluster's. The program serves the control planes whose hosted/UID/process.json names an internal port:
+// FOLDER is the cluster's. The program serves the control planes whose hosted/UID/process.json or stopped.json names an
+// internal port:
 //
 //	client ─► 127.0.0.1:port ─► 127.0.0.1:internal, the process     bytes, while the process is ready
 //	                 └────────► held; waiters at hosted/knock.sock learn of it; 503 after a while

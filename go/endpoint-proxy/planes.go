@@ -16,7 +16,7 @@ import (
 // prefix begins the names of the components that are processes of hosted control planes.
 const prefix = "hosted@"
 
-// process is process.json, as far as it matters here.
+// process is process.json, or stopped.json of a control plane that is stopped, as far as it matters here.
 type process struct {
 	Name     string `json:"name"`
 	Port     int    `json:"port"`
@@ -101,8 +101,10 @@ func (a *planes) apply(states []component) {
 // scan reads which control planes there are.
 func (a *planes) scan() map[string]process {
 	found := map[string]process{}
-	files, _ := filepath.Glob(filepath.Join(a.folder, "hosted", "*", "process.json"))
-	for _, file := range files {
+	// In this order: one that is stopped now is renamed, and must be found under one of its names.
+	running, _ := filepath.Glob(filepath.Join(a.folder, "hosted", "*", "process.json"))
+	stopped, _ := filepath.Glob(filepath.Join(a.folder, "hosted", "*", "stopped.json"))
+	for _, file := range append(running, stopped...) {
 		var each process
 		content, err := os.ReadFile(file)
 		if err == nil {

@@ -171,7 +171,13 @@ QUOTA_BATCH = "tenantry.dev/quota-batch"
 FINALIZER = "tenantry.dev/subnamespace"
 """On a Subnamespace: its namespace is there."""
 
-USER_MARKS: frozenset[str] = frozenset({EGRESS, INHERIT})
+REQUESTED_PHASE = "tenantry.dev/requested-phase"
+"""On a VirtualControlPlane, an annotation: "Asleep" or "Awake", a space, and when a user requested it.
+
+`status.handledRequest` repeats it once it is handled. A field of the spec would undo each wake by a connection.
+"""
+
+USER_MARKS: frozenset[str] = frozenset({EGRESS, INHERIT, REQUESTED_PHASE})
 """The protected marks that are the user's to set."""
 
 OF_RUNTIMES = ("dev.gvisor.", "io.katacontainers.", "io.kubernetes.cri-o.")

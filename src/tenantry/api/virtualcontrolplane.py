@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar
 from msgspec import UNSET, Meta, UnsetType
 
 from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule, rules
-from tenantry.api.marks import GROUP, VERSION
+from tenantry.api.marks import GROUP, REQUESTED_PHASE, VERSION
 from tenantry.api.model import EDIT, READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.quota import Quantity
@@ -44,6 +44,12 @@ MEMORY_FLOOR = "96Mi"
 
 LIMIT_FLOOR = "192Mi"
 """The least limit: a process that has just started holds about 170 MB (decision 27), and would be killed below."""
+
+LEAST_IDLE, MOST_IDLE = 10, 7 * 24 * 3600
+"""Of `spec.sleep.afterIdleSeconds`: a start takes seconds, so that a shorter time would only cost CPU."""
+
+MAX_REQUEST = 64
+"""The longest value of the annotation REQUESTED_PHASE that is read."""
 
 MEMORY_CEILING = "64Gi"
 """Bounds the sums of the quota; a control plane that needs more is a typing error."""
@@ -186,6 +192,50 @@ class PlaneEgress(Model, frozen=True, kw_only=True):
     ] = ()
 
 
+class SleepWorkloads(StrEnum):
+    """What becomes of the pods on the host while a control plane sleeps."""
+
+    KEEP = "Keep"
+    DELETE = "Delete"
+
+
+class PlaneSleep(Model, frozen=True, kw_only=True):
+    """When a control plane sleeps: its process ends, and its objects stay."""
+
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"!has(self.afterIdleSeconds) || self.afterIdleSeconds == 0 || self.afterIdleSeconds >= {LEAST_IDLE}",
+            f"must be 0, for never, or at least {LEAST_IDLE}",
+            field="afterIdleSeconds",
+        ),
+    )
+
+    after_idle_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=MOST_IDLE,
+            description=f"Seconds without a request or a watch of a user or a program inside after which it sleeps: 0"
+            f" for never, or {LEAST_IDLE} to {MOST_IDLE}.",
+        ),
+    ] = 600
+    workloads: Annotated[
+        SleepWorkloads,
+        Meta(
+            description="Keep: its pods run on while it sleeps. Delete: its pods on the host are deleted; after waking,"
+            " those of a Deployment or another controller start again."
+        ),
+    ] = SleepWorkloads.KEEP
+
+
+class PlanePhase(StrEnum):
+    """Whether a control plane has a process."""
+
+    STARTING = "Starting"
+    AWAKE = "Awake"
+    ASLEEP = "Asleep"
+
+
 class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
     """How a control plane runs."""
 
@@ -197,6 +247,7 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
             " requests.memory and limits.memory, if the quota has them. Its process starts when there is room."
         ),
     ] = PlaneResources()
+    sleep: Annotated[PlaneSleep, Meta(description="When its process ends while it is not used.")] = PlaneSleep()
     egress: Annotated[
         PlaneEgress,
         Meta(description="Where its API server may connect to besides its own pods; only administrators set it."),
@@ -218,6 +269,26 @@ class VirtualControlPlaneStatus(Model, frozen=True, kw_only=True):
             description="What the tenant's quota has granted, by quota key. It is written before the process starts.",
         ),
     ] = {}
+    phase: Annotated[
+        PlanePhase,
+        Meta(
+            description="Starting: it has no process yet, or waits for room in the quota. Awake: its process runs."
+            " Asleep: it has no process and is charged nothing; its pods run on, and the next event starts it."
+        ),
+    ] = PlanePhase.STARTING
+    next_wake: Annotated[
+        str, Meta(max_length=32, description="When it wakes at the latest, as RFC 3339; only while it sleeps.")
+    ] = ""
+    wakes: Annotated[int, Meta(ge=0, description="How often it woke.")] = 0
+    handled_request: Annotated[
+        str,
+        Meta(
+            max_length=MAX_REQUEST, description=f"The value of the annotation {REQUESTED_PHASE} that was handled last."
+        ),
+    ] = ""
+    pods_at_sleep: Annotated[
+        str, Meta(max_length=64, description="A digest of its pods on the host when it fell asleep: a change wakes it.")
+    ] = ""
     conditions: Conditions = ()
 
 
@@ -237,6 +308,7 @@ class VirtualControlPlane(KubernetesObject, frozen=True, kw_only=True):
     columns: ClassVar[tuple[Column, ...]] = (
         READY,
         REASON,
+        Column("Phase", "string", ".status.phase"),
         Column("Endpoint", "string", ".status.endpoint"),
         MESSAGE,
         AGE,

@@ -22,6 +22,7 @@ from tenantry.cli.describe.command import describe
 from tenantry.cli.get import get
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.narrowed import narrowed
+from tenantry.cli.phases import sleep, wake
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import wait, wait_for_all
 
@@ -183,3 +184,5 @@ _ALIKE = (
 )
 for _command, _name, _metavar, _text in _ALIKE:
     vcp.add_command(narrowed(_command, _VCP, name=_name, metavar=_metavar or "[NAME]...", text=_text))
+vcp.add_command(sleep)
+vcp.add_command(wake)

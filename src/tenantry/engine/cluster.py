@@ -109,6 +109,10 @@ class Lane(Protocol):
         """Go on after an outage of the API server."""
         ...
 
+    def has_work(self) -> bool:
+        """See `Cluster.has_work`."""
+        ...
+
 
 class Cluster:
     """One API server, as the controllers of a runtime see it.
@@ -268,6 +272,11 @@ class Cluster:
             key: The key.
         """
         self._joined().wake(kind, key)
+
+    @property
+    def has_work(self) -> bool:
+        """Return whether its keys are queued or being reconciled; those that wait for their time do not count."""
+        return self._joined().has_work()
 
     def forget(self, controller: str, key: str) -> None:
         """Remove the back-off and rate of a key whose object is gone."""

@@ -69,6 +69,9 @@ GATE = "gate.sock"
 ADMISSION = "admission.sock"
 """The socket of the admission step."""
 
+ACTIVITY = "activity.sock"
+"""The socket on which the process reports when its clients were active last."""
+
 _LOOPBACK = "127.0.0.1"
 ADVERTISED = "192.0.2.1"
 """The address that the API server names to programs inside: of TEST-NET-1 (RFC 5737), which leads to nothing.
@@ -162,6 +165,7 @@ def settings(plane: HostedPlane, port: int, openapi: str) -> bytes:
         "apiServer": _apiserver(plane, port),
         "controllers": _manager(plane),
         "openAPI": openapi,
+        "activity": {"socket": ACTIVITY, "ignoredUsers": [leaves(plane)[OPERATOR].user]},
     }
     if plane.admission:
         found["admission"] = {

@@ -6,6 +6,8 @@ CLUSTER/hosted/UID/  process.json  settings.json  egress.json  *.kubeconfig  pki
 The process listens at an internal port, which only Tenantry and the process itself use. Users and pods reach it at its
 port, where the endpoint proxy listens for all control planes (endpointproxy.py). If the cluster has real nodes, their
 pods reach that port at the bridge's address.
+
+process.json is called stopped.json while the control plane is stopped.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ START_SECONDS = 90.0
 
 _ORDER_SECONDS = 30.0
 _PROCESS = "process.json"
+_STOPPED = "stopped.json"
+"""The same file of a control plane that the supervisor must not run."""
 _UID = re.compile(r"[0-9a-f-]{1,64}")
 # A small heap from the start: one that grows first stays scattered, and keeps 5 MB more. Freed memory goes back at
 # once.
@@ -132,6 +136,18 @@ class LocalPlacement:
             from_pods=await asyncio.to_thread(self._admit, process.port),
         )
 
+    async def stop(self, uid: str) -> None:
+        """See `Placement.stop`."""
+        folder = self._folder(uid)
+        with contextlib.suppress(FileNotFoundError):
+            (folder / _PROCESS).rename(folder / _STOPPED)
+        # Also for one that is stopped: an earlier reload may have failed. It returns when the process has ended.
+        await self._reload()
+
+    def activity(self, uid: str) -> Path:
+        """See `Placement.activity`."""
+        return self._folder(uid) / hosting.ACTIVITY
+
     async def remove(self, uid: str) -> None:
         """See `Placement.remove`."""
         folder = self._folder(uid)
@@ -184,7 +200,7 @@ class LocalPlacement:
 
     def _dismiss(self, folder: Path) -> None:
         try:
-            process = _read(folder / _PROCESS)
+            process = _read(folder / _PROCESS) or _read(folder / _STOPPED)
         except LocalError:
             return  # the port stays in the rules until the cluster starts again
         if process is not None:
@@ -194,7 +210,7 @@ class LocalPlacement:
         """Write what the process needs, and last the file that makes it a component."""
         own = ClusterPaths(self._folder(plane.uid))
         make_private_folder(own.folder)
-        before = _read(own.folder / _PROCESS)
+        before = _read(own.folder / _PROCESS) or _read(own.folder / _STOPPED)
         endpointproxy.write(self._paths)
         # Ports that it has are kept: kubeconfigs name the first, and the process that runs occupies the second.
         if before is None:
@@ -210,6 +226,7 @@ class LocalPlacement:
         write_private(own.folder / hosting.SETTINGS, hosting.settings(plane, internal, str(program.openapi)))
         write_private(own.folder / "egress.json", hosting.egress())
         write_private(own.folder / _PROCESS, msgspec.json.encode(process))
+        (own.folder / _STOPPED).unlink(missing_ok=True)
         return process
 
     async def _ready(self, component: str) -> None:

@@ -17,9 +17,19 @@ type Settings struct {
 	Controllers []string `json:"controllers"`
 	// Admission gives requests to another process before they are served; without it, none are.
 	Admission *Admission `json:"admission,omitempty"`
+	// Activity reports on a socket when clients were active last; without it, no requests are counted.
+	Activity *Activity `json:"activity,omitempty"`
 	// OpenAPI is a folder with the documents of the built-in kinds, which "hosted openapi" has written; without it,
 	// this process makes them itself.
 	OpenAPI string `json:"openAPI,omitempty"`
+}
+
+// Activity is who asks about the requests of clients, and where.
+type Activity struct {
+	// Socket is the Unix socket that this process listens on.
+	Socket string `json:"socket"`
+	// IgnoredUsers are the names of users whose requests are no activity.
+	IgnoredUsers []string `json:"ignoredUsers"`
 }
 
 // Admission is a step of the admission of the API server that another process answers.
@@ -68,6 +78,9 @@ func (s Settings) check() error {
 	}
 	if len(s.APIServer) == 0 {
 		return fmt.Errorf("apiServer must have flags")
+	}
+	if s.Activity != nil && s.Activity.Socket == "" {
+		return fmt.Errorf("activity.socket must be set")
 	}
 	if s.Admission != nil {
 		if err := s.Admission.check(); err != nil {

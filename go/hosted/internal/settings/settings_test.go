@@ -83,6 +83,9 @@ func TestRead(t *testing.T) {
 		with(`{"socket": "s", "rules": [{"resource": "pods", "operations": ["DELETE"]}]}`):               `not "DELETE"`,
 		with(`{"socket": "s", "rules": [{"resources": ["pods"], "operations": ["CREATE"]}]}`):            "unknown field",
 
+		strings.Replace(valid, `"controllers"`, `"activity": {"socket": "s", "ignoredUsers": ["o"]}, "controllers"`, 1): "",
+		strings.Replace(valid, `"controllers"`, `"activity": {"ignoredUsers": []}, "controllers"`, 1):                   "activity.socket",
+
 		"{": "unexpected EOF",
 	} {
 		found, err := read(t, text)

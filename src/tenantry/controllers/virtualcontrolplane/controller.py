@@ -21,12 +21,13 @@ from tenantry.api.errors import ApiError, Conflict, NotFound, TenantryError, Ter
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import NETWORK, SUSPENDED, SYSTEM_NAMESPACE, TENANT, TENANT_UID
 from tenantry.api.model import Json, Resource
-from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.virtualcontrolplane import apiservice, charge, datastore, desired, status
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
+from tenantry.controllers.virtualcontrolplane.sleeper import Sleeper
 from tenantry.controllers.virtualcontrolplane.startslots import StartSlots
 from tenantry.engine import request
 from tenantry.engine.cache import Change
@@ -67,6 +68,7 @@ class VirtualControlPlaneController:
         self._slots = StartSlots()
         self._group: asyncio.TaskGroup = group
         self._objects = HostObjects(host.kept)
+        self._sleeper = Sleeper(host, group)
         # By uid.
         self._connected: dict[str, _Connected] = {}
         # By key: the uid whose link a reconcile without the object has to end.
@@ -94,6 +96,7 @@ class VirtualControlPlaneController:
         uid = self._uids.get(key, "")
         if uid and (found is None or found.metadata.uid != uid):
             await self._end(uid)
+            self._sleeper.forget(uid)
             # Nothing charges a process whose finalizer an administrator has removed; `_remove` leaves none to be found.
             await self._host.placement.remove(uid)
             del self._uids[key]
@@ -116,6 +119,9 @@ class VirtualControlPlaneController:
             # Not quiet: from now on, the quota controller charges it.
             await cluster.writer.own(request.finalizers(found, names))
             return None
+        if found.status.phase is PlanePhase.ASLEEP:
+            await self._end(found.metadata.uid)
+            return await self._sleeper.rest(cluster, found)
         return await self._keep(cluster, found, namespace)
 
     async def _keep(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
@@ -125,6 +131,8 @@ class VirtualControlPlaneController:
             await cluster.writer.own(share.write)
             return None
         if not share.may_run:
+            if await self._sleeper.give_up(cluster, found):
+                return None
             await self._report(cluster, found, share.waits)
             return None
         known = self._connected.get(found.metadata.uid)
@@ -133,7 +141,7 @@ class VirtualControlPlaneController:
             if known is None or running is None:
                 await self._start_in_turn(cluster, found, namespace)
             else:
-                await self._follow(cluster, found, namespace, known, share.waits)
+                return await self._follow(cluster, found, namespace, known, share.waits)
         except ApiError:
             raise
         except TenantryError as error:
@@ -149,8 +157,8 @@ class VirtualControlPlaneController:
         namespace: Observed,
         known: _Connected,
         short: Blocked | None,
-    ) -> None:
-        """Bring back what has changed on the host, and report how the connection is."""
+    ) -> float | None:
+        """Bring back what has changed on the host, report how the connection is, and let it sleep if it is idle."""
         is_open = SUSPENDED not in namespace.labels
         known.link.open(is_open=is_open)
         known.link.allow(found.spec.egress)
@@ -162,8 +170,11 @@ class VirtualControlPlaneController:
                 # Its certificate and its pods need the new one.
                 await self._end(found.metadata.uid)
                 await self._start_in_turn(cluster, found, namespace)
-                return
-        await self._report(cluster, found, _problem(known.link), known.running, short)
+                return None
+        problem = _problem(known.link)
+        await self._report(cluster, found, problem, known.running, short)
+        current: VirtualControlPlane = cluster.cache(VirtualControlPlane.resource).get(found.key) or found
+        return await self._sleeper.follow(cluster, current, known.link) if problem is None else None
 
     async def _start_in_turn(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> None:
         """Start the process, unless too many start: the end of one of those wakes this key."""
@@ -255,6 +266,7 @@ class VirtualControlPlaneController:
             return
         uid = found.metadata.uid
         await self._end(uid)
+        self._sleeper.forget(uid)
         self._objects.forget(found.metadata.namespace)
         try:
             await self._host.placement.remove(uid)
@@ -294,6 +306,8 @@ class VirtualControlPlaneController:
             secret=desired.secret_name(current) if is_connected else before.kubeconfig_secret,
             now=rfc3339(cluster.clock.now()),
         )
+        if is_connected and problem is None:
+            written = replace(written, phase=PlanePhase.AWAKE)
         if written != before:
             await cluster.writer.status(replace(current, status=written))
 

@@ -65,6 +65,7 @@ from tenantry.mirror.nodenames import HOSTNAME, LowerNode
 from tenantry.mirror.objectmirror import ObjectMirror
 from tenantry.mirror.podmirror import PodMirror
 from tenantry.mirror.podtrial import PodTrial
+from tenantry.mirror.profile import Profile
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import NODES, PODS
 from tenantry.mirror.uppernodes import UpperNodes
@@ -223,6 +224,25 @@ class Link:
     def has_arrived(self) -> bool:
         """Return whether users could work inside since the connection began."""
         return self._has_arrived
+
+    @property
+    def profile(self) -> Profile:
+        """Return how its pods are mirrored."""
+        return self._profile
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether the mirror has something to do now."""
+        return self._upper is None or self._upper.has_work
+
+    def pods(self) -> tuple[list[CachedPod], list[CachedPod]]:
+        """Return the pods inside, and those on the host."""
+        if self._upper is None:
+            return [], []
+        below: list[CachedPod] = list(self._host.lower.cache(PODS).by_index(BY_OWNER, self._profile.owner_uid))
+        return list(self._upper.cache(PODS)), [
+            each for each in below if things.is_of(self._profile, each.key, each.meta.get("labels"))
+        ]
 
     @property
     def answers(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError
 from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneStatus
@@ -54,10 +56,10 @@ def compute(
     """
     generation = found.metadata.generation
     wanted = [ready(problem, "the API server is ready, and pods are mirrored"), *trouble(problem or short)]
-    return VirtualControlPlaneStatus(
+    return replace(
+        found.status,
         observed_generation=generation,
         endpoint=endpoint,
         kubeconfig_secret=secret,
-        charged=found.status.charged,
         conditions=merge(found.status.conditions, wanted, generation=generation, now=now),
     )
