@@ -49,9 +49,8 @@ def kubeconfig(target: Target, *, tenant: str | None, namespace: str, user: str 
     if tenant is not None and namespace:
         raise InputError("give either --tenant or --namespace, not both: a tenant's core namespace has its name")
     if tenant is not None or namespace:
-        own = (
-            session.run(target, lambda client: controlplane.kubeconfig(client, tenant or namespace)) if not user else ""
-        )
+        where = tenant or namespace
+        own = session.run(target, lambda client: controlplane.kubeconfig(client, where)) if user is None else ""
         if own:
             if expires is not None:
                 raise InputError("--expires needs --user: the kubeconfig of a control plane has no lifetime of its own")

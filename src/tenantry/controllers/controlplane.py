@@ -53,7 +53,7 @@ def children(namespace: TenantNamespace) -> list[Child]:
 
 
 def plane(namespace: TenantNamespace) -> list[Child]:
-    """Return the VirtualControlPlane, which `creation` creates, so that it can be counted; none if there is to be none."""
+    """Return the VirtualControlPlane, so that it can be counted; nothing without one. `creation` creates it."""
     if not namespace.control_plane:
         return []
     wanted = VirtualControlPlane(metadata=meta(namespace, namespace.control_plane))

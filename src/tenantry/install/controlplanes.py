@@ -59,9 +59,9 @@ def _own(subject: Json) -> list[Json]:
     resource = VirtualControlPlane.resource
     may = f"{ADMINISTER} && '{marks.ALLOW_DELETION}' in oldObject.?metadata.annotations.orValue({{}})"
     told = (
-        '"VirtualControlPlane \'" + oldObject.metadata.name + "\' must not be deleted: it has all objects of the users of'
-        " namespace '\" + request.namespace + \"'; delete the Tenant or Subnamespace, or as an administrator annotate it"
-        f' with {marks.ALLOW_DELETION}=true first"'
+        '"VirtualControlPlane \'" + oldObject.metadata.name + "\' has all objects of the users of namespace \'"'
+        " + request.namespace + \"' and must not be deleted: delete the Tenant or Subnamespace, or as an administrator"
+        f' annotate it with {marks.ALLOW_DELETION}=true first"'
     )
     conditions = {
         "of-the-namespace": f"namespaceObject.metadata.labels['{marks.CONTROL_PLANE}'] == oldObject.metadata.name",
