@@ -18,7 +18,8 @@ class ControlPlaneChoice(StrEnum):
 
 
 KEPT = Rule(
-    "self.controlPlane == oldSelf.controlPlane",
+    # The API server also checks the default of `spec.isolation`, {}; objects have the default of the field.
+    "!has(self.controlPlane) || !has(oldSelf.controlPlane) || self.controlPlane == oldSelf.controlPlane",
     "must not change: create another Tenant or Subnamespace, and move the objects yourself",
     field="controlPlane",
 )
