@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -150,7 +151,7 @@ async def test_a_tenant_with_a_control_plane_of_its_own(
     # Ready follows the control plane: it was not reported before.
     plane = await host.get(PLANES, name, name)
     assert ready(plane)["status"] == "True"
-    assert plane["status"]["charged"] == {"requests.memory": "96Mi"}
+    assert plane["status"]["charged"]["requests.memory"] == "96Mi"
     assert (await host.get(NAMESPACES, name))["metadata"]["labels"][marks.CONTROL_PLANE] == name
     # An administrator gives the owner a user of the host; with it, the owner reads the kubeconfig.
     alice = tmp_path / "alice.kubeconfig"
@@ -172,6 +173,10 @@ async def test_a_tenant_with_a_control_plane_of_its_own(
     assert f"control plane {name}" in tree
     assert "Control plane" in await tenantry("describe", "tenant", name, config=admin)
     assert (await tenantry("diff", name, config=admin)).strip() in {"", "no differences"}
+    checked = msgspec.json.decode(await tenantry("audit", name, "-o", "json", config=admin))
+    assert (checked["summary"]["failed"], checked["summary"]["errors"]) == (0, 0), [
+        each for each in checked["checks"] if each["verdict"] in {"Failed", "Error"}
+    ]
     # Suspended: the owner has neither rights on the host nor inside.
     await host.patch(Tenant.resource, name, {"spec": {"suspended": True}})
     await host.condition(name, reasons.SUSPENDED, holds=True)
