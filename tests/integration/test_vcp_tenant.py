@@ -213,7 +213,8 @@ async def test_a_tenant_with_a_control_plane_of_its_own(
 async def test_only_a_marked_control_plane_of_a_tenant_can_be_deleted(planes: Planes, name: str) -> None:
     """H01: owners cannot, an administrator not by mistake; if it is deleted, the tenant waits for an empty one."""
     host = planes.host
-    await host.make_tenant(name, owners=[ALICE], isolation=VIRTUAL)
+    await host.create(Tenant.resource, {"metadata": {"name": name}, "spec": {"owners": [ALICE], "isolation": VIRTUAL}})
+    await host.ready(name)
     before = await host.get(PLANES, name, name)
     with pytest.raises(Forbidden, match="must not be deleted"):
         await host.delete(PLANES, name, name)
