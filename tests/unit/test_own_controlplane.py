@@ -251,10 +251,12 @@ def test_validation_names_what_the_api_server_would_refuse() -> None:
 
 def test_render_has_the_control_plane() -> None:
     """A06."""
-    found = render(Manifests(tenants=[virtual()], subnamespaces=[]))
-    kinds = [each.resource.kind for each in found]
-    assert kinds.count("VirtualControlPlane") == 1
-    assert "Role" in kinds
+    spec = SubnamespaceSpec(mode=Mode.SUBTENANT, isolation=VIRTUAL, owners=(user("carol"),))
+    child = Subnamespace(metadata=ObjectMeta(name="shop", namespace="acme"), spec=spec)
+    found = render(Manifests(tenants=[virtual()], subnamespaces=[child]))
+    planes = {each.key: each.metadata.namespace for each in found if isinstance(each, VirtualControlPlane)}
+    assert list(planes) == ["acme/acme", "shop-xxxxxxxxxxxxxxxx/shop"]
+    assert [each.resource.kind for each in found].count("Role") == len(planes)
 
 
 def test_the_context_is_called_after_the_tenant() -> None:

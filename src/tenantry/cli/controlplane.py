@@ -15,15 +15,14 @@ if TYPE_CHECKING:
     from tenantry.kube.client import Client
 
 
-def prepare(target: Target, choice: str, *, dry_run: bool) -> None:
+def prepare(target: Target, choice: str) -> None:
     """Build the program of control planes if a local cluster is about to need it.
 
     Args:
         target: The cluster.
         choice: The value of --control-plane.
-        dry_run: Nothing is created.
     """
-    if choice != ControlPlaneChoice.VIRTUAL or target.local_name is None or dry_run:
+    if choice != ControlPlaneChoice.VIRTUAL or target.local_name is None:
         return
     from tenantry.cli.vcp import build_program
 

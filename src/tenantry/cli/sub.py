@@ -137,9 +137,11 @@ def create(
     )
     parent = place.parent(target, namespace)
     wanted = Subnamespace(metadata=ObjectMeta(name=child, namespace=parent), spec=spec)
-    controlplane.prepare(target, control_plane, dry_run=dry_run)
+    problems = validate_subnamespace(wanted)
+    if not problems and not dry_run:
+        controlplane.prepare(target, control_plane)
     create = functools.partial(_create, seconds=seconds)
-    flags.make(target, wanted, validate_subnamespace(wanted), create, dry_run=dry_run, form=form)
+    flags.make(target, wanted, problems, create, dry_run=dry_run, form=form)
 
 
 async def _create(client: Client, wanted: Subnamespace, *, seconds: int | None) -> Json:

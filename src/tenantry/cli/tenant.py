@@ -93,9 +93,11 @@ def create(
         expires_at=flags.parse_expiry("--expires", expires),
     )
     wanted = Tenant(metadata=ObjectMeta(name=tenant_name), spec=spec)
-    controlplane.prepare(target, control_plane, dry_run=dry_run)
+    problems = validate_tenant(wanted)
+    if not problems and not dry_run:
+        controlplane.prepare(target, control_plane)
     create = functools.partial(_create, seconds=seconds)
-    flags.make(target, wanted, validate_tenant(wanted), create, dry_run=dry_run, form=form)
+    flags.make(target, wanted, problems, create, dry_run=dry_run, form=form)
 
 
 async def _create(client: Client, wanted: Tenant, *, seconds: int | None) -> Json:
