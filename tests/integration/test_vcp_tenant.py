@@ -297,7 +297,7 @@ async def test_a_subnamespace_with_a_control_plane_of_its_own(
     assert [each["metadata"]["labels"]["run"] for each in await host.list(PODS, namespace)] == ["front"]
     # Children do not inherit the choice, and an owner without rights of its own still manages the tree.
     async with Client(replace(host.client.connection, impersonate="alice")) as client:
-        below = {"mode": "Workspace", "owners": [ALICE], "quota": {"hard": {"pods": "0"}}}
+        below = {"mode": "Workspace", "owners": [ALICE], "quota": {"hard": {"pods": "1"}}}
         await Api(client).create(Subnamespace.resource, {"metadata": {"name": "lab"}, "spec": below}, namespace)
     lab = (await child_ready(host, "lab", namespace))["status"]["namespace"]
     assert await planes.names(PLANES, lab) == []

@@ -15,7 +15,6 @@ from tenantry.install.policy import (
     exists,
     not_administrator,
     not_operator,
-    refusing,
     rule,
     says,
     validating,
@@ -63,12 +62,10 @@ def _own(subject: Json) -> list[Json]:
         " + request.namespace + \"' and must not be deleted: delete the Tenant or Subnamespace, or as an administrator"
         f' annotate it with {marks.ALLOW_DELETION}=true first"'
     )
-    conditions = {
-        "of-the-namespace": f"namespaceObject.metadata.labels['{marks.CONTROL_PLANE}'] == oldObject.metadata.name",
-        "not-kubernetes": f"!{KUBERNETES}",
-        **not_operator(subject),
-        "not-allowed": f"!({may})",
-    }
-    where = exists(marks.CONTROL_PLANE)
+    conditions = {"not-kubernetes": f"!{KUBERNETES}", **not_operator(subject), "not-allowed": f"!({may})"}
+    # A condition has no `namespaceObject`.
+    others = says(
+        f"namespaceObject.metadata.labels['{marks.CONTROL_PLANE}'] != oldObject.metadata.name", told, told=True
+    )
     rules = [rule(resource.group, [resource.plural], "DELETE")]
-    return refusing(KEPT, rules, told, told=True, conditions=conditions, where=where)
+    return bound(validating(KEPT, rules, [others], conditions=conditions, where=exists(marks.CONTROL_PLANE)))
