@@ -136,6 +136,12 @@ SHARED = "tenantry.dev/shared"
 The CoreDNS plugin in go/coredns reads it.
 """
 
+CONTROL_PLANE = "tenantry.dev/control-plane"
+"""On a namespace whose owners work with a control plane of their own: the name of its VirtualControlPlane."""
+
+ALLOW_DELETION = "tenantry.dev/allow-deletion"
+"""On the VirtualControlPlane of a Tenant or Subnamespace, by an administrator: it may be deleted. Any value."""
+
 CIDRS = "tenantry.dev/cidrs"
 """On every namespace of a tree: the addresses that a tenant's own NetworkPolicies may open, separated by commas."""
 

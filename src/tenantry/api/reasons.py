@@ -33,6 +33,8 @@ DEPTH_EXCEEDED = "DepthExceeded"
 """Present only while true: a namespace is deeper in its tree than its tenant allows now; it stays."""
 SANDBOXED = "Sandboxed"
 """Present unless `spec.isolation.runtime` is Shared: whether new pods run in a sandbox."""
+CONTROL_PLANE_READY = "ControlPlaneReady"
+"""Present if `spec.isolation.controlPlane` is Virtual: whether the VirtualControlPlane of the namespace is Ready."""
 EXPIRING = "Expiring"
 """Present only while true: the lease ends soon, or has ended."""
 INHERITED = "Inherited"
@@ -231,6 +233,7 @@ CONDITION_TYPES = frozenset(
         OBJECTS_EXCEEDED,
         DEPTH_EXCEEDED,
         SANDBOXED,
+        CONTROL_PLANE_READY,
         EXPIRING,
         INHERITED,
         APPROVED,

@@ -33,6 +33,12 @@ PLANE = f"{PREFIX}/control-plane"
 KUBECONFIG_KEY = "kubeconfig"
 """The key of the kubeconfig in the Secret that `status.kubeconfigSecret` names."""
 
+
+def kubeconfig_secret_name(name: str) -> str:
+    """Return the name of the Secret with the kubeconfig of a control plane."""
+    return f"{name}-kubeconfig"
+
+
 PROCESS_FINALIZER = f"{PREFIX}/process"
 """Keeps a VirtualControlPlane until its process, its data and its keys are gone; until then, it is charged."""
 
@@ -297,7 +303,7 @@ class VirtualControlPlane(KubernetesObject, frozen=True, kw_only=True):
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "virtualcontrolplanes", "VirtualControlPlane")
     names: ClassVar[Names] = Names(short=("vcp",))
-    access: ClassVar[KindAccess] = KindAccess(operator=(*READ, "patch"), updates=("status",), owners=EDIT)
+    access: ClassVar[KindAccess] = KindAccess(operator=(*READ, "create", "patch"), updates=("status",), owners=EDIT)
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"self.metadata.name.matches('{DNS_LABEL}') && size(self.metadata.name) <= {MAX_NAME}",

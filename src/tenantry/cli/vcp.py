@@ -75,12 +75,13 @@ def create(
     spec = VirtualControlPlaneSpec(datastore=PlaneDatastore(kind=DatastoreKind(datastore)))
     wanted = VirtualControlPlane(metadata=ObjectMeta(name=called, namespace=where), spec=spec)
     if target.local_name is not None and not dry_run:
-        _build()
+        build_program()
     make = functools.partial(_create, seconds=seconds)
     flags.make(target, wanted, [], make, dry_run=dry_run, form=form)
 
 
-def _build() -> None:
+def build_program() -> None:
+    """Build the program of control planes on this machine, unless it is there."""
     from tenantry.local import build
     from tenantry.local.progress import StreamProgress
 
@@ -113,10 +114,10 @@ def kubeconfig(target: Target, *, called: str, namespace: str) -> None:
       kubectl --kubeconfig web.kubeconfig get namespaces
     """
     where = place.parent(target, namespace)
-    output.write(session.run(target, lambda client: _read(client, called, where)).rstrip("\n"))
+    output.write(session.run(target, lambda client: read_kubeconfig(client, called, where)).rstrip("\n"))
 
 
-async def _read(client: Client, name: str, namespace: str) -> str:
+async def read_kubeconfig(client: Client, name: str, namespace: str) -> str:
     """Return the kubeconfig in the Secret that the status names.
 
     Raises:

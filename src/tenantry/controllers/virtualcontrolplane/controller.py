@@ -24,7 +24,7 @@ from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.quota.verdicts import Verdicts
-from tenantry.controllers.virtualcontrolplane import apiservice, charge, datastore, desired, status
+from tenantry.controllers.virtualcontrolplane import apiservice, charge, datastore, desired, status, wakes
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
 from tenantry.controllers.virtualcontrolplane.sleeper import Sleeper
@@ -310,6 +310,7 @@ class VirtualControlPlaneController:
             written = replace(written, phase=PlanePhase.AWAKE)
         if written != before:
             await cluster.writer.status(replace(current, status=written))
+            wakes.wake_owner(cluster, current)
 
 
 def _of_running(

@@ -20,6 +20,7 @@ from tenantry.api.virtualcontrolplane import (
     PREFIX,
     PROCESS_FINALIZER,
     VirtualControlPlane,
+    kubeconfig_secret_name,
 )
 from tenantry.controllers.virtualcontrolplane.admission import RULES
 from tenantry.hosting.plane import HostedPlane
@@ -79,7 +80,7 @@ def profile_of(found: VirtualControlPlane, address: str) -> Profile:
 
 def secret_name(found: VirtualControlPlane) -> str:
     """Return the name of the Secret with the kubeconfig."""
-    return f"{found.metadata.name}-kubeconfig"
+    return kubeconfig_secret_name(found.metadata.name)
 
 
 def owner_of(found: VirtualControlPlane) -> Json:
