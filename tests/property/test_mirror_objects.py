@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from tenantry.api.errors import AlreadyExists, Conflict, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
 from tenantry.engine.cluster import Cluster, Watch
-from tenantry.mirror import things
+from tenantry.mirror import cachedpods, endpoints, things
+from tenantry.mirror.endpointmirror import EndpointMirror
+from tenantry.mirror.endpoints import SLICES
 from tenantry.mirror.kinds import budgets, networkpolicies, services
 from tenantry.mirror.kinds.kind import MirroredKind
 from tenantry.mirror.objectmirror import FIRST_SECONDS, ObjectMirror
@@ -23,7 +26,7 @@ from tenantry.mirror.profile import Profile
 from tenantry.mirror.refusals import MOST_RETRY_SECONDS
 from tenantry.mirror.shapes import NotTranslated
 from tenantry.mirror.side import LowerSide
-from tenantry.mirror.things import Thing
+from tenantry.mirror.things import PODS, Thing
 from tenantry.mirror.upperobjects import UpperObjects
 from testkit import runs
 from testkit.examples import examples
@@ -48,9 +51,11 @@ class Below:
     def watches(self) -> list[Watch]:
         """Return them."""
         selectors = things.selector(PROFILE.prefix)
-        return [
+        pods = Watch(resource=PODS, decode=cachedpods.decoder(PROFILE.prefix), keys=lambda _: (), selectors=selectors)
+        found = [
             Watch(resource=each.resource, decode=things.whole, keys=lambda _: (), selectors=selectors) for each in KINDS
         ]
+        return [pods, *found]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:
         """Do nothing."""
@@ -74,6 +79,8 @@ class Sides:
             # A World knows the kinds of its objects; and one of another owner stays as it is.
             meta = {"name": "first", "namespace": PROFILE.namespace, "labels": {"example.dev/owner": "u-other"}}
             self.lower.put_in(kind.resource, {**_upper(kind, "first", 0), "metadata": meta})
+        self.lower.put_in(PODS, _pod("first", 9, owner="u-other"))
+        self.upper.put_in(SLICES, {**_slice("first", 9), "metadata": {"name": "first", "namespace": "shop"}})
         self.restart()
 
     def _fault(self) -> str:
@@ -85,10 +92,15 @@ class Sides:
         self.below.is_synced = True
         self.above = WorldCluster(self.upper, [], faults=self._fault)
         self.side = LowerSide(cluster=self.below, writer=self.below.writer, node=_no_node, nodes={}, reason="Refused")
-        for kind in KINDS:
-            mirror = ObjectMirror(
-                kind, self.profile, self.above, self.side, UpperObjects(kind.resource, self.profile, self.above)
-            )
+        tables = {kind: UpperObjects(kind.resource, self.profile, self.above) for kind in KINDS}
+        slices = UpperObjects(SLICES, self.profile, self.above, selectors=endpoints.WRITTEN)
+        mirrors = [
+            *(ObjectMirror(each, self.profile, self.above, self.side, tables[each], slices=slices) for each in KINDS),
+            EndpointMirror(
+                self.profile, self.above, self.side, upper_services=tables[services.KIND], upper_slices=slices
+            ),
+        ]
+        for mirror in mirrors:
             self.above.lane.controllers[mirror.name] = mirror
             for watch in mirror.watches():
                 (watch.cluster or self.above).listen(self.above.lane.listener(mirror.name, watch))
@@ -124,9 +136,33 @@ class Sides:
             return None
 
 
+def _pod(name: str, number: int, *, owner: str = PROFILE.owner_uid) -> Json:
+    """Return a lower pod that runs."""
+    labels = {"example.dev/owner": owner, "example.dev/namespace": "shop"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": PROFILE.namespace, "labels": labels},
+        "spec": {"nodeName": "n"},
+        "status": {"phase": "Running", "podIPs": [{"ip": f"10.1.0.{number}"}]},
+    }
+
+
+def _slice(service: str, number: int) -> Json:
+    """Return an upper EndpointSlice that names the pod of a number, and one of another owner."""
+    return {
+        "apiVersion": SLICES.api_version,
+        "kind": SLICES.kind,
+        "metadata": {"name": service, "namespace": "shop", "labels": {endpoints.SERVICE_NAME: service}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [f"10.1.0.{number}"]}, {"addresses": ["10.1.0.9"]}],
+        "ports": [{"port": 5000 + number}],
+    }
+
+
 def _upper(kind: MirroredKind, name: str, number: int) -> Json:
     specs: dict[str, Json] = {
-        "Service": {"selector": {"app": str(number)}, "ports": [{"port": 80 + number}]},
+        "Service": {"selector": {"app": str(number)} if number < WRITTEN else None, "ports": [{"port": 80 + number}]},
         "NetworkPolicy": {
             "podSelector": {},
             "ingress": [{"from": [{"namespaceSelector": {"matchLabels": {"team": "stock"}}}]}] * number,
@@ -141,7 +177,23 @@ def _upper(kind: MirroredKind, name: str, number: int) -> Json:
     }
 
 
-DEEDS = ("create", "edit", "delete", "delete below", "edit below", "label", "first", "settle")
+WRITTEN = 2
+"""The number of a Service without a selector."""
+
+DEEDS = (
+    "slice",
+    "no slice",
+    "pod",
+    "no pod",
+    "create",
+    "edit",
+    "delete",
+    "delete below",
+    "edit below",
+    "label",
+    "first",
+    "settle",
+)
 STORIES = st.lists(
     st.tuples(
         st.sampled_from(DEEDS), st.sampled_from(KINDS), st.sampled_from(NAMES), st.integers(min_value=0, max_value=2)
@@ -178,8 +230,24 @@ def _do(sides: Sides, deed: str, kind: MirroredKind, name: str, number: int) -> 
                 mirror = sides.mirror(kind)
                 wanted = mirror.wanted(_upper(kind, name, number), None)
                 sides.lower.put_in(kind.resource, {**wanted, "metadata": {**wanted["metadata"], **meta}})
-        case _:
+        case "settle":
             sides.settle()
+        case _:
+            _do_to_endpoints(sides, deed, name, number)
+
+
+def _do_to_endpoints(sides: Sides, deed: str, name: str, number: int) -> None:
+    match deed:
+        case "slice":
+            with suppress(NotFound):
+                sides.upper.delete(SLICES, f"shop/{name}")
+            sides.upper.put_in(SLICES, _slice(name, number))
+        case "no slice":
+            sides.upper.delete(SLICES, f"shop/{name}")
+        case "pod":
+            sides.lower.put_in(PODS, _pod(f"pod-{number}", number))
+        case _:
+            sides.lower.delete(PODS, f"{PROFILE.namespace}/pod-{number}")
 
 
 @examples(100)
@@ -190,6 +258,8 @@ def _do(sides: Sides, deed: str, kind: MirroredKind, name: str, number: int) -> 
     faults=[],
 )
 @example(story=[(deed, networkpolicies.KIND, "a", 1) for deed in ("create", "settle", "label")], faults=[])
+@example(story=[(deed, services.KIND, "a", 2) for deed in ("create", "slice", "pod", "settle")], faults=[])
+@example(story=[(deed, services.KIND, "a", 2) for deed in ("create", "slice", "pod", "settle", "no slice")], faults=[])
 def test_the_lower_side_follows_the_upper_one_and_comes_to_rest(
     story: list[tuple[str, MirroredKind, str, int]], faults: list[str]
 ) -> None:
@@ -213,7 +283,7 @@ def test_the_lower_side_follows_the_upper_one_and_comes_to_rest(
             assert labels == {**upper["metadata"].get("labels", {}), **PROFILE.labels("shop")}
             assert lower["metadata"]["annotations"]["example.dev/uid"] == upper["metadata"]["uid"]
             if kind is services.KIND:
-                assert lower["spec"]["ports"] == upper["spec"]["ports"]
+                _leads_as_written(sides, name, upper, lower)
             if kind is networkpolicies.KIND:
                 selected = {
                     value
@@ -230,6 +300,23 @@ def test_the_lower_side_follows_the_upper_one_and_comes_to_rest(
     sides.restart()
     sides.settle(100.0)
     assert (sides.upper.revision, sides.lower.revision) == revisions, "another operator finds nothing to do"
+
+
+def _leads_as_written(sides: Sides, name: str, upper: Json, lower: Json) -> None:
+    """OUT-2: a Service without a selector leads to own pods that a slice names, and to no others."""
+    mark = endpoints.label(PROFILE, "shop", name)
+    serving = {each["metadata"]["name"] for each in sides.lower.list(PODS) if mark in each["metadata"]["labels"]}
+    slices = [each for each in sides.upper.list(SLICES) if each["metadata"]["name"] == name]
+    if upper["spec"].get("selector"):
+        assert lower["spec"]["ports"] == upper["spec"]["ports"]
+        assert serving == set()
+        return
+    assert lower["spec"]["selector"] == {"example.dev/owner": PROFILE.owner_uid, mark: ""}
+    targets = [port["targetPort"] for port in lower["spec"]["ports"] if "targetPort" in port]
+    assert targets == [each["ports"][0]["port"] for each in slices]
+    named = {each["endpoints"][0]["addresses"][0] for each in slices}
+    pods = [each for each in sides.lower.list(PODS) if each["metadata"]["name"] != "first"]
+    assert serving == {each["metadata"]["name"] for each in pods if each["status"]["podIPs"][0]["ip"] in named}
 
 
 def test_a_change_that_was_made_first_stays_until_the_upper_object_follows() -> None:

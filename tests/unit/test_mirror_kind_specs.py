@@ -118,8 +118,12 @@ def test_a_service_selects_pods_of_its_namespace_and_keeps_its_addresses() -> No
         "type": "ExternalName",
         "externalName": "a.example",
     }
-    # Without a selector, the endpoints are the user's.
-    assert "selector" not in lowered(services.KIND, {"ports": [{"port": 80}]})
+    # Without a selector, the endpoints are those of its own pods that the user names.
+    assert lowered(services.KIND, {"ports": [{"port": 80}]}) == {
+        "selector": {"example.dev/owner": "u-plane", f"example.dev/serves-{named('Service', '')[-16:]}": ""},
+        "publishNotReadyAddresses": True,
+        "ports": [{"port": 80}],
+    }
     assert services.chosen({"spec": spec}, {"spec": lower})["spec"] == {
         **spec,
         **{key: value for key, value in chosen.items() if key != "type"},

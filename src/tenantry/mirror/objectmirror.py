@@ -34,6 +34,8 @@ from tenantry.engine.plan import merge_patch
 from tenantry.engine.request import ApiRequest
 from tenantry.mirror import marking, things
 from tenantry.mirror.cachedpods import Kept
+from tenantry.mirror.endpointmirror import services_of
+from tenantry.mirror.endpoints import BY_SERVICE, INDEXES, SLICES
 from tenantry.mirror.kinds.kind import MirroredKind, Origin
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.refusals import REFUSALS, retry_seconds, upper_words
@@ -61,14 +63,23 @@ class ObjectMirror:
         upper: The upper cluster, which the controller is added to.
         lower: The lower side.
         objects: The upper objects of the kind.
+        slices: The EndpointSlices that users of the upper side write.
     """
 
     kind = Thing
 
     def __init__(
-        self, mirrored: MirroredKind, profile: Profile, upper: Cluster, lower: LowerSide, objects: UpperObjects
+        self,
+        mirrored: MirroredKind,
+        profile: Profile,
+        upper: Cluster,
+        lower: LowerSide,
+        objects: UpperObjects,
+        *,
+        slices: UpperObjects,
     ) -> None:
         self.name = mirrored.resource.plural
+        self._slices = slices
         self._mirrored = mirrored
         self._objects = objects
         self._profile = profile
@@ -96,6 +107,8 @@ class ObjectMirror:
                 cluster=self._lower.cluster,
             ),
         ]
+        if self._mirrored.reads_slices:
+            found.append(self._slices.watch(services_of, INDEXES))
         if self._mirrored.selects_namespaces is not None:
             found.append(Watch(resource=Namespace.resource, decode=things.labelled, keys=self._of_namespace))
         return found
@@ -334,6 +347,7 @@ class ObjectMirror:
         resource = self.resource
         meta = marking.metadata(resource.kind, upper, self._profile)
         spec = self._mirrored.spec(part(upper, "spec"), "spec")
+        key = object_key(part(upper, "metadata")["namespace"], part(upper, "metadata")["name"])
         origin = Origin(
             profile=self._profile,
             namespace=part(upper, "metadata")["namespace"],
@@ -341,6 +355,7 @@ class ObjectMirror:
             lower=lower.spec if lower is not None else {},
             status=lower.status if lower is not None else {},
             namespaces=self._namespaces,
+            slices=partial(self._slices_of, key),
         )
         self._mirrored.translate(spec, origin)
         return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, "spec": spec}
@@ -355,6 +370,10 @@ class ObjectMirror:
     def _namespaces(self, selector: Json) -> Sequence[str]:
         """Return the upper namespaces that a selector selects."""
         return [each.key for each in self._upper.cache(Namespace.resource) if _selects(selector, each.labels)]
+
+    def _slices_of(self, key: str) -> Sequence[Json]:
+        """Return the EndpointSlices that users have written for an upper Service."""
+        return [each.object for each in self._upper.cache(SLICES).by_index(BY_SERVICE, key)]
 
     def _refuse(self, upper: Thing, message: str) -> float:
         """Say in an event why an upper object has no lower one, or not its latest form; return when to try again."""

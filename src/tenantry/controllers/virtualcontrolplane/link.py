@@ -27,13 +27,7 @@ from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, PlaneEgress, Virtua
 from tenantry.controllers.virtualcontrolplane import classrules, desired, inside
 from tenantry.controllers.virtualcontrolplane.admission import Admission
 from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRules
-from tenantry.controllers.virtualcontrolplane.destinations import (
-    BY_ADDRESS,
-    BY_OWNER,
-    Destinations,
-    addresses_of,
-    owner_of,
-)
+from tenantry.controllers.virtualcontrolplane.destinations import BY_OWNER, Destinations, owner_of
 from tenantry.controllers.virtualcontrolplane.egress import HostRanges, rule
 from tenantry.controllers.virtualcontrolplane.inside import InsideController
 from tenantry.engine import request
@@ -52,11 +46,13 @@ from tenantry.hosting.placement import Placement, RunningPlane
 from tenantry.hosting.resolver import NameResolver
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection, IssuedToken
-from tenantry.mirror import cachedpods, things
+from tenantry.mirror import cachedpods, endpoints, things
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.classes import CLASSES
 from tenantry.mirror.classmirror import ClassMirror
 from tenantry.mirror.copies import Copies
+from tenantry.mirror.endpointmirror import EndpointMirror
+from tenantry.mirror.endpoints import BY_ADDRESS, addresses_of
 from tenantry.mirror.eventmirror import EventMirror
 from tenantry.mirror.kinds import ingresses, services
 from tenantry.mirror.kinds.table import KINDS
@@ -254,11 +250,13 @@ class Link:
             pods = PodMirror(profile, upper, side, upper_pods=upper_pods, upper_nodes=upper_nodes, copies=copies)
             first = partial(self._first_node, upper_nodes)
             inner = InsideController(self._plane, lambda: self._is_open, first, self._now_usable)
-            objects = [ObjectMirror(each, profile, upper, side, tables[each.resource]) for each in KINDS]
+            slices = UpperObjects(endpoints.SLICES, profile, upper, selectors=endpoints.WRITTEN)
+            objects = [ObjectMirror(each, profile, upper, side, tables[each.resource], slices=slices) for each in KINDS]
+            ends = EndpointMirror(profile, upper, side, upper_services=tables[services.RESOURCE], upper_slices=slices)
             events = EventMirror(profile, upper, side, upper_nodes)
             rules = NamespaceClassRules(profile.namespace, host.home, host.lower)
             shown = [ClassMirror(each, profile, upper, host.lower, rules) for each in CLASSES]
-            host.runtime.add(upper, [pods, copies, inner, events, *objects, *shown])
+            host.runtime.add(upper, [pods, copies, inner, events, ends, *objects, *shown])
             try:
                 step = AdmissionServer(host.placement.admission(self._plane.uid), Admission(objects).answer)
                 async with self._gate(upper, upper_nodes, mirror), step.serve():
