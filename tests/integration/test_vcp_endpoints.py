@@ -65,7 +65,7 @@ async def test_a_service_without_a_selector_leads_to_own_pods_only(planes: Plane
 
         async def told() -> str:
             events = await inside.list(EVENTS, "default")
-            found = [each for each in events if each["regarding"]["name"] == "sliced"]
+            found = [each for each in events if each["regarding"].get("name") == "sliced"]
             return next((each["note"] for each in found if each["reason"] == reasons.HOST_REFUSED), "")
 
         assert FOREIGN in await until(told, "the foreign address is refused")

@@ -19,7 +19,7 @@ from tenantry.engine.cluster import Cluster, Watch
 from tenantry.mirror import cachedpods, endpoints, things
 from tenantry.mirror.endpointmirror import EndpointMirror
 from tenantry.mirror.endpoints import SLICES
-from tenantry.mirror.kinds import budgets, networkpolicies, services
+from tenantry.mirror.kinds import budgets, networkpolicies, routes, services, volumesnapshots
 from tenantry.mirror.kinds.kind import MirroredKind
 from tenantry.mirror.objectmirror import FIRST_SECONDS, ObjectMirror
 from tenantry.mirror.profile import Profile
@@ -37,7 +37,7 @@ from testkit.worldcluster import WorldCluster
 
 Json = dict[str, Any]
 
-KINDS = (services.KIND, networkpolicies.KIND, budgets.KIND)
+KINDS = (services.KIND, networkpolicies.KIND, budgets.KIND, routes.HTTP_KIND, volumesnapshots.KIND)
 NAMES = ("a", "b")
 LONG = 2 * MOST_RETRY_SECONDS
 
@@ -53,7 +53,14 @@ class Below:
         selectors = things.selector(PROFILE.prefix)
         pods = Watch(resource=PODS, decode=cachedpods.decoder(PROFILE.prefix), keys=lambda _: (), selectors=selectors)
         found = [
-            Watch(resource=each.resource, decode=things.whole, keys=lambda _: (), selectors=selectors) for each in KINDS
+            Watch(
+                resource=each.resource,
+                decode=things.whole,
+                keys=lambda _: (),
+                selectors=selectors,
+                optional=each.is_optional,
+            )
+            for each in KINDS
         ]
         return [pods, *found]
 
@@ -72,6 +79,7 @@ class Sides:
         self.profile = profile
         self.upper, self.lower = World(), World()
         self.faults = list(faults)
+        self.optional = {each.resource for each in KINDS if each.is_optional}
         for name in ("shop", "stock"):
             self.upper.create(Namespace(metadata=ObjectMeta(name=name, labels={"team": name})))
         self.lower.create(Namespace(metadata=ObjectMeta(name=PROFILE.namespace)))
@@ -88,11 +96,14 @@ class Sides:
 
     def restart(self) -> None:
         """Start another operator."""
-        self.below = WorldCluster(self.lower, [Below()], faults=self._fault)
+        optional = [each.resource for each in KINDS if each.is_optional]
+        self.below = WorldCluster(self.lower, [Below()], faults=self._fault, optional=optional)
         self.below.is_synced = True
         self.above = WorldCluster(self.upper, [], faults=self._fault)
         self.side = LowerSide(cluster=self.below, writer=self.below.writer, node=_no_node, nodes={}, reason="Refused")
-        tables = {kind: UpperObjects(kind.resource, self.profile, self.above) for kind in KINDS}
+        tables = {
+            kind: UpperObjects(kind.resource, self.profile, self.above, is_optional=kind.is_optional) for kind in KINDS
+        }
         slices = UpperObjects(SLICES, self.profile, self.above, selectors=endpoints.WRITTEN)
         mirrors = [
             *(ObjectMirror(each, self.profile, self.above, self.side, tables[each], slices=slices) for each in KINDS),
@@ -104,6 +115,23 @@ class Sides:
             self.above.lane.controllers[mirror.name] = mirror
             for watch in mirror.watches():
                 (watch.cluster or self.above).listen(self.above.lane.listener(mirror.name, watch))
+        for resource in sorted(self.optional, key=str):
+            self.above.serve(resource)
+
+    def create(self, kind: MirroredKind, name: str, number: int) -> None:
+        """Create an upper object, if its kind is served."""
+        if kind.resource in self.optional or not kind.is_optional:
+            self.upper.put_in(kind.resource, _upper(kind, name, number))
+
+    def serve(self, kind: MirroredKind) -> None:
+        """Serve an optional kind on the upper side, or end it with all of its objects."""
+        if not kind.is_optional:
+            return
+        if kind.resource in self.optional:
+            for each in self.upper.list(kind.resource):
+                self.upper.delete(kind.resource, f"shop/{each['metadata']['name']}")
+        self.optional ^= {kind.resource}
+        self.above.serve(kind.resource, is_served=kind.resource in self.optional)
 
     def mirror(self, kind: MirroredKind) -> ObjectMirror:
         """Return the mirror of a kind."""
@@ -167,6 +195,11 @@ def _upper(kind: MirroredKind, name: str, number: int) -> Json:
             "podSelector": {},
             "ingress": [{"from": [{"namespaceSelector": {"matchLabels": {"team": "stock"}}}]}] * number,
         },
+        "HTTPRoute": {
+            "parentRefs": [{"name": "public", "namespace": "gateways"}],
+            "rules": [{"backendRefs": [{"name": "web", "port": 80 + number}]}],
+        },
+        "VolumeSnapshot": {"source": {"persistentVolumeClaimName": f"data-{number}"}},
         "PodDisruptionBudget": {"selector": {"matchLabels": {"app": str(number)}}, "maxUnavailable": 1},
     }
     return {
@@ -181,6 +214,7 @@ WRITTEN = 2
 """The number of a Service without a selector."""
 
 DEEDS = (
+    "kind",
     "slice",
     "no slice",
     "pod",
@@ -206,7 +240,7 @@ def _do(sides: Sides, deed: str, kind: MirroredKind, name: str, number: int) -> 
     key, below = f"shop/{name}", sides.lower_key(kind, name)
     match deed:
         case "create":
-            sides.upper.put_in(kind.resource, _upper(kind, name, number))
+            sides.create(kind, name, number)
         case "edit":
             made = _upper(kind, name, number)
             patch = {"metadata": {"labels": {"number": None, f"n{number}": ""}}, "spec": made["spec"]}
@@ -217,21 +251,21 @@ def _do(sides: Sides, deed: str, kind: MirroredKind, name: str, number: int) -> 
             sides.lower.delete(kind.resource, below)
         case "edit below":
             # What the lower side's own programs put there is left alone.
-            patch = {"metadata": {"labels": {"of-below": "1"}}, "spec": {"selector": {"app": "x"}, "ports": None}}
+            patch = {
+                "metadata": {"labels": {"of-below": "1"}},
+                "spec": {"selector": {"app": "x"}, "ports": None, "rules": []},
+            }
             sides.lower.patch(kind.resource, below, patch)
         case "label":
-            sides.upper.patch(
-                Namespace.resource, "shop", {"metadata": {"labels": {"team": ["shop", "stock"][number % 2]}}}
-            )
-        case "first":
+            team = ["shop", "stock"][number % 2]
+            sides.upper.patch(Namespace.resource, "shop", {"metadata": {"labels": {"team": team}}})
+        case "first" if kind.chosen is not None:
             # Made first, for an upper object that is never stored.
             meta = {"creationTimestamp": "1970-01-01T00:00:00Z"}
-            if kind.chosen is not None:
-                mirror = sides.mirror(kind)
-                wanted = mirror.wanted(_upper(kind, name, number), None)
-                sides.lower.put_in(kind.resource, {**wanted, "metadata": {**wanted["metadata"], **meta}})
-        case "settle":
-            sides.settle()
+            wanted = sides.mirror(kind).wanted(_upper(kind, name, number), None)
+            sides.lower.put_in(kind.resource, {**wanted, "metadata": {**wanted["metadata"], **meta}})
+        case "kind":
+            sides.serve(kind)
         case _:
             _do_to_endpoints(sides, deed, name, number)
 
@@ -246,8 +280,10 @@ def _do_to_endpoints(sides: Sides, deed: str, name: str, number: int) -> None:
             sides.upper.delete(SLICES, f"shop/{name}")
         case "pod":
             sides.lower.put_in(PODS, _pod(f"pod-{number}", number))
-        case _:
+        case "no pod":
             sides.lower.delete(PODS, f"{PROFILE.namespace}/pod-{number}")
+        case _:
+            sides.settle()
 
 
 @examples(100)

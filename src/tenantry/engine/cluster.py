@@ -147,6 +147,11 @@ class Cluster:
         informer = self._informers.get(resource)
         return informer.cache if informer is not None else None
 
+    def is_listed(self, resource: Resource) -> bool:
+        """Return whether a kind is watched, and its cache has been in step: an optional kind may begin at any time."""
+        informer = self._informers.get(resource)
+        return informer is not None and informer.synced.is_set()
+
     def observed_caches(self, resources: Iterable[Resource]) -> dict[Resource, Cache[Observed]]:
         """Return the caches of those kinds that the cluster has."""
         return {resource: self._informers[resource].cache for resource in resources if resource in self._informers}
@@ -328,11 +333,13 @@ class Cluster:
         state = change.after or change.before
         if state is None:
             return
-        served = change.after is not None and change.after.established
+        is_served = change.after is not None and change.after.established
         for resource, listeners in self._listeners.items():
             if resource.full_name != state.key or not listeners or not listeners[0].watch.optional:
                 continue
-            if served and resource.version in state.versions and resource not in self._informers:
+            # Users of a cluster may have defined another kind of this name.
+            served = is_served and state.namespaced == resource.namespaced and resource.version in state.versions
+            if served and resource not in self._informers:
                 log.info("kind is there now", extra={"cluster": self.id, "resource": resource.full_name})
                 self._begin(resource)
             elif not served and resource in self._informers:

@@ -68,6 +68,7 @@ def operator_role() -> Json:
         # What mirrors have written; they write with rights of their own.
         allow(["policy"], ["poddisruptionbudgets"], READ),
         allow([""], ["persistentvolumeclaims"], READ),
+        allow(["snapshot.storage.k8s.io"], ["volumesnapshots"], READ),
         # Those of mirrored pods; others are not kept.
         allow([""], ["events"], READ),
         allow(
@@ -149,6 +150,8 @@ def people_roles() -> list[Json]:
             allow([""], ["pods", "configmaps", "secrets", "services", "persistentvolumeclaims"], _WRITE),
             allow(["networking.k8s.io"], ["ingresses", "networkpolicies"], _WRITE),
             allow(["policy"], ["poddisruptionbudgets"], _WRITE),
+            allow(["gateway.networking.k8s.io"], ["httproutes", "grpcroutes"], _WRITE),
+            allow(["snapshot.storage.k8s.io"], ["volumesnapshots"], _WRITE),
             allow([""], ["pods/ephemeralcontainers", "pods/resize"], ["patch"]),
             allow([""], ["pods/log"], ["get"]),
             allow([""], ["pods/exec", "pods/attach", "pods/portforward"], ["get", "create"]),

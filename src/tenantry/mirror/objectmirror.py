@@ -51,6 +51,12 @@ SELECTING = "selecting"
 FIRST_SECONDS = 60.0
 """How long a lower object that was made or changed first waits for its upper one, which may not be stored after all."""
 
+LISTED_SECONDS = 1.0
+"""When to look again at an object of an optional kind whose objects are being listed."""
+
+LOOK_SECONDS = 300.0
+"""When to look again at an object of an optional kind."""
+
 log = logging.getLogger(__name__)
 
 
@@ -104,6 +110,7 @@ class ObjectMirror:
                 decode=things.whole,
                 keys=self._of_lower,
                 selectors=things.selector(self._profile.prefix),
+                optional=self._mirrored.is_optional,
                 cluster=self._lower.cluster,
             ),
         ]
@@ -136,7 +143,15 @@ class ObjectMirror:
         """
         if self._is_left(key):
             return None
-        upper, lower = cluster.cache(self.resource).get(key), self._of(key)
+        if not self._is_known():
+            return LISTED_SECONDS if self._lower.cluster.cache_of(self.resource) is not None else None
+        again = await self._bring(cluster, key)
+        # No event reports that users of the upper side have deleted the kind.
+        return LOOK_SECONDS if again is None and self._mirrored.is_optional and self._of(key) is not None else again
+
+    async def _bring(self, cluster: Cluster, key: str) -> float | None:
+        cache = cluster.cache_of(self.resource)
+        upper, lower = cache.get(key) if cache is not None else None, self._of(key)
         if upper is None:
             self._refused.pop(key, None)
             self._followed.pop(key, None)
@@ -156,6 +171,13 @@ class ObjectMirror:
         if lower is not None:
             await self._up(upper, lower)
         return again
+
+    def _is_known(self) -> bool:
+        """Return whether the objects of both sides are known; an upper side without the kind has none."""
+        if not self._mirrored.is_optional:
+            return True
+        is_there = self._upper.cache_of(self.resource) is not None
+        return self._lower.cluster.is_listed(self.resource) and (not is_there or self._upper.is_listed(self.resource))
 
     def _is_left(self, key: str) -> bool:
         namespace, _, name = key.partition("/")
@@ -344,18 +366,17 @@ class ObjectMirror:
         Raises:
             NotTranslated: The object is not mirrored.
         """
-        resource = self.resource
+        resource, own = self.resource, part(upper, "metadata")
         meta = marking.metadata(resource.kind, upper, self._profile)
         spec = self._mirrored.spec(part(upper, "spec"), "spec")
-        key = object_key(part(upper, "metadata")["namespace"], part(upper, "metadata")["name"])
         origin = Origin(
             profile=self._profile,
-            namespace=part(upper, "metadata")["namespace"],
+            namespace=own["namespace"],
             upper=upper,
             lower=lower.spec if lower is not None else {},
             status=lower.status if lower is not None else {},
             namespaces=self._namespaces,
-            slices=partial(self._slices_of, key),
+            slices=partial(self._slices_of, object_key(own["namespace"], own["name"])),
         )
         self._mirrored.translate(spec, origin)
         return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, "spec": spec}

@@ -26,12 +26,20 @@ class UpperObjects:
         profile: The configuration.
         upper: The upper cluster.
         selectors: Of the watch; None for all objects.
+        is_optional: Whether the upper side need not have the kind.
     """
 
     def __init__(
-        self, resource: Resource, profile: Profile, upper: Cluster, *, selectors: Mapping[str, str] | None = None
+        self,
+        resource: Resource,
+        profile: Profile,
+        upper: Cluster,
+        *,
+        selectors: Mapping[str, str] | None = None,
+        is_optional: bool = False,
     ) -> None:
         self.resource = resource
+        self._is_optional = is_optional
         self._selectors = selectors
         self._most = profile.most_objects
         self._upper = upper
@@ -49,6 +57,7 @@ class UpperObjects:
             keys=keys,
             selectors=self._selectors,
             indexes={**own, **(indexes or {})},
+            optional=self._is_optional,
         )
 
     def left_out(self, found: Thing, mirrored: Callable[[], int]) -> str:

@@ -51,11 +51,12 @@ from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.classes import CLASSES
 from tenantry.mirror.classmirror import ClassMirror
 from tenantry.mirror.copies import Copies
+from tenantry.mirror.definitionmirror import DefinitionMirror, lower_watch
 from tenantry.mirror.endpointmirror import EndpointMirror
 from tenantry.mirror.endpoints import BY_ADDRESS, addresses_of
 from tenantry.mirror.eventmirror import EventMirror
 from tenantry.mirror.kinds import ingresses, services
-from tenantry.mirror.kinds.table import KINDS
+from tenantry.mirror.kinds.table import KINDS, OPTIONAL
 from tenantry.mirror.nodenames import HOSTNAME, LowerNode
 from tenantry.mirror.objectmirror import ObjectMirror
 from tenantry.mirror.podmirror import PodMirror
@@ -116,11 +117,20 @@ class MirroredObjects:
                 keys=lambda _: (),
                 selectors=selectors,
                 indexes={BY_ADDRESS: services.addresses} if each.resource == services.RESOURCE else None,
+                optional=each.is_optional,
             )
             for each in KINDS
         ]
         shown = [Watch(resource=each.resource, decode=each.lower, keys=lambda _: ()) for each in CLASSES]
-        return [pods, *copied, *objects, *shown, *self._ranges.of_lower(), classrules.watch(lambda _: ())]
+        return [
+            pods,
+            *copied,
+            *objects,
+            *shown,
+            lower_watch(OPTIONAL),
+            *self._ranges.of_lower(),
+            classrules.watch(lambda _: ()),
+        ]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - it has no keys
         """Do nothing: there are no keys."""
@@ -245,7 +255,10 @@ class Link:
             )
             upper_nodes = UpperNodes(profile, upper, side, self._noticed)
             upper_pods = UpperPods(profile, upper)
-            tables = {each.resource: UpperObjects(each.resource, profile, upper) for each in KINDS}
+            tables = {
+                each.resource: UpperObjects(each.resource, profile, upper, is_optional=each.is_optional)
+                for each in KINDS
+            }
             copies = Copies(profile, upper, side, upper_pods=upper_pods, upper_ingresses=tables[ingresses.RESOURCE])
             pods = PodMirror(profile, upper, side, upper_pods=upper_pods, upper_nodes=upper_nodes, copies=copies)
             first = partial(self._first_node, upper_nodes)
@@ -255,8 +268,9 @@ class Link:
             ends = EndpointMirror(profile, upper, side, upper_services=tables[services.RESOURCE], upper_slices=slices)
             events = EventMirror(profile, upper, side, upper_nodes)
             rules = NamespaceClassRules(profile.namespace, host.home, host.lower)
+            offered = DefinitionMirror(OPTIONAL, profile, upper, host.lower)
             shown = [ClassMirror(each, profile, upper, host.lower, rules) for each in CLASSES]
-            host.runtime.add(upper, [pods, copies, inner, events, ends, *objects, *shown])
+            host.runtime.add(upper, [pods, copies, inner, events, ends, offered, *objects, *shown])
             try:
                 step = AdmissionServer(host.placement.admission(self._plane.uid), Admission(objects).answer)
                 async with self._gate(upper, upper_nodes, mirror), step.serve():

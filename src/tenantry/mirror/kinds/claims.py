@@ -9,10 +9,13 @@ Source: Kubernetes, "Persistent Volumes"; k8s.io/api/core/v1.
 from __future__ import annotations
 
 from tenantry.api.model import Json, Resource
+from tenantry.mirror.kinds import volumesnapshots
 from tenantry.mirror.kinds.kind import MirroredKind, Origin
 from tenantry.mirror.shapes import NotTranslated, denied, fields, listed, mapped, number_or_text, part, text
 
 RESOURCE = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+
+_SOURCES = (("", RESOURCE.kind), (volumesnapshots.GROUP, volumesnapshots.RESOURCE.kind))
 
 _amounts = mapped(number_or_text)
 _source = fields({"apiGroup": text, "kind": text, "name": text, "namespace": text})
@@ -49,9 +52,11 @@ def translate(spec: Json, origin: Origin) -> None:
         source = spec.get(field)
         if source is None:
             continue
-        if source.get("kind") != RESOURCE.kind or source.get("apiGroup") or source.get("namespace"):
-            raise NotTranslated(f"spec.{field} must name a PersistentVolumeClaim of the same namespace")
-        source["name"] = origin.profile.lower_name(RESOURCE.kind, origin.namespace, source.get("name", ""))
+        if (source.get("apiGroup") or "", source.get("kind")) not in _SOURCES or source.get("namespace"):
+            raise NotTranslated(
+                f"spec.{field} must name a PersistentVolumeClaim or a VolumeSnapshot of the same namespace"
+            )
+        source["name"] = origin.profile.lower_name(source["kind"], origin.namespace, source.get("name", ""))
     for field in ("volumeName", "storageClassName"):
         if field in origin.lower:
             spec.setdefault(field, origin.lower[field])

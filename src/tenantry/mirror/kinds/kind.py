@@ -53,6 +53,7 @@ class MirroredKind(msgspec.Struct, frozen=True, kw_only=True):
         chosen: Returns an upper object with what the lower API server has chosen for the lower one: the lower object is
             made before the upper one is stored. None for kinds whose lower object is made after it.
         reads_slices: Whether the translation of a spec depends on EndpointSlices.
+        is_optional: Whether a side need not have the kind, which is a custom one. Its definition goes up.
     """
 
     resource: Resource
@@ -63,3 +64,4 @@ class MirroredKind(msgspec.Struct, frozen=True, kw_only=True):
     selects_namespaces: Callable[[Json], bool] | None = None
     chosen: Callable[[Json, Json], Json] | None = None
     reads_slices: bool = False
+    is_optional: bool = False

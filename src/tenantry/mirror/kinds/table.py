@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from tenantry.mirror.kinds import budgets, claims, ingresses, networkpolicies, services
+from tenantry.mirror.kinds import budgets, claims, ingresses, networkpolicies, routes, services, volumesnapshots
 from tenantry.mirror.kinds.kind import MirroredKind
 
-KINDS: tuple[MirroredKind, ...] = (services.KIND, networkpolicies.KIND, budgets.KIND, ingresses.KIND, claims.KIND)
+KINDS: tuple[MirroredKind, ...] = (
+    services.KIND,
+    networkpolicies.KIND,
+    budgets.KIND,
+    ingresses.KIND,
+    claims.KIND,
+    routes.HTTP_KIND,
+    routes.GRPC_KIND,
+    volumesnapshots.KIND,
+)
 """The kinds, in the order in which their controllers are named."""
+
+OPTIONAL = tuple(each.resource for each in KINDS if each.is_optional)
+"""The kinds that a side need not have."""
