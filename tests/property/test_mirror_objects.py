@@ -243,7 +243,7 @@ def _do(sides: Sides, deed: str, kind: MirroredKind, name: str, number: int) -> 
             sides.create(kind, name, number)
         case "edit":
             made = _upper(kind, name, number)
-            patch = {"metadata": {"labels": {"number": None, f"n{number}": ""}}, "spec": made["spec"]}
+            patch: Json = {"metadata": {"labels": {"number": None, f"n{number}": ""}}, "spec": made["spec"]}
             sides.upper.patch(kind.resource, key, patch)
         case "delete":
             sides.upper.delete(kind.resource, key)
@@ -251,11 +251,11 @@ def _do(sides: Sides, deed: str, kind: MirroredKind, name: str, number: int) -> 
             sides.lower.delete(kind.resource, below)
         case "edit below":
             # What the lower side's own programs put there is left alone.
-            patch = {
+            edited: Json = {
                 "metadata": {"labels": {"of-below": "1"}},
                 "spec": {"selector": {"app": "x"}, "ports": None, "rules": []},
             }
-            sides.lower.patch(kind.resource, below, patch)
+            sides.lower.patch(kind.resource, below, edited)
         case "label":
             team = ["shop", "stock"][number % 2]
             sides.upper.patch(Namespace.resource, "shop", {"metadata": {"labels": {"team": team}}})

@@ -21,6 +21,9 @@ def slice_of(*addresses: str, port: object = 5433, name: str = "s", **conditions
     }
 
 
+MALFORMED: Json = {"metadata": {}, "endpoints": [{"addresses": None}, 7], "ports": [None, {"port": "x"}]}
+
+
 @pytest.mark.parametrize(
     ("slices", "addresses", "refused"),
     [
@@ -33,7 +36,7 @@ def slice_of(*addresses: str, port: object = 5433, name: str = "s", **conditions
         ([slice_of("db.example.com")], ("db.example.com",), ""),
         ([slice_of("10.1.0.7"), slice_of("10.1.0.8", port=80, name="t")], ("10.1.0.7",), "EndpointSlice 't'"),
         ([slice_of(port=80), slice_of("10.1.0.8")], ("10.1.0.8",), ""),
-        ([{"metadata": {}, "endpoints": [{"addresses": None}, 7], "ports": [None, {"port": "x"}]}], (), ""),
+        ([MALFORMED], (), ""),
     ],
     ids=["none", "one", "two", "not-ready", "serving", "ipv6", "name", "other-ports", "no-addresses", "malformed"],
 )
