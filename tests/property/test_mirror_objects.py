@@ -295,6 +295,8 @@ def _do_to_endpoints(sides: Sides, deed: str, name: str, number: int) -> None:
 )
 @example(story=[(deed, networkpolicies.KIND, "a", 1) for deed in ("create", "settle", "label")], faults=[])
 @example(story=[(deed, services.KIND, "a", 2) for deed in ("create", "slice", "pod", "settle")], faults=[])
+@example(story=[(deed, volumesnapshots.KIND, "a", 1) for deed in ("create", "settle", "kind")], faults=[])
+@example(story=[(deed, routes.HTTP_KIND, "a", 1) for deed in ("create", "settle", "kind", "kind")], faults=[])
 @example(story=[(deed, services.KIND, "a", 2) for deed in ("create", "slice", "pod", "settle", "no slice")], faults=[])
 def test_the_lower_side_follows_the_upper_one_and_comes_to_rest(
     story: list[tuple[str, MirroredKind, str, int]], faults: list[str]

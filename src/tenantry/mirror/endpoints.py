@@ -16,6 +16,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import islice
 
 import msgspec
 
@@ -49,6 +50,9 @@ BY_ENDPOINT = "endpoint"
 
 MOST_SERVICES = 100
 """How many Services without a selector may have one pod as an endpoint: each is a label of the pod."""
+
+MOST_ADDRESSES = 100
+"""How many ready addresses of an EndpointSlice count: an index entry of each takes up to 30 times its bytes."""
 
 _SERVES = "serves-"
 _BY_NAME = "ExternalName"
@@ -95,26 +99,33 @@ def written(slices: Iterable[Json]) -> WrittenEndpoints:
     ports: Ports | None = None
     addresses, refused = dict[str, None](), ""
     for each in slices:
-        found = [address for address in _addresses(each) if address]
+        found = list(_addresses(each))
         if not found:
             continue
-        own = _ports(each)
+        own, name = _ports(each), part(each, "metadata").get("name", "")
         if ports is not None and own != ports:
             # A Service with a selector has one number for each of its ports.
-            name = part(each, "metadata").get("name", "")
             refused = f"EndpointSlice {name!r} has no effect: all of a Service must have the same ports"
             continue
+        if len(found) > MOST_ADDRESSES:
+            refused = f"EndpointSlice {name!r}: only its first {MOST_ADDRESSES} addresses have an effect: divide it"
         ports = own
-        addresses |= dict.fromkeys(found)
+        addresses |= dict.fromkeys(found[:MOST_ADDRESSES])
     return WrittenEndpoints(ports=ports or {}, addresses=tuple(addresses), refused=refused)
 
 
 def _addresses(slice_: Json) -> Iterable[str]:
+    """Return the ready addresses of an EndpointSlice, and at most one too many."""
+    return islice(_ready(slice_), MOST_ADDRESSES + 1)
+
+
+def _ready(slice_: Json) -> Iterable[str]:
     for endpoint in items(slice_, "endpoints"):
         # Unset means ready.
         if part(endpoint, "conditions").get("ready") is not False:
             for each in endpoint.get("addresses") or ():
-                yield canonical(each)
+                if each:
+                    yield canonical(each)
 
 
 def canonical(address: object) -> str:
@@ -196,7 +207,7 @@ def service_of(slice_: Thing) -> Iterable[str]:
 
 def named(slice_: Thing) -> Iterable[str]:
     """Return the addresses that an EndpointSlice names."""
-    return set(_addresses(slice_.object))
+    return set(islice(_addresses(slice_.object), MOST_ADDRESSES))
 
 
 INDEXES = {BY_SERVICE: service_of, BY_ENDPOINT: named}
