@@ -21,6 +21,7 @@ def slice_of(*addresses: str, port: object = 5433, name: str = "s", **conditions
     }
 
 
+MANY = tuple(f"10.1.0.{number}" for number in range(endpoints.MOST_ADDRESSES))
 MALFORMED: Json = {"metadata": {}, "endpoints": [{"addresses": None}, 7], "ports": [None, {"port": "x"}]}
 
 
@@ -36,9 +37,22 @@ MALFORMED: Json = {"metadata": {}, "endpoints": [{"addresses": None}, 7], "ports
         ([slice_of("db.example.com")], ("db.example.com",), ""),
         ([slice_of("10.1.0.7"), slice_of("10.1.0.8", port=80, name="t")], ("10.1.0.7",), "EndpointSlice 't'"),
         ([slice_of(port=80), slice_of("10.1.0.8")], ("10.1.0.8",), ""),
+        ([slice_of(*MANY, MANY[0], name="t")], MANY, "EndpointSlice 't': only its first 100 addresses"),
         ([MALFORMED], (), ""),
     ],
-    ids=["none", "one", "two", "not-ready", "serving", "ipv6", "name", "other-ports", "no-addresses", "malformed"],
+    ids=[
+        "none",
+        "one",
+        "two",
+        "not-ready",
+        "serving",
+        "ipv6",
+        "name",
+        "other-ports",
+        "no-addresses",
+        "many",
+        "malformed",
+    ],
 )
 def test_slices_name_ready_addresses_with_the_same_ports(
     slices: list[Json], addresses: tuple[str, ...], refused: str
