@@ -16,10 +16,10 @@ from tenantry.api.errors import AlreadyExists, Conflict, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
 from tenantry.engine.cluster import Cluster, Watch
-from tenantry.mirror import cachedpods, endpoints, things
+from tenantry.mirror import cachedpods, endpoints, things, volumes
 from tenantry.mirror.endpointmirror import EndpointMirror
 from tenantry.mirror.endpoints import SLICES
-from tenantry.mirror.kinds import budgets, networkpolicies, routes, services, volumesnapshots
+from tenantry.mirror.kinds import budgets, claims, networkpolicies, routes, services, volumesnapshots
 from tenantry.mirror.kinds.kind import MirroredKind
 from tenantry.mirror.objectmirror import FIRST_SECONDS, ObjectMirror
 from tenantry.mirror.profile import Profile
@@ -28,6 +28,7 @@ from tenantry.mirror.shapes import NotTranslated
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import PODS, Thing
 from tenantry.mirror.upperobjects import UpperObjects
+from tenantry.mirror.volumemirror import VolumeMirror
 from testkit import runs
 from testkit.examples import examples
 from testkit.mirroring import PROFILE
@@ -37,7 +38,7 @@ from testkit.worldcluster import WorldCluster
 
 Json = dict[str, Any]
 
-KINDS = (services.KIND, networkpolicies.KIND, budgets.KIND, routes.HTTP_KIND, volumesnapshots.KIND)
+KINDS = (services.KIND, networkpolicies.KIND, budgets.KIND, routes.HTTP_KIND, volumesnapshots.KIND, claims.KIND)
 NAMES = ("a", "b")
 LONG = 2 * MOST_RETRY_SECONDS
 
@@ -68,6 +69,15 @@ class Below:
         """Do nothing."""
 
 
+FOREIGN: Json = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolume",
+    "metadata": {"name": "first"},
+    "spec": {"claimRef": {"namespace": "shop", "name": "a", "uid": "u"}},
+}
+"""A volume of users."""
+
+
 async def _no_node(name: str) -> Json | None:  # noqa: ARG001 - there is none
     return None
 
@@ -88,6 +98,7 @@ class Sides:
             meta = {"name": "first", "namespace": PROFILE.namespace, "labels": {"example.dev/owner": "u-other"}}
             self.lower.put_in(kind.resource, {**_upper(kind, "first", 0), "metadata": meta})
         self.lower.put_in(PODS, _pod("first", 9, owner="u-other"))
+        self.upper.put_in(volumes.RESOURCE, FOREIGN)
         self.upper.put_in(SLICES, {**_slice("first", 9), "metadata": {"name": "first", "namespace": "shop"}})
         self.restart()
 
@@ -110,6 +121,7 @@ class Sides:
             EndpointMirror(
                 self.profile, self.above, self.side, upper_services=tables[services.KIND], upper_slices=slices
             ),
+            VolumeMirror(self.profile, self.above, self.side, tables[claims.KIND]),
         ]
         for mirror in mirrors:
             self.above.lane.controllers[mirror.name] = mirror
@@ -199,6 +211,7 @@ def _upper(kind: MirroredKind, name: str, number: int) -> Json:
             "parentRefs": [{"name": "public", "namespace": "gateways"}],
             "rules": [{"backendRefs": [{"name": "web", "port": 80 + number}]}],
         },
+        "PersistentVolumeClaim": {"resources": {"requests": {"storage": f"{number}Gi"}}},
         "VolumeSnapshot": {"source": {"persistentVolumeClaimName": f"data-{number}"}},
         "PodDisruptionBudget": {"selector": {"matchLabels": {"app": str(number)}}, "maxUnavailable": 1},
     }
@@ -214,6 +227,7 @@ WRITTEN = 2
 """The number of a Service without a selector."""
 
 DEEDS = (
+    "bind",
     "kind",
     "slice",
     "no slice",
@@ -264,6 +278,10 @@ def _do(sides: Sides, deed: str, kind: MirroredKind, name: str, number: int) -> 
             meta = {"creationTimestamp": "1970-01-01T00:00:00Z"}
             wanted = sides.mirror(kind).wanted(_upper(kind, name, number), None)
             sides.lower.put_in(kind.resource, {**wanted, "metadata": {**wanted["metadata"], **meta}})
+        case "bind":
+            bound = {"phase": "Bound", "capacity": {"storage": f"{number}Gi"}}
+            key = sides.lower_key(claims.KIND, name)
+            sides.lower.patch(claims.RESOURCE, key, {"spec": {"volumeName": "of-the-host"}, "status": bound})
         case "kind":
             sides.serve(kind)
         case _:
@@ -295,6 +313,11 @@ def _do_to_endpoints(sides: Sides, deed: str, name: str, number: int) -> None:
 )
 @example(story=[(deed, networkpolicies.KIND, "a", 1) for deed in ("create", "settle", "label")], faults=[])
 @example(story=[(deed, services.KIND, "a", 2) for deed in ("create", "slice", "pod", "settle")], faults=[])
+@example(story=[(deed, claims.KIND, "a", 1) for deed in ("create", "settle", "bind")], faults=[])
+@example(
+    story=[(deed, claims.KIND, "a", 1) for deed in ("create", "settle", "bind", "settle", "delete", "create")],
+    faults=[],
+)
 @example(story=[(deed, volumesnapshots.KIND, "a", 1) for deed in ("create", "settle", "kind")], faults=[])
 @example(story=[(deed, routes.HTTP_KIND, "a", 1) for deed in ("create", "settle", "kind", "kind")], faults=[])
 @example(story=[(deed, services.KIND, "a", 2) for deed in ("create", "slice", "pod", "settle", "no slice")], faults=[])
@@ -320,6 +343,9 @@ def test_the_lower_side_follows_the_upper_one_and_comes_to_rest(
             labels = {key: value for key, value in lower["metadata"]["labels"].items() if key != "of-below"}
             assert labels == {**upper["metadata"].get("labels", {}), **PROFILE.labels("shop")}
             assert lower["metadata"]["annotations"]["example.dev/uid"] == upper["metadata"]["uid"]
+            if kind is claims.KIND and lower.get("status"):
+                assert upper["spec"]["volumeName"] == volumes.name(upper["metadata"]["uid"])
+                assert upper["status"] == lower["status"]
             if kind is services.KIND:
                 _leads_as_written(sides, name, upper, lower)
             if kind is networkpolicies.KIND:
@@ -334,10 +360,26 @@ def test_the_lower_side_follows_the_upper_one_and_comes_to_rest(
                 is_both = sides.upper.get(Namespace.resource, "shop")["metadata"]["labels"]["team"] == "stock"
                 expected = {"shop", "stock"} if is_both else {"stock"}
                 assert selected == (expected if upper["spec"]["ingress"] else set())
+    _shows_volumes(sides)
     revisions = sides.upper.revision, sides.lower.revision
     sides.restart()
     sides.settle(100.0)
     assert (sides.upper.revision, sides.lower.revision) == revisions, "another operator finds nothing to do"
+
+
+def _shows_volumes(sides: Sides) -> None:
+    """Each is of a claim that exists, and has nothing of the host's; those of users stay."""
+    shown = {each["metadata"]["name"]: each for each in sides.upper.list(volumes.RESOURCE)}
+    assert shown.pop("first")["spec"] == FOREIGN["spec"]
+    known = {each["spec"].get("volumeName"): each for each in sides.upper.list(claims.RESOURCE)}
+    for name, each in shown.items():
+        assert each["spec"]["claimRef"]["uid"] == known[name]["metadata"]["uid"]
+        assert each["status"] == {"phase": "Bound"}
+        below = sides.below_of(claims.KIND, known[name]["metadata"]["name"])
+        assert below is not None
+        if below.get("status"):
+            assert each["spec"]["capacity"] == below["status"]["capacity"]
+        assert "of-the-host" not in str(each)
 
 
 def _leads_as_written(sides: Sides, name: str, upper: Json, lower: Json) -> None:

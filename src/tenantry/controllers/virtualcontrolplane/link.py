@@ -55,7 +55,7 @@ from tenantry.mirror.definitionmirror import DefinitionMirror, lower_watch
 from tenantry.mirror.endpointmirror import EndpointMirror
 from tenantry.mirror.endpoints import BY_ADDRESS, addresses_of
 from tenantry.mirror.eventmirror import EventMirror
-from tenantry.mirror.kinds import ingresses, services
+from tenantry.mirror.kinds import claims, ingresses, services
 from tenantry.mirror.kinds.table import KINDS, OPTIONAL
 from tenantry.mirror.nodenames import HOSTNAME, LowerNode
 from tenantry.mirror.objectmirror import ObjectMirror
@@ -65,6 +65,7 @@ from tenantry.mirror.things import NODES, PODS
 from tenantry.mirror.uppernodes import UpperNodes
 from tenantry.mirror.upperobjects import UpperObjects
 from tenantry.mirror.upperpods import UpperPods
+from tenantry.mirror.volumemirror import VolumeMirror
 
 LOWER = ClusterId("mirrored")
 """The id under which the runtime has the host's API server for mirrored objects."""
@@ -269,8 +270,9 @@ class Link:
             events = EventMirror(profile, upper, side, upper_nodes)
             rules = NamespaceClassRules(profile.namespace, host.home, host.lower)
             offered = DefinitionMirror(OPTIONAL, profile, upper, host.lower)
+            shown_volumes = VolumeMirror(profile, upper, side, tables[claims.RESOURCE])
             shown = [ClassMirror(each, profile, upper, host.lower, rules) for each in CLASSES]
-            host.runtime.add(upper, [pods, copies, inner, events, ends, offered, *objects, *shown])
+            host.runtime.add(upper, [pods, copies, inner, events, ends, offered, shown_volumes, *objects, *shown])
             try:
                 step = AdmissionServer(host.placement.admission(self._plane.uid), Admission(objects).answer)
                 async with self._gate(upper, upper_nodes, mirror), step.serve():

@@ -1,7 +1,7 @@
 """PersistentVolumeClaims. Pure.
 
-The lower side provides the volume. The upper claim gets the phase, the capacity and the access modes, but not the name
-of the lower volume.
+The lower side provides the volume. The upper claim gets the phase, the capacity and the access modes, and the name of
+the volume that the mirror shows for it, but not the name of the lower volume.
 
 Source: Kubernetes, "Persistent Volumes"; k8s.io/api/core/v1.
 """
@@ -9,6 +9,7 @@ Source: Kubernetes, "Persistent Volumes"; k8s.io/api/core/v1.
 from __future__ import annotations
 
 from tenantry.api.model import Json, Resource
+from tenantry.mirror import volumes
 from tenantry.mirror.kinds import volumesnapshots
 from tenantry.mirror.kinds.kind import MirroredKind, Origin
 from tenantry.mirror.shapes import NotTranslated, denied, fields, listed, mapped, number_or_text, part, text
@@ -46,7 +47,9 @@ def translate(spec: Json, origin: Origin) -> None:
     Raises:
         NotTranslated: The claim names a volume, or a source that is not mirrored.
     """
-    if spec.pop("volumeName", ""):
+    shown = spec.pop("volumeName", "")
+    # The mirror itself names the volume that it shows; `volumes`.
+    if shown and shown != volumes.name(str(part(origin.upper, "metadata").get("uid", ""))):
         raise NotTranslated("spec.volumeName may not be set: leave the choice of the volume to the storage class")
     for field in ("dataSource", "dataSourceRef"):
         source = spec.get(field)
