@@ -7,16 +7,18 @@ from typing import Any
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError
 from tenantry.api.model import Resource
+from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.virtualcontrolplane import PREFIX
 from tenantry.mirror.kinds import claims, routes, volumesnapshots
-from testkit.api import CRDS, EVENTS, SECONDS, Api, until
-from testkit.hosts import custom_kinds
+from testkit.api import CRDS, EVENTS, SECONDS, SECRETS, Api, until
+from testkit.hosts import CLUSTER_ROLES, custom_kinds
 from testkit.planes import Planes
 
 pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
 Json = dict[str, Any]
 
+GADGETS = Resource("offered.example.com", "v1", "gadgets", "Gadget")
 PARENT: Json = {"name": "public", "namespace": "gateways"}
 CONDITION: Json = {
     "type": "Accepted",
@@ -144,3 +146,62 @@ async def _definitions(inside: Api) -> None:
         )
 
     await until(named, "an event names the definition of the users")
+
+
+async def test_an_offered_kind_goes_down_until_it_is_no_longer_offered(planes: Planes, name: str) -> None:
+    """H01: as the administrator lists its fields; the end of the offer leaves nothing on the host, and all inside."""
+    host = planes.host
+    await host.make_tenant(name)
+    await planes.create(name, "web")
+    rights = {"operator": ["get", "list", "watch"], "mirror": ["create", "update", "patch", "delete"]}
+    async with custom_kinds(host, [GADGETS]), planes.entered(name, "web") as inside:
+        for who, verbs in rights.items():
+            role = {
+                "metadata": {"name": f"gadgets-{who}", "labels": {f"tenantry.dev/aggregate-to-{who}": "true"}},
+                "rules": [{"apiGroups": [GADGETS.group], "resources": [GADGETS.plural], "verbs": verbs}],
+            }
+            await host.create(CLUSTER_ROLES, role)
+        try:
+            await _offered(host, inside, name)
+        finally:
+            await host.delete(TenancyDefaults.resource, "default")
+            for who in rights:
+                await host.delete(CLUSTER_ROLES, f"gadgets-{who}")
+
+
+async def _offered(host: Api, inside: Api, name: str) -> None:
+    fields = [
+        {"path": "spec.secretName", "use": "Secret"},
+        {"path": "spec.selector", "use": "LabelSelector"},
+        {"path": "spec.everywhere", "use": "Omitted"},
+        {"path": "status.handle", "use": "Omitted"},
+    ]
+    kind = {"group": GADGETS.group, "version": "v1", "plural": GADGETS.plural, "kind": GADGETS.kind, "fields": fields}
+    await host.create(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": {"offeredKinds": [kind]}})
+    await served(inside, GADGETS)
+    await inside.create(SECRETS, {"metadata": {"name": "key"}, "stringData": {"a": "b"}}, "default")
+    spec = {"secretName": "key", "selector": {"matchLabels": {"app": "web"}}, "everywhere": True, "size": 3}
+    meta = {"name": "mine", "labels": {"app": "web"}}
+    await inside.create(GADGETS, {"metadata": meta, "spec": spec}, "default")
+    lower = await the_only(host, GADGETS, name)
+    assert lower["spec"].keys() == {"secretName", "selector", "size"}
+    assert {each["key"] for each in lower["spec"]["selector"]["matchExpressions"]} == {
+        f"{PREFIX}/owner",
+        f"{PREFIX}/namespace",
+    }
+
+    async def copied() -> bool:
+        return await host.find(SECRETS, lower["spec"]["secretName"], name) is not None
+
+    await until(copied, "the Secret is copied")
+    key = lower["metadata"]["name"]
+    status = {"phase": "Done", "handle": "of-the-host", "message": f"{name}/{key} is done"}
+    await host.client.merge_patch(GADGETS, name, key, {"status": status}, subresource="status")
+
+    async def told() -> Json:
+        return (await inside.get(GADGETS, "mine", "default")).get("status", {})
+
+    assert await until(told, "the status comes up") == {"phase": "Done", "message": "mine is done"}
+    await host.patch(TenancyDefaults.resource, "default", {"spec": {"offeredKinds": []}})
+    await host.gone(GADGETS, key, name)
+    assert [each["metadata"]["name"] for each in await inside.list(GADGETS, "default")] == ["mine"]

@@ -14,6 +14,7 @@ from tenantry.engine.cluster import CRDS, Watch
 from tenantry.mirror.definitionmirror import LOOK_SECONDS, DefinitionMirror, lower_watch
 from tenantry.mirror.definitions import LowerDefinition
 from tenantry.mirror.kinds import routes, volumesnapshots
+from tenantry.mirror.side import LowerSide
 from testkit import runs
 from testkit.examples import examples
 from testkit.mirroring import PROFILE
@@ -37,7 +38,7 @@ class Below:
 
     def watches(self) -> list[Watch]:
         """Return it."""
-        return [lower_watch(KINDS)]
+        return [lower_watch(lambda _: ())]
 
     async def reconcile(self, cluster: object, key: str, attempt: int) -> float | None:
         """Do nothing."""
@@ -68,6 +69,10 @@ def definition(name: str, number: int, *, version: str = "v1", scope: str = "Nam
     }
 
 
+async def _no_node(name: str) -> Json | None:  # noqa: ARG001 - there is none
+    return None
+
+
 class Sides:
     """Two worlds with the mirror of definitions between them."""
 
@@ -89,7 +94,8 @@ class Sides:
         self.below = WorldCluster(self.lower, [Below()])
         self.below.is_synced = True
         self.above = WorldCluster(self.upper, [], faults=self._fault)
-        mirror = DefinitionMirror(KINDS, PROFILE, self.above, self.below)
+        side = LowerSide(cluster=self.below, writer=self.below.writer, node=_no_node, nodes={}, reason="Refused")
+        mirror = DefinitionMirror(KINDS, PROFILE, self.above, side)
         self.above.lane.controllers[mirror.name] = mirror
         for watch in mirror.watches():
             (watch.cluster or self.above).listen(self.above.lane.listener(mirror.name, watch))

@@ -14,13 +14,14 @@ from msgspec.structs import replace
 
 from tenantry.api.errors import AlreadyExists, Conflict, NotFound
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.model import ObjectMeta
+from tenantry.api.model import ObjectMeta, Resource
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.mirror import cachedpods, endpoints, things, volumes
 from tenantry.mirror.endpointmirror import EndpointMirror
 from tenantry.mirror.endpoints import SLICES
 from tenantry.mirror.kinds import budgets, claims, networkpolicies, routes, services, volumesnapshots
 from tenantry.mirror.kinds.kind import MirroredKind
+from tenantry.mirror.kinds.offered import Offered, OfferedPlace, PlaceUse, kind_of
 from tenantry.mirror.objectmirror import FIRST_SECONDS, ObjectMirror
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.refusals import MOST_RETRY_SECONDS
@@ -38,7 +39,14 @@ from testkit.worldcluster import WorldCluster
 
 Json = dict[str, Any]
 
-KINDS = (services.KIND, networkpolicies.KIND, budgets.KIND, routes.HTTP_KIND, volumesnapshots.KIND, claims.KIND)
+GADGET = kind_of(
+    Offered(
+        Resource("offered.example.com", "v1", "gadgets", "Gadget"),
+        (OfferedPlace("spec.service", PlaceUse.SERVICE), OfferedPlace("spec.everywhere", PlaceUse.OMITTED)),
+    ),
+    PROFILE,
+)
+KINDS = (services.KIND, networkpolicies.KIND, budgets.KIND, routes.HTTP_KIND, volumesnapshots.KIND, claims.KIND, GADGET)
 NAMES = ("a", "b")
 LONG = 2 * MOST_RETRY_SECONDS
 
@@ -211,6 +219,7 @@ def _upper(kind: MirroredKind, name: str, number: int) -> Json:
             "parentRefs": [{"name": "public", "namespace": "gateways"}],
             "rules": [{"backendRefs": [{"name": "web", "port": 80 + number}]}],
         },
+        "Gadget": {"service": f"web-{number}", "everywhere": True, "size": number},
         "PersistentVolumeClaim": {"resources": {"requests": {"storage": f"{number}Gi"}}},
         "VolumeSnapshot": {"source": {"persistentVolumeClaimName": f"data-{number}"}},
         "PodDisruptionBudget": {"selector": {"matchLabels": {"app": str(number)}}, "maxUnavailable": 1},
@@ -346,6 +355,15 @@ def test_the_lower_side_follows_the_upper_one_and_comes_to_rest(
             if kind is claims.KIND and lower.get("status"):
                 assert upper["spec"]["volumeName"] == volumes.name(upper["metadata"]["uid"])
                 assert upper["status"] == lower["status"]
+            if kind is GADGET:
+                service = PROFILE.lower_name("Service", "shop", upper["spec"]["service"])
+                below = {key: lower["spec"].get(key) for key in ("service", "everywhere", "size", "selector")}
+                assert below == {
+                    "service": service,
+                    "everywhere": None,
+                    "size": upper["spec"]["size"],
+                    "selector": None,
+                }
             if kind is services.KIND:
                 _leads_as_written(sides, name, upper, lower)
             if kind is networkpolicies.KIND:

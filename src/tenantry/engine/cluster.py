@@ -135,6 +135,7 @@ class Cluster:
         self._tasks: dict[Resource, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
         self._lane: Lane | None = None
+        self._crds: Informer[CrdState] | None = None
 
     # -- caches ---------------------------------------------------------------------------------
 
@@ -205,6 +206,11 @@ class Cluster:
                 listener.take(Change(None, value))
         elif not watch.optional:
             self._begin(watch.resource)
+        elif self._crds is not None:
+            # Its CRD may have been reported before.
+            state = self._crds.cache.get(watch.resource.full_name)
+            if state is not None:
+                self._crd_changed(Change(None, state))
 
     def leave(self, owner: ClusterId) -> None:
         """Remove the listeners of a cluster that leaves the runtime, and end watches without listeners."""
@@ -325,7 +331,7 @@ class Cluster:
 
     async def _follow_crds(self, group: asyncio.TaskGroup) -> None:
         """Follow the CRDs of optional kinds, and begin with those that are there now."""
-        crds: Informer[CrdState] = Informer(CRDS, observe_crd, self._crd_changed, cluster=self.id, outage=self.outage)
+        crds = self._crds = Informer(CRDS, observe_crd, self._crd_changed, cluster=self.id, outage=self.outage)
         group.create_task(crds.run(self._client))
         await crds.synced.wait()
 

@@ -17,6 +17,9 @@ LABELS = {marks.MANAGED_BY: marks.MANAGER}
 OWN = {kind.resource.plural: cast("KindAccess", vars(kind)["access"]) for kind in KINDS}
 """Plural to the rights on one of Tenantry's kinds."""
 
+MIRROR_RIGHTS = "tenantry.dev/aggregate-to-mirror"
+"""The label of ClusterRoles whose rights the mirrors of virtual control planes have, for kinds that are offered."""
+
 _WRITE = ("create", "update", "patch", "delete")
 
 
@@ -146,6 +149,10 @@ def people_roles() -> list[Json]:
     own_namespace["metadata"]["labels"]["tenantry.dev/aggregate-to-owner"] = "true"
     mirror = cluster_role(
         MIRROR,
+        aggregationRule={"clusterRoleSelectors": [{"matchLabels": {MIRROR_RIGHTS: "true"}}]},
+    )
+    mirrored = cluster_role(
+        "tenantry-aggregate-to-mirror",
         rules=[
             allow([""], ["pods", "configmaps", "secrets", "services", "persistentvolumeclaims"], _WRITE),
             allow(["networking.k8s.io"], ["ingresses", "networkpolicies"], _WRITE),
@@ -157,10 +164,11 @@ def people_roles() -> list[Json]:
             allow([""], ["pods/exec", "pods/attach", "pods/portforward"], ["get", "create"]),
         ],
     )
+    mirrored["metadata"]["labels"][MIRROR_RIGHTS] = "true"
     everything = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
     everything += ["administer", "approve"]
     admin = cluster_role(ADMIN_ROLE, rules=[allow([marks.GROUP], ["*"], everything)])
-    return [own_namespace, owner, mirror, admin]
+    return [own_namespace, owner, mirrored, mirror, admin]
 
 
 def bindings(subject: Json) -> list[Json]:

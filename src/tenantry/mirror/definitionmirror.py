@@ -7,6 +7,7 @@ upper                       lower       next
 none                        there       create it; one of users stays, and is mirrored as far as it fits
 made by the mirror          there       bring it to what it should be
 made by the mirror          none        leave it: its end would be that of the users' objects
+made by the mirror          not mirrored any more    delete the lower objects, and leave the rest to the users
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 import msgspec
+from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.errors import AlreadyExists, Conflict, Invalid, NotFound
@@ -23,21 +25,20 @@ from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import CRDS, Cluster, Watch
 from tenantry.engine.events import EventKind, NamedObject
-from tenantry.mirror import definitions
+from tenantry.mirror import definitions, things
 from tenantry.mirror.definitions import LowerDefinition, UpperDefinition
 from tenantry.mirror.profile import Profile
+from tenantry.mirror.side import LowerSide
 
 LOOK_SECONDS = 300.0
 """When to look again whether users have deleted a definition of theirs."""
 
-
-def lower_watch(resources: Iterable[Resource]) -> Watch:
-    """Return the watch of the lower definitions of kinds, which wakes nothing."""
-    return Watch(resource=CRDS, decode=_decoder(resources), keys=lambda _: ())
+_json: msgspec.json.Decoder[Json] = msgspec.json.Decoder(Json)
 
 
-def _decoder(resources: Iterable[Resource]) -> Callable[[msgspec.Raw], LowerDefinition]:
-    return definitions.lower_decoder(frozenset(each.full_name for each in resources))
+def lower_watch(keys: Callable[[Change[LowerDefinition]], Iterable[str]]) -> Watch:
+    """Return the watch of the lower definitions."""
+    return Watch(resource=CRDS, decode=definitions.lower, keys=keys)
 
 
 class DefinitionMirror:
@@ -47,13 +48,13 @@ class DefinitionMirror:
         resources: The optional kinds.
         profile: The configuration.
         upper: The upper cluster, which the controller is added to.
-        lower: The lower cluster.
+        lower: The lower side.
     """
 
     name = "definitions"
     kind = UpperDefinition
 
-    def __init__(self, resources: Sequence[Resource], profile: Profile, upper: Cluster, lower: Cluster) -> None:
+    def __init__(self, resources: Sequence[Resource], profile: Profile, upper: Cluster, lower: LowerSide) -> None:
         self._resources = {each.full_name: each for each in resources}
         self._profile = profile
         self._upper = upper
@@ -65,15 +66,14 @@ class DefinitionMirror:
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         ours = {"labelSelector": self._profile.mark(definitions.MARK)}
-        decode = _decoder(self._resources.values())
         return [
             Watch(resource=CRDS, decode=definitions.upper, keys=self._of_upper, selectors=ours),
-            Watch(resource=CRDS, decode=decode, keys=self._of_lower, cluster=self._lower),
+            replace(lower_watch(self._of_lower), cluster=self._lower.cluster),
         ]
 
     def _of_upper(self, change: Change[UpperDefinition]) -> Iterable[str]:
         found = change.after or change.before
-        return [found.key] if found is not None and found.key in self._resources else ()
+        return [found.key] if found is not None else ()
 
     def _of_lower(self, change: Change[LowerDefinition]) -> Iterable[str]:
         found = change.after or change.before
@@ -85,17 +85,37 @@ class DefinitionMirror:
         Raises:
             ApiError: The upper side refuses, as by a webhook of users; the queue tries again.
         """
-        lower: LowerDefinition | None = self._lower.cache(CRDS).get(key)
-        wanted = definitions.wanted(lower, self._resources[key], self._profile) if lower is not None else None
+        upper: UpperDefinition | None = cluster.cache(CRDS).get(key)
+        if key not in self._resources:
+            if upper is not None:
+                await self._retire(upper)
+            return None
+        found = await self._lower.cluster.live.find(CRDS, "", key)
+        wanted = definitions.wanted(_json.decode(found), self._resources[key], self._profile) if found else None
         if wanted is None:
             return None
         digest = definitions.digest_of(wanted["spec"])
-        upper: UpperDefinition | None = cluster.cache(CRDS).get(key)
         if upper is None:
             return await self._create(key, wanted, digest)
         if upper.digest != digest and self._brought.get(key) != (upper.uid, upper.generation, digest):
             await self._replace(upper, wanted, digest)
         return None
+
+    async def _retire(self, upper: UpperDefinition) -> None:
+        """Delete the lower objects of a kind that is no longer offered; the upper ones are the users' from now on."""
+        resource, namespace = upper.resource, self._profile.namespace
+        selectors = {"labelSelector": f"{self._profile.mark('owner')}={self._profile.owner_uid}"}
+        # NotFound: the lower side has lost the kind, with all of its objects.
+        with suppress(NotFound):
+            async for data in self._lower.cluster.live.raw(resource, namespace=namespace, selectors=selectors):
+                found = things.headed(data)
+                if things.is_of(self._profile, found.key, found.labels):
+                    name = found.key.partition("/")[2]
+                    with suppress(NotFound, Conflict):
+                        await self._lower.writer.send(request.delete(resource, namespace, name, uid=found.uid))
+        body: Json = {"metadata": {"uid": upper.uid, "labels": {self._profile.mark(definitions.MARK): None}}}
+        with suppress(NotFound, Conflict):
+            await self._upper.writer.own(request.patch(CRDS, "", upper.key, body), quiet=True)
 
     async def _create(self, key: str, wanted: Json, digest: str) -> float | None:
         try:

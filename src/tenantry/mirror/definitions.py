@@ -8,8 +8,7 @@ Source: Kubernetes, "Extend the Kubernetes API with CustomResourceDefinitions".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Mapping
 from hashlib import sha256
 
 import msgspec
@@ -33,12 +32,10 @@ class LowerDefinition(msgspec.Struct, frozen=True, gc=False):
     Args:
         key: `plural.group`.
         version: The resourceVersion.
-        text: The object as JSON; of kinds that are not mirrored, nothing.
     """
 
     key: str
     version: int
-    text: bytes = b""
 
 
 class UpperDefinition(msgspec.Struct, frozen=True, gc=False):
@@ -50,6 +47,7 @@ class UpperDefinition(msgspec.Struct, frozen=True, gc=False):
         uid: Its uid.
         generation: Changes with its spec.
         digest: Of its spec.
+        resource: The kind.
     """
 
     key: str
@@ -57,6 +55,7 @@ class UpperDefinition(msgspec.Struct, frozen=True, gc=False):
     uid: str
     generation: int
     digest: str
+    resource: Resource
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -74,27 +73,22 @@ class _Definition(msgspec.Struct, frozen=True):
 _definition = msgspec.json.Decoder(_Definition)
 
 
-@cache
-def lower_decoder(names: frozenset[str]) -> Callable[[msgspec.Raw], LowerDefinition]:
-    """Return the function that decodes definitions of the lower side, the same for the same names.
-
-    Args:
-        names: `plural.group` of the kinds that are mirrored.
-    """
-
-    def decode(data: msgspec.Raw) -> LowerDefinition:
-        meta = _definition.decode(data).metadata
-        return LowerDefinition(meta.name, int(meta.resource_version), bytes(data) if meta.name in names else b"")
-
-    return decode
+def lower(data: msgspec.Raw) -> LowerDefinition:
+    """Return a definition of the lower side as it is cached: some have a megabyte, and most are not mirrored."""
+    meta = _definition.decode(data).metadata
+    return LowerDefinition(meta.name, int(meta.resource_version))
 
 
 def upper(data: msgspec.Raw) -> UpperDefinition:
     """Return a definition of the upper side as it is cached."""
     found = _definition.decode(data)
     meta = found.metadata
-    digest = digest_of(_json.decode(found.spec))
-    return UpperDefinition(meta.name, int(meta.resource_version), meta.uid, meta.generation, digest)
+    spec = _json.decode(found.spec)
+    names, versions = part(spec, "names"), [str(each.get("name")) for each in items(spec, "versions")]
+    resource = Resource(
+        str(spec.get("group")), versions[0] if versions else "", str(names.get("plural")), str(names.get("kind"))
+    )
+    return UpperDefinition(meta.name, int(meta.resource_version), meta.uid, meta.generation, digest_of(spec), resource)
 
 
 def digest_of(spec: Json) -> str:
@@ -102,17 +96,14 @@ def digest_of(spec: Json) -> str:
     return sha256(msgspec.json.encode(spec, order="sorted")).hexdigest()
 
 
-def wanted(lower: LowerDefinition, resource: Resource, profile: Profile) -> Json | None:
+def wanted(found: Json, resource: Resource, profile: Profile) -> Json | None:
     """Return the upper definition of a kind; None if the lower side does not serve the version that is mirrored.
 
     Args:
-        lower: The lower one.
+        found: The lower one.
         resource: The kind.
         profile: The configuration.
     """
-    if not lower.text:
-        return None
-    found = _json.decode(lower.text)
     spec = part(found, "spec")
     version = next((each for each in items(spec, "versions") if each.get("name") == resource.version), None)
     if version is None or not version.get("served") or spec.get("scope") != "Namespaced":
@@ -122,7 +113,7 @@ def wanted(lower: LowerDefinition, resource: Resource, profile: Profile) -> Json
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {
-            "name": lower.key,
+            "name": resource.full_name,
             "labels": {profile.mark(MARK): ""},
             "annotations": {
                 key: given[key] for key in given if key == _APPROVED or key.startswith(f"{resource.group}/")

@@ -51,7 +51,7 @@ SELECTING = "selecting"
 FIRST_SECONDS = 60.0
 """How long a lower object that was made or changed first waits for its upper one, which may not be stored after all."""
 
-LISTED_SECONDS = 1.0
+LISTED_SECONDS = 5.0
 """When to look again at an object of an optional kind whose objects are being listed."""
 
 LOOK_SECONDS = 300.0
@@ -84,7 +84,8 @@ class ObjectMirror:
         *,
         slices: UpperObjects,
     ) -> None:
-        self.name = mirrored.resource.plural
+        # Plurals of custom kinds may be those of others.
+        self.name = mirrored.resource.full_name if mirrored.is_optional else mirrored.resource.plural
         self._slices = slices
         self._mirrored = mirrored
         self._objects = objects
@@ -425,7 +426,11 @@ class ObjectMirror:
         asked = request.patch(self.resource, meta["namespace"], meta["name"], body, subresource="status")
         # Conflict: another object has the name by now, or this one has changed. Its event wakes this key.
         with suppress(NotFound, Conflict):
-            await self._upper.writer.own(asked, quiet=True)
+            try:
+                await self._upper.writer.own(asked, quiet=True)
+            except Invalid as error:
+                # Users of the upper side have defined the kind otherwise.
+                log.debug("a status does not fit the upper kind", extra={"key": upper.key, "error": str(error)})
 
 
 def _own_key(change: Change[Thing]) -> Iterable[str]:

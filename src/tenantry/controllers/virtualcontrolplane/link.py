@@ -56,7 +56,8 @@ from tenantry.mirror.endpointmirror import EndpointMirror
 from tenantry.mirror.endpoints import BY_ADDRESS, addresses_of
 from tenantry.mirror.eventmirror import EventMirror
 from tenantry.mirror.kinds import claims, ingresses, services
-from tenantry.mirror.kinds.table import KINDS, OPTIONAL
+from tenantry.mirror.kinds.offered import Offered, copied, kind_of
+from tenantry.mirror.kinds.table import KINDS
 from tenantry.mirror.nodenames import HOSTNAME, LowerNode
 from tenantry.mirror.objectmirror import ObjectMirror
 from tenantry.mirror.podmirror import PodMirror
@@ -128,7 +129,7 @@ class MirroredObjects:
             *copied,
             *objects,
             *shown,
-            lower_watch(OPTIONAL),
+            lower_watch(lambda _: ()),
             *self._ranges.of_lower(),
             classrules.watch(lambda _: ()),
         ]
@@ -190,11 +191,20 @@ class Link:
         is_open: Whether users have access; see `open`.
         changed: Called when users can work inside, and when its API server is away or back.
         address: The clusterIP by which its pods reach its API server.
+        offered: The kinds of the host that administrators offer.
     """
 
     def __init__(
-        self, host: Host, found: VirtualControlPlane, changed: Callable[[], None], address: str, *, is_open: bool
+        self,
+        host: Host,
+        found: VirtualControlPlane,
+        changed: Callable[[], None],
+        address: str,
+        *,
+        is_open: bool,
+        offered: tuple[Offered, ...] = (),
     ) -> None:
+        self.offered = offered
         self._host = host
         self._profile = desired.profile_of(found, address)
         self._plane = desired.plane_of(found, address)
@@ -256,20 +266,29 @@ class Link:
             )
             upper_nodes = UpperNodes(profile, upper, side, self._noticed)
             upper_pods = UpperPods(profile, upper)
+            kinds = (*KINDS, *(kind_of(each, profile) for each in self.offered))
             tables = {
                 each.resource: UpperObjects(each.resource, profile, upper, is_optional=each.is_optional)
-                for each in KINDS
+                for each in kinds
             }
-            copies = Copies(profile, upper, side, upper_pods=upper_pods, upper_ingresses=tables[ingresses.RESOURCE])
+            naming = [(tables[each.resource], copied(each)) for each in self.offered]
+            copies = Copies(
+                profile,
+                upper,
+                side,
+                upper_pods=upper_pods,
+                upper_ingresses=tables[ingresses.RESOURCE],
+                upper_offered=naming,
+            )
             pods = PodMirror(profile, upper, side, upper_pods=upper_pods, upper_nodes=upper_nodes, copies=copies)
             first = partial(self._first_node, upper_nodes)
             inner = InsideController(self._plane, lambda: self._is_open, first, self._now_usable)
             slices = UpperObjects(endpoints.SLICES, profile, upper, selectors=endpoints.WRITTEN)
-            objects = [ObjectMirror(each, profile, upper, side, tables[each.resource], slices=slices) for each in KINDS]
+            objects = [ObjectMirror(each, profile, upper, side, tables[each.resource], slices=slices) for each in kinds]
             ends = EndpointMirror(profile, upper, side, upper_services=tables[services.RESOURCE], upper_slices=slices)
             events = EventMirror(profile, upper, side, upper_nodes)
             rules = NamespaceClassRules(profile.namespace, host.home, host.lower)
-            offered = DefinitionMirror(OPTIONAL, profile, upper, host.lower)
+            offered = DefinitionMirror([each.resource for each in kinds if each.is_optional], profile, upper, side)
             shown_volumes = VolumeMirror(profile, upper, side, tables[claims.RESOURCE])
             shown = [ClassMirror(each, profile, upper, host.lower, rules) for each in CLASSES]
             host.runtime.add(upper, [pods, copies, inner, events, ends, offered, shown_volumes, *objects, *shown])

@@ -16,6 +16,3 @@ KINDS: tuple[MirroredKind, ...] = (
     volumesnapshots.KIND,
 )
 """The kinds, in the order in which their controllers are named."""
-
-OPTIONAL = tuple(each.resource for each in KINDS if each.is_optional)
-"""The kinds that a side need not have."""
