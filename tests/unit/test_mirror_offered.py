@@ -40,7 +40,8 @@ def lowered(spec: object) -> Json:
 
 def test_listed_places_become_those_of_the_lower_side() -> None:
     rule = {"service": {"name": "web", "port": 80}, "selector": {"matchLabels": {"app": "web"}, "junk": 1}}
-    found = lowered({"secretName": "key", "rules": [rule, {"service": {}}, 7], "anywhere": True, "size": 3, "no": None})
+    rules: list[object] = [rule, {"service": {}}, 7]
+    found = lowered({"secretName": "key", "rules": rules, "anywhere": True, "size": 3, "no": None})
     own = {"key": "example.dev/owner", "operator": "In", "values": ["u-plane"]}
     here = {"key": "example.dev/namespace", "operator": "In", "values": ["shop"]}
     assert found == {
