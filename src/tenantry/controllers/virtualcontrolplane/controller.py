@@ -21,10 +21,11 @@ from tenantry.api.errors import ApiError, Conflict, NotFound, TenantryError, Ter
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import NETWORK, SUSPENDED, SYSTEM_NAMESPACE, TENANT, TENANT_UID
 from tenantry.api.model import Json, Resource
+from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.quota.verdicts import Verdicts
-from tenantry.controllers.virtualcontrolplane import apiservice, charge, datastore, desired, status, wakes
+from tenantry.controllers.virtualcontrolplane import apiservice, charge, datastore, desired, offers, status, wakes
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
 from tenantry.controllers.virtualcontrolplane.sleeper import Sleeper
@@ -77,7 +78,13 @@ class VirtualControlPlaneController:
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         own = watched.control_planes(watched.own_key)
-        return [own, watched.watch(Namespace.resource, self._of_namespace), *self._host.ranges.of_home()]
+        offered = watched.defaults(self._of_defaults)
+        return [own, watched.watch(Namespace.resource, self._of_namespace), offered, *self._host.ranges.of_home()]
+
+    def _of_defaults(self, change: Change[TenancyDefaults]) -> Iterable[str]:
+        """Return all control planes, if the kinds that are offered have changed."""
+        before, after = (each.spec.offered_kinds if each else () for each in (change.before, change.after))
+        return list(self._uids) if before != after else ()
 
     def _of_namespace(self, change: Change[Observed]) -> Iterable[str]:
         """Return the control planes of a namespace that was suspended or resumed, or isolated differently."""
@@ -162,6 +169,11 @@ class VirtualControlPlaneController:
         is_open = SUSPENDED not in namespace.labels
         known.link.open(is_open=is_open)
         known.link.allow(found.spec.egress)
+        if known.link.offered != offers.of(cluster):
+            # Its watches are those of its kinds. The process runs on.
+            await self._end(found.metadata.uid)
+            await self._start_in_turn(cluster, found, namespace)
+            return None
         # Kubernetes deletes them first, and the VirtualControlPlane a moment later.
         if not namespace.deleting:
             wanted = (*desired.mirror_objects(found, is_open=is_open), *_of_running(found, namespace, known.running))
@@ -198,7 +210,7 @@ class VirtualControlPlaneController:
         await self._report(cluster, found, status.STARTING, running)
         await self._bring(cluster, found, _of_running(found, namespace, running), running)
         changed = partial(cluster.wake, VirtualControlPlane, found.key)
-        link = Link(self._host, found, changed, address, is_open=is_open)
+        link = Link(self._host, found, changed, address, is_open=is_open, offered=offers.of(cluster))
         task = self._group.create_task(self._serve(found.key, link, running, changed))
         self._connected[found.metadata.uid] = _Connected(link, address, running, task)
         task.add_done_callback(partial(self._ended, changed))
