@@ -78,6 +78,11 @@ class Binaries:
         return self.folder / "hosted"
 
     @property
+    def conformance(self) -> Path:
+        """Kubernetes' end-to-end tests; only in the folder of the product CONFORMANCE."""
+        return self.folder / "conformance"
+
+    @property
     def openapi(self) -> Path:
         """The OpenAPI documents of built-in kinds, which hosted control planes share; only beside their program."""
         return self.folder / "openapi"
@@ -204,6 +209,10 @@ def _hosted_targets(root: Path) -> tuple[_Target, ...]:
     return (_Target("hosted", ".", "providerless", _kubernetes_linker(root, "hosted")),)
 
 
+def _conformance_targets(root: Path) -> tuple[_Target, ...]:
+    return (_Target("conformance", ".", "providerless", _kubernetes_linker(root, "conformance")),)
+
+
 def _check_compiler() -> None:
     """Check that the machine can compile runc, the only program with parts in C.
 
@@ -239,7 +248,9 @@ REGISTRY = Product("a registry of images", "half a minute", _plain("registry"))
 """A registry in memory behind a password; only tests need it."""
 HOSTED = Product("hosted control planes", "six minutes", _hosted_targets)
 """An API server, controllers and SQLite in one process."""
-PRODUCTS = (CONTROL_PLANE, NODES, DNS, AGNHOST, PROBE, REGISTRY, HOSTED)
+CONFORMANCE = Product("Kubernetes' end-to-end tests", "fifteen minutes", _conformance_targets)
+"""test/e2e of Kubernetes; only the release test of conformance needs it."""
+PRODUCTS = (CONTROL_PLANE, NODES, DNS, AGNHOST, PROBE, REGISTRY, HOSTED, CONFORMANCE)
 
 
 def fingerprint(root: Path, product: Product = CONTROL_PLANE) -> str:
