@@ -149,10 +149,9 @@ async def test_all_conformance_tests_without_pods_pass(
     before = process_cost(_process(cluster).pid)
     found = await conformance.run(program, user, wanted, tmp_path / "run", RUN_SECONDS)
     after = process_cost(_process(cluster).pid)
-    print(
-        f"{len(found.passed)} of {len(wanted)} conformance tests passed;"
-        f" private memory {before.private_megabytes:.0f} MB, then {after.private_megabytes:.0f} MB; {after.cpu_seconds - before.cpu_seconds:.0f} s of CPU"
-    )
+    memory = f"private memory {before.private_megabytes:.0f} MB, then {after.private_megabytes:.0f} MB"
+    seconds = after.cpu_seconds - before.cpu_seconds
+    print(f"{len(found.passed)} of {len(wanted)} conformance tests passed; {memory}; {seconds:.0f} s of CPU")
     assert not found.others
     assert found.passed == frozenset(wanted)
 
