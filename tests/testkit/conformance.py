@@ -23,6 +23,7 @@ SLOW = "[Slow]"
 _PASSED = "passed"
 _TEST = "It"
 _REPORT_SECONDS = 120.0
+_MESSAGE = 1500
 
 
 class _Failure(msgspec.Struct, frozen=True):
@@ -83,7 +84,7 @@ async def known(program: build.Binaries) -> tuple[str, ...]:
 async def run(
     program: build.Binaries, kubeconfig: Path, wanted: tuple[str, ...], folder: Path, limit_seconds: float
 ) -> ConformanceRun:
-    """Run tests by their names, one after the other, beside those that are marked as slow.
+    """Run tests by their names, one after the other; those that are marked as slow, which mostly wait, run beside them.
 
     Args:
         program: The folder of the program.
@@ -92,12 +93,12 @@ async def run(
         folder: An empty folder for the reports and the logs.
         limit_seconds: When the tests that have not ended yet fail.
     """
-    slow = tuple(each for each in wanted if SLOW in each)
-    groups = {"slow": slow, "quick": tuple(each for each in wanted if each not in slow)}
+    slow = [(each,) for each in wanted if SLOW in each]
+    groups = [tuple(each for each in wanted if SLOW not in each), *slow]
     found = await asyncio.gather(
         *(
-            asyncio.to_thread(_run, program, kubeconfig, group, folder / title, limit_seconds)
-            for title, group in groups.items()
+            asyncio.to_thread(_run, program, kubeconfig, group, folder / str(number), limit_seconds)
+            for number, group in enumerate(groups)
             if group
         )
     )
@@ -142,6 +143,10 @@ def _run(
     specs = [spec for suite in suites for spec in suite.specs]
     tests = {spec.name: spec for spec in specs if spec.type == _TEST and spec.name in set(wanted)}
     passed = frozenset(name for name, spec in tests.items() if spec.state == _PASSED)
-    others = {name: f"{spec.state}: {spec.failure.message}" for name, spec in tests.items() if name not in passed}
+    others = {
+        name: f"{spec.state}: {spec.failure.message[:_MESSAGE]}" for name, spec in tests.items() if name not in passed
+    }
     steps = (spec for spec in specs if spec.type != _TEST and spec.state not in (_PASSED, "", "skipped"))
-    return ConformanceRun(passed, others | {spec.type: f"{spec.state}: {spec.failure.message}" for spec in steps})
+    return ConformanceRun(
+        passed, others | {spec.type: f"{spec.state}: {spec.failure.message[:_MESSAGE]}" for spec in steps}
+    )
