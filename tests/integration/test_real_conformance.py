@@ -44,7 +44,6 @@ pytestmark = [
 ]
 
 RUN_SECONDS = 900.0
-MIN_TESTS = 115
 TENANT = "conformance"
 PLANE = "web"
 NODES = 2
@@ -134,11 +133,8 @@ INTERRUPTIONS: dict[str, Callable[[LocalCluster], Awaitable[None]]] = {"killed":
 async def test_the_lists_divide_the_conformance_tests_of_the_release(program: build.Binaries) -> None:
     """A new release adds tests, and renames some: each must be in one of both lists."""
     without, with_pods = (conformance.names(each) for each in (conformance.PODLESS, conformance.WITH_PODS))
-    assert sorted(without) == list(without)
-    assert sorted(with_pods) == list(with_pods)
     known = await conformance.known(program)
     assert sorted((*without, *with_pods)) == sorted(known)
-    assert len(without) >= MIN_TESTS
 
 
 async def test_all_conformance_tests_without_pods_pass(
