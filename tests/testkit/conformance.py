@@ -20,6 +20,9 @@ WITH_PODS = "with-pods.txt"
 """The names of all others."""
 
 SLOW = "[Slow]"
+SCHEDULED = "] CronJob "
+"""In the names of tests that wait for the beginning of a minute, up to three times."""
+
 _PASSED = "passed"
 _TEST = "It"
 _REPORT_SECONDS = 120.0
@@ -84,7 +87,7 @@ async def known(program: build.Binaries) -> tuple[str, ...]:
 async def run(
     program: build.Binaries, kubeconfig: Path, wanted: tuple[str, ...], folder: Path, limit_seconds: float
 ) -> ConformanceRun:
-    """Run tests by their names, one after the other; those that are marked as slow, which mostly wait, run beside them.
+    """Run tests by their names, one after the other; those that mostly wait run beside them.
 
     Args:
         program: The folder of the program.
@@ -94,7 +97,8 @@ async def run(
         limit_seconds: When the tests that have not ended yet fail.
     """
     slow = [(each,) for each in wanted if SLOW in each]
-    groups = [tuple(each for each in wanted if SLOW not in each), *slow]
+    scheduled = tuple(each for each in wanted if SLOW not in each and SCHEDULED in each)
+    groups = [tuple(each for each in wanted if SLOW not in each and SCHEDULED not in each), scheduled, *slow]
     found = await asyncio.gather(
         *(
             asyncio.to_thread(_run, program, kubeconfig, group, folder / str(number), limit_seconds)
