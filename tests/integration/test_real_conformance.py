@@ -43,6 +43,7 @@ pytestmark = [
     pytest.mark.timeout(3600),
 ]
 
+COLLECTOR = ("TENANTRY_GOGC", "GOMEMLIMIT")
 RUN_SECONDS = 900.0
 TENANT = "conformance"
 PLANE = "web"
@@ -73,7 +74,12 @@ async def cluster(tenantry_home: Path) -> AsyncIterator[LocalCluster]:
     await asyncio.to_thread(build.ensure, SilentProgress(), build.HOSTED)
     local = LocalCluster("conformance", root=tenantry_home)
     nodes = NodePlan(groups=(NodeGroup(name="blue"), NodeGroup(name="green")))
-    await local.up(UpOptions(throwaway=True, install=install, operator=True, nodes=nodes, timeout_seconds=180.0))
+    options = UpOptions(throwaway=True, install=install, operator=True, nodes=nodes, timeout_seconds=180.0)
+    with pytest.MonkeyPatch.context() as environment:
+        # The process has the collector of the product, not that of other tests: its memory is reported.
+        for name in COLLECTOR:
+            environment.delenv(name, raising=False)
+        await local.up(options)
     yield local
     await local.down(purge=True)
 
