@@ -83,6 +83,11 @@ class Binaries:
         return self.folder / "endpoint-proxy"
 
     @property
+    def conformance(self) -> Path:
+        """Kubernetes' end-to-end tests; only in the folder of the product CONFORMANCE."""
+        return self.folder / "conformance"
+
+    @property
     def openapi(self) -> Path:
         """The OpenAPI documents of built-in kinds, which hosted control planes share; only beside their program."""
         return self.folder / "openapi"
@@ -211,6 +216,10 @@ def _hosted_targets(root: Path) -> tuple[_Target, ...]:
     return (_Target("hosted", ".", "providerless", _kubernetes_linker(root, "hosted")),)
 
 
+def _conformance_targets(root: Path) -> tuple[_Target, ...]:
+    return (_Target("conformance", ".", "providerless", _kubernetes_linker(root, "conformance")),)
+
+
 def _check_compiler() -> None:
     """Check that the machine can compile runc, the only program with parts in C.
 
@@ -248,7 +257,9 @@ ENDPOINT_PROXY = Product("the endpoint proxy", "half a minute", _plain("endpoint
 """The program that accepts the connections to hosted control planes. Its changes must not cost a build of HOSTED."""
 HOSTED = Product("hosted control planes", "six minutes", _hosted_targets, beside=(ENDPOINT_PROXY,))
 """An API server, controllers and SQLite in one process."""
-PRODUCTS = (CONTROL_PLANE, NODES, DNS, AGNHOST, PROBE, REGISTRY, HOSTED, ENDPOINT_PROXY)
+CONFORMANCE = Product("Kubernetes' end-to-end tests", "fifteen minutes", _conformance_targets)
+"""test/e2e of Kubernetes; only the release test of conformance needs it."""
+PRODUCTS = (CONTROL_PLANE, NODES, DNS, AGNHOST, PROBE, REGISTRY, HOSTED, ENDPOINT_PROXY, CONFORMANCE)
 
 
 def fingerprint(root: Path, product: Product = CONTROL_PLANE) -> str:
