@@ -35,8 +35,9 @@ test-fast: ## Run the unit and property tests, in random order: no cluster, less
 RELEASE_TESTS = tests/e2e tests/integration/test_parameters.py tests/integration/test_quota_chaos.py tests/integration/test_engine_clusters.py \
 	tests/integration/test_slices_nodes.py tests/integration/test_audit_probe.py tests/integration/test_parts_real.py $(wildcard tests/integration/test_real_*.py)
 
-test-release: ## Run the long suites: more examples, chaos for a minute, many clusters, real nodes (see docs/how-to/real-nodes.md).
+test-release: ## Run the long suites: more examples, chaos for a minute, many clusters, conformance, real nodes (see docs/how-to/real-nodes.md).
 	$(SETUP) dev
+	.venv/bin/tenantry local build --with-hosted --with-conformance
 	.venv/bin/pytest -q -n 2 --hypothesis-profile=release tests/property
 	CHAOS_SECONDS=60 TENANTRY_TEST_FLOOD_MEGABYTES=465 TENANTRY_TEST_CLAIMS=100 TENANTRY_TEST_REAL=1 \
 		.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=20 $(RELEASE_TESTS) $(PYTEST_ARGS)

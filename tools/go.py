@@ -14,6 +14,8 @@ from tenantry.local import toolchain
 from tenantry.local.progress import StreamProgress
 
 ROOT = Path(__file__).resolve().parent.parent
+# Kubernetes' end-to-end tests take many minutes to compile, and only the release tests build them.
+RELEASE_ONLY = ROOT / "go" / "conformance"
 
 
 def main() -> int:
@@ -35,7 +37,7 @@ def main() -> int:
     codes = [
         subprocess.run([go.binary, *arguments], cwd=module.parent, env=environment, check=False).returncode
         for module in sorted(ROOT.glob("go/*/go.mod"))
-        if any(module.parent.glob("*.go"))
+        if any(module.parent.glob("*.go")) and module.parent != RELEASE_ONLY
     ]
     return next((code for code in codes if code), 0)
 

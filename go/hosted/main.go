@@ -1,16 +1,18 @@
 // Command hosted is a Kubernetes control plane in one process: an API server, the controllers that
-// need no nodes, and SQLite as the datastore.
+// need no nodes, and a datastore: SQLite, or the client of an etcd or of a SQL server.
 //
 //	hosted SETTINGS
 //	hosted openapi FOLDER
+//	hosted etcd ACCESS admit USER PREFIX | remove USER PREFIX | count PREFIX | defragment | save FILE
 //	hosted snapshot SETTINGS FILE
 //	hosted verify FILE
 //	hosted restore SETTINGS FILE [foreign]
 //
 // SETTINGS is a JSON file, see internal/settings; the names of files in it are relative to its folder,
 // which becomes the working directory: paths of Unix sockets are short. The process ends as soon as one of its parts ends.
-// The second form writes the OpenAPI documents of the built-in kinds, which processes of this very program share.
-// The others are about snapshots, see snapshots.go.
+// The second form writes the OpenAPI documents of the built-in kinds, which processes of this very program share. The third
+// form administers an etcd that control planes share; ACCESS is a JSON file, see internal/etcd. The others are about
+// snapshots, see snapshots.go.
 package main
 
 import (
@@ -33,6 +35,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info
 
 	"tenantry.dev/hosted/internal/datastore"
+	"tenantry.dev/hosted/internal/etcd"
 	"tenantry.dev/hosted/internal/plane"
 	"tenantry.dev/hosted/internal/settings"
 	"tenantry.dev/hosted/internal/snapshot"
@@ -45,6 +48,8 @@ func main() {
 		err = run(os.Args[1])
 	case len(os.Args) == 3 && os.Args[1] == "openapi":
 		err = writeOpenAPI(os.Args[2])
+	case len(os.Args) > 3 && os.Args[1] == "etcd":
+		err = administer(os.Args[2], os.Args[3:])
 	default:
 		var known bool
 		if known, err = snapshots(os.Args[1:]); !known {
@@ -77,11 +82,11 @@ func run(file string) error {
 	defer fail(nil)
 	store, err := datastore.Open(ctx, given.Datastore, fail)
 	if err != nil {
-		return fmt.Errorf("datastore %s: %w", given.Datastore.File, err)
+		return fmt.Errorf("datastore %s: %w", given.Datastore, err)
 	}
 	// The API server writes until its end.
 	defer store.Close()
-	if err := snapshot.Serve(ctx, keysOf(store), about(given)); err != nil {
+	if err := snapshot.Serve(ctx, keys(store.Client(), given.Datastore), about(given)); err != nil {
 		return err
 	}
 	err = plane.Run(ctx, given, fail)
@@ -92,6 +97,15 @@ func run(file string) error {
 		return cause
 	}
 	return err
+}
+
+func administer(file string, arguments []string) error {
+	if err := os.Chdir(filepath.Dir(file)); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	return etcd.Run(ctx, filepath.Base(file), arguments)
 }
 
 // writeOpenAPI starts a control plane as far as it takes to ask it, in a folder of its own.

@@ -13,12 +13,14 @@ import (
 	utilversion "k8s.io/component-base/version"
 
 	"tenantry.dev/hosted/internal/datastore"
+	"tenantry.dev/hosted/internal/etcd"
 	"tenantry.dev/hosted/internal/settings"
 	"tenantry.dev/hosted/internal/snapshot"
 )
 
 const usage = `usage: hosted SETTINGS
        hosted openapi FOLDER
+       ` + etcd.Usage + `
        hosted snapshot SETTINGS FILE
        hosted verify FILE
        hosted restore SETTINGS FILE [foreign]`
@@ -52,10 +54,8 @@ func about(given settings.Settings) snapshot.Header {
 	return snapshot.Header{Kubernetes: kubernetes(), UID: given.UID}
 }
 
-func keysOf(store *datastore.Store) snapshot.Keys { return keys(store.Client()) }
-
-func keys(client *clientv3.Client) snapshot.Keys {
-	return snapshot.Keys{KV: client.KV, Lease: client.Lease, Prefix: datastore.Prefix}
+func keys(client *clientv3.Client, given settings.Datastore) snapshot.Keys {
+	return snapshot.Keys{KV: client.KV, Lease: client.Lease, Prefix: given.Prefix() + "/"}
 }
 
 // takeSnapshot asks the process for a snapshot, and takes it from the datastore if none runs.
@@ -75,8 +75,10 @@ func takeSnapshot(file, to string) (snapshot.Header, error) {
 	}
 	defer lock.Close()
 	// It would be created.
-	if _, err := os.Stat(given.Datastore.File); err != nil {
-		return snapshot.Header{}, err
+	if given.Datastore.File != "" {
+		if _, err := os.Stat(given.Datastore.File); err != nil {
+			return snapshot.Header{}, err
+		}
 	}
 	store, err := datastore.Open(ctx, given.Datastore, fail)
 	if err != nil {
@@ -84,7 +86,7 @@ func takeSnapshot(file, to string) (snapshot.Header, error) {
 	}
 	defer store.Close()
 	return snapshot.Write(to, kubernetes(), func(made io.Writer) error {
-		_, err := keysOf(store).Take(ctx, about(given), made)
+		_, err := keys(store.Client(), given.Datastore).Take(ctx, about(given), made)
 		return err
 	})
 }
@@ -96,6 +98,9 @@ func restoreSnapshot(file, from string, foreign bool) (snapshot.Header, error) {
 	given, from, err := entered(file, from)
 	if err != nil {
 		return snapshot.Header{}, err
+	}
+	if given.Datastore.File == "" {
+		return snapshot.Header{}, errors.New("snapshots are restored into SQLite only")
 	}
 	lock, err := snapshot.Lock(false)
 	if errors.Is(err, snapshot.ErrRuns) {
@@ -124,7 +129,7 @@ func restoreSnapshot(file, from string, foreign bool) (snapshot.Header, error) {
 			return err
 		}
 		defer reader.Close()
-		return keys(client).Restore(ctx, reader)
+		return keys(client, given.Datastore).Restore(ctx, reader)
 	})
 }
 

@@ -16,6 +16,7 @@ from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.control import SupervisorRequest, order
+from tenantry.mirror import volumes
 from tenantry.mirror.kinds import budgets, claims, ingresses, networkpolicies, services
 from testkit.api import CONFIG_MAPS, EVENTS, PODS, SECONDS, Api, until
 from testkit.planes import Planes
@@ -26,6 +27,7 @@ pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 Json = dict[str, Any]
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 CONTAINER: Json = {"name": "c", "image": "busybox"}
 APP: Json = {"matchLabels": {"app": "web"}}
@@ -142,6 +144,49 @@ async def test_ingresses_budgets_and_claims(planes: Planes, name: str) -> None:
         return not [each for each in left if f"{PREFIX}/owner" in each["metadata"].get("labels", {})]
 
     await until(nothing_left, "no mirrored object is left", seconds=2 * SECONDS)
+
+
+async def test_a_bound_claim_shows_a_volume_without_its_handle(planes: Planes, name: str) -> None:
+    """H01: users see the size and the state, not the path on the host; the volume inside ends with its claim."""
+    host = planes.host
+    await host.make_tenant(name)
+    await host.create(STORAGE_CLASSES, {"metadata": {"name": name}, "provisioner": "kubernetes.io/no-provisioner"})
+    await planes.create(name, "web")
+    async with planes.entered(name, "web") as inside:
+        claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        spec = {**claim, "storageClassName": name}
+        await inside.create(claims.RESOURCE, {"metadata": {"name": "data"}, "spec": spec}, "default")
+        lower = await the_only(host, claims.RESOURCE, name)
+        below: Json = {
+            "capacity": {"storage": "2Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": "/srv/of-the-host"},
+            "storageClassName": name,
+            "claimRef": {"namespace": name, "name": lower["metadata"]["name"]},
+        }
+        await host.create(volumes.RESOURCE, {"metadata": {"name": name}, "spec": below})
+        try:
+
+            async def shown() -> Json | None:
+                found = await inside.list(volumes.RESOURCE)
+                return found[0] if found and found[0].get("status", {}).get("phase") == "Bound" else None
+
+            volume = await until(shown, "the volume is shown", seconds=2 * SECONDS)
+            assert volume["spec"]["capacity"] == {"storage": "2Gi"}
+            assert "of-the-host" not in str(volume)
+            upper = await inside.get(claims.RESOURCE, "data", "default")
+            assert upper["spec"]["volumeName"] == volume["metadata"]["name"]
+            assert volume["spec"]["claimRef"]["uid"] == upper["metadata"]["uid"]
+            await inside.delete(claims.RESOURCE, "data", "default")
+
+            async def ended() -> bool:
+                return not await inside.list(volumes.RESOURCE)
+
+            await until(ended, "the volume has ended", seconds=2 * SECONDS)
+            await host.gone(claims.RESOURCE, lower["metadata"]["name"], name)
+        finally:
+            await host.delete(volumes.RESOURCE, name)
+            await host.delete(STORAGE_CLASSES, name)
 
 
 async def test_a_service_gets_what_the_host_has_chosen(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:

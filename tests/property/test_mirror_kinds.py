@@ -20,7 +20,9 @@ FIELDS = (
     "podSelector namespaceSelector ingress egress from to ports policyTypes ipBlock cidr except selector minAvailable"
     " maxUnavailable matchLabels matchExpressions key operator values type clusterIP clusterIPs externalName port"
     " nodePort protocol targetPort defaultBackend service name number rules host http paths path backend tls secretName"
-    " accessModes resources requests storageClassName volumeName dataSource dataSourceRef kind apiGroup namespace junk"
+    " accessModes resources requests storageClassName volumeName dataSource dataSourceRef kind apiGroup namespace"
+    " parentRefs backendRefs hostnames filters requestMirror backendRef extensionRef weight matches group source"
+    " persistentVolumeClaimName volumeSnapshotContentName volumeSnapshotClassName junk"
 )
 SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=4) | st.sampled_from(["In", "NodePort", "None"])
 SPECS = st.dictionaries(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,18 +14,22 @@ from msgspec.structs import replace
 
 from tenantry.api.errors import AlreadyExists, Conflict, NotFound
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.model import ObjectMeta
+from tenantry.api.model import ObjectMeta, Resource
 from tenantry.engine.cluster import Cluster, Watch
-from tenantry.mirror import things
-from tenantry.mirror.kinds import budgets, networkpolicies, services
+from tenantry.mirror import cachedpods, endpoints, things, volumes
+from tenantry.mirror.endpointmirror import EndpointMirror
+from tenantry.mirror.endpoints import SLICES
+from tenantry.mirror.kinds import budgets, claims, networkpolicies, routes, services, volumesnapshots
 from tenantry.mirror.kinds.kind import MirroredKind
+from tenantry.mirror.kinds.offered import Offered, OfferedPlace, PlaceUse, kind_of
 from tenantry.mirror.objectmirror import FIRST_SECONDS, ObjectMirror
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.refusals import MOST_RETRY_SECONDS
 from tenantry.mirror.shapes import NotTranslated
 from tenantry.mirror.side import LowerSide
-from tenantry.mirror.things import Thing
+from tenantry.mirror.things import PODS, Thing
 from tenantry.mirror.upperobjects import UpperObjects
+from tenantry.mirror.volumemirror import VolumeMirror
 from testkit import runs
 from testkit.examples import examples
 from testkit.mirroring import PROFILE
@@ -34,7 +39,14 @@ from testkit.worldcluster import WorldCluster
 
 Json = dict[str, Any]
 
-KINDS = (services.KIND, networkpolicies.KIND, budgets.KIND)
+GADGET = kind_of(
+    Offered(
+        Resource("offered.example.com", "v1", "gadgets", "Gadget"),
+        (OfferedPlace("spec.service", PlaceUse.SERVICE), OfferedPlace("spec.everywhere", PlaceUse.OMITTED)),
+    ),
+    PROFILE,
+)
+KINDS = (services.KIND, networkpolicies.KIND, budgets.KIND, routes.HTTP_KIND, volumesnapshots.KIND, claims.KIND, GADGET)
 NAMES = ("a", "b")
 LONG = 2 * MOST_RETRY_SECONDS
 
@@ -48,12 +60,30 @@ class Below:
     def watches(self) -> list[Watch]:
         """Return them."""
         selectors = things.selector(PROFILE.prefix)
-        return [
-            Watch(resource=each.resource, decode=things.whole, keys=lambda _: (), selectors=selectors) for each in KINDS
+        pods = Watch(resource=PODS, decode=cachedpods.decoder(PROFILE.prefix), keys=lambda _: (), selectors=selectors)
+        found = [
+            Watch(
+                resource=each.resource,
+                decode=things.whole,
+                keys=lambda _: (),
+                selectors=selectors,
+                optional=each.is_optional,
+            )
+            for each in KINDS
         ]
+        return [pods, *found]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:
         """Do nothing."""
+
+
+FOREIGN: Json = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolume",
+    "metadata": {"name": "first"},
+    "spec": {"claimRef": {"namespace": "shop", "name": "a", "uid": "u"}},
+}
+"""A volume of users."""
 
 
 async def _no_node(name: str) -> Json | None:  # noqa: ARG001 - there is none
@@ -67,6 +97,7 @@ class Sides:
         self.profile = profile
         self.upper, self.lower = World(), World()
         self.faults = list(faults)
+        self.optional = {each.resource for each in KINDS if each.is_optional}
         for name in ("shop", "stock"):
             self.upper.create(Namespace(metadata=ObjectMeta(name=name, labels={"team": name})))
         self.lower.create(Namespace(metadata=ObjectMeta(name=PROFILE.namespace)))
@@ -74,6 +105,9 @@ class Sides:
             # A World knows the kinds of its objects; and one of another owner stays as it is.
             meta = {"name": "first", "namespace": PROFILE.namespace, "labels": {"example.dev/owner": "u-other"}}
             self.lower.put_in(kind.resource, {**_upper(kind, "first", 0), "metadata": meta})
+        self.lower.put_in(PODS, _pod("first", 9, owner="u-other"))
+        self.upper.put_in(volumes.RESOURCE, FOREIGN)
+        self.upper.put_in(SLICES, {**_slice("first", 9), "metadata": {"name": "first", "namespace": "shop"}})
         self.restart()
 
     def _fault(self) -> str:
@@ -81,17 +115,43 @@ class Sides:
 
     def restart(self) -> None:
         """Start another operator."""
-        self.below = WorldCluster(self.lower, [Below()], faults=self._fault)
+        optional = [each.resource for each in KINDS if each.is_optional]
+        self.below = WorldCluster(self.lower, [Below()], faults=self._fault, optional=optional)
         self.below.is_synced = True
         self.above = WorldCluster(self.upper, [], faults=self._fault)
         self.side = LowerSide(cluster=self.below, writer=self.below.writer, node=_no_node, nodes={}, reason="Refused")
-        for kind in KINDS:
-            mirror = ObjectMirror(
-                kind, self.profile, self.above, self.side, UpperObjects(kind.resource, self.profile, self.above)
-            )
+        tables = {
+            kind: UpperObjects(kind.resource, self.profile, self.above, is_optional=kind.is_optional) for kind in KINDS
+        }
+        slices = UpperObjects(SLICES, self.profile, self.above, selectors=endpoints.WRITTEN)
+        mirrors = [
+            *(ObjectMirror(each, self.profile, self.above, self.side, tables[each], slices=slices) for each in KINDS),
+            EndpointMirror(
+                self.profile, self.above, self.side, upper_services=tables[services.KIND], upper_slices=slices
+            ),
+            VolumeMirror(self.profile, self.above, self.side, tables[claims.KIND]),
+        ]
+        for mirror in mirrors:
             self.above.lane.controllers[mirror.name] = mirror
             for watch in mirror.watches():
                 (watch.cluster or self.above).listen(self.above.lane.listener(mirror.name, watch))
+        for resource in sorted(self.optional, key=str):
+            self.above.serve(resource)
+
+    def create(self, kind: MirroredKind, name: str, number: int) -> None:
+        """Create an upper object, if its kind is served."""
+        if kind.resource in self.optional or not kind.is_optional:
+            self.upper.put_in(kind.resource, _upper(kind, name, number))
+
+    def serve(self, kind: MirroredKind) -> None:
+        """Serve an optional kind on the upper side, or end it with all of its objects."""
+        if not kind.is_optional:
+            return
+        if kind.resource in self.optional:
+            for each in self.upper.list(kind.resource):
+                self.upper.delete(kind.resource, f"shop/{each['metadata']['name']}")
+        self.optional ^= {kind.resource}
+        self.above.serve(kind.resource, is_served=kind.resource in self.optional)
 
     def mirror(self, kind: MirroredKind) -> ObjectMirror:
         """Return the mirror of a kind."""
@@ -124,13 +184,44 @@ class Sides:
             return None
 
 
+def _pod(name: str, number: int, *, owner: str = PROFILE.owner_uid) -> Json:
+    """Return a lower pod that runs."""
+    labels = {"example.dev/owner": owner, "example.dev/namespace": "shop"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": PROFILE.namespace, "labels": labels},
+        "spec": {"nodeName": "n"},
+        "status": {"phase": "Running", "podIPs": [{"ip": f"10.1.0.{number}"}]},
+    }
+
+
+def _slice(service: str, number: int) -> Json:
+    """Return an upper EndpointSlice that names the pod of a number, and one of another owner."""
+    return {
+        "apiVersion": SLICES.api_version,
+        "kind": SLICES.kind,
+        "metadata": {"name": service, "namespace": "shop", "labels": {endpoints.SERVICE_NAME: service}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [f"10.1.0.{number}"]}, {"addresses": ["10.1.0.9"]}],
+        "ports": [{"port": 5000 + number}],
+    }
+
+
 def _upper(kind: MirroredKind, name: str, number: int) -> Json:
     specs: dict[str, Json] = {
-        "Service": {"selector": {"app": str(number)}, "ports": [{"port": 80 + number}]},
+        "Service": {"selector": {"app": str(number)} if number < WRITTEN else None, "ports": [{"port": 80 + number}]},
         "NetworkPolicy": {
             "podSelector": {},
             "ingress": [{"from": [{"namespaceSelector": {"matchLabels": {"team": "stock"}}}]}] * number,
         },
+        "HTTPRoute": {
+            "parentRefs": [{"name": "public", "namespace": "gateways"}],
+            "rules": [{"backendRefs": [{"name": "web", "port": 80 + number}]}],
+        },
+        "Gadget": {"service": f"web-{number}", "everywhere": True, "size": number},
+        "PersistentVolumeClaim": {"resources": {"requests": {"storage": f"{number}Gi"}}},
+        "VolumeSnapshot": {"source": {"persistentVolumeClaimName": f"data-{number}"}},
         "PodDisruptionBudget": {"selector": {"matchLabels": {"app": str(number)}}, "maxUnavailable": 1},
     }
     return {
@@ -141,7 +232,25 @@ def _upper(kind: MirroredKind, name: str, number: int) -> Json:
     }
 
 
-DEEDS = ("create", "edit", "delete", "delete below", "edit below", "label", "first", "settle")
+WRITTEN = 2
+"""The number of a Service without a selector."""
+
+DEEDS = (
+    "bind",
+    "kind",
+    "slice",
+    "no slice",
+    "pod",
+    "no pod",
+    "create",
+    "edit",
+    "delete",
+    "delete below",
+    "edit below",
+    "label",
+    "first",
+    "settle",
+)
 STORIES = st.lists(
     st.tuples(
         st.sampled_from(DEEDS), st.sampled_from(KINDS), st.sampled_from(NAMES), st.integers(min_value=0, max_value=2)
@@ -154,10 +263,10 @@ def _do(sides: Sides, deed: str, kind: MirroredKind, name: str, number: int) -> 
     key, below = f"shop/{name}", sides.lower_key(kind, name)
     match deed:
         case "create":
-            sides.upper.put_in(kind.resource, _upper(kind, name, number))
+            sides.create(kind, name, number)
         case "edit":
             made = _upper(kind, name, number)
-            patch = {"metadata": {"labels": {"number": None, f"n{number}": ""}}, "spec": made["spec"]}
+            patch: Json = {"metadata": {"labels": {"number": None, f"n{number}": ""}}, "spec": made["spec"]}
             sides.upper.patch(kind.resource, key, patch)
         case "delete":
             sides.upper.delete(kind.resource, key)
@@ -165,19 +274,41 @@ def _do(sides: Sides, deed: str, kind: MirroredKind, name: str, number: int) -> 
             sides.lower.delete(kind.resource, below)
         case "edit below":
             # What the lower side's own programs put there is left alone.
-            patch = {"metadata": {"labels": {"of-below": "1"}}, "spec": {"selector": {"app": "x"}, "ports": None}}
-            sides.lower.patch(kind.resource, below, patch)
+            edited: Json = {
+                "metadata": {"labels": {"of-below": "1"}},
+                "spec": {"selector": {"app": "x"}, "ports": None, "rules": []},
+            }
+            sides.lower.patch(kind.resource, below, edited)
         case "label":
-            sides.upper.patch(
-                Namespace.resource, "shop", {"metadata": {"labels": {"team": ["shop", "stock"][number % 2]}}}
-            )
-        case "first":
+            team = ["shop", "stock"][number % 2]
+            sides.upper.patch(Namespace.resource, "shop", {"metadata": {"labels": {"team": team}}})
+        case "first" if kind.chosen is not None:
             # Made first, for an upper object that is never stored.
             meta = {"creationTimestamp": "1970-01-01T00:00:00Z"}
-            if kind.chosen is not None:
-                mirror = sides.mirror(kind)
-                wanted = mirror.wanted(_upper(kind, name, number), None)
-                sides.lower.put_in(kind.resource, {**wanted, "metadata": {**wanted["metadata"], **meta}})
+            wanted = sides.mirror(kind).wanted(_upper(kind, name, number), None)
+            sides.lower.put_in(kind.resource, {**wanted, "metadata": {**wanted["metadata"], **meta}})
+        case "bind":
+            bound = {"phase": "Bound", "capacity": {"storage": f"{number}Gi"}}
+            key = sides.lower_key(claims.KIND, name)
+            sides.lower.patch(claims.RESOURCE, key, {"spec": {"volumeName": "of-the-host"}, "status": bound})
+        case "kind":
+            sides.serve(kind)
+        case _:
+            _do_to_endpoints(sides, deed, name, number)
+
+
+def _do_to_endpoints(sides: Sides, deed: str, name: str, number: int) -> None:
+    match deed:
+        case "slice":
+            with suppress(NotFound):
+                sides.upper.delete(SLICES, f"shop/{name}")
+            sides.upper.put_in(SLICES, _slice(name, number))
+        case "no slice":
+            sides.upper.delete(SLICES, f"shop/{name}")
+        case "pod":
+            sides.lower.put_in(PODS, _pod(f"pod-{number}", number))
+        case "no pod":
+            sides.lower.delete(PODS, f"{PROFILE.namespace}/pod-{number}")
         case _:
             sides.settle()
 
@@ -190,6 +321,15 @@ def _do(sides: Sides, deed: str, kind: MirroredKind, name: str, number: int) -> 
     faults=[],
 )
 @example(story=[(deed, networkpolicies.KIND, "a", 1) for deed in ("create", "settle", "label")], faults=[])
+@example(story=[(deed, services.KIND, "a", 2) for deed in ("create", "slice", "pod", "settle")], faults=[])
+@example(story=[(deed, claims.KIND, "a", 1) for deed in ("create", "settle", "bind")], faults=[])
+@example(
+    story=[(deed, claims.KIND, "a", 1) for deed in ("create", "settle", "bind", "settle", "delete", "create")],
+    faults=[],
+)
+@example(story=[(deed, volumesnapshots.KIND, "a", 1) for deed in ("create", "settle", "kind")], faults=[])
+@example(story=[(deed, routes.HTTP_KIND, "a", 1) for deed in ("create", "settle", "kind", "kind")], faults=[])
+@example(story=[(deed, services.KIND, "a", 2) for deed in ("create", "slice", "pod", "settle", "no slice")], faults=[])
 def test_the_lower_side_follows_the_upper_one_and_comes_to_rest(
     story: list[tuple[str, MirroredKind, str, int]], faults: list[str]
 ) -> None:
@@ -212,8 +352,20 @@ def test_the_lower_side_follows_the_upper_one_and_comes_to_rest(
             labels = {key: value for key, value in lower["metadata"]["labels"].items() if key != "of-below"}
             assert labels == {**upper["metadata"].get("labels", {}), **PROFILE.labels("shop")}
             assert lower["metadata"]["annotations"]["example.dev/uid"] == upper["metadata"]["uid"]
+            if kind is claims.KIND and lower.get("status"):
+                assert upper["spec"]["volumeName"] == volumes.name(upper["metadata"]["uid"])
+                assert upper["status"] == lower["status"]
+            if kind is GADGET:
+                service = PROFILE.lower_name("Service", "shop", upper["spec"]["service"])
+                below = {key: lower["spec"].get(key) for key in ("service", "everywhere", "size", "selector")}
+                assert below == {
+                    "service": service,
+                    "everywhere": None,
+                    "size": upper["spec"]["size"],
+                    "selector": None,
+                }
             if kind is services.KIND:
-                assert lower["spec"]["ports"] == upper["spec"]["ports"]
+                _leads_as_written(sides, name, upper, lower)
             if kind is networkpolicies.KIND:
                 selected = {
                     value
@@ -226,10 +378,43 @@ def test_the_lower_side_follows_the_upper_one_and_comes_to_rest(
                 is_both = sides.upper.get(Namespace.resource, "shop")["metadata"]["labels"]["team"] == "stock"
                 expected = {"shop", "stock"} if is_both else {"stock"}
                 assert selected == (expected if upper["spec"]["ingress"] else set())
+    _shows_volumes(sides)
     revisions = sides.upper.revision, sides.lower.revision
     sides.restart()
     sides.settle(100.0)
     assert (sides.upper.revision, sides.lower.revision) == revisions, "another operator finds nothing to do"
+
+
+def _shows_volumes(sides: Sides) -> None:
+    """Each is of a claim that exists, and has nothing of the host's; those of users stay."""
+    shown = {each["metadata"]["name"]: each for each in sides.upper.list(volumes.RESOURCE)}
+    assert shown.pop("first")["spec"] == FOREIGN["spec"]
+    known = {each["spec"].get("volumeName"): each for each in sides.upper.list(claims.RESOURCE)}
+    for name, each in shown.items():
+        assert each["spec"]["claimRef"]["uid"] == known[name]["metadata"]["uid"]
+        assert each["status"] == {"phase": "Bound"}
+        below = sides.below_of(claims.KIND, known[name]["metadata"]["name"])
+        assert below is not None
+        if below.get("status"):
+            assert each["spec"]["capacity"] == below["status"]["capacity"]
+        assert "of-the-host" not in str(each)
+
+
+def _leads_as_written(sides: Sides, name: str, upper: Json, lower: Json) -> None:
+    """OUT-2: a Service without a selector leads to own pods that a slice names, and to no others."""
+    mark = endpoints.label(PROFILE, "shop", name)
+    serving = {each["metadata"]["name"] for each in sides.lower.list(PODS) if mark in each["metadata"]["labels"]}
+    slices = [each for each in sides.upper.list(SLICES) if each["metadata"]["name"] == name]
+    if upper["spec"].get("selector"):
+        assert lower["spec"]["ports"] == upper["spec"]["ports"]
+        assert serving == set()
+        return
+    assert lower["spec"]["selector"] == {"example.dev/owner": PROFILE.owner_uid, mark: ""}
+    targets = [port["targetPort"] for port in lower["spec"]["ports"] if "targetPort" in port]
+    assert targets == [each["ports"][0]["port"] for each in slices]
+    named = {each["endpoints"][0]["addresses"][0] for each in slices}
+    pods = [each for each in sides.lower.list(PODS) if each["metadata"]["name"] != "first"]
+    assert serving == {each["metadata"]["name"] for each in pods if each["status"]["podIPs"][0]["ip"] in named}
 
 
 def test_a_change_that_was_made_first_stays_until_the_upper_object_follows() -> None:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 from tenantry.hosting.placement import RunningPlane
 from tenantry.hosting.plane import AdmissionRule, HostedPlane
+from tenantry.hosting.stores import HostedStore
 from tenantry.local import build
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.hosted import LocalPlacement
@@ -17,13 +18,15 @@ from tenantry.local.progress import SilentProgress
 
 @asynccontextmanager
 async def running(
-    tenancy: LocalCluster, name: str, *rules: AdmissionRule
+    tenancy: LocalCluster, name: str, *rules: AdmissionRule, store: HostedStore | None = None
 ) -> AsyncGenerator[tuple[LocalPlacement, HostedPlane, RunningPlane]]:
     """A hosted control plane that is ready."""
     await asyncio.to_thread(build.ensure, SilentProgress(), build.HOSTED)
     place = LocalPlacement(tenancy.paths)
     issuer, owner = f"https://{name}.example", f"owner:{name}"
-    plane = HostedPlane(uid=str(uuid.uuid4()), name=name, issuer=issuer, owner=owner, admission=rules)
+    plane = HostedPlane(
+        uid=str(uuid.uuid4()), name=name, issuer=issuer, owner=owner, admission=rules, store=store or HostedStore()
+    )
     try:
         yield place, plane, await place.start(plane)
     finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -98,15 +98,23 @@ async def taken(person: Api, namespace: str, *hosts: str) -> list[str]:
 @asynccontextmanager
 async def gateway_api(api: Api) -> AsyncGenerator[None]:
     """Make a cluster serve the kinds of the Gateway API, without their schemas, and allow admins to use them."""
+    async with custom_kinds(api, GATEWAY_KINDS):
+        yield
+
+
+@asynccontextmanager
+async def custom_kinds(api: Api, resources: Sequence[Resource]) -> AsyncGenerator[None]:
+    """Make a cluster serve kinds without their schemas, and allow admins to use them."""
+    groups = sorted({each.group for each in resources})
     role = {
         "metadata": {"name": "gateways", "labels": {"rbac.authorization.k8s.io/aggregate-to-admin": "true"}},
-        "rules": [{"apiGroups": [GATEWAY_GROUP], "resources": ["*"], "verbs": ["*"]}],
+        "rules": [{"apiGroups": groups, "resources": ["*"], "verbs": ["*"]}],
     }
     await api.create(CLUSTER_ROLES, role)
     try:
-        for resource in GATEWAY_KINDS:
+        for resource in resources:
             await api.create(CRDS, _definition(resource))
-        for resource in GATEWAY_KINDS:
+        for resource in resources:
 
             async def served(resource: Resource = resource) -> bool:
                 try:
@@ -118,9 +126,9 @@ async def gateway_api(api: Api) -> AsyncGenerator[None]:
             await until(served, f"{resource.kind} is served")
         yield
     finally:
-        for resource in GATEWAY_KINDS:
+        for resource in resources:
             await api.delete(CRDS, resource.full_name)
-        for resource in GATEWAY_KINDS:
+        for resource in resources:
             # A test that creates them next would get an error while they are being deleted.
             await api.gone(CRDS, resource.full_name)
         await api.delete(CLUSTER_ROLES, "gateways")
@@ -148,7 +156,8 @@ async def may_have_gateways(api: Api, user: str, namespace: str) -> None:
 def _definition(resource: Resource) -> Json:
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     names = {"plural": resource.plural, "singular": resource.kind.lower(), "kind": resource.kind}
-    version = {"name": resource.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    version: Json = {"name": resource.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    version["subresources"] = {"status": {}}
     return {
         "metadata": {
             "name": resource.full_name,

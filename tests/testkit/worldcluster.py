@@ -146,6 +146,16 @@ class WorldCluster(Cluster):
                 return
         raise AssertionError(f"the controllers do not come to rest; {self.lane.queue.ready} keys are queued")
 
+    def serve(self, resource: Resource, *, is_served: bool = True) -> None:
+        """Serve an optional kind that controllers watch, or no longer."""
+        if is_served:
+            self._begin(resource)
+        else:
+            self._end(resource)
+            self._looked.pop(resource, None)
+        for listener in self._listeners[resource]:
+            listener.add_all()
+
     def _begin(self, resource: Resource) -> None:
         super()._begin(resource)
         self._informers[resource].synced.set()

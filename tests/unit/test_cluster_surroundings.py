@@ -12,8 +12,15 @@ from tenantry.api.errors import NotFound
 from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, NetworkPolicy
 from tenantry.api.model import ObjectMeta
 from tenantry.api.node import Node
-from tenantry.api.runtime import RuntimeChoice, RuntimeClass, RuntimeIsolation
-from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, Subnamespace, SubnamespaceSpec
+from tenantry.api.runtime import RuntimeChoice, RuntimeClass
+from tenantry.api.subnamespace import (
+    Inheritance,
+    InheritanceMode,
+    Mode,
+    Subnamespace,
+    SubnamespaceIsolation,
+    SubnamespaceSpec,
+)
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import NetworkIsolation, Tenant
 from tenantry.controllers.frozeninput import WINDOW_SECONDS
@@ -43,7 +50,7 @@ def _sub(world: World, mode: Mode = Mode.WORKSPACE, runtime: RuntimeChoice | Non
         mode=mode,
         inheritance=PEOPLE if is_workspace else Inheritance(),
         owners=() if is_workspace else (user("carl"),),
-        isolation=RuntimeIsolation() if runtime is None else RuntimeIsolation(runtime=runtime),
+        isolation=SubnamespaceIsolation() if runtime is None else SubnamespaceIsolation(runtime=runtime),
     )
     meta = ObjectMeta(name="team", namespace="acme", creation_timestamp="2026-01-01T00:00:00Z")
     world.create(Subnamespace(metadata=meta, spec=spec))

@@ -16,6 +16,7 @@ from tenantry.api.errors import ApiError, Forbidden, TooManyRequests, Unauthoriz
 from tenantry.api.model import Json
 from tenantry.hosting import admission, plane
 from tenantry.hosting.admission import (
+    AdmissionAdvice,
     AdmissionAnswer,
     AdmissionLimits,
     AdmissionRefusal,
@@ -248,8 +249,21 @@ def test_the_settings_name_the_rules() -> None:
     """H02: without a rule, the API server asks for no leave."""
     given = HostedPlane(uid="a", name="a", issuer="https://a.example", owner="o")
     assert "admission" not in msgspec.json.decode(plane.settings(given, 1, "/openapi"))
-    given = msgspec.structs.replace(given, admission=(AdmissionRule(resource="services"),))
+    rules = (AdmissionRule(resource="services"), AdmissionRule(group="apps", resource="deployments", is_advice=True))
+    given = msgspec.structs.replace(given, admission=rules)
     assert msgspec.json.decode(plane.settings(given, 1, "/openapi"))["admission"] == {
         "socket": plane.ADMISSION,
         "rules": [{"group": "", "resource": "services", "operations": ["CREATE", "UPDATE"]}],
+        "advice": [{"group": "apps", "resource": "deployments", "operations": ["CREATE", "UPDATE"]}],
     }
+
+
+async def test_advice_is_warnings(path: Path) -> None:
+    """H02: and none is no error."""
+    for given in ((), ("the host refuses it", "twice")):
+
+        async def advise(_: AdmissionRequest, warnings: tuple[str, ...] = given) -> AdmissionAdvice:
+            return AdmissionAdvice(warnings=warnings)
+
+        async with serving(path, advise):
+            assert (await asked(path))[1] == {"warnings": list(given)}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tenantry.mirror import marking
-from tenantry.mirror.kinds import budgets, claims, ingresses, networkpolicies, services
+from tenantry.mirror.kinds import budgets, claims, ingresses, networkpolicies, routes, services, volumesnapshots
 from tenantry.mirror.kinds.kind import MirroredKind, Origin
 from tenantry.mirror.names import lower_name
 from tenantry.mirror.shapes import NotTranslated
@@ -118,8 +118,12 @@ def test_a_service_selects_pods_of_its_namespace_and_keeps_its_addresses() -> No
         "type": "ExternalName",
         "externalName": "a.example",
     }
-    # Without a selector, the endpoints are the user's.
-    assert "selector" not in lowered(services.KIND, {"ports": [{"port": 80}]})
+    # Without a selector, the endpoints are those of its own pods that the user names.
+    assert lowered(services.KIND, {"ports": [{"port": 80}]}) == {
+        "selector": {"example.dev/owner": "u-plane", f"example.dev/serves-{named('Service', '')[-16:]}": ""},
+        "publishNotReadyAddresses": True,
+        "ports": [{"port": 80}],
+    }
     assert services.chosen({"spec": spec}, {"spec": lower})["spec"] == {
         **spec,
         **{key: value for key, value in chosen.items() if key != "type"},
@@ -132,7 +136,8 @@ def test_a_service_selects_pods_of_its_namespace_and_keeps_its_addresses() -> No
     [
         ({"volumeName": "pv-of-another"}, "spec.volumeName may not be set"),
         ({"selector": {"matchLabels": {"a": "b"}}}, "spec.selector may not be set"),
-        ({"dataSource": {"kind": "VolumeSnapshot", "name": "s", "apiGroup": "snapshot.storage.k8s.io"}}, "dataSource"),
+        ({"dataSource": {"kind": "Image", "name": "s", "apiGroup": "images.example.dev"}}, "dataSource"),
+        ({"dataSource": {"kind": "VolumeSnapshot", "name": "s"}}, "dataSource"),
         (
             {"dataSourceRef": {"kind": "PersistentVolumeClaim", "name": "s", "namespace": "kube-system"}},
             "dataSourceRef",
@@ -196,3 +201,80 @@ def test_a_policy_cannot_grow_without_bound() -> None:
     many = [{"namespaceSelector": {"matchLabels": {"team": str(number)}}} for number in range(101)]
     with pytest.raises(NotTranslated, match="different namespaceSelectors"):
         lowered(networkpolicies.KIND, {"podSelector": {}, "ingress": [{"from": many}]})
+
+
+def test_a_claim_is_filled_from_an_own_snapshot() -> None:
+    source = {"kind": "VolumeSnapshot", "apiGroup": "snapshot.storage.k8s.io", "name": "s"}
+    found = lowered(claims.KIND, {"dataSource": source})
+    assert found["dataSource"] == {**source, "name": named("VolumeSnapshot", "s")}
+
+
+def test_a_snapshot_is_one_of_an_own_claim_and_shows_nothing_of_the_storage() -> None:
+    """H01: neither the content nor the message of an error comes up."""
+    found = lowered(volumesnapshots.KIND, {"source": {"persistentVolumeClaimName": "data"}})
+    assert found == {"source": {"persistentVolumeClaimName": named("PersistentVolumeClaim", "data")}}
+    for source in ({"volumeSnapshotContentName": "of-another"}, {}):
+        with pytest.raises(NotTranslated, match="name a PersistentVolumeClaim"):
+            lowered(volumesnapshots.KIND, {"source": source})
+    status = {
+        "readyToUse": False,
+        "restoreSize": "1Gi",
+        "boundVolumeSnapshotContentName": "content-1",
+        "error": {"time": "t", "message": "snap-0123 of vol-9 failed"},
+    }
+    assert volumesnapshots.status({"status": status}) == {
+        "readyToUse": False,
+        "restoreSize": "1Gi",
+        "error": {"time": "t", "message": volumesnapshots.FAILED},
+    }
+
+
+PARENT: Json = {"name": "public", "namespace": "gateways"}
+
+
+def test_a_route_leads_from_gateways_of_the_lower_side_to_own_services() -> None:
+    """Hosts and Gateways stay, names of Services do not, in filters too."""
+    mirror = {"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "copy", "port": 80}}}
+    backend = {"name": "web", "port": 80, "namespace": "shop", "filters": [mirror]}
+    spec = {
+        "parentRefs": [PARENT],
+        "hostnames": ["a.example"],
+        "rules": [{"filters": [mirror], "backendRefs": [backend]}],
+    }
+    found = lowered(routes.HTTP_KIND, spec)
+    assert (found["parentRefs"], found["hostnames"]) == ([PARENT], ["a.example"])
+    (rule,) = found["rules"]
+    copy = {"name": named("Service", "copy"), "port": 80}
+    assert rule["filters"][0]["requestMirror"]["backendRef"] == copy
+    (below,) = rule["backendRefs"]
+    assert (below["name"], "namespace" in below) == (named("Service", "web"), False)
+    assert below["filters"][0]["requestMirror"]["backendRef"] == copy
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"parentRefs": [{"name": "own"}]}, "must be that of a Gateway of the host"),
+        ({"parentRefs": [{**PARENT, "kind": "Service", "group": ""}]}, "must name a Gateway"),
+        ({"rules": [{"backendRefs": [{"name": "a", "namespace": "stock"}]}]}, "must be that of the route"),
+        ({"rules": [{"backendRefs": [{"name": "a", "kind": "Bucket", "group": "x.dev"}]}]}, "must name a Service"),
+        ({"rules": [{"filters": [{"extensionRef": {"kind": "Policy", "name": "p"}}]}]}, "use another filter"),
+        (
+            {"rules": [{"filters": [{"requestMirror": {"backendRef": {"name": "a", "namespace": "kube-system"}}}]}]},
+            "requestMirror.backendRef.namespace must be that of the route",
+        ),
+    ],
+)
+def test_routes_name_nothing_of_others(spec: Json, words: str) -> None:
+    """A reference by the name of another kind or namespace could lead to objects of any owner."""
+    for kind in (routes.HTTP_KIND, routes.GRPC_KIND):
+        with pytest.raises(NotTranslated, match=words):
+            lowered(kind, spec)
+
+
+def test_a_route_shows_which_gateways_have_accepted_it() -> None:
+    condition = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "", "lastTransitionTime": "t"}
+    parent = {"parentRef": PARENT, "controllerName": "example.dev/gateways"}
+    below = {"parents": [{**parent, "conditions": [{**condition, "observedGeneration": 7}], "secret": "x"}]}
+    assert routes.status({"status": below}) == {"parents": [{**parent, "conditions": [condition]}]}
+    assert routes.status({}) == {"parents": []}

@@ -127,13 +127,19 @@ def test_tokens_become_files_of_one_secret() -> None:
     assert sources[0] == {"secret": {"name": secret, "items": [{"key": "kube-api-access-x.0", "path": "token"}]}}
     assert sources[3] == {"secret": {"name": secret, "items": [{"key": "kube-api-access-x.3", "path": "vault"}]}}
     assert made.tokens == (
-        Token(key="kube-api-access-x.0", audience="", seconds=3607, path="token"),
+        Token(key="kube-api-access-x.0", audience="", seconds=86400, path="token"),
         Token(key="kube-api-access-x.3", audience="vault", seconds=7200, path="vault"),
     )
 
 
 @pytest.mark.parametrize(
-    ("asked", "seconds"), [({}, 3600), ({"expirationSeconds": 1}, 600), ({"expirationSeconds": 10**9}, 86400)]
+    ("asked", "seconds"),
+    [
+        ({}, 3600),
+        ({"expirationSeconds": 3607}, 86400),
+        ({"expirationSeconds": 1}, 600),
+        ({"expirationSeconds": 10**9}, 86400),
+    ],
 )
 def test_lifetimes_of_tokens_are_bounded(asked: Json, seconds: int) -> None:
     source = {"serviceAccountToken": {"path": "token", **asked}}

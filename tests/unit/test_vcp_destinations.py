@@ -9,10 +9,8 @@ import pytest
 
 from tenantry.api.contribution import PREFIX as CONTRIBUTED
 from tenantry.controllers.virtualcontrolplane.destinations import (
-    BY_ADDRESS,
     BY_OWNER,
     Destinations,
-    addresses_of,
     owner_of,
 )
 from tenantry.engine.cache import Cache
@@ -20,6 +18,7 @@ from tenantry.hosting.destinations import Destination, Direct, Kubelet, Outside,
 from tenantry.hosting.outside import OutsideRule, networks
 from tenantry.mirror import nodes, things
 from tenantry.mirror.cachedpods import CachedPod
+from tenantry.mirror.endpoints import BY_ADDRESS, addresses_of
 from tenantry.mirror.kinds import services as kind_services
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import NODES, Thing

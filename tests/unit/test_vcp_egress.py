@@ -11,13 +11,14 @@ from tenantry.api.marks import NODE_ADDRESSES
 from tenantry.api.node import Node
 from tenantry.api.tenancydefaults import NAME, TenancyDefaults
 from tenantry.api.virtualcontrolplane import PlaneEgress
-from tenantry.controllers.virtualcontrolplane.destinations import BY_ADDRESS, Destinations, addresses_of
+from tenantry.controllers.virtualcontrolplane.destinations import Destinations
 from tenantry.controllers.virtualcontrolplane.egress import ENDPOINT_SLICES, SERVICE_CIDRS, HostRanges, rule
 from tenantry.engine.cache import Cache
 from tenantry.hosting.destinations import Refused
 from tenantry.hosting.heads import HttpRefusal
 from tenantry.hosting.outside import networks
 from tenantry.mirror.cachedpods import CachedPod
+from tenantry.mirror.endpoints import BY_ADDRESS, addresses_of
 from tenantry.mirror.kinds.services import addresses
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import Thing

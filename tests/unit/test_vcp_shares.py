@@ -67,6 +67,18 @@ class Shelf:
         """See `Placement.remove`."""
         self.processes.discard(uid)
 
+    async def stop(self, uid: str) -> None:
+        """See `Placement.stop`."""
+        self.processes.discard(uid)
+
+    async def knocked(self, uid: str) -> None:
+        """See `Placement.knocked`."""
+        raise NotImplementedError(uid)
+
+    def activity(self, uid: str) -> Path:
+        """See `Placement.activity`."""
+        raise NotImplementedError(uid)
+
     def gate(self, uid: str) -> Path:
         """See `Placement.gate`."""
         raise NotImplementedError(uid)

@@ -15,6 +15,8 @@ from tenantry.api.errors import InputError, LocalError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
 from tenantry.api.virtualcontrolplane import (
+    DatastoreKind,
+    PlaneDatastore,
     PlaneSnapshots,
     VirtualControlPlane,
     VirtualControlPlaneSpec,
@@ -24,6 +26,7 @@ from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots, unusab
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.hosting import snapshots
 from tenantry.hosting.snapshots import KeptSnapshot
+from tenantry.local import hostedsnapshots
 from tenantry.local.hostedsnapshots import LocalSnapshots
 from tenantry.local.paths import ClusterPaths
 from testkit.model import Json, World
@@ -100,11 +103,11 @@ class Keeper:
 class Room:
     """A control plane, its snapshots, and an operator."""
 
-    def __init__(self, spec: PlaneSnapshots | None = None) -> None:
+    def __init__(self, spec: PlaneSnapshots | None = None, datastore: DatastoreKind = DatastoreKind.SQLITE) -> None:
         self.world = World()
         self.cabinet = Cabinet()
         meta = ObjectMeta(name="web", namespace="acme", creation_timestamp="2026-01-01T00:00:00Z")
-        wanted = VirtualControlPlaneSpec(snapshots=spec or PlaneSnapshots())
+        wanted = VirtualControlPlaneSpec(snapshots=spec or PlaneSnapshots(), datastore=PlaneDatastore(kind=datastore))
         self.world.put_in(Namespace.resource, {"metadata": {"name": "acme"}})
         self.world.create(VirtualControlPlane(metadata=meta, spec=wanted))
         self.fault = "none"
@@ -189,6 +192,16 @@ def test_a_restore_of_nothing_says_so(wanted: str) -> None:
     assert room.cabinet.restored == []
 
 
+def test_a_restore_into_an_etcd_is_refused() -> None:
+    """X11: the process and its link run on, and the message names the way out; snapshots are taken as elsewhere."""
+    room = Room(datastore=DatastoreKind.SHARED_ETCD)
+    name = room.ask(SNAPSHOT, "a")["lastSnapshot"]["snapshot"]
+    found = room.ask(RESTORE, name)["lastRestore"]
+    assert "into the datastore SQLite only" in found["message"]
+    assert found.get("snapshot", "") == ""
+    assert (room.cabinet.restored, room.keeper.ended) == ([], 0)
+
+
 def test_a_given_file_is_for_one_restore() -> None:
     """X11: an administrator's copy does not stay."""
     room = Room()
@@ -219,12 +232,21 @@ def test_a_schedule_repeats_no_request() -> None:
     assert room.status()["lastSnapshot"]["requested"] == "a"
 
 
+def local(folder: Path) -> LocalSnapshots:
+    """Return the snapshots of a local cluster on which no control plane was started."""
+
+    async def stop(uid: str) -> None:
+        pytest.fail(f"{uid} is stopped")
+
+    return LocalSnapshots(ClusterPaths(folder), stop, pytest.fail)
+
+
 @pytest.mark.parametrize(
     "name", ["", "../x", "a/20260101T000000Z-1.snapshot", "given-.snapshot", ".unfinished", f"{GIVEN}\n"]
 )
 async def test_a_name_is_never_a_path(tmp_path: Path, name: str) -> None:
     """X11: names come from fields that owners write."""
-    store = LocalSnapshots(ClusterPaths(tmp_path))
+    store = local(tmp_path)
     with pytest.raises(InputError, match="is not the name of a snapshot"):
         await store.restore("a-1", name)
     with pytest.raises(InputError, match="is not the name of a snapshot"):
@@ -235,9 +257,9 @@ async def test_a_name_is_never_a_path(tmp_path: Path, name: str) -> None:
 
 async def test_what_is_kept_is_read_from_the_names(tmp_path: Path) -> None:
     """X11: the oldest first; what an administrator put there, and what is unfinished, is not listed."""
-    store = LocalSnapshots(ClusterPaths(tmp_path))
+    store = local(tmp_path)
     assert await store.kept("a-1") == ()
-    folder = store.folder("a-1")
+    folder = hostedsnapshots.folder(ClusterPaths(tmp_path), "a-1")
     folder.mkdir(parents=True)
     for name in ("20260102T000000Z-10.snapshot", "20260101T000000Z-9.snapshot", GIVEN, ".unfinished", "x"):
         (folder / name).write_bytes(b"12")

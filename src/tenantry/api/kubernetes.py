@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import msgspec
 
+from tenantry.api.marks import TENANT
 from tenantry.api.model import KubernetesObject, Model, Resource
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
@@ -192,6 +193,15 @@ class OwnerRole(KubernetesObject, frozen=True, kw_only=True):
     resource: ClassVar[Resource] = Resource(RBAC_GROUP, "v1", "clusterroles", "ClusterRole", namespaced=False, owned=())
 
     rules: tuple[RoleRule, ...] | None = None
+
+
+class NamespaceRole(KubernetesObject, frozen=True, kw_only=True):
+    """A Role that Tenantry writes in a tenant's namespace."""
+
+    # Other than the Roles that children inherit, which are watched by themselves.
+    resource: ClassVar[Resource] = Resource(RBAC_GROUP, "v1", "roles", "Role", owned=("rules",), selected=TENANT)
+
+    rules: tuple[RoleRule, ...]
 
 
 class NamespaceSubject(Model, frozen=True, kw_only=True):

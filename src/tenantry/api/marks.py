@@ -136,6 +136,12 @@ SHARED = "tenantry.dev/shared"
 The CoreDNS plugin in go/coredns reads it.
 """
 
+CONTROL_PLANE = "tenantry.dev/control-plane"
+"""On a namespace whose owners work with a control plane of their own: the name of its VirtualControlPlane."""
+
+ALLOW_DELETION = "tenantry.dev/allow-deletion"
+"""On the VirtualControlPlane of a Tenant or Subnamespace, by an administrator: it may be deleted. Any value."""
+
 CIDRS = "tenantry.dev/cidrs"
 """On every namespace of a tree: the addresses that a tenant's own NetworkPolicies may open, separated by commas."""
 
@@ -171,7 +177,13 @@ QUOTA_BATCH = "tenantry.dev/quota-batch"
 FINALIZER = "tenantry.dev/subnamespace"
 """On a Subnamespace: its namespace is there."""
 
-USER_MARKS: frozenset[str] = frozenset({EGRESS, INHERIT})
+REQUESTED_PHASE = "tenantry.dev/requested-phase"
+"""On a VirtualControlPlane, an annotation: "Asleep" or "Awake", a space, and when a user requested it.
+
+`status.handledRequest` repeats it once it is handled. A field of the spec would undo each wake by a connection.
+"""
+
+USER_MARKS: frozenset[str] = frozenset({EGRESS, INHERIT, REQUESTED_PHASE})
 """The protected marks that are the user's to set."""
 
 OF_RUNTIMES = ("dev.gvisor.", "io.katacontainers.", "io.kubernetes.cri-o.")

@@ -33,6 +33,8 @@ DEPTH_EXCEEDED = "DepthExceeded"
 """Present only while true: a namespace is deeper in its tree than its tenant allows now; it stays."""
 SANDBOXED = "Sandboxed"
 """Present unless `spec.isolation.runtime` is Shared: whether new pods run in a sandbox."""
+CONTROL_PLANE_READY = "ControlPlaneReady"
+"""Present if `spec.isolation.controlPlane` is Virtual: whether the VirtualControlPlane of the namespace is Ready."""
 EXPIRING = "Expiring"
 """Present only while true: the lease ends soon, or has ended."""
 INHERITED = "Inherited"
@@ -47,6 +49,8 @@ ESTABLISHED = "Established"
 """Namespace, rights, limits and isolation are in place."""
 PROGRESSING = "Progressing"
 """The operator is applying the spec."""
+ASLEEP = "Asleep"
+"""The process of a control plane has ended because it is not used; the next connection starts it."""
 NAMESPACE_TERMINATING = "NamespaceTerminating"
 """The tenant's namespace is being deleted; the operator creates it again afterwards."""
 API_ERROR = "ApiError"
@@ -229,6 +233,7 @@ CONDITION_TYPES = frozenset(
         OBJECTS_EXCEEDED,
         DEPTH_EXCEEDED,
         SANDBOXED,
+        CONTROL_PLANE_READY,
         EXPIRING,
         INHERITED,
         APPROVED,

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
+from tenantry.api.controlplanechoice import KEPT, SHORT, ControlPlaneChoice
 from tenantry.api.crd import (
     AGE,
     MESSAGE,
@@ -132,6 +133,22 @@ class Adoption(Model, frozen=True, kw_only=True):
     ] = ""
 
 
+class SubnamespaceIsolation(RuntimeIsolation, frozen=True, kw_only=True):
+    """How strictly a child is isolated."""
+
+    validations: ClassVar[tuple[Rule, ...]] = (KEPT,)
+
+    control_plane: Annotated[
+        ControlPlaneChoice,
+        Meta(
+            description="Shared: owners work with the API server of the cluster. Virtual: a VirtualControlPlane of the"
+            " Subnamespace's name is created in the child namespace; owners are administrators there, and cannot run"
+            " pods or write objects in the namespace themselves. It cannot change later, and children do not"
+            " inherit it."
+        ),
+    ] = ControlPlaneChoice.SHARED
+
+
 _Marks = Annotated[dict[str, Annotated[str, Meta(max_length=4096)]], Meta(max_length=64)]
 
 
@@ -170,6 +187,12 @@ class SubnamespaceSpec(Model, frozen=True, kw_only=True):
             field="inheritance.others",
         ),
         Rule(
+            "self.isolation.controlPlane != 'Virtual' || self.inheritance.roleBindings == 'None'",
+            "must be None if isolation.controlPlane is Virtual: inherited bindings would give rights on the host; name"
+            " the owners in spec.owners",
+            field="inheritance.roleBindings",
+        ),
+        Rule(
             "has(self.adopt) == has(oldSelf.adopt) && (!has(self.adopt) || self.adopt == oldSelf.adopt)",
             "must not change: the child is one namespace for as long as the Subnamespace is there",
             field="adopt",
@@ -206,8 +229,8 @@ class SubnamespaceSpec(Model, frozen=True, kw_only=True):
         ),
     ] = Rules()
     isolation: Annotated[
-        RuntimeIsolation, Meta(description="How strictly the child is isolated; never less than its parent.")
-    ] = RuntimeIsolation()
+        SubnamespaceIsolation, Meta(description="How strictly the child is isolated; never less than its parent.")
+    ] = SubnamespaceIsolation()
     labels: Annotated[
         _Marks, Meta(description="Labels of the child namespace: TENANT.tenantry.dev/…, and what the tenant may set.")
     ] = {}
@@ -274,6 +297,7 @@ class Subnamespace(KubernetesObject, frozen=True, kw_only=True):
             " has this name with a hyphen and 16 digits behind it",
             field="metadata.name",
         ),
+        SHORT,
     )
     columns: ClassVar[tuple[Column, ...]] = (
         READY,
@@ -281,6 +305,7 @@ class Subnamespace(KubernetesObject, frozen=True, kw_only=True):
         Column("Mode", "string", ".spec.mode"),
         Column("Child", "string", ".status.namespace"),
         Column("Depth", "integer", ".status.depth", priority=1),
+        Column("Control Plane", "string", ".spec.isolation.controlPlane", priority=1),
         Column("Expires", "string", ".spec.expiresAt", priority=1),
         MESSAGE,
         AGE,

@@ -41,6 +41,64 @@ class InheritableKind(Model, frozen=True, kw_only=True):
     kind: Annotated[str, Meta(min_length=1, max_length=63, description="As in objects: Widget.")]
 
 
+class OfferedUse(StrEnum):
+    """What a field of an offered kind has."""
+
+    SECRET = "Secret"  # noqa: S105 - a kind
+    CONFIG_MAP = "ConfigMap"
+    SERVICE = "Service"
+    CLAIM = "PersistentVolumeClaim"
+    SELECTOR = "LabelSelector"
+    OMITTED = "Omitted"
+
+
+class OfferedField(Model, frozen=True, kw_only=True):
+    """A field of an offered kind that is not mirrored as it is."""
+
+    path: Annotated[
+        str,
+        Meta(
+            max_length=253,
+            pattern=r"^(spec|status)([.][A-Za-z0-9_-]+(\[\])?)*[.][A-Za-z0-9_-]+$",
+            description="The fields with dots between them, as in spec.secretName. [] after a field that is a list"
+            " means each of its items, as in spec.rules[].serviceName.",
+        ),
+    ]
+    use: Annotated[
+        OfferedUse,
+        Meta(
+            description="What is there: the name of a Secret or ConfigMap, which is copied; the name of a Service or"
+            " PersistentVolumeClaim; a LabelSelector, which then selects objects of the same namespace inside only; or"
+            " Omitted, for a field that is not mirrored."
+        ),
+    ]
+
+
+class OfferedKind(Model, frozen=True, kw_only=True):
+    """A custom kind of the cluster that virtual control planes have."""
+
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"self.group.contains('.') && self.group != '{GROUP}' && !self.group.endsWith('.{GROUP}')",
+            "must be the group of a CustomResourceDefinition, and not one of Tenantry",
+            field="group",
+        ),
+    )
+
+    group: Annotated[str, Meta(min_length=1, max_length=253, description="The API group.")]
+    version: Annotated[str, Meta(min_length=1, max_length=63, description="The version to use, as in v1.")]
+    plural: Annotated[str, Meta(min_length=1, max_length=63, description="As in URLs: certificates.")]
+    kind: Annotated[str, Meta(min_length=1, max_length=63, description="As in objects: Certificate.")]
+    fields: Annotated[
+        tuple[OfferedField, ...],
+        Meta(
+            max_length=32,
+            description="Fields that are not mirrored as they are: names of other objects, selectors, and fields that"
+            " must not reach the host.",
+        ),
+    ] = ()
+
+
 class IngressController(Model, frozen=True, kw_only=True):
     """Pods that connect to the pods of tenants, because Ingresses and routes name these."""
 
@@ -241,6 +299,18 @@ class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):
             description="Namespaced kinds beyond the seven that a Subnamespace may name in spec.inheritance.others. The"
             " operator needs the verbs get, list, watch, create, update and delete on each: give them in a ClusterRole"
             ' with the label tenantry.dev/aggregate-to-operator: "true".',
+            extra_json_schema=list_map("group", "plural"),
+        ),
+    ] = ()
+    offered_kinds: Annotated[
+        tuple[OfferedKind, ...],
+        Meta(
+            max_length=16,
+            description="Custom kinds of the cluster that virtual control planes have, too. Their objects are mirrored"
+            " to the host: offer only kinds whose objects are safe in the namespace of any tenant. Give the operator"
+            " the verbs get, list and watch in a ClusterRole with the label tenantry.dev/aggregate-to-operator:"
+            ' "true", and the mirrors the verbs create, update, patch and delete in one with the label'
+            ' tenantry.dev/aggregate-to-mirror: "true".',
             extra_json_schema=list_map("group", "plural"),
         ),
     ] = ()

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import UNSET, Meta, UnsetType
 
+from tenantry.api.controlplanechoice import KEPT, SHORT, ControlPlaneChoice
 from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule, rules
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
@@ -39,6 +40,7 @@ class Isolation(Model, frozen=True, kw_only=True):
 
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule("!has(self.allowedCidrs) || self.allowedCidrs.all(c, isCIDR(c))", "must be CIDRs", "allowedCidrs"),
+        KEPT,
     )
 
     network: Annotated[
@@ -61,6 +63,14 @@ class Isolation(Model, frozen=True, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
+    control_plane: Annotated[
+        ControlPlaneChoice,
+        Meta(
+            description="Shared: owners work with the API server of the cluster. Virtual: a VirtualControlPlane of the"
+            " tenant's name is created in its namespace; owners are administrators there, and cannot run pods or"
+            " write objects in the namespace themselves. It cannot change later."
+        ),
+    ] = ControlPlaneChoice.SHARED
     allowed_cidrs: Annotated[
         tuple[Annotated[str, Meta(max_length=49)], ...],
         Meta(
@@ -218,6 +228,7 @@ class Tenant(KubernetesObject, frozen=True, kw_only=True):
             "must not be default nor begin with kube- or tenantry-, which are reserved; choose another name",
             field="metadata.name",
         ),
+        SHORT,
     )
     columns: ClassVar[tuple[Column, ...]] = (
         READY,
@@ -225,6 +236,7 @@ class Tenant(KubernetesObject, frozen=True, kw_only=True):
         Column("Suspended", "string", '.status.conditions[?(@.type=="Suspended")].status'),
         Column("Network", "string", ".spec.isolation.network"),
         Column("Namespace", "string", ".status.namespace", priority=1),
+        Column("Control Plane", "string", ".spec.isolation.controlPlane", priority=1),
         Column("Sandboxed", "string", '.status.conditions[?(@.type=="Sandboxed")].status', priority=1),
         MESSAGE,
         AGE,

@@ -10,10 +10,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule, rules
-from tenantry.api.marks import GROUP, VERSION
+from tenantry.api.marks import GROUP, REQUESTED_PHASE, VERSION
 from tenantry.api.model import EDIT, READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.quota import Quantity
@@ -33,6 +33,12 @@ PLANE = f"{PREFIX}/control-plane"
 KUBECONFIG_KEY = "kubeconfig"
 """The key of the kubeconfig in the Secret that `status.kubeconfigSecret` names."""
 
+
+def kubeconfig_secret_name(name: str) -> str:
+    """Return the name of the Secret with the kubeconfig of a control plane."""
+    return f"{name}-kubeconfig"
+
+
 PROCESS_FINALIZER = f"{PREFIX}/process"
 """Keeps a VirtualControlPlane until its process, its data and its keys are gone; until then, it is charged."""
 
@@ -45,6 +51,12 @@ MEMORY_FLOOR = "96Mi"
 LIMIT_FLOOR = "192Mi"
 """The least limit: a process that has just started holds about 170 MB (decision 27), and would be killed below."""
 
+LEAST_IDLE, MOST_IDLE = 10, 7 * 24 * 3600
+"""Of `spec.sleep.afterIdleSeconds`: a start takes seconds, so that a shorter time would only cost CPU."""
+
+MAX_REQUEST = 64
+"""The longest value of the annotation REQUESTED_PHASE that is read."""
+
 MEMORY_CEILING = "64Gi"
 """Bounds the sums of the quota; a control plane that needs more is a typing error."""
 
@@ -56,19 +68,62 @@ HOST_PATTERN = r"^([*][.])?([a-z0-9]([-a-z0-9]*[a-z0-9])?[.])+[a-z]([-a-z0-9]*[a
 
 MOST_SNAPSHOTS = 20
 
+RESTORES_INTO_SQLITE = (
+    "snapshots are restored into the datastore SQLite only: create another control plane with it, and restore a file"
+)
+"""Why a restore into another datastore is refused."""
+
 
 class DatastoreKind(StrEnum):
     """Where a control plane keeps its objects."""
 
     SQLITE = "SQLite"
+    SHARED_ETCD = "SharedEtcd"
+    OWN_ETCD = "OwnEtcd"
+    EXTERNAL = "External"
+
+
+RESTRICTED_DATASTORES = (DatastoreKind.OWN_ETCD, DatastoreKind.EXTERNAL)
+"""Kinds that only administrators choose: a process that no quota is charged for, and a connection out of the host."""
+
+
+class DatastoreSecret(Model, frozen=True, kw_only=True):
+    """A Secret in the namespace of the operator."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=253, description="Its name.")]
 
 
 class PlaneDatastore(Model, frozen=True, kw_only=True):
     """The datastore of a control plane."""
 
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule("self == oldSelf", "must not change: create another VirtualControlPlane"),
+        Rule(
+            # The API server checks this of the default, too, which has no kind yet.
+            "has(self.secretRef) == (has(self.kind) && self.kind == 'External')",
+            "must be set for the kind External, and for no other kind",
+            field="secretRef",
+        ),
+    )
+
     kind: Annotated[
-        DatastoreKind, Meta(description="SQLite, in the process of the control plane: 512 MiB at most, one replica.")
+        DatastoreKind,
+        Meta(
+            description="SQLite, in the process of the control plane: 512 MiB at most, one replica. SharedEtcd: an etcd"
+            " for all control planes, with a prefix and a user for each, 512 MiB at most. OwnEtcd: an etcd for this"
+            " one. External: a database in PostgreSQL or MySQL. Only administrators choose OwnEtcd and External."
+        ),
     ] = DatastoreKind.SQLITE
+    secret_ref: (
+        Annotated[
+            DatastoreSecret,
+            Meta(
+                description="For External: the Secret in the operator's namespace with the keys `driver` (postgres or"
+                " mysql), `address`, `database`, `user` and `password`."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 def _amount(about: str, floor: str, ceiling: str) -> Meta:
@@ -202,6 +257,50 @@ class PlaneOutcome(Model, frozen=True, kw_only=True):
     message: Annotated[str, Meta(description="Why it failed; empty if it is done.")] = ""
 
 
+class SleepWorkloads(StrEnum):
+    """What becomes of the pods on the host while a control plane sleeps."""
+
+    KEEP = "Keep"
+    DELETE = "Delete"
+
+
+class PlaneSleep(Model, frozen=True, kw_only=True):
+    """When a control plane sleeps: its process ends, and its objects stay."""
+
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"!has(self.afterIdleSeconds) || self.afterIdleSeconds == 0 || self.afterIdleSeconds >= {LEAST_IDLE}",
+            f"must be 0, for never, or at least {LEAST_IDLE}",
+            field="afterIdleSeconds",
+        ),
+    )
+
+    after_idle_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=MOST_IDLE,
+            description=f"Seconds without a request or a watch of a user or a program inside after which it sleeps: 0"
+            f" for never, or {LEAST_IDLE} to {MOST_IDLE}.",
+        ),
+    ] = 600
+    workloads: Annotated[
+        SleepWorkloads,
+        Meta(
+            description="Keep: its pods run on while it sleeps. Delete: its pods on the host are deleted; after waking,"
+            " those of a Deployment or another controller start again."
+        ),
+    ] = SleepWorkloads.KEEP
+
+
+class PlanePhase(StrEnum):
+    """Whether a control plane has a process."""
+
+    STARTING = "Starting"
+    AWAKE = "Awake"
+    ASLEEP = "Asleep"
+
+
 class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
     """How a control plane runs."""
 
@@ -213,6 +312,7 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
             " requests.memory and limits.memory, if the quota has them. Its process starts when there is room."
         ),
     ] = PlaneResources()
+    sleep: Annotated[PlaneSleep, Meta(description="When its process ends while it is not used.")] = PlaneSleep()
     egress: Annotated[
         PlaneEgress,
         Meta(description="Where its API server may connect to besides its own pods; only administrators set it."),
@@ -242,6 +342,26 @@ class VirtualControlPlaneStatus(Model, frozen=True, kw_only=True):
     ] = ()
     last_snapshot: Annotated[PlaneOutcome, Meta(description="The last snapshot that was to be taken.")] = PlaneOutcome()
     last_restore: Annotated[PlaneOutcome, Meta(description="The last restore.")] = PlaneOutcome()
+    phase: Annotated[
+        PlanePhase,
+        Meta(
+            description="Starting: it has no process yet, or waits for room in the quota. Awake: its process runs."
+            " Asleep: it has no process and is charged nothing; its pods run on, and the next event starts it."
+        ),
+    ] = PlanePhase.STARTING
+    next_wake: Annotated[
+        str, Meta(max_length=32, description="When it wakes at the latest, as RFC 3339; only while it sleeps.")
+    ] = ""
+    wakes: Annotated[int, Meta(ge=0, description="How often it woke.")] = 0
+    handled_request: Annotated[
+        str,
+        Meta(
+            max_length=MAX_REQUEST, description=f"The value of the annotation {REQUESTED_PHASE} that was handled last."
+        ),
+    ] = ""
+    pods_at_sleep: Annotated[
+        str, Meta(max_length=64, description="A digest of its pods on the host when it fell asleep: a change wakes it.")
+    ] = ""
     conditions: Conditions = ()
 
 
@@ -250,7 +370,7 @@ class VirtualControlPlane(KubernetesObject, frozen=True, kw_only=True):
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "virtualcontrolplanes", "VirtualControlPlane")
     names: ClassVar[Names] = Names(short=("vcp",))
-    access: ClassVar[KindAccess] = KindAccess(operator=(*READ, "patch"), updates=("status",), owners=EDIT)
+    access: ClassVar[KindAccess] = KindAccess(operator=(*READ, "create", "patch"), updates=("status",), owners=EDIT)
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"self.metadata.name.matches('{DNS_LABEL}') && size(self.metadata.name) <= {MAX_NAME}",
@@ -261,6 +381,7 @@ class VirtualControlPlane(KubernetesObject, frozen=True, kw_only=True):
     columns: ClassVar[tuple[Column, ...]] = (
         READY,
         REASON,
+        Column("Phase", "string", ".status.phase"),
         Column("Endpoint", "string", ".status.endpoint"),
         MESSAGE,
         AGE,

@@ -80,6 +80,7 @@ class AuditContext(msgspec.Struct, frozen=True, kw_only=True):
         bindings: By volume, what refuses Kubernetes' volume binder to bind it to a new claim; "" if nothing does.
         corefile: The Corefile of CoreDNS, "" if it is not in its usual place.
         has_tenantry: The cluster has Tenantry's kinds.
+        control_plane: The VirtualControlPlane that owners of the namespace work with; "" for none.
         installation: How the installed objects differ from the shipped ones, a sentence for each.
     """
 
@@ -105,6 +106,7 @@ class AuditContext(msgspec.Struct, frozen=True, kw_only=True):
     bindings: dict[str, str] | None = None
     corefile: str | None = None
     has_tenantry: bool = True
+    control_plane: str = ""
     installation: tuple[str, ...] | None = None
 
     @property

@@ -77,6 +77,7 @@ async def gather(
             tenants = group.create_task(_tenants(client, tenant))
             corefile = group.create_task(_corefile(client))
             controllers = group.create_task(_controllers(client))
+            control_plane = group.create_task(_control_plane(client, namespace))
     read = {plural: task.result() for plural, task in found.items()}
     nodes, classes = read["nodes"], read["storageclasses"]
     priorities, runtimes, levels = read["priorityclasses"], read["runtimeclasses"], read["prioritylevelconfigurations"]
@@ -109,8 +110,18 @@ async def gather(
         volumes=None if volumes is None else tuple(_volume(each) for each in volumes),
         bindings=None if volumes is None else await bound(client, namespace, f"audit-{suffix}", volumes),
         corefile=corefile.result(),
+        control_plane=control_plane.result(),
         installation=installation,
     )
+
+
+async def _control_plane(client: Client, namespace: str) -> str:
+    """Return the control plane that owners of a namespace work with; "" for none, or if it may not be read."""
+    try:
+        found = await client.get(Namespace, namespace)
+    except (Forbidden, NotFound):
+        return ""
+    return found.metadata.labels.get(marks.CONTROL_PLANE, "")
 
 
 def _name(value: Json) -> str:

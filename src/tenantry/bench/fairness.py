@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 import time
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 
 import msgspec
 
-from tenantry.api.errors import RetryableError, TooManyRequests
+from tenantry.api.errors import TooManyRequests
 from tenantry.api.flowcontrol import PriorityLevelConfiguration
 from tenantry.bench.figures import median_of, percentile
-from tenantry.bench.flood import Flood, FloodResult
+from tenantry.bench.flood import Flood, FloodKind, FloodResult, flooding
 from tenantry.bench.levels import routed, served_at, uid
-from tenantry.bench.load import Progress, clean_up, create_tenants, deadline, new_run, new_tenant, post, saturate
+from tenantry.bench.load import Progress, clean_up, create_tenants, new_run, new_tenant, post, saturate
 from tenantry.bench.objects import CONFIG_MAPS
 from tenantry.kube import wire
 from tenantry.kube.client import Client
@@ -141,7 +139,8 @@ async def fairness(
         await create_tenants(client, [new_tenant(name, run, user=name) for name in (quiet, loud)])
         await _fill(client, quiet, QUIET_OBJECTS)
         await _fill(client, loud, objects)
-        flood = Flood(connection=(await issue(loud)).detached(), namespace=loud, connections=connections)
+        kind = FloodKind(path=wire.path(CONFIG_MAPS, loud), value={"apiVersion": "v1", "kind": "ConfigMap"})
+        flood = Flood(connection=(await issue(loud)).detached(), kinds=(kind,), connections=connections)
         async with Client(await issue(quiet), max_connections=1) as reader:
             for number in range(1, rounds + 1):
                 for level, level_uid in levels.items():
@@ -202,12 +201,11 @@ def _latency(seconds: list[float]) -> ReadLatency:
 
 async def _half(reader: Client, client: Client, namespace: str, flood: Flood, seconds: float) -> _Half:
     alone = await _read(reader, client, namespace, seconds)
-    async with _flooding(flood) as process:
+    async with flooding(flood) as running:
         await asyncio.sleep(SETTLE_SECONDS)
         flooded = await _read(reader, client, namespace, seconds)
-        async with deadline(PROCESS_SECONDS, "the process that floods has not ended"):
-            output, _ = await process.communicate(b"")  # with None, Python 3.11 leaves stdin open
-    return _Half(alone, flooded, msgspec.json.decode(output, type=FloodResult))
+        flooded_by = await running.end()
+    return _Half(alone, flooded, flooded_by)
 
 
 async def _read(reader: Client, client: Client, namespace: str, seconds: float) -> _Part:
@@ -231,27 +229,6 @@ async def _once(reader: Client, path: str) -> float:
     took = time.perf_counter() - began
     await asyncio.sleep(PAUSE_SECONDS)
     return took
-
-
-@asynccontextmanager
-async def _flooding(flood: Flood) -> AsyncGenerator[Process]:
-    """Flood while the context is open."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tenantry.bench.flood", stdin=PIPE, stdout=PIPE
-    )
-    try:
-        if process.stdin is None or process.stdout is None:
-            raise AssertionError("both are pipes")
-        process.stdin.write(msgspec.json.encode(flood) + b"\n")
-        async with deadline(PROCESS_SECONDS, "the process that floods has not begun"):
-            if not await process.stdout.readline():
-                raise RetryableError("the process that floods ended at once; its error is printed above")
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        async with deadline(PROCESS_SECONDS, "the process that floods has not ended"):
-            await process.wait()
 
 
 async def _fill(client: Client, namespace: str, count: int) -> None:

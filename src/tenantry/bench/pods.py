@@ -150,7 +150,7 @@ async def pods(client: Client, load: PodsLoad, progress: Progress) -> PodsResult
         InputError: The cluster's nodes have no room for so many pods.
         RetryableError: A step takes too long.
     """
-    await _require_room(client, load.pods)
+    await require_room(client, load.pods)
     run = new_run()
     user = f"bench-{run}"
     guarded = [f"bench-{run}-{number}" for number in range(load.tenants)]
@@ -222,12 +222,16 @@ async def _side(client: Client, author: Client, batch: str, names: Sequence[str]
     async with in_background(running) as waiting:
         seconds = await saturate(lambda each: author.request("POST", each[0], body=each[1]), requests)
         took = max((await waiting).values()) - began
-    await _remove(client, names)
+    await remove_pods(client, names)
     return PodsSide(pods_per_second=count / seconds, running_seconds=took)
 
 
-async def _remove(client: Client, names: Sequence[str]) -> None:
-    """Delete the pods of namespaces, and wait until they are gone."""
+async def remove_pods(client: Client, names: Sequence[str]) -> None:
+    """Delete the pods of namespaces, and wait until they are gone.
+
+    Raises:
+        RetryableError: They are not in time.
+    """
     at_once = asyncio.Semaphore(DELETERS)
     now = msgspec.json.encode({"gracePeriodSeconds": 0})
 
@@ -272,7 +276,7 @@ class _Node(msgspec.Struct, frozen=True):
     status: _NodeStatus = _NodeStatus()
 
 
-async def _require_room(client: Client, count: int) -> None:
+async def require_room(client: Client, count: int) -> None:
     """Check that the nodes have room for the pods.
 
     Raises:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from tenantry.api.controlplanechoice import ControlPlaneChoice
 from tenantry.api.errors import InputError
 from tenantry.api.model import Json, KubernetesObject
 from tenantry.api.owner import Owner, OwnerKind
@@ -110,6 +111,15 @@ def choice_option(flag: str, default: StrEnum, text: str) -> Callable[[F], F]:
     """
     values = click.Choice([each.value for each in type(default)], case_sensitive=False)
     return click.option(flag, type=values, default=default.value, show_default=True, help=text)
+
+
+def control_plane_option(function: F) -> F:
+    """Add --control-plane."""
+    return choice_option(
+        "--control-plane",
+        ControlPlaneChoice.SHARED,
+        "Virtual: an API server of its own, in which the owners are administrators.",
+    )(function)
 
 
 def parse_owner(text: str, flag: str = "--owner") -> Owner:

@@ -8,7 +8,7 @@ import click
 
 from tenantry.api.errors import InputError, NotFound
 from tenantry.api.owner import OwnerKind
-from tenantry.cli import durations, output, place, session
+from tenantry.cli import controlplane, durations, output, place, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.target import Target, takes_target
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 @click.option("--tenant", metavar="TENANT", shell_complete=candidates.tenants, help="Tenant of the user.")
 @place.takes_namespace("Namespace of the user, in a tenant's tree.")
 @click.option(
-    "--user", metavar="USER", help="With --tenant or -n: name of the user (default: the first owner of kind User)."
+    "--user",
+    metavar="USER",
+    help="With --tenant or -n: name of the user (default: the first owner of kind User). If the tenant has a control"
+    " plane of its own: a user of the API server of the host.",
 )
 @click.option(
     "--expires",
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 )
 def kubeconfig(target: Target, *, tenant: str | None, namespace: str, user: str | None, expires: int | None) -> None:
     r"""Print a kubeconfig: the administrator's of a local cluster, or with --tenant or -n that of a tenant's user.
+
+    If the tenant has a control plane of its own, and --user is not given, the kubeconfig is that of the control plane.
 
     The kubeconfig of a user has a client certificate that the cluster signs. You need the rights to request and to
     approve it. It cannot be revoked before it expires.
@@ -44,6 +49,13 @@ def kubeconfig(target: Target, *, tenant: str | None, namespace: str, user: str 
     if tenant is not None and namespace:
         raise InputError("give either --tenant or --namespace, not both: a tenant's core namespace has its name")
     if tenant is not None or namespace:
+        where = tenant or namespace
+        own = session.run(target, lambda client: controlplane.kubeconfig(client, where)) if user is None else ""
+        if own:
+            if expires is not None:
+                raise InputError("--expires needs --user: the kubeconfig of a control plane has no lifetime of its own")
+            output.write(own)
+            return
         _print_user(target, tenant or "", namespace, user, 3600 if expires is None else expires)
         return
     if user is not None or expires is not None:

@@ -17,14 +17,14 @@ import click
 
 from tenantry.api.errors import InputError, TenantryError
 from tenantry.api.model import KubernetesObject
-from tenantry.api.virtualcontrolplane import PlaneOutcome, VirtualControlPlane
+from tenantry.api.virtualcontrolplane import RESTORES_INTO_SQLITE, DatastoreKind, PlaneOutcome, VirtualControlPlane
 from tenantry.cli import flags, kinds, output, place, session
 from tenantry.cli.delete import confirm, read_existing
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import READY, WaitCondition, wait_for_all
+from tenantry.local import hostedsnapshots
 from tenantry.local.files import explain, make_private_folder
-from tenantry.local.hostedsnapshots import LocalSnapshots
 from tenantry.local.paths import ClusterPaths, cluster_folder, home
 
 if TYPE_CHECKING:
@@ -74,13 +74,13 @@ def snapshot(target: Target, *, called: str, namespace: str, to: Path | None) ->
     where = place.parent(target, namespace)
     if to is not None and to.exists():
         raise InputError(f'"{to}" exists already: choose another file for --to')
-    store = _store(target, "--to") if to is not None else None
+    local = _local(target, "--to") if to is not None else None
 
     async def work(client: Client) -> str:
         found = await read_existing(client, VirtualControlPlane, called, where)
         outcome = await _ask(client, found, _REQUEST, secrets.token_hex(8))
-        if store is not None and to is not None:
-            _copy(store.folder(found.metadata.uid) / outcome.snapshot, to)
+        if local is not None and to is not None:
+            _copy(hostedsnapshots.folder(local, found.metadata.uid) / outcome.snapshot, to)
         return outcome.snapshot
 
     output.write(session.run(target, work))
@@ -105,20 +105,22 @@ def restore(target: Target, *, called: str, namespace: str, source: str, yes: bo
     """
     where = place.parent(target, namespace)
     file = Path(source) if "/" in source else None
-    store = _store(target, "--from with a file") if file is not None else None
+    local = _local(target, "--from with a file") if file is not None else None
     if file is not None and not file.is_file():
         raise InputError(f'"{file}" is not a file')
 
     async def work(client: Client) -> None:
         found = await read_existing(client, VirtualControlPlane, called, where)
+        if found.spec.datastore.kind is not DatastoreKind.SQLITE:
+            raise InputError(RESTORES_INTO_SQLITE)
         told = kinds.told(VirtualControlPlane, called, where)
         output.talk(f"{told}: all objects inside, which those of the snapshot replace")
         if not yes:
             confirm("Restore the snapshot? This cannot be undone.", refused="nothing was restored")
         name, given = source, None
-        if file is not None and store is not None:
+        if file is not None and local is not None:
             name = f"given-{secrets.token_hex(8)}.snapshot"
-            given = store.folder(found.metadata.uid) / name
+            given = hostedsnapshots.folder(local, found.metadata.uid) / name
             make_private_folder(given.parent)
             _copy(file, given)
         try:
@@ -149,15 +151,15 @@ async def _ask(client: Client, found: VirtualControlPlane, field: str, value: st
     return answered.outcome
 
 
-def _store(target: Target, flag: str) -> LocalSnapshots:
-    """Return the snapshots of the local cluster.
+def _local(target: Target, flag: str) -> ClusterPaths:
+    """Return the files of the local cluster.
 
     Raises:
         InputError: The command is about another cluster.
     """
     if target.local_name is None:
         raise InputError(f"{flag} works on a local cluster only: its operator keeps the snapshots on this machine")
-    return LocalSnapshots(ClusterPaths(cluster_folder(target.local_name, home())))
+    return ClusterPaths(cluster_folder(target.local_name, home()))
 
 
 def _copy(source: Path, to: Path) -> None:

@@ -12,6 +12,7 @@ import msgspec
 from typing_extensions import Unpack
 
 from tenantry.api import marks
+from tenantry.api.controlplanechoice import ControlPlaneChoice
 from tenantry.api.errors import Forbidden, InputError, NotFound, TenantryError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Json, ObjectMeta
@@ -24,9 +25,10 @@ from tenantry.api.subnamespace import (
     OtherInheritance,
     Scope,
     Subnamespace,
+    SubnamespaceIsolation,
     SubnamespaceSpec,
 )
-from tenantry.cli import flags, kinds, output, ownership, place, removal, session
+from tenantry.cli import controlplane, flags, kinds, output, ownership, place, removal, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.delete import delete_objects, read_existing
 from tenantry.cli.kinds import ObjectSelection
@@ -88,6 +90,7 @@ def sub() -> None:
     is_flag=True,
     help="Allow its deletion together with the subnamespaces inside.",
 )
+@flags.control_plane_option
 @flags.choice_option(
     "--scope", Scope.LOCAL, "Federated: the namespace has the same name on every cluster of a federation."
 )
@@ -107,6 +110,7 @@ def create(
     annotations: tuple[str, ...],
     expires: str,
     cascades: bool,
+    control_plane: str,
     scope: str,
     dry_run: bool,
     seconds: int | None,
@@ -129,11 +133,15 @@ def create(
         expires_at=flags.parse_expiry("--expires", expires),
         allow_cascading_deletion=cascades,
         scope=Scope(scope),
+        isolation=SubnamespaceIsolation(control_plane=ControlPlaneChoice(control_plane)),
     )
     parent = place.parent(target, namespace)
     wanted = Subnamespace(metadata=ObjectMeta(name=child, namespace=parent), spec=spec)
+    problems = validate_subnamespace(wanted)
+    if not problems and not dry_run:
+        controlplane.prepare(target, control_plane)
     create = functools.partial(_create, seconds=seconds)
-    flags.make(target, wanted, validate_subnamespace(wanted), create, dry_run=dry_run, form=form)
+    flags.make(target, wanted, problems, create, dry_run=dry_run, form=form)
 
 
 async def _create(client: Client, wanted: Subnamespace, *, seconds: int | None) -> Json:

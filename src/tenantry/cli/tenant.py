@@ -12,12 +12,13 @@ from msgspec import UNSET
 from typing_extensions import Unpack
 
 from tenantry.api import reasons
+from tenantry.api.controlplanechoice import ControlPlaneChoice
 from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ConditionStatus, Json, ObjectMeta
 from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.tenant import Isolation, NamespaceRules, NetworkIsolation, Tenant, TenantQuota, TenantSpec
-from tenantry.cli import flags, kinds, output, ownership, removal, session
+from tenantry.cli import controlplane, flags, kinds, output, ownership, removal, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
@@ -45,6 +46,7 @@ def tenant() -> None:
     type=click.Choice([each.value for each in RuntimeChoice], case_sensitive=False),
     help="Runtime of the pods (default: the cluster's sandbox if it has one).",
 )
+@flags.control_plane_option
 @click.option(
     "--max-subnamespaces",
     type=click.IntRange(min=0),
@@ -64,6 +66,7 @@ def create(
     quotas: tuple[str, ...],
     network: str,
     runtime: str | None,
+    control_plane: str,
     max_subnamespaces: int,
     max_depth: int,
     expires: str,
@@ -76,19 +79,25 @@ def create(
     \b
       tenantry tenant create acme --owner ada --quota cpu=4,memory=8Gi --wait
       tenantry tenant create acme --owner Group:devs --dry-run > acme.yaml
+      tenantry tenant create lab --owner ada --control-plane virtual --wait
     """
     spec = TenantSpec(
         owners=tuple(flags.parse_owner(owner) for owner in owners),
         quota=TenantQuota(hard=flags.parse_quota(quotas)),
         isolation=Isolation(
-            network=NetworkIsolation(network), runtime=RuntimeChoice(runtime) if runtime is not None else UNSET
+            network=NetworkIsolation(network),
+            runtime=RuntimeChoice(runtime) if runtime is not None else UNSET,
+            control_plane=ControlPlaneChoice(control_plane),
         ),
         namespaces=NamespaceRules(max_count=max_subnamespaces, max_depth=max_depth),
         expires_at=flags.parse_expiry("--expires", expires),
     )
     wanted = Tenant(metadata=ObjectMeta(name=tenant_name), spec=spec)
+    problems = validate_tenant(wanted)
+    if not problems and not dry_run:
+        controlplane.prepare(target, control_plane)
     create = functools.partial(_create, seconds=seconds)
-    flags.make(target, wanted, validate_tenant(wanted), create, dry_run=dry_run, form=form)
+    flags.make(target, wanted, problems, create, dry_run=dry_run, form=form)
 
 
 async def _create(client: Client, wanted: Tenant, *, seconds: int | None) -> Json:

@@ -39,7 +39,7 @@ BAR = 10
 _FULL = 1.0
 _NEARLY = 0.9
 
-_REPEATS = {reasons.STALLED, reasons.RECONCILING, reasons.SUSPENDED}
+_REPEATS = {reasons.CONTROL_PLANE_READY, reasons.STALLED, reasons.RECONCILING, reasons.SUSPENDED}
 """Conditions that repeat Ready or the first line."""
 
 _WARNINGS = {reasons.EXPIRING}
@@ -163,6 +163,7 @@ def _title(namespace: NamespaceView) -> str:
         head = f"{namespace.subnamespace}  {namespace.kind.capitalize()}  {place}"
     else:
         head = f"namespace {place}"
+    head += f"  control plane {namespace.control_plane}" if namespace.control_plane else ""
     return head if namespace.quota or not namespace.name or namespace.is_closed else f"{head}  no quota"
 
 

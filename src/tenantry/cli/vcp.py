@@ -10,12 +10,19 @@ import click
 
 from tenantry.api.errors import InputError, NotFound
 from tenantry.api.model import Json, ObjectMeta, Resource
-from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, VirtualControlPlane
+from tenantry.api.virtualcontrolplane import (
+    KUBECONFIG_KEY,
+    DatastoreKind,
+    PlaneDatastore,
+    VirtualControlPlane,
+    VirtualControlPlaneSpec,
+)
 from tenantry.cli import flags, kinds, output, place, session
 from tenantry.cli.describe.command import describe
 from tenantry.cli.get import get
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.narrowed import narrowed
+from tenantry.cli.phases import sleep, wake
 from tenantry.cli.planesnapshots import restore, snapshot
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import wait, wait_for_all
@@ -38,11 +45,24 @@ def vcp() -> None:
 @takes_target
 @_called
 @_in_tenant
+@click.option(
+    "--datastore",
+    type=click.Choice([each.value for each in DatastoreKind if each is not DatastoreKind.EXTERNAL]),
+    default=DatastoreKind.SQLITE.value,
+    help="Where the control plane keeps its objects (default: SQLite). An external database needs a manifest.",
+)
 @flags.takes_wait("Wait until the API server is usable.", default=True, timeout="2m")
 @flags.dry_run_option
 @output.output_option("json", "yaml", "name")
 def create(
-    target: Target, *, called: str, namespace: str, seconds: int | None, dry_run: bool, form: str | None
+    target: Target,
+    *,
+    called: str,
+    namespace: str,
+    datastore: str,
+    seconds: int | None,
+    dry_run: bool,
+    form: str | None,
 ) -> None:
     r"""Create a virtual control plane: an API server of its own, whose pods run in the tenant's namespace.
 
@@ -53,18 +73,20 @@ def create(
       tenantry vcp kubeconfig web -n acme > web.kubeconfig
     """
     where = place.parent(target, namespace)
-    wanted = VirtualControlPlane(metadata=ObjectMeta(name=called, namespace=where))
+    spec = VirtualControlPlaneSpec(datastore=PlaneDatastore(kind=DatastoreKind(datastore)))
+    wanted = VirtualControlPlane(metadata=ObjectMeta(name=called, namespace=where), spec=spec)
     if target.local_name is not None and not dry_run:
-        _build()
+        build_program()
     make = functools.partial(_create, seconds=seconds)
     flags.make(target, wanted, [], make, dry_run=dry_run, form=form)
 
 
-def _build() -> None:
+def build_program() -> None:
+    """Build the program of control planes on this machine, unless it is there."""
     from tenantry.local import build
     from tenantry.local.progress import StreamProgress
 
-    if build.built(build.HOSTED) is None:
+    if any(build.built(each) is None for each in (build.HOSTED, *build.HOSTED.beside)):
         with StreamProgress() as progress:
             build.ensure(progress, build.HOSTED)
 
@@ -93,10 +115,10 @@ def kubeconfig(target: Target, *, called: str, namespace: str) -> None:
       kubectl --kubeconfig web.kubeconfig get namespaces
     """
     where = place.parent(target, namespace)
-    output.write(session.run(target, lambda client: _read(client, called, where)).rstrip("\n"))
+    output.write(session.run(target, lambda client: read_kubeconfig(client, called, where)).rstrip("\n"))
 
 
-async def _read(client: Client, name: str, namespace: str) -> str:
+async def read_kubeconfig(client: Client, name: str, namespace: str) -> str:
     """Return the kubeconfig in the Secret that the status names.
 
     Raises:
@@ -166,3 +188,5 @@ vcp.add_command(snapshot)
 vcp.add_command(restore)
 for _command, _name, _metavar, _text in _ALIKE:
     vcp.add_command(narrowed(_command, _VCP, name=_name, metavar=_metavar or "[NAME]...", text=_text))
+vcp.add_command(sleep)
+vcp.add_command(wake)

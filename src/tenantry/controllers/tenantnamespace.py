@@ -37,7 +37,7 @@ COUNTS = "tenantry-counts"
 """The name of the ResourceQuota of counts (`world.objectcounts`)."""
 
 
-WAVE_NAMESPACE, WAVE_LIMITS, WAVE_COUNTS, WAVE_PEOPLE = 0, 1, 2, 3
+WAVE_NAMESPACE, WAVE_LIMITS, WAVE_COUNTS, WAVE_PEOPLE, WAVE_PLANE = 0, 1, 2, 3, 4
 
 
 class TenantNamespace(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +49,7 @@ class TenantNamespace(msgspec.Struct, frozen=True, kw_only=True):
         owners: The subjects of the owner binding.
         hard: The quota that the defaults of containers must fit in: normal key to canonical quantity.
         suspended: No owner has access.
+        control_plane: The VirtualControlPlane that owners work with; "" for the API server of the cluster.
     """
 
     tenant: Tenant
@@ -56,6 +57,7 @@ class TenantNamespace(msgspec.Struct, frozen=True, kw_only=True):
     owners: tuple[Owner, ...]
     hard: dict[str, str]
     suspended: bool
+    control_plane: str = ""
 
 
 def has_our_name(found: Observed) -> bool:
@@ -228,12 +230,17 @@ def _untracked(found: Observed) -> ApiRequest:
 
 
 def owner_binding(namespace: TenantNamespace) -> Child:
-    """Return the binding of the owners, without subjects while the tenant is suspended."""
+    """Return the binding of the owners, without subjects while the tenant is suspended.
+
+    If they have a control plane of their own, it grants a Role of the namespace instead of the ClusterRole of owners.
+    """
     subjects = () if namespace.suspended else tuple(_subject(owner) for owner in namespace.owners)
     return Child(
         object=RoleBinding(
             metadata=meta(namespace, OWNER_BINDING),
-            role_ref=RoleRef(kind="ClusterRole", name=marks.OWNER_ROLE, api_group=RBAC_GROUP),
+            role_ref=RoleRef(kind="Role", name=OWNER_BINDING, api_group=RBAC_GROUP)
+            if namespace.control_plane
+            else RoleRef(kind="ClusterRole", name=marks.OWNER_ROLE, api_group=RBAC_GROUP),
             subjects=subjects,
         ),
         wave=WAVE_PEOPLE,

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tenantry.api.kubernetes import ClusterRole, LimitRange, OwnerRole, ResourceQuota
+from tenantry.api.kubernetes import ClusterRole, LimitRange, NamespaceRole, OwnerRole, ResourceQuota
 from tenantry.api.marks import MANAGED_BY, MANAGER, OWNER_ROLE, SUBNAMESPACE_UID, TENANT
 from tenantry.api.model import KubernetesObject, Resource, object_key
 from tenantry.api.node import Node
@@ -42,6 +42,7 @@ _SELECTORS = {
     ResourceQuota.resource: OURS,
     ClusterRole.resource: OURS,
     PolicyParameters.resource: {"labelSelector": PolicyParameters.resource.selected},
+    NamespaceRole.resource: {"labelSelector": NamespaceRole.resource.selected},
     LimitRange.resource: inheritance.selectors_of(LimitRange.resource),
 }
 

@@ -109,6 +109,10 @@ class Lane(Protocol):
         """Go on after an outage of the API server."""
         ...
 
+    def has_work(self) -> bool:
+        """See `Cluster.has_work`."""
+        ...
+
 
 class Cluster:
     """One API server, as the controllers of a runtime see it.
@@ -135,6 +139,7 @@ class Cluster:
         self._tasks: dict[Resource, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
         self._lane: Lane | None = None
+        self._crds: Informer[CrdState] | None = None
 
     # -- caches ---------------------------------------------------------------------------------
 
@@ -146,6 +151,11 @@ class Cluster:
         """Return the cache of a kind; None for one that is not watched, or that the cluster does not have."""
         informer = self._informers.get(resource)
         return informer.cache if informer is not None else None
+
+    def is_listed(self, resource: Resource) -> bool:
+        """Return whether a kind is watched, and its cache has been in step: an optional kind may begin at any time."""
+        informer = self._informers.get(resource)
+        return informer is not None and informer.synced.is_set()
 
     def observed_caches(self, resources: Iterable[Resource]) -> dict[Resource, Cache[Observed]]:
         """Return the caches of those kinds that the cluster has."""
@@ -200,6 +210,11 @@ class Cluster:
                 listener.take(Change(None, value))
         elif not watch.optional:
             self._begin(watch.resource)
+        elif self._crds is not None:
+            # Its CRD may have been reported before.
+            state = self._crds.cache.get(watch.resource.full_name)
+            if state is not None:
+                self._crd_changed(Change(None, state))
 
     def leave(self, owner: ClusterId) -> None:
         """Remove the listeners of a cluster that leaves the runtime, and end watches without listeners."""
@@ -269,6 +284,11 @@ class Cluster:
         """
         self._joined().wake(kind, key)
 
+    @property
+    def has_work(self) -> bool:
+        """Return whether its keys are queued or being reconciled; those that wait for their time do not count."""
+        return self._joined().has_work()
+
     def forget(self, controller: str, key: str) -> None:
         """Remove the back-off and rate of a key whose object is gone."""
         self._joined().forget(controller, key)
@@ -320,7 +340,7 @@ class Cluster:
 
     async def _follow_crds(self, group: asyncio.TaskGroup) -> None:
         """Follow the CRDs of optional kinds, and begin with those that are there now."""
-        crds: Informer[CrdState] = Informer(CRDS, observe_crd, self._crd_changed, cluster=self.id, outage=self.outage)
+        crds = self._crds = Informer(CRDS, observe_crd, self._crd_changed, cluster=self.id, outage=self.outage)
         group.create_task(crds.run(self._client))
         await crds.synced.wait()
 
@@ -328,11 +348,13 @@ class Cluster:
         state = change.after or change.before
         if state is None:
             return
-        served = change.after is not None and change.after.established
+        is_served = change.after is not None and change.after.established
         for resource, listeners in self._listeners.items():
             if resource.full_name != state.key or not listeners or not listeners[0].watch.optional:
                 continue
-            if served and resource.version in state.versions and resource not in self._informers:
+            # Users of a cluster may have defined another kind of this name.
+            served = is_served and state.namespaced == resource.namespaced and resource.version in state.versions
+            if served and resource not in self._informers:
                 log.info("kind is there now", extra={"cluster": self.id, "resource": resource.full_name})
                 self._begin(resource)
             elif not served and resource in self._informers:

@@ -141,6 +141,10 @@ class ClusterLane:
         """Go on after an outage of the API server."""
         self._added()
 
+    def has_work(self) -> bool:
+        """Return whether keys are queued or being reconciled; those that wait for their time do not count."""
+        return bool(self.queue.ready or self.queue.working)
+
     def add(self, controller: str, key: str) -> None:
         """Queue a key."""
         self.queue.add((controller, key), self._clock.monotonic())

@@ -2,7 +2,8 @@
 
     kube-apiserver ──Unix socket──► AdmissionRequest ─► answer(request) ─► AdmissionAnswer
                                                                              ├─ object   is stored
-                                                                             └─ refusal  is what the client gets
+                                                                             ├─ refusal  is what the client gets
+                                                                             └─ warnings, which the client gets, too
 
 The API server asks about the requests of `HostedPlane.admission`, before its mutating webhooks. While this process does
 not answer, it refuses them. The server here holds no rule: `answer` is an argument, under these conditions:
@@ -104,7 +105,17 @@ class AdmissionAnswer(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("an answer must have an object or a refusal")
 
 
-AnswerAdmission = Callable[[AdmissionRequest], Awaitable[AdmissionAnswer]]
+class AdmissionAdvice(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a request that is served anyway; see `AdmissionRule.is_advice`.
+
+    Args:
+        warnings: What the client shows; of one line each.
+    """
+
+    warnings: tuple[str, ...] = ()
+
+
+AnswerAdmission = Callable[[AdmissionRequest], Awaitable[AdmissionAnswer | AdmissionAdvice]]
 
 
 class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,7 +192,7 @@ class AdmissionServer:
             found = _unavailable()
         return web.Response(body=_encoded(found), content_type="application/json")
 
-    async def _decide(self, request: AdmissionRequest) -> AdmissionAnswer:
+    async def _decide(self, request: AdmissionRequest) -> AdmissionAnswer | AdmissionAdvice:
         """Return the answer; only cancellation and time-outs leave this method."""
         try:
             return await self._answer(request)
@@ -230,7 +241,9 @@ def _refused(error: ApiError) -> AdmissionAnswer:
     return AdmissionAnswer(refusal=refusal)
 
 
-def _encoded(found: AdmissionAnswer) -> bytes:
+def _encoded(found: AdmissionAnswer | AdmissionAdvice) -> bytes:
+    if isinstance(found, AdmissionAdvice):
+        return msgspec.json.encode({"warnings": found.warnings})
     refusal = found.refusal
     if refusal is None:
         return msgspec.json.encode({"object": found.object})

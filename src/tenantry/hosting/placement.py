@@ -53,6 +53,24 @@ class Placement(Protocol):
         """
         ...
 
+    async def stop(self, uid: str) -> None:
+        """End a control plane, and keep its data, its keys and its port; one that does not run needs nothing.
+
+        Only `start` starts it again, whatever else starts anew meanwhile.
+
+        Raises:
+            TenantryError: It may still run.
+        """
+        ...
+
+    async def knocked(self, uid: str) -> None:
+        """Return once a client connects to a control plane whose process does not run; meanwhile the client is held."""
+        ...
+
+    def activity(self, uid: str) -> Path:
+        """Return the path of the socket on which a control plane reports its activity."""
+        ...
+
     async def remove(self, uid: str) -> None:
         """End a control plane and delete its data and its keys; one that is gone needs nothing.
 

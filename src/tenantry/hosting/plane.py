@@ -1,7 +1,7 @@
 """What a hosted control plane is started with: certificates, flags, and the way of its outgoing connections. Pure.
 
     HostedPlane ─► certificates of its own authorities
-                ─► settings.json ─► go/hosted: kube-apiserver, controllers, SQLite
+                ─► settings.json ─► go/hosted: kube-apiserver, controllers, datastore (stores.py)
                 ─► egress.json   ─► the gate (gate.py): every outgoing connection of the API server
                 ─► admission     ─► the admission step (admission.py): requests that this process answers first
 
@@ -19,7 +19,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tenantry.hosting import stores
 from tenantry.hosting.certificates import KUBELET_CLIENT_USER, SERVER_NAMES, CertificateUse, LeafCertificate
+from tenantry.hosting.stores import HostedStore
 
 CONTROLLERS = (
     "certificatesigningrequest-approving-controller",
@@ -67,8 +69,8 @@ GATE = "gate.sock"
 ADMISSION = "admission.sock"
 """The socket of the admission step."""
 
-MAX_BYTES = 512 * 2**20
-"""How large a database grows (DESIGN.md, "datastores"): it refuses writes then."""
+ACTIVITY = "activity.sock"
+"""The socket on which the process reports when its clients were active last."""
 
 _LOOPBACK = "127.0.0.1"
 ADVERTISED = "192.0.2.1"
@@ -94,11 +96,14 @@ class AdmissionRule(msgspec.Struct, frozen=True, kw_only=True):
         group: The API group of the resource; "" for the core group.
         resource: The plural, as in "services".
         operations: At least one.
+        is_advice: Whether the step only warns, and the request is served whatever it answers. Requests of users whose
+            names begin with `system:` get no advice.
     """
 
     group: str = ""
     resource: str
     operations: tuple[AdmissionOperation, ...] = (AdmissionOperation.CREATE, AdmissionOperation.UPDATE)
+    is_advice: bool = False
 
 
 class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +117,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
         names: Further DNS names and IP addresses of its API server.
         service_range: The addresses of its Services.
         admission: The requests that the admission step answers. While it does not, the API server refuses them.
+        store: Where its objects are.
     """
 
     uid: str
@@ -121,6 +127,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     service_range: str = "10.96.0.0/16"
     admission: tuple[AdmissionRule, ...] = ()
+    store: HostedStore = HostedStore()
 
 
 def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:
@@ -155,14 +162,23 @@ def settings(plane: HostedPlane, port: int, openapi: str) -> bytes:
     """
     found: dict[str, object] = {
         "uid": plane.uid,
-        "datastore": {"file": "state.db", "maxBytes": MAX_BYTES},
+        "datastore": stores.settings(plane.store, plane.uid),
         "apiServer": _apiserver(plane, port),
         "controllers": _manager(plane),
         "openAPI": openapi,
+        "activity": {"socket": ACTIVITY, "ignoredUsers": [leaves(plane)[OPERATOR].user]},
     }
     if plane.admission:
-        found["admission"] = {"socket": ADMISSION, "rules": plane.admission}
+        found["admission"] = {
+            "socket": ADMISSION,
+            "rules": [_rule(each) for each in plane.admission if not each.is_advice],
+            "advice": [_rule(each) for each in plane.admission if each.is_advice],
+        }
     return msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
+
+
+def _rule(rule: AdmissionRule) -> dict[str, object]:
+    return {"group": rule.group, "resource": rule.resource, "operations": rule.operations}
 
 
 def egress() -> bytes:
@@ -198,6 +214,9 @@ def _apiserver(plane: HostedPlane, port: int) -> list[str]:
         *("--proxy-client-cert-file=pki/front-proxy-client.crt", "--proxy-client-key-file=pki/front-proxy-client.key"),
         # Webhooks and aggregated APIs are reached at the pods of their Services, which the gate knows.
         *("--egress-selector-config-file=egress.json", "--enable-aggregator-routing=true"),
+        # Snapshots in memory answer pages of lists until the API server sees a compaction. The datastore compacts by
+        # itself, without the key that the API server watches: continue tokens would not expire.
+        "--feature-gates=ListFromCacheSnapshot=false",
     ]
 
 

@@ -1,15 +1,27 @@
-"""The policy on VirtualControlPlanes, which holds while the operator is down. Pure.
+"""The policies on VirtualControlPlanes, which hold while the operator is down. Pure.
 
 Source: Kubernetes, "Validating Admission Policy", "Finalizers".
 """
 
 from __future__ import annotations
 
+from tenantry.api import marks
 from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import PROCESS_FINALIZER, VirtualControlPlane
-from tenantry.install.policy import bound, not_administrator, rule, says, validating
+from tenantry.install.policy import (
+    ADMINISTER,
+    KUBERNETES,
+    bound,
+    exists,
+    not_administrator,
+    not_operator,
+    rule,
+    says,
+    validating,
+)
 
 PROCESSES = "tenantry-virtual-control-planes"
+KEPT = "tenantry-kept-control-planes"
 
 
 def everything(subject: Json) -> list[Json]:
@@ -30,4 +42,30 @@ def everything(subject: Json) -> list[Json]:
     )
     resource = VirtualControlPlane.resource
     rules = [rule(resource.group, [resource.plural], "CREATE", "UPDATE")]
-    return bound(validating(PROCESSES, rules, [kept], conditions=not_administrator(subject)))
+    finalizers = bound(validating(PROCESSES, rules, [kept], conditions=not_administrator(subject)))
+    return [*finalizers, *_own(subject)]
+
+
+def _own(subject: Json) -> list[Json]:
+    """Return the policy that keeps the control plane of a Tenant or Subnamespace, and its binding.
+
+    Its deletion loses all objects of the tenant, and `kubectl delete vcp --all` is typed quickly: administrators
+    annotate it first. Kubernetes deletes it with its namespace.
+
+    Args:
+        subject: The operator, as RBAC names it.
+    """
+    resource = VirtualControlPlane.resource
+    may = f"{ADMINISTER} && '{marks.ALLOW_DELETION}' in oldObject.?metadata.annotations.orValue({{}})"
+    told = (
+        '"VirtualControlPlane \'" + oldObject.metadata.name + "\' has all objects of the users of namespace \'"'
+        " + request.namespace + \"' and must not be deleted: delete the Tenant or Subnamespace, or as an administrator"
+        f' annotate it with {marks.ALLOW_DELETION}=true first"'
+    )
+    conditions = {"not-kubernetes": f"!{KUBERNETES}", **not_operator(subject), "not-allowed": f"!({may})"}
+    # A condition has no `namespaceObject`.
+    others = says(
+        f"namespaceObject.metadata.labels['{marks.CONTROL_PLANE}'] != oldObject.metadata.name", told, told=True
+    )
+    rules = [rule(resource.group, [resource.plural], "DELETE")]
+    return bound(validating(KEPT, rules, [others], conditions=conditions, where=exists(marks.CONTROL_PLANE)))

@@ -16,7 +16,7 @@ REPORTS = IsolationReport.resource
 _MADE = (
     ("", ["resourcequotas", "limitranges", "configmaps"]),
     ("networking.k8s.io", ["networkpolicies"]),
-    (RBAC_GROUP, ["rolebindings"]),
+    (RBAC_GROUP, ["roles", "rolebindings"]),
     (REPORTS.group, [REPORTS.plural]),
 )
 """The kinds that Tenantry creates in a namespace: group and resources."""

@@ -17,6 +17,9 @@ LABELS = {marks.MANAGED_BY: marks.MANAGER}
 OWN = {kind.resource.plural: cast("KindAccess", vars(kind)["access"]) for kind in KINDS}
 """Plural to the rights on one of Tenantry's kinds."""
 
+MIRROR_RIGHTS = "tenantry.dev/aggregate-to-mirror"
+"""The label of ClusterRoles whose rights the mirrors of virtual control planes have, for kinds that are offered."""
+
 _WRITE = ("create", "update", "patch", "delete")
 
 
@@ -68,6 +71,7 @@ def operator_role() -> Json:
         # What mirrors have written; they write with rights of their own.
         allow(["policy"], ["poddisruptionbudgets"], READ),
         allow([""], ["persistentvolumeclaims"], READ),
+        allow(["snapshot.storage.k8s.io"], ["volumesnapshots"], READ),
         # Those of mirrored pods; others are not kept.
         allow([""], ["events"], READ),
         allow(
@@ -145,19 +149,26 @@ def people_roles() -> list[Json]:
     own_namespace["metadata"]["labels"]["tenantry.dev/aggregate-to-owner"] = "true"
     mirror = cluster_role(
         MIRROR,
+        aggregationRule={"clusterRoleSelectors": [{"matchLabels": {MIRROR_RIGHTS: "true"}}]},
+    )
+    mirrored = cluster_role(
+        "tenantry-aggregate-to-mirror",
         rules=[
             allow([""], ["pods", "configmaps", "secrets", "services", "persistentvolumeclaims"], _WRITE),
             allow(["networking.k8s.io"], ["ingresses", "networkpolicies"], _WRITE),
             allow(["policy"], ["poddisruptionbudgets"], _WRITE),
+            allow(["gateway.networking.k8s.io"], ["httproutes", "grpcroutes"], _WRITE),
+            allow(["snapshot.storage.k8s.io"], ["volumesnapshots"], _WRITE),
             allow([""], ["pods/ephemeralcontainers", "pods/resize"], ["patch"]),
             allow([""], ["pods/log"], ["get"]),
             allow([""], ["pods/exec", "pods/attach", "pods/portforward"], ["get", "create"]),
         ],
     )
+    mirrored["metadata"]["labels"][MIRROR_RIGHTS] = "true"
     everything = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
     everything += ["administer", "approve"]
     admin = cluster_role(ADMIN_ROLE, rules=[allow([marks.GROUP], ["*"], everything)])
-    return [own_namespace, owner, mirror, admin]
+    return [own_namespace, owner, mirrored, mirror, admin]
 
 
 def bindings(subject: Json) -> list[Json]:

@@ -41,6 +41,18 @@ class _Count(msgspec.Struct, frozen=True):
     metadata: _CountMeta
 
 
+class ApiAnswer(msgspec.Struct, frozen=True):
+    """The response to a request that succeeded.
+
+    Args:
+        body: Its body.
+        warnings: Its Warning headers (RFC 7234, section 5.5).
+    """
+
+    body: bytes
+    warnings: tuple[str, ...] = ()
+
+
 class Client:
     """Requests to one API server.
 
@@ -101,7 +113,25 @@ class Client:
         content_type: str = JSON,
         attempts: int = ATTEMPTS,
     ) -> bytes:
-        """Send a request and return the response's body.
+        """Send a request and return the response's body; see `ask`.
+
+        Raises:
+            ApiError: The class says what happened; `Unreachable` if there was no response.
+        """
+        answer = await self.ask(method, path, query=query, body=body, content_type=content_type, attempts=attempts)
+        return answer.body
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        attempts: int = ATTEMPTS,
+    ) -> ApiAnswer:
+        """Send a request and return the response.
 
         A response with Retry-After is to a request that the server did not carry out: it is sent again, a few times.
 
@@ -112,7 +142,7 @@ class Client:
         for attempt in range(1, attempts + 1):
             try:
                 async with self.transport.exchange(asked) as response:
-                    return await response.read()
+                    return ApiAnswer(await response.read(), tuple(response.headers.getall("Warning", ())))
             except ApiError as error:
                 # Without Retry-After, the server may have carried out the write: only the caller can repeat it.
                 again = isinstance(error, TooManyRequests) or error.status >= 500  # noqa: PLR2004

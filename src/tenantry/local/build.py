@@ -78,6 +78,16 @@ class Binaries:
         return self.folder / "hosted"
 
     @property
+    def endpoint_proxy(self) -> Path:
+        """The endpoint proxy; only in the folder of the product ENDPOINT_PROXY."""
+        return self.folder / "endpoint-proxy"
+
+    @property
+    def conformance(self) -> Path:
+        """Kubernetes' end-to-end tests; only in the folder of the product CONFORMANCE."""
+        return self.folder / "conformance"
+
+    @property
     def openapi(self) -> Path:
         """The OpenAPI documents of built-in kinds, which hosted control planes share; only beside their program."""
         return self.folder / "openapi"
@@ -123,12 +133,14 @@ class Product:
         minutes: The build time on two cores, in words.
         targets: The programs, from the folder of the sources.
         check: Raises LocalError if the machine cannot build them.
+        beside: Products that are of no use without this one, and are built with it.
     """
 
     title: str
     minutes: str
     targets: Callable[[Path], tuple[_Target, ...]]
     check: Callable[[], None] | None = None
+    beside: tuple[Product, ...] = ()
 
 
 def module_version(go_mod: str, module: str) -> str:
@@ -204,6 +216,10 @@ def _hosted_targets(root: Path) -> tuple[_Target, ...]:
     return (_Target("hosted", ".", "providerless", _kubernetes_linker(root, "hosted")),)
 
 
+def _conformance_targets(root: Path) -> tuple[_Target, ...]:
+    return (_Target("conformance", ".", "providerless", _kubernetes_linker(root, "conformance")),)
+
+
 def _check_compiler() -> None:
     """Check that the machine can compile runc, the only program with parts in C.
 
@@ -237,9 +253,13 @@ PROBE = Product("the probe of audits", "half a minute", _plain("probe"))
 """The program that pods of `tenantry audit --probe` run."""
 REGISTRY = Product("a registry of images", "half a minute", _plain("registry"))
 """A registry in memory behind a password; only tests need it."""
-HOSTED = Product("hosted control planes", "six minutes", _hosted_targets)
+ENDPOINT_PROXY = Product("the endpoint proxy", "half a minute", _plain("endpoint-proxy"))
+"""The program that accepts the connections to hosted control planes. Its changes must not cost a build of HOSTED."""
+HOSTED = Product("hosted control planes", "six minutes", _hosted_targets, beside=(ENDPOINT_PROXY,))
 """An API server, controllers and SQLite in one process."""
-PRODUCTS = (CONTROL_PLANE, NODES, DNS, AGNHOST, PROBE, REGISTRY, HOSTED)
+CONFORMANCE = Product("Kubernetes' end-to-end tests", "fifteen minutes", _conformance_targets)
+"""test/e2e of Kubernetes; only the release test of conformance needs it."""
+PRODUCTS = (CONTROL_PLANE, NODES, DNS, AGNHOST, PROBE, REGISTRY, HOSTED, ENDPOINT_PROXY, CONFORMANCE)
 
 
 def fingerprint(root: Path, product: Product = CONTROL_PLANE) -> str:
@@ -277,6 +297,8 @@ def ensure(progress: Progress, product: Product = CONTROL_PLANE, *, again: bool 
     Raises:
         LocalError: No toolchain, no network, a full disk, or a compiler's complaint, with the end of the log.
     """
+    for each in product.beside:
+        ensure(progress, each, again=again)
     found = None if again else built(product)
     if found:
         return found

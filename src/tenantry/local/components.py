@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tenantry.api.errors import InputError
+from tenantry.local.limits import ProcessLimits
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.real.network import NodeAddresses
 from tenantry.local.spec import ClusterSpec
@@ -28,6 +29,8 @@ NAMES = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK, OPERATOR)
 NODE_MODULE = "tenantry.local.real.node"
 STORAGE = "local-storage"
 """Runs only in clusters with real nodes."""
+ENDPOINT_PROXY = "endpoint-proxy"
+"""Runs only beside hosted control planes."""
 CONTROL_PLANE = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER)
 
 # It saves a tenth of etcd's CPU under load, for 20 MiB more. The API server has Go's default, as in other clusters: a
@@ -66,6 +69,8 @@ class Component:
         on_request: Whether it starts only on request, because it needs objects in the cluster.
         authority: The certificate of the authority of its health endpoint; None for the cluster's.
         environment: Environment variables in addition to the supervisor's.
+        limits: What its process may take; None for all that the machine has.
+        folder: Its working directory; None for the cluster's folder.
     """
 
     name: str
@@ -78,6 +83,8 @@ class Component:
     on_request: bool = False
     authority: Path | None = None
     environment: dict[str, str] = field(default_factory=dict[str, str])
+    limits: ProcessLimits | None = None
+    folder: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

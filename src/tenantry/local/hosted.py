@@ -3,7 +3,11 @@
 CLUSTER/hosted/UID/  process.json  settings.json  egress.json  *.kubeconfig  pki/  state.db  *.sock
 ▲ written by the operator            │ read by the supervisor when it reloads ─► component hosted@NAME
 
-If the cluster has real nodes, their pods reach a hosted control plane at the bridge's address and its own port.
+The process listens at an internal port, which only Tenantry and the process itself use. Users and pods reach it at its
+port, where the endpoint proxy listens for all control planes (endpointproxy.py). If the cluster has real nodes, their
+pods reach that port at the bridge's address.
+
+process.json is called stopped.json while the control plane is stopped.
 """
 
 from __future__ import annotations
@@ -24,17 +28,18 @@ from tenantry.hosting import plane as hosting
 from tenantry.hosting.placement import RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedPlane
 from tenantry.kube import kubeconfig
-from tenantry.local import build, components, control, hostedsnapshots, kubeconfigs, pki, ports
+from tenantry.local import build, components, control, endpointproxy, hostedsnapshots, kubeconfigs, pki, ports
 from tenantry.local.build import Binaries
 from tenantry.local.components import Component, ReadinessSignal
 from tenantry.local.control import SupervisorRequest
 from tenantry.local.files import explain, make_private_folder, write_private
-from tenantry.local.hostedsnapshots import PAUSED, LocalSnapshots
+from tenantry.local.hostedsnapshots import LocalSnapshots
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.real import network
 from tenantry.local.real.network import NodeAddresses
 from tenantry.local.spec import read_spec
-from tenantry.local.state import ComponentState, Phase
+from tenantry.local.state import ClusterState, ComponentState, Phase
+from tenantry.local.stores import LocalStores
 
 PREFIX = "hosted@"
 START_SECONDS = 90.0
@@ -42,6 +47,8 @@ START_SECONDS = 90.0
 
 _ORDER_SECONDS = 30.0
 _PROCESS = "process.json"
+_STOPPED = "stopped.json"
+"""The same file of a control plane that the supervisor must not run."""
 _UID = re.compile(r"[0-9a-f-]{1,64}")
 # A small heap from the start: one that grows first stays scattered, and keeps 5 MB more. Freed memory goes back at
 # once.
@@ -54,39 +61,44 @@ class HostedProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Args:
         name: Its component is called "hosted@NAME".
         program: The path of the program.
-        port: The port of its API server on 127.0.0.1.
+        port: The port on 127.0.0.1 that kubeconfigs and pods name; the endpoint proxy listens there.
+        internal: The port of its API server on 127.0.0.1; 0 if that is `port`, as in earlier versions.
     """
 
     name: str
     program: str
     port: int
+    internal: int = 0
 
 
 def processes(paths: ClusterPaths) -> tuple[Component, ...]:
-    """Return the hosted control planes of a cluster as components.
+    """Return the hosted control planes of a cluster, and the endpoint proxy before them, as components.
 
     Args:
         paths: The cluster's.
     """
     found: list[Component] = []
+    has_proxied = False
     for file in sorted((paths.folder / "hosted").glob(f"*/{_PROCESS}")):
         try:
             process = msgspec.json.decode(file.read_bytes(), type=HostedProcess)
         except (OSError, msgspec.MsgspecError):
             continue  # it is being removed
         folder = file.parent
+        has_proxied = has_proxied or process.internal > 0
         found.append(
             Component(
                 name=f"{PREFIX}{process.name}",
                 command=(process.program, str(folder / hosting.SETTINGS)),
-                port=process.port,
+                port=process.internal or process.port,
                 signal=ReadinessSignal.NOTIFY_HTTPS,
                 health="/readyz",
                 authority=folder / "pki" / "ca.crt",
                 environment=_ENVIRONMENT,
             )
         )
-    return tuple(found)
+    proxy = endpointproxy.component(paths) if has_proxied else None
+    return (*(() if proxy is None else (proxy,)), *found)
 
 
 class LocalPlacement:
@@ -98,7 +110,8 @@ class LocalPlacement:
 
     def __init__(self, paths: ClusterPaths) -> None:
         self._paths = paths
-        self.snapshots = LocalSnapshots(paths)
+        self._stores = LocalStores(paths, self._reload, self._ready)
+        self.snapshots = LocalSnapshots(paths, self.stop, self._program)
 
     async def start(self, plane: HostedPlane) -> RunningPlane:
         """See `Placement.start`."""
@@ -107,9 +120,15 @@ class LocalPlacement:
             raise LocalError(
                 "the program of hosted control planes is not built: run `tenantry local build --with-hosted`"
             )
+        await self._stores.attach(plane, self._folder(plane.uid), program.hosted)
         process = await asyncio.to_thread(self._write, plane, program)
-        await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)
+        state = await self._reload()
+        if state.component(components.ENDPOINT_PROXY) is None:
+            raise LocalError(
+                "the supervisor of the cluster is of an earlier version: `tenantry down`, then `tenantry up`"
+            )
         await self._ready(f"{PREFIX}{plane.name}")
+        await endpointproxy.listens(self._paths, plane.uid, process.port)
         own = ClusterPaths(self._folder(plane.uid))
         return RunningPlane(
             connection=kubeconfig.load([own.kubeconfig(hosting.OPERATOR)]),
@@ -119,6 +138,18 @@ class LocalPlacement:
             from_pods=await asyncio.to_thread(self._admit, process.port),
         )
 
+    async def stop(self, uid: str) -> None:
+        """See `Placement.stop`."""
+        folder = self._folder(uid)
+        with contextlib.suppress(FileNotFoundError):
+            (folder / _PROCESS).rename(folder / _STOPPED)
+        # Also for one that is stopped: an earlier reload may have failed. It returns when the process has ended.
+        await self._reload()
+
+    def activity(self, uid: str) -> Path:
+        """See `Placement.activity`."""
+        return self._folder(uid) / hosting.ACTIVITY
+
     async def remove(self, uid: str) -> None:
         """See `Placement.remove`."""
         folder = self._folder(uid)
@@ -126,9 +157,15 @@ class LocalPlacement:
         await asyncio.to_thread(self._dismiss, folder)
         # Next the file that makes it a component: the supervisor ends the process, and does not start it again.
         (folder / _PROCESS).unlink(missing_ok=True)
-        await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)
+        await self._reload()
+        await self._stores.detach(uid, folder)
         await asyncio.to_thread(_remove, folder)
         await asyncio.to_thread(hostedsnapshots.remove, self._paths, uid)
+
+    async def knocked(self, uid: str) -> None:
+        """See `Placement.knocked`."""
+        self._folder(uid)
+        await endpointproxy.knocked(self._paths, uid)
 
     def gate(self, uid: str) -> Path:
         """See `Placement.gate`."""
@@ -149,10 +186,24 @@ class LocalPlacement:
         context.load_cert_chain(folder / "kubelet.crt", folder / "kubelet.key")
         return context
 
+    async def _reload(self) -> ClusterState:
+        return await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)
+
     def _folder(self, uid: str) -> Path:
         if not _UID.fullmatch(uid):
             raise InputError(f"{uid!r} is not the uid of an object")
         return self._paths.folder / "hosted" / uid
+
+    def _program(self, uid: str) -> str:
+        """Return the path of the program that a control plane has.
+
+        Raises:
+            LocalError: It has none yet.
+        """
+        process = _known(self._folder(uid))
+        if process is None:
+            raise LocalError("the control plane has not been started yet: it has no objects")
+        return process.program
 
     def _admit(self, port: int) -> ServerEndpoint | None:
         spec = read_spec(self._paths)
@@ -163,7 +214,7 @@ class LocalPlacement:
 
     def _dismiss(self, folder: Path) -> None:
         try:
-            process = _read(folder / _PROCESS)
+            process = _known(folder)
         except LocalError:
             return  # the port stays in the rules until the cluster starts again
         if process is not None:
@@ -173,17 +224,23 @@ class LocalPlacement:
         """Write what the process needs, and last the file that makes it a component."""
         own = ClusterPaths(self._folder(plane.uid))
         make_private_folder(own.folder)
-        before = _read(own.folder / _PROCESS) or _read(own.folder / PAUSED)
-        # A port that it has is kept: kubeconfigs name it, and the process that runs occupies it.
-        port = before.port if before is not None else ports.reserve_some(own.folder, 1)[0]
-        process = HostedProcess(name=plane.name, program=str(program.hosted), port=port)
+        before = _known(own.folder)
+        endpointproxy.write(self._paths)
+        # Ports that it has are kept: kubeconfigs name the first, and the process that runs occupies the second.
+        if before is None:
+            port, internal = ports.reserve_some(own.folder, 2)
+        else:
+            port, internal = before.port, before.internal or ports.reserve_further(own.folder, 1)[0]
+        process = HostedProcess(name=plane.name, program=str(program.hosted), port=port, internal=internal)
         pki.ensure(own.pki, hosting.leaves(plane), dt.datetime.now(dt.UTC))
-        for identity in (hosting.OPERATOR, hosting.OWNER, components.CONTROLLER_MANAGER):
-            kubeconfigs.write(own, plane.name, identity, port)
-        write_private(own.folder / hosting.SETTINGS, hosting.settings(plane, port, str(program.openapi)))
+        kubeconfigs.write(own, plane.name, hosting.OWNER, port)
+        # Their connections are no reason to wake the process, and do not count as those of users.
+        for identity in (hosting.OPERATOR, components.CONTROLLER_MANAGER):
+            kubeconfigs.write(own, plane.name, identity, internal)
+        write_private(own.folder / hosting.SETTINGS, hosting.settings(plane, internal, str(program.openapi)))
         write_private(own.folder / "egress.json", hosting.egress())
         write_private(own.folder / _PROCESS, msgspec.json.encode(process))
-        (own.folder / PAUSED).unlink(missing_ok=True)
+        (own.folder / _STOPPED).unlink(missing_ok=True)
         return process
 
     async def _ready(self, component: str) -> None:
@@ -209,6 +266,11 @@ def _is_ready(found: ComponentState) -> bool:
         lines = "\n".join(f"    {line}" for line in found.last_exit.lines[-3:])
         raise LocalError(f"{found.name} ended ({found.last_exit}); its last lines:\n{lines}")
     return found.phase is Phase.READY
+
+
+def _known(folder: Path) -> HostedProcess | None:
+    """Return how a control plane runs, or ran until it was stopped; None if it has not been started yet."""
+    return _read(folder / _PROCESS) or _read(folder / _STOPPED)
 
 
 def _read(file: Path) -> HostedProcess | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import shutil
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -19,19 +20,12 @@ from tenantry.api.errors import InputError, LocalError
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import snapshots
 from tenantry.hosting.snapshots import KeptSnapshot
-from tenantry.local import control
-from tenantry.local.control import SupervisorRequest
 from tenantry.local.files import explain, make_private_folder
 from tenantry.local.paths import ClusterPaths
 
 FOLDER = "hosted-snapshots"
-PAUSED = "process.json.paused"
-"""The name of the file of a process while its datastore is replaced: it is no component, and its port is kept."""
-
 _TAKE_SECONDS = 300.0
 _RESTORE_SECONDS = 600.0
-_ORDER_SECONDS = 30.0
-_PROCESS = "process.json"
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -39,27 +33,25 @@ class _Header(msgspec.Struct, frozen=True):
     time: dt.datetime
 
 
-class _Program(msgspec.Struct, frozen=True):
-    program: str
-
-
 class LocalSnapshots:
     """Takes and keeps snapshots of hosted control planes of a local cluster; see `hosting.snapshots.SnapshotStore`.
 
     Args:
         paths: The cluster's.
+        stop: Ends the process of a control plane, as `Placement.stop`.
+        program: Returns the path of the program that a control plane has.
     """
 
-    def __init__(self, paths: ClusterPaths) -> None:
+    def __init__(
+        self, paths: ClusterPaths, stop: Callable[[str], Awaitable[None]], program: Callable[[str], str]
+    ) -> None:
         self._paths = paths
-
-    def folder(self, uid: str) -> Path:
-        """Return the folder of the snapshots of one control plane."""
-        return self._paths.folder / FOLDER / _checked(uid)
+        self._stop = stop
+        self._program = program
 
     async def take(self, uid: str) -> KeptSnapshot:
         """See `SnapshotStore.take`."""
-        own = self.folder(uid)
+        own = folder(self._paths, uid)
         await asyncio.to_thread(make_private_folder, own)
         unfinished = own / ".unfinished"
         found = await self._run(uid, _TAKE_SECONDS, "snapshot", str(self._settings(uid)), str(unfinished))
@@ -69,23 +61,20 @@ class LocalSnapshots:
 
     async def kept(self, uid: str) -> tuple[KeptSnapshot, ...]:
         """See `SnapshotStore.kept`."""
-        return await asyncio.to_thread(_kept, self.folder(uid))
+        return await asyncio.to_thread(_kept, folder(self._paths, uid))
 
     async def discard(self, uid: str, name: str) -> None:
         """See `SnapshotStore.discard`."""
-        (self.folder(uid) / snapshots.check_name(name)).unlink(missing_ok=True)
+        (folder(self._paths, uid) / snapshots.check_name(name)).unlink(missing_ok=True)
 
     async def restore(self, uid: str, name: str) -> None:
         """See `SnapshotStore.restore`."""
-        file = self.folder(uid) / snapshots.check_name(name)
+        file = folder(self._paths, uid) / snapshots.check_name(name)
         if not file.is_file():
             raise InputError(f"there is no snapshot {name!r} of this control plane: status.snapshots lists them")
         # Most of what is wrong with a file shows before the process ends.
         await self._run(uid, _TAKE_SECONDS, "verify", str(file))
-        process = self._paths.folder / "hosted" / _checked(uid) / _PROCESS
-        if process.exists():
-            process.replace(process.with_name(PAUSED))
-        await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)
+        await self._stop(uid)
         foreign = ("foreign",) if snapshots.is_given(name) else ()
         await self._run(uid, _RESTORE_SECONDS, "restore", str(self._settings(uid)), str(file), *foreign)
 
@@ -115,16 +104,18 @@ class LocalSnapshots:
             raise LocalError(lines[-1].removeprefix("hosted: "))
         return msgspec.json.decode(out, type=_Header)
 
-    def _program(self, uid: str) -> str:
-        own = self._paths.folder / "hosted" / _checked(uid)
-        for name in (_PROCESS, PAUSED):
-            try:
-                return msgspec.json.decode((own / name).read_bytes(), type=_Program).program
-            except FileNotFoundError:
-                continue
-            except (OSError, msgspec.MsgspecError) as error:
-                raise LocalError(f'"{own / name}" cannot be read: {error}') from error
-        raise LocalError("the control plane has not been started yet: it has no objects")
+
+def folder(paths: ClusterPaths, uid: str) -> Path:
+    """Return the folder of the snapshots of a control plane.
+
+    Args:
+        paths: The cluster's.
+        uid: Of the control plane.
+
+    Raises:
+        InputError: The uid is none.
+    """
+    return paths.folder / FOLDER / _checked(uid)
 
 
 def remove(paths: ClusterPaths, uid: str) -> None:
@@ -137,18 +128,18 @@ def remove(paths: ClusterPaths, uid: str) -> None:
     Raises:
         LocalError: Something is left.
     """
-    folder = paths.folder / FOLDER / _checked(uid)
+    own = folder(paths, uid)
     try:
-        shutil.rmtree(folder)
+        shutil.rmtree(own)
     except FileNotFoundError:
         return
     except OSError as error:
-        raise explain(error, folder) from error
+        raise explain(error, own) from error
 
 
-def _kept(folder: Path) -> tuple[KeptSnapshot, ...]:
+def _kept(own: Path) -> tuple[KeptSnapshot, ...]:
     try:
-        files = [(file.name, file.stat().st_size) for file in folder.iterdir()]
+        files = [(file.name, file.stat().st_size) for file in own.iterdir()]
     except FileNotFoundError:
         return ()
     found = [each for name, size in files if (each := snapshots.read(name, size)) is not None]

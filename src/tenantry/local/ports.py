@@ -112,6 +112,18 @@ def reserve_some(folder: Path, count: int, wanted: tuple[int, ...] = ()) -> tupl
     return chosen
 
 
+def reserve_further(folder: Path, count: int) -> tuple[int, ...]:
+    """Reserve more ports for a folder, which keeps those that it has; return the new ones. See `reserve_some`."""
+    own = str(folder.resolve())
+    book_file = book_folder() / "ports.json"
+    with holding(book_folder() / "ports.lock"):
+        book = {name: ports for name, ports in _read(book_file).items() if name == own or Path(name).is_dir()}
+        taken = frozenset(port for ports in book.values() for port in ports)
+        chosen = choose(count, (), taken, min(_END, _first_ephemeral()))
+        write_private(book_file, msgspec.json.encode(book | {own: (*book.get(own, ()), *chosen)}))
+    return chosen
+
+
 def release(folder: Path) -> None:
     """Release the ports of a folder."""
     book_file = book_folder() / "ports.json"

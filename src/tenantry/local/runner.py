@@ -17,8 +17,10 @@ import msgspec
 from tenantry.local.backoff import LAST_SECONDS, BackOff
 from tenantry.local.components import Component, ReadinessSignal
 from tenantry.local.files import is_full, tail
+from tenantry.local.limits import LimitedGroup
 from tenantry.local.process import ChildProcess
 from tenantry.local.readiness import Notification, wait_healthy
+from tenantry.local.real import network
 from tenantry.local.state import ComponentState, Phase, ProcessExit
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class Runner:
         self._tls = tls
         self._on_change = on_change
         self._child: ChildProcess | None = None
+        self._group = LimitedGroup(network.identity(paths.folder), component.name) if component.limits else None
         # When the present process became ready, by the clock of the event loop; None before.
         self._ready_at: float | None = None
         self._unwanted = asyncio.Event()
@@ -139,7 +142,7 @@ class Runner:
                 # The exit code of a shell for a program that cannot be started.
                 return 127
             self._child = child
-            self._set(phase=Phase.STARTING, pid=child.pid, start_ticks=child.ticks)
+            self._set(phase=Phase.STARTING, pid=child.pid, start_ticks=child.ticks, unlimited=self._limit(child.pid))
             _LOG.info("started", extra={"component": self.component.name, "pid": child.pid})
             async with asyncio.TaskGroup() as group:
                 readiness = group.create_task(self._become_ready(notification))
@@ -149,6 +152,17 @@ class Runner:
                     readiness.cancel()
                     self.ready.clear()
                     self._child = None
+                    if self._group is not None:
+                        self._group.remove()
+
+    def _limit(self, pid: int) -> str:
+        limits = self.component.limits
+        if self._group is None or limits is None:
+            return ""
+        unlimited = self._group.confine(pid, limits)
+        if unlimited:
+            _LOG.warning("its limits are not enforced", extra={"component": self.component.name, "why": unlimited})
+        return unlimited
 
     async def _become_ready(self, notification: Notification) -> None:
         await wait_ready(self.component, notification, self._tls)
@@ -194,7 +208,7 @@ def start(
     variables = dict(environment) | component.environment
     if component.signal in _NOTIFYING:
         variables |= notification.environment
-    return ChildProcess(component.command, paths.log(component.name), variables, paths.folder)
+    return ChildProcess(component.command, paths.log(component.name), variables, component.folder or paths.folder)
 
 
 async def wait_ready(component: Component, notification: Notification, tls: ssl.SSLContext) -> None:

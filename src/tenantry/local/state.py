@@ -64,6 +64,7 @@ class ComponentState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         port: Its port on 127.0.0.1.
         restarts: The number of restarts after crashes since `up`.
         last_exit: Its last crash.
+        unlimited: Why the limits of its process are not enforced; "" if they are, or if it has none.
     """
 
     name: str
@@ -73,6 +74,7 @@ class ComponentState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     port: int = 0
     restarts: int = 0
     last_exit: ProcessExit | None = None
+    unlimited: str = ""
 
 
 class ClusterState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

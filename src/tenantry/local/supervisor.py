@@ -25,10 +25,12 @@ from pathlib import Path
 from tenantry.api.errors import LocalError, TenantryError
 from tenantry.engine.jsonlines import log_to
 from tenantry.engine.sockets import short_path
+from tenantry.local import etcdadmin, etcds
 from tenantry.local.components import (
     APISERVER,
     CONTROL_PLANE,
     CONTROLLER_MANAGER,
+    ENDPOINT_PROXY,
     ETCD,
     KWOK,
     NAMES,
@@ -74,7 +76,7 @@ class Supervisor:
         self._tls = trust(paths.pki / "ca.crt")
         self._living: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
-        every = (*components(spec, paths, sys.executable), *processes(paths))
+        every = (*components(spec, paths, sys.executable), *etcds.etcds(paths), *processes(paths))
         self._runners = {each.name: self._runner(each) for each in every}
         self._boot = boot_id()
         self._ticks = start_ticks(os.getpid())
@@ -94,11 +96,12 @@ class Supervisor:
         states = tuple(runner.state for runner in self._runners.values())
         plane = {state.phase for state in states if state.name in CONTROL_PLANE}
         self._was_ready = self._was_ready or plane == {Phase.READY}
-        # A hosted control plane reports by itself: one that starts, or that a user broke, degrades no cluster.
+        # A hosted control plane reports by itself: one that starts, or that a user broke, degrades no cluster. Nor does
+        # their proxy: the operator, which names its program anew, must be able to start.
         wanted = {
             runner.state.phase
             for name, runner in self._runners.items()
-            if runner.is_wanted and not name.startswith(PREFIX)
+            if runner.is_wanted and not name.startswith((PREFIX, etcds.PREFIX)) and name != ENDPOINT_PROXY
         }
         if self._stopping.is_set():
             phase = Phase.STOPPING
@@ -144,6 +147,7 @@ class Supervisor:
             for runner in self._runners.values():
                 self._start(group, runner)
             group.create_task(self._watch_logs())
+            group.create_task(etcdadmin.keep(self._paths))
             group.create_task(self._reconnect())
             pid = os.environ.get(LIVES_WITH, "")
             if pid.isdecimal():
@@ -163,7 +167,7 @@ class Supervisor:
         """Start real nodes and hosted control planes that were added, and stop those that were removed or changed."""
         spec = read_spec(self._paths)
         nodes = real_nodes(spec, self._paths, sys.executable) if spec else ()
-        wanted = {each.name: each for each in (*nodes, *processes(self._paths))}
+        wanted = {each.name: each for each in (*nodes, *etcds.etcds(self._paths), *processes(self._paths))}
         # Only real nodes, their provisioner and hosted control planes come and go while the cluster runs.
         gone = [
             name
@@ -281,7 +285,7 @@ class Supervisor:
 
 
 def _differs(running: Component, wanted: Component) -> bool:
-    return (running.command, running.port) != (wanted.command, wanted.port)
+    return (running.command, running.port, running.limits) != (wanted.command, wanted.port, wanted.limits)
 
 
 class SupervisorStopped(Exception):

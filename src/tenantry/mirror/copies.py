@@ -50,6 +50,7 @@ class Copies:
         lower: The side of the copies.
         upper_pods: The pods of the upper side.
         upper_ingresses: The Ingresses of the upper side.
+        upper_offered: Objects of other kinds, each with the function that returns what an object names.
     """
 
     name = "copies"
@@ -63,12 +64,15 @@ class Copies:
         *,
         upper_pods: UpperPods,
         upper_ingresses: UpperObjects,
+        upper_offered: Sequence[tuple[UpperObjects, Callable[[Thing], list[str]]]] = (),
     ) -> None:
         self._profile = profile
         self._upper = upper
         self._lower = lower
         self._pods = upper_pods
         self._ingresses = upper_ingresses
+        self._offered = upper_offered
+        self._referring = (*_REFERRING, *(each.resource for each, _ in upper_offered))
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
@@ -76,6 +80,7 @@ class Copies:
         return [
             self._pods.watch(partial(_named_by, _of_pod), {BY_REFERENCE: _of_pod}),
             self._ingresses.watch(partial(_named_by, _of_ingress), {BY_REFERENCE: _of_ingress}),
+            *(each.watch(partial(_named_by, names), {BY_REFERENCE: names}) for each, names in self._offered),
             *(
                 Watch(resource=resource, decode=things.headed, keys=partial(self._of_source, kind))
                 for kind, resource in COPIED.items()
@@ -106,7 +111,7 @@ class Copies:
         return [f"{kind}/{things.upper_key(self._profile, found.annotations)}"] if is_copy else ()
 
     def _is_named(self, key: str) -> bool:
-        caches = (self._upper.cache_of(resource) for resource in _REFERRING)
+        caches = (self._upper.cache_of(resource) for resource in self._referring)
         return any(cache.count(BY_REFERENCE, key) for cache in caches if cache is not None)
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts

@@ -34,6 +34,8 @@ from tenantry.engine.plan import merge_patch
 from tenantry.engine.request import ApiRequest
 from tenantry.mirror import marking, things
 from tenantry.mirror.cachedpods import Kept
+from tenantry.mirror.endpointmirror import services_of
+from tenantry.mirror.endpoints import BY_SERVICE, INDEXES, SLICES
 from tenantry.mirror.kinds.kind import MirroredKind, Origin
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.refusals import REFUSALS, retry_seconds, upper_words
@@ -49,6 +51,12 @@ SELECTING = "selecting"
 FIRST_SECONDS = 60.0
 """How long a lower object that was made or changed first waits for its upper one, which may not be stored after all."""
 
+LISTED_SECONDS = 5.0
+"""When to look again at an object of an optional kind whose objects are being listed."""
+
+LOOK_SECONDS = 300.0
+"""When to look again at an object of an optional kind."""
+
 log = logging.getLogger(__name__)
 
 
@@ -61,14 +69,24 @@ class ObjectMirror:
         upper: The upper cluster, which the controller is added to.
         lower: The lower side.
         objects: The upper objects of the kind.
+        slices: The EndpointSlices that users of the upper side write.
     """
 
     kind = Thing
 
     def __init__(
-        self, mirrored: MirroredKind, profile: Profile, upper: Cluster, lower: LowerSide, objects: UpperObjects
+        self,
+        mirrored: MirroredKind,
+        profile: Profile,
+        upper: Cluster,
+        lower: LowerSide,
+        objects: UpperObjects,
+        *,
+        slices: UpperObjects,
     ) -> None:
-        self.name = mirrored.resource.plural
+        # Plurals of custom kinds may be those of others.
+        self.name = mirrored.resource.full_name if mirrored.is_optional else mirrored.resource.plural
+        self._slices = slices
         self._mirrored = mirrored
         self._objects = objects
         self._profile = profile
@@ -93,9 +111,12 @@ class ObjectMirror:
                 decode=things.whole,
                 keys=self._of_lower,
                 selectors=things.selector(self._profile.prefix),
+                optional=self._mirrored.is_optional,
                 cluster=self._lower.cluster,
             ),
         ]
+        if self._mirrored.reads_slices:
+            found.append(self._slices.watch(services_of, INDEXES))
         if self._mirrored.selects_namespaces is not None:
             found.append(Watch(resource=Namespace.resource, decode=things.labelled, keys=self._of_namespace))
         return found
@@ -123,7 +144,15 @@ class ObjectMirror:
         """
         if self._is_left(key):
             return None
-        upper, lower = cluster.cache(self.resource).get(key), self._of(key)
+        if not self._is_known():
+            return LISTED_SECONDS if self._lower.cluster.cache_of(self.resource) is not None else None
+        again = await self._bring(cluster, key)
+        # No event reports that users of the upper side have deleted the kind.
+        return LOOK_SECONDS if again is None and self._mirrored.is_optional and self._of(key) is not None else again
+
+    async def _bring(self, cluster: Cluster, key: str) -> float | None:
+        cache = cluster.cache_of(self.resource)
+        upper, lower = cache.get(key) if cache is not None else None, self._of(key)
         if upper is None:
             self._refused.pop(key, None)
             self._followed.pop(key, None)
@@ -143,6 +172,13 @@ class ObjectMirror:
         if lower is not None:
             await self._up(upper, lower)
         return again
+
+    def _is_known(self) -> bool:
+        """Return whether the objects of both sides are known; an upper side without the kind has none."""
+        if not self._mirrored.is_optional:
+            return True
+        is_there = self._upper.cache_of(self.resource) is not None
+        return self._lower.cluster.is_listed(self.resource) and (not is_there or self._upper.is_listed(self.resource))
 
     def _is_left(self, key: str) -> bool:
         namespace, _, name = key.partition("/")
@@ -198,6 +234,11 @@ class ObjectMirror:
     def resource(self) -> Resource:
         """Return the kind."""
         return self._mirrored.resource
+
+    @property
+    def is_first(self) -> bool:
+        """Return whether the lower object is made before the upper one is stored."""
+        return self._mirrored.chosen is not None
 
     @property
     def is_synced(self) -> bool:
@@ -331,16 +372,17 @@ class ObjectMirror:
         Raises:
             NotTranslated: The object is not mirrored.
         """
-        resource = self.resource
+        resource, own = self.resource, part(upper, "metadata")
         meta = marking.metadata(resource.kind, upper, self._profile)
         spec = self._mirrored.spec(part(upper, "spec"), "spec")
         origin = Origin(
             profile=self._profile,
-            namespace=part(upper, "metadata")["namespace"],
+            namespace=own["namespace"],
             upper=upper,
             lower=lower.spec if lower is not None else {},
             status=lower.status if lower is not None else {},
             namespaces=self._namespaces,
+            slices=partial(self._slices_of, object_key(own["namespace"], own["name"])),
         )
         self._mirrored.translate(spec, origin)
         return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, "spec": spec}
@@ -355,6 +397,10 @@ class ObjectMirror:
     def _namespaces(self, selector: Json) -> Sequence[str]:
         """Return the upper namespaces that a selector selects."""
         return [each.key for each in self._upper.cache(Namespace.resource) if _selects(selector, each.labels)]
+
+    def _slices_of(self, key: str) -> Sequence[Json]:
+        """Return the EndpointSlices that users have written for an upper Service."""
+        return [each.object for each in self._upper.cache(SLICES).by_index(BY_SERVICE, key)]
 
     def _refuse(self, upper: Thing, message: str) -> float:
         """Say in an event why an upper object has no lower one, or not its latest form; return when to try again."""
@@ -385,7 +431,11 @@ class ObjectMirror:
         asked = request.patch(self.resource, meta["namespace"], meta["name"], body, subresource="status")
         # Conflict: another object has the name by now, or this one has changed. Its event wakes this key.
         with suppress(NotFound, Conflict):
-            await self._upper.writer.own(asked, quiet=True)
+            try:
+                await self._upper.writer.own(asked, quiet=True)
+            except Invalid as error:
+                # Users of the upper side have defined the kind otherwise.
+                log.debug("a status does not fit the upper kind", extra={"key": upper.key, "error": str(error)})
 
 
 def _own_key(change: Change[Thing]) -> Iterable[str]:

@@ -35,6 +35,9 @@ GIVEN_GATES = "given-gates"
 """The mark that lists the scheduling gates which came from the upper pod; see `marking`."""
 
 _DEFAULT_SECONDS = 3600
+_INJECTED_SECONDS = 3607
+"""The lifetime that Kubernetes puts into pods without one of their own (WarnOnlyBoundTokenExpirationSeconds)."""
+
 _LEAST_SECONDS = 600
 _MOST_SECONDS = 24 * 3600
 _ENV_FIELDS = ("spec.nodeName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs")
@@ -192,6 +195,9 @@ def _token(source: Json, key: str, path: str) -> Token:
     if not source.get("path"):
         raise NotTranslated(f"{path}.serviceAccountToken.path must not be empty")
     seconds = source.get("expirationSeconds", _DEFAULT_SECONDS)
+    if seconds == _INJECTED_SECONDS:
+        # No user has chosen it. Each renewal needs the upper API server, which may sleep meanwhile.
+        seconds = _MOST_SECONDS
     return Token(
         key=key,
         audience=source.get("audience", ""),

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -18,7 +19,7 @@ from tenantry.api.model import Json, Resource, object_key
 from tenantry.engine import request
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster
-from tenantry.mirror import pods
+from tenantry.mirror import pods, things
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.pods import Token
 from tenantry.mirror.profile import Profile
@@ -31,6 +32,26 @@ RENEW = "renew"
 _RENEW_PART = 0.8
 _ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 _SECRETS = COPIED["Secret"]
+
+
+def next_renewal(secrets: Iterable[Copy], lower: Iterable[CachedPod], profile: Profile) -> dt.datetime | None:
+    """Return when the first token Secret of pods that run is renewed; None if none has one.
+
+    Args:
+        secrets: The Secrets of the lower side.
+        lower: The lower pods.
+        profile: The configuration.
+    """
+    running = {each.mark(profile, "uid") for each in lower if each.status.get("phase") not in ("Succeeded", "Failed")}
+    due: list[dt.datetime] = []
+    for each in secrets:
+        mark = each.annotations.get(profile.mark(RENEW), "")
+        if not mark or not things.is_of(profile, each.key, each.labels):
+            continue
+        if each.annotations.get(profile.mark("uid")) in running:
+            with suppress(ValueError):
+                due.append(dt.datetime.fromisoformat(mark))
+    return min((each for each in due if each.tzinfo is not None), default=None)
 
 
 class PodTokens:

@@ -25,10 +25,22 @@ class UpperObjects:
         resource: The kind.
         profile: The configuration.
         upper: The upper cluster.
+        selectors: Of the watch; None for all objects.
+        is_optional: Whether the upper side need not have the kind.
     """
 
-    def __init__(self, resource: Resource, profile: Profile, upper: Cluster) -> None:
+    def __init__(
+        self,
+        resource: Resource,
+        profile: Profile,
+        upper: Cluster,
+        *,
+        selectors: Mapping[str, str] | None = None,
+        is_optional: bool = False,
+    ) -> None:
         self.resource = resource
+        self._is_optional = is_optional
+        self._selectors = selectors
         self._most = profile.most_objects
         self._upper = upper
 
@@ -39,7 +51,14 @@ class UpperObjects:
     ) -> Watch:
         """Return a watch of the objects; see `Watch`."""
         own = {BY_KEPT: _kept}
-        return Watch(resource=self.resource, decode=self._decode, keys=keys, indexes={**own, **(indexes or {})})
+        return Watch(
+            resource=self.resource,
+            decode=self._decode,
+            keys=keys,
+            selectors=self._selectors,
+            indexes={**own, **(indexes or {})},
+            optional=self._is_optional,
+        )
 
     def left_out(self, found: Thing, mirrored: Callable[[], int]) -> str:
         """Return why an object is not mirrored; "" if it is.

@@ -11,11 +11,12 @@ import msgspec
 from tenantry.api.errors import AlreadyExists, ApiError, Unauthorized, Unreachable
 from tenantry.api.model import Json, Resource
 from tenantry.kube import wire
-from tenantry.policy.explain.refusal import Cause, of_refusal
+from tenantry.policy.explain import hostwarning
+from tenantry.policy.explain.refusal import Cause, of_refusal, told_by
 from tenantry.views.discovery import Discovery
 
 if TYPE_CHECKING:
-    from tenantry.kube.client import Client
+    from tenantry.kube.client import ApiAnswer, Client
 
 SELF_REVIEW = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
 ACCESS_REVIEW = Resource(
@@ -33,6 +34,8 @@ class DryRun(msgspec.Struct, frozen=True):
     stored: Json | None
     refusal: Cause | None = None
     existed: bool = False
+    host: tuple[Cause, ...] = ()
+    """Inside a virtual control plane: what its host refuses, whatever is stored inside."""
 
 
 class ActingUser:
@@ -67,7 +70,10 @@ class ActingUser:
         """
         query = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": MANAGER}
         try:
-            return DryRun(await post(self.client, resource, value, namespace, query=query))
+            answer = await asked(self.client, resource, value, namespace, query=query)
+            found = [hostwarning.read(each, about) for each in answer.warnings]
+            host = tuple(cause for each in found if each is not None for cause in told_by(each))
+            return DryRun(msgspec.json.decode(answer.body), host=host)
         except AlreadyExists:
             # The taken name hides all other causes of a refusal.
             metadata = {key: each for key, each in value.get("metadata", {}).items() if key != "name"}
@@ -126,7 +132,13 @@ async def get(client: Client, path: str) -> Json:
 async def post(
     client: Client, resource: Resource, value: Json, namespace: str = "", *, query: dict[str, str] | None = None
 ) -> Json:
-    """POST an object and return the answer."""
+    """POST an object and return what the API server has stored."""
+    return msgspec.json.decode((await asked(client, resource, value, namespace, query=query)).body)
+
+
+async def asked(
+    client: Client, resource: Resource, value: Json, namespace: str = "", *, query: dict[str, str] | None = None
+) -> ApiAnswer:
+    """POST an object and return the answer, with its warnings."""
     body = wire.encode_json({"apiVersion": resource.api_version, "kind": resource.kind, **value})
-    answer = await client.request("POST", wire.path(resource, namespace), query=query, body=body)
-    return msgspec.json.decode(answer)
+    return await client.ask("POST", wire.path(resource, namespace), query=query, body=body)

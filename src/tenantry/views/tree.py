@@ -44,6 +44,7 @@ class NamespaceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             read how it is divided.
         bound: Its Subnamespace exists; always true of the core namespace.
         is_closed: The user may not read it; its quota is the total of the namespaces below.
+        control_plane: The VirtualControlPlane that its owners work with; "" for none.
         conditions: Of the Subnamespace; None if the Subnamespace was not read.
         children: The namespaces below it.
     """
@@ -55,6 +56,7 @@ class NamespaceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     expires_at: str = ""
     bound: bool = True
     is_closed: bool = False
+    control_plane: str = ""
     quota: tuple[KeyUsage, ...] = ()
     claims: tuple[ClaimShareStatus, ...] = ()
     conditions: tuple[ConditionView, ...] | None = ()
@@ -202,6 +204,7 @@ class _Tree:
             # A user who may not read the parent sees no Subnamespace: that does not mean that it is gone.
             bound=bound is not None or not subnamespace or self._is_partial,
             expires_at=bound.spec.expires_at if bound is not None else "",
+            control_plane=meta.labels.get(marks.CONTROL_PLANE, ""),
             quota=self._quotas.get(meta.name, ()),
             claims=self._claims.get(meta.name, ()),
             conditions=_conditions(bound.status.conditions) if bound is not None else None if self._is_partial else (),

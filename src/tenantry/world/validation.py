@@ -13,6 +13,8 @@ from datetime import datetime
 import msgspec
 
 from tenantry.api import marks
+from tenantry.api.controlplanechoice import MAX_NAME as MAX_PLANE_NAME
+from tenantry.api.controlplanechoice import TOO_LONG, ControlPlaneChoice
 from tenantry.api.errors import InputError
 from tenantry.api.names import DNS_LABEL, DNS_SUBDOMAIN
 from tenantry.api.owner import Owner, OwnerKind
@@ -66,6 +68,7 @@ def validate_tenant(tenant: Tenant) -> list[Problem]:
     spec = tenant.spec
     return [
         *_name(tenant.metadata.name),
+        *_plane_name(tenant),
         *_owners(spec.owners),
         *_quantities(tenant),
         *(Problem(*each) for each in wrong_isolation(spec.isolation, "spec.isolation")),
@@ -80,8 +83,10 @@ def validate_subnamespace(value: Subnamespace) -> list[Problem]:
     spec = value.spec
     return [
         *_child_name(value.metadata.name),
+        *_plane_name(value),
         *_child_owners(spec),
         *_inheritance(spec.mode, spec.inheritance),
+        *_plane_bindings(spec),
         *_keys("spec.quota.hard", spec.quota.hard),
         *_map("spec.quota.hard", spec.quota.hard),
         *(Problem(*each) for each in wrong_rules(spec.rules, "spec.rules")),
@@ -225,6 +230,22 @@ def _child_name(name: str) -> Iterator[Problem]:
             "metadata.name",
             f"is {name!r}; it must be a DNS label of at most {MAX_NAME} lower-case letters, digits and -, because the"
             " child namespace has this name with a hyphen and 16 digits behind it",
+        )
+
+
+def _plane_name(value: Tenant | Subnamespace) -> Iterator[Problem]:
+    is_virtual = value.spec.isolation.control_plane is ControlPlaneChoice.VIRTUAL
+    if is_virtual and len(value.metadata.name) > MAX_PLANE_NAME:
+        yield Problem("metadata.name", TOO_LONG)
+
+
+def _plane_bindings(spec: SubnamespaceSpec) -> Iterator[Problem]:
+    is_virtual = spec.isolation.control_plane is ControlPlaneChoice.VIRTUAL
+    if is_virtual and spec.inheritance.role_bindings is not InheritanceMode.NONE:
+        yield Problem(
+            "spec.inheritance.roleBindings",
+            "must be None if isolation.controlPlane is Virtual: inherited bindings would give rights on the host; name"
+            " the owners in spec.owners",
         )
 
 

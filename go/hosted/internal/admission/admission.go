@@ -2,7 +2,8 @@
 // answers on a Unix socket: with the object to store, or with a refusal. While it does not answer, matching requests
 // are refused, and all others are served.
 //
-//	request ─► plugin (rules) ─► POST over the socket ─► the object to store, or a Status
+//	request ─► plugin (rules)  ─► POST over the socket ─► the object to store, or a Status
+//	        ─► plugin (advice) ─► POST over the socket ─► warnings for the client; no answer is none
 //
 // The step runs before mutating webhooks. A webhook that changes the object makes the API server repeat the step with
 // the changed object, but a webhook that is called again can change it once more. An update that meets another one is
@@ -16,6 +17,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,9 +26,13 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage/names"
+	"k8s.io/apiserver/pkg/warning"
 
 	"tenantry.dev/hosted/internal/settings"
 )
+
+// Of the names of controllers, nodes and service accounts, which show no warnings to people.
+const systemPrefix = "system:"
 
 // PluginName is the name of the plugin in metrics.
 const PluginName = "HostAdmission"
@@ -34,7 +40,10 @@ const PluginName = "HostAdmission"
 type plugin struct {
 	operations map[admission.Operation]bool
 	rules      map[rule]bool
+	advice     map[rule]bool
 	caller     *caller
+	// Has slots of its own: requests that must have an answer do not wait for advice.
+	adviser *caller
 }
 
 type rule struct {
@@ -48,16 +57,23 @@ func newPlugin(given settings.Admission) *plugin {
 	found := &plugin{
 		operations: map[admission.Operation]bool{},
 		rules:      map[rule]bool{},
-		caller:     newCaller(given.Socket),
+		advice:     map[rule]bool{},
+		caller:     newCaller(given.Socket, mostCalls, callTimeout),
+		adviser:    newCaller(given.Socket, mostAdvice, adviceTimeout),
 	}
-	for _, each := range given.Rules {
+	found.add(found.rules, given.Rules)
+	found.add(found.advice, given.Advice)
+	return found
+}
+
+func (p *plugin) add(into map[rule]bool, given []settings.Rule) {
+	for _, each := range given {
 		for _, name := range each.Operations {
 			operation := admission.Operation(name)
-			found.operations[operation] = true
-			found.rules[rule{schema.GroupResource{Group: each.Group, Resource: each.Resource}, operation}] = true
+			p.operations[operation] = true
+			into[rule{schema.GroupResource{Group: each.Group, Resource: each.Resource}, operation}] = true
 		}
 	}
-	return found
 }
 
 // Install puts the step into the admission of an API server, in front of everything that its users configure.
@@ -101,17 +117,40 @@ func (p *plugin) Handles(operation admission.Operation) bool {
 	return p.operations[operation]
 }
 
-// Admit asks the process if a rule matches, and changes the object into its answer.
+// Admit asks the process if a rule matches, and changes the object into its answer, or warns the client.
 func (p *plugin) Admit(ctx context.Context, given admission.Attributes, o admission.ObjectInterfaces) error {
-	if given.GetSubresource() != "" || !p.rules[rule{given.GetResource().GroupResource(), given.GetOperation()}] {
+	matched := rule{given.GetResource().GroupResource(), given.GetOperation()}
+	isRuled, isAdvised := p.rules[matched], p.advice[matched]
+	if given.GetSubresource() != "" || (!isRuled && !isAdvised) {
 		return nil
 	}
 	if own, _ := ctx.Value(ownRequest{}).(bool); own {
 		return nil
 	}
-	object, err := meta.Accessor(given.GetObject())
+	if user := given.GetUserInfo(); !isRuled && user != nil && strings.HasPrefix(user.GetName(), systemPrefix) {
+		return nil
+	}
+	asked, err := newQuestion(given, o)
 	if err != nil {
 		return err
+	}
+	if !isRuled {
+		for _, text := range p.adviser.advice(ctx, asked) {
+			warning.AddWarning(ctx, "", text)
+		}
+		return nil
+	}
+	answered, err := p.caller.call(ctx, asked)
+	if err != nil {
+		return err
+	}
+	return replace(given, answered, o)
+}
+
+func newQuestion(given admission.Attributes, o admission.ObjectInterfaces) (question, error) {
+	object, err := meta.Accessor(given.GetObject())
+	if err != nil {
+		return question{}, err
 	}
 	if object.GetName() == "" && object.GetGenerateName() != "" {
 		// What the registry does later; the process must know the name.
@@ -119,7 +158,7 @@ func (p *plugin) Admit(ctx context.Context, given admission.Attributes, o admiss
 	}
 	versioned, err := admission.NewVersionedAttributes(given, given.GetKind(), o)
 	if err != nil {
-		return err
+		return question{}, err
 	}
 	asked := question{
 		Operation: string(given.GetOperation()),
@@ -135,9 +174,5 @@ func (p *plugin) Admit(ctx context.Context, given admission.Attributes, o admiss
 	if user := given.GetUserInfo(); user != nil {
 		asked.User = user.GetName()
 	}
-	answered, err := p.caller.call(ctx, asked)
-	if err != nil {
-		return err
-	}
-	return replace(given, answered, o)
+	return asked, nil
 }

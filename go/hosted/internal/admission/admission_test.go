@@ -23,6 +23,7 @@ import (
 	webhooks "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/apis/core"
@@ -317,5 +318,81 @@ func TestTheStepPrecedesWhatUsersConfigure(t *testing.T) {
 	found.RecommendedPluginOrder = nil
 	if err := Install(found, settings.Admission{}); err == nil {
 		t.Error("a step without a place was installed")
+	}
+}
+
+// recorder has the warnings of a request.
+type recorder struct{ texts []string }
+
+func (r *recorder) AddWarning(_, text string) { r.texts = append(r.texts, text) }
+
+func TestAdviceReachesTheClientAndRefusesNothing(t *testing.T) {
+	for answered, expected := range map[string][]string{
+		`{"warnings": ["the host refuses it", "its image, too"]}`: {"the host refuses it", "its image, too"},
+		`{}`: nil,
+		`{"status": {"code": 403, "reason": "Forbidden", "message": "no"}}`: nil,
+		`no JSON`: nil,
+	} {
+		_, asked := answering(t, "")
+		socket := serving(t, func(writer http.ResponseWriter, request *http.Request) {
+			json.NewDecoder(request.Body).Decode(asked)
+			fmt.Fprint(writer, answered)
+		})
+		p := newPlugin(settings.Admission{Socket: socket, Advice: []settings.Rule{services}})
+		told := &recorder{}
+		object := service()
+		if err := admit(warning.WithWarningRecorder(t.Context(), told), p, object); err != nil {
+			t.Errorf("%s: %v", answered, err)
+		}
+		if !slices.Equal(told.texts, expected) {
+			t.Errorf("%s: told %q", answered, told.texts)
+		}
+		if object.Spec.ClusterIP != "" || (*asked)["name"] != "web" {
+			t.Errorf("%s: %+v was asked about, and is stored as %+v", answered, *asked, object)
+		}
+	}
+}
+
+func TestProgramsOfKubernetesGetNoAdvice(t *testing.T) {
+	p := newPlugin(settings.Admission{Advice: []settings.Rule{services}, Socket: serving(t,
+		func(writer http.ResponseWriter, _ *http.Request) {
+			t.Error("the process was asked")
+			fmt.Fprint(writer, `{"warnings": ["no"]}`)
+		})})
+	given := admission.NewAttributesRecord(service(), nil, schema.GroupVersionKind{Version: "v1", Kind: "Service"},
+		"shop", "web", schema.GroupVersionResource{Version: "v1", Resource: "services"}, "", admission.Create, nil, false,
+		&user.DefaultInfo{Name: "system:serviceaccount:kube-system:replicaset-controller"})
+	told := &recorder{}
+	if err := p.Admit(warning.WithWarningRecorder(t.Context(), told), given, interfaces()); err != nil {
+		t.Fatal(err)
+	}
+	if len(told.texts) != 0 {
+		t.Errorf("told %q", told.texts)
+	}
+}
+
+func TestAdviceThatIsLateOrTooMuchIsNotWaitedFor(t *testing.T) {
+	hold, begun := make(chan struct{}), make(chan struct{}, mostAdvice)
+	socket := serving(t, func(http.ResponseWriter, *http.Request) {
+		begun <- struct{}{}
+		<-hold
+	})
+	t.Cleanup(func() { close(hold) })
+	p := newPlugin(settings.Admission{Socket: socket, Advice: []settings.Rule{services}})
+	late := make(chan error, mostAdvice)
+	for range mostAdvice {
+		go func() { late <- admit(t.Context(), p, service()) }()
+	}
+	for range mostAdvice {
+		<-begun
+	}
+	// The slots are taken, and it passes at once: with a slot, it would be asked about.
+	if err := admit(t.Context(), p, service()); err != nil || len(begun) != 0 {
+		t.Errorf("without a slot: %v", err)
+	}
+	for range mostAdvice {
+		if err := <-late; err != nil {
+			t.Errorf("without an answer: %v", err)
+		}
 	}
 }

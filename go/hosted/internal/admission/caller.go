@@ -26,9 +26,12 @@ const (
 	// The limit for one object in a datastore is 1.5 MiB.
 	largestBody = 2 << 20
 	// How many requests the process gets at one time; more wait.
-	mostCalls    = 32
-	callTimeout  = 10 * time.Second
-	retrySeconds = 2
+	mostCalls   = 32
+	callTimeout = 10 * time.Second
+	// Advice is worth little waiting.
+	mostAdvice    = 4
+	adviceTimeout = time.Second
+	retrySeconds  = 2
 )
 
 // question is what the process gets.
@@ -46,12 +49,14 @@ type question struct {
 	OldObject runtime.Object `json:"oldObject,omitempty"`
 }
 
-// answer has one of both.
+// answer has one of the three.
 type answer struct {
 	// Object is what the API server shall store.
 	Object json.RawMessage `json:"object"`
 	// Status is the refusal, which the client gets as it is.
 	Status *metav1.Status `json:"status"`
+	// Warnings are what the client is told; of requests that are served anyway.
+	Warnings []string `json:"warnings"`
 }
 
 type caller struct {
@@ -60,7 +65,7 @@ type caller struct {
 	timeout   time.Duration
 }
 
-func newCaller(socket string) *caller {
+func newCaller(socket string, most int, timeout time.Duration) *caller {
 	var dialer net.Dialer
 	return &caller{
 		transport: &http.Transport{
@@ -70,9 +75,35 @@ func newCaller(socket string) *caller {
 			// A later process replaces the socket, and an open connection would lead to the former one.
 			DisableKeepAlives: true,
 		},
-		slots:   make(chan struct{}, mostCalls),
-		timeout: callTimeout,
+		slots:   make(chan struct{}, most),
+		timeout: timeout,
 	}
+}
+
+// advice returns the warnings of the process; without an answer in time there are none.
+func (c *caller) advice(ctx context.Context, asked question) []string {
+	body, err := json.Marshal(asked)
+	if err != nil || len(body) > largestBody {
+		return nil
+	}
+	select {
+	case c.slots <- struct{}{}:
+		defer func() { <-c.slots }()
+	default:
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	var found answer
+	content, err := c.post(ctx, body)
+	if err == nil {
+		err = json.Unmarshal(content, &found)
+	}
+	if err != nil {
+		klog.V(2).InfoS("The admission step has no advice", "resource", asked.Resource, "err", err)
+		return nil
+	}
+	return found.Warnings
 }
 
 // call returns the answer of the process, which has an object; a refusal is an error.

@@ -37,14 +37,14 @@ type clients struct {
 	watches *hub
 }
 
-// install makes the API server in this process use the database.
-func install(ctx context.Context, database *clients) error {
+// install makes the API server in this process use a database.
+func install(ctx context.Context, client func() *kubernetes.Client) error {
 	if newETCD3Client == nil {
 		return errors.New("this version of k8s.io/apiserver makes its clients of etcd in another way")
 	}
-	newETCD3Client = func(storagebackend.TransportConfig) (*kubernetes.Client, error) { return database.client(), nil }
+	newETCD3Client = func(storagebackend.TransportConfig) (*kubernetes.Client, error) { return client(), nil }
 	// The API server asks each address of its clients, of which these have none, whether it may request progress.
-	feature.DefaultFeatureSupportChecker.CheckClient(ctx, &addressed{database.client()}, storage.RequestWatchProgress)
+	feature.DefaultFeatureSupportChecker.CheckClient(ctx, &addressed{client()}, storage.RequestWatchProgress)
 	return nil
 }
 

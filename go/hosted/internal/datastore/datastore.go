@@ -1,10 +1,11 @@
-// Package datastore offers a SQLite database to the API server in this process, as a client of etcd.
+// Package datastore offers a database to the API server in this process, as a client of etcd.
 //
-//	API server ─► clientv3.Client, one for each kind of object ─┬─► reads and writes ─► kine ─► SQLite
+//	API server ─► clientv3.Client, one for each kind of object ─┬─► reads and writes ─► kine ─► SQLite, SQL server
 //	                                                           └─► watches ◄─ hub ◄─ kine's log of changes
+//	           or, in front of an etcd ─► all of them ─► budget ─► one connection
 //
-// No connection lies between them. A connection for each kind of object would cost 65 of them and 2,000 goroutines, and
-// kine's watch server wakes ten times a second for each watch.
+// No connection lies between API server and kine. A connection for each kind of object would cost 65 of them and 2,000
+// goroutines, and kine's watch server wakes ten times a second for each watch.
 package datastore
 
 import (
@@ -17,6 +18,8 @@ import (
 	"github.com/k3s-io/kine/pkg/drivers/sqlite"
 	"github.com/k3s-io/kine/pkg/server"
 	"github.com/sirupsen/logrus"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
 
 	"tenantry.dev/hosted/internal/settings"
 )
@@ -36,9 +39,12 @@ const (
 
 // Store is an open database that the API server of this process uses.
 type Store struct {
-	calls  *calls
-	cancel context.CancelFunc
-	done   *sync.WaitGroup
+	// calls is nil for an etcd, connection for the others; both have a client.
+	calls      *calls
+	connection *clientv3.Client
+	client     func() *kubernetes.Client
+	cancel     context.CancelFunc
+	done       *sync.WaitGroup
 }
 
 // Open opens the database, which is created if it does not exist, and makes it the datastore of this process. If it
@@ -56,16 +62,17 @@ func Open(ctx context.Context, given settings.Datastore, fail context.CancelCaus
 }
 
 func (s *Store) open(ctx context.Context, given settings.Datastore, fail context.CancelCauseFunc) error {
-	// A full database refuses writes; reads and deletions go on.
-	source := fmt.Sprintf("%s?%s&_pragma=max_page_count(%d)", given.File, sqlite.DefaultParams, given.MaxBytes/pageBytes)
-	backend, log, err := sqlite.NewVariant(ctx, s.done, "sqlite3", &drivers.Config{
-		DataSourceName:   source,
-		CompactInterval:  compactInterval,
-		CompactTimeout:   compactTimeout,
-		CompactMinRetain: compactMinRetain,
-		CompactBatchSize: batchSize,
-		PollBatchSize:    pollBatchSize,
-	})
+	if given.ETCD != nil {
+		return s.openETCD(ctx, *given.ETCD, given.MaxBytes)
+	}
+	var backend server.Backend
+	var log changes
+	var err error
+	if given.SQL != nil {
+		backend, log, err = openSQL(ctx, s.done, *given.SQL)
+	} else {
+		backend, log, err = openSQLite(ctx, s.done, given)
+	}
 	if err != nil {
 		return err
 	}
@@ -85,7 +92,25 @@ func (s *Store) open(ctx context.Context, given settings.Datastore, fail context
 	}()
 	// Only kine's watch server, which is not used, needs the scheme and the interval.
 	s.calls = &calls{server: server.New(backend, "", 0, emulatedVersion)}
-	return install(ctx, &clients{calls: s.calls, watches: watches})
+	s.client = (&clients{calls: s.calls, watches: watches}).client
+	return install(ctx, s.client)
+}
+
+func openSQLite(ctx context.Context, done *sync.WaitGroup, given settings.Datastore) (server.Backend, changes, error) {
+	// A full database refuses writes; reads and deletions go on.
+	source := fmt.Sprintf("%s?%s&_pragma=max_page_count(%d)", given.File, sqlite.DefaultParams, given.MaxBytes/pageBytes)
+	return sqlite.NewVariant(ctx, done, "sqlite3", driverConfig(source))
+}
+
+func driverConfig(source string) *drivers.Config {
+	return &drivers.Config{
+		DataSourceName:   source,
+		CompactInterval:  compactInterval,
+		CompactTimeout:   compactTimeout,
+		CompactMinRetain: compactMinRetain,
+		CompactBatchSize: batchSize,
+		PollBatchSize:    pollBatchSize,
+	}
 }
 
 // Close waits for reads and writes that have begun, and closes the database.
@@ -94,5 +119,8 @@ func (s *Store) Close() {
 		s.calls.close(stopSeconds * time.Second)
 	}
 	s.cancel()
+	if s.connection != nil {
+		s.connection.Close()
+	}
 	s.done.Wait()
 }

@@ -26,13 +26,8 @@ const (
 	unknownRevisions = 1_000_000_000
 )
 
-// Prefix is what the keys of the API server in the database begin with.
-const Prefix = "/registry/"
-
-// Client returns a client that reads and writes, and does not watch.
-func (s *Store) Client() *clientv3.Client {
-	return (&clients{calls: s.calls}).client().Client
-}
+// Client returns a client that reads and writes.
+func (s *Store) Client() *clientv3.Client { return s.client().Client }
 
 // Replace makes a new database and puts it in the place of the one that is there: as a whole, or not at all.
 //

@@ -27,6 +27,7 @@ import (
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	controlleroptions "k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 
+	"tenantry.dev/hosted/internal/activity"
 	"tenantry.dev/hosted/internal/admission"
 	"tenantry.dev/hosted/internal/openapi"
 	"tenantry.dev/hosted/internal/settings"
@@ -40,9 +41,18 @@ func Run(ctx context.Context, given settings.Settings, fail context.CancelCauseF
 	if err != nil {
 		return err
 	}
-	chain, err := assemble(ctx, given, func(*apiserveroptions.ServerRunOptions) {})
+	var tracker *activity.Tracker
+	if given.Activity != nil {
+		tracker = activity.New(given.Activity.IgnoredUsers)
+	}
+	chain, err := assemble(ctx, given, func(*apiserveroptions.ServerRunOptions) {}, tracker)
 	if err != nil {
 		return err
+	}
+	if tracker != nil {
+		if err := report(ctx, chain.GenericAPIServer, given.Activity.Socket, tracker, fail); err != nil {
+			return err
+		}
 	}
 	if manager != nil {
 		// The hook runs when the server listens.
@@ -69,7 +79,7 @@ func Run(ctx context.Context, given settings.Settings, fail context.CancelCauseF
 func WriteOpenAPI(ctx context.Context, given settings.Settings, listener net.Listener, folder string) error {
 	chain, err := assemble(ctx, given, func(server *apiserveroptions.ServerRunOptions) {
 		server.SecureServing.Listener = listener
-	})
+	}, nil)
 	if err != nil {
 		return err
 	}
@@ -84,6 +94,7 @@ func WriteOpenAPI(ctx context.Context, given settings.Settings, listener net.Lis
 // aggregator, built-in kinds, custom resources.
 func assemble(
 	ctx context.Context, given settings.Settings, adjust func(*apiserveroptions.ServerRunOptions),
+	tracker *activity.Tracker,
 ) (*aggregatorapiserver.APIAggregator, error) {
 	// Both parts apply the options of the log, which are the process's.
 	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
@@ -95,7 +106,7 @@ func assemble(
 	adjust(server)
 	arguments := append([]string{
 		// Never used: the clients of etcd are those of the datastore in this process, which compacts itself.
-		"--etcd-servers=unix://store", "--etcd-compaction-interval=0",
+		"--etcd-servers=unix://store", "--etcd-compaction-interval=0", "--etcd-prefix=" + given.Datastore.Prefix(),
 	}, given.APIServer...)
 	if err := parse("kube-apiserver", server.Flags(), arguments); err != nil {
 		return nil, err
@@ -130,6 +141,9 @@ func assemble(
 		// All requests arrive at the aggregator, and the other servers get those that it has authenticated.
 		admission.ExemptOwn(&config.Aggregator.GenericConfig.Config)
 	}
+	if tracker != nil {
+		tracker.Install(&config.Aggregator.GenericConfig.Config)
+	}
 	// The other servers have copies of this configuration, and make their own documents.
 	config.KubeAPIs.ControlPlane.Generic.SkipOpenAPIInstallation = given.OpenAPI != ""
 	whole, err := config.Complete()
@@ -159,6 +173,32 @@ func managerOptions(arguments []string) (*controlleroptions.KubeControllerManage
 		controllers.KnownControllers(), controllers.ControllersDisabledByDefault(), controllers.ControllerAliases())
 	manager.ParsedFlags = &sets
 	return manager, parse("kube-controller-manager", sets, arguments)
+}
+
+// report answers on a socket when clients were active last, from the time the server listens.
+func report(
+	ctx context.Context, server *genericapiserver.GenericAPIServer, socket string, tracker *activity.Tracker,
+	fail context.CancelCauseFunc,
+) error {
+	listener, err := activity.Listen(socket)
+	if err != nil {
+		return err
+	}
+	return server.AddPostStartHook("start-hosted-activity", func(hook genericapiserver.PostStartHookContext) error {
+		client, err := kubernetes.NewForConfig(hook.LoopbackClientConfig)
+		if err != nil {
+			return err
+		}
+		events := func(ctx context.Context, now time.Time) (time.Time, error) {
+			return activity.NextEvent(ctx, client, now)
+		}
+		go func() {
+			if err := tracker.Serve(ctx, listener, events); err != nil {
+				fail(err)
+			}
+		}()
+		return nil
+	})
 }
 
 // manage runs the controllers from the time the server is healthy. They wait themselves, and give up after ten seconds,

@@ -19,16 +19,29 @@ type Settings struct {
 	Controllers []string `json:"controllers"`
 	// Admission gives requests to another process before they are served; without it, none are.
 	Admission *Admission `json:"admission,omitempty"`
+	// Activity reports on a socket when clients were active last; without it, no requests are counted.
+	Activity *Activity `json:"activity,omitempty"`
 	// OpenAPI is a folder with the documents of the built-in kinds, which "hosted openapi" has written; without it,
 	// this process makes them itself.
 	OpenAPI string `json:"openAPI,omitempty"`
+}
+
+// Activity is who asks about the requests of clients, and where.
+type Activity struct {
+	// Socket is the Unix socket that this process listens on.
+	Socket string `json:"socket"`
+	// IgnoredUsers are the names of users whose requests are no activity.
+	IgnoredUsers []string `json:"ignoredUsers"`
 }
 
 // Admission is a step of the admission of the API server that another process answers.
 type Admission struct {
 	// Socket is the Unix socket of the process.
 	Socket string `json:"socket"`
-	Rules  []Rule `json:"rules"`
+	// Rules select the requests that are served only with the answer of the process.
+	Rules []Rule `json:"rules"`
+	// Advice selects the requests about which the process may warn; they are served whatever it answers.
+	Advice []Rule `json:"advice,omitempty"`
 }
 
 // Rule selects requests to a resource, without those to its subresources.
@@ -37,14 +50,6 @@ type Rule struct {
 	Resource string `json:"resource"`
 	// Operations are CREATE and UPDATE.
 	Operations []string `json:"operations"`
-}
-
-// Datastore is where the objects are kept.
-type Datastore struct {
-	// File is the SQLite database.
-	File string `json:"file"`
-	// MaxBytes is the size at which the database refuses to grow.
-	MaxBytes int64 `json:"maxBytes"`
 }
 
 const smallest = 16 << 20
@@ -70,13 +75,14 @@ func Read(file string) (Settings, error) {
 }
 
 func (s Settings) check() error {
-	switch {
-	case s.Datastore.File == "":
-		return fmt.Errorf("datastore.file must be set")
-	case s.Datastore.MaxBytes < smallest:
-		return fmt.Errorf("datastore.maxBytes is %d, and must be at least %d", s.Datastore.MaxBytes, smallest)
-	case len(s.APIServer) == 0:
+	if err := s.Datastore.check(); err != nil {
+		return err
+	}
+	if len(s.APIServer) == 0 {
 		return fmt.Errorf("apiServer must have flags")
+	}
+	if s.Activity != nil && s.Activity.Socket == "" {
+		return fmt.Errorf("activity.socket must be set")
 	}
 	if s.Admission != nil {
 		if err := s.Admission.check(); err != nil {
@@ -95,21 +101,30 @@ func (a *Admission) check() error {
 	if a.Socket == "" {
 		return fmt.Errorf("admission.socket must be set")
 	}
-	if len(a.Rules) == 0 {
-		return fmt.Errorf("admission.rules must have rules")
+	if len(a.Rules) == 0 && len(a.Advice) == 0 {
+		return fmt.Errorf("admission must have rules or advice")
 	}
-	for number, rule := range a.Rules {
-		// A subresource would never match, and its requests would pass.
-		if rule.Resource == "" || strings.ContainsAny(rule.Resource, "/*") {
-			return fmt.Errorf("admission.rules[%d].resource must be a resource, not %q", number, rule.Resource)
-		}
-		if len(rule.Operations) == 0 {
-			return fmt.Errorf("admission.rules[%d].operations must have operations", number)
-		}
-		for _, operation := range rule.Operations {
-			if operation != "CREATE" && operation != "UPDATE" {
-				return fmt.Errorf("admission.rules[%d].operations must be CREATE or UPDATE, not %q", number, operation)
+	for name, rules := range map[string][]Rule{"rules": a.Rules, "advice": a.Advice} {
+		for number, rule := range rules {
+			if err := rule.check(); err != nil {
+				return fmt.Errorf("admission.%s[%d].%w", name, number, err)
 			}
+		}
+	}
+	return nil
+}
+
+func (r Rule) check() error {
+	// A subresource would never match, and its requests would pass.
+	if r.Resource == "" || strings.ContainsAny(r.Resource, "/*") {
+		return fmt.Errorf("resource must be a resource, not %q", r.Resource)
+	}
+	if len(r.Operations) == 0 {
+		return fmt.Errorf("operations must have operations")
+	}
+	for _, operation := range r.Operations {
+		if operation != "CREATE" && operation != "UPDATE" {
+			return fmt.Errorf("operations must be CREATE or UPDATE, not %q", operation)
 		}
 	}
 	return nil

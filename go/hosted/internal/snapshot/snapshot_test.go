@@ -21,7 +21,10 @@ import (
 	"tenantry.dev/hosted/internal/settings"
 )
 
-const ours = "v1.36.3"
+const (
+	ours   = "v1.36.3"
+	prefix = "/registry/"
+)
 
 var about = Header{Kubernetes: ours, UID: "uid-1"}
 
@@ -38,7 +41,7 @@ func opened(t *testing.T, at settings.Datastore) (*datastore.Store, Keys) {
 	}
 	t.Cleanup(store.Close)
 	client := store.Client()
-	return store, Keys{KV: client.KV, Lease: client.Lease, Prefix: datastore.Prefix}
+	return store, Keys{KV: client.KV, Lease: client.Lease, Prefix: prefix}
 }
 
 func (k Keys) create(t *testing.T, key, value string, options ...clientv3.OpOption) int64 {
@@ -108,7 +111,7 @@ func restored(at settings.Datastore, content []byte) error {
 			return err
 		}
 		defer from.Close()
-		return Keys{KV: client.KV, Lease: client.Lease, Prefix: datastore.Prefix}.Restore(context.Background(), from)
+		return Keys{KV: client.KV, Lease: client.Lease, Prefix: prefix}.Restore(context.Background(), from)
 	})
 }
 

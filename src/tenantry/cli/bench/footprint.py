@@ -13,16 +13,13 @@ import click
 from tenantry.api.errors import InputError
 from tenantry.cli import output
 from tenantry.cli.bench.running import available_mib, rounds_option
+from tenantry.cli.bench.throwaway import started
 
 if TYPE_CHECKING:
-    from tenantry.bench.footprint import FootprintCluster, FootprintResult, KindCost
-    from tenantry.local.state import ClusterState
+    from tenantry.bench.footprint import FootprintResult, KindCost
 
 NEEDED_MIB = 2048
 """What two control planes take."""
-
-START_SECONDS = 300.0
-"""A busy machine may start the second control plane slowly."""
 
 
 @click.command()
@@ -65,42 +62,12 @@ async def _run(writes: int, rounds: int, idle_seconds: float) -> FootprintResult
     with tempfile.TemporaryDirectory(prefix="tenantry-footprint-") as folder:
         async with AsyncExitStack() as stack:
             plain, guarded = [
-                await _started(stack, Path(folder), name, tenantry=tenantry)
+                await started(stack, Path(folder), name, tenantry=tenantry)
                 for name, tenantry in (("plain", False), ("guarded", True))
             ]
             return await benchmark.footprint(
                 plain, guarded, writes=writes, rounds=rounds, idle_seconds=idle_seconds, progress=output.talk
             )
-
-
-async def _started(stack: AsyncExitStack, root: Path, name: str, *, tenantry: bool) -> FootprintCluster:
-    """Start a control plane that ends with the stack."""
-    from tenantry.bench.footprint import FootprintCluster
-    from tenantry.cli.local.up import guard, install
-    from tenantry.kube import kubeconfig
-    from tenantry.local.cluster import LocalCluster, UpOptions
-    from tenantry.local.components import APISERVER
-    from tenantry.local.progress import StreamProgress
-
-    cluster = LocalCluster(name, root=root)
-    options = (
-        UpOptions(throwaway=True, operator=True, install=install, guard=guard, timeout_seconds=START_SECONDS)
-        if tenantry
-        else UpOptions(throwaway=True, timeout_seconds=START_SECONDS)
-    )
-    stack.push_async_callback(cluster.down, purge=True)
-    with StreamProgress() as progress:
-        started = await cluster.up(options, progress)
-
-    def pid(state: ClusterState) -> int:
-        return next(each.pid for each in state.components if each.name == APISERVER)
-
-    async def restart() -> int:
-        await cluster.restart_component(APISERVER, START_SECONDS)
-        return pid(cluster.status())
-
-    connection = kubeconfig.load([cluster.kubeconfig_path])
-    return FootprintCluster(connection=connection, pid=pid(started.state), restart=restart, tenantry=tenantry)
 
 
 def _lines(result: FootprintResult) -> list[tuple[str, str]]:

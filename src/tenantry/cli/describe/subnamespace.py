@@ -24,6 +24,7 @@ def subnamespace_page(value: Subnamespace, found: Sequence[ReportedEvent] | None
         ("Namespace", status.namespace or "none yet"),
         ("Mode", spec.mode.value),
         ("Scope", spec.scope.value),
+        ("Control plane", spec.isolation.control_plane.value),
         ("Depth", str(status.depth) if status.depth else "not known yet"),
         ("Subnamespaces inside", _children(status.children, status.first_children)),
         ("Deleted with what is inside", "yes" if spec.allow_cascading_deletion else "no: not while any are inside"),

@@ -32,6 +32,7 @@ def page(found: TenantDescription, now: datetime) -> list[Part]:
         ("Expires", durations.expiry(spec.expires_at, now)),
         ("Network", spec.isolation.network.value),
         ("Runtime", "Sandboxed if the cluster has a sandbox" if runtime is UNSET else runtime.value),
+        ("Control plane", spec.isolation.control_plane.value),
         ("Cluster network policy", spec.cluster_network_policy.value),
     ]
     return [

@@ -37,10 +37,15 @@ def local() -> None:
     "--with-nodes", is_flag=True, help="Build the programs of real nodes, too: containerd, runc, gVisor, kubelet."
 )
 @click.option("--with-hosted", is_flag=True, help="Build the program of VirtualControlPlanes, too.")
-def build_(*, again: bool, with_dns: bool, with_nodes: bool, with_hosted: bool) -> None:
+@click.option(
+    "--with-conformance", is_flag=True, help="Build Kubernetes' end-to-end tests, too, for `make test-release`."
+)
+def build_(*, again: bool, with_dns: bool, with_nodes: bool, with_hosted: bool, with_conformance: bool) -> None:
     """Build the control plane and kwok, unless the cache has them. Prints the folders."""
     chosen = {build.DNS: with_dns, build.NODES: with_nodes, build.HOSTED: with_hosted}
-    products = [build.CONTROL_PLANE, *(product for product, is_chosen in chosen.items() if is_chosen)]
+    chosen |= {build.CONFORMANCE: with_conformance}
+    several = (build.CONTROL_PLANE, *(product for product, is_chosen in chosen.items() if is_chosen))
+    products = [each for product in several for each in (product, *product.beside)]
     with StreamProgress() as progress:
         folders = [build.ensure(progress, product, again=again).folder for product in products]
     output.write_lines(str(folder) for folder in folders)

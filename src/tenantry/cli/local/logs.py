@@ -11,6 +11,7 @@ from tenantry.api.errors import LocalError
 from tenantry.cli.local.name import name_option
 from tenantry.local import components
 from tenantry.local.cluster import LocalCluster
+from tenantry.local.hosted import processes
 
 _SUPERVISOR = "supervisor"
 
@@ -27,7 +28,8 @@ def logs(*, name: str, component: str | None, follow: bool, lines: int, previous
     """Print the log of one component, of a real node, or of all."""
     cluster = LocalCluster(name)
     real = cluster.spec().real_names
-    known = [*components.NAMES, *real, *((components.STORAGE,) if real else ()), _SUPERVISOR]
+    hosted = [each.name for each in processes(cluster.paths)]
+    known = [*components.NAMES, *real, *((components.STORAGE,) if real else ()), *hosted, _SUPERVISOR]
     names = [components.check_name(component, known)] if component else known
     files = [cluster.paths.log(each) for each in names]
     if previous:

@@ -127,7 +127,7 @@ class QuotaController:
         before, after = change.before, change.after
         is_same = before is not None and after is not None and _same_to_us(before, after)
         if is_same and before is not None and after is not None:
-            is_same = (is_charged(before), before.status.charged) == (is_charged(after), after.status.charged)
+            is_same = _charge(before) == _charge(after)
         if is_same:
             return ()
         found: set[str] = set()
@@ -475,6 +475,10 @@ def _by_spec(change: Change[Any]) -> Iterable[str]:
     if before is not None and after is not None and _same_to_us(before, after):
         return ()
     return watched.own_key(change)
+
+
+def _charge(found: VirtualControlPlane) -> tuple[bool, dict[str, str], int]:
+    return is_charged(found), found.status.charged, found.status.wakes
 
 
 def _same_to_us(before: Any, after: Any) -> bool:  # noqa: ANN401 - any object with metadata

@@ -167,7 +167,8 @@ class Index:
     def _follow_control_planes(self, changed: Iterable[tuple[str, str]]) -> None:
         for key, uid in changed:
             found = self._caches.control_planes.get(key)
-            if found is None or found.metadata.uid != uid:
+            # One that sleeps has no share.
+            if found is None or found.metadata.uid != uid or not is_charged(found):
                 self.tree.drop_request(uid)
                 self.gone.add(uid)
             if found is not None:

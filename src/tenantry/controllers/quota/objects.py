@@ -13,7 +13,7 @@ from tenantry.api.slice import ContributedQuota, Slice
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import ShareStatus, TenantResourceQuota
-from tenantry.api.virtualcontrolplane import PROCESS_FINALIZER, PlaneResources, VirtualControlPlane
+from tenantry.api.virtualcontrolplane import PROCESS_FINALIZER, PlanePhase, PlaneResources, VirtualControlPlane
 from tenantry.engine.observed import Observed, ObservedQuota
 from tenantry.world import quota
 from tenantry.world.shares.amounts import (
@@ -127,7 +127,8 @@ def claim_request(found: Slice) -> ShareRequest:
 def is_charged(found: VirtualControlPlane) -> bool:
     """Return whether a control plane is in the tree of shares: it has a process, or waits for room to start one."""
     # Without a place for processes, the operator sets no finalizer, and nothing is charged.
-    return bool(found.status.charged) or PROCESS_FINALIZER in found.metadata.finalizers
+    wants = PROCESS_FINALIZER in found.metadata.finalizers and found.status.phase is not PlanePhase.ASLEEP
+    return bool(found.status.charged) or wants
 
 
 def plane_charge(resources: PlaneResources) -> Amounts:
@@ -148,7 +149,8 @@ def plane_request(found: VirtualControlPlane) -> ShareRequest:
     hard, problem = charged, None
     try:
         # A process has what it was granted until its controller gives some of that back in the status.
-        hard = higher(plane_charge(found.spec.resources), charged)
+        wanted = {} if found.status.phase is PlanePhase.ASLEEP else plane_charge(found.spec.resources)
+        hard = higher(wanted, charged)
     except InputError as error:
         problem = Shortage(reasons.INVALID_SPEC, f"spec.resources: {error}")
     return ShareRequest(
@@ -157,6 +159,7 @@ def plane_request(found: VirtualControlPlane) -> ShareRequest:
         parent=meta.namespace,
         created=meta.creation_timestamp,
         generation=meta.generation,
+        round=found.status.wakes,
         hard=hard,
         deleting=bool(meta.deletion_timestamp),
         problem=problem,

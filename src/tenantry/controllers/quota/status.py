@@ -55,6 +55,7 @@ def verdict(tree: Tree, share: Share) -> ShareVerdict:
         free = is_given and tree.has_yielded
         return ShareVerdict(
             generation=share.request.generation if share.request is not None else 0,
+            round=share.request.round if share.request is not None else 0,
             blocked=Blocked(reason=found.reason, message=found.message) if found is not None else None,
             in_force=free,
             settled=free,

@@ -13,6 +13,7 @@ class ShareVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         generation: The generation of the spec that was judged.
+        round: See `ShareRequest.round`: a verdict on an earlier claim says nothing about this one.
         blocked: The reason why it may not be created or grow; None if it may.
         idle: The keys of its share because of which no pod can start in it or below; None if one can.
         in_force: Kubernetes enforces its ResourceQuota for every key that the tenant limits. For a claim: it is
@@ -22,6 +23,7 @@ class ShareVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     generation: int
+    round: int = 0
     blocked: Blocked | None = None
     idle: Blocked | None = None
     in_force: bool = True

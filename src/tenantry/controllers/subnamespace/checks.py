@@ -14,6 +14,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import object_key
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import MarkRules, Tenant
+from tenantry.controllers import controlplane
 from tenantry.controllers.lineage import DEEPEST
 from tenantry.controllers.subnamespace.gather import SubnamespaceInputs
 from tenantry.controllers.tenancyrules import rules_of
@@ -43,7 +44,7 @@ def blocked(inputs: SubnamespaceInputs) -> Blocked | None:
             reason=reasons.NOT_A_TENANTS_NAMESPACE,
             message=f"namespace {where!r} does not belong to a tenant; create the Subnamespace in a tenant's namespace",
         )
-    checks: Iterable[Check] = (_owned, _blind, _not_taken, _adoptable, _marked, _ruled, _named, _limited, _given)
+    checks: Iterable[Check] = (_owned, _blind, _not_taken, _adoptable, _kept, _marked, _ruled, _named, _limited, _given)
     return next((found for check in checks if (found := check(inputs, tenant)) is not None), None)
 
 
@@ -131,6 +132,21 @@ def _immovable(inputs: SubnamespaceInputs, tenant: Tenant, found: Observed) -> s
     if found.name in inputs.ancestors:
         return f"namespace {found.name!r} is above {inputs.ancestors[-1]!r}: a tree has no cycles"
     return ""
+
+
+def _kept(inputs: SubnamespaceInputs, _: Tenant) -> Blocked | None:
+    """Check that an existing namespace keeps the API server that its owners work with (H01)."""
+    found = inputs.bound or inputs.adoptee
+    wanted = controlplane.name_of(inputs.subnamespace)
+    # A namespace that was ours once gets back what it has lost.
+    if found is None or inputs.subnamespace.status.namespace or found.labels.get(marks.CONTROL_PLANE, "") == wanted:
+        return None
+    is_virtual = marks.CONTROL_PLANE in found.labels
+    return _cannot(
+        f"namespace {found.name!r} has {'a control plane of its own' if is_virtual else 'none of its own'}, so"
+        f" spec.isolation.controlPlane must be {'Virtual' if is_virtual else 'Shared'}: an existing namespace keeps its"
+        " control plane"
+    )
 
 
 def _is_older(one: Subnamespace, other: Subnamespace) -> bool:

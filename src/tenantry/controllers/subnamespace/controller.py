@@ -21,6 +21,7 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.announcement import LastInputs, announce, warn_of_end
 from tenantry.controllers.hosts.clashes import Clashes
@@ -109,6 +110,7 @@ class SubnamespaceController:
             watched.tenants(self._waker(wakes.by_tenant)),
             watched.defaults(self._waker(wakes.by_defaults)),
             watched.runtime_classes(self._waker(wakes.by_runtime_class)),
+            watched.control_planes(self._waker(wakes.by_control_plane)),
             *(watched.watch(kind.resource, self._child_waker(kind.resource)) for kind in CHILD_KINDS),
         ]
 
@@ -165,6 +167,7 @@ class SubnamespaceController:
             defaults,
             sandbox_of(defaults.get(DEFAULTS), cluster.cache(RuntimeClass.resource)),
             self._limits.current(cluster),
+            cluster.cache(VirtualControlPlane.resource),
         )
         subnamespace = caches.subnamespaces.get(key)
         if subnamespace is None:

@@ -18,7 +18,7 @@ from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.model import ObjectMeta, object_key
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.controllers import network, suspension, tenancyrules, tenantnamespace
+from tenantry.controllers import controlplane, network, suspension, tenancyrules, tenantnamespace
 from tenantry.controllers.conclusion import PASSING
 from tenantry.controllers.inheritance.status import Inherited
 from tenantry.controllers.subnamespace import checks, ending
@@ -76,7 +76,9 @@ def plan(inputs: SubnamespaceInputs, equivalent: Equivalent = same) -> Plan:
     edits = (
         () if begins else suspension.edits(others, suspended=tenant.spec.suspended, ours=tenantnamespace.OWNER_BINDING)
     )
-    return replace(found, waves=(*found.waves, *people.waves), blocked=people.blocked, writes=(*found.writes, *edits))
+    plane = controlplane.creation(_room(inputs, tenant), inputs.plane)
+    writes = (*found.writes, *edits, *plane)
+    return replace(found, waves=(*found.waves, *people.waves), blocked=people.blocked, writes=writes)
 
 
 def may_admit(inputs: SubnamespaceInputs) -> bool:
@@ -115,24 +117,35 @@ def children(inputs: SubnamespaceInputs, tenant: Tenant) -> list[Child]:
     Raises:
         InputError: A quantity is wrong in a way that the CRD's schema did not catch.
     """
-    namespace = TenantNamespace(
-        tenant=tenant,
-        name=inputs.namespace,
-        owners=inputs.owners,
-        hard=_limits_of(inputs, tenant),
-        suspended=tenant.spec.suspended,
-    )
+    namespace = _room(inputs, tenant)
     rules = tenancyrules.render(namespace, inputs.defaults, inputs.above, inputs.sandbox)
     found = [
         _namespace(inputs, tenant, rules.labels),
         *rules.children,
         *tenantnamespace.limits(namespace),
         *network.policies(namespace, inputs.zone, inputs.around),
+        *controlplane.children(namespace),
     ]
     binding = tenantnamespace.owner_binding(namespace)
     limits = inputs.limits
-    counts = tenantnamespace.counts(namespace, limits.child, limits.child_disk, [*found, binding])
-    return [*found, counts, binding]
+    ours = [*found, binding, *controlplane.plane(namespace)]
+    return [*found, tenantnamespace.counts(namespace, limits.child, limits.child_disk, ours), binding]
+
+
+def _room(inputs: SubnamespaceInputs, tenant: Tenant) -> TenantNamespace:
+    """Return the child namespace.
+
+    Raises:
+        InputError: As `children`.
+    """
+    return TenantNamespace(
+        tenant=tenant,
+        name=inputs.namespace,
+        owners=inputs.owners,
+        hard=_limits_of(inputs, tenant),
+        suspended=tenant.spec.suspended,
+        control_plane=controlplane.name_of(inputs.subnamespace),
+    )
 
 
 def _limits_of(inputs: SubnamespaceInputs, tenant: Tenant) -> dict[str, str]:
@@ -160,6 +173,7 @@ def _namespace(inputs: SubnamespaceInputs, tenant: Tenant, marked: dict[str, str
         marks.TENANT_UID: tenant.metadata.uid,
         marks.CLUSTER_UID: inputs.cluster_uid,
         **network.labels(tenant, inputs.zone),
+        **controlplane.label(subnamespace),
         marks.PARENT: meta.namespace,
         marks.SUBNAMESPACE: meta.name,
         marks.SUBNAMESPACE_UID: meta.uid,

@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tenantry.api.errors import InputError
-from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding
+from tenantry.api.kubernetes import (
+    LimitRange,
+    Namespace,
+    NamespaceRole,
+    NetworkPolicy,
+    ResourceQuota,
+    RoleBinding,
+)
 from tenantry.api.marks import (
     INHERITED_FROM,
     KIND,
@@ -28,6 +35,7 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import tenantnamespace
 from tenantry.controllers.inheritance.status import Inherited
 from tenantry.controllers.lineage import DEEPEST, subnamespaces_above
@@ -45,7 +53,16 @@ from tenantry.world.naming import child_name
 from tenantry.world.objectcounts import ObjectLimits
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
 
-CHILD_KINDS = (Namespace, ResourceQuota, LimitRange, NetworkPolicy, TenancyRules, PolicyParameters, RoleBinding)
+CHILD_KINDS = (
+    Namespace,
+    ResourceQuota,
+    LimitRange,
+    NetworkPolicy,
+    TenancyRules,
+    PolicyParameters,
+    NamespaceRole,
+    RoleBinding,
+)
 """The kinds that this controller creates for a child; the quota controller creates the ResourceQuota of its share."""
 
 
@@ -61,6 +78,7 @@ class SubnamespaceCaches(msgspec.Struct, frozen=True):
         sandbox: The cluster's sandbox.
         limits: The limits of all tenants.
         tree_limit: How many namespaces each tenant has.
+        control_planes: All VirtualControlPlanes; None if they are not watched.
     """
 
     tenants: Cache[Tenant]
@@ -71,6 +89,7 @@ class SubnamespaceCaches(msgspec.Struct, frozen=True):
     defaults: Cache[TenancyDefaults] | None = None
     sandbox: Sandbox = NO_SANDBOX
     limits: ObjectLimits = objectcounts.DEFAULT
+    control_planes: Cache[VirtualControlPlane] | None = None
 
     @property
     def namespaces(self) -> Cache[Observed]:
@@ -107,6 +126,7 @@ class SubnamespaceInputs(msgspec.Struct, frozen=True, kw_only=True):
         sandbox: The cluster's sandbox.
         limits: The limits of all tenants.
         made: What Tenantry created in the child.
+        plane: The VirtualControlPlane in the child that has the name of the Subnamespace; None if there is none.
         lease: The state of its lease.
         lease_problem: Why `spec.expiresAt` has no meaning; "" if it has.
         inherited: What the child inherits, as it was brought; None until it is. People are admitted after it.
@@ -136,6 +156,7 @@ class SubnamespaceInputs(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: Sandbox = NO_SANDBOX
     limits: ObjectLimits = objectcounts.DEFAULT
     made: tuple[tuple[Resource, Observed], ...] = ()
+    plane: VirtualControlPlane | None = None
     lease: LeaseState = ENDLESS
     lease_problem: str = ""
     inherited: Inherited | None = None
@@ -255,6 +276,9 @@ def gather(
         limits=caches.limits,
         lease=term,
         lease_problem=lease_problem,
+        plane=caches.control_planes.get(object_key(namespace, meta.name))
+        if caches.control_planes is not None and bound is not None
+        else None,
     )
     return msgspec.structs.replace(inputs, made=tuple(made_inside(inputs, caches.observed)))
 

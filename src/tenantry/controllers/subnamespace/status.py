@@ -9,7 +9,7 @@ from tenantry.api import reasons
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.model import object_key
 from tenantry.api.subnamespace import Inheritance, Mode, Subnamespace, SubnamespaceQuota, SubnamespaceStatus
-from tenantry.controllers import tenancyrules, tenantnamespace
+from tenantry.controllers import controlplane, tenancyrules, tenantnamespace
 from tenantry.controllers.conclusion import PATIENCE, exceeding, expiring, is_over_quota, problem_of, ready, trouble
 from tenantry.controllers.hosts import clashes as taken
 from tenantry.controllers.inheritance.status import Inherited
@@ -50,6 +50,9 @@ def compute(
     verdict = inputs.verdict
     if problem is None and verdict is not None:
         problem = verdict.blocked or verdict.idle  # the child exists, and may not grow
+    own = controlplane.name_of(subnamespace)
+    lacks = controlplane.problem(own, inputs.plane)
+    problem = problem or lacks
     done = problem is None
     # The parent sees totals, not names, below a Subtenant.
     blind = subnamespace.spec.mode is Mode.SUBTENANT
@@ -58,6 +61,7 @@ def compute(
         *trouble(problem),
         *_inherited(subnamespace, inherited),
         *_sandboxed(inputs),
+        *controlplane.condition(own, lacks),
         *taken.condition(clashes, before.conditions, is_blind=blind),
         *_exceeding(inputs),
         *_too_deep(inputs),

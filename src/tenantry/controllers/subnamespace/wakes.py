@@ -11,7 +11,8 @@ from tenantry.api.runtime import RuntimeClass
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
-from tenantry.controllers import tenantnamespace
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.controllers import controlplane, tenantnamespace
 from tenantry.controllers.lineage import subnamespace_key
 from tenantry.controllers.runtime import asked_of, is_news
 from tenantry.controllers.subnamespace.gather import SubnamespaceCaches, inherits_people
@@ -78,6 +79,16 @@ def by_defaults(change: Change[TenancyDefaults], caches: SubnamespaceCaches) -> 
 def by_runtime_class(change: Change[RuntimeClass], caches: SubnamespaceCaches) -> Iterable[str]:
     """Return the Subnamespaces that a change of the runtimes concerns: all, because it may be the sandbox."""
     return [found.key for found in caches.subnamespaces] if is_news(change) else ()
+
+
+def by_control_plane(change: Change[VirtualControlPlane], caches: SubnamespaceCaches) -> Iterable[str]:
+    """Return the Subnamespace whose control plane has changed: it has its name."""
+    value = change.after or change.before
+    namespace = caches.namespaces.get(value.metadata.namespace) if value is not None else None
+    key = subnamespace_key(namespace) if namespace is not None else ""
+    if value is None or key.rpartition("/")[2] != value.metadata.name or not controlplane.is_news(change):
+        return ()
+    return [key]
 
 
 def by_child(resource: Resource, change: Change[Observed], caches: SubnamespaceCaches) -> Iterable[str]:

@@ -17,7 +17,8 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
-from tenantry.controllers import tenancyrules, tenantnamespace, watched
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.controllers import controlplane, tenancyrules, tenantnamespace, watched
 from tenantry.controllers.announcement import LastInputs, announce, warn_of_end
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.limits.gather import LimitCache
@@ -69,7 +70,8 @@ class TenantController:
             watched.watch(kind.resource, _child_keys, optional=kind is ClusterNetworkPolicy) for kind in CHILD_KINDS
         ]
         runtimes = watched.runtime_classes(lambda change: self._all() if is_news(change) else ())
-        return [tenants, watched.defaults(self._by_defaults), runtimes, *children]
+        planes = watched.control_planes(_plane_keys)
+        return [tenants, watched.defaults(self._by_defaults), runtimes, planes, *children]
 
     def _by_defaults(self, change: Change[TenancyDefaults]) -> Iterable[str]:
         """Return the tenants that a change of TenancyDefaults concerns: all, if the rules have changed."""
@@ -116,6 +118,7 @@ class TenantController:
             refuser=tenancyrules.refuser(rules_of_all(_defaults(cluster)), counted),
             clashes=self._clashes.inside(key),
             tenant_quota=_tenant_quota(cluster, key),
+            plane=_plane(cluster, key),
             exceeded=tenantnamespace.exceeded(
                 cluster.lookup(ResourceQuota.resource, object_key(key, tenantnamespace.COUNTS))
             ),
@@ -160,7 +163,7 @@ class TenantController:
             plan = desired.plan(inputs, cluster.writer.equivalent)
             if tenant.spec.suspended:
                 # Tried above: what the API server refused there must not stop the rest.
-                plan = msgspec.structs.replace(plan, before=(), writes=())
+                plan = msgspec.structs.replace(plan, before=(), writes=desired.control_plane(inputs))
             outcome = await cluster.writer.apply(plan)
         except (InputError, TerminalError) as wrong:
             outcome = Outcome(error=wrong)
@@ -191,6 +194,7 @@ class TenantController:
             cluster.observed_caches(kind.resource for kind in CHILD_KINDS),
             cluster_uid=self._cluster_uid,
             is_divided=_tenant_quota(cluster, tenant.metadata.name) is not None,
+            plane=_plane(cluster, tenant.metadata.name),
             defaults=defaults,
             around=self._addresses.current(cluster),
             sandbox=sandbox_of(defaults, cluster.cache(RuntimeClass.resource)),
@@ -207,6 +211,19 @@ def _tenant_quota(cluster: Cluster, name: str) -> TenantResourceQuota | None:
     # Another controller watches this kind: a runtime without it has no such cache.
     divided: Cache[TenantResourceQuota] | None = cluster.cache_of(TenantResourceQuota.resource)
     return divided.get(name) if divided is not None else None
+
+
+def _plane(cluster: Cluster, name: str) -> VirtualControlPlane | None:
+    found: VirtualControlPlane | None = cluster.cache(VirtualControlPlane.resource).get(object_key(name, name))
+    return found
+
+
+def _plane_keys(change: Change[VirtualControlPlane]) -> Iterable[str]:
+    """Return the tenant whose control plane has changed: it has the name of the core namespace."""
+    value = change.after or change.before
+    if value is None or value.metadata.name != value.metadata.namespace or not controlplane.is_news(change):
+        return ()
+    return [value.metadata.name]
 
 
 def _is_news(before: Observed, after: Observed) -> bool:

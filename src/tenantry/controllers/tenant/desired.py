@@ -20,13 +20,13 @@ from tenantry.api.kubernetes import (
 from tenantry.api.model import ObjectMeta, OwnerReference, object_key
 from tenantry.api.rules import Rules
 from tenantry.api.tenant import ClusterNetworkPolicyMode, Tenant
-from tenantry.controllers import network, suspension, tenancyrules, tenantnamespace
+from tenantry.controllers import controlplane, network, suspension, tenancyrules, tenantnamespace
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.tenant import clusternetworkpolicy, summary
 from tenantry.controllers.tenant.gather import TenantInputs
 from tenantry.controllers.tenantnamespace import TenantNamespace
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Child, Equivalent, Plan, Step, StepAction, compare, same
+from tenantry.engine.plan import Child, DirectWrite, Equivalent, Plan, Step, StepAction, compare, same
 from tenantry.world import objectcounts, quota
 from tenantry.world.objectcounts import ObjectLimits
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
@@ -72,12 +72,22 @@ def whole(inputs: TenantInputs, equivalent: Equivalent = same) -> Plan:
     found = compare(wanted, inputs.lookup, stale=stale, equivalent=equivalent)
     if tenant.spec.suspended:
         first = closing(inputs)
-        return replace(found, before=first.before, writes=first.writes)
+        return replace(found, before=first.before, writes=(*first.writes, *control_plane(inputs)))
     ours = tenantnamespace.OWNER_BINDING
     # No other controller opens the bindings of a namespace that is being deleted.
     edits = suspension.edits([*inputs.bindings, *inputs.inside], suspended=False, ours=ours)
     counts = inputs.lookup(ResourceQuota.resource, object_key(tenant.metadata.name, tenantnamespace.COUNTS))
-    return replace(found, writes=(*suspension.unlabels(inputs.tree), *edits, *tenantnamespace.upkeep(counts)))
+    writes = (*suspension.unlabels(inputs.tree), *edits, *tenantnamespace.upkeep(counts), *control_plane(inputs))
+    return replace(found, writes=writes)
+
+
+def control_plane(inputs: TenantInputs) -> tuple[DirectWrite, ...]:
+    """Return the write that creates the tenant's VirtualControlPlane; () if there is nothing to create.
+
+    Raises:
+        InputError: As `plan`.
+    """
+    return controlplane.creation(room_of(inputs.tenant), inputs.plane)
 
 
 def closing(inputs: TenantInputs) -> Plan:
@@ -136,10 +146,12 @@ def children(
         # The quota controller keeps it from then on, because children may have shares of it.
         found.append(Child(object=own, wave=tenantnamespace.WAVE_LIMITS, once=True))
     found += [*tenantnamespace.limits(namespace), *network.policies(namespace, network.core_zone(tenant), around)]
+    found += controlplane.children(namespace)
     if has_cluster_policies and tenant.spec.cluster_network_policy is ClusterNetworkPolicyMode.ENABLED:
         found += _cluster_policies(tenant, zones)
     binding = tenantnamespace.owner_binding(namespace)
-    return [*found, tenantnamespace.counts(namespace, limits.core, limits.core_disk, [*found, binding]), binding]
+    ours = [*found, binding, *controlplane.plane(namespace)]
+    return [*found, tenantnamespace.counts(namespace, limits.core, limits.core_disk, ours), binding]
 
 
 def room_of(tenant: Tenant) -> TenantNamespace:
@@ -154,6 +166,7 @@ def room_of(tenant: Tenant) -> TenantNamespace:
         owners=tenant.spec.owners,
         hard=quota.normal(tenant.spec.quota.hard),
         suspended=tenant.spec.suspended,
+        control_plane=controlplane.name_of(tenant),
     )
 
 
@@ -180,6 +193,7 @@ def _namespace(tenant: Tenant, cluster_uid: str, marked: dict[str, str]) -> Chil
         marks.TENANT_UID: tenant.metadata.uid,
         marks.CLUSTER_UID: cluster_uid,
         **network.labels(tenant, network.core_zone(tenant)),
+        **controlplane.label(tenant),
         f"{tenant.metadata.name}{marks.TREE_SUFFIX}": "0",
         **({marks.SUSPENDED: "true"} if tenant.spec.suspended else {}),
         **marked,

@@ -12,6 +12,7 @@ from tenantry.api.kubernetes import (
     ClusterNetworkPolicy,
     LimitRange,
     Namespace,
+    NamespaceRole,
     NetworkPolicy,
     ResourceQuota,
     RoleBinding,
@@ -23,6 +24,7 @@ from tenantry.api.rules import Rules
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import suspension
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.tenancyrules import rules_of_all
@@ -45,6 +47,7 @@ CHILD_KINDS = (
     TenancyRules,
     PolicyParameters,
     ClusterNetworkPolicy,
+    NamespaceRole,
     RoleBinding,
 )
 
@@ -76,6 +79,7 @@ class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
         sandbox: The cluster's sandbox.
         limits: The limits of all tenants.
         is_divided: The tenant has a TenantResourceQuota, so that the quota controller keeps its ResourceQuota.
+        plane: The VirtualControlPlane of the tenant's name; None if there is none.
     """
 
     tenant: Tenant
@@ -90,6 +94,7 @@ class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: Sandbox = NO_SANDBOX
     limits: ObjectLimits = objectcounts.DEFAULT
     is_divided: bool = False
+    plane: VirtualControlPlane | None = None
     tree: tuple[Observed, ...] = ()
     inside: tuple[Observed, ...] = ()
     whole: Mapping[str, bytes] = {}
@@ -112,6 +117,7 @@ def gather(
     *,
     cluster_uid: str,
     is_divided: bool = False,
+    plane: VirtualControlPlane | None = None,
     defaults: TenancyDefaults | None = None,
     around: ClusterAddresses = ALONE,
     sandbox: Sandbox = NO_SANDBOX,
@@ -124,6 +130,7 @@ def gather(
         caches: By kind; ClusterNetworkPolicy is missing if the cluster does not serve it.
         cluster_uid: The uid of the namespace kube-system.
         is_divided: As in `TenantInputs`.
+        plane: As in `TenantInputs`.
         defaults: The TenancyDefaults; None if there are none.
         around: The addresses of nodes and DNS.
         sandbox: The cluster's sandbox.
@@ -153,6 +160,7 @@ def gather(
         made=_made(caches, name),
         zones=_zones(caches[Namespace.resource], tenant) if clusternetworkpolicy.has_zones(tenant) else (),
         is_divided=is_divided,
+        plane=plane,
         defaults=rules_of_all(defaults),
         around=around,
         sandbox=sandbox,

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from tenantry.api import reasons
 from tenantry.api.tenant import ClusterNetworkPolicyMode, NetworkIsolation, Tenant, TenantStatus
 from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.controllers import controlplane
 from tenantry.controllers.conclusion import PATIENCE, exceeding, expiring, problem_of, ready, trouble
 from tenantry.controllers.hosts import clashes as taken
 from tenantry.controllers.quota.standing import obstacle
@@ -44,6 +46,7 @@ def compute(
     clashes: tuple[HostClash, ...] | None = (),
     exceeded: Sequence[tuple[str, str, str]] = (),
     tenant_quota: TenantResourceQuota | None = None,
+    plane: VirtualControlPlane | None = None,
 ) -> TenantStatus:
     """Return the status to write.
 
@@ -60,6 +63,7 @@ def compute(
         refuser: The level whose rule refuses pods if a sandbox is missing; "" for none.
         clashes: The hosts in its core namespace that other namespaces hold; None before the first comparison.
         tenant_quota: Its TenantResourceQuota; None if its quota is not divided.
+        plane: Its VirtualControlPlane; None if there is none.
         exceeded: The kinds of which its core namespace has too many objects (`objectcounts.exceeded`).
     """
     problem = problem_of(outcome)
@@ -67,7 +71,9 @@ def compute(
     if failed and attempt < PATIENCE and find(tenant.status.conditions, reasons.READY):
         return tenant.status  # conditions must not flap; the next try is under way
     done = problem is None
-    problem = problem or _ended(tenant, lease) or obstacle(tenant, tenant_quota)
+    own = controlplane.name_of(tenant)
+    lacks = controlplane.problem(own, plane)
+    problem = problem or _ended(tenant, lease) or obstacle(tenant, tenant_quota) or lacks
     wanted = [ready(problem, "namespace, rights, limits and isolation are in place"), *trouble(problem)]
     wanted.append(_suspended(tenant, lease, done=done and is_settled))
     wanted += expiring(
@@ -79,6 +85,7 @@ def compute(
         wanted.append(_cluster_policy(done=done, installed=has_cluster_policies))
     runtime = sandboxed(tenant.spec.isolation.runtime, sandbox, refuser)
     wanted += [runtime] if runtime is not None else []
+    wanted += controlplane.condition(own, lacks)
     wanted += taken.condition(clashes, tenant.status.conditions)
     wanted += exceeding(tenant.metadata.name, exceeded, "core")
     generation = tenant.metadata.generation

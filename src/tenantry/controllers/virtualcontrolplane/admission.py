@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tenantry.api.errors import AlreadyExists, Conflict, Unreachable
-from tenantry.hosting.admission import AdmissionAnswer, AdmissionRefusal, AdmissionRequest
+from tenantry.controllers.virtualcontrolplane import advice
+from tenantry.controllers.virtualcontrolplane.advice import Advice
+from tenantry.hosting.admission import AdmissionAdvice, AdmissionAnswer, AdmissionRefusal, AdmissionRequest
 from tenantry.hosting.plane import AdmissionRule
 from tenantry.mirror.kinds.table import KINDS
 from tenantry.mirror.objectmirror import ObjectMirror
 from tenantry.mirror.shapes import NotTranslated, part
 
-RULES = tuple(
-    AdmissionRule(group=each.resource.group, resource=each.resource.plural) for each in KINDS if each.chosen is not None
+RULES = (
+    *(AdmissionRule(group=each.resource.group, resource=each.resource.plural) for each in KINDS if each.chosen),
+    *advice.RULES,
 )
 """The requests that an API server inside asks about."""
 
@@ -26,18 +29,22 @@ class Admission:
 
     Args:
         mirrors: The mirrors of its objects.
+        advisor: Answers about pods.
     """
 
-    def __init__(self, mirrors: Iterable[ObjectMirror]) -> None:
-        self._mirrors = {(each.resource.group, each.resource.plural): each for each in mirrors}
+    def __init__(self, mirrors: Iterable[ObjectMirror], advisor: Advice) -> None:
+        self._mirrors = {(each.resource.group, each.resource.plural): each for each in mirrors if each.is_first}
+        self._advice = advisor
 
-    async def answer(self, asked: AdmissionRequest) -> AdmissionAnswer:
-        """Have the lower object made, and return the object to store.
+    async def answer(self, asked: AdmissionRequest) -> AdmissionAnswer | AdmissionAdvice:
+        """Have the lower object made, and return the object to store; or return advice.
 
         Raises:
             ApiError: The host refuses, or does not answer.
         """
-        mirror = self._mirrors[asked.group, asked.resource]
+        mirror = self._mirrors.get((asked.group, asked.resource))
+        if mirror is None:
+            return await self._advice.answer(asked)
         if not mirror.is_synced:
             raise Unreachable("the host's objects are not known yet: try again in a few seconds")
         try:

@@ -58,7 +58,8 @@ def find(found: VirtualControlPlane, verdict: ShareVerdict | None) -> PlaneCharg
     if charged == wanted:
         return PlaneCharge(may_run=True)
     # A verdict on an earlier spec says nothing about this one.
-    known = verdict if verdict is not None and verdict.generation == found.metadata.generation else None
+    about = (found.metadata.generation, found.status.wakes)
+    known = verdict if verdict is not None and (verdict.generation, verdict.round) == about else None
     if known is None or (known.blocked is None and not known.in_force):
         return PlaneCharge(waits=_MAKING_ROOM, may_run=bool(charged))
     if known.blocked is not None:

@@ -19,14 +19,16 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, Conflict, NotFound, TenantryError, TerminalError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import NETWORK, SUSPENDED, TENANT, TENANT_UID
+from tenantry.api.marks import NETWORK, SUSPENDED, SYSTEM_NAMESPACE, TENANT, TENANT_UID
 from tenantry.api.model import Json, Resource
-from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.quota.verdicts import Verdicts
-from tenantry.controllers.virtualcontrolplane import apiservice, charge, desired, status
+from tenantry.controllers.virtualcontrolplane import apiservice, charge, datastore, desired, offers, status, wakes
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
+from tenantry.controllers.virtualcontrolplane.sleeper import Sleeper
 from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots, unusable
 from tenantry.controllers.virtualcontrolplane.startslots import StartSlots
 from tenantry.engine import request
@@ -69,6 +71,7 @@ class VirtualControlPlaneController:
         self._snapshots = Snapshots(host.placement)
         self._group: asyncio.TaskGroup = group
         self._objects = HostObjects(host.kept)
+        self._sleeper = Sleeper(host, group)
         # By uid.
         self._connected: dict[str, _Connected] = {}
         # By key: the uid whose link a reconcile without the object has to end.
@@ -77,7 +80,13 @@ class VirtualControlPlaneController:
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         own = watched.control_planes(watched.own_key)
-        return [own, watched.watch(Namespace.resource, self._of_namespace), *self._host.ranges.of_home()]
+        offered = watched.defaults(self._of_defaults)
+        return [own, watched.watch(Namespace.resource, self._of_namespace), offered, *self._host.ranges.of_home()]
+
+    def _of_defaults(self, change: Change[TenancyDefaults]) -> Iterable[str]:
+        """Return all control planes, if the kinds that are offered have changed."""
+        before, after = (each.spec.offered_kinds if each else () for each in (change.before, change.after))
+        return list(self._uids) if before != after else ()
 
     def _of_namespace(self, change: Change[Observed]) -> Iterable[str]:
         """Return the control planes of a namespace that was suspended or resumed, or isolated differently."""
@@ -96,6 +105,7 @@ class VirtualControlPlaneController:
         uid = self._uids.get(key, "")
         if uid and (found is None or found.metadata.uid != uid):
             await self._end(uid)
+            self._sleeper.forget(uid)
             # Nothing charges a process whose finalizer an administrator has removed; `_remove` leaves none to be found.
             await self._host.placement.remove(uid)
             del self._uids[key]
@@ -118,6 +128,11 @@ class VirtualControlPlaneController:
             # Not quiet: from now on, the quota controller charges it.
             await cluster.writer.own(request.finalizers(found, names))
             return None
+        if found.status.phase is PlanePhase.ASLEEP:
+            await self._end(found.metadata.uid)
+            again = await self._sleeper.rest(cluster, found)
+            # Without the process, from its files: a schedule wakes nothing.
+            return await self._snap(cluster, found, again) if self._sleeper.is_at_rest(found) else again
         return await self._keep(cluster, found, namespace)
 
     async def _keep(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
@@ -127,24 +142,32 @@ class VirtualControlPlaneController:
             await cluster.writer.own(share.write)
             return None
         if not share.may_run:
+            if await self._sleeper.give_up(cluster, found):
+                return None
             await self._report(cluster, found, share.waits)
             return None
         if self._snapshots.is_restore_due(found):
             await self._snapshots.restore(cluster, found, lambda: self._end(found.metadata.uid))
         known = self._connected.get(found.metadata.uid)
         running = known.running if known is not None and not known.task.done() else None
+        again: float | None = None
         try:
             if known is None or running is None:
                 await self._start_in_turn(cluster, found, namespace)
             else:
-                await self._follow(cluster, found, namespace, known, share.waits or unusable(found))
+                again = await self._follow(cluster, found, namespace, known, share.waits or unusable(found))
         except ApiError:
             raise
         except TenantryError as error:
             reason = error.reason if isinstance(error, TerminalError) else reasons.NOT_PLACED
             await self._report(cluster, found, Blocked(reason=reason, message=str(error)), running)
             return RETRY_SECONDS
-        return await self._snapshots.take(cluster, found) if running is not None else None
+        return await self._snap(cluster, found, again) if running is not None else again
+
+    async def _snap(self, cluster: Cluster, found: VirtualControlPlane, again: float | None) -> float | None:
+        """Take the snapshot that is due, and return in how many seconds to look again."""
+        due = await self._snapshots.take(cluster, found)
+        return min((each for each in (due, again) if each is not None), default=None)
 
     async def _follow(
         self,
@@ -153,11 +176,16 @@ class VirtualControlPlaneController:
         namespace: Observed,
         known: _Connected,
         short: Blocked | None,
-    ) -> None:
-        """Bring back what has changed on the host, and report how the connection is."""
+    ) -> float | None:
+        """Bring back what has changed on the host, report how the connection is, and let it sleep if it is idle."""
         is_open = SUSPENDED not in namespace.labels
         known.link.open(is_open=is_open)
         known.link.allow(found.spec.egress)
+        if known.link.offered != offers.of(cluster):
+            # Its watches are those of its kinds. The process runs on.
+            await self._end(found.metadata.uid)
+            await self._start_in_turn(cluster, found, namespace)
+            return None
         # Kubernetes deletes them first, and the VirtualControlPlane a moment later.
         if not namespace.deleting:
             wanted = (*desired.mirror_objects(found, is_open=is_open), *_of_running(found, namespace, known.running))
@@ -166,8 +194,11 @@ class VirtualControlPlaneController:
                 # Its certificate and its pods need the new one.
                 await self._end(found.metadata.uid)
                 await self._start_in_turn(cluster, found, namespace)
-                return
-        await self._report(cluster, found, _problem(known.link), known.running, short)
+                return None
+        problem = _problem(known.link)
+        await self._report(cluster, found, problem, known.running, short)
+        current: VirtualControlPlane = cluster.cache(VirtualControlPlane.resource).get(found.key) or found
+        return await self._sleeper.follow(cluster, current, known.link) if problem is None else None
 
     async def _start_in_turn(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> None:
         """Start the process, unless too many start: the end of one of those wakes this key."""
@@ -185,15 +216,21 @@ class VirtualControlPlaneController:
         is_open = SUSPENDED not in namespace.labels
         await self._bring(cluster, found, desired.mirror_objects(found, is_open=is_open))
         address = await self._address(cluster, found)
-        running = await self._host.placement.start(desired.plane_of(found, address))
+        store = datastore.store_of(found, await self._secret(cluster, datastore.secret_of(found)))
+        running = await self._host.placement.start(desired.plane_of(found, address, store))
         # Before anything can fail: other operators name it when they report that they cannot end the process.
         await self._report(cluster, found, status.STARTING, running)
         await self._bring(cluster, found, _of_running(found, namespace, running), running)
         changed = partial(cluster.wake, VirtualControlPlane, found.key)
-        link = Link(self._host, found, changed, address, is_open=is_open)
+        link = Link(self._host, found, changed, address, is_open=is_open, offered=offers.of(cluster))
         task = self._group.create_task(self._serve(found.key, link, running, changed))
         self._connected[found.metadata.uid] = _Connected(link, address, running, task)
         task.add_done_callback(partial(self._ended, changed))
+
+    async def _secret(self, cluster: Cluster, name: str) -> Json | None:
+        """Return a Secret of the operator's namespace, which is read once for each start."""
+        data = await cluster.live.find(desired.SECRETS, SYSTEM_NAMESPACE, name) if name else None
+        return msgspec.json.decode(data) if data is not None else None
 
     async def _bring(
         self,
@@ -253,6 +290,7 @@ class VirtualControlPlaneController:
             return
         uid = found.metadata.uid
         await self._end(uid)
+        self._sleeper.forget(uid)
         self._objects.forget(found.metadata.namespace)
         try:
             await self._host.placement.remove(uid)
@@ -292,8 +330,11 @@ class VirtualControlPlaneController:
             secret=desired.secret_name(current) if is_connected else before.kubeconfig_secret,
             now=rfc3339(cluster.clock.now()),
         )
+        if is_connected and problem is None:
+            written = replace(written, phase=PlanePhase.AWAKE)
         if written != before:
             await cluster.writer.status(replace(current, status=written))
+            wakes.wake_owner(cluster, current)
 
 
 def _of_running(

@@ -20,9 +20,11 @@ from tenantry.api.virtualcontrolplane import (
     PREFIX,
     PROCESS_FINALIZER,
     VirtualControlPlane,
+    kubeconfig_secret_name,
 )
 from tenantry.controllers.virtualcontrolplane.admission import RULES
 from tenantry.hosting.plane import HostedPlane
+from tenantry.hosting.stores import HostedStore
 from tenantry.mirror.profile import Profile
 
 FINALIZER = PROCESS_FINALIZER
@@ -37,12 +39,13 @@ CLUSTER_ROLE_BINDINGS = Resource(RBAC_GROUP, "v1", "clusterrolebindings", "Clust
 _LABELS = {marks.MANAGED_BY: marks.MANAGER}
 
 
-def plane_of(found: VirtualControlPlane, address: str) -> HostedPlane:
+def plane_of(found: VirtualControlPlane, address: str, store: HostedStore | None = None) -> HostedPlane:
     """Return what the process of a VirtualControlPlane is started with.
 
     Args:
         found: The VirtualControlPlane.
         address: The clusterIP by which its pods reach it.
+        store: Where its objects are; only its process needs to know.
     """
     meta = found.metadata
     return HostedPlane(
@@ -52,6 +55,7 @@ def plane_of(found: VirtualControlPlane, address: str) -> HostedPlane:
         owner=f"tenantry:owner:{meta.uid}",
         names=(address,),
         admission=RULES,
+        store=store or HostedStore(),
     )
 
 
@@ -76,7 +80,7 @@ def profile_of(found: VirtualControlPlane, address: str) -> Profile:
 
 def secret_name(found: VirtualControlPlane) -> str:
     """Return the name of the Secret with the kubeconfig."""
-    return f"{found.metadata.name}-kubeconfig"
+    return kubeconfig_secret_name(found.metadata.name)
 
 
 def owner_of(found: VirtualControlPlane) -> Json:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 
-from tenantry.api.contribution import is_contributed
 from tenantry.api.model import Json, object_key
 from tenantry.api.virtualcontrolplane import PREFIX
 from tenantry.engine.cache import Cache
@@ -20,32 +19,17 @@ from tenantry.hosting.destinations import Destination, Direct, Kubelet, Outside,
 from tenantry.hosting.outside import OutsideRule, canonical
 from tenantry.mirror import things
 from tenantry.mirror.cachedpods import CachedPod
+from tenantry.mirror.endpoints import BY_ADDRESS, addresses_of
 from tenantry.mirror.nodes import KUBELET_PORT
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.shapes import items, part
 from tenantry.mirror.things import PODS, Thing
 from tenantry.mirror.uppernodes import UpperNodes
 
-BY_ADDRESS = "address"
-"""Lower pods and Services, by each of their addresses."""
-
 BY_OWNER = "owner"
 """Lower pods, by the uid of their control plane."""
 
 TCP = "TCP"
-
-
-def addresses_of(pod: CachedPod) -> Iterable[str]:
-    """Return the addresses of a running pod that are its own.
-
-    A pod in its node's network has none. The kubelet of a contributed node is its owner's, and may name any address: of
-    another tenant's pods, or of the machine that the gate runs on.
-    """
-    if pod.spec.get("hostNetwork") or pod.status.get("phase") != "Running":
-        return ()
-    if is_contributed(str(pod.spec.get("nodeName", ""))):
-        return ()
-    return [str(each.get("ip")) for each in items(pod.status, "podIPs")]
 
 
 def owner_of(pod: CachedPod, prefix: str = PREFIX) -> Iterable[str]:

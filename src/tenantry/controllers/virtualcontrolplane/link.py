@@ -26,14 +26,9 @@ from tenantry.api.node import Node
 from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, PlaneEgress, VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import classrules, desired, inside
 from tenantry.controllers.virtualcontrolplane.admission import Admission
+from tenantry.controllers.virtualcontrolplane.advice import Advice
 from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRules
-from tenantry.controllers.virtualcontrolplane.destinations import (
-    BY_ADDRESS,
-    BY_OWNER,
-    Destinations,
-    addresses_of,
-    owner_of,
-)
+from tenantry.controllers.virtualcontrolplane.destinations import BY_OWNER, Destinations, owner_of
 from tenantry.controllers.virtualcontrolplane.egress import HostRanges, rule
 from tenantry.controllers.virtualcontrolplane.inside import InsideController
 from tenantry.engine import request
@@ -52,22 +47,29 @@ from tenantry.hosting.placement import Placement, RunningPlane
 from tenantry.hosting.resolver import NameResolver
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection, IssuedToken
-from tenantry.mirror import cachedpods, things
+from tenantry.mirror import cachedpods, endpoints, things
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.classes import CLASSES
 from tenantry.mirror.classmirror import ClassMirror
 from tenantry.mirror.copies import Copies
+from tenantry.mirror.definitionmirror import DefinitionMirror, lower_watch
+from tenantry.mirror.endpointmirror import EndpointMirror
+from tenantry.mirror.endpoints import BY_ADDRESS, addresses_of
 from tenantry.mirror.eventmirror import EventMirror
-from tenantry.mirror.kinds import ingresses, services
+from tenantry.mirror.kinds import claims, ingresses, services
+from tenantry.mirror.kinds.offered import Offered, copied, kind_of
 from tenantry.mirror.kinds.table import KINDS
 from tenantry.mirror.nodenames import HOSTNAME, LowerNode
 from tenantry.mirror.objectmirror import ObjectMirror
 from tenantry.mirror.podmirror import PodMirror
+from tenantry.mirror.podtrial import PodTrial
+from tenantry.mirror.profile import Profile
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import NODES, PODS
 from tenantry.mirror.uppernodes import UpperNodes
 from tenantry.mirror.upperobjects import UpperObjects
 from tenantry.mirror.upperpods import UpperPods
+from tenantry.mirror.volumemirror import VolumeMirror
 
 LOWER = ClusterId("mirrored")
 """The id under which the runtime has the host's API server for mirrored objects."""
@@ -120,11 +122,20 @@ class MirroredObjects:
                 keys=lambda _: (),
                 selectors=selectors,
                 indexes={BY_ADDRESS: services.addresses} if each.resource == services.RESOURCE else None,
+                optional=each.is_optional,
             )
             for each in KINDS
         ]
         shown = [Watch(resource=each.resource, decode=each.lower, keys=lambda _: ()) for each in CLASSES]
-        return [pods, *copied, *objects, *shown, *self._ranges.of_lower(), classrules.watch(lambda _: ())]
+        return [
+            pods,
+            *copied,
+            *objects,
+            *shown,
+            lower_watch(lambda _: ()),
+            *self._ranges.of_lower(),
+            classrules.watch(lambda _: ()),
+        ]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - it has no keys
         """Do nothing: there are no keys."""
@@ -183,11 +194,20 @@ class Link:
         is_open: Whether users have access; see `open`.
         changed: Called when users can work inside, and when its API server is away or back.
         address: The clusterIP by which its pods reach its API server.
+        offered: The kinds of the host that administrators offer.
     """
 
     def __init__(
-        self, host: Host, found: VirtualControlPlane, changed: Callable[[], None], address: str, *, is_open: bool
+        self,
+        host: Host,
+        found: VirtualControlPlane,
+        changed: Callable[[], None],
+        address: str,
+        *,
+        is_open: bool,
+        offered: tuple[Offered, ...] = (),
     ) -> None:
+        self.offered = offered
         self._host = host
         self._profile = desired.profile_of(found, address)
         self._plane = desired.plane_of(found, address)
@@ -223,6 +243,25 @@ class Link:
         return self._has_arrived
 
     @property
+    def profile(self) -> Profile:
+        """Return how its pods are mirrored."""
+        return self._profile
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether the mirror has something to do now."""
+        return self._upper is None or self._upper.has_work
+
+    def pods(self) -> tuple[list[CachedPod], list[CachedPod]]:
+        """Return the pods inside, and those on the host."""
+        if self._upper is None:
+            return [], []
+        below: list[CachedPod] = list(self._host.lower.cache(PODS).by_index(BY_OWNER, self._profile.owner_uid))
+        return list(self._upper.cache(PODS)), [
+            each for each in below if things.is_of(self._profile, each.key, each.meta.get("labels"))
+        ]
+
+    @property
     def answers(self) -> bool:
         """Return whether the API server answers as far as its watches show."""
         return self._upper is not None and not self._upper.outage.is_away
@@ -249,18 +288,35 @@ class Link:
             )
             upper_nodes = UpperNodes(profile, upper, side, self._noticed)
             upper_pods = UpperPods(profile, upper)
-            tables = {each.resource: UpperObjects(each.resource, profile, upper) for each in KINDS}
-            copies = Copies(profile, upper, side, upper_pods=upper_pods, upper_ingresses=tables[ingresses.RESOURCE])
+            kinds = (*KINDS, *(kind_of(each, profile) for each in self.offered))
+            tables = {
+                each.resource: UpperObjects(each.resource, profile, upper, is_optional=each.is_optional)
+                for each in kinds
+            }
+            naming = [(tables[each.resource], copied(each)) for each in self.offered]
+            copies = Copies(
+                profile,
+                upper,
+                side,
+                upper_pods=upper_pods,
+                upper_ingresses=tables[ingresses.RESOURCE],
+                upper_offered=naming,
+            )
             pods = PodMirror(profile, upper, side, upper_pods=upper_pods, upper_nodes=upper_nodes, copies=copies)
             first = partial(self._first_node, upper_nodes)
             inner = InsideController(self._plane, lambda: self._is_open, first, self._now_usable)
-            objects = [ObjectMirror(each, profile, upper, side, tables[each.resource]) for each in KINDS]
+            slices = UpperObjects(endpoints.SLICES, profile, upper, selectors=endpoints.WRITTEN)
+            objects = [ObjectMirror(each, profile, upper, side, tables[each.resource], slices=slices) for each in kinds]
+            ends = EndpointMirror(profile, upper, side, upper_services=tables[services.RESOURCE], upper_slices=slices)
             events = EventMirror(profile, upper, side, upper_nodes)
             rules = NamespaceClassRules(profile.namespace, host.home, host.lower)
+            offered = DefinitionMirror([each.resource for each in kinds if each.is_optional], profile, upper, side)
+            shown_volumes = VolumeMirror(profile, upper, side, tables[claims.RESOURCE])
             shown = [ClassMirror(each, profile, upper, host.lower, rules) for each in CLASSES]
-            host.runtime.add(upper, [pods, copies, inner, events, *objects, *shown])
+            host.runtime.add(upper, [pods, copies, inner, events, ends, offered, shown_volumes, *objects, *shown])
             try:
-                step = AdmissionServer(host.placement.admission(self._plane.uid), Admission(objects).answer)
+                admission = Admission(objects, Advice(PodTrial(profile, side, upper_nodes)))
+                step = AdmissionServer(host.placement.admission(self._plane.uid), admission.answer)
                 async with self._gate(upper, upper_nodes, mirror), step.serve():
                     await asyncio.get_running_loop().create_future()
             finally:

@@ -21,6 +21,8 @@ from tenantry.api import reasons
 from tenantry.api.errors import ApiError, InputError, TenantryError
 from tenantry.api.virtualcontrolplane import (
     MOST_SNAPSHOTS,
+    RESTORES_INTO_SQLITE,
+    DatastoreKind,
     PlaneOutcome,
     PlaneSnapshot,
     VirtualControlPlane,
@@ -72,13 +74,16 @@ class Snapshots:
         asked = found.spec.snapshots.restore
         name, uid = asked.partition("@")[0], found.metadata.uid
         message = ""
-        try:
-            await self._placement.snapshots.restore(uid, name)
-        except ApiError:
-            raise
-        except (TenantryError, OSError) as error:
-            message = str(error)
-        await end()
+        if found.spec.datastore.kind is not DatastoreKind.SQLITE:
+            message = RESTORES_INTO_SQLITE
+        else:
+            try:
+                await self._placement.snapshots.restore(uid, name)
+            except ApiError:
+                raise
+            except (TenantryError, OSError) as error:
+                message = str(error)
+            await end()
         outcome = PlaneOutcome(
             requested=asked, time=rfc3339(cluster.clock.now()), snapshot="" if message else name, message=message
         )
@@ -88,7 +93,7 @@ class Snapshots:
             await self._placement.snapshots.discard(uid, name)
 
     async def take(self, cluster: Cluster, found: VirtualControlPlane) -> float | None:
-        """Take the snapshot that is due, and return in how many seconds to look again.
+        """Take the snapshot that is due, and return in how many seconds to look again; also while it sleeps.
 
         Raises:
             ApiError: The outcome cannot be recorded.

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
-from tenantry.controllers.virtualcontrolplane import desired, status
+from tenantry.controllers.virtualcontrolplane import desired, status, wakes
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.plan import Blocked
@@ -72,4 +72,5 @@ class UnplacedController:
         )
         if written != found.status:
             await cluster.writer.status(replace(found, status=written))
+            wakes.wake_owner(cluster, found)
         return None

@@ -65,12 +65,13 @@ def make(cluster: str, node: str, found: tuple[CgroupHierarchy, ...]) -> None:
             # Cgroups below inherit these.
             (cluster_group / "cgroup.clone_children").write_text("1")
         if not each.options:
-            _delegate(each.root)
-            _delegate(cluster_group)
+            delegate(each.root)
+            delegate(cluster_group)
         (cluster_group / node).mkdir(exist_ok=True)
 
 
-def _delegate(group: Path) -> None:
+def delegate(group: Path) -> None:
+    """Give the cgroups below a cgroup of version 2 all of its controllers."""
     names = (group / "cgroup.controllers").read_text().split()
     (group / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in names))
 

@@ -22,6 +22,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
         status: The status of the lower object; {} if there is none.
         namespaces: Returns the names of the upper namespaces that a label selector selects, or raises
             NotTranslated if there are too many.
+        slices: Returns the EndpointSlices that users have written for an upper Service.
     """
 
     profile: Profile
@@ -30,6 +31,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     lower: Json
     status: Json
     namespaces: Callable[[Json], Sequence[str]]
+    slices: Callable[[], Sequence[Json]] = tuple
 
 
 def _none(_namespace: str, _name: str) -> bool:
@@ -50,6 +52,8 @@ class MirroredKind(msgspec.Struct, frozen=True, kw_only=True):
             it never does.
         chosen: Returns an upper object with what the lower API server has chosen for the lower one: the lower object is
             made before the upper one is stored. None for kinds whose lower object is made after it.
+        reads_slices: Whether the translation of a spec depends on EndpointSlices.
+        is_optional: Whether a side need not have the kind, which is a custom one. Its definition goes up.
     """
 
     resource: Resource
@@ -59,3 +63,5 @@ class MirroredKind(msgspec.Struct, frozen=True, kw_only=True):
     is_left: Callable[[str, str], bool] = _none
     selects_namespaces: Callable[[Json], bool] | None = None
     chosen: Callable[[Json, Json], Json] | None = None
+    reads_slices: bool = False
+    is_optional: bool = False

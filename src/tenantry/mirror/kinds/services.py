@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tenantry.api.model import Json, Resource
+from tenantry.mirror import endpoints
 from tenantry.mirror.kinds.kind import MirroredKind, Origin
 from tenantry.mirror.shapes import boolean, fields, integer, items, listed, mapped, number_or_text, part, text
 from tenantry.mirror.things import Thing
@@ -87,8 +88,10 @@ def translate(spec: Json, origin: Origin) -> None:
         spec: As the allow-list builds it; it is changed.
         origin: Where it comes from.
     """
-    # Without a selector, users write the endpoints themselves.
-    if spec.get("selector"):
+    if endpoints.is_written(spec):
+        mark = endpoints.label(origin.profile, origin.namespace, part(origin.upper, "metadata").get("name", ""))
+        endpoints.lead(spec, origin.slices(), mark, origin.profile)
+    elif spec.get("selector"):
         spec["selector"] = {**spec["selector"], **origin.profile.labels(origin.namespace)}
     if not origin.lower or spec.get("type") != origin.lower.get("type"):
         return
@@ -140,4 +143,5 @@ KIND = MirroredKind(
     status=load_balancer,
     is_left=is_api_server,
     chosen=chosen,
+    reads_slices=True,
 )

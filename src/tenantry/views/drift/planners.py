@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.errors import InputError, TerminalError
 from tenantry.api.kubernetes import ResourceQuota
+from tenantry.api.model import object_key
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenant import Tenant
@@ -126,6 +127,7 @@ def _tenant_inputs(state: DriftInputs, tenant: Tenant) -> TenantInputs:
         state.of_tenants,
         cluster_uid=state.cluster_uid,
         is_divided=state.namespaces.get(name) is not None and state.has_tree(name),
+        plane=state.control_planes.get(object_key(name, name)),
         defaults=state.defaults.get(DEFAULTS),
         around=state.around,
         sandbox=state.sandbox,
@@ -168,6 +170,7 @@ def _subnamespace_inputs(
             state.defaults,
             state.sandbox,
             state.limits,
+            state.control_planes,
         ),
         quota_status.verdict(index.tree, share) if share is not None else None,
         cluster_uid=state.cluster_uid,

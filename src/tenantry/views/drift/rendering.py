@@ -13,6 +13,8 @@ from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.marks import TENANT
 from tenantry.api.model import KubernetesObject, Resource
 from tenantry.api.subnamespace import Adoption, Subnamespace
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.engine.plan import DirectWrite
 from tenantry.views.drift.planners import Planned, plans
 from tenantry.views.drift.state import UNKNOWN_UID, empty
 from tenantry.views.manifests import Manifests
@@ -64,7 +66,10 @@ def _created(planned: Planned) -> dict[tuple[Resource, str], KubernetesObject]:
         key = planned.subnamespace.key if planned.subnamespace is not None else ""
         raise InputError(f"Subnamespace {key!r}: {planned.plan.blocked[0].message}")
     steps = [step for wave in planned.plan.waves for step in wave]
-    return {(step.resource, step.key): step.child.object for step in steps if step.child is not None}
+    found = {(step.resource, step.key): step.child.object for step in steps if step.child is not None}
+    # A control plane is created once, and not kept.
+    asked = [write.request.body for write in planned.plan.writes if isinstance(write, DirectWrite)]
+    return found | {(each.resource, each.key): each for each in asked if isinstance(each, VirtualControlPlane)}
 
 
 def _place(value: KubernetesObject, order: Mapping[str, int]) -> tuple[int, int]:

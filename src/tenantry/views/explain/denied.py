@@ -119,7 +119,7 @@ class PartReview(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def passes(self) -> bool:
         """Return whether nothing denies the part."""
-        return self.refusal is None and not self.found[Action.ENFORCE]
+        return self.refusal is None and not self.found[Action.ENFORCE] and not self.result.host
 
     @property
     def server(self) -> ServerVerdict:
@@ -303,6 +303,7 @@ async def _causes(requester: ActingUser, reviews: Sequence[PartReview], around: 
     for review in reviews:
         rules = [of_violation(each, action, review.part.told) for action in Action for each in review.found[action]]
         found += rules
+        found += [each for each in review.result.host if not any(is_same(each, old) for old in found)]
         refusal = review.refusal
         if refusal is None or (refusal.by in REPORTED_ONCE and any(each.by in REPORTED_ONCE for each in found)):
             continue

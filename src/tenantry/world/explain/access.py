@@ -119,6 +119,10 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     is_cluster_wide: bool = False
 
 
+_OWNERS = (Reference("ClusterRole", marks.OWNER_ROLE), Reference("Role", marks.OWNER_ROLE))
+"""The roles of owners: of those who work with a control plane of their own, a Role of the namespace."""
+
+
 def grants(
     bindings: Iterable[Binding], roles: Mapping[Reference, Sequence[PolicyRule]], wanted: RequestedAccess
 ) -> list[Grant]:
@@ -140,7 +144,7 @@ def grant(binding: Binding, subject: RbacSubject) -> Grant:
         binding=binding.own,
         role=binding.role,
         inherited_from=binding.inherited_from,
-        is_owner=binding.role == Reference("ClusterRole", marks.OWNER_ROLE) and binding.own.kind == "RoleBinding",
+        is_owner=binding.role in _OWNERS and binding.own.kind == "RoleBinding",
         is_cluster_wide=binding.own.kind == "ClusterRoleBinding",
     )
 

@@ -32,6 +32,7 @@ class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
         parent: The namespace that it is in.
         created: Its creationTimestamp: the older request is served first.
         generation: Of its spec.
+        round: How often a claim was withdrawn and made again.
         hard: By normal key.
         deleting: It is being deleted, and keeps its share until its namespace is gone.
         unnamed: The keys of the tree that the Subnamespace does not name; 0 in `hard` (see `defaults`).
@@ -49,6 +50,7 @@ class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
     parent: str
     created: str = ""
     generation: int = 0
+    round: int = 0
     hard: Amounts = {}
     deleting: bool = False
     unnamed: tuple[str, ...] = ()

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+)
+
+// bufferBytes is one record of TLS.
+const bufferBytes = 16 << 10
+
+var buffers = sync.Pool{New: func() any { return new([bufferBytes]byte) }}
+
+// forward copies bytes in both directions until both have ended, or one connection has failed, and closes both.
+//
+// first is what was read from the client before.
+func forward(client, server *net.TCPConn, first []byte) {
+	defer client.Close()
+	defer server.Close()
+	if len(first) > 0 {
+		if _, err := server.Write(first); err != nil {
+			return
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		copyHalf(client, server)
+	}()
+	copyHalf(server, client)
+	<-done
+}
+
+// copyHalf copies one direction to its end, and closes that direction; after an error, it closes both.
+func copyHalf(to, from *net.TCPConn) {
+	err := copyBytes(to, from)
+	if err == nil {
+		err = to.CloseWrite()
+	}
+	if err != nil {
+		from.Close()
+		to.Close()
+	}
+}
+
+// copyBytes copies until the end of the stream. A buffer is taken only while there are bytes to read: a watch that waits
+// for hours costs two descriptors and two small stacks. splice(2) as in io.Copy would keep two pipes for each.
+func copyBytes(to, from *net.TCPConn) error {
+	raw, err := from.SyscallConn()
+	if err != nil {
+		return err
+	}
+	for {
+		var buffer *[bufferBytes]byte
+		var n int
+		var failed error
+		err := raw.Read(func(descriptor uintptr) bool {
+			buffer = buffers.Get().(*[bufferBytes]byte)
+			for {
+				n, failed = syscall.Read(int(descriptor), buffer[:])
+				if !errors.Is(failed, syscall.EINTR) {
+					break
+				}
+			}
+			if errors.Is(failed, syscall.EAGAIN) {
+				buffers.Put(buffer)
+				return false
+			}
+			return true
+		})
+		if err != nil {
+			return err
+		}
+		if failed == nil && n > 0 {
+			_, failed = to.Write(buffer[:n])
+		} else if failed == nil {
+			failed = io.EOF
+		}
+		buffers.Put(buffer)
+		if errors.Is(failed, io.EOF) {
+			return nil
+		}
+		if failed != nil {
+			return failed
+		}
+	}
+}

@@ -1,0 +1,3 @@
+module tenantry.dev/endpoint-proxy
+
+go 1.26.0

@@ -1,0 +1,68 @@
+package main
+
+import "sync/atomic"
+
+const (
+	// maxOpen is how many connections one control plane has at most.
+	maxOpen = 512
+	// maxHeld is how many of them are held at most: many pods may wait for one control plane.
+	maxHeld = 256
+	// maxRefused is how many of them get a 503 at the same time, and maxRefusedAll how many of all control planes.
+	maxRefused    = 32
+	maxRefusedAll = 128
+	// keptFiles are descriptors for listeners, waiters and the 503s.
+	keptFiles = 512
+)
+
+// limit counts what is in use.
+type limit struct {
+	used atomic.Int64
+	most *atomic.Int64
+}
+
+func newLimit(most int64) limit {
+	bound := &atomic.Int64{}
+	bound.Store(most)
+	return limit{most: bound}
+}
+
+// take returns whether there is one more.
+func (l *limit) take() bool {
+	if l.used.Add(1) > l.most.Load() {
+		l.used.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (l *limit) give() {
+	l.used.Add(-1)
+}
+
+// limits divides the descriptors of this process among the control planes: the users of one cannot take those of another.
+type limits struct {
+	files int
+	most  atomic.Int64
+}
+
+// share is what one control plane may use.
+type share struct {
+	open, held, refused limit
+}
+
+func newLimits(files int) *limits {
+	made := &limits{files: files}
+	made.divide(1)
+	return made
+}
+
+// divide sets how many connections each of so many control planes may have. Connections above it stay.
+func (l *limits) divide(many int) {
+	// Each connection has two descriptors.
+	fair := int64(max(l.files-keptFiles, 64)) / 2 / int64(max(many, 1))
+	l.most.Store(max(min(fair, maxOpen), 1))
+}
+
+func (l *limits) share() *share {
+	return &share{open: limit{most: &l.most}, held: newLimit(maxHeld), refused: newLimit(maxRefused)}
+}

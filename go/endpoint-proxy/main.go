@@ -1,0 +1,82 @@
+// Command endpoint-proxy accepts the connections to the hosted control planes of one local cluster.
+//
+//	endpoint-proxy FOLDER
+//
+// FOLDER is the cluster's. The program serves the control planes whose hosted/UID/process.json or stopped.json names an
+// internal port:
+//
+//	client ─► 127.0.0.1:port ─► 127.0.0.1:internal, the process     bytes, while the process is ready
+//	                 └────────► held; waiters at hosted/knock.sock learn of it; 503 after a while
+//	control.sock ─► the phase of each process                       one line for each change
+//
+// It ends with SIGTERM, and all connections with it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: endpoint-proxy FOLDER")
+		os.Exit(2)
+	}
+	log.SetFlags(log.LstdFlags | log.LUTC)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	// The names of sockets are relative: paths of Unix sockets are short.
+	err := os.Chdir(os.Args[1])
+	if err == nil {
+		err = run(ctx, ".", tellReady)
+	}
+	if err != nil && ctx.Err() == nil {
+		fmt.Fprintln(os.Stderr, "endpoint-proxy:", err)
+		os.Exit(1)
+	}
+}
+
+// run serves the control planes of a cluster until the context ends. It calls ready once it listens at the ports of the
+// control planes that were there at the start.
+func run(ctx context.Context, folder string, ready func()) error {
+	all := newPlanes(folder)
+	defer all.close()
+	knocks, err := listenForWaiters(folder, all)
+	if err != nil {
+		return err
+	}
+	defer knocks.Close()
+	return follow(ctx, folder, func(states []component) {
+		all.apply(states)
+		if ready != nil {
+			ready()
+			ready = nil
+		}
+	})
+}
+
+// tellReady reports to the supervisor that this process is ready: sd_notify(3).
+func tellReady() {
+	name := os.Getenv("NOTIFY_SOCKET")
+	if name == "" {
+		return
+	}
+	if strings.HasPrefix(name, "@") {
+		name = "\x00" + name[1:]
+	}
+	connection, err := net.Dial("unixgram", name)
+	if err != nil {
+		log.Print("the supervisor cannot be notified: ", err)
+		return
+	}
+	defer connection.Close()
+	if _, err := connection.Write([]byte("READY=1")); err != nil {
+		log.Print("the supervisor cannot be notified: ", err)
+	}
+}

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"errors"
+	"log"
+	"net"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+const (
+	// holdTime is how long a client is held: kubectl gives up after ten seconds without a handshake.
+	holdTime = 4 * time.Second
+	// wakeTime is how long after a knock the process may be expected: the operator starts it meanwhile.
+	wakeTime = 30 * time.Second
+	// settleTime is how long after the end of the process the operator may not wait for clients yet.
+	settleTime = time.Second
+	dialTime   = 2 * time.Second
+)
+
+// plane is one control plane: its listener, and whether its process is ready.
+type plane struct {
+	process
+	uid string
+	all *planes
+
+	listener *net.TCPListener
+	share    *share
+
+	mu    sync.Mutex
+	state component
+	// Closed at each change of the state, and replaced by a new one.
+	changed chan struct{}
+	gone    bool
+	// Clients that have sent something and that are held.
+	knocking  int
+	stoppedAt time.Time
+	knockedAt time.Time
+}
+
+func newPlane(all *planes, uid string, from process) *plane {
+	return &plane{process: from, uid: uid, all: all, share: all.limits.share(), changed: make(chan struct{})}
+}
+
+// listen accepts connections at the public port, each in a goroutine of its own.
+func (p *plane) listen() error {
+	listener, err := net.ListenTCP("tcp4", loopback(p.Port))
+	if err != nil {
+		return err
+	}
+	p.listener = listener
+	log.Printf("%s: listening at %s", p.Name, listener.Addr())
+	go p.accept()
+	return nil
+}
+
+func (p *plane) accept() {
+	for {
+		client, err := p.listener.AcceptTCP()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			// No descriptors: the kernel keeps the connection, and reports no event when there are some again.
+			log.Printf("%s: %v", p.Name, err)
+			time.Sleep(50 * time.Millisecond)
+			continue
+		}
+		if !p.share.open.take() {
+			refuse(client)
+			continue
+		}
+		go func() {
+			defer p.share.open.give()
+			p.serve(client)
+		}()
+	}
+}
+
+// serve forwards a connection, holds it first, or refuses it.
+func (p *plane) serve(client *net.TCPConn) {
+	server := p.dialReady()
+	var first []byte
+	if server == nil {
+		first, server = p.hold(client)
+	}
+	switch {
+	case server != nil:
+		forward(client, server, first)
+	case len(first) > 0:
+		p.all.server.answer(p.share, client, first, filepath.Join(p.all.folder, "hosted", p.uid, "pki"))
+	default:
+		refuse(client)
+	}
+}
+
+// dialReady connects to the process, nil if it is not ready.
+func (p *plane) dialReady() *net.TCPConn {
+	p.mu.Lock()
+	isReady := p.state.Phase == ready && !p.gone
+	p.mu.Unlock()
+	if !isReady {
+		return nil
+	}
+	dialer := net.Dialer{Timeout: dialTime}
+	found, err := dialer.Dial("tcp4", loopback(p.Internal).String())
+	if err != nil {
+		// It has just ended: the supervisor will report that.
+		return nil
+	}
+	return found.(*net.TCPConn)
+}
+
+// hold waits until the process is ready. It returns what the client has sent so far, and a connection to the process:
+// nil if the client is to be refused. A client that has sent nothing wakes no process.
+func (p *plane) hold(client *net.TCPConn) ([]byte, *net.TCPConn) {
+	if !p.share.held.take() {
+		return nil, nil
+	}
+	defer p.share.held.give()
+	limit := time.NewTimer(p.all.holdTime)
+	defer limit.Stop()
+	head := readHead(client)
+	defer head.stop()
+	for {
+		p.mu.Lock()
+		changed, gone := p.changed, p.gone
+		p.mu.Unlock()
+		if gone {
+			return nil, nil
+		}
+		if server := p.dialReady(); server != nil {
+			first, err := head.stop()
+			if err != nil {
+				server.Close()
+				return nil, nil
+			}
+			return first, server
+		}
+		select {
+		case <-head.done:
+			if first, err := head.stop(); err != nil || first[0] != handshakeRecord {
+				return nil, nil
+			}
+			// Once: a closed channel would be chosen again and again.
+			head.done = nil
+			p.startKnocking()
+			defer p.endKnocking()
+		case <-changed:
+		case <-limit.C:
+			first, _ := head.stop()
+			return first, nil
+		}
+		if head.done == nil && !p.mayWake() {
+			first, _ := head.stop()
+			return first, nil
+		}
+	}
+}
+
+// startKnocking tells those who wait that a client is held.
+func (p *plane) startKnocking() {
+	p.mu.Lock()
+	p.knocking++
+	p.mu.Unlock()
+	if p.all.knock(p.uid) {
+		p.noteKnock()
+	}
+}
+
+func (p *plane) endKnocking() {
+	p.mu.Lock()
+	p.knocking--
+	p.mu.Unlock()
+}
+
+func (p *plane) noteKnock() {
+	p.mu.Lock()
+	p.knockedAt = time.Now()
+	p.mu.Unlock()
+}
+
+// registered returns whether a new waiter for clients learns at once that there is one.
+func (p *plane) registered() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state.Phase == ready || p.knocking == 0 {
+		return false
+	}
+	p.knockedAt = time.Now()
+	return true
+}
+
+// mayWake returns whether the process will run soon: it starts, or was stopped by an operator that may still come to
+// wait for clients, or that has heard of one.
+func (p *plane) mayWake() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state.Phase != stopped && p.state.Phase != "" {
+		return true
+	}
+	return time.Since(p.knockedAt) < wakeTime || time.Since(p.stoppedAt) < settleTime
+}
+
+// follow takes over what the supervisor reports of the process.
+func (p *plane) follow(state component) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state == state {
+		return
+	}
+	if state.Phase == ready {
+		// The next end of the process needs a new knock.
+		p.knockedAt = time.Time{}
+	}
+	if state.Phase == stopped && p.state.Phase != "" {
+		p.stoppedAt = time.Now()
+	}
+	p.state = state
+	p.tell()
+}
+
+// close ends the listener, and refuses clients that are held. The others end with the process.
+func (p *plane) close() {
+	p.listener.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gone = true
+	p.tell()
+}
+
+// tell wakes all who follow the state. The caller holds the lock.
+func (p *plane) tell() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// refuse closes a connection at once: with a reset, because it leaves nothing behind on this machine.
+func refuse(client *net.TCPConn) {
+	_ = client.SetLinger(0)
+	client.Close()
+}

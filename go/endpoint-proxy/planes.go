@@ -1,0 +1,186 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"log"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// prefix begins the names of the components that are processes of hosted control planes.
+const prefix = "hosted@"
+
+// process is process.json, or stopped.json of a control plane that is stopped, as far as it matters here.
+type process struct {
+	Name     string `json:"name"`
+	Port     int    `json:"port"`
+	Internal int    `json:"internal"`
+}
+
+// planes are the control planes of a cluster, and who waits for their clients.
+type planes struct {
+	folder string
+	limits *limits
+	server *refusals
+	// How long a client is held.
+	holdTime time.Duration
+
+	mu      sync.Mutex
+	byUID   map[string]*plane
+	waiters map[string]map[*waiter]struct{}
+	// What apply got last, as far as it matters; a failure to listen makes it nil, so that the next call tries again.
+	last []component
+}
+
+func newPlanes(folder string) *planes {
+	return &planes{
+		folder:   folder,
+		limits:   newLimits(openFiles()),
+		server:   newRefusals(exchangeTime),
+		holdTime: holdTime,
+		byUID:    map[string]*plane{},
+		waiters:  map[string]map[*waiter]struct{}{},
+	}
+}
+
+// openFiles returns how many descriptors this process may have. Go raises the limit to the highest allowed.
+func openFiles() int {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 1024
+	}
+	return int(min(limit.Cur, 1<<20))
+}
+
+// apply brings the listeners and the phases in line with the folder and with what the supervisor reports.
+func (a *planes) apply(states []component) {
+	hosted := slices.DeleteFunc(slices.Clone(states), func(each component) bool {
+		return len(each.Name) <= len(prefix) || each.Name[:len(prefix)] != prefix
+	})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.last != nil && slices.Equal(a.last, hosted) {
+		return
+	}
+	phases := map[string]component{}
+	for _, each := range hosted {
+		phases[each.Name[len(prefix):]] = each
+	}
+	found := a.scan()
+	for uid, known := range a.byUID {
+		if found[uid] != known.process {
+			known.close()
+			delete(a.byUID, uid)
+		}
+	}
+	a.limits.divide(len(found))
+	a.last = hosted
+	for uid, each := range found {
+		known := a.byUID[uid]
+		if known == nil {
+			known = newPlane(a, uid, each)
+			if err := known.listen(); err != nil {
+				// As long as a process of an earlier version listens there itself; its end changes the states.
+				log.Printf("%s: %v", each.Name, err)
+				a.last = nil
+				continue
+			}
+			a.byUID[uid] = known
+		}
+		known.follow(phases[each.Name])
+	}
+	a.announce()
+}
+
+// scan reads which control planes there are.
+func (a *planes) scan() map[string]process {
+	found := map[string]process{}
+	// In this order: one that is stopped now is renamed, and must be found under one of its names.
+	running, _ := filepath.Glob(filepath.Join(a.folder, "hosted", "*", "process.json"))
+	stopped, _ := filepath.Glob(filepath.Join(a.folder, "hosted", "*", "stopped.json"))
+	for _, file := range append(running, stopped...) {
+		var each process
+		content, err := os.ReadFile(file)
+		if err == nil {
+			err = json.Unmarshal(content, &each)
+		}
+		// One that is being removed, or whose process listens at its port itself.
+		if err != nil || each.Internal == 0 {
+			continue
+		}
+		found[filepath.Base(filepath.Dir(file))] = each
+	}
+	return found
+}
+
+// close ends all listeners and all connections that are held.
+func (a *planes) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, each := range a.byUID {
+		each.close()
+	}
+	a.server.close()
+}
+
+// announce answers those who wait for a control plane to be listened for. The caller holds the lock.
+func (a *planes) announce() {
+	for uid := range a.byUID {
+		for each := range a.waiters[uid] {
+			if each.what == untilListening {
+				each.answer()
+			}
+		}
+	}
+}
+
+// await registers a waiter, which is answered at once if what it waits for is so already.
+func (a *planes) await(uid string, who *waiter) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.waiters[uid]) >= maxWaiters {
+		return fmt.Errorf("more than %d wait for the clients of one control plane", maxWaiters)
+	}
+	if a.waiters[uid] == nil {
+		a.waiters[uid] = map[*waiter]struct{}{}
+	}
+	a.waiters[uid][who] = struct{}{}
+	if known := a.byUID[uid]; known != nil && (who.what == untilListening || known.registered()) {
+		who.answer()
+	}
+	return nil
+}
+
+func (a *planes) forget(uid string, who *waiter) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.waiters[uid], who)
+	if len(a.waiters[uid]) == 0 {
+		delete(a.waiters, uid)
+	}
+}
+
+// knock answers those who wait for a client of a control plane; it returns whether there are any.
+func (a *planes) knock(uid string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	found := false
+	for each := range a.waiters[uid] {
+		if each.what == untilClient {
+			each.answer()
+			found = true
+		}
+	}
+	return found
+}
+
+// loopback is the address of a port of this machine.
+func loopback(port int) *net.TCPAddr {
+	return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}
+}

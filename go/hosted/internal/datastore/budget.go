@@ -1,0 +1,132 @@
+package datastore
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// An etcd keeps the former values of keys until its next compaction, so that writes fill it by their rate, too.
+	writeRate  = 1 << 20
+	writeBurst = 64 << 20
+	// Counting reads everything.
+	countPage     = 500
+	countInterval = 30 * time.Second
+)
+
+// budget keeps what one control plane writes to an etcd, which has no quota for a user, within a size and a rate.
+//
+// The size is what was there when it was counted last, and all that was written since; it is counted again when that is
+// too much. Values that were replaced or deleted meanwhile make it too high, never too low, as long as no other process
+// writes. Deletions are always possible.
+type budget struct {
+	etcdserverpb.KVClient
+	prefix string
+	most   int64
+	rate   *rate.Limiter
+
+	lock    sync.Mutex
+	size    int64
+	counted time.Time
+}
+
+func newBudget(client etcdserverpb.KVClient, prefix string, most int64) *budget {
+	return &budget{KVClient: client, prefix: prefix, most: most, rate: rate.NewLimiter(writeRate, writeBurst)}
+}
+
+func (b *budget) held() int64 {
+	b.lock.Lock()
+	defer b.lock.Unlock()
+	return b.size
+}
+
+// count reads the size of all keys.
+func (b *budget) count(ctx context.Context) error {
+	b.lock.Lock()
+	defer b.lock.Unlock()
+	return b.read(ctx)
+}
+
+func (b *budget) read(ctx context.Context) error {
+	start := b.prefix + "/"
+	asked := &etcdserverpb.RangeRequest{
+		Key: []byte(start), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(start)), Limit: countPage,
+	}
+	size := int64(0)
+	for {
+		page, err := b.Range(ctx, asked)
+		if err != nil {
+			return err
+		}
+		for _, each := range page.Kvs {
+			size += int64(len(each.Key) + len(each.Value))
+		}
+		if !page.More || len(page.Kvs) == 0 {
+			break
+		}
+		asked.Key = append(page.Kvs[len(page.Kvs)-1].Key, 0)
+	}
+	b.size, b.counted = size, time.Now()
+	return nil
+}
+
+// spend waits until bytes may be written, and refuses them when there would be too many.
+func (b *budget) spend(ctx context.Context, bytes int64) error {
+	if bytes == 0 {
+		return nil
+	}
+	if bytes > largestRequest {
+		// The server refuses it.
+		return nil
+	}
+	if err := b.rate.WaitN(ctx, int(bytes)); err != nil {
+		return status.Error(codes.ResourceExhausted, "this control plane writes too much at once: try again later")
+	}
+	b.lock.Lock()
+	defer b.lock.Unlock()
+	if b.size+bytes > b.most && time.Since(b.counted) > countInterval {
+		if err := b.read(ctx); err != nil {
+			return err
+		}
+	}
+	if b.size+bytes > b.most {
+		return status.Errorf(codes.ResourceExhausted,
+			"the datastore of this control plane is full (%d MiB): delete objects, and try again in %s", b.most>>20, countInterval)
+	}
+	b.size += bytes
+	return nil
+}
+
+func (b *budget) Put(
+	ctx context.Context, asked *etcdserverpb.PutRequest, options ...grpc.CallOption,
+) (*etcdserverpb.PutResponse, error) {
+	if err := b.spend(ctx, weight(asked)); err != nil {
+		return nil, err
+	}
+	return b.KVClient.Put(ctx, asked, options...)
+}
+
+func (b *budget) Txn(
+	ctx context.Context, asked *etcdserverpb.TxnRequest, options ...grpc.CallOption,
+) (*etcdserverpb.TxnResponse, error) {
+	bytes := int64(0)
+	for _, each := range append(append([]*etcdserverpb.RequestOp{}, asked.Success...), asked.Failure...) {
+		bytes += weight(each.GetRequestPut())
+	}
+	if err := b.spend(ctx, bytes); err != nil {
+		return nil, err
+	}
+	return b.KVClient.Txn(ctx, asked, options...)
+}
+
+func weight(asked *etcdserverpb.PutRequest) int64 {
+	return int64(len(asked.GetKey()) + len(asked.GetValue()))
+}

@@ -1,0 +1,34 @@
+"""Which API server the owners of a namespace work with: the host's, or a control plane of their own (H01)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from tenantry.api.crd import Rule
+
+MAX_NAME = 40
+"""The longest name of a Tenant or Subnamespace with a control plane of its own, which has the same name."""
+
+
+class ControlPlaneChoice(StrEnum):
+    """With which API server the owners of a namespace work."""
+
+    SHARED = "Shared"
+    VIRTUAL = "Virtual"
+
+
+KEPT = Rule(
+    # The API server also checks the default of `spec.isolation`, {}; objects have the default of the field.
+    "!has(self.controlPlane) || !has(oldSelf.controlPlane) || self.controlPlane == oldSelf.controlPlane",
+    "must not change: create another Tenant or Subnamespace, and move the objects yourself",
+    field="controlPlane",
+)
+"""The transition rule of `spec.isolation`."""
+
+IS_VIRTUAL = "self.spec.isolation.controlPlane == 'Virtual'"
+"""CEL: an object whose `spec.isolation` has its defaults has a control plane of its own."""
+
+TOO_LONG = f"must have at most {MAX_NAME} characters if spec.isolation.controlPlane is Virtual"
+
+SHORT = Rule(f"!({IS_VIRTUAL}) || size(self.metadata.name) <= {MAX_NAME}", TOO_LONG, field="metadata.name")
+"""The VirtualControlPlane has the name of the object."""

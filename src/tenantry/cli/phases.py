@@ -1,0 +1,124 @@
+"""`tenantry vcp sleep` and `tenantry vcp wake`: request a phase of a control plane, and wait for the outcome.
+
+annotation tenantry.dev/requested-phase ─► operator ─► status.handledRequest, status.phase
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import click
+
+from tenantry.api import reasons
+from tenantry.api.errors import InputError, NotFound, TenantryError
+from tenantry.api.marks import REQUESTED_PHASE
+from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
+from tenantry.cli import durations, kinds, output, place, session
+from tenantry.cli.target import Target, takes_target
+from tenantry.cli.wait import why
+from tenantry.engine.conditions import find
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+_called = click.argument("called", metavar="NAME")
+_in_tenant = place.takes_namespace("Namespace of the tenant (default: the namespace of the context).")
+_timeout = durations.timeout_option("2m", "Deadline for the outcome, as in 30s or 5m.")
+
+
+@click.command()
+@takes_target
+@_called
+@_in_tenant
+@_timeout
+def sleep(target: Target, *, called: str, namespace: str, timeout: int) -> None:
+    r"""End the process of a virtual control plane; its objects stay, and so do its pods with `workloads: Keep`.
+
+    Requests and watches that are open end. The next connection, or `tenantry vcp wake`, starts the process again.
+
+    \b
+      tenantry vcp sleep web -n acme
+    """
+    _request(target, called, namespace, PlanePhase.ASLEEP, timeout)
+
+
+@click.command()
+@takes_target
+@_called
+@_in_tenant
+@_timeout
+def wake(target: Target, *, called: str, namespace: str, timeout: int) -> None:
+    r"""Start the process of a virtual control plane that sleeps, and wait until it is usable.
+
+    \b
+      tenantry vcp wake web -n acme
+    """
+    _request(target, called, namespace, PlanePhase.AWAKE, timeout)
+
+
+def _request(target: Target, called: str, namespace: str, phase: PlanePhase, seconds: int) -> None:
+    where = place.parent(target, namespace)
+    session.run(target, lambda client: _bring(client, called, where, phase, seconds))
+
+
+async def _bring(client: Client, name: str, namespace: str, phase: PlanePhase, seconds: int) -> None:
+    """Request a phase, and print how the control plane has come there.
+
+    Raises:
+        TenantryError: It does not come there, or not in time: why.
+    """
+    import datetime as dt
+
+    from tenantry.cli.delete import read_existing
+    from tenantry.engine.clock import rfc3339_micro
+
+    found = await read_existing(client, VirtualControlPlane, name, namespace)
+    if not found.status.kubeconfig_secret:
+        told = kinds.told(VirtualControlPlane, name, namespace)
+        raise InputError(f"{told} has not started yet: {why(found)}; `tenantry vcp wait {name} -n {namespace}` waits")
+    value = f"{phase} {rfc3339_micro(dt.datetime.now(dt.UTC))}"
+    change = {"metadata": {"annotations": {REQUESTED_PHASE: value}}}
+    await client.merge_patch(VirtualControlPlane.resource, namespace, name, change)
+    last = found
+    try:
+        async with asyncio.timeout(seconds):
+            last = await _outcome(client, found, value, phase)
+    except TimeoutError:
+        told = kinds.told(VirtualControlPlane, name, namespace)
+        raise TenantryError(
+            f"{told} is not {phase.lower()} after {durations.text(seconds)}; the request stays:"
+            f" `tenantry vcp describe {name} -n {namespace}` shows its state, and `tenantry status` the operator"
+        ) from None
+    told = kinds.told(VirtualControlPlane, name, namespace)
+    ready = find(last.status.conditions, reasons.READY)
+    message = f": {ready.message}" if ready is not None and phase is PlanePhase.ASLEEP else ""
+    output.talk(f"{told} is {phase.lower()}{message}")
+
+
+async def _outcome(client: Client, found: VirtualControlPlane, value: str, phase: PlanePhase) -> VirtualControlPlane:
+    """Wait until the request is handled and its outcome is known.
+
+    Raises:
+        TenantryError: It is refused.
+    """
+    from tenantry.cli.following import follow, only
+
+    name, namespace = found.metadata.name, found.metadata.namespace
+    told = kinds.told(VirtualControlPlane, name, namespace)
+    watched = follow(client, VirtualControlPlane, selectors=only((name,)), namespace=namespace)
+    async with aclosing(watched) as changes:
+        async for each in changes:
+            now = each.get(found.key)
+            if now is None or now.metadata.deletion_timestamp:
+                raise NotFound(f"{told} was deleted")
+            if now.status.handled_request != value:
+                continue
+            ready = find(now.status.conditions, reasons.READY)
+            if phase is PlanePhase.AWAKE and ready is not None and ready.reason == reasons.QUOTA_INSUFFICIENT:
+                raise TenantryError(f"{told} cannot wake: {ready.message}")
+            # Its share returns when the process has ended.
+            if now.status.phase is phase and (phase is PlanePhase.AWAKE or not now.status.charged):
+                return now
+    raise NotFound(f"the watch of {told} ended")

@@ -1,0 +1,181 @@
+"""The control plane of a namespace whose owners work with one of their own (H01): pure.
+
+isolation.controlPlane: Virtual
+─► label of the namespace     policies keep the VirtualControlPlane of this name
+─► Role                       what the owners may do on the host; without the label, it is a ClusterRole
+─► VirtualControlPlane        created once; its spec is not the tenant's, so no field of it is brought back
+─► its Ready                  condition ControlPlaneReady, and Ready of the Tenant or Subnamespace
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from tenantry.api import marks, reasons
+from tenantry.api.controlplanechoice import ControlPlaneChoice
+from tenantry.api.errors import AlreadyExists, NotFound
+from tenantry.api.kinds import KINDS
+from tenantry.api.kubernetes import NamespaceRole, RoleRule
+from tenantry.api.model import READ, KindAccess
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.api.virtualcontrolplane import VirtualControlPlane, kubeconfig_secret_name
+from tenantry.controllers.lineage import subnamespace_key
+from tenantry.controllers.tenantnamespace import OWNER_BINDING, WAVE_LIMITS, WAVE_PLANE, TenantNamespace, meta
+from tenantry.engine import request
+from tenantry.engine.cache import Change
+from tenantry.engine.conditions import Wanted, find, is_true
+from tenantry.engine.observed import Observed
+from tenantry.engine.plan import Blocked, Child, DirectWrite
+
+_LOOKED_AT = ("pods", "events", "resourcequotas", "limitranges")
+"""What owners read in the namespace: their pods as the host runs them, and what limits these."""
+
+
+def name_of(owner: Tenant | Subnamespace) -> str:
+    """Return the name of the VirtualControlPlane that a Tenant or Subnamespace has; "" for none."""
+    is_virtual = owner.spec.isolation.control_plane is ControlPlaneChoice.VIRTUAL
+    return owner.metadata.name if is_virtual else ""
+
+
+def label(owner: Tenant | Subnamespace) -> dict[str, str]:
+    """Return the label of the namespace."""
+    name = name_of(owner)
+    return {marks.CONTROL_PLANE: name} if name else {}
+
+
+def children(namespace: TenantNamespace) -> list[Child]:
+    """Return what owners need on the host; nothing without a control plane."""
+    if not namespace.control_plane:
+        return []
+    role = NamespaceRole(metadata=meta(namespace, OWNER_BINDING), rules=rules(namespace.control_plane))
+    return [Child(object=role, wave=WAVE_LIMITS)]
+
+
+def plane(namespace: TenantNamespace) -> list[Child]:
+    """Return the VirtualControlPlane, so that it can be counted; nothing without one. `creation` creates it."""
+    if not namespace.control_plane:
+        return []
+    wanted = VirtualControlPlane(metadata=meta(namespace, namespace.control_plane))
+    return [Child(object=wanted, wave=WAVE_PLANE)]
+
+
+def rules(name: str) -> tuple[RoleRule, ...]:
+    """Return what the owners of a namespace with a control plane may do in it.
+
+    They manage the tree of the tenant, and they look. They write nothing that runs, or that gives rights: such objects
+    would stand beside those that the mirror writes for the users inside.
+
+    Args:
+        name: The VirtualControlPlane.
+    """
+    by_verbs: dict[tuple[str, ...], list[str]] = {}
+    for kind in KINDS:
+        access = cast("KindAccess", vars(kind)["access"]).owners
+        verbs = READ if access and kind is VirtualControlPlane else access
+        if verbs:
+            by_verbs.setdefault(verbs, []).append(kind.resource.plural)
+    return (
+        RoleRule(api_groups=("",), resources=("namespaces",), verbs=("get",)),
+        RoleRule(api_groups=("",), resources=_LOOKED_AT, verbs=READ),
+        RoleRule(api_groups=("events.k8s.io",), resources=("events",), verbs=READ),
+        RoleRule(
+            api_groups=("",), resources=("secrets",), verbs=("get",), resource_names=(kubeconfig_secret_name(name),)
+        ),
+        *(
+            RoleRule(api_groups=(marks.GROUP,), resources=tuple(plurals), verbs=verbs)
+            for verbs, plurals in by_verbs.items()
+        ),
+    )
+
+
+def creation(namespace: TenantNamespace, found: VirtualControlPlane | None) -> tuple[DirectWrite, ...]:
+    """Return the write that creates the VirtualControlPlane; () if there is one, even one that is being deleted.
+
+    It wakes the controllers of the VirtualControlPlane. A VirtualControlPlane of this name that was there before is
+    the control plane of the namespace, too: only users of the tenant, or administrators, can have created it.
+
+    Args:
+        namespace: The namespace.
+        found: The VirtualControlPlane as it is.
+    """
+    if found is not None:
+        return ()
+    wanted = (child.object for child in plane(namespace))
+    return tuple(DirectWrite(request=request.create(each), ignores=(NotFound, AlreadyExists)) for each in wanted)
+
+
+# -- status ---------------------------------------------------------------------------------------
+
+
+def problem(name: str, found: VirtualControlPlane | None) -> Blocked | None:
+    """Return why a control plane is not usable; None if it is, or if there is to be none.
+
+    Args:
+        name: Its name; "" for none.
+        found: The VirtualControlPlane as it is.
+    """
+    if not name:
+        return None
+    if found is None:
+        return Blocked(
+            reason=reasons.PROGRESSING, message=f"VirtualControlPlane {name!r} is not created yet", passing=True
+        )
+    if found.metadata.deletion_timestamp:
+        message = (
+            f"VirtualControlPlane {found.key!r} is being deleted with all objects inside; an empty one is created when"
+            " it is gone"
+        )
+        return Blocked(reason=reasons.PROGRESSING, message=message, passing=True)
+    conditions = found.status.conditions
+    ready = find(conditions, reasons.READY)
+    if ready is None:
+        return Blocked(reason=reasons.PROGRESSING, message=f"VirtualControlPlane {found.key!r} starts", passing=True)
+    if is_true(conditions, reasons.READY):
+        return None
+    is_stalled = is_true(conditions, reasons.STALLED)
+    message = f"VirtualControlPlane {found.key!r}: {ready.message}"
+    return Blocked(reason=ready.reason, message=message, passing=not is_stalled)
+
+
+def condition(name: str, obstacle: Blocked | None) -> list[Wanted]:
+    """Return the condition ControlPlaneReady; none without a control plane.
+
+    Args:
+        name: As for `problem`.
+        obstacle: Its result.
+    """
+    if not name:
+        return []
+    if obstacle is not None:
+        return [Wanted(reasons.CONTROL_PLANE_READY, False, obstacle.reason, obstacle.message)]
+    message = f"the API server of VirtualControlPlane {name!r} is ready"
+    return [Wanted(reasons.CONTROL_PLANE_READY, True, reasons.ESTABLISHED, message)]
+
+
+# -- wakes ----------------------------------------------------------------------------------------
+
+
+def is_news(change: Change[VirtualControlPlane]) -> bool:
+    """Return whether a Tenant or Subnamespace may report another state of its control plane after a change."""
+    before, after = change.before, change.after
+    if before is None or after is None:
+        return True
+    return _reported(before) != _reported(after)
+
+
+def _reported(found: VirtualControlPlane) -> object:
+    return problem(found.metadata.name, found), found.metadata.uid
+
+
+def owner_of(namespace: Observed | None, name: str) -> tuple[type[Tenant | Subnamespace], str] | None:
+    """Return the kind and the key of what a VirtualControlPlane belongs to; None if users have created it.
+
+    Args:
+        namespace: Its namespace.
+        name: Its name.
+    """
+    if namespace is None or namespace.labels.get(marks.CONTROL_PLANE) != name:
+        return None
+    key = subnamespace_key(namespace)
+    return (Subnamespace, key) if key else (Tenant, namespace.name)

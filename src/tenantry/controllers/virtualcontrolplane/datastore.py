@@ -1,0 +1,65 @@
+"""The datastore of a VirtualControlPlane: pure.
+
+spec.datastore ─► HostedStore ◄─ Secret in the operator's namespace, which only administrators write and name
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.errors import TerminalError
+from tenantry.api.marks import SYSTEM_NAMESPACE
+from tenantry.api.model import Json
+from tenantry.api.virtualcontrolplane import DatastoreKind, VirtualControlPlane
+from tenantry.hosting.stores import HostedStore, SqlServer, StoreKind
+
+_KINDS = {
+    DatastoreKind.SQLITE: StoreKind.SQLITE,
+    DatastoreKind.SHARED_ETCD: StoreKind.SHARED_ETCD,
+    DatastoreKind.OWN_ETCD: StoreKind.OWN_ETCD,
+    DatastoreKind.EXTERNAL: StoreKind.SQL,
+}
+# PostgreSQL folds other names.
+_DATABASE = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
+def secret_of(found: VirtualControlPlane) -> str:
+    """Return the name of the Secret that a datastore needs; "" for none."""
+    reference = found.spec.datastore.secret_ref
+    return reference.name if found.spec.datastore.kind is DatastoreKind.EXTERNAL and reference else ""
+
+
+def store_of(found: VirtualControlPlane, secret: Json | None) -> HostedStore:
+    """Return the datastore of a VirtualControlPlane.
+
+    Args:
+        found: The VirtualControlPlane.
+        secret: The Secret that `secret_of` names; None if there is none.
+
+    Raises:
+        TerminalError: The Secret is missing, or is not one of a SQL server.
+    """
+    kind = _KINDS[found.spec.datastore.kind]
+    name = secret_of(found)
+    if not name:
+        return HostedStore(kind=kind)
+    told = f"Secret {name!r} in namespace {SYSTEM_NAMESPACE!r}"
+    if secret is None:
+        raise TerminalError(reasons.INVALID_SPEC, f"{told} does not exist: an administrator creates it")
+    try:
+        data = msgspec.convert(secret.get("data") or {}, dict[str, str])
+        values = {key: base64.b64decode(value).decode() for key, value in data.items()}
+        server = msgspec.convert(values, SqlServer)
+    except (binascii.Error, UnicodeDecodeError, msgspec.ValidationError) as error:
+        # The error has names of fields and not their values.
+        told = f"{told} must have the keys driver, address, database, user and password: {error}"
+        raise TerminalError(reasons.INVALID_SPEC, told) from None
+    if not _DATABASE.fullmatch(server.database):
+        message = f"{told}: database must be lower-case letters, digits and _, and begin with no digit"
+        raise TerminalError(reasons.INVALID_SPEC, message)
+    return HostedStore(kind=kind, sql=server)

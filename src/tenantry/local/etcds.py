@@ -1,0 +1,115 @@
+"""The etcds of hosted control planes on this machine, as components of the supervisor; never the cluster's own.
+
+CLUSTER/stores/shared/     etcd.json  pki/  data/  etcd.sock ─► etcd@shared, a prefix for each control plane
+CLUSTER/hosted/UID/etcd/   the same, for one control plane   ─► etcd@NAME
+
+They listen on Unix sockets only. A control plane has a link to one of them in its folder.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from tenantry.hosting import stores
+from tenantry.local.components import Component, ReadinessSignal
+from tenantry.local.paths import ClusterPaths
+
+PREFIX = "etcd@"
+SHARED = "shared"
+"""No control plane has this name: theirs have a dot."""
+
+PROCESS = "etcd.json"
+DATA = "data"
+_PEER = "peer.sock"
+# Single members dial no peer, but etcd wants a host and a port.
+_NOWHERE = "https://localhost:1"
+_RETENTION = "5m"
+_SHARED_BYTES, _OWN_BYTES = 8 * 2**30, 2 * 2**30
+_DEFRAGMENT_MEGABYTES = 64
+
+
+class EtcdProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How the supervisor runs one etcd of hosted control planes.
+
+    Args:
+        name: Its component is called "etcd@NAME".
+        program: The path of the program.
+        administrator: The path of the program that administers it.
+        throwaway: Whether it may lose its data when the machine crashes.
+    """
+
+    name: str
+    program: str
+    administrator: str
+    throwaway: bool = False
+
+
+def folder(paths: ClusterPaths, uid: str, *, is_shared: bool) -> Path:
+    """Return the folder of the etcd of a control plane."""
+    return paths.folder / "stores" / SHARED if is_shared else paths.folder / "hosted" / uid / "etcd"
+
+
+def processes(paths: ClusterPaths) -> tuple[tuple[EtcdProcess, Path], ...]:
+    """Return the etcds of the hosted control planes of a cluster, and their folders.
+
+    Args:
+        paths: The cluster's.
+    """
+    found: list[tuple[EtcdProcess, Path]] = []
+    for pattern in (f"stores/*/{PROCESS}", f"hosted/*/etcd/{PROCESS}"):
+        for file in sorted(paths.folder.glob(pattern)):
+            try:
+                found.append((msgspec.json.decode(file.read_bytes(), type=EtcdProcess), file.parent))
+            except (OSError, msgspec.MsgspecError):
+                continue  # it is being removed
+    return tuple(found)
+
+
+def etcds(paths: ClusterPaths) -> tuple[Component, ...]:
+    """Return these etcds as components.
+
+    Args:
+        paths: The cluster's.
+    """
+    return tuple(component(process, at) for process, at in processes(paths))
+
+
+def component(process: EtcdProcess, at: Path) -> Component:
+    """Return an etcd as a component.
+
+    Args:
+        process: How it runs.
+        at: Its folder, which becomes its working directory: paths of Unix sockets are short.
+    """
+    certificates = [
+        f"--{prefix}{flag}=pki/{file}"
+        for prefix in ("", "peer-")
+        for flag, file in (
+            ("cert-file", "server.crt"),
+            ("key-file", "server.key"),
+            ("trusted-ca-file", "etcd-ca.crt"),
+        )
+    ]
+    return Component(
+        name=f"{PREFIX}{process.name}",
+        command=(
+            *(process.program, "etcd", "--name=local", f"--data-dir={DATA}"),
+            *(f"--listen-client-urls=unixs://{stores.ETCD_SOCKET}", f"--advertise-client-urls={_NOWHERE}"),
+            *(f"--listen-peer-urls=unixs://{_PEER}", f"--initial-advertise-peer-urls={_NOWHERE}"),
+            *(f"--initial-cluster=local={_NOWHERE}", "--client-cert-auth", "--peer-client-cert-auth", *certificates),
+            # The gateway would hide who a client is.
+            *("--enable-grpc-gateway=false", "--heartbeat-interval=50", "--election-timeout=250"),
+            *("--log-level=warn", "--logger=zap"),
+            # Control planes may not compact, because that is for all keys.
+            *("--auto-compaction-mode=periodic", f"--auto-compaction-retention={_RETENTION}"),
+            f"--quota-backend-bytes={_SHARED_BYTES if process.name == SHARED else _OWN_BYTES}",
+            # At its start, nothing waits for it.
+            f"--bootstrap-defrag-threshold-megabytes={_DEFRAGMENT_MEGABYTES}",
+            *(("--unsafe-no-fsync",) if process.throwaway else ()),
+        ),
+        port=0,
+        signal=ReadinessSignal.NOTIFY,
+        folder=at,
+    )

@@ -1,0 +1,196 @@
+"""Attaches hosted control planes on this machine to their datastores.
+
+HostedStore ─► etcd: the process (etcds.py), a user, a role and a certificate for one prefix, a link to its socket
+            ─► SQL:  a link to the socket of the server, a file with the password
+
+`store.json` in the folder of the control plane says what it is attached to; it is written first and removed last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from tenantry.api.errors import InputError, LocalError
+from tenantry.hosting import stores
+from tenantry.hosting.plane import HostedPlane
+from tenantry.hosting.stores import HostedStore, StoreKind
+from tenantry.local import etcdadmin, etcds, pki
+from tenantry.local.etcds import EtcdProcess
+from tenantry.local.files import explain, make_private_folder, write_private
+from tenantry.local.paths import ClusterPaths
+from tenantry.local.spec import read_spec
+
+_RECORD = "store.json"
+_SECONDS = 60.0
+_REMOVE_SECONDS = 660.0
+_ETCD = (StoreKind.SHARED_ETCD, StoreKind.OWN_ETCD)
+
+
+class AttachedStore(msgspec.Struct, frozen=True, kw_only=True):
+    """What a control plane is attached to.
+
+    Args:
+        kind: The kind of its datastore.
+        program: The path of the program that administers it.
+    """
+
+    kind: StoreKind
+    program: str
+
+
+class LocalStores:
+    """Attaches control planes to datastores, and detaches them.
+
+    Args:
+        paths: The cluster's.
+        reload: Has the supervisor read the folder of the cluster again.
+        ready: Waits until a component is ready.
+    """
+
+    def __init__(
+        self, paths: ClusterPaths, reload: Callable[[], Awaitable[object]], ready: Callable[[str], Awaitable[None]]
+    ) -> None:
+        self._paths = paths
+        self._reload = reload
+        self._ready = ready
+        # Several control planes start at once, and make one etcd with one authority.
+        self._lock = asyncio.Lock()
+
+    async def attach(self, plane: HostedPlane, folder: Path, program: Path) -> None:
+        """Bring the datastore of a control plane to where its process can use it.
+
+        Args:
+            plane: The control plane.
+            folder: Its folder.
+            program: The path of the program of hosted control planes.
+
+        Raises:
+            LocalError: The datastore is not to be reached, and why.
+            InputError: The control plane has another kind of datastore already, or its settings are wrong.
+        """
+        kind = plane.store.kind
+        await asyncio.to_thread(_record, folder, AttachedStore(kind=kind, program=str(program)))
+        if kind in _ETCD:
+            await self._attach_etcd(plane, folder, program)
+        elif kind is StoreKind.SQL:
+            await asyncio.to_thread(_attach_sql, plane.store, folder)
+
+    async def detach(self, uid: str, folder: Path) -> None:
+        """Delete what a control plane has in its datastore, and its rights there; a second time does nothing.
+
+        What is in an SQL server stays, and is refused to other control planes.
+
+        Args:
+            uid: The uid of the control plane, whose process has ended.
+            folder: Its folder.
+
+        Raises:
+            LocalError: The datastore is not to be reached, and why.
+        """
+        record = await asyncio.to_thread(_recorded, folder)
+        if record is None or record.kind not in _ETCD:
+            return
+        is_shared = record.kind is StoreKind.SHARED_ETCD
+        at = etcds.folder(self._paths, uid, is_shared=is_shared)
+        if not is_shared:
+            (at / etcds.PROCESS).unlink(missing_ok=True)
+            await self._reload()
+            return
+        if not (at / etcds.PROCESS).exists():
+            return  # it was never attached
+        await self._ready(f"{etcds.PREFIX}{etcds.SHARED}")
+        arguments = ("remove", stores.user(uid), stores.prefix(uid))
+        await etcdadmin.administer(Path(record.program), at, *arguments, seconds=_REMOVE_SECONDS)
+        for kind in ("crt", "key"):
+            (at / "pki" / f"{stores.user(uid)}.{kind}").unlink(missing_ok=True)
+
+    async def _attach_etcd(self, plane: HostedPlane, folder: Path, program: Path) -> None:
+        is_shared = plane.store.kind is StoreKind.SHARED_ETCD
+        at = etcds.folder(self._paths, plane.uid, is_shared=is_shared)
+        name = etcds.SHARED if is_shared else plane.name
+        async with self._lock:
+            await asyncio.to_thread(self._write, plane.uid, folder, at, name, program)
+            await self._reload()
+        await self._ready(f"{etcds.PREFIX}{name}")
+        await etcdadmin.administer(
+            program, at, "admit", stores.user(plane.uid), stores.prefix(plane.uid), seconds=_SECONDS
+        )
+        target = "../../stores/shared" if is_shared else "etcd"
+        await asyncio.to_thread(_link, folder / stores.ETCD_SOCKET, f"{target}/{stores.ETCD_SOCKET}")
+
+    def _write(self, uid: str, folder: Path, at: Path, name: str, program: Path) -> None:
+        """Write certificates and the file that makes the etcd a component."""
+        spec = read_spec(self._paths)
+        if spec is None:
+            raise LocalError(f'"{self._paths.spec}" is gone')
+        make_private_folder(at)
+        own = at / "pki"
+        wanted = {**stores.etcd_leaves(), stores.user(uid): stores.client_leaf(uid)}
+        pki.ensure(own, wanted, dt.datetime.now(dt.UTC))
+        make_private_folder(folder / "pki")
+        copies = {
+            f"{stores.ETCD_AUTHORITY}.crt": "etcd-ca.crt",
+            f"{stores.ETCD_CLIENT}.crt": f"{stores.user(uid)}.crt",
+            f"{stores.ETCD_CLIENT}.key": f"{stores.user(uid)}.key",
+        }
+        for copy, source in copies.items():
+            write_private(folder / "pki" / copy, (own / source).read_bytes())
+        write_private(at / etcdadmin.ACCESS, msgspec.json.encode(stores.access("pki", "etcd-ca", "root")))
+        process = EtcdProcess(
+            name=name,
+            program=str(Path(spec.binaries) / "controlplane"),
+            administrator=str(program),
+            throwaway=spec.throwaway,
+        )
+        write_private(at / etcds.PROCESS, msgspec.json.encode(process))
+
+
+def _record(folder: Path, wanted: AttachedStore) -> None:
+    make_private_folder(folder)
+    before = _recorded(folder)
+    if before is None and (folder / "state.db").exists():
+        # It was started by a Tenantry that had no other kind.
+        before = AttachedStore(kind=StoreKind.SQLITE, program="")
+    if before is not None and before.kind is not wanted.kind:
+        raise InputError(f"its objects are in {before.kind}: a datastore never changes; create another control plane")
+    write_private(folder / _RECORD, msgspec.json.encode(wanted))
+
+
+def _recorded(folder: Path) -> AttachedStore | None:
+    file = folder / _RECORD
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=AttachedStore)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise LocalError(f'"{file}" cannot be read ({error}): restore it from a backup') from error
+
+
+def _attach_sql(store: HostedStore, folder: Path) -> None:
+    server = store.sql
+    if server is None:
+        raise InputError("a datastore of the kind sql must have a server")
+    if not Path(server.address).is_absolute():
+        raise InputError(
+            f"the address of the SQL server must be the absolute path of a Unix socket, not {server.address!r}"
+        )
+    write_private(folder / stores.PASSWORD_FILE, server.password.encode())
+    _link(folder / stores.SQL_SOCKETS[server.driver], server.address)
+
+
+def _link(link: Path, target: str) -> None:
+    """Make a symbolic link, in one step if there is one."""
+    if link.is_symlink() and str(link.readlink()) == target:
+        return
+    part = link.with_name(f"{link.name}.part")
+    try:
+        part.unlink(missing_ok=True)
+        part.symlink_to(target)
+        part.replace(link)
+    except OSError as error:
+        raise explain(error, link) from error

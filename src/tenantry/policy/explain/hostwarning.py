@@ -1,0 +1,40 @@
+"""The warning inside a virtual control plane about pods that the host refuses: as it is told, and as it is read. Pure.
+
+controllers/virtualcontrolplane ─► told ─► Warning header ─► read ─► `tenantry explain denied`
+"""
+
+from __future__ import annotations
+
+import re
+
+from tenantry.policy.explain.refusal import FORBIDDEN, Cause, of_refusal
+
+THIS_POD, ITS_PODS = "this pod", "its pods"
+_SAID = re.compile(rf"the host refuses ({THIS_POD}|{ITS_PODS}): (.*)")
+# CODE AGENT "TEXT" (RFC 7234, section 5.5)
+_HEADER = re.compile(r'\d{3} \S+ "((?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r"\\(.)")
+
+
+def told(what: str, refusal: str) -> str:
+    """Return the warning, which is one line as headers are.
+
+    Args:
+        what: THIS_POD or ITS_PODS.
+        refusal: The message of the host.
+    """
+    return f"the host refuses {what}: {' '.join(refusal.split())}"
+
+
+def read(header: str, about: str) -> Cause | None:
+    """Return the cause that a Warning header names; None if it is another warning.
+
+    Args:
+        header: The value of the header.
+        about: The part of the manifest that the request created; "" for all of it.
+    """
+    text = _HEADER.match(header)
+    said = _SAID.fullmatch(_ESCAPED.sub(r"\1", text[1])) if text is not None else None
+    if said is None:
+        return None
+    return of_refusal(FORBIDDEN, said[2], about or ("" if said[1] == THIS_POD else "each of its pods"))

@@ -1,0 +1,229 @@
+"""Virtual control planes that sleep, on a real cluster with simulated nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tenantry.api import reasons
+from tenantry.api.kubernetes import ResourceQuota
+from tenantry.api.marks import REQUESTED_PHASE
+from tenantry.api.model import Resource
+from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
+from tenantry.controllers.tenant.desired import QUOTA
+from tenantry.kube.watch import watch
+from tenantry.local.cluster import LocalCluster
+from tenantry.local.control import SupervisorRequest, order
+from tenantry.local.state import read_state
+from testkit.api import CONFIG_MAPS, CRON_JOBS, PODS, SECONDS, Api, until
+from testkit.planes import Planes, ready
+
+pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
+
+Json = dict[str, Any]
+PLANES = VirtualControlPlane.resource
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+QUOTA_OF_TENANT = {"cpu": "1", "memory": "1Gi", "pods": "10"}
+
+
+async def made(planes: Planes, namespace: str, **sleep: object) -> Json:
+    """Create the tenant and its control plane "web", and wait until it is ready."""
+    await planes.host.make_tenant(namespace, quota={"hard": QUOTA_OF_TENANT})
+    value = {"metadata": {"name": "web"}, "spec": {"sleep": {"afterIdleSeconds": 0, **sleep}}}
+    await planes.host.create(PLANES, value, namespace)
+    return await planes.ready(namespace, "web")
+
+
+async def in_phase(planes: Planes, namespace: str, phase: PlanePhase, *, wakes: int) -> Json:
+    """Wait until the control plane is in a phase, with or without its share, and return it."""
+    seen: Json = {}
+
+    async def so() -> Json | None:
+        seen.update(await planes.host.get(PLANES, "web", namespace))
+        status = seen["status"]
+        is_settled = bool(status.get("charged")) == (phase is not PlanePhase.ASLEEP)
+        is_there = (status.get("phase"), status.get("wakes", 0)) == (phase, wakes)
+        return seen if is_there and is_settled else None
+
+    return await until(so, f"the control plane is {phase}", seconds=3 * SECONDS, seen=lambda: seen.get("status"))
+
+
+async def request(planes: Planes, namespace: str, phase: PlanePhase, number: int = 1) -> None:
+    """Request a phase as the commands do."""
+    value = {"metadata": {"annotations": {REQUESTED_PHASE: f"{phase} {number}"}}}
+    await planes.host.patch(PLANES, "web", value, namespace)
+
+
+async def run(cluster: LocalCluster, *arguments: str) -> tuple[int, str]:
+    """Run a command of `tenantry vcp`; return its exit code and its messages."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tenantry", "vcp", *arguments, f"--kubeconfig={cluster.kubeconfig_path}"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    return process.returncode or 0, output.decode()
+
+
+def has_process(cluster: LocalCluster, namespace: str) -> bool:
+    """Return whether the supervisor runs the control plane."""
+    state = read_state(cluster.paths)
+    return state is not None and state.component(f"hosted@{namespace}.web") is not None
+
+
+async def deployed(inside: Api) -> None:
+    """Create a Deployment with two pods, and wait until they run."""
+    labels = {"app": "front"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "busybox"}]}}
+    spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
+    await inside.create(DEPLOYMENTS, {"metadata": {"name": "front"}, "spec": spec}, "default")
+    await running(inside, "default", 2)
+
+
+async def running(api: Api, namespace: str, many: int, *, without: frozenset[str] = frozenset()) -> frozenset[str]:
+    """Wait until so many pods run, none of them of the given uids, and return their uids."""
+    seen: list[Json] = []
+
+    async def so() -> frozenset[str] | None:
+        seen[:] = await api.list(PODS, namespace)
+        uids = frozenset(each["metadata"]["uid"] for each in seen)
+        runs = all(each["status"].get("phase") == "Running" for each in seen)
+        return (uids or frozenset({""})) if len(uids) == many and runs and not uids & without else None
+
+    found = await until(so, f"{many} pods run", seconds=2 * SECONDS, seen=lambda: [each["status"] for each in seen])
+    return found - {""}
+
+
+async def share(planes: Planes, namespace: str, memory: str) -> None:
+    """Wait until the tenant's namespace has so much memory of the quota."""
+
+    async def so() -> bool:
+        found = await planes.host.get(ResourceQuota.resource, QUOTA, namespace)
+        return found["spec"]["hard"].get("requests.memory") == memory
+
+    await until(so, f"the namespace has {memory}", seconds=2 * SECONDS)
+
+
+@asynccontextmanager
+async def without_operator(cluster: LocalCluster) -> AsyncGenerator[None]:
+    """Stop the operator, and start it again."""
+    await order(cluster.paths.socket, SupervisorRequest(verb="stop", component="operator"), SECONDS)
+    try:
+        yield
+    finally:
+        await order(cluster.paths.socket, SupervisorRequest(verb="start", component="operator"), SECONDS)
+
+
+async def test_a_control_plane_sleeps_while_its_pods_run(
+    plane_cluster: LocalCluster, planes: Planes, name: str
+) -> None:
+    """H01: without clients, it has no process and no share, also with another operator; awake, it is as before."""
+    found = await made(planes, name, afterIdleSeconds=10)
+    assert found["status"]["phase"] == PlanePhase.AWAKE
+    async with planes.entered(name, "web") as inside:
+        await inside.create(CONFIG_MAPS, {"metadata": {"name": "conf"}, "data": {"a": "1"}}, "default")
+        await deployed(inside)
+    pods = await running(planes.host, name, 2)
+    asleep = await in_phase(planes, name, PlanePhase.ASLEEP, wakes=0)
+    # The next client that connects is served: it is as good as ready.
+    assert (ready(asleep)["status"], ready(asleep)["reason"]) == ("True", reasons.ASLEEP)
+    # The tokens of its pods have to be renewed.
+    assert asleep["status"]["nextWake"]
+    assert not has_process(plane_cluster, name)
+    await share(planes, name, "1Gi")
+    assert await running(planes.host, name, 2) == pods
+    async with without_operator(plane_cluster):
+        pass
+    # Any tenant that it serves after its start.
+    await planes.host.make_tenant(f"{name}-o")
+    still = await in_phase(planes, name, PlanePhase.ASLEEP, wakes=0)
+    assert still["status"] == asleep["status"]
+    assert not has_process(plane_cluster, name)
+    code, output = await run(plane_cluster, "wake", "web", "-n", name)
+    assert (code, "is awake" in output) == (0, True), output
+    await in_phase(planes, name, PlanePhase.AWAKE, wakes=1)
+    await share(planes, name, "928Mi")
+    async with planes.entered(name, "web") as inside:
+        assert (await inside.get(CONFIG_MAPS, "conf", "default"))["data"] == {"a": "1"}
+        await running(inside, "default", 2)
+        assert await running(planes.host, name, 2) == pods
+    await planes.delete(name, "web")
+
+
+async def test_a_pod_that_ends_wakes_its_control_plane(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
+    """H01: while an operator runs, and while none does; the ReplicaSet inside replaces the pod."""
+    await made(planes, name)
+    async with planes.entered(name, "web") as inside:
+        await deployed(inside)
+    for number in (1, 2):
+        await running(planes.host, name, 2)
+        await request(planes, name, PlanePhase.ASLEEP, number)
+        await in_phase(planes, name, PlanePhase.ASLEEP, wakes=number - 1)
+        ended = (await planes.host.list(PODS, name))[0]["metadata"]
+        if number == 1:
+            await planes.host.delete(PODS, ended["name"], name)
+        else:
+            async with without_operator(plane_cluster):
+                await planes.host.delete(PODS, ended["name"], name)
+        await in_phase(planes, name, PlanePhase.AWAKE, wakes=number)
+        await running(planes.host, name, 2, without=frozenset({ended["uid"]}))
+
+
+async def test_a_request_overrules_clients_and_ends_with_the_next_event(
+    plane_cluster: LocalCluster, planes: Planes, name: str
+) -> None:
+    """H01: an open watch ends, and the command reports it; a CronJob that is due wakes it; a deletion does not."""
+    found = await made(planes, name)
+    async with planes.entered(name, "web") as inside:
+        container = {"name": "c", "image": "busybox"}
+        pod = {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}}
+        job = {"schedule": "* * * * *", "jobTemplate": pod}
+        await inside.create(CRON_JOBS, {"metadata": {"name": "often"}, "spec": job}, "default")
+        is_open = asyncio.Event()
+        watching = asyncio.ensure_future(_watch(inside, is_open))
+        try:
+            await is_open.wait()
+            code, output = await run(plane_cluster, "sleep", "web", "-n", name)
+        finally:
+            watching.cancel()
+        assert (code, "is asleep: it sleeps by request" in output) == (0, True), output
+        assert "open requests or watches were ended" in output
+    await in_phase(planes, name, PlanePhase.AWAKE, wakes=1)
+    await request(planes, name, PlanePhase.ASLEEP)
+    await in_phase(planes, name, PlanePhase.ASLEEP, wakes=1)
+    folder = plane_cluster.paths.folder / "hosted" / found["metadata"]["uid"]
+    assert (folder / "state.db").exists()
+    await planes.delete(name, "web")
+    assert not folder.exists()
+    assert not has_process(plane_cluster, name)
+
+
+async def _watch(inside: Api, is_open: asyncio.Event) -> None:
+    # From no resourceVersion on: what exists comes first.
+    async for _ in watch(inside.client, CONFIG_MAPS, resource_version=""):
+        is_open.set()
+
+
+async def test_it_wakes_only_with_its_share(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
+    """H01, X03: others may have its share meanwhile, and it waits for room; its pods are deleted if so specified."""
+    await made(planes, name, workloads="Delete")
+    async with planes.entered(name, "web") as inside:
+        await deployed(inside)
+    before = await running(planes.host, name, 2)
+    await request(planes, name, PlanePhase.ASLEEP)
+    await in_phase(planes, name, PlanePhase.ASLEEP, wakes=0)
+    await running(planes.host, name, 0)
+    large = {"requests": {"memory": "960Mi"}, "limits": {"memory": "1Gi"}}
+    other = {"metadata": {"name": "other"}, "spec": {"resources": large, "sleep": {"afterIdleSeconds": 0}}}
+    await planes.host.create(PLANES, other, name)
+    await planes.ready(name, "other")
+    code, output = await run(plane_cluster, "wake", "web", "-n", name)
+    assert (code, "cannot wake" in output) == (1, True), output
+    assert "requests.memory" in output
+    assert not has_process(plane_cluster, name)
+    await planes.delete(name, "other")
+    await in_phase(planes, name, PlanePhase.AWAKE, wakes=1)
+    await running(planes.host, name, 2, without=before)

@@ -1,0 +1,202 @@
+"""Definitions of optional kinds over time: they follow the lower side, and those of users stay theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tenantry.api import reasons
+from tenantry.api.errors import AlreadyExists, NotFound
+from tenantry.engine.cluster import CRDS, Watch
+from tenantry.mirror.definitionmirror import LOOK_SECONDS, DefinitionMirror, lower_watch
+from tenantry.mirror.definitions import LowerDefinition
+from tenantry.mirror.kinds import routes, volumesnapshots
+from tenantry.mirror.side import LowerSide
+from testkit import runs
+from testkit.examples import examples
+from testkit.mirroring import PROFILE
+from testkit.model import World
+from testkit.worldclient import Crash
+from testkit.worldcluster import WorldCluster
+
+Json = dict[str, Any]
+
+KINDS = (routes.HTTP, volumesnapshots.RESOURCE)
+NAMES = [each.full_name for each in KINDS]
+MARK = "example.dev/lower"
+APPROVED = "api-approved.kubernetes.io"
+
+
+class Below:
+    """Holds the watch of the lower side."""
+
+    name = "below"
+    kind = LowerDefinition
+
+    def watches(self) -> list[Watch]:
+        """Return it."""
+        return [lower_watch(lambda _: ())]
+
+    async def reconcile(self, cluster: object, key: str, attempt: int) -> float | None:
+        """Do nothing."""
+
+
+def definition(name: str, number: int, *, version: str = "v1", scope: str = "Namespaced") -> Json:
+    """Return a definition with several versions, and a conversion by a webhook."""
+    plural, _, group = name.partition(".")
+    schema = {"openAPIV3Schema": {"type": "object", "description": str(number)}}
+    versions = [
+        {"name": each, "served": True, "storage": each == "v1beta1", "schema": schema} for each in ("v1beta1", version)
+    ]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": name,
+            "annotations": {APPROVED: "https://example.dev", "secret": "s"},
+            "labels": {"a": "b"},
+        },
+        "spec": {
+            "group": group,
+            "scope": scope,
+            "names": {"plural": plural, "kind": "K"},
+            "versions": versions,
+            "conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://host.example"}}},
+        },
+    }
+
+
+async def _no_node(name: str) -> Json | None:  # noqa: ARG001 - there is none
+    return None
+
+
+class Sides:
+    """Two worlds with the mirror of definitions between them."""
+
+    def __init__(self, faults: Sequence[str] = ()) -> None:
+        self.upper, self.lower = World(), World()
+        self.faults = list(faults)
+        # What users have made themselves.
+        self.own: set[str] = set()
+        for world in (self.upper, self.lower):
+            # A World knows the kinds of its objects.
+            world.put_in(CRDS, definition("widgets.example.com", 0))
+        self.restart()
+
+    def _fault(self) -> str:
+        return self.faults.pop(0) if self.faults else "none"
+
+    def restart(self) -> None:
+        """Start another operator."""
+        self.below = WorldCluster(self.lower, [Below()])
+        self.below.is_synced = True
+        self.above = WorldCluster(self.upper, [], faults=self._fault)
+        side = LowerSide(cluster=self.below, writer=self.below.writer, node=_no_node, nodes={}, reason="Refused")
+        mirror = DefinitionMirror(KINDS, PROFILE, self.above, side)
+        self.above.lane.controllers[mirror.name] = mirror
+        for watch in mirror.watches():
+            (watch.cluster or self.above).listen(self.above.lane.listener(mirror.name, watch))
+
+    def settle(self, seconds: float = 0.0) -> None:
+        """Let operators work until one comes to rest; each crash ends one, and the next takes over."""
+        while True:
+            try:
+                self.below.look()
+                self.above.settle(seconds)
+            except Crash:
+                self.restart()
+            else:
+                return
+
+
+DEEDS = ("lower", "no lower", "older lower", "user's", "no upper", "edit", "unmark", "settle")
+
+
+def _do(sides: Sides, deed: str, name: str, number: int) -> None:
+    match deed:
+        case "lower":
+            sides.lower.put_in(CRDS, definition(name, number))
+        case "no lower":
+            sides.lower.delete(CRDS, name)
+        case "older lower":
+            sides.lower.patch(CRDS, name, {"spec": definition(name, number, version="v2")["spec"]})
+        case "user's":
+            sides.upper.put_in(CRDS, definition(name, 9, scope="Cluster"))
+            sides.own.add(name)
+        case "no upper":
+            sides.upper.delete(CRDS, name)
+            sides.own.discard(name)
+        case "edit":
+            names = {"plural": name.partition(".")[0], "kind": "K", "shortNames": ["s"]}
+            sides.upper.patch(CRDS, name, {"spec": {"names": names}})
+        case "unmark":
+            sides.upper.patch(CRDS, name, {"metadata": {"labels": {MARK: None}}})
+            sides.own.add(name)
+        case _:
+            sides.settle()
+
+
+@examples(100)
+@given(
+    story=st.lists(
+        st.tuples(st.sampled_from(DEEDS), st.sampled_from(NAMES), st.integers(min_value=0, max_value=2)), max_size=10
+    ),
+    faults=st.lists(st.sampled_from(runs.FAULTS), max_size=10),
+)
+@example(story=[(deed, NAMES[0], 1) for deed in ("lower", "settle", "edit")], faults=[])
+@example(story=[(deed, NAMES[0], 1) for deed in ("user's", "lower", "settle", "no upper")], faults=[])
+@example(story=[(deed, NAMES[0], 1) for deed in ("lower", "settle", "unmark", "edit")], faults=[])
+def test_definitions_of_the_host_come_up_and_those_of_users_are_theirs(
+    story: list[tuple[str, str, int]], faults: list[str]
+) -> None:
+    """VCP-23: one version, no webhook of the lower side; nothing that users have made is changed or deleted."""
+    sides = Sides(faults)
+    for deed in story:
+        try:
+            _do(sides, *deed)
+        except (NotFound, AlreadyExists):
+            continue
+    kept = {name: _find(sides.upper, name) for name in sides.own}
+    sides.settle()
+    sides.faults.clear()
+    sides.settle(2 * LOOK_SECONDS)
+    for name in NAMES:
+        lower, upper = _find(sides.lower, name), _find(sides.upper, name)
+        if name in sides.own:
+            assert upper == kept[name]
+            continue
+        is_offered = lower is not None and "v1" in {each["name"] for each in lower["spec"]["versions"]}
+        if lower is None or not is_offered:
+            continue
+        assert upper is not None
+        assert upper["metadata"]["labels"] == {MARK: ""}
+        assert upper["metadata"]["annotations"] == {APPROVED: "https://example.dev"}
+        (version,) = upper["spec"]["versions"]
+        assert version == {**next(each for each in lower["spec"]["versions"] if each["name"] == "v1"), "storage": True}
+        assert upper["spec"]["conversion"] == {"strategy": "None"}
+        assert upper["spec"]["names"] == lower["spec"]["names"]
+    revisions = sides.upper.revision, sides.lower.revision
+    sides.restart()
+    sides.settle()
+    assert (sides.upper.revision, sides.lower.revision) == revisions, "another operator finds nothing to do"
+
+
+def _find(world: World, name: str) -> Json | None:
+    try:
+        return world.get(CRDS, name)
+    except NotFound:
+        return None
+
+
+def test_an_event_names_the_definition_of_users() -> None:
+    """X09: users see why the fields of the host's have no effect."""
+    sides = Sides()
+    sides.upper.put_in(CRDS, definition(NAMES[0], 9))
+    sides.lower.put_in(CRDS, definition(NAMES[0], 0))
+    sides.settle()
+    ((key, _, reason, note),) = sides.above.said
+    assert (key, reason) == (NAMES[0], reasons.OBJECT_EXISTS)
+    assert NAMES[0] in note

@@ -1,0 +1,95 @@
+"""What hosted control planes and their etcds are told of datastores (H02): pure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from tenantry.api.errors import InputError
+from tenantry.hosting import plane as hosting
+from tenantry.hosting import stores
+from tenantry.hosting.plane import HostedPlane
+from tenantry.hosting.stores import SQL_SOCKETS, HostedStore, SqlDriver, SqlServer, StoreKind
+from tenantry.local import etcds
+from tenantry.local.etcds import EtcdProcess
+from tenantry.local.paths import ClusterPaths
+
+WORD = "secret-word"
+SERVER = SqlServer(driver=SqlDriver.POSTGRES, address="/run/x", database="web", user="web", password=WORD)
+PLANE = HostedPlane(uid="a-1", name="acme.web", issuer="https://a-1.example", owner="owner:1")
+
+
+def told(store: HostedStore) -> dict[str, Any]:
+    """Return what the process is told of its datastore."""
+    given = hosting.settings(replace(PLANE, store=store), 20000, "/openapi")
+    assert WORD.encode() not in given
+    return msgspec.json.decode(given)["datastore"]
+
+
+@pytest.mark.parametrize("kind", [StoreKind.SHARED_ETCD, StoreKind.OWN_ETCD])
+def test_an_etcd_is_reached_by_one_socket_below_one_prefix(kind: StoreKind) -> None:
+    """H02: all files are in the folder of the control plane, and no flag names a server."""
+    found = told(HostedStore(kind=kind))
+    assert found["maxBytes"] == stores.MAX_BYTES
+    assert found["etcd"]["prefix"] == "/planes/a-1"
+    assert found["etcd"]["socket"] == stores.ETCD_SOCKET
+    files = [found["etcd"][name] for name in ("ca", "certificate", "key")]
+    assert files == ["pki/store-ca.crt", "pki/store.crt", "pki/store.key"]
+
+
+def test_the_user_of_one_is_no_user_of_another() -> None:
+    """H02: neither the prefix nor the user of a control plane begins another one's, and none is the administrator."""
+    leaf = stores.client_leaf("a-1")
+    assert (leaf.user, leaf.group) == ("plane-a-1", "")
+    assert leaf.user != stores.etcd_leaves()["root"].user
+    assert not f"{stores.prefix('a-12')}/".startswith(f"{stores.prefix('a-1')}/")
+
+
+@pytest.mark.parametrize("driver", list(SqlDriver))
+def test_a_sql_server_is_reached_by_one_socket(driver: SqlDriver) -> None:
+    """H02: the address and the password are the place's, and are in no settings."""
+    found = told(HostedStore(kind=StoreKind.SQL, sql=replace(SERVER, driver=driver)))
+    assert found == {
+        "sql": {
+            "driver": driver,
+            "socket": SQL_SOCKETS[driver],
+            "database": "web",
+            "user": "web",
+            "passwordFile": stores.PASSWORD_FILE,
+            "owner": "a-1",
+        }
+    }
+
+
+def test_no_message_has_the_password() -> None:
+    assert WORD not in repr(SERVER)
+    assert WORD not in repr(HostedStore(kind=StoreKind.SQL, sql=SERVER))
+    with pytest.raises(InputError, match="must have a server"):
+        told(HostedStore(kind=StoreKind.SQL))
+
+
+def test_etcds_are_not_the_clusters_own(tmp_path: Path) -> None:
+    """H02: each has a folder of its own, listens on Unix sockets only, and knows its clients by their certificates."""
+    paths = ClusterPaths(tmp_path)
+    shared, own = etcds.folder(paths, "a-1", is_shared=True), etcds.folder(paths, "a-1", is_shared=False)
+    for folder, name in ((shared, etcds.SHARED), (own, "acme.web")):
+        folder.mkdir(parents=True)
+        process = EtcdProcess(name=name, program="/controlplane", administrator="/hosted")
+        (folder / etcds.PROCESS).write_bytes(msgspec.json.encode(process))
+    (tmp_path / "stores" / "broken").mkdir()
+    (tmp_path / "stores" / "broken" / etcds.PROCESS).write_text("{")
+    found = etcds.etcds(paths)
+    assert [each.name for each in found] == ["etcd@shared", "etcd@acme.web"]
+    assert [each.folder for each in found] == [shared, own]
+    assert paths.etcd not in (shared, own)
+    for each in found:
+        listening = [flag for flag in each.command if flag.startswith("--listen-")]
+        assert len(listening) == 2
+        assert all("=unixs://" in flag for flag in listening)
+        assert {"--client-cert-auth", "--enable-grpc-gateway=false"} < set(each.command)
+        assert "--unsafe-no-fsync" not in each.command
+        assert any(flag.startswith("--quota-backend-bytes=") for flag in each.command)
