@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/k3s-io/kine/pkg/drivers"
-	"github.com/k3s-io/kine/pkg/drivers/sqlite"
 	"github.com/k3s-io/kine/pkg/server"
 	"github.com/sirupsen/logrus"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -94,12 +93,6 @@ func (s *Store) open(ctx context.Context, given settings.Datastore, fail context
 	s.calls = &calls{server: server.New(backend, "", 0, emulatedVersion)}
 	s.client = (&clients{calls: s.calls, watches: watches}).client
 	return install(ctx, s.client)
-}
-
-func openSQLite(ctx context.Context, done *sync.WaitGroup, given settings.Datastore) (server.Backend, changes, error) {
-	// A full database refuses writes; reads and deletions go on.
-	source := fmt.Sprintf("%s?%s&_pragma=max_page_count(%d)", given.File, sqlite.DefaultParams, given.MaxBytes/pageBytes)
-	return sqlite.NewVariant(ctx, done, "sqlite3", driverConfig(source))
 }
 
 func driverConfig(source string) *drivers.Config {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -12,10 +11,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/klog/v2"
-	_ "modernc.org/sqlite" // the driver "sqlite", which kine has, too
-
-	"github.com/k3s-io/kine/pkg/drivers"
-	"github.com/k3s-io/kine/pkg/drivers/sqlite"
 
 	"tenantry.dev/hosted/internal/settings"
 )
@@ -66,6 +61,7 @@ func Replace(ctx context.Context, given settings.Datastore, revision int64, fill
 func build(
 	ctx context.Context, made settings.Datastore, whole string, after int64, fill func(*clientv3.Client) error,
 ) error {
+	// SQLite writes into an empty file, and keeps its mode.
 	for _, name := range []string{made.File, whole} {
 		file, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 		if err != nil {
@@ -75,13 +71,7 @@ func build(
 			return err
 		}
 	}
-	// kine keeps a connection to it open, for which the next one would wait: a copy has none.
-	first := made
-	first.File = whole
-	if err := begin(ctx, first, after, made.File); err != nil {
-		return err
-	}
-	if err := discard(whole); err != nil {
+	if err := begin(ctx, made, after); err != nil {
 		return err
 	}
 	ctx, fail := context.WithCancelCause(ctx)
@@ -98,15 +88,12 @@ func build(
 	if err != nil {
 		return err
 	}
-	// kine keeps a connection open, which keeps the log from being written into the file: a copy has no log.
-	err = within(ctx, made.File, func(database *sql.DB) error {
+	// A copy has no log.
+	err = within(made.File, func(database *sql.DB) error {
 		_, err := database.ExecContext(ctx, "VACUUM INTO ?", whole)
 		return err
 	})
 	if err != nil {
-		return err
-	}
-	if err := os.Chmod(whole, 0o600); err != nil {
 		return err
 	}
 	return syncFile(whole)
@@ -115,7 +102,7 @@ func build(
 // lastRevision returns the last revision of a database. The end of the last connection writes its log into its file.
 func lastRevision(ctx context.Context, file string) (int64, error) {
 	found := int64(0)
-	err := within(ctx, file, func(database *sql.DB) error {
+	err := within(file, func(database *sql.DB) error {
 		// Rows that were compacted have had revisions, too.
 		return database.QueryRowContext(ctx,
 			`SELECT MAX(COALESCE((SELECT MAX(id) FROM kine), 0), COALESCE((SELECT MAX(seq) FROM sqlite_sequence), 0))`,
@@ -124,32 +111,13 @@ func lastRevision(ctx context.Context, file string) (int64, error) {
 	return found, err
 }
 
-// within opens a database that exists, and not through kine, which tries for minutes to open one that is damaged.
-func within(ctx context.Context, file string, use func(*sql.DB) error) error {
-	if _, err := os.Stat(file); err != nil {
-		return err
-	}
-	path, err := filepath.Abs(file)
-	if err != nil {
-		return err
-	}
-	database, err := sql.Open("sqlite", "file://"+path+"?_pragma=busy_timeout(30000)")
-	if err != nil {
-		return err
-	}
-	defer database.Close()
-	return use(database)
-}
-
 // begin makes a database whose next revision is after another one, as kine makes it.
-func begin(ctx context.Context, made settings.Datastore, after int64, copied string) error {
+func begin(ctx context.Context, made settings.Datastore, after int64) error {
 	ctx, cancel := context.WithTimeout(ctx, beginSeconds*time.Second)
 	var done sync.WaitGroup
 	defer done.Wait()
 	defer cancel()
-	_, log, err := sqlite.NewVariant(ctx, &done, "sqlite3", &drivers.Config{
-		DataSourceName: fmt.Sprintf("%s?%s", made.File, sqlite.DefaultParams),
-	})
+	log, err := openTables(ctx, &done, made)
 	if err != nil {
 		return err
 	}
@@ -157,10 +125,6 @@ func begin(ctx context.Context, made settings.Datastore, after int64, copied str
 	_, err = log.DB.ExecContext(ctx, `INSERT INTO kine
 		(id, name, created, deleted, create_revision, prev_revision, lease, value, old_value)
 		VALUES (?, 'compact_rev_key', 1, 0, 0, ?, 0, '', NULL)`, after+1, after+1)
-	if err != nil {
-		return err
-	}
-	_, err = log.DB.ExecContext(ctx, "VACUUM INTO ?", copied)
 	return err
 }
 
