@@ -128,7 +128,7 @@ async def test_a_control_plane_sleeps_while_its_pods_run(
         await deployed(inside)
     pods = await running(planes.host, name, 2)
     asleep = await in_phase(planes, name, PlanePhase.ASLEEP, wakes=0)
-    # Whoever connects is served: it is as good as ready.
+    # The next client that connects is served: it is as good as ready.
     assert (ready(asleep)["status"], ready(asleep)["reason"]) == ("True", reasons.ASLEEP)
     # The tokens of its pods have to be renewed.
     assert asleep["status"]["nextWake"]

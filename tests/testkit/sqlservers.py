@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -17,6 +16,9 @@ from tenantry.hosting.stores import SqlDriver, SqlServer
 DATABASE, USER, PASSWORD = "objects", "owner", "p@ss/w:rd?=%41#'"
 PACKAGES = {SqlDriver.POSTGRES: "postgresql", SqlDriver.MYSQL: "mariadb-server"}
 _SECONDS = 120.0
+
+UNPRIVILEGED = 65534
+"""The uid of a user without rights; Linux, overflowuid in proc_sys_kernel(5)."""
 
 
 def missing(driver: SqlDriver) -> str:
@@ -45,9 +47,9 @@ class SqlProcess:
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         # Servers refuse to run as root.
-        self._user = "nobody" if os.getuid() == 0 else None
+        self._user = UNPRIVILEGED if os.getuid() == 0 else None
         if self._user is not None:
-            os.chown(folder, pwd.getpwnam(self._user).pw_uid, -1)
+            os.chown(folder, self._user, -1)
 
     @property
     def server(self) -> SqlServer:
