@@ -52,6 +52,11 @@ func TestAResetOfOneSideEndsTheOther(t *testing.T) {
 	}
 	other := c.dial(to)
 	peer = accept(t, server)
+	// Until bytes arrive, the proxy may not know that it is connected: after a reset, it would connect again.
+	_, err := other.Write([]byte("x"))
+	check(t, err)
+	_, err = io.ReadFull(peer, make([]byte, 1))
+	check(t, err)
 	check(t, peer.SetLinger(0))
 	peer.Close()
 	if _, err := io.ReadAll(other); errors.Is(err, os.ErrDeadlineExceeded) {

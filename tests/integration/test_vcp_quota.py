@@ -22,8 +22,10 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local import build
 from tenantry.local.cluster import LocalCluster, UpOptions
+from tenantry.local.hosted import PREFIX
 from tenantry.local.nodes import NodeGroup, NodePlan
 from tenantry.local.progress import SilentProgress
+from tenantry.local.state import read_state
 from testkit.api import SECONDS, Api, until
 from testkit.installation import install
 from testkit.ledger import Ledger
@@ -185,3 +187,39 @@ async def test_an_owner_cannot_get_a_process_that_is_not_charged(planes: Planes,
             return not await planes.exists(name)
 
         await until(gone, "nothing is left", seconds=3 * SECONDS)
+
+
+async def test_the_kernel_keeps_a_process_within_its_limits(cluster: LocalCluster, planes: Planes, name: str) -> None:
+    """H01: also after a change, which restarts it; deleted, it leaves no cgroup."""
+    await planes.host.make_tenant(name)
+    await planes.create(name, "web")
+    for limit in (256, 320):
+        await planes.host.patch(PLANES, "web", {"spec": {"resources": {"limits": {"memory": f"{limit}Mi"}}}}, name)
+
+        async def is_limited(wanted: int = limit * 2**20) -> bool:
+            state = read_state(cluster.paths)
+            found = state.component(f"{PREFIX}{name}.web") if state is not None else None
+            return found is not None and found.pid > 0 and _memory_limit(found.pid) == wanted
+
+        await until(is_limited, f"the kernel allows {limit} MiB", seconds=2 * SECONDS)
+        await planes.ready(name, "web")
+    conditions = (await planes.host.get(PLANES, "web", name))["status"]["conditions"]
+    assert reasons.UNLIMITED not in {each["type"] for each in conditions}
+    await planes.delete(name, "web")
+    assert not _cgroups(f"*{name}.web")
+
+
+def _cgroups(pattern: str) -> list[Path]:
+    return list(Path("/sys/fs/cgroup").rglob(pattern))
+
+
+def _memory_limit(pid: int) -> int:
+    """Return the limit of the cgroup that a process is in; 0 if it has none (cgroups(7))."""
+    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "memory":
+            return int(Path(f"/sys/fs/cgroup/memory{path}/memory.limit_in_bytes").read_text())
+        found = Path(f"/sys/fs/cgroup{path}/memory.max")
+        if not controllers and found.exists() and found.read_text().strip() != "max":
+            return int(found.read_text())
+    return 0

@@ -172,6 +172,18 @@ async def test_a_pod_that_ends_wakes_its_control_plane(plane_cluster: LocalClust
         await running(planes.host, name, 2, without=frozenset({ended["uid"]}))
 
 
+async def test_the_first_connection_wakes_it(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
+    """H01: the client is held, and gets its answer; a Tenant's control plane is as ready as before meanwhile."""
+    await made(planes, name)
+    async with planes.entered(name, "web") as inside:
+        await inside.create(CONFIG_MAPS, {"metadata": {"name": "conf"}, "data": {"a": "1"}}, "default")
+        await request(planes, name, PlanePhase.ASLEEP)
+        await in_phase(planes, name, PlanePhase.ASLEEP, wakes=0)
+        assert not has_process(plane_cluster, name)
+        assert (await inside.get(CONFIG_MAPS, "conf", "default"))["data"] == {"a": "1"}
+    await in_phase(planes, name, PlanePhase.AWAKE, wakes=1)
+
+
 async def test_a_request_overrules_clients_and_ends_with_the_next_event(
     plane_cluster: LocalCluster, planes: Planes, name: str
 ) -> None:

@@ -22,6 +22,7 @@ from tenantry.controllers.quota.verdicts import ShareVerdict
 from tenantry.controllers.virtualcontrolplane import status
 from tenantry.controllers.virtualcontrolplane.charge import PlaneCharge, find
 from tenantry.controllers.virtualcontrolplane.startslots import AT_ONCE, PER_TENANT, StartSlots
+from tenantry.engine.conditions import is_true
 from tenantry.engine.plan import Blocked
 from tenantry.world.shares.amounts import read
 
@@ -148,3 +149,12 @@ def test_all_tenants_together_have_a_bound_of_starts() -> None:
     assert taken == [True] * AT_ONCE + [False]
     assert slots.give_back("t0") == [f"t{AT_ONCE}/web"]
     assert slots.take(f"t{AT_ONCE}", f"t{AT_ONCE}/web")
+
+
+@pytest.mark.parametrize("why", ["", "this machine has no cgroup controller memory"])
+def test_limits_that_nothing_enforces_are_reported(why: str) -> None:
+    """H01: for as long as that is so; the control plane is usable all the same."""
+    written = status.compute(plane(charged=USUAL), None, unlimited=why, endpoint="", secret="", now="")
+    told = [each.message for each in written.conditions if each.type == reasons.UNLIMITED]
+    assert told == ([f"nothing keeps its process within spec.resources: {why}"] if why else [])
+    assert is_true(written.conditions, reasons.READY)

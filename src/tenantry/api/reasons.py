@@ -35,6 +35,8 @@ SANDBOXED = "Sandboxed"
 """Present unless `spec.isolation.runtime` is Shared: whether new pods run in a sandbox."""
 CONTROL_PLANE_READY = "ControlPlaneReady"
 """Present if `spec.isolation.controlPlane` is Virtual: whether the VirtualControlPlane of the namespace is Ready."""
+UNLIMITED = "Unlimited"
+"""Present only while true: the machine does not enforce the limits of a control plane's process."""
 EXPIRING = "Expiring"
 """Present only while true: the lease ends soon, or has ended."""
 INHERITED = "Inherited"
@@ -53,6 +55,8 @@ ASLEEP = "Asleep"
 """The process of a control plane has ended because it is not used; the next connection starts it."""
 NAMESPACE_TERMINATING = "NamespaceTerminating"
 """The tenant's namespace is being deleted; the operator creates it again afterwards."""
+NOT_ENFORCED = "NotEnforced"
+"""What the spec limits is not limited here."""
 API_ERROR = "ApiError"
 """The API server failed or refused temporarily; the operator tries again."""
 
@@ -234,6 +238,7 @@ CONDITION_TYPES = frozenset(
         DEPTH_EXCEEDED,
         SANDBOXED,
         CONTROL_PLANE_READY,
+        UNLIMITED,
         EXPIRING,
         INHERITED,
         APPROVED,

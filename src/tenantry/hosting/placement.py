@@ -34,12 +34,14 @@ class RunningPlane(msgspec.Struct, frozen=True, kw_only=True):
         server: The URL of its API server for users.
         kubeconfig: The kubeconfig of the identity `plane.OWNER`.
         from_pods: Where pods reach its API server; None if no pod can.
+        unlimited: Why the limits of its process are not enforced; "" if they are, or if it has none.
     """
 
     connection: Connection
     server: str
     kubeconfig: str
     from_pods: ServerEndpoint | None = None
+    unlimited: str = ""
 
 
 class Placement(Protocol):

@@ -106,6 +106,18 @@ class AdmissionRule(msgspec.Struct, frozen=True, kw_only=True):
     is_advice: bool = False
 
 
+class HostedLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the process of a hosted control plane may take.
+
+    Args:
+        memory_bytes: The most memory.
+        cpu_millis: Its part of the CPU beside other control planes, in thousandths of a CPU.
+    """
+
+    memory_bytes: int
+    cpu_millis: int
+
+
 class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     """One hosted control plane.
 
@@ -117,6 +129,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
         names: Further DNS names and IP addresses of its API server.
         service_range: The addresses of its Services.
         admission: The requests that the admission step answers. While it does not, the API server refuses them.
+        limits: What its process may take; None for no limits.
         store: Where its objects are.
     """
 
@@ -127,6 +140,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     service_range: str = "10.96.0.0/16"
     admission: tuple[AdmissionRule, ...] = ()
+    limits: HostedLimits | None = None
     store: HostedStore = HostedStore()
 
 

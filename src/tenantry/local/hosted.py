@@ -26,7 +26,7 @@ import msgspec
 from tenantry.api.errors import InputError, LocalError
 from tenantry.hosting import plane as hosting
 from tenantry.hosting.placement import RunningPlane, ServerEndpoint
-from tenantry.hosting.plane import HostedPlane
+from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.kube import kubeconfig
 from tenantry.local import build, components, control, endpointproxy, hostedsnapshots, kubeconfigs, pki, ports
 from tenantry.local.build import Binaries
@@ -34,6 +34,7 @@ from tenantry.local.components import Component, ReadinessSignal
 from tenantry.local.control import SupervisorRequest
 from tenantry.local.files import explain, make_private_folder, write_private
 from tenantry.local.hostedsnapshots import LocalSnapshots
+from tenantry.local.limits import ProcessLimits
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.real import network
 from tenantry.local.real.network import NodeAddresses
@@ -53,6 +54,8 @@ _UID = re.compile(r"[0-9a-f-]{1,64}")
 # A small heap from the start: one that grows first stays scattered, and keeps 5 MB more. Freed memory goes back at
 # once.
 _ENVIRONMENT = {"GOGC": "20", "GODEBUG": "madvdontneed=1"}
+_SOFT_PART = 0.8
+"""Of the memory limit: where Go begins to collect garbage more often; its program and SQLite take memory, too."""
 
 
 class HostedProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -63,12 +66,14 @@ class HostedProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         program: The path of the program.
         port: The port on 127.0.0.1 that kubeconfigs and pods name; the endpoint proxy listens there.
         internal: The port of its API server on 127.0.0.1; 0 if that is `port`, as in earlier versions.
+        limits: As in `HostedPlane`.
     """
 
     name: str
     program: str
     port: int
     internal: int = 0
+    limits: HostedLimits | None = None
 
 
 def processes(paths: ClusterPaths) -> tuple[Component, ...]:
@@ -94,11 +99,23 @@ def processes(paths: ClusterPaths) -> tuple[Component, ...]:
                 signal=ReadinessSignal.NOTIFY_HTTPS,
                 health="/readyz",
                 authority=folder / "pki" / "ca.crt",
-                environment=_ENVIRONMENT,
+                environment=_ENVIRONMENT | _soft_limit(process.limits),
+                limits=_limits(process.limits),
             )
         )
     proxy = endpointproxy.component(paths) if has_proxied else None
     return (*(() if proxy is None else (proxy,)), *found)
+
+
+def _limits(given: HostedLimits | None) -> ProcessLimits | None:
+    if given is None:
+        return None
+    return ProcessLimits(memory_bytes=given.memory_bytes, cpu_millis=given.cpu_millis)
+
+
+def _soft_limit(given: HostedLimits | None) -> dict[str, str]:
+    # Near its limit, the runtime of Go collects garbage more often: that is slow, and the end would be worse.
+    return {} if given is None else {"GOMEMLIMIT": str(int(given.memory_bytes * _SOFT_PART))}
 
 
 class LocalPlacement:
@@ -127,7 +144,7 @@ class LocalPlacement:
             raise LocalError(
                 "the supervisor of the cluster is of an earlier version: `tenantry down`, then `tenantry up`"
             )
-        await self._ready(f"{PREFIX}{plane.name}")
+        ready = await self._ready(f"{PREFIX}{plane.name}")
         await endpointproxy.listens(self._paths, plane.uid, process.port)
         own = ClusterPaths(self._folder(plane.uid))
         return RunningPlane(
@@ -136,6 +153,7 @@ class LocalPlacement:
             kubeconfig=own.kubeconfig(hosting.OWNER).read_text(),
             # Not before it listens: until then, the port could be another program's.
             from_pods=await asyncio.to_thread(self._admit, process.port),
+            unlimited=ready.unlimited,
         )
 
     async def stop(self, uid: str) -> None:
@@ -231,7 +249,13 @@ class LocalPlacement:
             port, internal = ports.reserve_some(own.folder, 2)
         else:
             port, internal = before.port, before.internal or ports.reserve_further(own.folder, 1)[0]
-        process = HostedProcess(name=plane.name, program=str(program.hosted), port=port, internal=internal)
+        process = HostedProcess(
+            name=plane.name,
+            program=str(program.hosted),
+            port=port,
+            internal=internal,
+            limits=plane.limits,
+        )
         pki.ensure(own.pki, hosting.leaves(plane), dt.datetime.now(dt.UTC))
         kubeconfigs.write(own, plane.name, hosting.OWNER, port)
         # Their connections are no reason to wake the process, and do not count as those of users.
@@ -243,8 +267,8 @@ class LocalPlacement:
         (own.folder / _STOPPED).unlink(missing_ok=True)
         return process
 
-    async def _ready(self, component: str) -> None:
-        """Wait until a component is ready.
+    async def _ready(self, component: str) -> ComponentState:
+        """Return a component once it is ready.
 
         Raises:
             LocalError: It ended, with its last lines, or is not ready in time.
@@ -254,11 +278,12 @@ class LocalPlacement:
                 async for state in states:
                     found = state.component(component)
                     if found is not None and _is_ready(found):
-                        return
+                        return found
         except TimeoutError as error:
             raise LocalError(
                 f"{component} is not ready after {START_SECONDS:.0f} s: `tenantry logs {component}` shows why"
             ) from error
+        raise LocalError("the supervisor of the cluster ended: `tenantry status` shows why")
 
 
 def _is_ready(found: ComponentState) -> bool:

@@ -53,7 +53,7 @@ class LocalStores:
     """
 
     def __init__(
-        self, paths: ClusterPaths, reload: Callable[[], Awaitable[object]], ready: Callable[[str], Awaitable[None]]
+        self, paths: ClusterPaths, reload: Callable[[], Awaitable[object]], ready: Callable[[str], Awaitable[object]]
     ) -> None:
         self._paths = paths
         self._reload = reload

@@ -30,7 +30,7 @@ func NextEvent(ctx context.Context, client kubernetes.Interface, now time.Time) 
 	for {
 		page, err := client.BatchV1().CronJobs("").List(ctx, options)
 		if err != nil {
-			return next, fmt.Errorf("CronJobs: %w", err)
+			return next, fmt.Errorf("list of CronJobs: %w", err)
 		}
 		for index := range page.Items {
 			earlier(nextRun(&page.Items[index], now))
@@ -42,7 +42,7 @@ func NextEvent(ctx context.Context, client kubernetes.Interface, now time.Time) 
 	for {
 		page, err := client.BatchV1().Jobs("").List(ctx, options)
 		if err != nil {
-			return next, fmt.Errorf("Jobs: %w", err)
+			return next, fmt.Errorf("list of Jobs: %w", err)
 		}
 		for index := range page.Items {
 			earlier(deadline(&page.Items[index], now))

@@ -2,6 +2,6 @@
 
 run.py        tenants of one run, control planes in them, their clean-up
 processes.py  what the processes take
-create.py  memory.py  many.py  pods.py  flood.py   one benchmark each
+create.py  wake.py  memory.py  many.py  pods.py  flood.py   one benchmark each
 short.py      a short form of all
 """

@@ -3,6 +3,7 @@
 one at a time:  POST VirtualControlPlane ─► Ready ─► a request with its kubeconfig succeeds
 interleaved:    POST a pod on the host ─► Running     POST a pod inside ─► Running inside
 at rest:        anonymous memory and CPU of the processes
+asleep:         a request with its kubeconfig ─► the answer
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tenantry.bench.load import Progress
 from tenantry.bench.planes.pods import CONNECTIONS, BenchSide, in_turns
 from tenantry.bench.planes.processes import Processes, cpu_a_minute
 from tenantry.bench.planes.run import BenchPlane, planes_of_run
+from tenantry.bench.planes.wake import wakes
 from tenantry.bench.pods import require_room
 from tenantry.kube.client import Client
 
@@ -30,6 +32,7 @@ class VcpResult(msgspec.Struct, frozen=True, kw_only=True):
         ready_p95_seconds: The same.
         private_megabytes_each: Private memory of a process at rest; the median.
         idle_cpu_seconds_per_minute: CPU time of a process at rest, in a minute; the median.
+        wake_p50_seconds: From the first request to one that sleeps until its answer.
         pods: How many pods were started on each side, one after the other.
         pod_direct_seconds_p50: From the POST of a pod on the host until it runs.
         pod_mirrored_seconds_p50: The same of a pod inside, seen inside.
@@ -41,6 +44,7 @@ class VcpResult(msgspec.Struct, frozen=True, kw_only=True):
     ready_p95_seconds: float
     private_megabytes_each: float
     idle_cpu_seconds_per_minute: float
+    wake_p50_seconds: float
     pods: int
     pod_direct_seconds_p50: float
     pod_mirrored_seconds_p50: float
@@ -82,6 +86,8 @@ async def vcp(  # noqa: PLR0917 - the flags of the command
         before = processes.of_planes(names)
         await asyncio.sleep(idle_seconds)
         after = processes.of_planes(names)
+        woken = await wakes(run, planes)
+        progress(f"asleep: answered after {median(woken)} s")
     ready = [each.seconds for each in planes]
     return VcpResult(
         control_planes=count,
@@ -89,6 +95,7 @@ async def vcp(  # noqa: PLR0917 - the flags of the command
         ready_p95_seconds=percentile(ready, 0.95),
         private_megabytes_each=median((each.private_megabytes for each in after), 1),
         idle_cpu_seconds_per_minute=median(cpu_a_minute(before, after, idle_seconds)),
+        wake_p50_seconds=median(woken),
         pods=pods,
         pod_direct_seconds_p50=median(direct),
         pod_mirrored_seconds_p50=median(mirrored),

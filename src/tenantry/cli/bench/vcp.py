@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tenantry.bench.planes.pods import PlanePodsResult
     from tenantry.bench.planes.processes import Processes
     from tenantry.bench.planes.short import VcpResult
+    from tenantry.bench.planes.wake import PlaneWakeResult
     from tenantry.kube.client import Client
 
 
@@ -98,6 +99,23 @@ def create(target: Target, *, count: int, at_once: int, form: str | None) -> Non
 
     with stock_server() as stock:
         run(target, form, measure, _create_lines)
+
+
+@vcp.command()
+@takes_target
+@_count("--count", 20, 1000, "How often to wake a control plane.")
+@output.output_option("json")
+def wake(target: Target, *, count: int, form: str | None) -> None:
+    """Measure the first request to a control plane that sleeps, and its CPU beside a stock API server."""
+    processes = _processes(target)
+
+    async def measure(client: Client) -> PlaneWakeResult:
+        from tenantry.bench.planes import wake as benchmark
+
+        return await benchmark.wake(client, count, processes, stock, output.talk)
+
+    with stock_server() as stock:
+        run(target, form, measure, _wake_lines)
 
 
 @vcp.command()
@@ -178,7 +196,7 @@ def _local(target: Target) -> Target:
 def _processes(target: Target) -> Processes:
     from tenantry.bench.planes.processes import Processes
     from tenantry.local.cluster import LocalCluster
-    from tenantry.local.components import OPERATOR
+    from tenantry.local.components import ENDPOINT_PROXY, OPERATOR
     from tenantry.local.hosted import PREFIX
     from tenantry.local.state import read_state
 
@@ -188,7 +206,7 @@ def _processes(target: Target) -> Processes:
         state = read_state(paths)
         return {each.name: each.pid for each in state.components if each.pid} if state is not None else {}
 
-    return Processes(pids, PREFIX, (OPERATOR,))
+    return Processes(pids, PREFIX, (OPERATOR, ENDPOINT_PROXY))
 
 
 # -- tables ---------------------------------------------------------------------------------------
@@ -200,6 +218,7 @@ def _short_lines(result: VcpResult) -> list[tuple[str, str]]:
         ("usable", f"p50 {result.ready_p50_seconds} s, p95 {result.ready_p95_seconds} s"),
         ("private memory", f"{result.private_megabytes_each} MB each"),
         ("idle CPU", f"{result.idle_cpu_seconds_per_minute} s a minute each"),
+        ("first request", f"{result.wake_p50_seconds} s while it sleeps"),
         ("a pod runs", f"direct {result.pod_direct_seconds_p50} s, inside {result.pod_mirrored_seconds_p50} s"),
     ]
 
@@ -208,6 +227,14 @@ def _create_lines(result: PlaneCreateResult) -> list[tuple[str, str]]:
     return [
         ("one by one", f"{result.control_planes}: p50 {result.ready_p50_seconds} s, p95 {result.ready_p95_seconds} s"),
         ("at once", f"{result.at_once}: {result.at_once_seconds} s"),
+        ("CPU of a start", f"{result.cpu_seconds_p50} s; a stock API server {result.stock_cpu_seconds_p50} s"),
+        ("ratio", f"{result.cpu_ratio} (1 is as much as the stock API server alone)"),
+    ]
+
+
+def _wake_lines(result: PlaneWakeResult) -> list[tuple[str, str]]:
+    return [
+        ("first request", f"{result.wakes}: p50 {result.wake_p50_seconds} s, p95 {result.wake_p95_seconds} s"),
         ("CPU of a start", f"{result.cpu_seconds_p50} s; a stock API server {result.stock_cpu_seconds_p50} s"),
         ("ratio", f"{result.cpu_ratio} (1 is as much as the stock API server alone)"),
     ]

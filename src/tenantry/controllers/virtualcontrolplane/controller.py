@@ -38,6 +38,7 @@ from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
 from tenantry.hosting.placement import RunningPlane
+from tenantry.hosting.plane import HostedLimits
 
 RETRY_SECONDS = 30.0
 """When to try again what only a person, or the place itself, can mend."""
@@ -49,6 +50,7 @@ class _Connected(msgspec.Struct, frozen=True):
     link: Link
     address: str
     running: RunningPlane
+    limits: HostedLimits | None
     task: asyncio.Task[None]
 
 
@@ -181,8 +183,8 @@ class VirtualControlPlaneController:
         is_open = SUSPENDED not in namespace.labels
         known.link.open(is_open=is_open)
         known.link.allow(found.spec.egress)
-        if known.link.offered != offers.of(cluster):
-            # Its watches are those of its kinds. The process runs on.
+        if known.link.offered != offers.of(cluster) or known.limits != desired.limits_of(found):
+            # Its watches are those of its kinds, and the process runs on; with other limits, it starts again.
             await self._end(found.metadata.uid)
             await self._start_in_turn(cluster, found, namespace)
             return None
@@ -217,14 +219,15 @@ class VirtualControlPlaneController:
         await self._bring(cluster, found, desired.mirror_objects(found, is_open=is_open))
         address = await self._address(cluster, found)
         store = datastore.store_of(found, await self._secret(cluster, datastore.secret_of(found)))
-        running = await self._host.placement.start(desired.plane_of(found, address, store))
+        plane = desired.plane_of(found, address, store)
+        running = await self._host.placement.start(plane)
         # Before anything can fail: other operators name it when they report that they cannot end the process.
         await self._report(cluster, found, status.STARTING, running)
         await self._bring(cluster, found, _of_running(found, namespace, running), running)
         changed = partial(cluster.wake, VirtualControlPlane, found.key)
         link = Link(self._host, found, changed, address, is_open=is_open, offered=offers.of(cluster))
         task = self._group.create_task(self._serve(found.key, link, running, changed))
-        self._connected[found.metadata.uid] = _Connected(link, address, running, task)
+        self._connected[found.metadata.uid] = _Connected(link, address, running, plane.limits, task)
         task.add_done_callback(partial(self._ended, changed))
 
     async def _secret(self, cluster: Cluster, name: str) -> Json | None:
@@ -326,6 +329,7 @@ class VirtualControlPlaneController:
             current,
             problem,
             short=short,
+            unlimited=running.unlimited if running is not None else "",
             endpoint=running.server if running is not None else before.endpoint,
             secret=desired.secret_name(current) if is_connected else before.kubeconfig_secret,
             now=rfc3339(cluster.clock.now()),

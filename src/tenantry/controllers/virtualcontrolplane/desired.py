@@ -23,9 +23,10 @@ from tenantry.api.virtualcontrolplane import (
     kubeconfig_secret_name,
 )
 from tenantry.controllers.virtualcontrolplane.admission import RULES
-from tenantry.hosting.plane import HostedPlane
+from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.hosting.stores import HostedStore
 from tenantry.mirror.profile import Profile
+from tenantry.world import quantity
 
 FINALIZER = PROCESS_FINALIZER
 
@@ -55,7 +56,17 @@ def plane_of(found: VirtualControlPlane, address: str, store: HostedStore | None
         owner=f"tenantry:owner:{meta.uid}",
         names=(address,),
         admission=RULES,
+        limits=limits_of(found),
         store=store or HostedStore(),
+    )
+
+
+def limits_of(found: VirtualControlPlane) -> HostedLimits:
+    """Return what the process of a VirtualControlPlane may take: what it is charged for the keys that its quota has."""
+    charged, wanted = found.status.charged, found.spec.resources
+    return HostedLimits(
+        memory_bytes=int(quantity.parse(charged.get("limits.memory", wanted.limits.memory))),
+        cpu_millis=int(quantity.parse(charged.get("requests.cpu", wanted.requests.cpu)) * 1000),
     )
 
 

@@ -8,7 +8,7 @@ from tenantry.api import reasons
 from tenantry.api.errors import ApiError
 from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneStatus
 from tenantry.controllers.conclusion import ready, trouble
-from tenantry.engine.conditions import merge
+from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked
 
 STARTING = Blocked(
@@ -40,6 +40,7 @@ def compute(
     problem: Blocked | None,
     *,
     short: Blocked | None = None,
+    unlimited: str = "",
     endpoint: str,
     secret: str,
     now: str,
@@ -50,12 +51,16 @@ def compute(
         found: Its generation and its conditions so far.
         problem: What stands in the way; None if the control plane is usable.
         short: What keeps a control plane that runs from the resources that its spec requests.
+        unlimited: Why the limits of its process are not enforced; "" if they are, or if it does not run.
         endpoint: The URL of its API server; "" if it does not run.
         secret: The Secret with the kubeconfig; "" if there is none yet.
         now: RFC 3339.
     """
     generation = found.metadata.generation
     wanted = [ready(problem, "the API server is ready, and pods are mirrored"), *trouble(problem or short)]
+    if unlimited:
+        message = f"nothing keeps its process within spec.resources: {unlimited}"
+        wanted.append(Wanted(reasons.UNLIMITED, True, reasons.NOT_ENFORCED, message, only_true=True))
     return replace(
         found.status,
         observed_generation=generation,
