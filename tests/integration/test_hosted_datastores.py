@@ -7,6 +7,7 @@ import contextlib
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -87,7 +88,21 @@ async def keys(tenancy: LocalCluster, plane: HostedPlane) -> int:
     return int(out)
 
 
-async def test_control_planes_share_an_etcd_and_see_only_their_own(tenancy: LocalCluster, name: str) -> None:
+async def hosted(*arguments: str | Path) -> tuple[bytes, str]:
+    """Run the program of control planes until it ends; return the output and the error, "" for success."""
+    program = build.built(build.HOSTED)
+    assert program is not None
+    started = await asyncio.create_subprocess_exec(
+        program.hosted, *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    async with asyncio.timeout(SECONDS):
+        out, told = await started.communicate()
+    return out, told.decode() if started.returncode else ""
+
+
+async def test_control_planes_share_an_etcd_and_see_only_their_own(
+    tenancy: LocalCluster, name: str, tmp_path: Path
+) -> None:
     """H02: two in one etcd; objects survive both processes; another's prefix is refused; deletion leaves no key."""
     async with contextlib.AsyncExitStack() as stack:
         _, plane, first = await stack.enter_async_context(running(tenancy, name, store=SHARED))
@@ -104,7 +119,7 @@ async def test_control_planes_share_an_etcd_and_see_only_their_own(tenancy: Loca
             # One connection: nothing of this process is elsewhere.
             assert (folder / stores.ETCD_SOCKET).resolve() == tenancy.paths.folder / "stores" / "shared" / "etcd.sock"
             assert not (folder / "state.db").exists()
-            await _as_another(tenancy, plane, other)
+            await _as_another(tenancy, plane, other, tmp_path)
         # The other one is deleted, and this one is not.
         assert await keys(tenancy, other) == 0
         assert await keys(tenancy, plane) > 10
@@ -113,6 +128,7 @@ async def test_control_planes_share_an_etcd_and_see_only_their_own(tenancy: Loca
         await inside.create(CONFIG_MAPS, {"metadata": {"name": "later"}}, "default")
         await killed(tenancy, f"hosted@{name}")
         await answers(inside, "later")
+        await _restored_elsewhere(folder, tmp_path)
         await _saved(tenancy)
         assert await administer(tenancy, "root", "defragment") == ("", "")
     assert await keys(tenancy, plane) == 0
@@ -132,7 +148,29 @@ async def _saved(tenancy: LocalCluster) -> None:
     assert backup.stat().st_ino != first
 
 
-async def _as_another(tenancy: LocalCluster, plane: HostedPlane, other: HostedPlane) -> None:
+async def _restored_elsewhere(folder: Path, empty: Path) -> None:
+    """A snapshot is taken while the process runs, and is restored into SQLite only."""
+    settings: Json = msgspec.json.decode((folder / "settings.json").read_bytes())
+    taken, copy = empty / "etcd.snapshot", empty / "sqlite.snapshot"
+    out, told = await hosted("snapshot", folder / "settings.json", taken)
+    assert told == ""
+    header: Json = msgspec.json.decode(out)
+    assert header["uid"] == settings["uid"]
+    assert header["count"] > 10
+    assert "into SQLite only" in (await hosted("restore", folder / "settings.json", taken))[1]
+    own = {**settings, "uid": "another", "datastore": stores.settings(HostedStore(), "another")}
+    write_private(empty / "settings.json", msgspec.json.encode(own))
+    assert "of another control plane" in (await hosted("restore", empty / "settings.json", taken))[1]
+    assert (await hosted("restore", empty / "settings.json", taken, "foreign"))[1] == ""
+    out, told = await hosted("snapshot", empty / "settings.json", copy)
+    assert told == ""
+    found: Json = msgspec.json.decode(out)
+    assert found["count"] == header["count"]
+    assert found["revision"] > header["revision"]
+    assert (await hosted("verify", copy))[1] == ""
+
+
+async def _as_another(tenancy: LocalCluster, plane: HostedPlane, other: HostedPlane, empty: Path) -> None:
     """What a process could do whose certificate and key are known: nothing to the keys of another one."""
     own = stores.user(plane.uid)
     acts = (
@@ -150,17 +188,13 @@ async def _as_another(tenancy: LocalCluster, plane: HostedPlane, other: HostedPl
     folder = tenancy.paths.folder / "hosted" / plane.uid
     settings: Json = msgspec.json.decode((folder / "settings.json").read_bytes())
     settings["datastore"]["etcd"]["prefix"] = stores.prefix(other.uid)
-    forged = folder / "forged.json"
-    write_private(forged, msgspec.json.encode(settings))
-    program = build.built(build.HOSTED)
-    assert program is not None
-    started = await asyncio.create_subprocess_exec(
-        program.hosted, forged, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    async with asyncio.timeout(SECONDS):
-        _, told = await started.communicate()
-    assert started.returncode == 1
-    assert b"permission denied" in told
+    # In a folder of its own: the first process has locked the other one.
+    forged = empty / "forged"
+    forged.mkdir()
+    for each in ("pki", stores.ETCD_SOCKET):
+        (forged / each).symlink_to((folder / each).resolve())
+    write_private(forged / "settings.json", msgspec.json.encode(settings))
+    assert "permission denied" in (await hosted(forged / "settings.json"))[1]
 
 
 async def test_one_has_an_etcd_of_its_own(tenancy: LocalCluster, name: str) -> None:

@@ -179,6 +179,41 @@ async def test_a_file_restores_into_another_control_plane(
     assert [each.name for each in stolen.parent.iterdir() if each.name.startswith("given")] == []
 
 
+async def test_one_that_sleeps_has_snapshots(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
+    """H01, H02: its schedule does not wake it, a request and a restore do; a client that waits for it is served."""
+    await planes.host.make_tenant(name)
+    await planes.create(name, "web")
+    seen: Json = {}
+
+    async def phase(wanted: str, *, wakes: int, snapshots: int) -> None:
+        async def so() -> bool:
+            seen.update((await planes.host.get(VirtualControlPlane.resource, "web", name))["status"])
+            found = (seen["phase"], seen.get("wakes", 0), len(seen.get("snapshots", ())))
+            return found == (wanted, wakes, snapshots) and bool(seen.get("charged")) == (wanted != "Asleep")
+
+        await until(so, f"it is {wanted} with {snapshots} snapshots", seconds=3 * SECONDS, seen=lambda: seen)
+
+    async with planes.entered(name, "web") as inside:
+        await inside.create(CONFIG_MAPS, {"metadata": {"name": "kept"}}, "default")
+        spec = {"snapshots": {"schedule": "* * * * *"}, "sleep": {"afterIdleSeconds": 0}}
+        await planes.host.patch(VirtualControlPlane.resource, "web", {"spec": spec}, name)
+        await done(plane_cluster, "sleep", "web", "-n", name)
+        taken = len((await planes.host.get(VirtualControlPlane.resource, "web", name))["status"].get("snapshots", ()))
+        await phase("Asleep", wakes=0, snapshots=taken + 1)
+        assert not seen["lastSnapshot"].get("message")
+        first = seen["lastSnapshot"]["snapshot"]
+        spec = {"snapshots": {"schedule": ""}}
+        await planes.host.patch(VirtualControlPlane.resource, "web", {"spec": spec}, name)
+        await phase("Awake", wakes=1, snapshots=taken + 1)
+        await inside.create(CONFIG_MAPS, {"metadata": {"name": "lost"}}, "default")
+        for number, command in enumerate((("snapshot",), ("restore", "--from", first, "--yes")), 1):
+            await done(plane_cluster, "sleep", "web", "-n", name)
+            await done(plane_cluster, command[0], "web", "-n", name, *command[1:])
+            await phase("Awake", wakes=number + 1, snapshots=taken + 2)
+        assert await inside.find(CONFIG_MAPS, "kept", "default") is not None
+        assert await inside.find(CONFIG_MAPS, "lost", "default") is None
+
+
 async def test_only_as_many_snapshots_as_wanted_are_kept(planes: Planes, name: str) -> None:
     """H02: as an owner requests them; the oldest is deleted, and a schedule that never comes is reported."""
     await planes.host.make_tenant(name)
