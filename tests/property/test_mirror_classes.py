@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tenantry.api import reasons
-from tenantry.api.errors import AlreadyExists, NotFound
+from tenantry.api.errors import NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.model import ObjectMeta
@@ -25,8 +25,7 @@ from tenantry.mirror.classmirror import ClassMirror
 from testkit import runs
 from testkit.examples import examples
 from testkit.mirroring import PROFILE
-from testkit.model import World
-from testkit.worldclient import Crash
+from testkit.mirrorstory import MirrorStory
 from testkit.worldcluster import WorldCluster
 
 Json = dict[str, Any]
@@ -91,12 +90,11 @@ def lower_class(kind: MirroredClass, name: str, number: int) -> Json:
     return {"metadata": {"name": name}, "value": number, "globalDefault": is_default, "description": "below"}
 
 
-class Sides:
+class Sides(MirrorStory):
     """Two worlds with mirrors of classes between them."""
 
     def __init__(self, faults: Sequence[str] = ()) -> None:
-        self.upper, self.lower = World(), World()
-        self.faults = list(faults)
+        super().__init__(faults)
         # By kind and name: what users have made themselves, as they left it.
         self.own: dict[tuple[str, str], Json] = {}
         for name in (PROFILE.namespace, SYSTEM_NAMESPACE):
@@ -110,33 +108,17 @@ class Sides:
                 world.put_in(kind.resource, {"metadata": {"name": "foreign"}})
         self.restart()
 
-    def _fault(self) -> str:
-        return self.faults.pop(0) if self.faults else "none"
-
     def restart(self) -> None:
         """Start another operator."""
         self.below = WorldCluster(self.lower, [Below()])
         self.home = WorldCluster(self.lower, [Home()])
         self.below.is_synced = self.home.is_synced = True
-        self.above = WorldCluster(self.upper, [], faults=self._fault)
+        self.watched = (self.below, self.home)
+        self.above = WorldCluster(self.upper, [], faults=self.fault)
         found = NamespaceClassRules(PROFILE.namespace, self.home, self.below)
         for kind in CLASSES:
             mirror = ClassMirror(kind, PROFILE, self.above, self.below, found)
-            self.above.lane.controllers[mirror.name] = mirror
-            for watch in mirror.watches():
-                (watch.cluster or self.above).listen(self.above.lane.listener(mirror.name, watch))
-
-    def settle(self, seconds: float = 0.0) -> None:
-        """Let operators work until one comes to rest; each crash ends one, and the next takes over."""
-        while True:
-            try:
-                self.below.look()
-                self.home.look()
-                self.above.settle(seconds)
-            except Crash:
-                self.restart()
-            else:
-                return
+            self.add(mirror)
 
     def allowed(self) -> Section:
         """Return the rules in force."""
@@ -248,11 +230,7 @@ def test_allowed_classes_are_shown_and_those_of_users_are_theirs(
 ) -> None:
     """H01: after any edits on both sides, and any ends of operators; another operator finds nothing to do."""
     sides = Sides(faults)
-    for deed in story:
-        try:
-            _do(sides, *deed)
-        except (NotFound, AlreadyExists):
-            continue
+    sides.play(story, lambda deed: _do(sides, *deed))
     sides.settle(LONG)
     sides.faults.clear()
     sides.settle(LONG)

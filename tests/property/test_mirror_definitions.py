@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tenantry.api import reasons
-from tenantry.api.errors import AlreadyExists, NotFound
+from tenantry.api.errors import NotFound
 from tenantry.engine.cluster import CRDS, Watch
 from tenantry.mirror.definitionmirror import LOOK_SECONDS, DefinitionMirror, lower_watch
 from tenantry.mirror.definitions import LowerDefinition
@@ -18,8 +18,8 @@ from tenantry.mirror.side import LowerSide
 from testkit import runs
 from testkit.examples import examples
 from testkit.mirroring import PROFILE
+from testkit.mirrorstory import MirrorStory
 from testkit.model import World
-from testkit.worldclient import Crash
 from testkit.worldcluster import WorldCluster
 
 Json = dict[str, Any]
@@ -73,12 +73,11 @@ async def _no_node(name: str) -> Json | None:  # noqa: ARG001 - there is none
     return None
 
 
-class Sides:
+class Sides(MirrorStory):
     """Two worlds with the mirror of definitions between them."""
 
     def __init__(self, faults: Sequence[str] = ()) -> None:
-        self.upper, self.lower = World(), World()
-        self.faults = list(faults)
+        super().__init__(faults)
         # What users have made themselves.
         self.own: set[str] = set()
         for world in (self.upper, self.lower):
@@ -86,30 +85,15 @@ class Sides:
             world.put_in(CRDS, definition("widgets.example.com", 0))
         self.restart()
 
-    def _fault(self) -> str:
-        return self.faults.pop(0) if self.faults else "none"
-
     def restart(self) -> None:
         """Start another operator."""
         self.below = WorldCluster(self.lower, [Below()])
         self.below.is_synced = True
-        self.above = WorldCluster(self.upper, [], faults=self._fault)
+        self.watched = (self.below,)
+        self.above = WorldCluster(self.upper, [], faults=self.fault)
         side = LowerSide(cluster=self.below, writer=self.below.writer, node=_no_node, nodes={}, reason="Refused")
         mirror = DefinitionMirror(KINDS, PROFILE, self.above, side)
-        self.above.lane.controllers[mirror.name] = mirror
-        for watch in mirror.watches():
-            (watch.cluster or self.above).listen(self.above.lane.listener(mirror.name, watch))
-
-    def settle(self, seconds: float = 0.0) -> None:
-        """Let operators work until one comes to rest; each crash ends one, and the next takes over."""
-        while True:
-            try:
-                self.below.look()
-                self.above.settle(seconds)
-            except Crash:
-                self.restart()
-            else:
-                return
+        self.add(mirror)
 
 
 DEEDS = ("lower", "no lower", "older lower", "user's", "no upper", "edit", "unmark", "settle")
@@ -154,11 +138,7 @@ def test_definitions_of_the_host_come_up_and_those_of_users_are_theirs(
 ) -> None:
     """VCP-23: one version, no webhook of the lower side; nothing that users have made is changed or deleted."""
     sides = Sides(faults)
-    for deed in story:
-        try:
-            _do(sides, *deed)
-        except (NotFound, AlreadyExists):
-            continue
+    sides.play(story, lambda deed: _do(sides, *deed))
     kept = {name: _find(sides.upper, name) for name in sides.own}
     sides.settle()
     sides.faults.clear()

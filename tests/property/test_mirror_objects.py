@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tenantry.api.errors import AlreadyExists, Conflict, NotFound
+from tenantry.api.errors import Conflict, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.engine.cluster import Cluster, Watch
@@ -33,8 +33,7 @@ from tenantry.mirror.volumemirror import VolumeMirror
 from testkit import runs
 from testkit.examples import examples
 from testkit.mirroring import PROFILE
-from testkit.model import World
-from testkit.worldclient import Crash
+from testkit.mirrorstory import MirrorStory
 from testkit.worldcluster import WorldCluster
 
 Json = dict[str, Any]
@@ -90,13 +89,12 @@ async def _no_node(name: str) -> Json | None:  # noqa: ARG001 - there is none
     return None
 
 
-class Sides:
+class Sides(MirrorStory):
     """Two worlds with mirrors between them."""
 
     def __init__(self, faults: Sequence[str] = (), *, profile: Profile = PROFILE) -> None:
         self.profile = profile
-        self.upper, self.lower = World(), World()
-        self.faults = list(faults)
+        super().__init__(faults)
         self.optional = {each.resource for each in KINDS if each.is_optional}
         for name in ("shop", "stock"):
             self.upper.create(Namespace(metadata=ObjectMeta(name=name, labels={"team": name})))
@@ -110,15 +108,13 @@ class Sides:
         self.upper.put_in(SLICES, {**_slice("first", 9), "metadata": {"name": "first", "namespace": "shop"}})
         self.restart()
 
-    def _fault(self) -> str:
-        return self.faults.pop(0) if self.faults else "none"
-
     def restart(self) -> None:
         """Start another operator."""
         optional = [each.resource for each in KINDS if each.is_optional]
-        self.below = WorldCluster(self.lower, [Below()], faults=self._fault, optional=optional)
+        self.below = WorldCluster(self.lower, [Below()], faults=self.fault, optional=optional)
         self.below.is_synced = True
-        self.above = WorldCluster(self.upper, [], faults=self._fault)
+        self.watched = (self.below,)
+        self.above = WorldCluster(self.upper, [], faults=self.fault)
         self.side = LowerSide(cluster=self.below, writer=self.below.writer, node=_no_node, nodes={}, reason="Refused")
         tables = {
             kind: UpperObjects(kind.resource, self.profile, self.above, is_optional=kind.is_optional) for kind in KINDS
@@ -132,9 +128,7 @@ class Sides:
             VolumeMirror(self.profile, self.above, self.side, tables[claims.KIND]),
         ]
         for mirror in mirrors:
-            self.above.lane.controllers[mirror.name] = mirror
-            for watch in mirror.watches():
-                (watch.cluster or self.above).listen(self.above.lane.listener(mirror.name, watch))
+            self.add(mirror)
         for resource in sorted(self.optional, key=str):
             self.above.serve(resource)
 
@@ -158,19 +152,6 @@ class Sides:
         found = self.above.lane.controllers[kind.resource.plural]
         assert isinstance(found, ObjectMirror)
         return found
-
-    def settle(self, seconds: float = 0.0) -> None:
-        """Let operators work until one comes to rest; each crash ends one, and the next takes over."""
-        while True:
-            try:
-                self.below.look()
-                self.above.settle(seconds)
-                self.below.look()
-                self.above.settle(seconds)
-            except Crash:
-                self.restart()
-            else:
-                return
 
     def lower_key(self, kind: MirroredKind, name: str) -> str:
         """Return the key of a lower object."""
@@ -335,11 +316,7 @@ def test_the_lower_side_follows_the_upper_one_and_comes_to_rest(
 ) -> None:
     """A crash between any two writes leaves no orphan; another operator finds nothing to do."""
     sides = Sides(faults)
-    for deed in story:
-        try:
-            _do(sides, *deed)
-        except (NotFound, AlreadyExists):
-            continue
+    sides.play(story, lambda deed: _do(sides, *deed))
     sides.settle(LONG)
     sides.faults.clear()
     sides.settle(LONG + FIRST_SECONDS)

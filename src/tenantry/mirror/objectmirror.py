@@ -109,7 +109,7 @@ class ObjectMirror:
             Watch(
                 resource=resource,
                 decode=things.whole,
-                keys=self._of_lower,
+                keys=things.keys_of_lower(self._profile),
                 selectors=things.selector(self._profile.prefix),
                 optional=self._mirrored.is_optional,
                 cluster=self._lower.cluster,
@@ -120,13 +120,6 @@ class ObjectMirror:
         if self._mirrored.selects_namespaces is not None:
             found.append(Watch(resource=Namespace.resource, decode=things.labelled, keys=self._of_namespace))
         return found
-
-    def _of_lower(self, change: Change[Thing]) -> Iterable[str]:
-        found = change.after or change.before
-        if found is None or not things.is_of(self._profile, found.key, found.meta.get("labels")):
-            return ()
-        key = things.upper_key(self._profile, found.meta.get("annotations"))
-        return [key] if key else ()
 
     def _of_namespace(self, change: Change[Copy]) -> Iterable[str]:
         """Return the objects that select namespaces, if labels of a namespace have changed."""

@@ -85,7 +85,7 @@ class PodMirror:
             Watch(
                 resource=PODS,
                 decode=cachedpods.decoder(self._profile.prefix),
-                keys=self._of_lower,
+                keys=things.keys_of_lower(self._profile),
                 selectors=selectors,
                 cluster=below,
             ),
@@ -94,13 +94,6 @@ class PodMirror:
     def _of_upper(self, change: Change[CachedPod]) -> Iterable[str]:
         found = change.after or change.before
         return [found.key] if found is not None else ()
-
-    def _of_lower(self, change: Change[CachedPod]) -> Iterable[str]:
-        found = change.after or change.before
-        if found is None or not things.is_of(self._profile, found.key, found.meta.get("labels")):
-            return ()
-        key = things.upper_key(self._profile, found.meta.get("annotations"))
-        return [key] if key else ()
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Bring one pod a step further; return in how many seconds to look again, None for never.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 import msgspec
 
 from tenantry.api.model import Json, Resource, object_key
+from tenantry.engine.cache import Cached, Change
 from tenantry.mirror.cachedpods import Kept
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.shapes import part
@@ -165,3 +167,26 @@ def is_of(profile: Profile, key: str, labels: dict[str, Any] | None) -> bool:
     """
     is_here = key.startswith(f"{profile.namespace}/")
     return is_here and (labels or {}).get(profile.mark("owner")) == profile.owner_uid
+
+
+class _MarkedObject(Cached, Protocol):
+    @property
+    def meta(self) -> Json: ...
+
+
+def keys_of_lower(profile: Profile) -> Callable[[Change[Any]], Iterable[str]]:
+    """Return the function from a change of a lower object to the key of the upper one, if it is of this mirror."""
+    here = f"{profile.namespace}/"
+
+    def keys(change: Change[_MarkedObject]) -> Iterable[str]:
+        found = change.after or change.before
+        # Before anything is decoded: every mirror sees the changes of all namespaces.
+        if found is None or not found.key.startswith(here):
+            return ()
+        meta = found.meta
+        if not is_of(profile, found.key, meta.get("labels")):
+            return ()
+        key = upper_key(profile, meta.get("annotations"))
+        return [key] if key else ()
+
+    return keys

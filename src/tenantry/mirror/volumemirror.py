@@ -58,7 +58,7 @@ class VolumeMirror:
             Watch(
                 resource=CLAIMS,
                 decode=things.whole,
-                keys=self._of_lower,
+                keys=things.keys_of_lower(self._profile),
                 selectors=things.selector(self._profile.prefix),
                 cluster=self._lower.cluster,
             ),
@@ -70,13 +70,6 @@ class VolumeMirror:
                 indexes={BY_CLAIM: volumes.claim_of},
             ),
         ]
-
-    def _of_lower(self, change: Change[Thing]) -> Iterable[str]:
-        found = change.after or change.before
-        if found is None or not things.is_of(self._profile, found.key, found.meta.get("labels")):
-            return ()
-        key = things.upper_key(self._profile, found.meta.get("annotations"))
-        return [key] if key else ()
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Bring the volume of one claim to what it should be.
