@@ -55,7 +55,7 @@ class Shelf:
 
     def __init__(self) -> None:
         # Not used: no control plane runs.
-        self.snapshots = LocalSnapshots(ClusterPaths(Path()))
+        self.snapshots = LocalSnapshots(ClusterPaths(Path()), self.stop, str)
         self.processes: set[str] = set()
 
     async def start(self, plane: HostedPlane) -> RunningPlane:
