@@ -101,20 +101,21 @@ func (a *planes) apply(states []component) {
 // scan reads which control planes there are.
 func (a *planes) scan() map[string]process {
 	found := map[string]process{}
-	// In this order: one that is stopped now is renamed, and must be found under one of its names.
-	running, _ := filepath.Glob(filepath.Join(a.folder, "hosted", "*", "process.json"))
-	stopped, _ := filepath.Glob(filepath.Join(a.folder, "hosted", "*", "stopped.json"))
-	for _, file := range append(running, stopped...) {
-		var each process
-		content, err := os.ReadFile(file)
-		if err == nil {
-			err = json.Unmarshal(content, &each)
+	// In this order: one that is stopped or started meanwhile must be found under one of its names.
+	for _, name := range []string{"process.json", "stopped.json", "process.json"} {
+		files, _ := filepath.Glob(filepath.Join(a.folder, "hosted", "*", name))
+		for _, file := range files {
+			var each process
+			content, err := os.ReadFile(file)
+			if err == nil {
+				err = json.Unmarshal(content, &each)
+			}
+			// One that is being removed, or whose process listens at its port itself.
+			if err != nil || each.Internal == 0 {
+				continue
+			}
+			found[filepath.Base(filepath.Dir(file))] = each
 		}
-		// One that is being removed, or whose process listens at its port itself.
-		if err != nil || each.Internal == 0 {
-			continue
-		}
-		found[filepath.Base(filepath.Dir(file))] = each
 	}
 	return found
 }

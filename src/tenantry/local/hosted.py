@@ -83,14 +83,12 @@ def processes(paths: ClusterPaths) -> tuple[Component, ...]:
         paths: The cluster's.
     """
     found: list[Component] = []
-    has_proxied = False
     for file in sorted((paths.folder / "hosted").glob(f"*/{_PROCESS}")):
         try:
             process = msgspec.json.decode(file.read_bytes(), type=HostedProcess)
         except (OSError, msgspec.MsgspecError):
             continue  # it is being removed
         folder = file.parent
-        has_proxied = has_proxied or process.internal > 0
         found.append(
             Component(
                 name=f"{PREFIX}{process.name}",
@@ -103,8 +101,20 @@ def processes(paths: ClusterPaths) -> tuple[Component, ...]:
                 limits=_limits(process.limits),
             )
         )
-    proxy = endpointproxy.component(paths) if has_proxied else None
+    proxy = endpointproxy.component(paths) if _has_proxied(paths) else None
     return (*(() if proxy is None else (proxy,)), *found)
+
+
+def _has_proxied(paths: ClusterPaths) -> bool:
+    """Return whether a control plane is reached by the endpoint proxy; clients of stopped ones wait there, too."""
+    # One that is stopped or started meanwhile is found under one of its names.
+    for name in (_PROCESS, _STOPPED, _PROCESS):
+        for file in (paths.folder / "hosted").glob(f"*/{name}"):
+            with contextlib.suppress(LocalError):
+                process = _read(file)
+                if process is not None and process.internal > 0:
+                    return True
+    return False
 
 
 def _limits(given: HostedLimits | None) -> ProcessLimits | None:
