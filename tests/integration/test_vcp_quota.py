@@ -117,7 +117,7 @@ async def test_owners_create_control_planes_within_their_quota(
             "requests.memory": "96Mi",
         }
         await share(planes, name, requests_cpu="950m", requests_memory="928Mi", limits_memory="344Mi", pods="5")
-        more = await owner.create(PLANES, plane("more", "400Mi"), name)
+        more = await owner.create(PLANES, plane("more", "400Mi", memory="100Mi"), name)
         told = await waits(planes, name, "more")
         assert told["status"] == "False"
         assert "limits.memory: 400Mi requested, 344Mi available" in told["message"]
@@ -125,7 +125,7 @@ async def test_owners_create_control_planes_within_their_quota(
         assert "lower spec.resources" in told["message"]
         assert not has_process(cluster, more)
         # The first one grows as far as there is room, and runs on with what it has when there is none.
-        await owner.patch(PLANES, "web", plane("web", "2Gi"), name)
+        await owner.patch(PLANES, "web", plane("web", "2Gi", memory="512Mi"), name)
 
         async def stalled() -> bool:
             conditions = (await planes.host.get(PLANES, "web", name))["status"]["conditions"]
@@ -134,7 +134,7 @@ async def test_owners_create_control_planes_within_their_quota(
         await until(stalled, "the condition says what it lacks")
         found = await planes.host.get(PLANES, "web", name)
         assert (ready(found)["status"], found["status"]["charged"]["limits.memory"]) == ("True", "256Mi")
-        await owner.patch(PLANES, "web", plane("web", "192Mi"), name)
+        await owner.patch(PLANES, "web", plane("web", "192Mi", memory="96Mi"), name)
         await planes.ready(name, "more")
         await share(planes, name, limits_memory="8Mi")
         for each in ("web", "more"):
@@ -157,6 +157,7 @@ async def test_an_owner_cannot_get_a_process_that_is_not_charged(planes: Planes,
             "spec.resources.limits.memory": plane("web", "0"),
             "must not be more than limits.memory": plane("web", "200Mi", memory="300Mi"),
             "must be at most 64Gi": plane("web", "1000000Ti"),
+            "must be at most four times requests.memory": plane("web", "385Mi"),
             "must be at most 64": plane("web", cpu="1e9"),
             "must be a quantity that is not negative": plane("web", "-1Gi"),
         }
@@ -166,7 +167,7 @@ async def test_an_owner_cannot_get_a_process_that_is_not_charged(planes: Planes,
         assert PROCESS_FINALIZER in await refusal(owner, PLANES, forged, name)
         # The status in a creation is dropped, and later it needs a right that owners lack.
         status = {"status": {"charged": {"limits.memory": "2Gi"}}}
-        await counted(owner, PLANES, {**plane("large", "2Gi"), **status}, name)
+        await counted(owner, PLANES, {**plane("large", "2Gi", memory="2Gi"), **status}, name)
         await waits(planes, name, "large")
         with pytest.raises(Forbidden, match="virtualcontrolplanes/status"):
             await owner.client.merge_patch(PLANES, name, "large", status, subresource="status")
@@ -176,7 +177,7 @@ async def test_an_owner_cannot_get_a_process_that_is_not_charged(planes: Planes,
             await owner.patch(PLANES, "large", {"metadata": {"finalizers": []}}, name)
         # A control plane that waits takes no room from others, and its number is counted.
         for number in range(4):
-            await owner.create(PLANES, plane(f"more-{number}", "2Gi"), name)
+            await owner.create(PLANES, plane(f"more-{number}", "2Gi", memory="2Gi"), name)
         with pytest.raises(ApiError, match="exceeded quota: tenantry-counts"):
             await owner.create(PLANES, plane("one-too-many"), name)
         await share(planes, name, limits_memory="300Mi")
@@ -214,8 +215,12 @@ def _cgroups(pattern: str) -> list[Path]:
 
 
 def _memory_limit(pid: int) -> int:
-    """Return the limit of the cgroup that a process is in; 0 if it has none (cgroups(7))."""
-    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+    """Return the limit of the cgroup that a process is in; 0 if it has none, or has ended (cgroups(7))."""
+    try:
+        groups = Path(f"/proc/{pid}/cgroup").read_text()
+    except FileNotFoundError:
+        return 0
+    for line in groups.splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "memory":
             return int(Path(f"/sys/fs/cgroup/memory{path}/memory.limit_in_bytes").read_text())

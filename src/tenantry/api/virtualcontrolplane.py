@@ -157,6 +157,10 @@ class PlaneLimits(Model, frozen=True, kw_only=True):
     memory: Annotated[Quantity, _amount("The memory limit of its process", LIMIT_FLOOR, MEMORY_CEILING)] = "256Mi"
 
 
+_REQUESTED = "quantity(string(self.requests.memory))"
+_FOUR_TIMES = f"{_REQUESTED}.add({_REQUESTED}).add({_REQUESTED}).add({_REQUESTED})"
+
+
 class PlaneResources(Model, frozen=True, kw_only=True):
     """The share of the tenant's quota that a control plane takes, for the keys that the quota has."""
 
@@ -168,6 +172,14 @@ class PlaneResources(Model, frozen=True, kw_only=True):
             " || !quantity(string(self.requests.memory)).isGreaterThan(quantity(string(self.limits.memory)))",
             "must not be more than limits.memory",
             field="requests.memory",
+        ),
+        Rule(
+            # A quota may have the key requests.memory alone: it bounds the limit, too.
+            "!has(self.requests) || !has(self.limits) || !isQuantity(string(self.requests.memory))"
+            " || !isQuantity(string(self.limits.memory))"
+            f" || !quantity(string(self.limits.memory)).isGreaterThan({_FOUR_TIMES})",
+            "must be at most four times requests.memory",
+            field="limits.memory",
         ),
     )
 

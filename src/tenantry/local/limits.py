@@ -80,18 +80,20 @@ class LimitedGroup:
     def _join(self, controller: str, hierarchy: CgroupHierarchy, pid: int, limits: ProcessLimits) -> None:
         parent = hierarchy.root / self._parent
         group = parent / self._name
-        is_first = not parent.exists()
         group.mkdir(parents=True, exist_ok=True)
         if not hierarchy.options:
             cgroups.delegate(hierarchy.root)
             cgroups.delegate(parent)
-        if is_first and controller == "cpu":
-            _weigh(parent, hierarchy, _WHOLE * (os.cpu_count() or 1))
         if controller == "cpu":
+            _weigh(parent, hierarchy, _WHOLE * (os.cpu_count() or 1))
             _weigh(group, hierarchy, limits.cpu_millis * _WHOLE // 1000)
         else:
             file = "memory.limit_in_bytes" if hierarchy.options else "memory.max"
             (group / file).write_text(str(limits.memory_bytes))
+            swap = group / "memory.swap.max"
+            if swap.exists():
+                # A process that swaps slows down the machine instead of ending.
+                swap.write_text("0")
         (group / "cgroup.procs").write_text(str(pid))
 
 
