@@ -25,6 +25,7 @@ pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 Json = dict[str, Any]
 CONTAINER: Json = {"name": "c", "image": "busybox"}
 MOST_WRITES = 100_000
+MOST_LOG_BYTES = 16 * 2**20
 
 
 async def ran(cluster: LocalCluster, *arguments: str) -> tuple[int, str, str]:
@@ -244,3 +245,19 @@ async def test_only_as_many_snapshots_as_wanted_are_kept(planes: Planes, name: s
         async with planes.entered(name, "web") as inside:
             await inside.create(CONFIG_MAPS, {"metadata": {"name": f"more-{number}"}}, "default")
     assert names[0] != names[1]
+
+
+async def test_updates_of_one_object_do_not_fill_the_disk(
+    plane_cluster: LocalCluster, planes: Planes, name: str
+) -> None:
+    """VCP-26: the log of the database begins anew while the process runs."""
+    await planes.host.make_tenant(name)
+    uid = (await planes.create(name, "web"))["metadata"]["uid"]
+    async with planes.entered(name, "web") as inside:
+        await inside.create(CONFIG_MAPS, {"metadata": {"name": "large"}}, "default")
+        for number in range(150):
+            value = {"data": {"a": f"{number}" + "x" * 200_000}}
+            await inside.patch(CONFIG_MAPS, "large", value, "default")
+    # 60 MB were written: each row has the value before, too.
+    log = plane_cluster.paths.folder / "hosted" / uid / "state.db-wal"
+    assert 0 < log.stat().st_size < MOST_LOG_BYTES
