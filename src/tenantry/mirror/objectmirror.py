@@ -35,14 +35,14 @@ from tenantry.engine.request import ApiRequest
 from tenantry.mirror import marking, things
 from tenantry.mirror.cachedpods import Kept
 from tenantry.mirror.endpointmirror import services_of
-from tenantry.mirror.endpoints import BY_SERVICE, INDEXES, SLICES
+from tenantry.mirror.endpoints import BY_SERVICE, INDEXES, SLICES, WrittenSlice
 from tenantry.mirror.kinds.kind import MirroredKind, Origin
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.refusals import REFUSALS, retry_seconds, upper_words
 from tenantry.mirror.shapes import NotTranslated, items, part
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import Copy, Thing
-from tenantry.mirror.upperobjects import UpperObjects
+from tenantry.mirror.upperobjects import BoundedObjects, UpperObjects
 from tenantry.world.selectors import meets
 
 SELECTING = "selecting"
@@ -82,7 +82,7 @@ class ObjectMirror:
         lower: LowerSide,
         objects: UpperObjects,
         *,
-        slices: UpperObjects,
+        slices: BoundedObjects[WrittenSlice],
     ) -> None:
         # Plurals of custom kinds may be those of others.
         self.name = mirrored.resource.full_name if mirrored.is_optional else mirrored.resource.plural
@@ -391,9 +391,9 @@ class ObjectMirror:
         """Return the upper namespaces that a selector selects."""
         return [each.key for each in self._upper.cache(Namespace.resource) if _selects(selector, each.labels)]
 
-    def _slices_of(self, key: str) -> Sequence[Json]:
+    def _slices_of(self, key: str) -> Sequence[WrittenSlice]:
         """Return the EndpointSlices that users have written for an upper Service."""
-        return [each.object for each in self._upper.cache(SLICES).by_index(BY_SERVICE, key)]
+        return self._upper.cache(SLICES).by_index(BY_SERVICE, key)
 
     def _refuse(self, upper: Thing, message: str) -> float:
         """Say in an event why an upper object has no lower one, or not its latest form; return when to try again."""
