@@ -112,6 +112,7 @@ class ObjectMirror:
                 keys=things.keys_of_lower(self._profile),
                 selectors=things.selector(self._profile.prefix),
                 optional=self._mirrored.is_optional,
+                awaited=not self._mirrored.is_optional,
                 cluster=self._lower.cluster,
             ),
         ]

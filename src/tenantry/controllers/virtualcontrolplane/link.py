@@ -123,6 +123,7 @@ class MirroredObjects:
                 selectors=selectors,
                 indexes={BY_ADDRESS: services.addresses} if each.resource == services.RESOURCE else None,
                 optional=each.is_optional,
+                awaited=not each.is_optional,
             )
             for each in KINDS
         ]
