@@ -31,6 +31,9 @@ DEFINITION: dict[str, Any] = {
     "status": {"conditions": [{"type": "Established", "status": "True"}]},
 }
 
+WATCHED = (CRDS, Namespace.resource)
+"""The kinds that are listed."""
+
 
 class RefusingClient(WorldClient):
     """A client that may not list one kind, and whose watches report nothing.
@@ -43,6 +46,7 @@ class RefusingClient(WorldClient):
         super().__init__(world, lambda: "none")
         self.refused = asyncio.Event()
         self.listed = asyncio.Event()
+        self._watches = 0
 
     async def pages(self, resource: Resource, item: type[Any], **options: Any) -> AsyncIterator[wire.Page[Any]]:  # noqa: ANN401 - see `Client.pages`
         """See `Client.pages`."""
@@ -52,9 +56,10 @@ class RefusingClient(WorldClient):
         async for page in super().pages(resource, item, **options):
             yield page
 
-    def open(self, method: str, path: str, **_: object) -> Exchange:  # noqa: ARG002 - always GET
+    def open(self, method: str, path: str, **_: object) -> Exchange:  # noqa: ARG002 - any
         """Begin a watch; see `Client.open`."""
-        if path.endswith("/namespaces"):
+        self._watches += 1
+        if self._watches == len(WATCHED):
             self.listed.set()
         return cast("Exchange", _silence())
 
