@@ -106,8 +106,9 @@ async def test_a_kind_that_is_not_listed_stops_those_that_await_it(*, awaited: b
     Runtime(clock=ManualClock(), metrics=Metrics()).add(cluster, [Needing(awaited=awaited)])
     synced = asyncio.Event()
     async with asyncio.timeout(10), in_background(cluster.run(synced.set)):
-        await client.refused.wait()
+        # In this order: the cluster sees the lists before the test does.
         await client.listed.wait()
+        await client.refused.wait()
         if not awaited:
             await synced.wait()
         assert not cluster.is_listed(GADGETS)
