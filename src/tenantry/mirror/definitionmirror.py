@@ -80,17 +80,12 @@ class DefinitionMirror:
         """Return what wakes this controller."""
         ours = {"labelSelector": self._profile.mark(definitions.MARK)}
         return [
-            Watch(resource=CRDS, decode=definitions.upper, keys=self._of_upper, selectors=ours),
+            Watch(resource=CRDS, decode=definitions.upper, keys=things.own_key, selectors=ours),
             replace(lower_watch(self._of_lower), cluster=self._lower.cluster),
         ]
 
-    def _of_upper(self, change: Change[UpperDefinition]) -> Iterable[str]:
-        found = change.after or change.before
-        return [found.key] if found is not None else ()
-
     def _of_lower(self, change: Change[LowerDefinition]) -> Iterable[str]:
-        found = change.after or change.before
-        return [found.key] if found is not None and found.key in self._resources else ()
+        return [key for key in things.own_key(change) if key in self._resources]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Bring one definition of the upper side to what it should be.

@@ -75,7 +75,7 @@ class EndpointMirror:
             indexes={BY_ADDRESS: endpoints.addresses_of, BY_LABEL: endpoints.serving(self._profile.prefix)},
             cluster=self._lower.cluster,
         )
-        return [self._services.watch(_own_key), self._slices.watch(services_of, endpoints.INDEXES), pods]
+        return [self._services.watch(things.own_key), self._slices.watch(services_of, endpoints.INDEXES), pods]
 
     def _of_pod(self, change: Change[CachedPod]) -> Iterable[str]:
         """Return the Services that a lower pod is an endpoint of, or was."""
@@ -169,8 +169,3 @@ def upper_slices(profile: Profile, upper: Cluster) -> BoundedObjects[WrittenSlic
 def services_of(change: Change[WrittenSlice]) -> Iterable[str]:
     """Return the keys of the Services that a change of an EndpointSlice concerns."""
     return {key for each in (change.before, change.after) if each is not None for key in endpoints.service_of(each)}
-
-
-def _own_key(change: Change[Thing]) -> Iterable[str]:
-    found = change.after or change.before
-    return [found.key] if found is not None else ()

@@ -105,7 +105,7 @@ class ObjectMirror:
         resource = self.resource
         selecting = partial(_selecting, self._mirrored)
         found = [
-            self._objects.watch(_own_key, {SELECTING: selecting}),
+            self._objects.watch(things.own_key, {SELECTING: selecting}),
             Watch(
                 resource=resource,
                 decode=things.whole,
@@ -430,11 +430,6 @@ class ObjectMirror:
             except Invalid as error:
                 # Users of the upper side have defined the kind otherwise.
                 log.debug("a status does not fit the upper kind", extra={"key": upper.key, "error": str(error)})
-
-
-def _own_key(change: Change[Thing]) -> Iterable[str]:
-    found = change.after or change.before
-    return [found.key] if found is not None else ()
 
 
 def _selecting(mirrored: MirroredKind, upper: Thing) -> Iterable[str]:

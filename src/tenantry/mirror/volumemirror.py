@@ -53,7 +53,7 @@ class VolumeMirror:
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         return [
-            self._claims.watch(_own_key),
+            self._claims.watch(things.own_key),
             Watch(
                 resource=CLAIMS,
                 decode=things.whole,
@@ -132,11 +132,6 @@ class VolumeMirror:
             await self._upper.writer.own(
                 request.patch(volumes.RESOURCE, "", volume.key, body, subresource="status"), quiet=True
             )
-
-
-def _own_key(change: Change[Thing]) -> Iterable[str]:
-    found = change.after or change.before
-    return [found.key] if found is not None else ()
 
 
 def _of_volume(change: Change[ShownVolume]) -> Iterable[str]:
