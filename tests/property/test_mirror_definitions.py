@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from tenantry.api import reasons
 from tenantry.api.errors import NotFound
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import ObjectMeta, Resource
 from tenantry.engine.cluster import CRDS, Watch
-from tenantry.mirror.definitionmirror import LOOK_SECONDS, DefinitionMirror, lower_watch
+from tenantry.mirror.definitionmirror import LOOK_SECONDS, RETIRE_SECONDS, DefinitionMirror, lower_watch
 from tenantry.mirror.definitions import LowerDefinition
 from tenantry.mirror.kinds import routes, volumesnapshots
 from tenantry.mirror.side import LowerSide
@@ -180,3 +182,63 @@ def test_an_event_names_the_definition_of_users() -> None:
     ((key, _, reason, note),) = sides.above.said
     assert (key, reason) == (NAMES[0], reasons.OBJECT_EXISTS)
     assert NAMES[0] in note
+
+
+GADGETS = Resource("offered.example.com", "v1", "gadgets", "Gadget")
+POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+
+
+def _withdrawn(resource: Resource, *, host_has: bool) -> Sides:
+    """Return sides with a lower object of a kind that is not offered, and an upper definition with the mark."""
+    sides = Sides()
+    labels = {"example.dev/owner": PROFILE.owner_uid}
+    meta = {"name": "mine", "namespace": PROFILE.namespace, "labels": labels}
+    sides.lower.create(Namespace(metadata=ObjectMeta(name=PROFILE.namespace)))
+    sides.lower.put_in(resource, {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta})
+    if host_has:
+        sides.lower.put_in(CRDS, definition(resource.full_name, 0))
+    marked = definition(resource.full_name, 0)
+    marked["spec"]["versions"] = [each for each in marked["spec"]["versions"] if each["name"] == "v1"]
+    sides.upper.put_in(CRDS, {**marked, "metadata": {"name": resource.full_name, "labels": {MARK: ""}}})
+    return sides
+
+
+def _left(sides: Sides, resource: Resource) -> tuple[int, bool]:
+    """Return how many lower objects there are, and whether the upper definition has the mark."""
+    upper = sides.upper.get(CRDS, resource.full_name)
+    return len(sides.lower.list(resource)), MARK in upper["metadata"].get("labels", {})
+
+
+def test_the_end_of_an_offer_ends_the_lower_objects() -> None:
+    sides = _withdrawn(GADGETS, host_has=True)
+    sides.settle()
+    assert _left(sides, GADGETS) == (0, False)
+
+
+def test_a_mark_of_users_on_a_kind_that_is_built_in_has_no_effect() -> None:
+    """VCP-23: the lower NetworkPolicies of the mirror would end, and pods be open until they are made again."""
+    sides = _withdrawn(POLICIES, host_has=False)
+    sides.settle(2 * RETIRE_SECONDS)
+    assert _left(sides, POLICIES) == (1, True)
+
+
+def test_users_who_mark_a_definition_again_do_not_have_the_lower_side_asked_each_time() -> None:
+    sides = _withdrawn(GADGETS, host_has=True)
+    sides.settle()
+    sides.upper.patch(CRDS, GADGETS.full_name, {"metadata": {"labels": {MARK: ""}}})
+    sides.settle()
+    assert _left(sides, GADGETS) == (0, True)
+    sides.settle(RETIRE_SECONDS)
+    assert _left(sides, GADGETS) == (0, False)
+
+
+def test_a_withdrawn_kind_without_rights_is_one_event_and_tried_again_later() -> None:
+    sides = _withdrawn(GADGETS, host_has=True)
+    sides.lower.unlisted = {GADGETS.full_name}
+    sides.settle(5 * RETIRE_SECONDS)
+    ((key, _, reason, note),) = sides.above.said
+    assert (key, reason) == (GADGETS.full_name, "Refused")
+    assert "no longer offers" in note
+    sides.lower.unlisted = set()
+    sides.settle(10 * RETIRE_SECONDS)
+    assert _left(sides, GADGETS) == (0, False)

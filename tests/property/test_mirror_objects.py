@@ -17,7 +17,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.mirror import cachedpods, endpoints, things, volumes
-from tenantry.mirror.endpointmirror import EndpointMirror
+from tenantry.mirror.endpointmirror import EndpointMirror, upper_slices
 from tenantry.mirror.endpoints import SLICES
 from tenantry.mirror.kinds import budgets, claims, networkpolicies, routes, services, volumesnapshots
 from tenantry.mirror.kinds.kind import MirroredKind
@@ -119,7 +119,7 @@ class Sides(MirrorStory):
         tables = {
             kind: UpperObjects(kind.resource, self.profile, self.above, is_optional=kind.is_optional) for kind in KINDS
         }
-        slices = UpperObjects(SLICES, self.profile, self.above, selectors=endpoints.WRITTEN)
+        slices = upper_slices(self.profile, self.above)
         mirrors = [
             *(ObjectMirror(each, self.profile, self.above, self.side, tables[each], slices=slices) for each in KINDS),
             EndpointMirror(

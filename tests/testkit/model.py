@@ -92,12 +92,14 @@ class World:
         objects: Each object's JSON.
         protected: Keys of pods whose eviction a disruption budget refuses.
         forbidden: Subresources of which an admission policy refuses every patch, with its message.
+        unlisted: Full names of kinds that no client may list.
     """
 
     def __init__(self) -> None:
         self.objects = _Objects()
         self.protected: set[str] = set()
         self.forbidden: dict[str, str] = {}
+        self.unlisted: set[str] = set()
         self.revision = 1
         self._uids = 0
         self._deleted: set[str] = set()
@@ -122,7 +124,12 @@ class World:
             resource: The kind.
             namespace: "" for all.
             selectors: `labelSelector` and `fieldSelector`.
+
+        Raises:
+            Forbidden: No client may list the kind.
         """
+        if resource.full_name in self.unlisted:
+            raise Forbidden(f"{resource.full_name} is forbidden", status=403)
         return [
             copy.deepcopy(value)
             for (kind, _), value in self.objects.items()

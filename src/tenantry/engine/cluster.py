@@ -55,6 +55,8 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
         selectors: `labelSelector` and `fieldSelector`.
         indexes: See `Cache`.
         optional: The cluster may not have the kind: its CRD can be created and deleted at any time.
+        awaited: Whether the cluster is in step only when the cache of the kind is. Otherwise the controller asks
+            `Cluster.is_listed`: the operator may have no right to list the kind, or its conversion may fail.
         cluster: The API server, if it is not the one whose keys the controller reconciles.
     """
 
@@ -64,6 +66,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     selectors: Mapping[str, str] | None = None
     indexes: Mapping[str, Callable[[Any], Iterable[str]]] | None = None
     optional: bool = False
+    awaited: bool = True
     cluster: Cluster | None = None
 
 
@@ -304,7 +307,7 @@ class Cluster:
         """Keep the caches synchronised until cancelled.
 
         Args:
-            synced: Called once all of them are.
+            synced: Called once all of them are that are awaited.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -315,8 +318,9 @@ class Cluster:
                     self._tasks[resource] = group.create_task(informer.run(self._client))
                 if any(each[0].watch.optional for each in self._listeners.values() if each):
                     await self._follow_crds(group)
-                for informer in list(self._informers.values()):
-                    await informer.synced.wait()
+                for resource, informer in list(self._informers.items()):
+                    if any(each.watch.awaited for each in self._listeners[resource]):
+                        await informer.synced.wait()
                 self.is_synced = True
                 log.info("caches are in step", extra={"cluster": self.id, "objects": sum(self.count().values())})
                 synced()

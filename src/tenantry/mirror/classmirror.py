@@ -25,7 +25,7 @@ from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind, NamedObject
-from tenantry.mirror import classes
+from tenantry.mirror import classes, things
 from tenantry.mirror.classes import LowerClass, MirroredClass, UpperClass
 from tenantry.mirror.profile import Profile
 
@@ -89,7 +89,7 @@ class ClassMirror:
         """Return what wakes this controller."""
         return [
             Watch(resource=self.resource, decode=self._seen, keys=self._of_upper, indexes={ORIGIN: _origin}),
-            Watch(resource=self.resource, decode=self._mirrored.lower, keys=_own_key, cluster=self._lower),
+            Watch(resource=self.resource, decode=self._mirrored.lower, keys=things.own_key, cluster=self._lower),
             *self._rules.watches(self._every_key),
         ]
 
@@ -186,11 +186,6 @@ class ClassMirror:
             " appears in its place"
         )
         self._upper.recorder.say(NamedObject(self.resource, about), EventKind.WARNING, reasons.OBJECT_EXISTS, note)
-
-
-def _own_key(change: Change[LowerClass]) -> Iterable[str]:
-    found = change.after or change.before
-    return [found.key] if found is not None else ()
 
 
 def _origin(found: UpperClass) -> Iterable[str]:

@@ -8,10 +8,12 @@ none                        there       create it; one of users stays, and is mi
 made by the mirror          there       bring it to what it should be
 made by the mirror          none        leave it: its end would be that of the users' objects
 made by the mirror          not mirrored any more    delete the lower objects, and leave the rest to the users
+marked by users             none, or built in        leave it: the lower side has never had it to offer
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
@@ -19,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tenantry.api import reasons
-from tenantry.api.errors import AlreadyExists, Conflict, Invalid, NotFound
+from tenantry.api.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 from tenantry.api.model import Json, ObjectMeta, Resource
 from tenantry.engine import request
 from tenantry.engine.cache import Change
@@ -32,6 +34,15 @@ from tenantry.mirror.side import LowerSide
 
 LOOK_SECONDS = 300.0
 """When to look again whether users have deleted a definition of theirs."""
+
+RETIRE_SECONDS = 60.0
+MOST_RETIRE_SECONDS = 3600.0
+"""How long after an attempt to end the lower objects of a kind the next one is made, each time twice as long."""
+
+_DOUBLED = 10
+"""More doublings change nothing."""
+
+log = logging.getLogger(__name__)
 
 _json: msgspec.json.Decoder[Json] = msgspec.json.Decoder(Json)
 
@@ -62,22 +73,19 @@ class DefinitionMirror:
         # By name: the uid, the generation, and the digest of what was wanted when it was written. An API server of
         # another version may store a default of its own, which is no reason to write again.
         self._brought: dict[str, tuple[str, int, str]] = {}
+        # By name: how often the lower objects of a kind were ended that is not offered, and when they may be again.
+        self._retired: dict[str, tuple[int, float]] = {}
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         ours = {"labelSelector": self._profile.mark(definitions.MARK)}
         return [
-            Watch(resource=CRDS, decode=definitions.upper, keys=self._of_upper, selectors=ours),
+            Watch(resource=CRDS, decode=definitions.upper, keys=things.own_key, selectors=ours),
             replace(lower_watch(self._of_lower), cluster=self._lower.cluster),
         ]
 
-    def _of_upper(self, change: Change[UpperDefinition]) -> Iterable[str]:
-        found = change.after or change.before
-        return [found.key] if found is not None else ()
-
     def _of_lower(self, change: Change[LowerDefinition]) -> Iterable[str]:
-        found = change.after or change.before
-        return [found.key] if found is not None and found.key in self._resources else ()
+        return [key for key in things.own_key(change) if key in self._resources]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Bring one definition of the upper side to what it should be.
@@ -87,9 +95,9 @@ class DefinitionMirror:
         """
         upper: UpperDefinition | None = cluster.cache(CRDS).get(key)
         if key not in self._resources:
-            if upper is not None:
-                await self._retire(upper)
-            return None
+            # Users may mark any definition, also one of a kind that is built in on the lower side.
+            was_offered = upper is not None and self._lower.cluster.cache(CRDS).get(key) is not None
+            return await self._retire(upper) if upper is not None and was_offered else None
         found = await self._lower.cluster.live.find(CRDS, "", key)
         wanted = definitions.wanted(_json.decode(found), self._resources[key], self._profile) if found else None
         if wanted is None:
@@ -101,8 +109,32 @@ class DefinitionMirror:
             await self._replace(upper, wanted, digest)
         return None
 
-    async def _retire(self, upper: UpperDefinition) -> None:
-        """Delete the lower objects of a kind that is no longer offered; the upper ones are the users' from now on."""
+    async def _retire(self, upper: UpperDefinition) -> float | None:
+        """Delete the lower objects of a kind that is no longer offered; the upper ones are the users' from now on.
+
+        Users can mark a definition again as often as they like: the lower side is asked ever more rarely.
+        """
+        now = self._upper.clock.monotonic()
+        times, due = self._retired.get(upper.key, (0, now))
+        if due > now:
+            return due - now
+        seconds = min(RETIRE_SECONDS * 2 ** min(times, _DOUBLED), MOST_RETIRE_SECONDS)
+        self._retired[upper.key] = (times + 1, now + seconds)
+        try:
+            await self._end_lower(upper)
+        except Forbidden as error:
+            if not times:
+                log.warning("objects of a withdrawn kind stay", extra={"kind": upper.key, "error": str(error)})
+                note = f"the host keeps the objects of {upper.key!r}, which it no longer offers: it may not delete them"
+                about = NamedObject(CRDS, ObjectMeta(name=upper.key))
+                self._upper.recorder.say(about, EventKind.WARNING, self._lower.reason, note)
+            return seconds
+        body: Json = {"metadata": {"uid": upper.uid, "labels": {self._profile.mark(definitions.MARK): None}}}
+        with suppress(NotFound, Conflict):
+            await self._upper.writer.own(request.patch(CRDS, "", upper.key, body), quiet=True)
+        return None
+
+    async def _end_lower(self, upper: UpperDefinition) -> None:
         resource, namespace = upper.resource, self._profile.namespace
         selectors = {"labelSelector": f"{self._profile.mark('owner')}={self._profile.owner_uid}"}
         # NotFound: the lower side has lost the kind, with all of its objects.
@@ -113,9 +145,6 @@ class DefinitionMirror:
                     name = found.key.partition("/")[2]
                     with suppress(NotFound, Conflict):
                         await self._lower.writer.send(request.delete(resource, namespace, name, uid=found.uid))
-        body: Json = {"metadata": {"uid": upper.uid, "labels": {self._profile.mark(definitions.MARK): None}}}
-        with suppress(NotFound, Conflict):
-            await self._upper.writer.own(request.patch(CRDS, "", upper.key, body), quiet=True)
 
     async def _create(self, key: str, wanted: Json, digest: str) -> float | None:
         try:

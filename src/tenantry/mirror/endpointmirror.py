@@ -16,12 +16,20 @@ from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind, NamedObject
 from tenantry.mirror import cachedpods, endpoints, things
 from tenantry.mirror.cachedpods import CachedPod
-from tenantry.mirror.endpoints import BY_ADDRESS, BY_ENDPOINT, BY_LABEL, BY_SERVICE, SLICES, WrittenEndpoints
+from tenantry.mirror.endpoints import (
+    BY_ADDRESS,
+    BY_ENDPOINT,
+    BY_LABEL,
+    BY_SERVICE,
+    SLICES,
+    WrittenEndpoints,
+    WrittenSlice,
+)
 from tenantry.mirror.kinds import services
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import PODS, Thing
-from tenantry.mirror.upperobjects import UpperObjects
+from tenantry.mirror.upperobjects import BoundedObjects, UpperObjects
 
 SERVICES = services.RESOURCE
 
@@ -47,7 +55,7 @@ class EndpointMirror:
         lower: LowerSide,
         *,
         upper_services: UpperObjects,
-        upper_slices: UpperObjects,
+        upper_slices: BoundedObjects[WrittenSlice],
     ) -> None:
         self._profile = profile
         self._upper = upper
@@ -67,7 +75,7 @@ class EndpointMirror:
             indexes={BY_ADDRESS: endpoints.addresses_of, BY_LABEL: endpoints.serving(self._profile.prefix)},
             cluster=self._lower.cluster,
         )
-        return [self._services.watch(_own_key), self._slices.watch(services_of, endpoints.INDEXES), pods]
+        return [self._services.watch(things.own_key), self._slices.watch(services_of, endpoints.INDEXES), pods]
 
     def _of_pod(self, change: Change[CachedPod]) -> Iterable[str]:
         """Return the Services that a lower pod is an endpoint of, or was."""
@@ -113,7 +121,7 @@ class EndpointMirror:
         return None
 
     def _written(self, cluster: Cluster, key: str) -> WrittenEndpoints:
-        return endpoints.written(each.object for each in cluster.cache(SLICES).by_index(BY_SERVICE, key))
+        return endpoints.written(cluster.cache(SLICES).by_index(BY_SERVICE, key))
 
     def _at(self, address: str) -> list[CachedPod]:
         """Return the own pod of an address; nothing if another owner's has it, too."""
@@ -153,11 +161,11 @@ class EndpointMirror:
             self._said.pop(service.key, None)
 
 
-def services_of(change: Change[Thing]) -> Iterable[str]:
+def upper_slices(profile: Profile, upper: Cluster) -> BoundedObjects[WrittenSlice]:
+    """Return the EndpointSlices that users of an upper side write."""
+    return BoundedObjects(SLICES, profile, upper, endpoints.seen, selectors=endpoints.WRITTEN)
+
+
+def services_of(change: Change[WrittenSlice]) -> Iterable[str]:
     """Return the keys of the Services that a change of an EndpointSlice concerns."""
     return {key for each in (change.before, change.after) if each is not None for key in endpoints.service_of(each)}
-
-
-def _own_key(change: Change[Thing]) -> Iterable[str]:
-    found = change.after or change.before
-    return [found.key] if found is not None else ()

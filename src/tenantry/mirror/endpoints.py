@@ -24,10 +24,9 @@ from tenantry.api.contribution import is_contributed
 from tenantry.api.model import Json, Resource, object_key
 from tenantry.api.wording import shortened
 from tenantry.mirror import names
-from tenantry.mirror.cachedpods import CachedPod
+from tenantry.mirror.cachedpods import CachedPod, Kept
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.shapes import items, part
-from tenantry.mirror.things import Thing
 
 SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 SERVICE_NAME = "kubernetes.io/service-name"
@@ -51,8 +50,14 @@ BY_ENDPOINT = "endpoint"
 MOST_SERVICES = 100
 """How many Services without a selector may have one pod as an endpoint: each is a label of the pod."""
 
+MOST_SLICES = 20
+"""How many EndpointSlices with ready addresses count for one Service."""
+
 MOST_ADDRESSES = 100
 """How many ready addresses of an EndpointSlice count: an index entry of each takes up to 30 times its bytes."""
+
+MOST_PORTS = 100
+"""How many ports an EndpointSlice may have."""
 
 _SERVES = "serves-"
 _BY_NAME = "ExternalName"
@@ -60,6 +65,65 @@ _TCP = "TCP"
 
 Ports = Mapping[tuple[str, str], int]
 """By name and protocol of a port: its number."""
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    name: str
+    namespace: str = ""
+    resource_version: str = "0"
+    labels: dict[str, str] | None = None
+
+
+class _Conditions(msgspec.Struct, frozen=True, gc=False):
+    # Unset means ready.
+    ready: bool | None = None
+
+
+class _Endpoint(msgspec.Struct, frozen=True, gc=False):
+    addresses: list[str] | None = None
+    conditions: _Conditions | None = None
+
+
+class _Port(msgspec.Struct, frozen=True, gc=False):
+    name: str | None = None
+    protocol: str | None = None
+    port: int | None = None
+
+
+class _Slice(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Metadata
+    endpoints: list[_Endpoint] | None = None
+    ports: list[_Port] | None = None
+
+
+class _Headed(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Metadata
+
+
+_slice = msgspec.json.Decoder(_Slice)
+_headed = msgspec.json.Decoder(_Headed)
+
+
+class WrittenSlice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What counts of an EndpointSlice, which is read once: it may have 256 KiB, and a Service a thousand of them.
+
+    Args:
+        key: `namespace/name`.
+        version: The resourceVersion.
+        kept: How much of it is here; without the rest it has no Service.
+        service: The key of its Service; "" for none.
+        ports: Its ports, at most `MOST_PORTS`.
+        addresses: Those that are ready, in order, at most `MOST_ADDRESSES`.
+        refused: Why some of it has no effect; "" if all has.
+    """
+
+    key: str
+    version: int
+    kept: Kept = Kept.WHOLE
+    service: str = ""
+    ports: Ports = msgspec.field(default_factory=dict[tuple[str, str], int])
+    addresses: tuple[str, ...] = ()
+    refused: str = ""
 
 
 class WrittenEndpoints(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +154,44 @@ def is_written(spec: Json) -> bool:
     return not spec.get("selector") and spec.get("type") != _BY_NAME
 
 
-def written(slices: Iterable[Json]) -> WrittenEndpoints:
+def seen(data: msgspec.Raw, kept: Kept = Kept.WHOLE) -> WrittenSlice:
+    """Return an EndpointSlice as it is cached.
+
+    Args:
+        data: The object.
+        kept: How much of it is to be kept.
+    """
+    if kept is not Kept.WHOLE:
+        meta = _headed.decode(data).metadata
+        return WrittenSlice(key=object_key(meta.namespace, meta.name), version=int(meta.resource_version), kept=kept)
+    found = _slice.decode(data)
+    meta, ports = found.metadata, found.ports or []
+    addresses = tuple(islice(_ready(found), MOST_ADDRESSES + 1))
+    refused = ""
+    if len(ports) > MOST_PORTS:
+        ports, addresses, refused = [], (), f"it may have at most {MOST_PORTS} ports: divide it"
+    elif len(addresses) > MOST_ADDRESSES:
+        refused = f"only its first {MOST_ADDRESSES} addresses have an effect: divide it"
+    service = (meta.labels or {}).get(SERVICE_NAME)
+    return WrittenSlice(
+        key=object_key(meta.namespace, meta.name),
+        version=int(meta.resource_version),
+        service=object_key(meta.namespace, service) if service else "",
+        ports={(each.name or "", each.protocol or _TCP): each.port for each in ports if each.port is not None},
+        addresses=addresses[:MOST_ADDRESSES],
+        refused=refused,
+    )
+
+
+def _ready(found: _Slice) -> Iterable[str]:
+    for endpoint in found.endpoints or ():
+        if endpoint.conditions is None or endpoint.conditions.ready is not False:
+            for each in endpoint.addresses or ():
+                if each:
+                    yield canonical(each)
+
+
+def written(slices: Iterable[WrittenSlice]) -> WrittenEndpoints:
     """Return what EndpointSlices of one Service say together.
 
     Args:
@@ -98,34 +199,23 @@ def written(slices: Iterable[Json]) -> WrittenEndpoints:
     """
     ports: Ports | None = None
     addresses, refused = dict[str, None](), ""
-    for each in slices:
-        found = list(_addresses(each))
-        if not found:
+    used = [each for each in slices if each.addresses or each.refused]
+    for each in used[:MOST_SLICES]:
+        name = each.key.partition("/")[2]
+        if each.refused:
+            refused = f"EndpointSlice {name!r}: {each.refused}"
+        if not each.addresses:
             continue
-        own, name = _ports(each), part(each, "metadata").get("name", "")
-        if ports is not None and own != ports:
+        if ports is not None and each.ports != ports:
             # A Service with a selector has one number for each of its ports.
             refused = f"EndpointSlice {name!r} has no effect: all of a Service must have the same ports"
             continue
-        if len(found) > MOST_ADDRESSES:
-            refused = f"EndpointSlice {name!r}: only its first {MOST_ADDRESSES} addresses have an effect: divide it"
-        ports = own
-        addresses |= dict.fromkeys(found[:MOST_ADDRESSES])
+        ports = each.ports
+        addresses |= dict.fromkeys(each.addresses)
+    if len(used) > MOST_SLICES:
+        rest = shortened([each.key.partition("/")[2] for each in used[MOST_SLICES:]])
+        refused = f"EndpointSlices {rest} have no effect: at most {MOST_SLICES} of a Service count"
     return WrittenEndpoints(ports=ports or {}, addresses=tuple(addresses), refused=refused)
-
-
-def _addresses(slice_: Json) -> Iterable[str]:
-    """Return the ready addresses of an EndpointSlice, and at most one too many."""
-    return islice(_ready(slice_), MOST_ADDRESSES + 1)
-
-
-def _ready(slice_: Json) -> Iterable[str]:
-    for endpoint in items(slice_, "endpoints"):
-        # Unset means ready.
-        if part(endpoint, "conditions").get("ready") is not False:
-            for each in endpoint.get("addresses") or ():
-                if each:
-                    yield canonical(each)
 
 
 def canonical(address: object) -> str:
@@ -136,15 +226,7 @@ def canonical(address: object) -> str:
         return str(address)
 
 
-def _ports(slice_: Json) -> Ports:
-    return {
-        (str(each.get("name") or ""), str(each.get("protocol") or _TCP)): each["port"]
-        for each in items(slice_, "ports")
-        if isinstance(each.get("port"), int)
-    }
-
-
-def lead(spec: Json, slices: Iterable[Json], mark: str, profile: Profile) -> None:
+def lead(spec: Json, slices: Iterable[WrittenSlice], mark: str, profile: Profile) -> None:
     """Have a lower Service lead to the pods that have a label.
 
     Args:
@@ -198,16 +280,14 @@ def serving(prefix: str) -> Callable[[CachedPod], Iterable[str]]:
     return found
 
 
-def service_of(slice_: Thing) -> Iterable[str]:
+def service_of(slice_: WrittenSlice) -> Iterable[str]:
     """Return the key of the Service of an EndpointSlice; none for one of which only the head is kept."""
-    meta = slice_.meta
-    name = part(meta, "labels").get(SERVICE_NAME)
-    return [object_key(meta["namespace"], name)] if isinstance(name, str) and name else ()
+    return [slice_.service] if slice_.service else ()
 
 
-def named(slice_: Thing) -> Iterable[str]:
+def named(slice_: WrittenSlice) -> Iterable[str]:
     """Return the addresses that an EndpointSlice names."""
-    return set(islice(_addresses(slice_.object), MOST_ADDRESSES))
+    return slice_.addresses
 
 
 INDEXES = {BY_SERVICE: service_of, BY_ENDPOINT: named}

@@ -35,14 +35,14 @@ from tenantry.engine.request import ApiRequest
 from tenantry.mirror import marking, things
 from tenantry.mirror.cachedpods import Kept
 from tenantry.mirror.endpointmirror import services_of
-from tenantry.mirror.endpoints import BY_SERVICE, INDEXES, SLICES
+from tenantry.mirror.endpoints import BY_SERVICE, INDEXES, SLICES, WrittenSlice
 from tenantry.mirror.kinds.kind import MirroredKind, Origin
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.refusals import REFUSALS, retry_seconds, upper_words
 from tenantry.mirror.shapes import NotTranslated, items, part
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import Copy, Thing
-from tenantry.mirror.upperobjects import UpperObjects
+from tenantry.mirror.upperobjects import BoundedObjects, UpperObjects
 from tenantry.world.selectors import meets
 
 SELECTING = "selecting"
@@ -82,7 +82,7 @@ class ObjectMirror:
         lower: LowerSide,
         objects: UpperObjects,
         *,
-        slices: UpperObjects,
+        slices: BoundedObjects[WrittenSlice],
     ) -> None:
         # Plurals of custom kinds may be those of others.
         self.name = mirrored.resource.full_name if mirrored.is_optional else mirrored.resource.plural
@@ -105,13 +105,14 @@ class ObjectMirror:
         resource = self.resource
         selecting = partial(_selecting, self._mirrored)
         found = [
-            self._objects.watch(_own_key, {SELECTING: selecting}),
+            self._objects.watch(things.own_key, {SELECTING: selecting}),
             Watch(
                 resource=resource,
                 decode=things.whole,
                 keys=things.keys_of_lower(self._profile),
                 selectors=things.selector(self._profile.prefix),
                 optional=self._mirrored.is_optional,
+                awaited=not self._mirrored.is_optional,
                 cluster=self._lower.cluster,
             ),
         ]
@@ -391,9 +392,9 @@ class ObjectMirror:
         """Return the upper namespaces that a selector selects."""
         return [each.key for each in self._upper.cache(Namespace.resource) if _selects(selector, each.labels)]
 
-    def _slices_of(self, key: str) -> Sequence[Json]:
+    def _slices_of(self, key: str) -> Sequence[WrittenSlice]:
         """Return the EndpointSlices that users have written for an upper Service."""
-        return [each.object for each in self._upper.cache(SLICES).by_index(BY_SERVICE, key)]
+        return self._upper.cache(SLICES).by_index(BY_SERVICE, key)
 
     def _refuse(self, upper: Thing, message: str) -> float:
         """Say in an event why an upper object has no lower one, or not its latest form; return when to try again."""
@@ -429,11 +430,6 @@ class ObjectMirror:
             except Invalid as error:
                 # Users of the upper side have defined the kind otherwise.
                 log.debug("a status does not fit the upper kind", extra={"key": upper.key, "error": str(error)})
-
-
-def _own_key(change: Change[Thing]) -> Iterable[str]:
-    found = change.after or change.before
-    return [found.key] if found is not None else ()
 
 
 def _selecting(mirrored: MirroredKind, upper: Thing) -> Iterable[str]:

@@ -190,3 +190,9 @@ def keys_of_lower(profile: Profile) -> Callable[[Change[Any]], Iterable[str]]:
         return [key] if key else ()
 
     return keys
+
+
+def own_key(change: Change[Any]) -> Iterable[str]:
+    """Return the key of the object that a change concerns."""
+    found: Cached | None = change.after or change.before
+    return [found.key] if found is not None else ()

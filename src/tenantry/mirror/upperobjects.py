@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from tenantry.api.model import Resource
-from tenantry.engine.cache import Change
+from tenantry.engine.cache import Cached, Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.mirror import things
 from tenantry.mirror.cachedpods import MOST_BYTES, Kept
@@ -18,13 +19,26 @@ BY_KEPT = "kept"
 """Upper objects, by how much of them is cached."""
 
 
-class UpperObjects:
+class KeptObject(Cached, Protocol):
+    """An object of which more or less is cached."""
+
+    @property
+    def kept(self) -> Kept:
+        """Return how much of it is cached."""
+        ...
+
+
+K = TypeVar("K", bound=KeptObject)
+
+
+class BoundedObjects(Generic[K]):
     """The objects of one kind of one upper side; users there choose how many there are, and what they contain.
 
     Args:
         resource: The kind.
         profile: The configuration.
         upper: The upper cluster.
+        read: Returns what is cached of an object of which that much is to be kept.
         selectors: Of the watch; None for all objects.
         is_optional: Whether the upper side need not have the kind.
     """
@@ -34,11 +48,13 @@ class UpperObjects:
         resource: Resource,
         profile: Profile,
         upper: Cluster,
+        read: Callable[[msgspec.Raw, Kept], K],
         *,
         selectors: Mapping[str, str] | None = None,
         is_optional: bool = False,
     ) -> None:
         self.resource = resource
+        self._read = read
         self._is_optional = is_optional
         self._selectors = selectors
         self._most = profile.most_objects
@@ -46,8 +62,8 @@ class UpperObjects:
 
     def watch(
         self,
-        keys: Callable[[Change[Thing]], Iterable[str]],
-        indexes: Mapping[str, Callable[[Thing], Iterable[str]]] | None = None,
+        keys: Callable[[Change[K]], Iterable[str]],
+        indexes: Mapping[str, Callable[[K], Iterable[str]]] | None = None,
     ) -> Watch:
         """Return a watch of the objects; see `Watch`."""
         own = {BY_KEPT: _kept}
@@ -59,6 +75,33 @@ class UpperObjects:
             indexes={**own, **(indexes or {})},
             optional=self._is_optional,
         )
+
+    def full(self) -> str:
+        """Return why no further object is mirrored; "" if there is room."""
+        return "" if self._has_room() else self._too_many()
+
+    def _too_many(self) -> str:
+        return f"more than {self._most} {self.resource.plural} exist: delete some"
+
+    def _has_room(self) -> bool:
+        cache = self._upper.cache_of(self.resource)
+        return cache is None or cache.count(BY_KEPT, Kept.WHOLE) < self._most
+
+    def _decode(self, data: msgspec.Raw) -> K:
+        if len(memoryview(data)) > MOST_BYTES:
+            return self._read(data, Kept.TOO_LARGE)
+        cache = self._upper.cache_of(self.resource)
+        found = self._read(data, Kept.TOO_MANY)
+        known = cache.get(found.key) if cache is not None else None
+        is_kept = (known is not None and known.kept is Kept.WHOLE) or self._has_room()
+        return self._read(data, Kept.WHOLE) if is_kept else found
+
+
+class UpperObjects(BoundedObjects[Thing]):
+    """The objects of one mirrored kind; see `BoundedObjects`."""
+
+    def __init__(self, resource: Resource, profile: Profile, upper: Cluster, *, is_optional: bool = False) -> None:
+        super().__init__(resource, profile, upper, _thing, is_optional=is_optional)
 
     def left_out(self, found: Thing, mirrored: Callable[[], int]) -> str:
         """Return why an object is not mirrored; "" if it is.
@@ -73,26 +116,10 @@ class UpperObjects:
             return self._too_many()
         return ""
 
-    def full(self) -> str:
-        """Return why no further object is mirrored; "" if there is room."""
-        return "" if self._has_room() else self._too_many()
 
-    def _too_many(self) -> str:
-        return f"more than {self._most} {self.resource.plural} exist: delete some"
-
-    def _has_room(self) -> bool:
-        cache = self._upper.cache_of(self.resource)
-        return cache is None or cache.count(BY_KEPT, Kept.WHOLE) < self._most
-
-    def _decode(self, data: msgspec.Raw) -> Thing:
-        if len(memoryview(data)) > MOST_BYTES:
-            return things.head(data, Kept.TOO_LARGE)
-        cache = self._upper.cache_of(self.resource)
-        found = things.head(data, Kept.TOO_MANY)
-        known = cache.get(found.key) if cache is not None else None
-        is_kept = (known is not None and known.kept is Kept.WHOLE) or self._has_room()
-        return things.whole(data) if is_kept else found
+def _thing(data: msgspec.Raw, kept: Kept) -> Thing:
+    return things.whole(data) if kept is Kept.WHOLE else things.head(data, kept)
 
 
-def _kept(found: Thing) -> Iterable[str]:
+def _kept(found: KeptObject) -> Iterable[str]:
     return [found.kept]

@@ -23,10 +23,9 @@ from tenantry.mirror.shapes import NotTranslated
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import Thing
 from tenantry.mirror.upperobjects import UpperObjects
-from tenantry.mirror.volumes import BY_CLAIM
+from tenantry.mirror.volumes import BOUND, BY_CLAIM, ShownVolume
 
 CLAIMS = claims.RESOURCE
-_BOUND = "Bound"
 _RELEASED = "Released"
 
 log = logging.getLogger(__name__)
@@ -54,7 +53,7 @@ class VolumeMirror:
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         return [
-            self._claims.watch(_own_key),
+            self._claims.watch(things.own_key),
             Watch(
                 resource=CLAIMS,
                 decode=things.whole,
@@ -64,7 +63,7 @@ class VolumeMirror:
             ),
             Watch(
                 resource=volumes.RESOURCE,
-                decode=things.whole,
+                decode=volumes.seen,
                 keys=_of_volume,
                 selectors={"labelSelector": self._profile.mark(volumes.MARK)},
                 indexes={BY_CLAIM: volumes.claim_of},
@@ -101,17 +100,17 @@ class VolumeMirror:
         lower = self._profile.lower_name(CLAIMS.kind, namespace, name)
         return self._lower.cluster.cache(CLAIMS).get(object_key(self._profile.namespace, lower))
 
-    async def _show(self, claim: Thing, volume: Thing | None, wanted: Json) -> None:
+    async def _show(self, claim: Thing, volume: ShownVolume | None, wanted: Json) -> None:
         writer, name = self._upper.writer, wanted["metadata"]["name"]
         if volume is None:
             # AlreadyExists: of users, who have removed its label.
             with suppress(AlreadyExists):
                 volume = await writer.own(request.create_json(volumes.RESOURCE, wanted), quiet=True)
-        elif patch := volumes.difference(volume.spec, wanted["spec"]):
+        elif patch := volumes.difference(volume, wanted["spec"]):
             with suppress(NotFound, Conflict):
                 await writer.own(request.patch(volumes.RESOURCE, "", name, {"spec": patch}), quiet=True)
-        if volume is not None and volume.status.get("phase") != _BOUND:
-            await self._phase(volume, _BOUND)
+        if volume is not None and not volume.is_bound:
+            await self._phase(volume, BOUND)
         if not claim.spec.get("volumeName"):
             meta = claim.meta
             body: Json = {"metadata": {"uid": claim.uid}, "spec": {"volumeName": name}}
@@ -119,14 +118,14 @@ class VolumeMirror:
             with suppress(NotFound, Conflict):
                 await writer.own(request.patch(CLAIMS, meta["namespace"], meta["name"], body))
 
-    async def _end(self, volume: Thing) -> None:
+    async def _end(self, volume: ShownVolume) -> None:
         # Kubernetes keeps a bound volume.
-        if volume.status.get("phase") == _BOUND:
+        if volume.is_bound:
             await self._phase(volume, _RELEASED)
         with suppress(NotFound, Conflict):
             await self._upper.writer.send(request.delete(volumes.RESOURCE, "", volume.key, uid=volume.uid))
 
-    async def _phase(self, volume: Thing, phase: str) -> None:
+    async def _phase(self, volume: ShownVolume, phase: str) -> None:
         body: Json = {"metadata": {"uid": volume.uid}, "status": {"phase": phase}}
         # Invalid: users have changed the volume so that it is none any more.
         with suppress(NotFound, Conflict, Invalid):
@@ -135,10 +134,5 @@ class VolumeMirror:
             )
 
 
-def _own_key(change: Change[Thing]) -> Iterable[str]:
-    found = change.after or change.before
-    return [found.key] if found is not None else ()
-
-
-def _of_volume(change: Change[Thing]) -> Iterable[str]:
+def _of_volume(change: Change[ShownVolume]) -> Iterable[str]:
     return {key for each in (change.before, change.after) if each is not None for key in volumes.claim_of(each)}

@@ -47,13 +47,13 @@ from tenantry.hosting.placement import Placement, RunningPlane
 from tenantry.hosting.resolver import NameResolver
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection, IssuedToken
-from tenantry.mirror import cachedpods, endpoints, things
+from tenantry.mirror import cachedpods, things
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.classes import CLASSES
 from tenantry.mirror.classmirror import ClassMirror
 from tenantry.mirror.copies import Copies
 from tenantry.mirror.definitionmirror import DefinitionMirror, lower_watch
-from tenantry.mirror.endpointmirror import EndpointMirror
+from tenantry.mirror.endpointmirror import EndpointMirror, upper_slices
 from tenantry.mirror.endpoints import BY_ADDRESS, addresses_of
 from tenantry.mirror.eventmirror import EventMirror
 from tenantry.mirror.kinds import claims, ingresses, services
@@ -123,6 +123,7 @@ class MirroredObjects:
                 selectors=selectors,
                 indexes={BY_ADDRESS: services.addresses} if each.resource == services.RESOURCE else None,
                 optional=each.is_optional,
+                awaited=not each.is_optional,
             )
             for each in KINDS
         ]
@@ -305,7 +306,7 @@ class Link:
             pods = PodMirror(profile, upper, side, upper_pods=upper_pods, upper_nodes=upper_nodes, copies=copies)
             first = partial(self._first_node, upper_nodes)
             inner = InsideController(self._plane, lambda: self._is_open, first, self._now_usable)
-            slices = UpperObjects(endpoints.SLICES, profile, upper, selectors=endpoints.WRITTEN)
+            slices = upper_slices(profile, upper)
             objects = [ObjectMirror(each, profile, upper, side, tables[each.resource], slices=slices) for each in kinds]
             ends = EndpointMirror(profile, upper, side, upper_services=tables[services.RESOURCE], upper_slices=slices)
             events = EventMirror(profile, upper, side, upper_nodes)

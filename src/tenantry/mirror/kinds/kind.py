@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from tenantry.api.model import Json, Resource
+from tenantry.mirror.endpoints import WrittenSlice
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.shapes import Shape
 
@@ -31,7 +32,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     lower: Json
     status: Json
     namespaces: Callable[[Json], Sequence[str]]
-    slices: Callable[[], Sequence[Json]] = tuple
+    slices: Callable[[], Sequence[WrittenSlice]] = tuple
 
 
 def _none(_namespace: str, _name: str) -> bool:
