@@ -38,6 +38,13 @@ def test_without_a_control_plane_behind_it_there_is_no_proxy(tmp_path: Path) -> 
     assert (only.name, only.port) == ("hosted@acme.old", 20003)
 
 
+def test_the_proxy_runs_on_while_all_control_planes_are_stopped(tmp_path: Path) -> None:
+    """H01: without it, no client could wake the last one that fell asleep."""
+    paths = make(tmp_path, a=OWN)
+    (tmp_path / "hosted" / "a" / "process.json").rename(tmp_path / "hosted" / "a" / "stopped.json")
+    assert [each.name for each in hosted.processes(paths)] == [ENDPOINT_PROXY]
+
+
 def test_a_broken_file_of_the_proxy_does_not_stop_the_control_planes(tmp_path: Path) -> None:
     paths = make(tmp_path, a=OWN)
     (tmp_path / "hosted" / "endpoint-proxy.json").write_text("{")

@@ -102,6 +102,8 @@ def processes(paths: ClusterPaths) -> tuple[Component, ...]:
                 limits=_limits(process.limits),
             )
         )
+    # Also while all are stopped: it holds the clients that wake them.
+    has_proxied = has_proxied or any((paths.folder / "hosted").glob(f"*/{_STOPPED}"))
     proxy = endpointproxy.component(paths) if has_proxied else None
     return (*(() if proxy is None else (proxy,)), *found)
 
