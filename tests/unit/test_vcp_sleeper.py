@@ -10,6 +10,8 @@ import pytest
 
 from tenantry.api import reasons
 from tenantry.api.errors import LocalError
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import SUSPENDED, TENANT_UID
 from tenantry.api.model import Condition, ConditionStatus, ObjectMeta
 from tenantry.api.virtualcontrolplane import (
     PROCESS_FINALIZER,
@@ -138,4 +140,54 @@ async def test_no_error_of_the_place_ends_the_waiting_for_clients(
         for answer in (error, error, None):
             night.bed.answers.put_nowait(answer)
         await night.home.rung.wait()
+        assert (await night.reconcile())["status"]["wakes"] == 1
+
+
+def mark(world: World, **metadata: object) -> None:
+    """Change the metadata of the tenant's namespace."""
+    world.patch(Namespace.resource, "acme", {"metadata": metadata})
+
+
+async def test_no_client_of_a_suspended_tenant_wakes_it(world: World) -> None:
+    """H01: it would be an administrator inside until the operator has taken that away; later clients wake it."""
+    async with cancelled_at_end() as group:
+        night = Night(world, group)
+        await night.reconcile()
+        night.bed.answers.put_nowait(None)
+        await night.home.rung.wait()
+        mark(world, labels={SUSPENDED: "true"})
+        assert "wakes" not in (await night.reconcile())["status"]
+        mark(world, labels={SUSPENDED: None})
+        # The client of before is gone.
+        assert "wakes" not in (await night.reconcile())["status"]
+        night.home.rung.clear()
+        night.bed.answers.put_nowait(None)
+        await night.home.rung.wait()
+        assert (await night.reconcile())["status"]["wakes"] == 1
+
+
+async def test_the_end_of_its_namespace_wakes_nothing(world: World) -> None:
+    """H01: the pods end with the namespace, which changes their digest."""
+    world.patch(VirtualControlPlane.resource, KEY, {"status": {"podsAtSleep": "other"}})
+    world.delete(Namespace.resource, "acme")
+    async with cancelled_at_end() as group:
+        night = Night(world, group)
+        before = night.get()
+        assert await night.reconcile() == before
+
+
+async def test_a_changed_spec_wakes_it_also_if_its_namespace_was_not_known_at_first(world: World) -> None:
+    """H01: the watches begin at once, and nothing is reported that hides the change."""
+    world.patch(VirtualControlPlane.resource, KEY, {"metadata": {"generation": 2}})
+    known = world.objects.pop((Namespace.resource, "acme"))
+    uid = known["metadata"]["labels"][TENANT_UID]
+    async with cancelled_at_end() as group:
+        night = Night(world, group)
+        before = night.get()
+        assert await night.reconcile() == before
+        world.put_in(Namespace.resource, known)
+        mark(world, labels={TENANT_UID: None})
+        (told,) = [each for each in (await night.reconcile())["status"]["conditions"] if each["type"] == reasons.READY]
+        assert told["reason"] == reasons.INVALID_SPEC
+        mark(world, labels={TENANT_UID: uid})
         assert (await night.reconcile())["status"]["wakes"] == 1

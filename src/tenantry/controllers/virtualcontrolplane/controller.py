@@ -119,7 +119,9 @@ class VirtualControlPlaneController:
         namespace = cluster.lookup(Namespace.resource, found.metadata.namespace)
         if namespace is None or TENANT_UID not in namespace.labels:
             message = "the namespace belongs to no tenant: create the VirtualControlPlane in a tenant's namespace"
-            await self._report(cluster, found, Blocked(reason=reasons.INVALID_SPEC, message=message))
+            # One that sleeps was in a tenant's namespace.
+            if namespace is not None or found.status.phase is not PlanePhase.ASLEEP:
+                await self._report(cluster, found, Blocked(reason=reasons.INVALID_SPEC, message=message))
             # The watch of namespaces may be behind that of control planes, and its changes wake no key.
             return RETRY_SECONDS
         if desired.FINALIZER not in found.metadata.finalizers:
@@ -130,7 +132,8 @@ class VirtualControlPlaneController:
             return None
         if found.status.phase is PlanePhase.ASLEEP:
             await self._end(found.metadata.uid)
-            return await self._sleeper.rest(cluster, found)
+            # Its pods end with the namespace, and it is deleted in a moment: nothing has to run for that.
+            return None if namespace.deleting else await self._sleeper.rest(cluster, found, is_open=_is_open(namespace))
         return await self._keep(cluster, found, namespace)
 
     async def _keep(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
@@ -148,7 +151,8 @@ class VirtualControlPlaneController:
         running = known.running if known is not None and not known.task.done() else None
         try:
             if known is None or running is None:
-                await self._start_in_turn(cluster, found, namespace)
+                if not namespace.deleting:
+                    await self._start_in_turn(cluster, found, namespace)
             else:
                 return await self._follow(cluster, found, namespace, known, share.waits)
         except ApiError:
@@ -168,7 +172,7 @@ class VirtualControlPlaneController:
         short: Blocked | None,
     ) -> float | None:
         """Bring back what has changed on the host, report how the connection is, and let it sleep if it is idle."""
-        is_open = SUSPENDED not in namespace.labels
+        is_open = _is_open(namespace)
         known.link.open(is_open=is_open)
         known.link.allow(found.spec.egress)
         if known.link.offered != offers.of(cluster) or known.limits != desired.limits_of(found):
@@ -203,7 +207,7 @@ class VirtualControlPlaneController:
                 cluster.wake(VirtualControlPlane, key)
 
     async def _start(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> None:
-        is_open = SUSPENDED not in namespace.labels
+        is_open = _is_open(namespace)
         await self._bring(cluster, found, desired.mirror_objects(found, is_open=is_open))
         address = await self._address(cluster, found)
         store = datastore.store_of(found, await self._secret(cluster, datastore.secret_of(found)))
@@ -324,6 +328,9 @@ class VirtualControlPlaneController:
         )
         if is_connected and problem is None:
             written = replace(written, phase=PlanePhase.AWAKE)
+        if before.phase is PlanePhase.ASLEEP:
+            # A spec that has changed during the sleep still has to wake it.
+            written = replace(written, observed_generation=before.observed_generation)
         if written != before:
             await cluster.writer.status(replace(current, status=written))
             wakes.wake_owner(cluster, current)
@@ -337,8 +344,12 @@ def _of_running(
     return (*way, desired.kubeconfig_secret(found, running.kubeconfig))
 
 
+def _is_open(namespace: Observed) -> bool:
+    return SUSPENDED not in namespace.labels
+
+
 def _decisive(namespace: Observed) -> tuple[bool, str]:
-    return SUSPENDED in namespace.labels, namespace.labels.get(NETWORK, "")
+    return _is_open(namespace), namespace.labels.get(NETWORK, "")
 
 
 def _problem(link: Link) -> Blocked | None:

@@ -229,10 +229,15 @@ class Sleeper:
 
     # -- asleep -----------------------------------------------------------------------------------
 
-    async def rest(self, cluster: Cluster, found: VirtualControlPlane) -> float | None:
+    async def rest(self, cluster: Cluster, found: VirtualControlPlane, *, is_open: bool) -> float | None:
         """Keep a control plane asleep, or wake it; return in how many seconds to look again.
 
         Its link has ended.
+
+        Args:
+            cluster: It has the object.
+            found: The control plane.
+            is_open: Whether users have access: their tenant is not suspended.
 
         Raises:
             ApiError: The API server failed; the queue tries again.
@@ -242,6 +247,9 @@ class Sleeper:
         self._end_question(uid)
         if not self._host.lower.is_synced:
             return SYNC_SECONDS
+        if not is_open:
+            # Without one that waits for them, clients get a 503 at once.
+            self._end_knock(uid)
         lower = self._lower(found)
         reason = sleep.wake_reason(found, now, sleep.digest(lower), is_knocked=uid in self._knocked)
         if reason:
@@ -262,7 +270,7 @@ class Sleeper:
             # After the process has ended: others get the share now.
             await self._write(cluster, found, settled)
             return None
-        if uid not in self._knocks:
+        if is_open and uid not in self._knocks:
             changed = partial(cluster.wake, VirtualControlPlane, found.key)
             self._knocks[uid] = self._group.create_task(self._wait(uid, changed))
         return sleep.seconds_left(found, now)
@@ -306,6 +314,9 @@ class Sleeper:
 
     def _end_rest(self, uid: str) -> None:
         self._stopped.discard(uid)
+        self._end_knock(uid)
+
+    def _end_knock(self, uid: str) -> None:
         self._knocked.discard(uid)
         task = self._knocks.pop(uid, None)
         if task is not None:
