@@ -134,6 +134,10 @@ def problem(name: str, found: VirtualControlPlane | None) -> Blocked | None:
     if is_true(conditions, reasons.READY):
         return None
     is_stalled = is_true(conditions, reasons.STALLED)
+    has_served = bool(found.status.wakes and found.status.kubeconfig_secret)
+    if has_served and ready.reason == reasons.PROGRESSING and not is_stalled:
+        # It wakes: its clients are held meanwhile.
+        return None
     message = f"VirtualControlPlane {found.key!r}: {ready.message}"
     return Blocked(reason=ready.reason, message=message, passing=not is_stalled)
 
@@ -149,7 +153,8 @@ def condition(name: str, obstacle: Blocked | None) -> list[Wanted]:
         return []
     if obstacle is not None:
         return [Wanted(reasons.CONTROL_PLANE_READY, False, obstacle.reason, obstacle.message)]
-    message = f"the API server of VirtualControlPlane {name!r} is ready"
+    # The same while it sleeps and wakes: the condition does not flap.
+    message = f"VirtualControlPlane {name!r} serves its clients; while it sleeps, the next connection starts it"
     return [Wanted(reasons.CONTROL_PLANE_READY, True, reasons.ESTABLISHED, message)]
 
 
