@@ -131,12 +131,11 @@ def problem(name: str, found: VirtualControlPlane | None) -> Blocked | None:
     ready = find(conditions, reasons.READY)
     if ready is None:
         return Blocked(reason=reasons.PROGRESSING, message=f"VirtualControlPlane {found.key!r} starts", passing=True)
-    if is_true(conditions, reasons.READY):
-        return None
     is_stalled = is_true(conditions, reasons.STALLED)
     has_served = bool(found.status.wakes and found.status.kubeconfig_secret)
-    if has_served and ready.reason == reasons.PROGRESSING and not is_stalled:
-        # It wakes: its clients are held meanwhile.
+    # Clients of one that wakes are held meanwhile.
+    is_waking = has_served and ready.reason == reasons.PROGRESSING and not is_stalled
+    if is_waking or is_true(conditions, reasons.READY):
         return None
     message = f"VirtualControlPlane {found.key!r}: {ready.message}"
     return Blocked(reason=ready.reason, message=message, passing=not is_stalled)
