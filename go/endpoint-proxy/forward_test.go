@@ -96,6 +96,39 @@ func TestDescriptorsAreDividedAmongControlPlanes(t *testing.T) {
 	}
 }
 
+func TestRefusalsAreDividedAmongControlPlanes(t *testing.T) {
+	for _, each := range []struct {
+		many   int
+		wanted int64
+	}{{1, maxRefused}, {4, 32}, {5, 25}, {1000, 1}} {
+		made := newLimits(20000)
+		one := made.share()
+		made.divide(each.many)
+		if got := one.refused.most.Load(); got != each.wanted {
+			t.Errorf("for %d: got %d, want %d", each.many, got, each.wanted)
+		}
+	}
+}
+
+func TestThePortOfOneThatIsRemovedInItsSleepIsFree(t *testing.T) {
+	c := newCluster(t, holdTime, nil)
+	made := c.place("a")
+	folder := filepath.Join(c.folder, "hosted", "a")
+	check(t, os.Rename(filepath.Join(folder, "process.json"), filepath.Join(folder, "stopped.json")))
+	c.set(made.Name, "")
+	c.listening("a")
+	check(t, os.Remove(filepath.Join(folder, "stopped.json")))
+	// No component changes: it had none.
+	c.set(made.Name, "")
+	eventually(t, "the port of a removed one is free", func() bool {
+		listener, err := net.ListenTCP("tcp4", loopback(made.Port))
+		if err == nil {
+			listener.Close()
+		}
+		return err == nil
+	})
+}
+
 func TestControlPlanesComeAndGoWithoutARestart(t *testing.T) {
 	c := newCluster(t, holdTime, nil)
 	one, first := c.running("a")

@@ -41,8 +41,9 @@ func (l *limit) give() {
 
 // limits divides the descriptors of this process among the control planes: the users of one cannot take those of another.
 type limits struct {
-	files int
-	most  atomic.Int64
+	files   int
+	most    atomic.Int64
+	refused atomic.Int64
 }
 
 // share is what one control plane may use.
@@ -56,13 +57,14 @@ func newLimits(files int) *limits {
 	return made
 }
 
-// divide sets how many connections each of so many control planes may have. Connections above it stay.
+// divide sets how many connections and 503s each of so many control planes may have. Those above it stay.
 func (l *limits) divide(many int) {
 	// Each connection has two descriptors.
 	fair := int64(max(l.files-keptFiles, 64)) / 2 / int64(max(many, 1))
 	l.most.Store(max(min(fair, maxOpen), 1))
+	l.refused.Store(max(min(maxRefusedAll/int64(max(many, 1)), maxRefused), 1))
 }
 
 func (l *limits) share() *share {
-	return &share{open: limit{most: &l.most}, held: newLimit(maxHeld), refused: newLimit(maxRefused)}
+	return &share{open: limit{most: &l.most}, held: newLimit(maxHeld), refused: limit{most: &l.refused}}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -36,6 +37,8 @@ type planes struct {
 	waiters map[string]map[*waiter]struct{}
 	// What apply got last, as far as it matters; a failure to listen makes it nil, so that the next call tries again.
 	last []component
+	// What scan has found then.
+	found map[string]process
 }
 
 func newPlanes(folder string) *planes {
@@ -65,14 +68,15 @@ func (a *planes) apply(states []component) {
 	})
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.last != nil && slices.Equal(a.last, hosted) {
+	found := a.scan()
+	// Control planes that are stopped come and go without a component.
+	if a.last != nil && slices.Equal(a.last, hosted) && maps.Equal(a.found, found) {
 		return
 	}
 	phases := map[string]component{}
 	for _, each := range hosted {
 		phases[each.Name[len(prefix):]] = each
 	}
-	found := a.scan()
 	for uid, known := range a.byUID {
 		if found[uid] != known.process {
 			known.close()
@@ -80,7 +84,7 @@ func (a *planes) apply(states []component) {
 		}
 	}
 	a.limits.divide(len(found))
-	a.last = hosted
+	a.last, a.found = hosted, found
 	for uid, each := range found {
 		known := a.byUID[uid]
 		if known == nil {

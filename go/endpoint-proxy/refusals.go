@@ -61,16 +61,17 @@ func refuseRequest(response http.ResponseWriter, _ *http.Request) {
 //
 // first is what was read from the client before, and pki the folder with the certificate.
 func (r *refusals) answer(of *share, client *net.TCPConn, first []byte, pki string) {
-	if !r.all.take() {
-		refuse(client)
-		return
-	}
-	defer r.all.give()
+	// Its own share first: what is above it takes no place of another control plane.
 	if !of.refused.take() {
 		refuse(client)
 		return
 	}
 	defer of.refused.give()
+	if !r.all.take() {
+		refuse(client)
+		return
+	}
+	defer r.all.give()
 	// Read each time: it is renewed while this process runs.
 	certificate, err := tls.LoadX509KeyPair(filepath.Join(pki, "server.crt"), filepath.Join(pki, "server.key"))
 	if err != nil {

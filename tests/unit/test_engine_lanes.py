@@ -229,6 +229,18 @@ async def test_a_cluster_that_is_removed_listens_no_longer() -> None:
     runtime.add(_cluster("peer"), [Reconciler("second", _watch())])
 
 
+def test_a_cluster_that_cannot_be_added_leaves_no_listeners() -> None:
+    """They would keep watches of the other cluster, and queue keys that are never reconciled."""
+    runtime, home = Runtime(clock=ManualClock(), metrics=Metrics()), _cluster()
+    runtime.add(home, [Reconciler("first", _watch())])
+    wanted = [_watch(ResourceQuota.resource, cluster=home), _watch(cluster=home, decode=_other_decode)]
+    with pytest.raises(ValueError, match="different decodings"):
+        runtime.add(_cluster("peer"), [Reconciler("second", *wanted)])
+    assert home.cache_of(ResourceQuota.resource) is None
+    assert home.cache_of(Namespace.resource) is not None
+    runtime.add(_cluster("peer"), [Reconciler("second", wanted[0])])
+
+
 def test_a_cluster_is_added_once() -> None:
     runtime = Runtime(clock=ManualClock(), metrics=Metrics())
     runtime.add(_cluster(), [])

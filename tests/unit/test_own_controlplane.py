@@ -226,6 +226,23 @@ def test_nothing_is_reported_without_one_or_when_it_is_ready() -> None:
     assert controlplane.problem("acme", plane(Ready=("True", "Established"))) is None
 
 
+def test_one_that_wakes_is_no_problem_of_its_tenant() -> None:
+    """H01: its clients are held meanwhile, so that conditions do not alternate; what keeps it from waking counts."""
+    starts = plane(Ready=("False", "Progressing"))
+    wakes = replace(starts, status=replace(starts.status, wakes=1, kubeconfig_secret="s"))
+    assert controlplane.problem("acme", starts) is not None
+    assert controlplane.problem("acme", wakes) is None
+    for conditions in (
+        {"Ready": ("False", "QuotaInsufficient")},
+        {"Ready": ("False", "Progressing"), "Stalled": ("True", "Progressing")},
+    ):
+        other = replace(wakes, status=replace(wakes.status, conditions=plane(**conditions).status.conditions))
+        assert controlplane.problem("acme", other) is not None
+    # Nor does the condition call the API server of one that sleeps ready.
+    (told,) = controlplane.condition("acme", None)
+    assert "is ready" not in told.message
+
+
 def test_one_that_is_being_deleted_is_not_created_yet() -> None:
     """H01: the name is taken until the process is gone."""
     namespace = desired.room_of(virtual())

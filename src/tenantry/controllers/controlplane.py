@@ -131,9 +131,12 @@ def problem(name: str, found: VirtualControlPlane | None) -> Blocked | None:
     ready = find(conditions, reasons.READY)
     if ready is None:
         return Blocked(reason=reasons.PROGRESSING, message=f"VirtualControlPlane {found.key!r} starts", passing=True)
-    if is_true(conditions, reasons.READY):
-        return None
     is_stalled = is_true(conditions, reasons.STALLED)
+    has_served = bool(found.status.wakes and found.status.kubeconfig_secret)
+    # Clients of one that wakes are held meanwhile.
+    is_waking = has_served and ready.reason == reasons.PROGRESSING and not is_stalled
+    if is_waking or is_true(conditions, reasons.READY):
+        return None
     message = f"VirtualControlPlane {found.key!r}: {ready.message}"
     return Blocked(reason=ready.reason, message=message, passing=not is_stalled)
 
@@ -149,7 +152,8 @@ def condition(name: str, obstacle: Blocked | None) -> list[Wanted]:
         return []
     if obstacle is not None:
         return [Wanted(reasons.CONTROL_PLANE_READY, False, obstacle.reason, obstacle.message)]
-    message = f"the API server of VirtualControlPlane {name!r} is ready"
+    # The same while it sleeps and wakes: the condition does not flap.
+    message = f"VirtualControlPlane {name!r} serves its clients; while it sleeps, the next connection starts it"
     return [Wanted(reasons.CONTROL_PLANE_READY, True, reasons.ESTABLISHED, message)]
 
 

@@ -213,7 +213,7 @@ class Runtime:
         return all(lane.is_ready for lane in self._lanes.values())
 
     def add(self, cluster: Cluster, controllers: Sequence[Controller], *, workers: int = WORKERS) -> None:
-        """Add a cluster with its controllers; they start at once, or with `run`.
+        """Add a cluster with its controllers; they start at once, or with `run`. After an error, nothing of it is left.
 
         Args:
             cluster: Its client is open.
@@ -233,9 +233,16 @@ class Runtime:
 
         lane = ClusterLane(cluster, controllers, workers=workers, clock=self.clock, added=added)
         cluster.join(lane)
-        for controller in controllers:
-            for watch in controller.watches():
-                (watch.cluster or cluster).listen(lane.listener(controller.name, watch))
+        try:
+            for controller in controllers:
+                for watch in controller.watches():
+                    (watch.cluster or cluster).listen(lane.listener(controller.name, watch))
+        except BaseException:
+            for each in (*self._lanes.values(), lane):
+                each.cluster.leave(cluster.id)
+            cluster.join(None)
+            self._metrics.forget_cluster(cluster.id)
+            raise
         self._lanes[cluster.id] = lane
         if self._group is not None:
             lane.serving = self._group.create_task(self._serve(lane))

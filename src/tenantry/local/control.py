@@ -59,6 +59,9 @@ async def _connected(path: Path) -> AsyncGenerator[tuple[asyncio.StreamReader, a
         raise LocalError(f'the supervisor does not answer at "{path}": {error.strerror}') from error
     try:
         yield reader, writer
+    except (OSError, ValueError) as error:
+        # It has ended, or the line is too long.
+        raise LocalError(f'the supervisor at "{path}" ended the connection: {error}') from error
     finally:
         writer.close()
 

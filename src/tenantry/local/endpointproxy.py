@@ -137,7 +137,10 @@ async def _ask(paths: ClusterPaths, question: _Question) -> bool:
         writer.close()
     if not line.endswith(b"\n"):
         return False
-    error = msgspec.json.decode(line, type=_Answer).error
+    try:
+        error = msgspec.json.decode(line, type=_Answer).error
+    except msgspec.MsgspecError as failure:
+        raise LocalError("the endpoint proxy is of another version of Tenantry") from failure
     if error:
         raise LocalError(f"the endpoint proxy: {error}")
     return True

@@ -185,6 +185,8 @@ class LocalPlacement:
         await asyncio.to_thread(self._dismiss, folder)
         # Next the file that makes it a component: the supervisor ends the process, and does not start it again.
         (folder / _PROCESS).unlink(missing_ok=True)
+        # And the one for which the endpoint proxy listens while it sleeps.
+        (folder / _STOPPED).unlink(missing_ok=True)
         await self._reload()
         await self._stores.detach(uid, folder)
         await asyncio.to_thread(_remove, folder)

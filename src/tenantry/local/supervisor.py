@@ -83,8 +83,13 @@ class Supervisor:
         self._stopping = asyncio.Event()
         self._change = asyncio.Event()
         self._was_ready = False
-        self._reloading = asyncio.Lock()
+        self._ending: dict[str, asyncio.Task[None]] = {}
         self._state = self._snapshot()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the components that it keeps, those that are ending included."""
+        return tuple(self._runners)
 
     def _runner(self, component: Component) -> Runner:
         if pace := os.environ.get(COLLECTOR):
@@ -163,25 +168,41 @@ class Supervisor:
         if not runner.component.on_request:
             runner.want()
 
-    async def _reload(self, group: asyncio.TaskGroup) -> None:
-        """Start real nodes and hosted control planes that were added, and stop those that were removed or changed."""
+    async def reload(self, group: asyncio.TaskGroup) -> None:
+        """Start real nodes and hosted control planes that were added, and stop those that were removed or changed.
+
+        Components end at once, and reloads run at once: one that ends slowly delays no start of another.
+
+        Args:
+            group: Runs the components.
+        """
+        if ending := self._compare(group):
+            await asyncio.wait(ending)
+            # Those that were changed, or that are wanted again.
+            self._compare(group)
+        self._changed()
+
+    def _compare(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        """Begin to stop and start components as files say; return what ends now. It never waits, so needs no lock."""
         spec = read_spec(self._paths)
         nodes = real_nodes(spec, self._paths, sys.executable) if spec else ()
         wanted = {each.name: each for each in (*nodes, *etcds.etcds(self._paths), *processes(self._paths))}
-        # Only real nodes, their provisioner and hosted control planes come and go while the cluster runs.
-        gone = [
-            name
-            for name, runner in self._runners.items()
-            if name not in NAMES and (name not in wanted or _differs(runner.component, wanted[name]))
-        ]
-        for name in gone:
-            await self._runners[name].stop()
-            self._living.pop(name).cancel()
-            del self._runners[name]
+        for name, runner in self._runners.items():
+            # Only real nodes, their provisioner and hosted control planes come and go while the cluster runs.
+            is_gone = name not in wanted or _differs(runner.component, wanted[name])
+            if name not in NAMES and name not in self._ending and is_gone:
+                self._ending[name] = group.create_task(self._retire(name))
         for name, component in wanted.items():
-            if name not in self._runners:
+            # One that is ending keeps its name until then.
+            if name not in self._runners and not self._stopping.is_set():
                 self._runners[name] = self._runner(component)
                 self._start(group, self._runners[name])
+        return list(self._ending.values())
+
+    async def _retire(self, name: str) -> None:
+        await self._runners[name].stop()
+        self._living.pop(name).cancel()
+        del self._runners[name], self._ending[name]
         self._changed()
 
     async def _stop_all(self) -> None:
@@ -271,8 +292,7 @@ class Supervisor:
                 self._stopping.set()
             elif order.verb == "reload":
                 if self._group:
-                    async with self._reloading:
-                        await self._reload(self._group)
+                    await self.reload(self._group)
             else:
                 runner = self._runners[check_name(order.component, self._runners)]
                 if order.verb in ("stop", "restart"):

@@ -121,7 +121,9 @@ class VirtualControlPlaneController:
         namespace = cluster.lookup(Namespace.resource, found.metadata.namespace)
         if namespace is None or TENANT_UID not in namespace.labels:
             message = "the namespace belongs to no tenant: create the VirtualControlPlane in a tenant's namespace"
-            await self._report(cluster, found, Blocked(reason=reasons.INVALID_SPEC, message=message))
+            # One that sleeps was in a tenant's namespace.
+            if namespace is not None or found.status.phase is not PlanePhase.ASLEEP:
+                await self._report(cluster, found, Blocked(reason=reasons.INVALID_SPEC, message=message))
             # The watch of namespaces may be behind that of control planes, and its changes wake no key.
             return RETRY_SECONDS
         if desired.FINALIZER not in found.metadata.finalizers:
@@ -131,11 +133,18 @@ class VirtualControlPlaneController:
             await cluster.writer.own(request.finalizers(found, names))
             return None
         if found.status.phase is PlanePhase.ASLEEP:
-            await self._end(found.metadata.uid)
-            again = await self._sleeper.rest(cluster, found)
-            # Without the process, from its files: a schedule wakes nothing.
-            return await self._snap(cluster, found, again) if self._sleeper.is_at_rest(found) else again
+            return await self._rest(cluster, found, namespace)
         return await self._keep(cluster, found, namespace)
+
+    async def _rest(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
+        """Keep a control plane asleep until something wakes it."""
+        await self._end(found.metadata.uid)
+        if namespace.deleting:
+            # Its pods end with the namespace, and it is deleted in a moment: nothing has to run for that.
+            return None
+        again = await self._sleeper.rest(cluster, found, is_open=_is_open(namespace))
+        # Without the process, from its files: a schedule wakes nothing.
+        return await self._snap(cluster, found, again) if self._sleeper.is_at_rest(found) else again
 
     async def _keep(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
         share = charge.find(found, self._verdicts.get(found.metadata.uid))
@@ -155,7 +164,8 @@ class VirtualControlPlaneController:
         again: float | None = None
         try:
             if known is None or running is None:
-                await self._start_in_turn(cluster, found, namespace)
+                if not namespace.deleting:
+                    await self._start_in_turn(cluster, found, namespace)
             else:
                 again = await self._follow(cluster, found, namespace, known, share.waits or unusable(found))
         except ApiError:
@@ -180,7 +190,7 @@ class VirtualControlPlaneController:
         short: Blocked | None,
     ) -> float | None:
         """Bring back what has changed on the host, report how the connection is, and let it sleep if it is idle."""
-        is_open = SUSPENDED not in namespace.labels
+        is_open = _is_open(namespace)
         known.link.open(is_open=is_open)
         known.link.allow(found.spec.egress)
         if known.link.offered != offers.of(cluster) or known.limits != desired.limits_of(found):
@@ -215,7 +225,7 @@ class VirtualControlPlaneController:
                 cluster.wake(VirtualControlPlane, key)
 
     async def _start(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> None:
-        is_open = SUSPENDED not in namespace.labels
+        is_open = _is_open(namespace)
         await self._bring(cluster, found, desired.mirror_objects(found, is_open=is_open))
         address = await self._address(cluster, found)
         store = datastore.store_of(found, await self._secret(cluster, datastore.secret_of(found)))
@@ -336,6 +346,9 @@ class VirtualControlPlaneController:
         )
         if is_connected and problem is None:
             written = replace(written, phase=PlanePhase.AWAKE)
+        if before.phase is PlanePhase.ASLEEP:
+            # A spec that has changed during the sleep still has to wake it.
+            written = replace(written, observed_generation=before.observed_generation)
         if written != before:
             await cluster.writer.status(replace(current, status=written))
             wakes.wake_owner(cluster, current)
@@ -349,8 +362,12 @@ def _of_running(
     return (*way, desired.kubeconfig_secret(found, running.kubeconfig))
 
 
+def _is_open(namespace: Observed) -> bool:
+    return SUSPENDED not in namespace.labels
+
+
 def _decisive(namespace: Observed) -> tuple[bool, str]:
-    return SUSPENDED in namespace.labels, namespace.labels.get(NETWORK, "")
+    return _is_open(namespace), namespace.labels.get(NETWORK, "")
 
 
 def _problem(link: Link) -> Blocked | None:

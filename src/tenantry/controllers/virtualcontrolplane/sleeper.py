@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
-from tenantry.api.errors import LocalError
+from tenantry.api.errors import TenantryError
 from tenantry.api.virtualcontrolplane import (
     PREFIX,
     PlanePhase,
@@ -44,6 +45,10 @@ FRESH_SECONDS = 5.0
 
 SYNC_SECONDS = 1.0
 """When to look again if the pods of the host are not known yet, at the start of the operator."""
+
+FIRST_PAUSE_SECONDS = 1.0
+LAST_PAUSE_SECONDS = 30.0
+"""When to wait for clients again after an error; twice as long each time in a row."""
 
 log = logging.getLogger(__name__)
 
@@ -201,12 +206,15 @@ class Sleeper:
         return known.task
 
     async def _ask(self, uid: str, seconds: int | None, changed: Callable[[], None]) -> _Answer:
-        """Return what the process reports."""
+        """Return what the process reports; no error leaves this method, because it would end the operator's term."""
         found: Activity | None = None
         try:
             found = await activity.ask(self._host.placement.activity(uid), seconds)
-        except LocalError as error:
+        except (TenantryError, OSError) as error:
             log.warning("a control plane does not report its activity", extra={"uid": uid, "error": str(error)})
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+        except Exception:  # a bug that one control plane triggers
+            log.exception("a control plane could not be asked for its activity", extra={"uid": uid})
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
         # After the end of this task, which the reconcile looks at.
         asyncio.get_running_loop().call_soon(changed)
@@ -221,10 +229,15 @@ class Sleeper:
 
     # -- asleep -----------------------------------------------------------------------------------
 
-    async def rest(self, cluster: Cluster, found: VirtualControlPlane) -> float | None:
+    async def rest(self, cluster: Cluster, found: VirtualControlPlane, *, is_open: bool) -> float | None:
         """Keep a control plane asleep, or wake it; return in how many seconds to look again.
 
         Its link has ended.
+
+        Args:
+            cluster: It has the object.
+            found: The control plane.
+            is_open: Whether users have access: their tenant is not suspended.
 
         Raises:
             ApiError: The API server failed; the queue tries again.
@@ -234,6 +247,9 @@ class Sleeper:
         self._end_question(uid)
         if not self._host.lower.is_synced:
             return SYNC_SECONDS
+        if not is_open:
+            # Without one that waits for them, clients get a 503 at once.
+            self._end_knock(uid)
         lower = self._lower(found)
         reason = sleep.wake_reason(found, now, sleep.digest(lower), is_knocked=uid in self._knocked)
         if reason:
@@ -254,7 +270,7 @@ class Sleeper:
             # After the process has ended: others get the share now.
             await self._write(cluster, found, settled)
             return None
-        if uid not in self._knocks:
+        if is_open and uid not in self._knocks:
             changed = partial(cluster.wake, VirtualControlPlane, found.key)
             self._knocks[uid] = self._group.create_task(self._wait(uid, changed))
         return sleep.seconds_left(found, now)
@@ -264,9 +280,26 @@ class Sleeper:
         return found.metadata.uid in self._knocks
 
     async def _wait(self, uid: str, changed: Callable[[], None]) -> None:
-        await self._host.placement.knocked(uid)
+        """Wait for a client; no error leaves this method, because it would end the operator's term."""
+        pause = FIRST_PAUSE_SECONDS
+        while not await self._is_knocked(uid):
+            # Not all at once: a proxy that restarts is asked for every control plane that sleeps.
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
+            pause = min(2 * pause, LAST_PAUSE_SECONDS)
         self._knocked.add(uid)
         changed()
+
+    async def _is_knocked(self, uid: str) -> bool:
+        """Return True once a client waits; False if the place cannot report that now."""
+        try:
+            await self._host.placement.knocked(uid)
+        except (TenantryError, OSError) as error:
+            log.warning("the clients of a control plane cannot be waited for", extra={"uid": uid, "error": str(error)})
+        except Exception:  # a bug that one control plane triggers
+            log.exception("the clients of a control plane could not be waited for", extra={"uid": uid})
+        else:
+            return True
+        return False
 
     def _lower(self, found: VirtualControlPlane) -> list[CachedPod]:
         uid = found.metadata.uid
@@ -285,6 +318,9 @@ class Sleeper:
 
     def _end_rest(self, uid: str) -> None:
         self._stopped.discard(uid)
+        self._end_knock(uid)
+
+    def _end_knock(self, uid: str) -> None:
         self._knocked.discard(uid)
         task = self._knocks.pop(uid, None)
         if task is not None:
