@@ -223,6 +223,7 @@ def _check(sides: Sides) -> None:
 @example(
     story=[(deed, PRIORITY, "a", 1) for deed in ("make", "settle", "users hold", "drop", "settle", "make")], faults=[]
 )
+@example(story=[(deed, STORAGE, "a", 1) for deed in ("make", "settle", "drop", "users hold")], faults=[])
 @example(story=[(deed, STORAGE, "a", 1) for deed in ("users make", "make", "users delete")], faults=["answer lost"])
 @example(story=[("make", STORAGE, "b", 0), ("settle", STORAGE, "b", 0), ("rules", STORAGE, "b", 1)], faults=["crash"])
 def test_allowed_classes_are_shown_and_those_of_users_are_theirs(

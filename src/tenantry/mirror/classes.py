@@ -62,6 +62,7 @@ class UpperClass(msgspec.Struct, frozen=True, gc=False):
         uid: Its uid.
         is_marked: Whether it has the label of those that the mirror has made.
         is_default: Whether objects that name no class get it.
+        is_held: Whether it has finalizers, which users have added.
         digest: Of all that users can change.
     """
 
@@ -70,6 +71,7 @@ class UpperClass(msgspec.Struct, frozen=True, gc=False):
     uid: str
     is_marked: bool
     is_default: bool
+    is_held: bool
     digest: bytes
 
 
@@ -110,7 +112,8 @@ class MirroredClass(msgspec.Struct, frozen=True, kw_only=True):
         meta = part(found, "metadata")
         is_marked = part(meta, "labels").get(mark) == _TRUE
         uid = str(meta.get("uid", ""))
-        return UpperClass(meta["name"], _version(meta), uid, is_marked, self._is_default(found), digest(found))
+        is_default, is_held = self._is_default(found), bool(meta.get("finalizers"))
+        return UpperClass(meta["name"], _version(meta), uid, is_marked, is_default, is_held, digest(found))
 
     def is_built_in(self, name: str) -> bool:
         """Return whether each API server makes the class of this name itself."""

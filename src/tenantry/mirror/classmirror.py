@@ -176,8 +176,13 @@ class ClassMirror:
             await self._delete(upper)
 
     async def _delete(self, upper: UpperClass) -> None:
+        asked = request.delete(self.resource, "", upper.key, uid=upper.uid)
+        if upper.is_held:
+            # Otherwise it would stay for as long as users want. The event of this write wakes the key again.
+            meta: Json = {"uid": upper.uid, "resourceVersion": str(upper.version), "finalizers": None}
+            asked = request.patch(self.resource, "", upper.key, {"metadata": meta})
         with suppress(NotFound, Conflict):
-            await self._upper.writer.send(request.delete(self.resource, "", upper.key, uid=upper.uid))
+            await self._upper.writer.send(asked)
 
     def _report_hidden(self, upper: UpperClass) -> None:
         about = ObjectMeta(name=upper.key, uid=upper.uid, resource_version=str(upper.version))
