@@ -11,7 +11,6 @@ from tenantry.api.errors import LocalError
 from tenantry.cli.local.name import name_option
 from tenantry.local import components
 from tenantry.local.cluster import LocalCluster
-from tenantry.local.hosted import processes
 
 _SUPERVISOR = "supervisor"
 
@@ -26,6 +25,8 @@ _SUPERVISOR = "supervisor"
 @click.option("-p", "--previous", is_flag=True, help="Print the log of the previous run.")
 def logs(*, name: str, component: str | None, follow: bool, lines: int, previous: bool) -> None:
     """Print the log of one component, of a real node, or of all."""
+    from tenantry.local.hosted import processes
+
     cluster = LocalCluster(name)
     real = cluster.spec().real_names
     hosted = [each.name for each in processes(cluster.paths)]
