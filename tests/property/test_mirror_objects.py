@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -14,207 +13,25 @@ from msgspec.structs import replace
 
 from tenantry.api.errors import Conflict, NotFound
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.model import ObjectMeta, Resource
-from tenantry.engine.cluster import Cluster, Watch
-from tenantry.mirror import cachedpods, endpoints, things, volumes
-from tenantry.mirror.endpointmirror import EndpointMirror, upper_slices
+from tenantry.api.model import ObjectMeta
+from tenantry.mirror import endpoints, volumes
 from tenantry.mirror.endpoints import SLICES
 from tenantry.mirror.kinds import budgets, claims, networkpolicies, routes, services, volumesnapshots
 from tenantry.mirror.kinds.kind import MirroredKind
-from tenantry.mirror.kinds.offered import Offered, OfferedPlace, PlaceUse, kind_of
 from tenantry.mirror.objectmirror import FIRST_SECONDS, ObjectMirror
-from tenantry.mirror.profile import Profile
 from tenantry.mirror.refusals import MOST_RETRY_SECONDS
 from tenantry.mirror.shapes import NotTranslated
-from tenantry.mirror.side import LowerSide
-from tenantry.mirror.things import PODS, Thing
-from tenantry.mirror.upperobjects import UpperObjects
-from tenantry.mirror.volumemirror import VolumeMirror
+from tenantry.mirror.things import PODS
 from testkit import runs
 from testkit.examples import examples
 from testkit.mirroring import PROFILE
-from testkit.mirrorstory import MirrorStory
-from testkit.worldcluster import WorldCluster
+from testkit.mirrorobjects import FOREIGN, GADGET, KINDS, ObjectStory, pod, upper_object, written_slice
 
 Json = dict[str, Any]
 
-GADGET = kind_of(
-    Offered(
-        Resource("offered.example.com", "v1", "gadgets", "Gadget"),
-        (OfferedPlace("spec.service", PlaceUse.SERVICE), OfferedPlace("spec.everywhere", PlaceUse.OMITTED)),
-    ),
-    PROFILE,
-)
-KINDS = (services.KIND, networkpolicies.KIND, budgets.KIND, routes.HTTP_KIND, volumesnapshots.KIND, claims.KIND, GADGET)
 NAMES = ("a", "b")
 LONG = 2 * MOST_RETRY_SECONDS
 
-
-class Below:
-    """Holds the watches of the lower side."""
-
-    name = "below"
-    kind = Thing
-
-    def watches(self) -> list[Watch]:
-        """Return them."""
-        selectors = things.selector(PROFILE.prefix)
-        pods = Watch(resource=PODS, decode=cachedpods.decoder(PROFILE.prefix), keys=lambda _: (), selectors=selectors)
-        found = [
-            Watch(
-                resource=each.resource,
-                decode=things.whole,
-                keys=lambda _: (),
-                selectors=selectors,
-                optional=each.is_optional,
-            )
-            for each in KINDS
-        ]
-        return [pods, *found]
-
-    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:
-        """Do nothing."""
-
-
-FOREIGN: Json = {
-    "apiVersion": "v1",
-    "kind": "PersistentVolume",
-    "metadata": {"name": "first"},
-    "spec": {"claimRef": {"namespace": "shop", "name": "a", "uid": "u"}},
-}
-"""A volume of users."""
-
-
-async def _no_node(name: str) -> Json | None:  # noqa: ARG001 - there is none
-    return None
-
-
-class Sides(MirrorStory):
-    """Two worlds with mirrors between them."""
-
-    def __init__(self, faults: Sequence[str] = (), *, profile: Profile = PROFILE) -> None:
-        self.profile = profile
-        super().__init__(faults)
-        self.optional = {each.resource for each in KINDS if each.is_optional}
-        for name in ("shop", "stock"):
-            self.upper.create(Namespace(metadata=ObjectMeta(name=name, labels={"team": name})))
-        self.lower.create(Namespace(metadata=ObjectMeta(name=PROFILE.namespace)))
-        for kind in KINDS:
-            # A World knows the kinds of its objects; and one of another owner stays as it is.
-            meta = {"name": "first", "namespace": PROFILE.namespace, "labels": {"example.dev/owner": "u-other"}}
-            self.lower.put_in(kind.resource, {**_upper(kind, "first", 0), "metadata": meta})
-        self.lower.put_in(PODS, _pod("first", 9, owner="u-other"))
-        self.upper.put_in(volumes.RESOURCE, FOREIGN)
-        self.upper.put_in(SLICES, {**_slice("first", 9), "metadata": {"name": "first", "namespace": "shop"}})
-        self.restart()
-
-    def restart(self) -> None:
-        """Start another operator."""
-        optional = [each.resource for each in KINDS if each.is_optional]
-        self.below = WorldCluster(self.lower, [Below()], faults=self.fault, optional=optional)
-        self.below.is_synced = True
-        self.watched = (self.below,)
-        self.above = WorldCluster(self.upper, [], faults=self.fault)
-        self.side = LowerSide(cluster=self.below, writer=self.below.writer, node=_no_node, nodes={}, reason="Refused")
-        tables = {
-            kind: UpperObjects(kind.resource, self.profile, self.above, is_optional=kind.is_optional) for kind in KINDS
-        }
-        slices = upper_slices(self.profile, self.above)
-        mirrors = [
-            *(ObjectMirror(each, self.profile, self.above, self.side, tables[each], slices=slices) for each in KINDS),
-            EndpointMirror(
-                self.profile, self.above, self.side, upper_services=tables[services.KIND], upper_slices=slices
-            ),
-            VolumeMirror(self.profile, self.above, self.side, tables[claims.KIND]),
-        ]
-        for mirror in mirrors:
-            self.add(mirror)
-        for resource in sorted(self.optional, key=str):
-            self.above.serve(resource)
-
-    def create(self, kind: MirroredKind, name: str, number: int) -> None:
-        """Create an upper object, if its kind is served."""
-        if kind.resource in self.optional or not kind.is_optional:
-            self.upper.put_in(kind.resource, _upper(kind, name, number))
-
-    def serve(self, kind: MirroredKind) -> None:
-        """Serve an optional kind on the upper side, or end it with all of its objects."""
-        if not kind.is_optional:
-            return
-        if kind.resource in self.optional:
-            for each in self.upper.list(kind.resource):
-                self.upper.delete(kind.resource, f"shop/{each['metadata']['name']}")
-        self.optional ^= {kind.resource}
-        self.above.serve(kind.resource, is_served=kind.resource in self.optional)
-
-    def mirror(self, kind: MirroredKind) -> ObjectMirror:
-        """Return the mirror of a kind."""
-        found = self.above.lane.controllers[kind.resource.plural]
-        assert isinstance(found, ObjectMirror)
-        return found
-
-    def lower_key(self, kind: MirroredKind, name: str) -> str:
-        """Return the key of a lower object."""
-        return f"{PROFILE.namespace}/{PROFILE.lower_name(kind.resource.kind, 'shop', name)}"
-
-    def below_of(self, kind: MirroredKind, name: str) -> Json | None:
-        """Return a lower object; None if there is none."""
-        try:
-            return self.lower.get(kind.resource, self.lower_key(kind, name))
-        except NotFound:
-            return None
-
-
-def _pod(name: str, number: int, *, owner: str = PROFILE.owner_uid) -> Json:
-    """Return a lower pod that runs."""
-    labels = {"example.dev/owner": owner, "example.dev/namespace": "shop"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": PROFILE.namespace, "labels": labels},
-        "spec": {"nodeName": "n"},
-        "status": {"phase": "Running", "podIPs": [{"ip": f"10.1.0.{number}"}]},
-    }
-
-
-def _slice(service: str, number: int) -> Json:
-    """Return an upper EndpointSlice that names the pod of a number, and one of another owner."""
-    return {
-        "apiVersion": SLICES.api_version,
-        "kind": SLICES.kind,
-        "metadata": {"name": service, "namespace": "shop", "labels": {endpoints.SERVICE_NAME: service}},
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": [f"10.1.0.{number}"]}, {"addresses": ["10.1.0.9"]}],
-        "ports": [{"port": 5000 + number}],
-    }
-
-
-def _upper(kind: MirroredKind, name: str, number: int) -> Json:
-    specs: dict[str, Json] = {
-        "Service": {"selector": {"app": str(number)} if number < WRITTEN else None, "ports": [{"port": 80 + number}]},
-        "NetworkPolicy": {
-            "podSelector": {},
-            "ingress": [{"from": [{"namespaceSelector": {"matchLabels": {"team": "stock"}}}]}] * number,
-        },
-        "HTTPRoute": {
-            "parentRefs": [{"name": "public", "namespace": "gateways"}],
-            "rules": [{"backendRefs": [{"name": "web", "port": 80 + number}]}],
-        },
-        "Gadget": {"service": f"web-{number}", "everywhere": True, "size": number},
-        "PersistentVolumeClaim": {"resources": {"requests": {"storage": f"{number}Gi"}}},
-        "VolumeSnapshot": {"source": {"persistentVolumeClaimName": f"data-{number}"}},
-        "PodDisruptionBudget": {"selector": {"matchLabels": {"app": str(number)}}, "maxUnavailable": 1},
-    }
-    return {
-        "apiVersion": kind.resource.api_version,
-        "kind": kind.resource.kind,
-        "metadata": {"name": name, "namespace": "shop", "labels": {"number": str(number)}},
-        "spec": specs[kind.resource.kind],
-    }
-
-
-WRITTEN = 2
-"""The number of a Service without a selector."""
 
 DEEDS = (
     "bind",
@@ -240,13 +57,13 @@ STORIES = st.lists(
 )
 
 
-def _do(sides: Sides, deed: str, kind: MirroredKind, name: str, number: int) -> None:
+def _do(sides: ObjectStory, deed: str, kind: MirroredKind, name: str, number: int) -> None:
     key, below = f"shop/{name}", sides.lower_key(kind, name)
     match deed:
         case "create":
             sides.create(kind, name, number)
         case "edit":
-            made = _upper(kind, name, number)
+            made = upper_object(kind, name, number)
             patch: Json = {"metadata": {"labels": {"number": None, f"n{number}": ""}}, "spec": made["spec"]}
             sides.upper.patch(kind.resource, key, patch)
         case "delete":
@@ -266,7 +83,7 @@ def _do(sides: Sides, deed: str, kind: MirroredKind, name: str, number: int) -> 
         case "first" if kind.chosen is not None:
             # Made first, for an upper object that is never stored.
             meta = {"creationTimestamp": "1970-01-01T00:00:00Z"}
-            wanted = sides.mirror(kind).wanted(_upper(kind, name, number), None)
+            wanted = sides.mirror(kind).wanted(upper_object(kind, name, number), None)
             sides.lower.put_in(kind.resource, {**wanted, "metadata": {**wanted["metadata"], **meta}})
         case "bind":
             bound = {"phase": "Bound", "capacity": {"storage": f"{number}Gi"}}
@@ -278,16 +95,16 @@ def _do(sides: Sides, deed: str, kind: MirroredKind, name: str, number: int) -> 
             _do_to_endpoints(sides, deed, name, number)
 
 
-def _do_to_endpoints(sides: Sides, deed: str, name: str, number: int) -> None:
+def _do_to_endpoints(sides: ObjectStory, deed: str, name: str, number: int) -> None:
     match deed:
         case "slice":
             with suppress(NotFound):
                 sides.upper.delete(SLICES, f"shop/{name}")
-            sides.upper.put_in(SLICES, _slice(name, number))
+            sides.upper.put_in(SLICES, written_slice(name, number))
         case "no slice":
             sides.upper.delete(SLICES, f"shop/{name}")
         case "pod":
-            sides.lower.put_in(PODS, _pod(f"pod-{number}", number))
+            sides.lower.put_in(PODS, pod(f"pod-{number}", number))
         case "no pod":
             sides.lower.delete(PODS, f"{PROFILE.namespace}/pod-{number}")
         case _:
@@ -315,7 +132,7 @@ def test_the_lower_side_follows_the_upper_one_and_comes_to_rest(
     story: list[tuple[str, MirroredKind, str, int]], faults: list[str]
 ) -> None:
     """A crash between any two writes leaves no orphan; another operator finds nothing to do."""
-    sides = Sides(faults)
+    sides = ObjectStory(faults)
     sides.play(story, lambda deed: _do(sides, *deed))
     sides.settle(LONG)
     sides.faults.clear()
@@ -362,7 +179,7 @@ def test_the_lower_side_follows_the_upper_one_and_comes_to_rest(
     assert (sides.upper.revision, sides.lower.revision) == revisions, "another operator finds nothing to do"
 
 
-def _shows_volumes(sides: Sides) -> None:
+def _shows_volumes(sides: ObjectStory) -> None:
     """Each is of a claim that exists, and has nothing of the host's; those of users stay."""
     shown = {each["metadata"]["name"]: each for each in sides.upper.list(volumes.RESOURCE)}
     assert shown.pop("first")["spec"] == FOREIGN["spec"]
@@ -377,7 +194,7 @@ def _shows_volumes(sides: Sides) -> None:
         assert "of-the-host" not in str(each)
 
 
-def _leads_as_written(sides: Sides, name: str, upper: Json, lower: Json) -> None:
+def _leads_as_written(sides: ObjectStory, name: str, upper: Json, lower: Json) -> None:
     """OUT-2: a Service without a selector leads to own pods that a slice names, and to no others."""
     mark = endpoints.label(PROFILE, "shop", name)
     serving = {each["metadata"]["name"] for each in sides.lower.list(PODS) if mark in each["metadata"]["labels"]}
@@ -396,8 +213,8 @@ def _leads_as_written(sides: Sides, name: str, upper: Json, lower: Json) -> None
 
 def test_a_change_that_was_made_first_stays_until_the_upper_object_follows() -> None:
     """H01: the event of the lower change comes first; what is stored on neither side is taken back after a while."""
-    sides = Sides()
-    sides.upper.put_in(services.RESOURCE, _upper(services.KIND, "a", 0))
+    sides = ObjectStory()
+    sides.upper.put_in(services.RESOURCE, upper_object(services.KIND, "a", 0))
     sides.settle()
     stored = sides.upper.get(services.RESOURCE, "shop/a")
     wanted = {**stored, "spec": {**stored["spec"], "ports": [{"port": 90}]}}
@@ -420,11 +237,11 @@ def test_a_change_that_was_made_first_stays_until_the_upper_object_follows() -> 
 
 def test_an_object_too_many_or_too_large_hardly_takes_memory() -> None:
     """X03: users choose how many objects there are; one too many goes down as soon as there is room."""
-    sides = Sides(profile=replace(PROFILE, most_objects=1))
-    sides.upper.put_in(services.RESOURCE, _upper(services.KIND, "a", 0))
+    sides = ObjectStory(profile=replace(PROFILE, most_objects=1))
+    sides.upper.put_in(services.RESOURCE, upper_object(services.KIND, "a", 0))
     sides.settle()
-    sides.upper.put_in(services.RESOURCE, _upper(services.KIND, "b", 1))
-    large = _upper(budgets.KIND, "b", 0)
+    sides.upper.put_in(services.RESOURCE, upper_object(services.KIND, "b", 1))
+    large = upper_object(budgets.KIND, "b", 0)
     large["metadata"]["annotations"] = {"a": "x" * 300_000}
     sides.upper.put_in(budgets.RESOURCE, large)
     sides.settle()
@@ -444,9 +261,9 @@ def test_an_object_too_many_or_too_large_hardly_takes_memory() -> None:
 
 def test_the_service_of_the_api_server_is_left_whatever_users_do_with_their_own() -> None:
     """H01: the lower one is another client's, also while there is no upper one; it never gets an upper spec."""
-    sides = Sides()
+    sides = ObjectStory()
     sides.upper.create(Namespace(metadata=ObjectMeta(name="default")))
-    upper: Json = {**_upper(services.KIND, "kubernetes", 1)}
+    upper: Json = {**upper_object(services.KIND, "kubernetes", 1)}
     upper["metadata"] = {"name": "kubernetes", "namespace": "default"}
     meta = {
         "name": PROFILE.lower_name("Service", "default", "kubernetes"),
@@ -471,13 +288,13 @@ def test_the_service_of_the_api_server_is_left_whatever_users_do_with_their_own(
 
 def test_a_service_that_is_created_again_gets_nothing_of_its_predecessor() -> None:
     """H01: the lower one is there for a moment longer; and what a user deletes can go whatever the lower side says."""
-    sides = Sides()
-    sides.upper.put_in(services.RESOURCE, _upper(services.KIND, "a", 0))
+    sides = ObjectStory()
+    sides.upper.put_in(services.RESOURCE, upper_object(services.KIND, "a", 0))
     sides.settle()
     before = sides.upper.get(services.RESOURCE, "shop/a")
     mirror = sides.mirror(services.KIND)
     # A PUT need not have the uid.
-    plain = {**_upper(services.KIND, "a", 1), "metadata": {"name": "a", "namespace": "shop"}}
+    plain = {**upper_object(services.KIND, "a", 1), "metadata": {"name": "a", "namespace": "shop"}}
     asyncio.run(mirror.make_first(plain, before, is_dry_run=False))
     below = sides.below_of(services.KIND, "a")
     assert below is not None
@@ -486,7 +303,7 @@ def test_a_service_that_is_created_again_gets_nothing_of_its_predecessor() -> No
     assert asyncio.run(mirror.make_first(dying, before, is_dry_run=False)) == dying
     # Deleted and created before the mirror has seen either.
     sides.upper.delete(services.RESOURCE, "shop/a")
-    new = _upper(services.KIND, "a", 2)
+    new = upper_object(services.KIND, "a", 2)
     stored = asyncio.run(mirror.make_first(new, None, is_dry_run=False))
     assert stored["spec"]["ports"] == [{"port": 82}]
     sides.upper.put_in(services.RESOURCE, stored)
@@ -505,9 +322,9 @@ def test_a_service_that_is_created_again_gets_nothing_of_its_predecessor() -> No
 
 def test_no_service_is_made_first_beyond_the_limit() -> None:
     """X03: its lower object would stay without an upper one."""
-    sides = Sides(profile=replace(PROFILE, most_objects=1))
-    sides.upper.put_in(services.RESOURCE, _upper(services.KIND, "a", 0))
+    sides = ObjectStory(profile=replace(PROFILE, most_objects=1))
+    sides.upper.put_in(services.RESOURCE, upper_object(services.KIND, "a", 0))
     sides.settle()
     with pytest.raises(NotTranslated, match="more than 1 services exist"):
-        asyncio.run(sides.mirror(services.KIND).make_first(_upper(services.KIND, "b", 0), None, is_dry_run=False))
+        asyncio.run(sides.mirror(services.KIND).make_first(upper_object(services.KIND, "b", 0), None, is_dry_run=False))
     assert sides.below_of(services.KIND, "b") is None
