@@ -176,21 +176,35 @@ async def issue(client: Client, tenant: str, user: str, *, seconds: int) -> Issu
             expiration_seconds=seconds,
         ),
     )
-    await client.create(asked)
     try:
+        await client.create(asked)
         # With the caller's rights: the operator may not approve certificates of people.
         await _approve(client, name)
         pem = await _signed(client, name)
     finally:
-        # Kubernetes deletes it after an hour, also if the caller may not delete it.
-        with suppress(ApiError):
-            await client.delete(asked.resource, "", name)
+        await _delete(client, name)
     return Issued(
         user=user,
         certificate=pem,
         key=key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
         expires=x509.load_pem_x509_certificate(pem).not_valid_after_utc,
     )
+
+
+async def _delete(client: Client, name: str) -> None:
+    """Delete a request, if the caller may; an interruption waits until that is done."""
+    try:
+        await _delete_if_allowed(client, name)
+    except asyncio.CancelledError:
+        # The interrupted deletion may not have reached the API server.
+        await _delete_if_allowed(client, name)
+        raise
+
+
+async def _delete_if_allowed(client: Client, name: str) -> None:
+    # Kubernetes deletes it after an hour, also if the caller may not delete it.
+    with suppress(ApiError):
+        await client.delete(CertificateSigningRequest.resource, "", name)
 
 
 async def _approve(client: Client, name: str) -> None:
