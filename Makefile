@@ -26,7 +26,7 @@ test: ## Run all tests: unit, property, integration on a real control plane, end
 	.venv/bin/tenantry local build --with-hosted
 	.venv/bin/python tools/go.py test -vet=off ./...
 	TENANTRY_TEST_REAL=$${TENANTRY_TEST_REAL:-0} \
-		.venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=1 $(PYTEST_ARGS)
+		.venv/bin/pytest -n 3 -m "not long" --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=1 $(PYTEST_ARGS)
 
 test-fast: ## Run the unit and property tests, in random order: no cluster, less than a minute.
 	$(SETUP) dev
@@ -41,6 +41,7 @@ test-release: ## Run the long suites: more examples, chaos for a minute, many cl
 	.venv/bin/pytest -q -n 2 --hypothesis-profile=release tests/property
 	CHAOS_SECONDS=60 TENANTRY_TEST_FLOOD_MEGABYTES=465 TENANTRY_TEST_CLAIMS=100 TENANTRY_TEST_REAL=1 \
 		.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=20 $(RELEASE_TESTS) $(PYTEST_ARGS)
+	.venv/bin/pytest -n 2 -m long --dist loadfile --no-loadscope-reorder --durations=20 $(addprefix --ignore=,$(RELEASE_TESTS)) $(PYTEST_ARGS)
 
 check: ## Lint, types, layers, generated files.
 	$(SETUP) dev

@@ -161,6 +161,7 @@ async def _differences(client: Client, wanted: KubernetesObject) -> tuple[str, .
     return differences(wanted, observe(wanted.resource, await client.request("GET", path)))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("tenantry_home")
 async def test_the_world_is_right_after_everything_was_killed_at_random() -> None:

@@ -276,6 +276,7 @@ async def test_an_import_that_is_killed_goes_on(api: Api, importer: Importer, na
     await api.delete(Tenant.resource, name)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("operator")
 async def test_deleting_the_tenant_deletes_what_was_adopted(api: Api, importer: Importer, name: str) -> None:
     """X10, E08: an adopted namespace is a child like any other."""

@@ -292,6 +292,7 @@ async def test_a_full_disk_is_said_before_anything_starts(tenantry_home: Path, t
         subprocess.run(["/bin/umount", disk], check=True)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
 async def test_a_disk_that_fills_up_is_shown_and_space_is_enough_to_recover(
     tenantry_home: Path, tmp_path: Path

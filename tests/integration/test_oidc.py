@@ -308,6 +308,7 @@ async def restored(local: LocalCluster, idp: Provider) -> AsyncIterator[LocalClu
     await change(local, settings(idp), idp)
 
 
+@pytest.mark.long
 async def test_a_cluster_keeps_its_provider_until_it_is_given_another(restored: LocalCluster, idp: Provider) -> None:
     """E17: over another `up`, which restarts nothing, and over a stop."""
     before = process_of_api_server(restored)

@@ -178,6 +178,7 @@ def _normal(tenant: Tenant) -> dict[str, str | int]:
     return {long.get(key, key): value for key, value in tenant.spec.quota.hard.items()}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300 + 2 * SECONDS + SETTLE_SECONDS)
 async def test_no_sum_is_ever_more_than_the_whole(
     api: Api, operator: Operator, tenancy: LocalCluster, tmp_path: Path, name: str

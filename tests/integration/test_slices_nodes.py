@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import pytest_asyncio
 
 from tenantry.api import marks, reasons
@@ -343,6 +344,7 @@ async def test_a_node_that_vanishes_is_replaced(farm: Api, name: str) -> None:
     await until(whole, "it is whole again")
 
 
+@pytest.mark.long
 async def test_claims_at_once_share_all_nodes(farm: Api, name: str) -> None:
     """E12: all get theirs, who is too late waits, and no node is in two slices at any resourceVersion."""
     tenants = [f"{name}-{number}" for number in range(TENANTS)]

@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tenantry.local.paths import home
 
 SECONDS = 500.0
 
 
+@pytest.mark.long
 def test_a_control_plane_with_tenantry_is_measured_beside_one_without() -> None:
     """X12: memory, idle CPU and the CPU of writes, and nothing stays behind."""
     before = _clusters()

@@ -19,6 +19,7 @@ def nodes(cli: Cli) -> Iterator[None]:
     cli.run("up", "--name", NAME, "--nodes", "0", environment=no_name)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nodes")
 def test_pods_of_both_sides_are_measured_and_gone_afterwards(cli: Cli) -> None:
     """E15, X12: with every rule on, and what each policy costs; the policies themselves stay as they are."""

@@ -6,6 +6,7 @@ import pytest
 from cli_command import Cli
 
 
+@pytest.mark.long
 def test_a_tree_is_measured_and_gone_afterwards(cli: Cli) -> None:
     """E06, X12: six namespaces in two levels, each with three objects of its parent's."""
     shape = ("--namespaces", "6", "--depth", "2", "--fanout", "2")

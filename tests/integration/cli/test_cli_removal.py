@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import msgspec
+import pytest
 from cli_command import SECONDS, Cli
 
 Json = dict[str, Any]
@@ -112,6 +113,7 @@ def _refuse_stranger(cli: Cli) -> None:
     assert _kubectl(cli, *uids) == before
 
 
+@pytest.mark.long
 def test_the_tokens_of_a_removed_owner_end(cli: Cli) -> None:
     """Requested ones, and those in Secrets: of every ServiceAccount that the owner could reach, with stamps first."""
     _kubectl(cli, "apply", "-f", "-", stdin=f"{TENANT}---\n{GATE}")
