@@ -29,7 +29,7 @@ from tenantry.local.state import ComponentState, read_state
 from testkit import conformance
 from testkit.api import PODS, SECONDS, Api, until
 from testkit.installation import install
-from testkit.planes import Planes
+from testkit.planes import Planes, vcp
 
 pytest_plugins = ["testkit.fixtures"]
 
@@ -59,7 +59,7 @@ RULES: Json = {
 """What the host allows this tenant: conformance tests make Services of all types; the standard has only ClusterIP."""
 
 SUBSET = ("Watchers", "Discovery", "CustomResourceDefinition resources", "ServiceAccounts", "Namespaces", "Services")
-"""The tests that are run again after an interruption: those with one of these words."""
+"""The tests that are run again after a kill: those with one of these words."""
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,17 @@ async def _killed(cluster: LocalCluster) -> None:
     await until(is_another, "the supervisor has started the process again", seconds=2 * SECONDS)
 
 
-INTERRUPTIONS: dict[str, Callable[[LocalCluster], Awaitable[None]]] = {"killed": _killed}
+async def _slept(cluster: LocalCluster) -> None:
+    """End the process as after a time without requests; the next request starts it again."""
+    code, _, output = await vcp(cluster, "sleep", PLANE, "-n", TENANT)
+    assert code == 0, output
+
+
+INTERRUPTIONS: dict[str, tuple[Callable[[LocalCluster], Awaitable[None]], tuple[str, ...]]] = {
+    "killed": (_killed, SUBSET),
+    "slept": (_slept, ("",)),
+}
+"""What ends the process, and the words of which a test that runs afterwards has one."""
 
 
 async def test_the_lists_divide_the_conformance_tests_of_the_release(program: build.Binaries) -> None:
@@ -162,11 +172,13 @@ async def test_all_conformance_tests_without_pods_pass(
 async def test_conformance_tests_pass_after_an_interruption(
     cluster: LocalCluster, program: build.Binaries, user: Path, tmp_path: Path, interruption: str
 ) -> None:
-    """H02: some of them, after the process has ended and has begun again with the objects that it had."""
-    names = conformance.names(conformance.PODLESS)
-    wanted = tuple(each for each in names if any(f"] {word}" in each for word in SUBSET))
+    """H02: some of them, or all, after the process has ended and has begun again with the objects that it had."""
+    end, words = INTERRUPTIONS[interruption]
+    wanted = tuple(
+        each for each in conformance.names(conformance.PODLESS) if any(f"] {word}" in each for word in words)
+    )
     assert wanted
-    await INTERRUPTIONS[interruption](cluster)
+    await end(cluster)
     async with Client(kubeconfig.load([user])) as client:
         await until(lambda: _answers(Api(client)), "the API server is back", seconds=3 * SECONDS)
     found = await conformance.run(program, user, wanted, tmp_path / "run", RUN_SECONDS)

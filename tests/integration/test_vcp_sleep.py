@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,7 +18,7 @@ from tenantry.local.cluster import LocalCluster
 from tenantry.local.control import SupervisorRequest, order
 from tenantry.local.state import read_state
 from testkit.api import CONFIG_MAPS, CRON_JOBS, PODS, SECONDS, Api, until
-from testkit.planes import Planes, ready
+from testkit.planes import Planes, ready, vcp
 
 pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
@@ -55,17 +54,6 @@ async def request(planes: Planes, namespace: str, phase: PlanePhase, number: int
     """Request a phase as the commands do."""
     value = {"metadata": {"annotations": {REQUESTED_PHASE: f"{phase} {number}"}}}
     await planes.host.patch(PLANES, "web", value, namespace)
-
-
-async def run(cluster: LocalCluster, *arguments: str) -> tuple[int, str]:
-    """Run a command of `tenantry vcp`; return its exit code and its messages."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tenantry", "vcp", *arguments, f"--kubeconfig={cluster.kubeconfig_path}"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    output, _ = await process.communicate()
-    return process.returncode or 0, output.decode()
 
 
 def has_process(cluster: LocalCluster, namespace: str) -> bool:
@@ -142,7 +130,7 @@ async def test_a_control_plane_sleeps_while_its_pods_run(
     still = await in_phase(planes, name, PlanePhase.ASLEEP, wakes=0)
     assert still["status"] == asleep["status"]
     assert not has_process(plane_cluster, name)
-    code, output = await run(plane_cluster, "wake", "web", "-n", name)
+    code, _, output = await vcp(plane_cluster, "wake", "web", "-n", name)
     assert (code, "is awake" in output) == (0, True), output
     await in_phase(planes, name, PlanePhase.AWAKE, wakes=1)
     await share(planes, name, "928Mi")
@@ -198,7 +186,7 @@ async def test_a_request_overrules_clients_and_ends_with_the_next_event(
         watching = asyncio.ensure_future(_watch(inside, is_open))
         try:
             await is_open.wait()
-            code, output = await run(plane_cluster, "sleep", "web", "-n", name)
+            code, _, output = await vcp(plane_cluster, "sleep", "web", "-n", name)
         finally:
             watching.cancel()
         assert (code, "is asleep: it sleeps by request" in output) == (0, True), output
@@ -232,7 +220,7 @@ async def test_it_wakes_only_with_its_share(plane_cluster: LocalCluster, planes:
     other = {"metadata": {"name": "other"}, "spec": {"resources": large, "sleep": {"afterIdleSeconds": 0}}}
     await planes.host.create(PLANES, other, name)
     await planes.ready(name, "other")
-    code, output = await run(plane_cluster, "wake", "web", "-n", name)
+    code, _, output = await vcp(plane_cluster, "wake", "web", "-n", name)
     assert (code, "cannot wake" in output) == (1, True), output
     assert "requests.memory" in output
     assert not has_process(plane_cluster, name)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +16,7 @@ from tenantry.api.virtualcontrolplane import PREFIX, VirtualControlPlane
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from testkit.api import CONFIG_MAPS, PODS, SECONDS, Api, until
-from testkit.planes import Planes
+from testkit.planes import Planes, vcp
 
 pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
@@ -28,21 +26,9 @@ MOST_WRITES = 100_000
 MOST_LOG_BYTES = 16 * 2**20
 
 
-async def ran(cluster: LocalCluster, *arguments: str) -> tuple[int, str, str]:
-    """Run `tenantry vcp`, and return its exit code and what it printed."""
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tenantry", "vcp", *arguments, "--name=planes"),
-        env={**os.environ, "TENANTRY_HOME": str(cluster.paths.folder.parent.parent)},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await child.communicate()
-    return child.returncode or 0, out.decode().strip(), err.decode()
-
-
 async def done(cluster: LocalCluster, *arguments: str) -> str:
     """Run `tenantry vcp`, which must succeed, and return what it printed."""
-    code, out, err = await ran(cluster, *arguments)
+    code, out, err = await vcp(cluster, *arguments)
     assert code == 0, err
     return out
 
@@ -110,7 +96,7 @@ async def test_a_restore_brings_back_what_was_there(
         # A file that is cut short changes nothing.
         short = tmp_path / "short.snapshot"
         short.write_bytes(copy.read_bytes()[:-20])
-        code, _, err = await ran(plane_cluster, "restore", "web", "-n", name, "--from", str(short), "--yes")
+        code, _, err = await vcp(plane_cluster, "restore", "web", "-n", name, "--from", str(short), "--yes")
         assert code != 0
         assert "cut short" in err
         await planes.ready(name, "web")
@@ -169,7 +155,7 @@ async def test_a_file_restores_into_another_control_plane(
     stolen = folder / second["metadata"]["uid"] / taken
     stolen.parent.mkdir(mode=0o700, exist_ok=True)
     stolen.write_bytes(copy.read_bytes())
-    code, _, err = await ran(plane_cluster, "restore", "second", "-n", name, "--from", taken, "--yes")
+    code, _, err = await vcp(plane_cluster, "restore", "second", "-n", name, "--from", taken, "--yes")
     assert code != 0
     assert "of another control plane" in err
     await planes.delete(name, "first")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import os
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +16,7 @@ from tenantry.api.model import Resource
 from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, VirtualControlPlane
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
+from tenantry.local.cluster import LocalCluster
 from testkit.api import SECONDS, SECRETS, Api, until
 
 Json = dict[str, Any]
@@ -84,3 +88,15 @@ class Planes:
     async def exists(self, namespace: str) -> bool:
         """Return whether a namespace of the host exists."""
         return await self.host.find(Namespace.resource, namespace) is not None
+
+
+async def vcp(cluster: LocalCluster, *arguments: str) -> tuple[int, str, str]:
+    """Run a command of `tenantry vcp`; return its exit code, its output and its messages."""
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tenantry", "vcp", *arguments, f"--name={cluster.name}"),
+        env={**os.environ, "TENANTRY_HOME": str(cluster.paths.folder.parent.parent)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await child.communicate()
+    return child.returncode or 0, out.decode().strip(), err.decode()
