@@ -232,7 +232,8 @@ def _apiserver(plane: HostedPlane, port: int) -> list[str]:
         "--watch-cache=false",
         # Snapshots in memory answer pages of lists until the API server sees a compaction. The datastore compacts by
         # itself, without the key that the API server watches: continue tokens would not expire.
-        "--feature-gates=ListFromCacheSnapshot=false",
+        # API servers of several versions would tell each other every ten seconds what they serve.
+        "--feature-gates=ListFromCacheSnapshot=false,UnknownVersionInteroperabilityProxy=false",
     ]
 
 

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -263,36 +265,68 @@ func drop[T any](parts map[string]T, known map[string]bool) {
 	}
 }
 
-// splice adds the parts to the document, whose other fields stay as they are.
+// splice adds the parts to the document, whose other fields stay as they are. encoding/json would keep buffers of the size
+// of the document.
 func splice(builtIn []byte, parts *swagger, added *spec.Swagger) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(builtIn, &fields); err != nil {
 		return nil, err
 	}
-	var err error
-	if fields["paths"], err = joinParts(parts.Paths, added.Paths.Paths); err != nil {
-		return nil, err
-	}
-	if fields["definitions"], err = joinParts(parts.Definitions, added.Definitions); err != nil {
-		return nil, err
-	}
-	if len(parts.Parameters)+len(added.Parameters) > 0 {
-		if fields["parameters"], err = joinParts(parts.Parameters, added.Parameters); err != nil {
+	var whole bytes.Buffer
+	whole.Grow(len(builtIn) + len(builtIn)/4)
+	for place, name := range slices.Sorted(maps.Keys(fields)) {
+		begin(&whole, place, name)
+		var err error
+		switch name {
+		case "paths":
+			err = write(&whole, parts.Paths, added.Paths.Paths)
+		case "definitions":
+			err = write(&whole, parts.Definitions, added.Definitions)
+		case "parameters":
+			err = write(&whole, parts.Parameters, added.Parameters)
+		default:
+			whole.Write(fields[name])
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
-	return json.Marshal(fields)
+	whole.WriteString("}")
+	return whole.Bytes(), nil
 }
 
-func joinParts[T any](parts map[string]json.RawMessage, added map[string]T) ([]byte, error) {
-	whole := make(map[string]any, len(parts)+len(added))
-	for name, part := range parts {
-		whole[name] = part
+// begin writes what is before the value of a field.
+func begin(whole *bytes.Buffer, place int, name string) {
+	if place == 0 {
+		whole.WriteString("{")
+	} else {
+		whole.WriteString(",")
 	}
-	for name, part := range added {
-		whole[name] = part
+	quoted, _ := json.Marshal(name)
+	whole.Write(quoted)
+	whole.WriteString(":")
+}
+
+// write writes all parts in the order of their names. No name is in both.
+func write[T any](whole *bytes.Buffer, parts map[string]json.RawMessage, added map[string]T) error {
+	all := slices.AppendSeq(slices.Collect(maps.Keys(parts)), maps.Keys(added))
+	slices.Sort(all)
+	if len(all) == 0 {
+		whole.WriteString("{")
 	}
-	return json.Marshal(whole)
+	for place, name := range all {
+		begin(whole, place, name)
+		content, known := parts[name]
+		if !known {
+			var err error
+			if content, err = json.Marshal(added[name]); err != nil {
+				return err
+			}
+		}
+		whole.Write(content)
+	}
+	whole.WriteString("}")
+	return nil
 }
 
 // appendProto adds the parts to the document as protobuf: messages one after the other are one with the parts of both.

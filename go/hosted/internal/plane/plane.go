@@ -152,6 +152,7 @@ func assemble(
 	}
 	shared := config.KubeAPIs.ControlPlane.Generic
 	nameOperations(shared)
+	restLonger(config.KubeAPIs)
 	// The other servers have copies of this configuration, and make their own documents.
 	shared.SkipOpenAPIInstallation = given.OpenAPI != ""
 	var documents *openapi.Documents

@@ -4,6 +4,7 @@ package reclaim
 
 import (
 	"context"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -29,6 +30,8 @@ func Run(ctx context.Context) {
 			return
 		case <-ticker.C:
 			if found.isDue(read()) {
+				// Pools keep what is in them for one collection.
+				runtime.GC()
 				debug.FreeOSMemory()
 			}
 		}
