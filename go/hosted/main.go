@@ -37,6 +37,7 @@ import (
 	"tenantry.dev/hosted/internal/datastore"
 	"tenantry.dev/hosted/internal/etcd"
 	"tenantry.dev/hosted/internal/plane"
+	"tenantry.dev/hosted/internal/reclaim"
 	"tenantry.dev/hosted/internal/settings"
 	"tenantry.dev/hosted/internal/snapshot"
 )
@@ -45,6 +46,7 @@ func main() {
 	var err error
 	switch {
 	case len(os.Args) == 2:
+		reclaim.DelayFirst()
 		err = run(os.Args[1])
 	case len(os.Args) == 3 && os.Args[1] == "openapi":
 		err = writeOpenAPI(os.Args[2])

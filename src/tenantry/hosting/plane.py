@@ -228,9 +228,12 @@ def _apiserver(plane: HostedPlane, port: int) -> list[str]:
         *("--proxy-client-cert-file=pki/front-proxy-client.crt", "--proxy-client-key-file=pki/front-proxy-client.key"),
         # Webhooks and aggregated APIs are reached at the pods of their Services, which the gate knows.
         *("--egress-selector-config-file=egress.json", "--enable-aggregator-routing=true"),
+        # The cache of watches wakes once a second for each kind. Here, a few clients watch a few objects.
+        "--watch-cache=false",
         # Snapshots in memory answer pages of lists until the API server sees a compaction. The datastore compacts by
         # itself, without the key that the API server watches: continue tokens would not expire.
-        "--feature-gates=ListFromCacheSnapshot=false",
+        # API servers of several versions would tell each other every ten seconds what they serve.
+        "--feature-gates=ListFromCacheSnapshot=false,UnknownVersionInteroperabilityProxy=false",
     ]
 
 

@@ -80,7 +80,7 @@ func openSQLite(ctx context.Context, done *sync.WaitGroup, given settings.Datast
 			}
 		}
 	}()
-	log := sqllog.New(dialect, compactInterval, 0, compactTimeout, compactMinRetain, batchSize, pollBatchSize)
+	log := sqllog.New(newQuiet(dialect), compactInterval, 0, compactTimeout, compactMinRetain, batchSize, pollBatchSize)
 	return logstructured.New(log), dialect, nil
 }
 

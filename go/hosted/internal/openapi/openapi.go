@@ -1,12 +1,16 @@
 // Package openapi serves the OpenAPI documents of the built-in kinds from files, which all processes of a machine share.
-// A server that makes them itself holds 40 MB for as long as it runs.
+// A server that makes them itself holds 40 MB for as long as it runs. One that merges them with those of custom
+// resources holds 35 MB more.
 //
-//	build:  a whole server ─► Write ─► FOLDER/v2.json, v3.json, v3/GROUP%2FVERSION.{json,pb}
-//	start:  Install ─► the layer of the built-in kinds ◄── aggregator: it adds custom resources and aggregated APIs
+//	build:  a whole server ─► Write ─► FOLDER/v2.{json,pb}, v3.json, v3/GROUP%2FVERSION.{json,pb}
+//	start:  Open ─► Install ─► the layer of the built-in kinds has empty documents
+//	                              ▲── aggregator: merges them with those of custom resources and aggregated APIs
+//	             ─► Join    ─► requests of clients: the aggregator's documents and the files (merge.go)
 package openapi
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -33,6 +37,7 @@ const (
 	oldProtoType = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
 	root         = "v3.json"
 	v2           = "v2.json"
+	v2Proto      = "v2.pb"
 )
 
 var types = map[string]string{jsonType: ".json", protoType: ".pb"}
@@ -49,8 +54,10 @@ func Write(folder string, served http.Handler) error {
 	if err := os.MkdirAll(filepath.Join(folder, "v3"), 0o755); err != nil {
 		return err
 	}
-	if _, err := save(served, "/openapi/v2", jsonType, filepath.Join(folder, v2)); err != nil {
-		return err
+	for name, kind := range map[string]string{v2: jsonType, v2Proto: proto2Type} {
+		if _, err := save(served, "/openapi/v2", kind, filepath.Join(folder, name)); err != nil {
+			return err
+		}
 	}
 	content, err := save(served, "/openapi/v3", jsonType, filepath.Join(folder, root))
 	if err != nil {
@@ -106,65 +113,84 @@ func file(folder, group, ending string) string {
 	return filepath.Join(folder, "v3", url.PathEscape(group)+ending)
 }
 
-// Install serves the documents in a folder on the paths of the built-in kinds.
-func Install(folder string, onto *mux.PathRecorderMux) error {
+// Documents are those in a folder.
+type Documents struct {
+	folder string
+	// hashes has the hash of the document of each group and version, paths what /openapi/v3 says of them.
+	hashes map[string]string
+	paths  map[string]json.RawMessage
+	// etag is of the document of version 2.
+	etag string
+}
+
+// Open returns the documents in a folder. One without any of them is an error.
+func Open(folder string) (*Documents, error) {
 	content, err := os.ReadFile(filepath.Join(folder, root))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	hashes, err := parse(content)
-	if err != nil {
-		return fmt.Errorf("%s: %w", filepath.Join(folder, root), err)
+	found := &Documents{folder: folder}
+	if found.hashes, err = parse(content); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(folder, root), err)
 	}
-	for group := range hashes {
+	for group := range found.hashes {
 		for _, ending := range types {
 			if _, err := os.Stat(file(folder, group, ending)); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
-	if _, err := os.Stat(filepath.Join(folder, v2)); err != nil {
-		return err
+	var listed listing
+	if err := json.Unmarshal(content, &listed); err != nil {
+		return nil, err
 	}
-	onto.Handle("/openapi/v2", document(filepath.Join(folder, v2)))
-	onto.Handle("/openapi/v3", document(filepath.Join(folder, root)))
-	onto.HandlePrefix("/openapi/v3/", &groups{folder: folder, hashes: hashes})
-	return nil
+	found.paths = listed.Paths
+	if _, err := os.Stat(filepath.Join(folder, v2Proto)); err != nil {
+		return nil, err
+	}
+	if content, err = os.ReadFile(filepath.Join(folder, v2)); err != nil {
+		return nil, err
+	}
+	found.etag = hash(content)
+	return found, nil
 }
 
-// document serves a file that never changes while the process runs. The aggregator is its only client.
-func document(path string) http.Handler {
+// Install has the layer of the built-in kinds serve documents without any, which the aggregator merges with others.
+func (d *Documents) Install(onto *mux.PathRecorderMux) {
+	onto.Handle("/openapi/v2", document(`{"swagger":"2.0","info":{"title":"Kubernetes","version":""},"paths":{}}`))
+	onto.Handle("/openapi/v3", document(`{"paths":{}}`))
+}
+
+// document serves a document that never changes. The aggregator is its only client.
+func document(content string) http.Handler {
+	etag := strconv.Quote(hash([]byte(content)))
 	return http.HandlerFunc(func(writer http.ResponseWriter, asked *http.Request) {
 		writer.Header().Set("Content-Type", jsonType)
-		writer.Header().Set("Etag", `"built-in"`)
-		serve(writer, asked, path)
+		writer.Header().Set("Etag", etag)
+		http.ServeContent(writer, asked, "", time.Time{}, strings.NewReader(content))
 	})
 }
+
+func hash(content []byte) string { return fmt.Sprintf("%X", sha256.Sum256(content)) }
 
 func serve(writer http.ResponseWriter, asked *http.Request, path string) {
 	content, err := os.Open(path)
 	if err != nil {
-		klog.ErrorS(err, "An OpenAPI document is missing")
-		http.Error(writer, "an OpenAPI document is missing", http.StatusInternalServerError)
+		refuse(writer, err)
 		return
 	}
 	defer content.Close()
 	http.ServeContent(writer, asked, "", time.Time{}, content)
 }
 
-// groups serves the documents of version 3 as k8s.io/kube-openapi/pkg/handler3 does.
-type groups struct {
-	folder string
-	hashes map[string]string
+func refuse(writer http.ResponseWriter, err error) {
+	klog.ErrorS(err, "An OpenAPI document cannot be served")
+	http.Error(writer, "an OpenAPI document cannot be served", http.StatusInternalServerError)
 }
 
-func (g *groups) ServeHTTP(writer http.ResponseWriter, asked *http.Request) {
-	group := strings.TrimPrefix(asked.URL.Path, "/openapi/v3/")
-	etag, known := g.hashes[group]
-	if !known {
-		http.NotFound(writer, asked)
-		return
-	}
+// serveGroup serves a document of version 3 as k8s.io/kube-openapi/pkg/handler3 does.
+func (d *Documents) serveGroup(writer http.ResponseWriter, asked *http.Request, group string) {
+	etag := d.hashes[group]
 	writer.Header().Set("Vary", "Accept")
 	accept := asked.Header.Get("Accept")
 	if accept == "" {
@@ -189,5 +215,5 @@ func (g *groups) ServeHTTP(writer http.ResponseWriter, asked *http.Request) {
 		writer.Header().Set("Cache-Control", "public, immutable")
 		writer.Header().Set("Expires", time.Now().AddDate(1, 0, 0).Format(time.RFC1123))
 	}
-	serve(writer, asked, file(g.folder, group, types[kind]))
+	serve(writer, asked, file(d.folder, group, types[kind]))
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"k8s.io/apiserver/pkg/server/mux"
+	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -27,10 +28,7 @@ func whole(t *testing.T, groups ...string) *mux.PathRecorderMux {
 	if err := service.RegisterOpenAPIV3VersionedService("/openapi/v3", found); err != nil {
 		t.Fatal(err)
 	}
-	found.HandleFunc("/openapi/v2", func(writer http.ResponseWriter, _ *http.Request) {
-		writer.Header().Set("Content-Type", jsonType)
-		writer.Write([]byte(`{"swagger": "2.0"}`))
-	})
+	handler.NewOpenAPIService(swaggerOf(groups...)).RegisterOpenAPIVersionedService("/openapi/v2", found)
 	return found
 }
 
@@ -39,6 +37,10 @@ func get(handler http.Handler, path, accept string) *http.Response {
 	if accept != "" {
 		asked.Header.Set("Accept", accept)
 	}
+	return do(handler, asked)
+}
+
+func do(handler http.Handler, asked *http.Request) *http.Response {
 	got := httptest.NewRecorder()
 	handler.ServeHTTP(got, asked)
 	return got.Result()
@@ -60,16 +62,17 @@ func TestResponsesAreThoseOfAWholeServer(t *testing.T) {
 	if err := Write(folder, original); err != nil {
 		t.Fatal(err)
 	}
-	found := mux.NewPathRecorderMux("files")
-	if err := Install(folder, found); err != nil {
+	documents, err := Open(folder)
+	if err != nil {
 		t.Fatal(err)
 	}
+	found := documents.joined(aggregated(documents))
 	hash := strings.Trim(get(original, "/openapi/v3/apis/apps/v1", "").Header.Get("Etag"), `"`)
 	if hash == "" {
 		t.Fatal("no hash")
 	}
 	for _, path := range []string{
-		"/openapi/v2", "/openapi/v3", "/openapi/v3/api/v1", "/openapi/v3/.well-known/openid-configuration",
+		"/openapi/v3", "/openapi/v3/api/v1", "/openapi/v3/.well-known/openid-configuration",
 		"/openapi/v3/apis/apps/v1?hash=" + hash, "/openapi/v3/apis/apps/v1?hash=old",
 	} {
 		for _, accept := range []string{"", "*/*", jsonType, protoType, oldProtoType, "text/html, application/json;q=0.5"} {
@@ -101,7 +104,7 @@ func TestIncompleteDocumentsAreAnError(t *testing.T) {
 	if err := Write(t.TempDir(), mux.NewPathRecorderMux("none")); err == nil {
 		t.Error("documents of a server that has none")
 	}
-	for _, missing := range []string{v2, root, "v3/api%2Fv1.pb"} {
+	for _, missing := range []string{v2, v2Proto, root, "v3/api%2Fv1.pb"} {
 		folder := t.TempDir()
 		if err := Write(folder, whole(t, "api/v1", "apis/apps/v1")); err != nil {
 			t.Fatal(err)
@@ -109,8 +112,8 @@ func TestIncompleteDocumentsAreAnError(t *testing.T) {
 		if err := os.Remove(filepath.Join(folder, missing)); err != nil {
 			t.Fatal(err)
 		}
-		if err := Install(folder, mux.NewPathRecorderMux("files")); err == nil {
-			t.Errorf("installed without %s", missing)
+		if _, err := Open(folder); err == nil {
+			t.Errorf("opened without %s", missing)
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"k8s.io/client-go/util/workqueue"
-	controlplane "k8s.io/kubernetes/pkg/controlplane/apiserver"
+	identity "k8s.io/kubernetes/pkg/controlplane/apiserver"
 )
 
 // Packages of Kubernetes set a provider of metrics too; internal/plane imports them.
@@ -22,7 +22,7 @@ func TestQueuesDoNotWakeTheProcess(t *testing.T) {
 
 // A lease that ends while the API server runs is deleted.
 func TestTheIdentityIsRenewedInTime(t *testing.T) {
-	if renewals := controlplane.IdentityLeaseDurationSeconds / int(identityInterval.Seconds()); renewals < 3 {
+	if renewals := identity.IdentityLeaseDurationSeconds / int(identityInterval.Seconds()); renewals < 3 {
 		t.Errorf("%d renewals in the time of the lease", renewals)
 	}
 }

@@ -56,7 +56,11 @@ func Run(ctx context.Context, given settings.Settings, fail context.CancelCauseF
 	}
 	if manager != nil {
 		// The hook runs when the server listens.
+		policies := takePolicies(manager)
 		start := func(hook genericapiserver.PostStartHookContext) error {
+			if policies {
+				go runPolicies(hook, hook.LoopbackClientConfig, fail)
+			}
 			go func() {
 				if err := manage(hook, hook.LoopbackClientConfig, manager); err != nil {
 					fail(fmt.Errorf("controllers: %w", err))
@@ -107,6 +111,8 @@ func assemble(
 	arguments := append([]string{
 		// Never used: the clients of etcd are those of the datastore in this process, which compacts itself.
 		"--etcd-servers=unix://store", "--etcd-compaction-interval=0", "--etcd-prefix=" + given.Datastore.Prefix(),
+		// Otherwise, the objects of each kind are counted once a minute.
+		"--etcd-count-metric-poll-period=0",
 	}, given.APIServer...)
 	if err := parse("kube-apiserver", server.Flags(), arguments); err != nil {
 		return nil, err
@@ -144,21 +150,32 @@ func assemble(
 	if tracker != nil {
 		tracker.Install(&config.Aggregator.GenericConfig.Config)
 	}
+	shared := config.KubeAPIs.ControlPlane.Generic
+	nameOperations(shared)
+	restLonger(config.KubeAPIs)
 	// The other servers have copies of this configuration, and make their own documents.
-	config.KubeAPIs.ControlPlane.Generic.SkipOpenAPIInstallation = given.OpenAPI != ""
+	shared.SkipOpenAPIInstallation = given.OpenAPI != ""
+	var documents *openapi.Documents
+	if given.OpenAPI != "" {
+		if documents, err = openapi.Open(given.OpenAPI); err != nil {
+			return nil, err
+		}
+		documents.Join(&config.Aggregator.GenericConfig.Config)
+	}
 	whole, err := config.Complete()
 	if err != nil {
 		return nil, err
 	}
 	chain, err := apiserver.CreateServerChain(whole)
-	if err != nil || given.OpenAPI == "" {
+	if err != nil || documents == nil {
 		return chain, err
 	}
 	builtIn, ok := chain.GenericAPIServer.NextDelegate().(*genericapiserver.GenericAPIServer)
 	if !ok {
 		return nil, fmt.Errorf("the server behind the aggregator is a %T", chain.GenericAPIServer.NextDelegate())
 	}
-	return chain, openapi.Install(given.OpenAPI, builtIn.Handler.NonGoRestfulMux)
+	documents.Install(builtIn.Handler.NonGoRestfulMux)
+	return chain, chain.GenericAPIServer.AddPostStartHook("start-hosted-reclaim", reclaimer(shared))
 }
 
 func managerOptions(arguments []string) (*controlleroptions.KubeControllerManagerOptions, error) {
