@@ -81,9 +81,13 @@ _RENEW_PART = 0.8
 _CONNECTIONS = 32
 """How many requests of one mirror the host serves at once."""
 
-_WRITES_PER_SECOND = 50.0
-_BURST = 600
-"""How fast one mirror writes to the host: 200 pods take at least 400 writes, and should not wait for their turn."""
+_WRITES_PER_SECOND = 20.0
+_BURST = 450
+"""How fast one mirror writes to the host: 200 pods take 400 writes, two each, and do not wait for their turn.
+
+A write of a mirror costs a host of two cores 15 to 20 ms of CPU, with what follows from it. A flood gets a third of one
+core, so that others hardly notice it [measured: docs/benchmarks.md].
+"""
 
 _INSIDE_CONNECTIONS = 32
 _WORKERS = 256
