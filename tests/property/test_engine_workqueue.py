@@ -236,3 +236,18 @@ def test_a_key_that_is_forgotten_begins_anew() -> None:
     queue.failed("a", 0.0, 100.0)
     queue.forget("a")
     assert queue.failures("a") == 0
+
+
+@given(rate=st.floats(0.5, 50.0))
+def test_a_queue_may_let_busy_keys_come_more_often(rate: float) -> None:
+    """A mirror follows a pod that changes all the time within 300 ms."""
+    queue, now, taken = WorkQueue[str](rate), 0.0, 0
+    queue.add("a", now)
+    while taken < BUSY_BURST + 5:
+        if queue.take(now) is not None:
+            taken += 1
+            queue.done("a", now)
+            queue.add("a", now)
+        else:
+            now = queue.next_wake() or now
+    assert now == pytest.approx(5 / rate, rel=0.25)

@@ -91,7 +91,8 @@ class World:
     Attributes:
         objects: Each object's JSON.
         protected: Keys of pods whose eviction a disruption budget refuses.
-        forbidden: Subresources of which an admission policy refuses every patch, with its message.
+        forbidden: Subresources of which an admission policy refuses every patch, and plurals of kinds of which it
+            refuses every creation, with its message.
         unlisted: Full names of kinds that no client may list.
     """
 
@@ -225,12 +226,8 @@ class World:
             case Verb.GET:
                 listed = {"items": self.list(resource, asked.namespace, asked.selectors)} if not asked.name else None
                 return listed or self.get(resource, key)
-            case Verb.CREATE if asked.subresource == "eviction":
-                if key in self.protected:
-                    raise TooManyRequests(f"the disruption budget of pod {key!r} allows no eviction", status=429)
-                return self.delete(resource, key, body["deleteOptions"]["preconditions"]["uid"])
             case Verb.CREATE:
-                return self.put_in(resource, {field: part for field, part in body.items() if field != "status"})
+                return self._created(asked, key, body)
             case Verb.PATCH:
                 return self._patched(asked, key, body)
             case Verb.REPLACE:
@@ -238,6 +235,18 @@ class World:
             case Verb.DELETE:
                 wanted: Json = body.get("preconditions", {})
                 return self.delete(resource, key, wanted.get("uid", ""), wanted.get("resourceVersion", ""))
+
+    def _created(self, asked: ApiRequest, key: str, body: Json) -> Json:
+        resource = asked.resource
+        if asked.subresource == "token":
+            return {"status": {"token": f"token-{self.revision}"}}
+        if asked.subresource == "eviction":
+            if key in self.protected:
+                raise TooManyRequests(f"the disruption budget of pod {key!r} allows no eviction", status=429)
+            return self.delete(resource, key, body["deleteOptions"]["preconditions"]["uid"])
+        if resource.plural in self.forbidden:
+            raise Forbidden(self.forbidden[resource.plural], status=403)
+        return self.put_in(resource, {field: part for field, part in body.items() if field != "status"})
 
     def _patched(self, asked: ApiRequest, key: str, body: Json) -> Json:
         resource = asked.resource

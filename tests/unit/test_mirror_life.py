@@ -109,9 +109,9 @@ class Mirrored:
         resource = PODS if value["kind"] == "Pod" else COPIED[value["kind"]]
         self.upper.put_in(resource, copied(value))
 
-    def below_of(self, resource: Resource, name: str) -> Json:
+    def below_of(self, resource: Resource, name: str, *, kind: str = "") -> Json:
         """Return the lower object of an upper one."""
-        lower = PROFILE.lower_name(resource.kind, "shop", name)
+        lower = PROFILE.lower_name(kind or resource.kind, "shop", name)
         return self.lower.get(resource, f"{PROFILE.namespace}/{lower}")
 
 
@@ -341,3 +341,62 @@ def test_a_refusal_names_the_upper_object() -> None:
     found = upper_words(error, PROFILE, "Service", "shop", "web")
     assert str(found) == "services 'web' is forbidden: service 'web' has"
     assert (type(found), found.status, found.reason) == (Forbidden, 403, "Forbidden")
+
+
+TOKENS: Json = {
+    **POD,
+    "spec": {
+        **POD["spec"],
+        "volumes": [{"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}],
+    },
+}
+
+
+def test_a_pod_has_its_tokens_as_soon_as_it_is_created() -> None:
+    """Kubelet starts no container without them."""
+    mirrored = Mirrored()
+    mirrored.put(TOKENS)
+    mirrored.above.settle()
+    secret = mirrored.below_of(COPIED["Secret"], "web", kind="Token")
+    assert [each["name"] for each in secret["metadata"]["ownerReferences"]] == [_name("Pod", "web")]
+    revision = mirrored.lower.revision
+    mirrored.settle()
+    assert mirrored.lower.revision == revision
+
+
+def test_a_refused_secret_of_tokens_is_an_event_and_tried_again_later() -> None:
+    """Until then no token is requested, however often the pod changes."""
+    mirrored = Mirrored()
+    mirrored.lower.forbidden = {"secrets": f"secret {_name('Token', 'web')!r}: exceeded quota"}
+    mirrored.put(TOKENS)
+    mirrored.settle()
+    for number in range(3):
+        status = {"phase": "Pending", "message": str(number)}
+        mirrored.lower.patch(PODS, f"{PROFILE.namespace}/{_name('Pod', 'web')}", {"status": status})
+        mirrored.settle()
+    (note,) = _reasons(mirrored)
+    assert note == "the tokens of its ServiceAccount, which take a Secret: secret 'web': exceeded quota"
+    assert mirrored.upper.get(PODS, "shop/web")["status"]["message"] == "2"
+    mirrored.lower.forbidden = {}
+    mirrored.above.settle(seconds=11.0)
+    assert mirrored.below_of(COPIED["Secret"], "web", kind="Token")["data"]
+
+
+def test_what_the_binding_has_told_is_not_written_again() -> None:
+    mirrored = Mirrored()
+    mirrored.put(POD)
+    mirrored.settle()
+
+    def scheduled(time: str, **more: object) -> Json:
+        condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": time}
+        return {"status": {"phase": "Pending", "conditions": [condition], **more}}
+
+    mirrored.upper.patch(PODS, "shop/web", scheduled("2026-01-01T00:00:00Z"))
+    lower = f"{PROFILE.namespace}/{_name('Pod', 'web')}"
+    mirrored.lower.patch(PODS, lower, scheduled("2026-01-01T00:00:01Z"))
+    revision = mirrored.upper.revision
+    mirrored.settle()
+    assert mirrored.upper.revision == revision
+    mirrored.lower.patch(PODS, lower, scheduled("2026-01-01T00:00:01Z", podIP="10.0.0.1"))
+    mirrored.settle()
+    assert mirrored.upper.get(PODS, "shop/web")["status"]["podIP"] == "10.0.0.1"

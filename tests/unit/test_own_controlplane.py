@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tenantry.api import marks, reasons
 from tenantry.api.controlplanechoice import MAX_NAME, ControlPlaneChoice
-from tenantry.api.kubernetes import Namespace, NamespaceRole, RoleBinding
+from tenantry.api.kubernetes import Namespace, NamespaceRole, ResourceQuota, RoleBinding
 from tenantry.api.model import Condition, ConditionStatus, ObjectMeta
 from tenantry.api.owner import Owner
 from tenantry.api.subnamespace import (
@@ -30,6 +30,7 @@ from tenantry.controllers.tenant import desired
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
 from tenantry.views.drift.rendering import render
 from tenantry.views.manifests import Manifests
+from tenantry.world.objectcounts import STANDARD
 from tenantry.world.validation import validate_subnamespace, validate_tenant
 from testkit.model import World
 from testkit.treeworld import add_subnamespace, condition, settle, world_of
@@ -281,3 +282,15 @@ def test_the_context_is_called_after_the_tenant() -> None:
     text = "current-context: a\ncontexts: [{name: a, context: {user: u}}, {name: b, context: {}}]\n"
     assert kubeconfigs.renamed(text, "acme").splitlines()[0] == "current-context: acme"
     assert "name: b" in kubeconfigs.renamed(text, "acme")
+
+
+def test_the_count_of_secrets_has_room_for_the_tokens_of_each_pod() -> None:
+    """H03: each pod inside takes a Secret of its own; users could have 100 pods with tokens otherwise."""
+    shared, own = World(), settled(virtual())
+    shared.create(tenant("acme"))
+    with_planes(shared)
+    found = [
+        int(world.get(ResourceQuota.resource, "acme/tenantry-counts")["spec"]["hard"]["count/secrets"])
+        for world in (shared, own)
+    ]
+    assert found[1] - found[0] == STANDARD["pods"][0]

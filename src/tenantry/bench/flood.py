@@ -27,6 +27,9 @@ from tenantry.kube.kubeconfig import Connection
 WRITERS = 4
 """If there are readers, one in so many connections writes, and the others list."""
 
+FLOODING = "flood-"
+"""What the names of all objects of a flood begin with."""
+
 PROCESS_SECONDS = 30.0
 """How long the flooding process may take to start, and to end."""
 
@@ -107,7 +110,7 @@ class _Flooder:
             await self._ask("GET", self._flood.kinds[0].path)
 
     async def _write(self, number: int) -> None:
-        names = [f"flood-{number}-{each}" for each in range(self._flood.depth)]
+        names = [f"{FLOODING}{number}-{each}" for each in range(self._flood.depth)]
         made = [(kind.path, name, _body(kind, name)) for name in names for kind in self._flood.kinds]
         while True:
             for path, _, body in made:

@@ -22,7 +22,7 @@ from tenantry.cli import durations, flags, output, session
 from tenantry.cli.delete import confirm, remove
 from tenantry.cli.install import name_of
 from tenantry.cli.target import Target, takes_target
-from tenantry.controllers.fairness.desired import RESERVED_PREFIX, TRUSTED
+from tenantry.controllers.fairness.desired import MIRRORS, RESERVED_PREFIX, TRUSTED
 from tenantry.install import manifests
 from tenantry.local.clusters import local_cluster_at
 from tenantry.local.components import OPERATOR
@@ -39,8 +39,8 @@ class _Made(Model, frozen=True, kw_only=True):
 _MADE: dict[type[KubernetesObject], tuple[str, ...]] = {
     ClusterRoleBinding: (REQUESTER_ROLE_PREFIX, ROLE_PREFIX),
     ClusterRole: (REQUESTER_ROLE_PREFIX, ROLE_PREFIX),
-    FlowSchema: (RESERVED_PREFIX, TRUSTED),
-    PriorityLevelConfiguration: (RESERVED_PREFIX,),
+    FlowSchema: (RESERVED_PREFIX, TRUSTED, MIRRORS),
+    PriorityLevelConfiguration: (RESERVED_PREFIX, MIRRORS),
 }
 """The prefixes of the names of cluster-scoped objects that the operator creates, by kind."""
 

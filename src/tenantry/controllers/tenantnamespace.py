@@ -134,6 +134,9 @@ def counts(namespace: TenantNamespace, standard: Mapping[str, int], disk: str, o
         InputError: The tenant's quota is wrong in a way that the CRD's schema did not catch.
     """
     own = Counter(child.object.resource.full_name for child in others if child.object.metadata.namespace)
+    if namespace.control_plane:
+        # The tokens of each pod inside are a Secret of their own here, unlike those of other pods.
+        own["secrets"] += standard.get("pods", 0)
     spec = namespace.tenant.spec
     hard = objectcounts.hard(standard, quota.normal(spec.quota.hard), own, spec.namespaces.max_count, disk)
     wanted = ResourceQuota(metadata=meta(namespace, COUNTS), spec=ResourceQuotaSpec(hard=hard))

@@ -21,7 +21,7 @@ from tenantry.api.errors import ApiError, RetryableError, TenantryError, Unreach
 from tenantry.engine.clock import Clock
 from tenantry.engine.cluster import Cluster, ClusterId, Listener, Watch
 from tenantry.engine.metrics import Metrics
-from tenantry.engine.workqueue import WorkQueue
+from tenantry.engine.workqueue import BUSY_PER_SECOND, WorkQueue
 
 WORKERS = 128
 """How many keys of one cluster are reconciled at once, unless the cluster is added with another limit."""
@@ -83,6 +83,7 @@ class ClusterLane:
         workers: The maximum of concurrent reconciles.
         clock: The time.
         added: Called after a key was queued.
+        busy_per_second: See `WorkQueue`.
     """
 
     def __init__(
@@ -93,10 +94,11 @@ class ClusterLane:
         workers: int,
         clock: Clock,
         added: Callable[[], None],
+        busy_per_second: float = BUSY_PER_SECOND,
     ) -> None:
         self.cluster = cluster
         self.controllers = {controller.name: controller for controller in controllers}
-        self.queue: WorkQueue[Item] = WorkQueue()
+        self.queue: WorkQueue[Item] = WorkQueue(busy_per_second)
         self.limit = workers
         self.foreign = tuple(
             watch.cluster for each in controllers for watch in each.watches() if watch.cluster is not None
@@ -212,13 +214,21 @@ class Runtime:
         """Return whether the caches of every cluster are synchronised."""
         return all(lane.is_ready for lane in self._lanes.values())
 
-    def add(self, cluster: Cluster, controllers: Sequence[Controller], *, workers: int = WORKERS) -> None:
+    def add(
+        self,
+        cluster: Cluster,
+        controllers: Sequence[Controller],
+        *,
+        workers: int = WORKERS,
+        busy_per_second: float = BUSY_PER_SECOND,
+    ) -> None:
         """Add a cluster with its controllers; they start at once, or with `run`. After an error, nothing of it is left.
 
         Args:
             cluster: Its client is open.
             controllers: Their watches may name other clusters, which must be in the runtime already.
             workers: How many of its keys are reconciled at once.
+            busy_per_second: How often a key that changes all the time is reconciled.
 
         Raises:
             ValueError: There is a cluster of this id already, or two controllers want a kind in different forms.
@@ -231,7 +241,9 @@ class Runtime:
             adds.inc()
             self._wake.set()
 
-        lane = ClusterLane(cluster, controllers, workers=workers, clock=self.clock, added=added)
+        lane = ClusterLane(
+            cluster, controllers, workers=workers, busy_per_second=busy_per_second, clock=self.clock, added=added
+        )
         cluster.join(lane)
         try:
             for controller in controllers:

@@ -30,9 +30,14 @@ FRESH_PER_RETRY = 4
 
 
 class WorkQueue(Generic[K]):
-    """A queue of keys with back-off per key."""
+    """A queue of keys with back-off per key.
 
-    def __init__(self) -> None:
+    Args:
+        busy_per_second: How often a key that is added all the time is reconciled.
+    """
+
+    def __init__(self, busy_per_second: float = BUSY_PER_SECOND) -> None:
+        self._busy_per_second = busy_per_second
         self._fresh: deque[K] = deque()
         self._retry: deque[K] = deque()
         self._queued: set[K] = set()
@@ -162,8 +167,8 @@ class WorkQueue(Generic[K]):
         tokens = self._tokens(key, now)
         if tokens >= BUSY_BURST:
             del self._runs[key]  # a full bucket equals no record: the memory stays bounded by the busy keys
-        return 0.0 if tokens >= 1.0 else (1.0 - tokens) / BUSY_PER_SECOND
+        return 0.0 if tokens >= 1.0 else (1.0 - tokens) / self._busy_per_second
 
     def _tokens(self, key: K, now: float) -> float:
         tokens, since = self._runs.get(key, (float(BUSY_BURST), now))
-        return min(float(BUSY_BURST), tokens + (now - since) * BUSY_PER_SECOND)
+        return min(float(BUSY_BURST), tokens + (now - since) * self._busy_per_second)

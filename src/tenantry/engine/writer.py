@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tenantry.api.errors import ApiError, NotFound, TenantryError
 from tenantry.api.model import Json, KubernetesObject, Resource
@@ -20,6 +21,7 @@ from tenantry.engine.apply import Applier, Caches, NoCaches, Outcome
 from tenantry.engine.pace import Pace
 from tenantry.engine.plan import Plan
 from tenantry.engine.request import ApiRequest, PatchType, Together, Work
+from tenantry.engine.slots import Slots
 from tenantry.kube import wire
 from tenantry.kube.client import ATTEMPTS, Client
 from tenantry.kube.transport import JSON
@@ -33,6 +35,18 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
+class Turns(NamedTuple):
+    """The order of the requests of one writer.
+
+    Args:
+        slots: How many are under way at once.
+        rank: Returns the rank of a request; those of a lower rank go first.
+    """
+
+    slots: Slots
+    rank: Callable[[ApiRequest], int]
+
+
 class Writer:
     """Write to one API server.
 
@@ -40,11 +54,19 @@ class Writer:
         client: Its field manager signs every write, and it counts every request.
         caches: They take in every response.
         pace: Bounds the rate of writes; None for no bound.
+        turns: Bounds how many requests are under way at once; None for no bound but the client's connections.
     """
 
-    def __init__(self, client: Client, caches: Caches | None = None, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches | None = None,
+        pace: Pace | None = None,
+        turns: Turns | None = None,
+    ) -> None:
         self._client = client
         self._pace = pace
+        self._turns = turns
         self._caches = caches or NoCaches()
         self._applier = Applier(self._caches)
         self.equivalent = self._applier.equivalent
@@ -187,6 +209,12 @@ class Writer:
         Raises:
             ApiError: The API server refuses, or does not answer.
         """
+        if self._turns is None:
+            return await self._paced(asked)
+        async with self._turns.slots.taken(self._turns.rank(asked)):
+            return await self._paced(asked)
+
+    async def _paced(self, asked: ApiRequest) -> bytes:
         if self._pace is not None and asked.verb is not request.Verb.GET:
             await self._pace.turn()
         # A creation is a POST to the collection; a POST to a subresource, such as an eviction, names the object.

@@ -1,14 +1,14 @@
 """Limits of the process of a component: a cgroup of its own, with a limit of memory and a weight of CPU.
 
 /CLUSTER-components/COMPONENT in the hierarchies of `memory` and `cpu`, or in the one of version 2
-▲ all components with limits together weigh as much as one busy process for each CPU of the machine
+▲ all components with limits together weigh as much as one other process: the cluster's own API server weighs no less,
+  however many of them are busy
 
 Sources: cgroups(7); Linux, "Memory Resource Controller", "Control Group v2".
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,7 +85,7 @@ class LimitedGroup:
             cgroups.delegate(hierarchy.root)
             cgroups.delegate(parent)
         if controller == "cpu":
-            _weigh(parent, hierarchy, _WHOLE * (os.cpu_count() or 1))
+            _weigh(parent, hierarchy, _WHOLE)
             _weigh(group, hierarchy, limits.cpu_millis * _WHOLE // 1000)
         else:
             file = "memory.limit_in_bytes" if hierarchy.options else "memory.max"

@@ -7,6 +7,7 @@ Before a pod is created on the lower side, its copies are there: `bring`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -72,6 +73,7 @@ class Copies:
         self._pods = upper_pods
         self._ingresses = upper_ingresses
         self._offered = upper_offered
+        self._locks: dict[PodReference, asyncio.Lock] = {}
         self._referring = (*_REFERRING, *(each.resource for each, _ in upper_offered))
 
     def watches(self) -> Sequence[Watch]:
@@ -135,7 +137,14 @@ class Copies:
             ApiError: One side refuses.
         """
         for each in sorted(needed, key=str):
-            await self._bring(each)
+            # One at a time for each source: pods of one namespace all need its kube-root-ca.crt, and start together.
+            lock = self._locks.setdefault(each, asyncio.Lock())
+            try:
+                async with lock:
+                    await self._bring(each)
+            finally:
+                if not lock.locked():
+                    self._locks.pop(each, None)
 
     def _copy(self, kind: str, key: str) -> Copy | None:
         namespace, _, name = key.partition("/")

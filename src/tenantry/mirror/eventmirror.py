@@ -8,7 +8,7 @@ Events of the mirror itself are recorded on the upper side; they do not come by 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tenantry.api.errors import AlreadyExists, Forbidden, NotFound
 from tenantry.engine import request
@@ -27,6 +27,11 @@ RECENT = dt.timedelta(minutes=10)
 """Older events are not brought up: a mirror that starts would write all of the last hour again."""
 
 
+MOST_WAIT = dt.timedelta(seconds=5)
+WAIT_SECONDS = 0.5
+"""How often an event that waits looks whether pods are being started."""
+
+
 class EventMirror:
     """Brings events up; the key is the lower event's.
 
@@ -35,16 +40,25 @@ class EventMirror:
         upper: The upper cluster, which the controller is added to.
         lower: The lower side.
         upper_nodes: The nodes of the upper side.
+        is_busy: Whether events wait, at most `MOST_WAIT`, because pods are more urgent.
     """
 
     name = "events"
     kind = PodEvent
 
-    def __init__(self, profile: Profile, upper: Cluster, lower: LowerSide, upper_nodes: UpperNodes) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        upper: Cluster,
+        lower: LowerSide,
+        upper_nodes: UpperNodes,
+        is_busy: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._profile = profile
         self._upper = upper
         self._lower = lower
         self._nodes = upper_nodes
+        self._is_busy = is_busy
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
@@ -64,18 +78,23 @@ class EventMirror:
         """
         cluster.forget(self.name, key)
         event: PodEvent | None = self._lower.cluster.cache(EVENTS).get(key)
-        if event is None or not self._is_recent(event):
-            return None
+        if event is not None and self._is_busy() and self._is_recent(event, MOST_WAIT):
+            return WAIT_SECONDS
+        if event is not None and self._is_recent(event, RECENT):
+            await self._bring_up(event, cluster)
+        return None
+
+    async def _bring_up(self, event: PodEvent, cluster: Cluster) -> None:
         lower: CachedPod | None = self._lower.cluster.cache(PODS).get(event.pod)
         if lower is None or not things.is_of(self._profile, lower.key, lower.meta.get("labels")):
-            return None
+            return
         if event.pod_uid and event.pod_uid != lower.uid:
-            return None
+            return
         upper: CachedPod | None = cluster.cache(PODS).get(
             things.upper_key(self._profile, lower.meta.get("annotations"))
         )
         if upper is None or lower.mark(self._profile, "uid") != upper.uid:
-            return None
+            return
         wanted = podevents.up(event, upper.meta, self._words(event, lower, upper))
         try:
             await cluster.writer.send(request.create_json(EVENTS, wanted))
@@ -84,15 +103,14 @@ class EventMirror:
             counted = {field: wanted[field] for field in ("count", "lastTimestamp", "message") if field in wanted}
             await cluster.writer.send(request.patch(EVENTS, meta["namespace"], meta["name"], counted))
         except (NotFound, Forbidden):
-            return None  # the namespace is going
-        return None
+            return  # the namespace is going
 
-    def _is_recent(self, event: PodEvent) -> bool:
+    def _is_recent(self, event: PodEvent, age: dt.timedelta) -> bool:
         try:
             last = dt.datetime.fromisoformat(event.last)
         except ValueError:
             return False
-        return last.tzinfo is not None and self._upper.clock.now() - last < RECENT
+        return last.tzinfo is not None and self._upper.clock.now() - last < age
 
     def _words(self, event: PodEvent, lower: CachedPod, upper: CachedPod) -> list[tuple[str, str]]:
         """Return what the message names of the lower side, and what stands in its place, the longest first."""

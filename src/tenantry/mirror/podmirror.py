@@ -39,6 +39,9 @@ from tenantry.mirror.tokens import PodTokens
 from tenantry.mirror.uppernodes import UpperNodes
 from tenantry.mirror.upperpods import UpperPods
 
+_MANY = 16
+"""So many pods at once keep both API servers busy."""
+
 
 class PodMirror:
     """Mirrors the pods of one upper cluster; the key is the upper pod's.
@@ -74,7 +77,15 @@ class PodMirror:
         self._tokens = PodTokens(profile, upper, lower)
         # By key of a refused pod: how often in a row.
         self._refused: dict[str, int] = {}
+        # By key of a pod that was bound: its uid, until the watch reports the binding.
+        self._bound: dict[str, str] = {}
         self._patches = PodPatches(upper, lower)
+        self._active = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether many pods are being created or followed at this moment."""
+        return self._active > _MANY
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
@@ -107,6 +118,17 @@ class PodMirror:
             self._patches.forget(key)
         if upper is None:
             self._refused.pop(key, None)
+            self._bound.pop(key, None)
+            self._tokens.forget(key)
+        self._active += 1
+        try:
+            return await self._go_on(cluster, found, upper, lower)
+        finally:
+            self._active -= 1
+
+    async def _go_on(
+        self, cluster: Cluster, found: Next, upper: CachedPod | None, lower: CachedPod | None
+    ) -> float | None:
         again: float | None = None
         if found is Next.END_LOWER and lower is not None:
             await self._end(lower, self._lower.writer, decision.grace(upper) if upper is not None else None)
@@ -141,14 +163,14 @@ class PodMirror:
             return None
         try:
             await self._copies.bring(wanted.needs)
-            await self._lower.writer.own(request.create_json(PODS, wanted.object))
+            lower: CachedPod = await self._lower.writer.own(request.create_json(PODS, wanted.object), quiet=True)
         except REFUSALS as error:
             above = upper_words(error, self._profile, PODS.kind, upper.meta["namespace"], upper.meta["name"])
             await self._refuse(upper, str(above))
             return self._later(upper)
         self._refused.pop(upper.key, None)
-        # The creation wakes this key again: the lower pod has a uid now, which its token Secret needs.
-        return None
+        # At once, because kubelet needs them before it starts a container.
+        return await self._provide(upper, lower, wanted)
 
     def _later(self, upper: CachedPod) -> float:
         """Count a refusal; return in how many seconds to try again."""
@@ -231,6 +253,10 @@ class PodMirror:
     async def _bind(self, upper: CachedPod, lower: CachedPod, node: str) -> bool:
         """Bind an upper pod unless it is bound or ends; return whether it was bound now."""
         is_settled = upper.spec.get("nodeName") or upper.is_deleting
+        if is_settled:
+            self._bound.pop(upper.key, None)
+        elif self._bound.get(upper.key) == upper.uid:
+            return True
         if is_settled and not self._nodes.name(node):
             return False  # The lower node is gone; what its pods report is not.
         # Before the binding: Kubernetes' garbage collector of pods deletes those of missing nodes.
@@ -256,6 +282,7 @@ class PodMirror:
         # The pod is gone, or was bound by the reconcile before, whose watch event is on its way.
         with suppress(NotFound, Conflict):
             await self._upper.writer.send(asked)
+            self._bound[upper.key] = upper.uid
         return True
 
     async def _write_status(self, upper: CachedPod, status: Json) -> None:

@@ -59,7 +59,24 @@ def up(upper: Json, lower: Json, profile: Profile, *, is_current: bool) -> Json 
             _hold(condition, gates, own)
     if kept or own:
         status["conditions"] = [*kept, *msgspec.to_builtins(own)]
-    return None if status == old else status
+    return None if status == old or _is_known(status, old) else status
+
+
+def _is_known(status: Json, old: Json) -> bool:
+    """Return whether a status differs from the upper one only by the time of the binding, which has told all else."""
+    if {key: value for key, value in status.items() if key != "conditions"} != {
+        key: value for key, value in old.items() if key != "conditions"
+    }:
+        return False
+    return _without_time(status) == _without_time(old)
+
+
+def _without_time(status: Json) -> list[Json]:
+    """Return the conditions, that of the binding without its time."""
+    return [
+        {key: value for key, value in each.items() if each.get("type") != SCHEDULED or key != "lastTransitionTime"}
+        for each in _conditions(status)
+    ]
 
 
 def _hold(ready: Json, gates: set[str], own: list[Json]) -> None:

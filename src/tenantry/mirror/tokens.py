@@ -15,14 +15,18 @@ from contextlib import suppress
 
 import msgspec
 
+from tenantry.api.errors import ApiError, Forbidden, Invalid
 from tenantry.api.model import Json, Resource, object_key
 from tenantry.engine import request
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster
+from tenantry.engine.events import EventKind
 from tenantry.mirror import pods, things
 from tenantry.mirror.cachedpods import CachedPod
+from tenantry.mirror.podpatches import named
 from tenantry.mirror.pods import Token
 from tenantry.mirror.profile import Profile
+from tenantry.mirror.refusals import retry_seconds, upper_words
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import COPIED, Copy
 
@@ -67,12 +71,20 @@ class PodTokens:
         self._profile = profile
         self._upper = upper
         self._lower = lower
+        # By key of an upper pod whose Secret is refused: how often in a row, and when it is tried again.
+        self._refused: dict[str, tuple[int, float]] = {}
+
+    def forget(self, key: str) -> None:
+        """Forget an upper pod that is gone."""
+        self._refused.pop(key, None)
 
     async def bring(self, upper: CachedPod, lower: CachedPod, tokens: Sequence[Token]) -> float | None:
-        """Create or renew the Secret of a pod; return the seconds until the next renewal, None for never.
+        """Create or renew the Secret of a pod; return the seconds until the next look at it, None for never.
+
+        A Secret that the lower side refuses is reported in an event of the pod.
 
         Raises:
-            ApiError: One side refuses.
+            ApiError: The upper side refuses, or one side does not answer.
         """
         if not tokens:
             return None
@@ -84,14 +96,32 @@ class PodTokens:
             # A mark that users of the lower side have changed must not put the renewal off.
             if 0 < left <= _RENEW_PART * min(each.seconds for each in tokens):
                 return left
+        times, due = self._refused.get(upper.key, (0, 0.0))
+        wait = due - self._upper.clock.monotonic()
+        if times and wait > 0:
+            return wait
         data: dict[str, str] = {}
         for each in tokens:
             data[each.key] = base64.b64encode((await self._requested(upper, each)).encode()).decode()
         seconds = _RENEW_PART * min(each.seconds for each in tokens)
         wanted = self._secret(name, upper, lower, data, now + dt.timedelta(seconds=seconds))
         asked = (request.create_json if found is None else request.replace_json)(_SECRETS, wanted)
-        await self._lower.writer.own(asked, quiet=True)
+        try:
+            await self._lower.writer.own(asked, quiet=True)
+        except (Forbidden, Invalid) as error:
+            # Usually its quota has no room for another Secret.
+            return self._refuse(upper, error, times)
+        self._refused.pop(upper.key, None)
         return seconds
+
+    def _refuse(self, upper: CachedPod, error: ApiError, times: int) -> float:
+        """Report a refusal; return in how many seconds to try again."""
+        meta, wait = upper.meta, retry_seconds(times)
+        self._refused[upper.key] = (times + 1, self._upper.clock.monotonic() + wait)
+        words = upper_words(error, self._profile, pods.TOKEN, meta["namespace"], meta["name"])
+        message = f"the tokens of its ServiceAccount, which take a Secret: {words}"
+        self._upper.recorder.say(named(upper), EventKind.WARNING, self._lower.reason, message)
+        return wait
 
     def _due(self, found: Copy, now: dt.datetime) -> dt.datetime:
         """Return when the tokens of a Secret are renewed: now, unless its mark is a time."""

@@ -2,6 +2,7 @@
 
 alone:    pods of a quiet control plane, one after the other; requests to the host
 flooded:  the same, while another one creates and deletes pods, Services and ConfigMaps
+alone:    the same again, when the objects of the flood are gone: the machine may do other things meanwhile
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ import msgspec
 
 from tenantry.api.errors import Conflict, TooManyRequests
 from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import ObjectMeta, Resource
 from tenantry.bench.figures import median, percentile
-from tenantry.bench.flood import Flood, FloodKind, flooding
-from tenantry.bench.load import Progress, delete, post
+from tenantry.bench.flood import FLOODING, Flood, FloodKind, flooding
+from tenantry.bench.load import Progress, delete, post, saturate
 from tenantry.bench.objects import CONFIG_MAPS
 from tenantry.bench.planes.pods import BenchSide
-from tenantry.bench.planes.run import A_TENANT, planes_of_run
+from tenantry.bench.planes.run import A_TENANT, BenchPlane, planes_of_run
+from tenantry.bench.pods import remove_pods
 from tenantry.engine.tasks import in_background
 from tenantry.kube import wire
 from tenantry.kube.client import Client
+from tenantry.mirror.kinds import services
 
 SETTLE_SECONDS = 5.0
 """How long the flood runs before anything is measured."""
@@ -56,7 +60,7 @@ class PlaneFloodResult(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         objects: How many objects of each kind the flood creates before it deletes them.
-        alone: Without the flood.
+        alone: Without the flood, before it and after it.
         flooded: With it.
         pod_ratio: Of the seconds of a pod, flooded to alone.
         host_ratio: Of the p99 of requests to the host, flooded to alone.
@@ -91,8 +95,8 @@ async def flood(client: Client, objects: int, pods: int, progress: Progress) -> 
         inside = await stack.enter_async_context(Client(quiet.connection, max_connections=4))
         side = BenchSide(inside, "default", "quiet", run.run)
         await side.one()
-        alone = await _figures(client, quiet.namespace, side, pods)
-        progress(f"alone: a pod takes {alone.pod_seconds_p50} s, the host {1000 * alone.host_seconds_p99:.1f} ms")
+        before = await _measured(client, quiet.namespace, side, pods)
+        progress(f"alone: {_told(before.figures)}")
         kinds = [
             FloodKind(path=f"/api/v1/namespaces/default/{plural}", value=value)
             for plural, value in (("pods", _POD), ("services", _SERVICE), ("configmaps", _CONFIG_MAP))
@@ -106,9 +110,13 @@ async def flood(client: Client, objects: int, pods: int, progress: Progress) -> 
         )
         async with flooding(wanted) as running:
             await asyncio.sleep(SETTLE_SECONDS)
-            flooded = await _figures(client, quiet.namespace, side, pods)
+            flooded = (await _measured(client, quiet.namespace, side, pods)).figures
             counted = await running.end()
-        progress(f"flooded: a pod takes {flooded.pod_seconds_p50} s, the host {1000 * flooded.host_seconds_p99:.1f} ms")
+        progress(f"flooded: {_told(flooded)}")
+        await _clear(client, loud)
+        after = await _measured(client, quiet.namespace, side, pods)
+        progress(f"alone again: {_told(after.figures)}")
+        alone = before.and_(after).figures
     return PlaneFloodResult(
         objects=wanted.depth * CONNECTIONS,
         alone=alone,
@@ -120,11 +128,48 @@ async def flood(client: Client, objects: int, pods: int, progress: Progress) -> 
     )
 
 
-async def _figures(client: Client, namespace: str, side: BenchSide, pods: int) -> QuietFigures:
+class _Named(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+
+
+class _Measured(msgspec.Struct, frozen=True):
+    """The seconds of each pod, and of each request to the host."""
+
+    pods: list[float]
+    host: list[float]
+
+    def and_(self, other: _Measured) -> _Measured:
+        return _Measured([*self.pods, *other.pods], [*self.host, *other.host])
+
+    @property
+    def figures(self) -> QuietFigures:
+        return QuietFigures(pod_seconds_p50=median(self.pods), host_seconds_p99=percentile(self.host, 0.99, 4))
+
+
+def _told(figures: QuietFigures) -> str:
+    return f"a pod takes {figures.pod_seconds_p50} s, the host {1000 * figures.host_seconds_p99:.1f} ms"
+
+
+async def _measured(client: Client, namespace: str, side: BenchSide, pods: int) -> _Measured:
     seconds: list[float] = []
     async with in_background(_ask_host(client, namespace, seconds)):
         took = [await side.one() for _ in range(pods)]
-    return QuietFigures(pod_seconds_p50=median(took), host_seconds_p99=percentile(seconds, 0.99, 4))
+    return _Measured(took, seconds)
+
+
+async def _delete(inside: Client, resource: Resource, name: str) -> None:
+    await delete(inside, resource, name, "default")
+
+
+async def _clear(client: Client, loud: BenchPlane) -> None:
+    """Delete the objects of the flood, and wait until no pod of its control plane is left on the host."""
+    async with Client(loud.connection, max_connections=CONNECTIONS) as inside:
+        for resource in (services.RESOURCE, CONFIG_MAPS):
+            found = [each.metadata.name async for each in inside.items(resource, _Named, namespace="default")]
+            names = [name for name in found if name.startswith(FLOODING)]
+            await saturate(partial(_delete, inside, resource), names, connections=CONNECTIONS)
+        await remove_pods(inside, ["default"])
+    await remove_pods(client, [loud.namespace])
 
 
 async def _ask_host(client: Client, namespace: str, seconds: list[float]) -> None:

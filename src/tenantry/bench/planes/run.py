@@ -34,6 +34,8 @@ _QUOTA = {
     "cpu": "64",
     "memory": "128Gi",
     "pods": "1000",
+    # The tokens of each pod inside are a Secret.
+    "count/secrets": "2000",
     f"count/{VirtualControlPlane.resource.full_name}": A_TENANT,
 }
 

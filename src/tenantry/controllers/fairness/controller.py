@@ -1,4 +1,4 @@
-"""Keeps the priority levels of TenancyDefaults: one for all tenants, and one for each of at most four named ones."""
+"""Keeps the priority levels: one for all tenants, one for each of at most four named ones, and one for mirrors."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tenantry.api.errors import ApiError
 from tenantry.api.flowcontrol import FlowSchema
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.tenant import Tenant
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.conclusion import PATIENCE, problem_of
 from tenantry.controllers.fairness import desired, status
@@ -45,6 +46,7 @@ class FairnessController:
             watched.defaults(lambda _: [ALL]),
             watched.tenants(self._tenant_keys),
             watched.watch(Namespace.resource, lambda _: ()),
+            watched.control_planes(_begins_or_ends),
         ]
 
     def _tenant_keys(self, change: Change[Tenant]) -> Iterable[str]:
@@ -73,6 +75,10 @@ class FairnessController:
         if isinstance(outcome.error, ApiError):
             raise outcome.error
         return LOOK_AGAIN_SECONDS if self._reserved or outcome.blocked else None
+
+
+def _begins_or_ends(change: Change[VirtualControlPlane]) -> Iterable[str]:
+    return [ALL] if change.before is None or change.after is None else ()
 
 
 def _ours(change: Change[Any]) -> Iterable[str]:

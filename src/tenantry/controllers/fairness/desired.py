@@ -2,6 +2,7 @@
 
     system:masters, nodes, Kubernetes' controllers, the operator ─► their own levels, as without Tenantry
     users and groups that TenancyDefaults trust                  ─► workload-low, as without Tenantry
+    the identities that write the pods of control planes         ─► tenantry-mirrors, in turns by namespace
     at most four tenants that have a level of their own          ─► that level
     every other authenticated user                               ─► tenantry-tenants, in turns by user
 
@@ -36,11 +37,13 @@ from tenantry.api.flowcontrol import (
 from tenantry.api.model import ObjectMeta, OwnerReference, Resource
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.api.virtualcontrolplane import MIRROR
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Child, Equivalent, Lookup, Plan, compare, same
 
 TENANTS = "tenantry-tenants"
 TRUSTED = "tenantry-trusted"
+MIRRORS = "tenantry-mirrors"
 RESERVED_PREFIX = "tenantry-reserved-"
 
 # The default of `Fairness.shares` is 1: 3 seats of the API server's usual 600. A request with a seat is executed, so
@@ -65,12 +68,21 @@ Waiting costs nearly nothing. A shorter queue would cost more: refusals are quic
 """
 
 TRUSTED_PRECEDENCE = 8600
+MIRRORS_PRECEDENCE = 8650
 RESERVED_PRECEDENCE = 8700
 TENANTS_PRECEDENCE = 8800
 """After the schemas of Kubernetes and of administrators, before service-accounts (9000) and global-default (9900)."""
 
 TRUSTED_LEVEL = "workload-low"
 """The level of ServiceAccounts outside of kube-system in Kubernetes' own configuration."""
+
+MIRROR_SHARES = 16
+"""About 37 of the API server's usual 600 seats: one mirror has at most 32 requests under way, and some are left.
+
+Only the operator holds the identities of mirrors, and it bounds how fast each writes. Most of a creation is spent in
+the quota of its namespace, which counts all creations that wait in one write: with the three seats of all tenants, it
+wrote 438 times for 200 pods, and with these it writes 50 times [measured: docs/benchmarks.md].
+"""
 
 AUTHENTICATED = FlowSubject(kind="Group", group=Named(name="system:authenticated"))
 
@@ -101,6 +113,7 @@ class FairnessInputs(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         defaults: None if there are none.
         reserved: The tenants with a level of their own, by name, and their namespaces; None if there is no such tenant.
+        mirrored: The namespaces that have control planes, sorted.
         missing: The names of reserved tenants that are not there, sorted.
         made: Every priority level and FlowSchema of the cluster.
         lookup: What is there, by kind and key.
@@ -108,6 +121,7 @@ class FairnessInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     defaults: TenancyDefaults | None
     reserved: dict[str, ReservedTenant | None]
+    mirrored: tuple[str, ...] = ()
     missing: tuple[str, ...]
     made: tuple[tuple[Resource, Observed], ...]
     lookup: Lookup
@@ -125,7 +139,7 @@ def plan(inputs: FairnessInputs, equivalent: Equivalent = same) -> Plan:
         for name, tenant in inputs.reserved.items()
         if tenant is not None
     }
-    wanted = children(inputs.fairness, members, _owner_of(inputs.defaults))
+    wanted = children(inputs.fairness, members, _owner_of(inputs.defaults), inputs.mirrored)
     keys = {(child.object.resource, child.object.key) for child in wanted}
     stale = [
         (resource, found) for resource, found in inputs.made if _is_made(found) and (resource, found.key) not in keys
@@ -146,13 +160,18 @@ def _owner_of(defaults: TenancyDefaults | None) -> OwnerReference | None:
 
 
 def _is_made(found: Observed) -> bool:
-    """Return whether an object comes and goes with TenancyDefaults."""
+    """Return whether an object comes and goes with TenancyDefaults, or with control planes."""
+    if found.name == MIRRORS:
+        return found.labels.get(marks.MANAGED_BY) == marks.MANAGER
     named = found.name == TRUSTED or found.name.startswith(RESERVED_PREFIX)
     return named and found.labels.get(marks.MANAGED_BY) == marks.MANAGER and bool(found.owner_uid)
 
 
 def children(
-    fairness: Fairness, members: Mapping[str, Sequence[FlowSubject]], owner: OwnerReference | None
+    fairness: Fairness,
+    members: Mapping[str, Sequence[FlowSubject]],
+    owner: OwnerReference | None,
+    mirrored: Sequence[str] = (),
 ) -> list[Child]:
     """Return every priority level and FlowSchema that should exist.
 
@@ -160,10 +179,12 @@ def children(
         fairness: The administrator's settings.
         members: By tenant with a level of its own, the subjects of that level; see `members_of`.
         owner: The TenancyDefaults; None if there are none.
+        mirrored: The namespaces that have control planes.
     """
     # Without an owner: the shared level stays when TenancyDefaults are deleted, because tenants still need it.
     ours = {marks.MANAGED_BY: frozenset({marks.MANAGER})}
-    found = [Child(object=each, wave=0, marks=ours) for each in common(fairness.shares)]
+    shared = [*common(fairness.shares), *(mirrors(mirrored) if mirrored else ())]
+    found = [Child(object=each, wave=0, marks=ours) for each in shared]
     if owner is None:
         return found
     more: list[PriorityLevelConfiguration | FlowSchema] = []
@@ -183,6 +204,21 @@ def children(
         )
         more.append(schema)
     return [*found, *(Child(object=each, wave=0, owner_uid=owner.uid) for each in more)]
+
+
+def mirrors(namespaces: Sequence[str]) -> list[PriorityLevelConfiguration | FlowSchema]:
+    """Return the level of the identities that write the objects of control planes, and its FlowSchema.
+
+    Args:
+        namespaces: Of the control planes; at least one.
+    """
+    # Not all ServiceAccounts there: a tenant may use the others.
+    subjects = [
+        FlowSubject(kind="ServiceAccount", service_account=ServiceAccountNamed(namespace=each, name=MIRROR))
+        for each in sorted(namespaces)
+    ]
+    schema = flow_schema(MIRRORS, level_name=MIRRORS, precedence=MIRRORS_PRECEDENCE, subjects=subjects)
+    return [level(MIRRORS, MIRROR_SHARES), schema]
 
 
 def members_of(owners: Sequence[Owner], namespaces: Sequence[str]) -> list[FlowSubject]:

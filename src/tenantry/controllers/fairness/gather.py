@@ -7,6 +7,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers.fairness.desired import FairnessInputs, ReservedTenant
 from tenantry.controllers.watched import BY_TENANT
 from tenantry.engine.cluster import Cluster
@@ -23,10 +24,16 @@ def gather(cluster: Cluster) -> FairnessInputs:
     return FairnessInputs(
         defaults=defaults,
         reserved={name: _reserved(cluster, name) for name in names},
+        mirrored=_mirrored(cluster),
         missing=tuple(name for name in names if cluster.cache(Tenant.resource).get(name) is None),
         made=tuple((resource, found) for resource in KINDS for found in cluster.cache(resource)),
         lookup=cluster.lookup,
     )
+
+
+def _mirrored(cluster: Cluster) -> tuple[str, ...]:
+    found = cluster.cache_of(VirtualControlPlane.resource) or ()
+    return tuple(sorted({each.metadata.namespace for each in found}))
 
 
 def _reserved(cluster: Cluster, name: str) -> ReservedTenant | None:
