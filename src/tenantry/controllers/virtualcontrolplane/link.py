@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.errors import NotFound, Unauthorized
@@ -48,6 +49,7 @@ from tenantry.hosting.resolver import NameResolver
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection, IssuedToken
 from tenantry.mirror import cachedpods, things
+from tenantry.mirror.adoption import adopted_names
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.classes import CLASSES
 from tenantry.mirror.classmirror import ClassMirror
@@ -210,7 +212,8 @@ class Link:
     ) -> None:
         self.offered = offered
         self._host = host
-        self._profile = desired.profile_of(found, address)
+        profile = desired.profile_of(found, address)
+        self._profile = replace(profile, is_adopted=adopted_names(profile, host.lower.cache_of))
         self._plane = desired.plane_of(found, address)
         self._id = ClusterId(f"vcp/{found.key}")
         self._changed = changed
