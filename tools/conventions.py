@@ -46,6 +46,7 @@ JSON = {
     "controllers/slices/decision.py": "merge patches of Nodes",
     "controllers/slices/holding.py": "merge patches of Nodes",
     "controllers/slices/nodes.py": "merge patches of Nodes",
+    "controllers/conversion/": "objects of users, of many kinds and with fields of any version, which are copied whole",
     "controllers/virtualcontrolplane/": "objects of Kubernetes' own kinds, which are applied whole, and TokenRequests",
     "hosting/admission.py": "objects of any kind, whose storage another module decides",
     "mirror/": "objects that are translated field by field; unlisted fields must be left out, or stay, unread",

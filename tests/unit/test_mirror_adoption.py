@@ -18,10 +18,10 @@ Json = dict[str, Any]
 
 def story() -> ObjectStory:
     """Two worlds, with mirrors that adopt."""
-    profile = replace(PROFILE, is_adopted=lambda *asked: names(*asked))
-    made = ObjectStory(profile=profile)
-    names = adoption.adopted_names(profile, lambda resource: made.below.cache_of(resource))
-    return made
+    made: list[ObjectStory] = []
+    names = adoption.adopted_names(PROFILE, lambda resource: made[0].below.cache_of(resource) if made else None)
+    made.append(ObjectStory(profile=replace(PROFILE, is_adopted=names)))
+    return made[0]
 
 
 def put_lower(made: ObjectStory, kind: MirroredKind, marks: Json) -> Json:
@@ -67,7 +67,9 @@ def test_marks_of_another_owner_adopt_nothing(kind: MirroredKind) -> None:
     put_lower(made, kind, marks)
     made.create(kind, "web", 1)
     made.settle()
-    assert PROFILE.mark("uid") not in made.lower.get(kind.resource, f"{PROFILE.namespace}/web")["metadata"]["annotations"]
+    assert (
+        PROFILE.mark("uid") not in made.lower.get(kind.resource, f"{PROFILE.namespace}/web")["metadata"]["annotations"]
+    )
     assert made.below_of(kind, "web") is not None
 
 

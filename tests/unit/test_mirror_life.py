@@ -351,7 +351,8 @@ def adopting() -> Mirrored:
     names = adoption.adopted_names(bare, lambda resource: mirrored[0].below.cache_of(resource) if mirrored else None)
     mirrored.append(Mirrored(replace(PROFILE, is_adopted=names)))
     world = mirrored[0]
-    for value in (POD, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"a": "1"}}):
+    config: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"a": "1"}}
+    for value in (POD, config):
         name = value["metadata"]["name"]
         meta = {"name": name, "namespace": PROFILE.namespace, **adoption.marks(value["kind"], "shop", name, PROFILE)}
         resource = PODS if value["kind"] == "Pod" else CONFIG_MAPS

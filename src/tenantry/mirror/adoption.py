@@ -24,7 +24,7 @@ from tenantry.mirror.shapes import part
 from tenantry.mirror.things import COPIED, PODS, Copy
 
 ADOPTED = "adopted"
-"""The mark of a lower object that keeps its name."""
+"""The mark of a lower object that keeps its name; of a Secret, its value is the type, which never changes."""
 
 RESOURCES = {PODS.kind: PODS, **COPIED, **{each.resource.kind: each.resource for each in KINDS}}
 """The kinds of which objects can be adopted."""
@@ -40,7 +40,7 @@ def waits(annotations: Mapping[str, Any], profile: Profile) -> bool:
     return bool(annotations.get(profile.mark(ADOPTED))) and not annotations.get(profile.mark("uid"))
 
 
-def marks(kind: str, namespace: str, name: str, profile: Profile) -> Json:
+def marks(kind: str, namespace: str, name: str, profile: Profile, secret_type: str = "") -> Json:
     """Return the merge patch of the metadata by which a lower object waits for an upper one of its name.
 
     Args:
@@ -48,13 +48,14 @@ def marks(kind: str, namespace: str, name: str, profile: Profile) -> Json:
         namespace: The namespace of the upper object.
         name: The name of both.
         profile: The configuration.
+        secret_type: The type of a Secret.
 
     Raises:
         ValueError: Objects of this kind cannot be adopted.
     """
     if kind not in RESOURCES:
         raise ValueError(f"objects of kind {kind} cannot be adopted")
-    given = {"namespace": namespace, "name": name, ADOPTED: "true"}
+    given = {"namespace": namespace, "name": name, ADOPTED: secret_type or "true"}
     return {
         "labels": profile.labels(namespace),
         "annotations": {profile.mark(mark): value for mark, value in given.items()},

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from tenantry.api.errors import AlreadyExists, Conflict, NotFound
-from tenantry.api.model import Json, Resource, object_key
+from tenantry.api.model import Json, object_key
 from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
@@ -169,18 +169,15 @@ class Copies:
                 await self._lower.writer.own(request.create_json(resource, wanted), quiet=True)
             return
         if copy.annotations.get(self._profile.mark(ADOPTED)):
-            wanted = await self._kept(resource, copy, wanted)
+            wanted = self._kept(copy, wanted)
         await self._lower.writer.own(request.replace_json(resource, wanted), quiet=True)
 
-    async def _kept(self, resource: Resource, copy: Copy, wanted: Json) -> Json:
+    def _kept(self, copy: Copy, wanted: Json) -> Json:
         """Return what an adopted object becomes: it keeps its name, and its type, which never changes."""
-        found = msgspec.json.decode(
-            await self._lower.writer.send(request.get(resource, self._profile.namespace, wanted["metadata"]["name"]))
-        )
-        meta = wanted["metadata"]
-        annotations = {**meta["annotations"], self._profile.mark(ADOPTED): "true"}
-        kept = {"type": found["type"]} if "type" in found else {}
-        return {**wanted, **kept, "metadata": {**meta, "uid": copy.uid, "annotations": annotations}}
+        mark, meta = self._profile.mark(ADOPTED), wanted["metadata"]
+        annotations = {**meta["annotations"], mark: copy.annotations[mark]}
+        kept = {"type": copy.annotations[mark]} if "type" in wanted else {}
+        return {**wanted, **kept, "metadata": {**meta, "annotations": annotations}}
 
     def _wanted(self, named: PodReference, live: Json) -> Json:
         profile = self._profile

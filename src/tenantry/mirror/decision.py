@@ -52,10 +52,19 @@ def decide(upper: CachedPod | None, lower: CachedPod | None, profile: Profile) -
         lower: The lower object that has its name; None if there is none.
         profile: The configuration.
     """
-    if lower is not None and adoption.waits(part(lower.meta, "annotations"), profile):
-        return Next.ADOPT if upper is not None else Next.REST
+    waits = lower is not None and adoption.waits(part(lower.meta, "annotations"), profile)
+    if upper is not None and waits:
+        return Next.ADOPT
     if upper is None:
-        return Next.END_LOWER if lower is not None and not lower.is_deleting else Next.REST
+        return Next.REST if waits else _without_upper(lower)
+    return _with_upper(upper, lower, profile)
+
+
+def _without_upper(lower: CachedPod | None) -> Next:
+    return Next.END_LOWER if lower is not None and not lower.is_deleting else Next.REST
+
+
+def _with_upper(upper: CachedPod, lower: CachedPod | None, profile: Profile) -> Next:
     if lower is not None and lower.mark(profile, "uid") != upper.uid:
         # Of an earlier pod of this name; the next event is its end.
         return Next.REST if lower.is_deleting else Next.END_LOWER

@@ -29,6 +29,7 @@ from tenantry.controllers.virtualcontrolplane import classrules, desired, inside
 from tenantry.controllers.virtualcontrolplane.admission import Admission
 from tenantry.controllers.virtualcontrolplane.advice import Advice
 from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRules
+from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections, PlaneSides
 from tenantry.controllers.virtualcontrolplane.destinations import BY_OWNER, Destinations, owner_of
 from tenantry.controllers.virtualcontrolplane.egress import HostRanges, rule
 from tenantry.controllers.virtualcontrolplane.inside import InsideController
@@ -36,6 +37,7 @@ from tenantry.engine import request
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster, ClusterId, Watch
 from tenantry.engine.pace import Pace
+from tenantry.engine.reader import Reader
 from tenantry.engine.runtime import Runtime
 from tenantry.engine.writer import Writer
 from tenantry.hosting import kubeletpaths
@@ -176,6 +178,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
         placement: Where they run.
         ranges: What gates never dial.
         instance: The replica, for events.
+        connections: The control planes that users can work with.
     """
 
     home: Cluster
@@ -186,6 +189,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     placement: Placement
     ranges: HostRanges
     instance: str
+    connections: PlaneConnections = msgspec.field(default_factory=PlaneConnections)
 
 
 class Link:
@@ -215,6 +219,7 @@ class Link:
         profile = desired.profile_of(found, address)
         self._profile = replace(profile, is_adopted=adopted_names(profile, host.lower.cache_of))
         self._plane = desired.plane_of(found, address)
+        self._key = found.key
         self._id = ClusterId(f"vcp/{found.key}")
         self._changed = changed
         self._is_open = is_open
@@ -223,6 +228,7 @@ class Link:
         self._served: Gate | None = None
         self._tls: ssl.SSLContext | None = None
         self._upper: Cluster | None = None
+        self._sides: PlaneSides | None = None
         self._has_arrived = False
         self.failure = ""
         """Why the connection ended; "" while it has not."""
@@ -290,6 +296,7 @@ class Link:
                 nodes=_HostNodes(host.home.cache(Node.resource)),
                 reason=reasons.HOST_REFUSED,
             )
+            self._sides = PlaneSides(profile=profile, upper=upper, lower=side.writer, reader=Reader(mirror))
             upper_nodes = UpperNodes(profile, upper, side, self._noticed)
             upper_pods = UpperPods(profile, upper)
             kinds = (*KINDS, *(kind_of(each, profile) for each in self.offered))
@@ -325,10 +332,12 @@ class Link:
                     await asyncio.get_running_loop().create_future()
             finally:
                 self._has_arrived = False
+                host.connections.put(self._key, None)
                 await host.runtime.remove(self._id)
 
     def _now_usable(self) -> None:
         self._has_arrived = True
+        self._host.connections.put(self._key, self._sides)
         self._changed()
 
     @asynccontextmanager

@@ -1,0 +1,163 @@
+"""Tenants that get a control plane of their own while their pods run."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from tenantry.api import marks
+from tenantry.api.errors import ApiError
+from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.model import Resource
+from tenantry.api.tenant import Tenant
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.local.cluster import LocalCluster
+from tenantry.local.process import kill_if_same
+from tenantry.local.state import read_state
+from testkit.api import CONFIG_MAPS, PODS, ROLES, SECONDS, SECRETS, Api, until
+from testkit.planes import Planes
+
+pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
+
+Json = dict[str, Any]
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
+SERVICES = Resource("", "v1", "services", "Service")
+ALICE: Json = {"kind": "User", "name": "alice"}
+VIRTUAL: Json = {"spec": {"isolation": {"controlPlane": "Virtual"}}}
+
+
+def workload(name: str, replicas: int, **more: object) -> Json:
+    """A workload whose pods name a ConfigMap and a Secret."""
+    reads = [{"configMapRef": {"name": "settings"}}, {"secretRef": {"name": "password"}}]
+    spec = {"containers": [{"name": "c", "image": "nginx", "envFrom": reads}]}
+    template = {"metadata": {"labels": {"app": name}}, "spec": spec}
+    chosen = {"matchLabels": {"app": name}}
+    return {
+        "metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": chosen, "template": template, **more},
+    }
+
+
+async def fill(host: Api, namespace: str) -> None:
+    """Create what a tenant has."""
+    await host.create(CONFIG_MAPS, {"metadata": {"name": "settings"}, "data": {"a": "1"}}, namespace)
+    await host.create(CONFIG_MAPS, {"metadata": {"name": "notes"}, "data": {"b": "1"}}, namespace)
+    secret = {"metadata": {"name": "password"}, "type": "kubernetes.io/basic-auth", "stringData": {"password": "x"}}
+    await host.create(SECRETS, secret, namespace)
+    spec = {"selector": {"app": "front"}, "ports": [{"port": 80}]}
+    await host.create(SERVICES, {"metadata": {"name": "front"}, "spec": spec}, namespace)
+    await host.create(ROLES, {"metadata": {"name": "reader"}, "rules": []}, namespace)
+    await host.create(DEPLOYMENTS, workload("front", 2), namespace)
+    await host.create(STATEFUL_SETS, workload("store", 1, serviceName="store"), namespace)
+
+
+def runs(pods: list[Json], count: int) -> bool:
+    """Whether so many pods run, and no others are there."""
+    return len(pods) == count and all(each["status"].get("phase") == "Running" for each in pods)
+
+
+async def running(side: Api, namespace: str, count: int) -> list[Json]:
+    """Wait until so many pods run, and no others are there; return them."""
+
+    async def so() -> list[Json] | None:
+        found = await side.list(PODS, namespace)
+        return found if runs(found, count) else None
+
+    return await until(so, f"{count} pods run", seconds=2 * SECONDS)
+
+
+async def converted(host: Api, name: str, step: str = "Converted") -> Json:
+    """Wait for a step of the conversion, and return the journal."""
+    seen: Json = {}
+
+    async def so() -> Json | None:
+        seen.update((await host.get(Tenant.resource, name)).get("status", {}).get("conversion", {}))
+        return seen if seen.get("step") in (step, "Converted") else None
+
+    return await until(so, f"the step {step}", seconds=3 * SECONDS, seen=lambda: seen)
+
+
+async def test_a_tenant_that_runs_gets_a_control_plane(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
+    """H01: no pod restarts, also if the operator is killed meanwhile; afterwards all of it works inside."""
+    host = planes.host
+    await host.make_tenant(name, owners=[ALICE], quota={"hard": {"memory": "4Gi", "pods": "9"}})
+    await host.open(name)
+    await fill(host, name)
+    before = {each["metadata"]["name"]: each["metadata"]["uid"] for each in await running(host, name, 3)}
+    service = await host.get(SERVICES, "front", name)
+    await host.patch(Tenant.resource, name, VIRTUAL)
+    await converted(host, name, "Moving")
+    state = read_state(plane_cluster.paths)
+    operator = state.component("operator") if state is not None else None
+    assert operator is not None
+    assert kill_if_same(operator.pid, operator.start_ticks, signal.SIGKILL)
+    journal = await converted(host, name)
+    assert journal["startedAt"] <= journal["closedAt"] <= journal["endedAt"]
+    # On the host: the same pods and Service, and nothing that users could change.
+    after = await running(host, name, 3)
+    assert {each["metadata"]["name"]: each["metadata"]["uid"] for each in after} == before
+    assert [each["restartCount"] for pod in after for each in pod["status"]["containerStatuses"]] == [0, 0, 0]
+    owners = {each["kind"] for pod in after for each in pod["metadata"]["ownerReferences"]}
+    assert owners == {VirtualControlPlane.resource.kind}
+    same = await host.get(SERVICES, "front", name)
+    assert (same["metadata"]["uid"], same["spec"]["clusterIP"]) == (
+        service["metadata"]["uid"],
+        service["spec"]["clusterIP"],
+    )
+    for resource in (DEPLOYMENTS, STATEFUL_SETS):
+        assert await planes.names(resource, name) == []
+    assert "reader" not in await planes.names(ROLES, name)
+    assert "notes" not in await planes.names(CONFIG_MAPS, name)
+    assert "tenantry-converter" not in await planes.names(RoleBinding.resource, name)
+
+    async def is_open() -> bool:
+        return marks.CONVERTING not in (await host.get(Namespace.resource, name))["metadata"]["labels"]
+
+    await until(is_open, "writes are allowed again")
+    await host.ready(name)
+    with pytest.raises(ApiError, match=r"spec\.isolation\.controlPlane: .*must not change back"):
+        await host.patch(Tenant.resource, name, {"spec": {"isolation": {"controlPlane": "Shared"}}})
+    async with planes.entered(name, name) as inside:
+        names = {each["metadata"]["name"] for each in await running(inside, name, 3)}
+        assert names == set(before)
+        assert (await inside.get(SERVICES, "front", name))["spec"]["clusterIP"] == service["spec"]["clusterIP"]
+        assert (await inside.get(CONFIG_MAPS, "notes", name))["data"] == {"b": "1"}
+        await inside.get(ROLES, "reader", name)
+        # What runs can be changed inside.
+        await inside.patch(DEPLOYMENTS, "front", {"spec": {"replicas": 3}}, name)
+        assert set(before.values()) < {each["metadata"]["uid"] for each in await running(host, name, 4)}
+        await inside.delete(STATEFUL_SETS, "store", name)
+        await inside.delete(DEPLOYMENTS, "front", name)
+        await inside.delete(SERVICES, "front", name)
+        await running(host, name, 0)
+
+        async def gone() -> bool:
+            return await host.find(SERVICES, "front", name) is None
+
+        await until(gone, "the Service is gone")
+    await host.delete(Tenant.resource, name)
+
+
+async def test_what_cannot_move_keeps_a_tenant_as_it_is(planes: Planes, name: str) -> None:
+    """H01: the refusal names it, nothing changes, and the spec can be taken back."""
+    host = planes.host
+    await host.make_tenant(name, owners=[ALICE])
+    await host.open(name)
+    job = {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "nginx"}]}}}
+    jobs = Resource("batch", "v1", "jobs", "Job")
+    await host.create(jobs, {"metadata": {"name": "import"}, "spec": job}, name)
+    await host.patch(Tenant.resource, name, VIRTUAL)
+    journal = await converted(host, name, "Refused")
+    assert "Job 'import' has not ended" in journal["message"]
+    assert await planes.names(VirtualControlPlane.resource, name) == []
+    assert await host.may(ALICE, "create", "", "pods", name)
+    await host.patch(Tenant.resource, name, {"spec": {"isolation": {"controlPlane": "Shared"}}})
+
+    async def forgotten() -> bool:
+        return "conversion" not in (await host.get(Tenant.resource, name))["status"]
+
+    await until(forgotten, "the conversion is forgotten")
+    await host.delete(Tenant.resource, name)
