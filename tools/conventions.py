@@ -62,6 +62,7 @@ JSON = {
     "views/explain/": "the manifest that a user was refused, of any kind, and what decides about it",
     "cli/flags.py": "any object that a command creates, printed as the server stored it",
     "cli/get.py": "objects of any kind that are printed",
+    "cli/convert.py": "objects of users, of many kinds, of which the plan reads few fields; merge patches",
     "cli/controlplane.py": "a kubeconfig of which one name is changed; the rest stays as it is",
     "cli/vcp.py": "the object as the server stored it, printed by -o",
     "cli/imports/adoption.py": "a merge patch of a namespace",

@@ -77,7 +77,7 @@ async def converted(host: Api, name: str, step: str = "Converted") -> Json:
         seen.update((await host.get(Tenant.resource, name)).get("status", {}).get("conversion", {}))
         return seen if seen.get("step") in (step, "Converted") else None
 
-    return await until(so, f"the step {step}", seconds=3 * SECONDS, seen=lambda: seen)
+    return await until(so, f"the step {step}", seconds=SECONDS, seen=lambda: seen)
 
 
 async def test_a_tenant_that_runs_gets_a_control_plane(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
@@ -132,12 +132,11 @@ async def test_a_tenant_that_runs_gets_a_control_plane(plane_cluster: LocalClust
         await inside.delete(STATEFUL_SETS, "store", name)
         await inside.delete(DEPLOYMENTS, "front", name)
         await inside.delete(SERVICES, "front", name)
-        await running(host, name, 0)
 
         async def gone() -> bool:
-            return await host.find(SERVICES, "front", name) is None
+            return not await host.list(PODS, name) and await host.find(SERVICES, "front", name) is None
 
-        await until(gone, "the Service is gone")
+        await until(gone, "the adopted objects are gone", seconds=2 * SECONDS)
     await host.delete(Tenant.resource, name)
 
 

@@ -161,6 +161,6 @@ def test_a_journal_keeps_its_times_and_clears_its_message() -> None:
     assert (done.started_at, done.closed_at, done.ended_at, done.message) == ("1", "2", "4", "")
     asked = journal.written(tenant(journal=again), done)
     assert asked is not None
-    assert isinstance(asked.body, dict)
-    assert asked.body["status"]["conversion"]["message"] is None
+    assert isinstance(asked.body, Tenant)
+    assert asked.body.status.conversion == done
     assert journal.written(tenant(journal=done), done) is None

@@ -6,9 +6,7 @@ requested ─► Refused ◄─► Preparing ─► Moving ─► Converted
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from tenantry.api.controlplanechoice import ControlPlaneChoice
@@ -23,7 +21,6 @@ from tenantry.engine.observed import Observed
 from tenantry.engine.request import ApiRequest
 
 _MOST_TEXT = 2000
-_TEXTS = ("startedAt", "closedAt", "endedAt", "message")
 
 
 def of(tenant: Tenant) -> Conversion | None:
@@ -66,12 +63,8 @@ def written(tenant: Tenant, journal: Conversion | None) -> ApiRequest | None:
     """
     if journal == of(tenant):
         return None
-    # A merge patch keeps what it lacks.
-    emptied = dict.fromkeys(_TEXTS)
-    value: Any = emptied | msgspec.to_builtins(journal) if journal is not None else None
-    # At its uid: another tenant of this name has not been converted.
-    body = {"metadata": {"uid": tenant.metadata.uid}, "status": {"conversion": value}}
-    return request.patch(Tenant.resource, "", tenant.metadata.name, body, subresource="status")
+    status = replace(tenant.status, conversion=journal if journal is not None else UNSET)
+    return request.replace(replace(tenant, status=status), "status")
 
 
 def is_closed(tenant: Tenant, namespace: Observed | Namespace | None) -> bool:
