@@ -63,6 +63,10 @@ def converting(subject: Json) -> list[Json]:
         "request.operation == 'CREATE' && request.resource.resource in ['pods', 'jobs'] && !has(request.subResource)"
     )
     mirror = f"request.userInfo.username == 'system:serviceaccount:' + request.namespace + ':{MIRROR}'"
+    # Simulated nodes, and other components that report for all pods of the cluster.
+    nodes = (
+        "authorizer.group('').resource('pods').subresource('status').namespace('kube-system').check('patch').allowed()"
+    )
     return refusing(
         CONVERTING,
         [everything],
@@ -71,6 +75,7 @@ def converting(subject: Json) -> list[Json]:
         conditions={
             "not-kubernetes-keeping-house": f"!{KUBERNETES} || ({makes})",
             "not-the-mirror": f"!({mirror})",
+            "not-a-node": f"!({nodes})",
             **not_administrator(subject),
         },
         where={"matchLabels": {marks.CONVERTING: "true"}},
