@@ -5,14 +5,18 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tenantry.api import marks
-from tenantry.api.errors import ApiError
+from tenantry.api.errors import ApiError, Forbidden
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.kube import wire
+from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.process import kill_if_same
 from tenantry.local.state import read_state
@@ -26,6 +30,7 @@ DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
 SERVICES = Resource("", "v1", "services", "Service")
 ALICE: Json = {"kind": "User", "name": "alice"}
+EVERYTHING: Json = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
 VIRTUAL: Json = {"spec": {"isolation": {"controlPlane": "Virtual"}}}
 
 
@@ -50,6 +55,12 @@ async def fill(host: Api, namespace: str) -> None:
     spec = {"selector": {"app": "front"}, "ports": [{"port": 80}]}
     await host.create(SERVICES, {"metadata": {"name": "front"}, "spec": spec}, namespace)
     await host.create(ROLES, {"metadata": {"name": "reader"}, "rules": []}, namespace)
+    await host.create(ROLES, {"metadata": {"name": "all"}, "rules": [EVERYTHING]}, namespace)
+    role = {"kind": "Role", "name": "all", "apiGroup": "rbac.authorization.k8s.io"}
+    subjects = [{"kind": "User", "name": "mallory"}]
+    await host.create(
+        RoleBinding.resource, {"metadata": {"name": "all"}, "roleRef": role, "subjects": subjects}, namespace
+    )
     await host.create(DEPLOYMENTS, workload("front", 2), namespace)
     await host.create(STATEFUL_SETS, workload("store", 1, serviceName="store"), namespace)
 
@@ -80,6 +91,18 @@ async def converted(host: Api, name: str, step: str = "Converted") -> Json:
     return await until(so, f"the step {step}", seconds=SECONDS, seen=lambda: seen)
 
 
+async def refused(host: Api, namespace: str) -> bool:
+    """Whether the policy on namespaces that move refuses a user with all rights there."""
+    async with Client(replace(host.client.connection, impersonate="mallory")) as client:
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late", "namespace": namespace}}
+        try:
+            path = wire.path(CONFIG_MAPS, namespace)
+            await client.request("POST", path, query={"dryRun": "All"}, body=msgspec.json.encode(body))
+        except Forbidden as error:
+            return "move to a control plane of its own" in str(error)
+        return False
+
+
 async def test_a_tenant_that_runs_gets_a_control_plane(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
     """H01: no pod restarts, also if the operator is killed meanwhile; afterwards all of it works inside."""
     host = planes.host
@@ -94,6 +117,7 @@ async def test_a_tenant_that_runs_gets_a_control_plane(plane_cluster: LocalClust
     operator = state.component("operator") if state is not None else None
     assert operator is not None
     assert kill_if_same(operator.pid, operator.start_ticks, signal.SIGKILL)
+    await until(lambda: refused(host, name), "writes are refused", seconds=SECONDS)
     journal = await converted(host, name)
     assert journal["startedAt"] <= journal["closedAt"] <= journal["endedAt"]
     # On the host: the same pods and Service, and nothing that users could change.
@@ -111,6 +135,7 @@ async def test_a_tenant_that_runs_gets_a_control_plane(plane_cluster: LocalClust
         assert await planes.names(resource, name) == []
     assert "reader" not in await planes.names(ROLES, name)
     assert "notes" not in await planes.names(CONFIG_MAPS, name)
+    assert not await host.may({"kind": "User", "name": "mallory"}, "create", "", "pods", name)
     assert "tenantry-converter" not in await planes.names(RoleBinding.resource, name)
 
     async def is_open() -> bool:

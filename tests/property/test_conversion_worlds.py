@@ -23,6 +23,7 @@ from tenantry.controllers.conversion.objects import (
     REPLICA_SETS,
     ROLES,
     SECRETS,
+    SERVICE_ACCOUNTS,
     STATEFUL_SETS,
     Holdings,
 )
@@ -68,6 +69,7 @@ class ConversionWorld:
         self.put(PODS, "alone")
         self.put(JOBS, "past")["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
         self.put(ROLES, "tenantry-owner")
+        self.put(SERVICE_ACCOUNTS, "robot")
         self.before = {name: each["metadata"]["uid"] for (kind, name), each in self.host.items() if kind == PODS}
 
     @property
@@ -202,7 +204,7 @@ def test_a_conversion_cut_short_at_any_write_ends_with_every_pod(
         above = world.inside[PODS, name]["metadata"]
         assert bool(above.get("ownerReferences")) is (name != "alone")
     left = {(kind, name) for kind, name in world.host if kind not in (PODS, SERVICES)}
-    assert left == {(CONFIG_MAPS, "o0"), (SECRETS, "o0"), (ROLES, "tenantry-owner")}
+    assert left == {(CONFIG_MAPS, "o0"), (SECRETS, "o0"), (ROLES, "tenantry-owner"), (SERVICE_ACCOUNTS, "robot")}
 
 
 def test_nothing_is_deleted_before_it_is_inside() -> None:

@@ -62,6 +62,7 @@ ENDED: Json = {"conditions": [{"type": "Complete", "status": "True"}]}
         (DEPLOYMENTS, made("d", owner="Gadget/g"), "Deployment 'd' belongs to Gadget 'g'"),
         (REPLICA_SETS, made("r", owner="Rollout/r"), "ReplicaSet 'r' belongs to Rollout 'r'"),
         (DAEMON_SETS, made("d"), "DaemonSet 'd' is not supported in a conversion"),
+        (ROLE_BINDINGS, made("request-1"), "RoleBinding 'request-1' grants rights on the host"),
         (JOBS, made("j"), "Job 'j' has not ended"),
         (JOBS, made("j", status=ENDED), ""),
         (services.RESOURCE, made("s", spec={"selector": {"app": "a"}}), ""),
@@ -78,7 +79,7 @@ def test_each_kind_moves_or_refuses(resource: Resource, found: Json, told: str) 
 
 def test_what_is_not_of_users_stays() -> None:
     of = {
-        ROLE_BINDINGS: [made("tenantry-owner"), made("request-1"), made("own")],
+        ROLE_BINDINGS: [made("tenantry-owner"), made("own")],
         CONFIG_MAPS: [made("kube-root-ca.crt"), made("copy", labels={"tenantry.dev/inherited-from": "above"})],
         SECRETS: [
             made("acme-kubeconfig", labels={f"{PREFIX}/control-plane": "acme"}),

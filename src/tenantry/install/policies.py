@@ -64,9 +64,8 @@ def converting(subject: Json) -> list[Json]:
     )
     mirror = f"request.userInfo.username == 'system:serviceaccount:' + request.namespace + ':{MIRROR}'"
     # Simulated nodes, and other components that report for all pods of the cluster.
-    nodes = (
-        "authorizer.group('').resource('pods').subresource('status').namespace('kube-system').check('patch').allowed()"
-    )
+    what = "authorizer.group('').resource('pods').subresource('status').namespace('kube-system')"
+    nodes = f"{what}.check('patch').allowed()"
     return refusing(
         CONVERTING,
         [everything],

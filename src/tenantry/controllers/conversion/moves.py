@@ -11,7 +11,7 @@ any two writes goes on. Each stage begins when there is nothing left to do in th
     high     inside: Deployments, which take over the ReplicaSets; CronJobs, HorizontalPodAutoscalers
     release  host: these are deleted, the high ones first, without what they own
     own      host: the adopted objects get the owner that mirrored objects have
-    rest     host: what was copied is deleted
+    rest     host: what was copied is deleted; ServiceAccounts stay, without rights, as pods that run mount their tokens
 
 Source: Kubernetes, "Garbage Collection" (orphaned dependents), "ReplicaSet" (acquisition of pods).
 """
@@ -39,6 +39,8 @@ from tenantry.controllers.conversion.objects import (
     NAMESPACES,
     REPLICA_SETS,
     REVISIONS,
+    ROLE_BINDINGS,
+    ROLES,
     SECRETS,
     STATEFUL_SETS,
     Holdings,
@@ -200,7 +202,7 @@ def _own(worlds: Worlds) -> Iterator[Move | str]:
 
 
 def _rest(worlds: Worlds) -> Iterator[Move | str]:
-    for resource in (JOBS, *reversed(BASICS)):
+    for resource in (JOBS, ROLE_BINDINGS, ROLES, SECRETS, CONFIG_MAPS):
         for each in worlds.movable(resource):
             if resource == JOBS:
                 is_left = objects.is_finished(each)

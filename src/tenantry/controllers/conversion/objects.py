@@ -39,7 +39,7 @@ AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "Horizon
 CONFIG_MAPS, SECRETS = COPIED["ConfigMap"], COPIED["Secret"]
 
 BASICS = (SERVICE_ACCOUNTS, CONFIG_MAPS, SECRETS, ROLES, ROLE_BINDINGS)
-"""What is copied, and then deleted on the host; ConfigMaps and Secrets that pods name are adopted."""
+"""What is copied, and then deleted on the host, except ServiceAccounts, and what pods name, which is adopted."""
 
 ADOPTED_KINDS = tuple(each.RESOURCE for each in (services, claims, ingresses, networkpolicies, budgets))
 """What stays on the host, and gets an upper object."""
@@ -50,7 +50,7 @@ HIGH = (DEPLOYMENTS, CRON_JOBS, AUTOSCALERS)
 
 REFUSED_KINDS = (DAEMON_SETS, REPLICATION_CONTROLLERS)
 
-PLANNED = (PODS, *ADOPTED_KINDS, *LOW[1:], *HIGH[:2], *REFUSED_KINDS, JOBS)
+PLANNED = (ROLE_BINDINGS, PODS, *ADOPTED_KINDS, *LOW[1:], *HIGH[:2], *REFUSED_KINDS, JOBS)
 """What the plan needs: what the operator may read in all namespaces."""
 
 INSIDE = (*BASICS, PODS, *ADOPTED_KINDS, *LOW, *HIGH)

@@ -12,6 +12,7 @@ import msgspec
 
 from tenantry.api.controlplanechoice import MAX_NAME
 from tenantry.api.model import Json, Resource
+from tenantry.api.requests import ROLE_BINDING_PREFIX
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.wording import shortened
@@ -27,6 +28,7 @@ from tenantry.controllers.conversion.objects import (
     REFUSED_KINDS,
     REPLICA_SETS,
     REVISIONS,
+    ROLE_BINDINGS,
     STATEFUL_SETS,
     Holdings,
     name_of,
@@ -107,7 +109,7 @@ def plan(
         profile: The configuration of the mirror that adopts; None before there is one.
     """
     named = objects.named(host, profile)
-    found = [*_of_tenant(tenant), *_of_children(children)]
+    found = [*_of_tenant(tenant), *_of_children(children), *_granted(host)]
     for resource in (*BASICS, *ADOPTED_KINDS, PODS, *LOW, *HIGH, *REFUSED_KINDS, JOBS):
         for each in sorted(host.all(resource), key=name_of):
             if objects.is_movable(resource, each, profile) and not objects.is_deleting(each):
@@ -133,6 +135,12 @@ def _of_children(children: Iterable[Subnamespace]) -> Iterator[PlannedObject]:
                 " mode Subtenant"
             )
             yield _refused(Subnamespace.resource, each.metadata.name, why)
+
+
+def _granted(host: Holdings) -> Iterator[PlannedObject]:
+    for each in sorted(host.all(ROLE_BINDINGS), key=name_of):
+        if name_of(each).startswith(ROLE_BINDING_PREFIX):
+            yield _refused(ROLE_BINDINGS, name_of(each), "grants rights on the host: delete its RoleRequest first")
 
 
 def _refused(resource: Resource, name: str, reason: str) -> PlannedObject:
