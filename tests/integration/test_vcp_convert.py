@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenantry.api import marks
+from tenantry.api.controlplanechoice import ControlPlaneChoice
 from tenantry.api.errors import ApiError, Forbidden
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Resource
@@ -28,8 +29,11 @@ pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 Json = dict[str, Any]
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 SERVICES = Resource("", "v1", "services", "Service")
 ALICE: Json = {"kind": "User", "name": "alice"}
+ADOPTED = {CLAIMS: "data", POLICIES: "own", CONFIG_MAPS: "settings", SECRETS: "password"}
 EVERYTHING: Json = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
 VIRTUAL: Json = {"spec": {"isolation": {"controlPlane": "Virtual"}}}
 
@@ -55,6 +59,10 @@ async def fill(host: Api, namespace: str) -> None:
     spec = {"selector": {"app": "front"}, "ports": [{"port": 80}]}
     await host.create(SERVICES, {"metadata": {"name": "front"}, "spec": spec}, namespace)
     await host.create(ROLES, {"metadata": {"name": "reader"}, "rules": []}, namespace)
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    await host.create(CLAIMS, {"metadata": {"name": "data"}, "spec": claim}, namespace)
+    chosen: Json = {"podSelector": {"matchLabels": {"app": "front"}}, "ingress": [{"from": [{"podSelector": {}}]}]}
+    await host.create(POLICIES, {"metadata": {"name": "own"}, "spec": chosen}, namespace)
     await host.create(ROLES, {"metadata": {"name": "all"}, "rules": [EVERYTHING]}, namespace)
     role = {"kind": "Role", "name": "all", "apiGroup": "rbac.authorization.k8s.io"}
     subjects = [{"kind": "User", "name": "mallory"}]
@@ -111,6 +119,7 @@ async def test_a_tenant_that_runs_gets_a_control_plane(plane_cluster: LocalClust
     await fill(host, name)
     before = {each["metadata"]["name"]: each["metadata"]["uid"] for each in await running(host, name, 3)}
     service = await host.get(SERVICES, "front", name)
+    kept = {each: (await host.get(each, called, name))["metadata"]["uid"] for each, called in ADOPTED.items()}
     await host.patch(Tenant.resource, name, VIRTUAL)
     await converted(host, name, "Moving")
     state = read_state(plane_cluster.paths)
@@ -131,6 +140,7 @@ async def test_a_tenant_that_runs_gets_a_control_plane(plane_cluster: LocalClust
         service["metadata"]["uid"],
         service["spec"]["clusterIP"],
     )
+    assert kept == {each: (await host.get(each, called, name))["metadata"]["uid"] for each, called in ADOPTED.items()}
     for resource in (DEPLOYMENTS, STATEFUL_SETS):
         assert await planes.names(resource, name) == []
     assert "reader" not in await planes.names(ROLES, name)
@@ -151,6 +161,8 @@ async def test_a_tenant_that_runs_gets_a_control_plane(plane_cluster: LocalClust
         assert (await inside.get(SERVICES, "front", name))["spec"]["clusterIP"] == service["spec"]["clusterIP"]
         assert (await inside.get(CONFIG_MAPS, "notes", name))["data"] == {"b": "1"}
         await inside.get(ROLES, "reader", name)
+        for resource in (CLAIMS, POLICIES):
+            await inside.get(resource, ADOPTED[resource], name)
         # What runs can be changed inside.
         await inside.patch(DEPLOYMENTS, "front", {"spec": {"replicas": 3}}, name)
         assert set(before.values()) < {each["metadata"]["uid"] for each in await running(host, name, 4)}
@@ -184,4 +196,27 @@ async def test_what_cannot_move_keeps_a_tenant_as_it_is(planes: Planes, name: st
         return "conversion" not in (await host.get(Tenant.resource, name))["status"]
 
     await until(forgotten, "the conversion is forgotten")
+    await host.delete(Tenant.resource, name)
+
+
+async def test_a_control_plane_that_does_not_start_can_be_taken_back(planes: Planes, name: str) -> None:
+    """H01: before objects move, the spec of before brings everything back."""
+    host = planes.host
+    # No room for the control plane.
+    await host.make_tenant(name, owners=[ALICE], quota={"hard": {"requests.memory": "64Mi"}})
+    await host.open(name)
+    await host.patch(Tenant.resource, name, VIRTUAL)
+    await converted(host, name, "Preparing")
+    await until(lambda: host.find(VirtualControlPlane.resource, name, name), "the control plane is created")
+    assert (await host.get(Tenant.resource, name))["status"]["conversion"]["step"] == "Preparing"
+    await host.patch(Tenant.resource, name, {"spec": {"isolation": {"controlPlane": "Shared"}}})
+
+    async def is_back() -> bool:
+        has_rights = await host.may(ALICE, "create", "", "pods", name)
+        return has_rights and await planes.names(VirtualControlPlane.resource, name) == []
+
+    await until(is_back, "the tenant is as before")
+    found = await host.ready(name)
+    assert marks.CONTROL_PLANE not in (await host.get(Namespace.resource, name))["metadata"]["labels"]
+    assert found.spec.isolation.control_plane is ControlPlaneChoice.SHARED
     await host.delete(Tenant.resource, name)

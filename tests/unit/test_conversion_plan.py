@@ -119,7 +119,7 @@ def test_the_tree_and_the_tenant_can_refuse() -> None:
 
 
 def test_a_copy_has_nothing_of_the_host() -> None:
-    pod = made("p", owner="ReplicaSet/r", spec={**POD, "nodeName": "n", "priority": 7, "runtimeClassName": "gvisor"})
+    pod = made("p", owner="ReplicaSet/r", spec={**POD, "nodeName": "n", "priority": 7, "priorityClassName": "high", "runtimeClassName": "gvisor"})
     pod["metadata"] |= {"finalizers": ["f"], "annotations": {"note": "a", "tenantry.dev/egress": "x"}}
     pod["metadata"]["labels"] = {"app": "a", f"{PREFIX}/owner": "u"}
     found = objects.upper(PODS, {**pod, "status": {"phase": "Running"}})

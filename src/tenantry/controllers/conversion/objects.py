@@ -59,7 +59,11 @@ EVERY = (*INSIDE, *REFUSED_KINDS, JOBS)
 _RESERVED = (*BASICS, networkpolicies.RESOURCE)
 _META = ("name", "namespace", "labels", "annotations")
 _LEFT = ("status", "apiVersion", "kind")
-_OF_SCHEDULER = ("nodeName", "priority", "preemptionPolicy", "runtimeClassName", "overhead", "ephemeralContainers")
+_OF_HOST = (
+    *("nodeName", "ephemeralContainers"),
+    # The API server inside refuses classes that it lacks; pods that run do not need them any more.
+    *("priority", "priorityClassName", "preemptionPolicy", "runtimeClassName", "overhead"),
+)
 _OF_KUBERNETES = "kube-root-ca.crt"
 
 
@@ -171,7 +175,7 @@ def upper(resource: Resource, found: Json) -> Json:
     value["metadata"] = meta
     spec = part(value, "spec")
     if resource == PODS:
-        for field in _OF_SCHEDULER:
+        for field in _OF_HOST:
             spec.pop(field, None)
     elif resource == services.RESOURCE:
         # The mirror names what the host has chosen.
