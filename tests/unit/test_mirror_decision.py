@@ -36,6 +36,12 @@ def lower(uid: str = "u", *, deleting: bool = False) -> CachedPod:
     return cached({"metadata": meta})
 
 
+def waiting() -> CachedPod:
+    """Return a lower pod that waits for its upper one."""
+    meta: Json = {"namespace": "acme", "name": "web", "uid": "l", "annotations": {PROFILE.mark("adopted"): "true"}}
+    return cached({"metadata": meta})
+
+
 @pytest.mark.parametrize(
     ("above", "below", "wanted"),
     [
@@ -55,6 +61,9 @@ def lower(uid: str = "u", *, deleting: bool = False) -> CachedPod:
         (upper(deleting=True), None, Next.END_UPPER),
         (upper(node=True, bound=True), None, Next.END_UPPER),
         (upper(node=True, bound=True), lower(deleting=True), Next.END_UPPER),
+        (None, waiting(), Next.REST),
+        (upper(), waiting(), Next.ADOPT),
+        (upper(deleting=True), waiting(), Next.ADOPT),
     ],
 )
 def test_each_state_has_one_next_step(above: CachedPod | None, below: CachedPod | None, wanted: Next) -> None:

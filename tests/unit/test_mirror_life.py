@@ -12,7 +12,7 @@ from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.engine.cluster import Cluster, Watch
-from tenantry.mirror import cachedpods, things
+from tenantry.mirror import adoption, cachedpods, things
 from tenantry.mirror.copies import Copies
 from tenantry.mirror.kinds import ingresses
 from tenantry.mirror.podmirror import PodMirror
@@ -30,6 +30,7 @@ from testkit.worldcluster import WorldCluster
 Json = dict[str, Any]
 
 CONFIG_MAPS = COPIED["ConfigMap"]
+SETTINGS: Json = {"name": "settings", "namespace": "shop"}
 POD: Json = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -400,3 +401,43 @@ def test_what_the_binding_has_told_is_not_written_again() -> None:
     mirrored.lower.patch(PODS, lower, scheduled("2026-01-01T00:00:01Z", podIP="10.0.0.1"))
     mirrored.settle()
     assert mirrored.upper.get(PODS, "shop/web")["status"]["podIP"] == "10.0.0.1"
+
+
+def adopting() -> Mirrored:
+    """Two worlds with a mirror that adopts, and a lower pod and a ConfigMap that wait for their upper ones."""
+    mirrored: list[Mirrored] = []
+    bare = replace(PROFILE)
+    names = adoption.adopted_names(bare, lambda resource: mirrored[0].below.cache_of(resource) if mirrored else None)
+    mirrored.append(Mirrored(replace(PROFILE, is_adopted=names)))
+    world = mirrored[0]
+    config: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"a": "1"}}
+    for value in (POD, config):
+        name = value["metadata"]["name"]
+        meta = {"name": name, "namespace": PROFILE.namespace, **adoption.marks(value["kind"], "shop", name, PROFILE)}
+        resource = PODS if value["kind"] == "Pod" else CONFIG_MAPS
+        world.lower.put_in(resource, {**copied(value), "metadata": meta})
+    return world
+
+
+def test_an_adopted_pod_goes_on_as_the_lower_pod_of_its_upper_one() -> None:
+    """H01: it waits for its upper pod, keeps its name and uid, and ends with its upper pod."""
+    world = adopting()
+    before = world.lower.get(PODS, f"{PROFILE.namespace}/web")["metadata"]["uid"]
+    world.settle()
+    assert world.lower.get(PODS, f"{PROFILE.namespace}/web")["metadata"]["uid"] == before
+    world.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": SETTINGS, "data": {"a": "2"}})
+    world.put(POD)
+    world.settle()
+    after = world.lower.get(PODS, f"{PROFILE.namespace}/web")
+    assert after["metadata"]["uid"] == before
+    upper = world.upper.get(PODS, "shop/web")["metadata"]["uid"]
+    assert after["metadata"]["annotations"][PROFILE.mark("uid")] == upper
+    assert [each["metadata"]["name"] for each in world.lower.list(PODS)].count("web") == 1
+    settings = world.lower.get(CONFIG_MAPS, f"{PROFILE.namespace}/settings")
+    assert settings["data"] == {"a": "2"}
+    assert settings["metadata"]["annotations"][PROFILE.mark(adoption.ADOPTED)] == "true"
+    world.upper.delete(PODS, "shop/web")
+    world.settle()
+    names = [each["metadata"]["name"] for each in (*world.lower.list(PODS), *world.lower.list(CONFIG_MAPS))]
+    assert "web" not in names
+    assert "settings" not in names

@@ -23,7 +23,18 @@ KEPT = Rule(
     "must not change: create another Tenant or Subnamespace, and move the objects yourself",
     field="controlPlane",
 )
-"""The transition rule of `spec.isolation`."""
+"""The transition rule of `spec.isolation` of a Subnamespace."""
+
+_OLD, _NEW = "oldSelf.spec.isolation.controlPlane", "self.spec.isolation.controlPlane"
+_JOURNAL = "oldSelf.?status.?conversion.?step.orValue('')"
+
+CONVERTED = Rule(
+    f"{_OLD} == {_NEW} || {_NEW} == 'Virtual' || {_JOURNAL} in ['Refused', 'Preparing']",
+    "must not change back to Shared when objects have moved: users inside may have objects that the cluster cannot have"
+    " for one tenant, such as CustomResourceDefinitions; create another Tenant, and move the objects yourself",
+    field="spec.isolation.controlPlane",
+)
+"""The transition rule of a Tenant; see `conversion`."""
 
 IS_VIRTUAL = "self.spec.isolation.controlPlane == 'Virtual'"
 """CEL: an object whose `spec.isolation` has its defaults has a control plane of its own."""

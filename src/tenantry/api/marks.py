@@ -139,6 +139,9 @@ The CoreDNS plugin in go/coredns reads it.
 CONTROL_PLANE = "tenantry.dev/control-plane"
 """On a namespace whose owners work with a control plane of their own: the name of its VirtualControlPlane."""
 
+CONVERTING = "tenantry.dev/converting"
+"""On a namespace whose objects move to a control plane: the policy `tenantry-converting` closes it. Always "true"."""
+
 ALLOW_DELETION = "tenantry.dev/allow-deletion"
 """On the VirtualControlPlane of a Tenant or Subnamespace, by an administrator: it may be deleted. Any value."""
 

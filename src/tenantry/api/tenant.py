@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar
 
 from msgspec import UNSET, Meta, UnsetType
 
-from tenantry.api.controlplanechoice import KEPT, SHORT, ControlPlaneChoice
+from tenantry.api.controlplanechoice import CONVERTED, SHORT, ControlPlaneChoice
+from tenantry.api.conversion import Conversion
 from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule, rules
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
@@ -40,7 +41,6 @@ class Isolation(Model, frozen=True, kw_only=True):
 
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule("!has(self.allowedCidrs) || self.allowedCidrs.all(c, isCIDR(c))", "must be CIDRs", "allowedCidrs"),
-        KEPT,
     )
 
     network: Annotated[
@@ -68,7 +68,8 @@ class Isolation(Model, frozen=True, kw_only=True):
         Meta(
             description="Shared: owners work with the API server of the cluster. Virtual: a VirtualControlPlane of the"
             " tenant's name is created in its namespace; owners are administrators there, and cannot run pods or"
-            " write objects in the namespace themselves. It cannot change later."
+            " write objects in the namespace themselves. It can change to Virtual later, not back; see"
+            " status.conversion."
         ),
     ] = ControlPlaneChoice.SHARED
     allowed_cidrs: Annotated[
@@ -206,6 +207,9 @@ class TenantStatus(Model, frozen=True, kw_only=True):
 
     observed_generation: ObservedGeneration = 0
     namespace: Annotated[str, Meta(description="The tenant's core namespace, after it is created.")] = ""
+    conversion: (
+        Annotated[Conversion, Meta(description="How far a change of spec.isolation.controlPlane is.")] | UnsetType
+    ) = UNSET
     conditions: Conditions = ()
 
 
@@ -229,6 +233,7 @@ class Tenant(KubernetesObject, frozen=True, kw_only=True):
             field="metadata.name",
         ),
         SHORT,
+        CONVERTED,
     )
     columns: ClassVar[tuple[Column, ...]] = (
         READY,

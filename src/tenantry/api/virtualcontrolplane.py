@@ -382,7 +382,9 @@ class VirtualControlPlane(KubernetesObject, frozen=True, kw_only=True):
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "virtualcontrolplanes", "VirtualControlPlane")
     names: ClassVar[Names] = Names(short=("vcp",))
-    access: ClassVar[KindAccess] = KindAccess(operator=(*READ, "create", "patch"), updates=("status",), owners=EDIT)
+    access: ClassVar[KindAccess] = KindAccess(
+        operator=(*READ, "create", "patch", "delete"), updates=("status",), owners=EDIT
+    )
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"self.metadata.name.matches('{DNS_LABEL}') && size(self.metadata.name) <= {MAX_NAME}",

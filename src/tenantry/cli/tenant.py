@@ -20,6 +20,7 @@ from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.tenant import Isolation, NamespaceRules, NetworkIsolation, Tenant, TenantQuota, TenantSpec
 from tenantry.cli import controlplane, flags, kinds, output, ownership, removal, session
 from tenantry.cli.completion import candidates
+from tenantry.cli.convert import convert
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import WaitCondition, wait_for_all
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def tenant() -> None:
-    """Create, suspend, resume and renew tenants, add and remove owners."""
+    """Create, suspend, resume, renew and convert tenants, add and remove owners."""
 
 
 @tenant.command()
@@ -218,3 +219,6 @@ def remove_owner(target: Target, *, tenant_name: str, **choices: Unpack[removal.
       tenantry tenant remove-owner acme Group:devs --end-tokens --yes
     """
     removal.run(target, ObjectSelection(Tenant, (tenant_name,)), **choices)
+
+
+tenant.add_command(convert)

@@ -11,8 +11,11 @@ from __future__ import annotations
 
 from typing import cast
 
+from msgspec.structs import replace
+
 from tenantry.api import marks, reasons
 from tenantry.api.controlplanechoice import ControlPlaneChoice
+from tenantry.api.conversion import Conversion, ConversionStep
 from tenantry.api.errors import AlreadyExists, NotFound
 from tenantry.api.kinds import KINDS
 from tenantry.api.kubernetes import NamespaceRole, RoleRule
@@ -36,6 +39,42 @@ def name_of(owner: Tenant | Subnamespace) -> str:
     """Return the name of the VirtualControlPlane that a Tenant or Subnamespace has; "" for none."""
     is_virtual = owner.spec.isolation.control_plane is ControlPlaneChoice.VIRTUAL
     return owner.metadata.name if is_virtual else ""
+
+
+def waits(tenant: Tenant, namespace: Observed | None) -> bool:
+    """Return whether a tenant is to get a control plane later, and its conversion has not begun.
+
+    Args:
+        tenant: The Tenant.
+        namespace: Its core namespace as it is.
+    """
+    journal = tenant.status.conversion
+    has_begun = isinstance(journal, Conversion) and journal.step is not ConversionStep.REFUSED
+    if tenant.spec.isolation.control_plane is not ControlPlaneChoice.VIRTUAL or has_begun or namespace is None:
+        return False
+    if namespace.labels.get(marks.TENANT_UID) != tenant.metadata.uid or marks.CONTROL_PLANE in namespace.labels:
+        return False
+    # A label that was removed by hand makes no conversion.
+    return find(tenant.status.conditions, reasons.CONTROL_PLANE_READY) is None
+
+
+def effective(tenant: Tenant, namespace: Observed | None) -> Tenant:
+    """Return a tenant as it is to be kept now: like one that shares the API server until its conversion begins.
+
+    Args:
+        tenant: The Tenant.
+        namespace: As for `waits`.
+    """
+    if not waits(tenant, namespace):
+        return tenant
+    shared = replace(tenant.spec.isolation, control_plane=ControlPlaneChoice.SHARED)
+    return replace(tenant, spec=replace(tenant.spec, isolation=shared))
+
+
+def is_converting(tenant: Tenant) -> bool:
+    """Return whether objects of a tenant move, so that its namespace is closed."""
+    journal = tenant.status.conversion
+    return isinstance(journal, Conversion) and journal.step is ConversionStep.MOVING
 
 
 def label(owner: Tenant | Subnamespace) -> dict[str, str]:

@@ -22,6 +22,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.requests import ClusterRoleRequest, RoleRequest
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.contributions.controller import ContributionController
+from tenantry.controllers.conversion.controller import ConversionController
 from tenantry.controllers.fairness.controller import FairnessController
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.hosts.controller import HostController
@@ -274,7 +275,7 @@ class _Operator:
         """Return the controller of VirtualControlPlanes, which adds a cluster for each."""
         placement = self._options.placement
         if placement is None:
-            return [UnplacedController()]
+            return [UnplacedController(), ConversionController(None)]
         # Its caches keep whole pods, of which those of other controllers keep little.
         lower = Cluster(LOWER, client, clock=self._clock, instance=self._options.identity)
         ranges = HostRanges(client.connection.server)
@@ -291,7 +292,7 @@ class _Operator:
             ranges=ranges,
             instance=self._options.identity,
         )
-        return [VirtualControlPlaneController(host, group, verdicts)]
+        return [VirtualControlPlaneController(host, group, verdicts), ConversionController(host.connections)]
 
     async def _wait_for_cluster(self, client: Client) -> str:
         """Return the cluster's uid, once it answers and has the kinds.

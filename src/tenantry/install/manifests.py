@@ -74,6 +74,7 @@ def foundation(subject: Json) -> list[Json]:
         *rights.flow_schemas(subject),
         *fairness.everything(subject),
         *policies.suspended(subject),
+        *policies.converting(subject),
         *policies.closable(subject),
         *guards.guards(subject),
         *makers.everything(subject),

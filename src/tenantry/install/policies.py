@@ -8,9 +8,11 @@ from __future__ import annotations
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json
+from tenantry.api.virtualcontrolplane import MIRROR
 from tenantry.install.policy import IN_TENANTS, KUBERNETES, bound, not_administrator, refusing, rule, says, validating
 
 SUSPENDED = "tenantry-suspended"
+CONVERTING = "tenantry-converting"
 CLOSABLE = "tenantry-closable"
 
 # Kubernetes' own components go on maintaining existing objects, but they create nothing that runs, and no user gets a
@@ -41,6 +43,41 @@ def suspended(subject: Json) -> list[Json]:
         told=True,
         conditions={"not-kubernetes-keeping-house": f"!{KUBERNETES} || ({_MAKES})", **not_administrator(subject)},
         where={"matchLabels": {marks.SUSPENDED: "true"}},
+    )
+
+
+def converting(subject: Json) -> list[Json]:
+    """Return the policy that closes the namespaces whose objects move to a control plane, and its binding (H01).
+
+    Controllers of Kubernetes create no pods meanwhile, because those inside take over. Kubelets get tokens.
+
+    Args:
+        subject: The operator, as RBAC names it.
+    """
+    everything = {**rule("*", ["*/*"], "*"), "scope": "Namespaced"}
+    told = (
+        f"\"the objects of tenant '\" + namespaceObject.metadata.labels['{marks.TENANT}'] + \"' move to a control plane"
+        ' of its own: nothing can be changed here meanwhile; status.conversion of the Tenant reports the progress"'
+    )
+    makes = (
+        "request.operation == 'CREATE' && request.resource.resource in ['pods', 'jobs'] && !has(request.subResource)"
+    )
+    mirror = f"request.userInfo.username == 'system:serviceaccount:' + request.namespace + ':{MIRROR}'"
+    # Simulated nodes, and other components that report for all pods of the cluster.
+    what = "authorizer.group('').resource('pods').subresource('status').namespace('kube-system')"
+    nodes = f"{what}.check('patch').allowed()"
+    return refusing(
+        CONVERTING,
+        [everything],
+        told,
+        told=True,
+        conditions={
+            "not-kubernetes-keeping-house": f"!{KUBERNETES} || ({makes})",
+            "not-the-mirror": f"!({mirror})",
+            "not-a-node": f"!({nodes})",
+            **not_administrator(subject),
+        },
+        where={"matchLabels": {marks.CONVERTING: "true"}},
     )
 
 

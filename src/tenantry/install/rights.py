@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, cast
 
 from tenantry.api import marks, tenancyrules
+from tenantry.api.conversion import CONVERTER
 from tenantry.api.kinds import KINDS
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import KEEP, READ, Json, KindAccess
@@ -20,6 +21,7 @@ OWN = {kind.resource.plural: cast("KindAccess", vars(kind)["access"]) for kind i
 MIRROR_RIGHTS = "tenantry.dev/aggregate-to-mirror"
 """The label of ClusterRoles whose rights the mirrors of virtual control planes have, for kinds that are offered."""
 
+_APPS = ["deployments", "replicasets", "statefulsets", "daemonsets"]
 _WRITE = ("create", "update", "patch", "delete")
 
 
@@ -91,6 +93,10 @@ def operator_role() -> Json:
         allow([""], ["nodes"], [*READ, "patch", "delete"]),
         allow([""], ["pods"], [*READ, "delete"]),
         allow([""], ["pods/eviction"], ["create"]),
+        # Before a tenant is converted, the operator lists what cannot move.
+        allow(["apps"], _APPS, READ),
+        allow(["batch"], ["jobs", "cronjobs"], READ),
+        allow([""], ["replicationcontrollers"], READ),
         # The certificates of contributed nodes.
         allow(["certificates.k8s.io"], ["certificatesigningrequests"], READ),
         allow(["certificates.k8s.io"], ["certificatesigningrequests/approval"], ["patch"]),
@@ -165,10 +171,23 @@ def people_roles() -> list[Json]:
         ],
     )
     mirrored["metadata"]["labels"][MIRROR_RIGHTS] = "true"
+    converter = cluster_role(
+        CONVERTER,
+        rules=[
+            allow([""], ["serviceaccounts", "configmaps", "secrets", "services", "pods"], [*READ, "patch", "delete"]),
+            allow([""], ["persistentvolumeclaims", "replicationcontrollers"], [*READ, "patch", "delete"]),
+            allow(["apps"], [*_APPS, "controllerrevisions"], [*READ, "delete"]),
+            allow(["batch"], ["jobs", "cronjobs"], [*READ, "delete"]),
+            allow(["autoscaling"], ["horizontalpodautoscalers"], [*READ, "delete"]),
+            allow(["networking.k8s.io"], ["ingresses", "networkpolicies"], [*READ, "patch"]),
+            allow(["policy"], ["poddisruptionbudgets"], [*READ, "patch"]),
+            allow([RBAC_GROUP], ["roles", "rolebindings"], [*READ, "delete"]),
+        ],
+    )
     everything = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
     everything += ["administer", "approve"]
     admin = cluster_role(ADMIN_ROLE, rules=[allow([marks.GROUP], ["*"], everything)])
-    return [own_namespace, owner, mirrored, mirror, admin]
+    return [own_namespace, owner, mirrored, mirror, converter, admin]
 
 
 def bindings(subject: Json) -> list[Json]:

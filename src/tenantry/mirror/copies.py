@@ -20,7 +20,8 @@ from tenantry.api.model import Json, object_key
 from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
-from tenantry.mirror import references, things
+from tenantry.mirror import adoption, references, things
+from tenantry.mirror.adoption import ADOPTED
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.kinds import ingresses
 from tenantry.mirror.profile import Profile
@@ -165,7 +166,9 @@ class Copies:
             return  # the watch is about to report it
         live = msgspec.json.decode(data)
         wanted = self._wanted(named, live)
-        if copy is not None and copy.annotations.get(self._profile.mark("uid")) != live["metadata"]["uid"]:
+        is_waiting = copy is not None and adoption.waits(copy.annotations, self._profile)
+        of = copy.annotations.get(self._profile.mark("uid")) if copy is not None else None
+        if copy is not None and not is_waiting and of != live["metadata"]["uid"]:
             # Of an earlier source of this name: `immutable` and the type of its copy can never change.
             await self._delete(named.kind, copy)
             copy = None
@@ -174,7 +177,16 @@ class Copies:
             with suppress(AlreadyExists):
                 await self._lower.writer.own(request.create_json(resource, wanted), quiet=True)
             return
+        if copy.annotations.get(self._profile.mark(ADOPTED)):
+            wanted = self._kept(copy, wanted)
         await self._lower.writer.own(request.replace_json(resource, wanted), quiet=True)
+
+    def _kept(self, copy: Copy, wanted: Json) -> Json:
+        """Return what an adopted object becomes: it keeps its name, and its type, which never changes."""
+        mark, meta = self._profile.mark(ADOPTED), wanted["metadata"]
+        annotations = {**meta["annotations"], mark: copy.annotations[mark]}
+        kept = {"type": copy.annotations[mark]} if "type" in wanted else {}
+        return {**wanted, **kept, "metadata": {**meta, "annotations": annotations}}
 
     def _wanted(self, named: PodReference, live: Json) -> Json:
         profile = self._profile
@@ -198,7 +210,7 @@ class Copies:
         }
 
     async def _delete(self, kind: str, copy: Copy | None) -> None:
-        if copy is None:
+        if copy is None or adoption.waits(copy.annotations, self._profile):
             return
         namespace, _, name = copy.key.partition("/")
         with suppress(NotFound, Conflict):

@@ -8,14 +8,18 @@ deleting     there        delete the lower pod with the upper one's grace, then 
 deleting     none         delete the upper pod at once: nothing runs any more
 there        deleting     delete the upper pod (an eviction, a drain): its controller replaces it
 there        there        bind the upper pod to a node, follow changes down and the status up
+none         waits        nothing: a lower pod that is to be adopted waits for its upper one
+there        waits        adopt the lower pod
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 
+from tenantry.mirror import adoption
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.profile import Profile
+from tenantry.mirror.shapes import part
 
 LOWER = "lower"
 """The mark of an upper pod that was bound: the uid of its lower pod."""
@@ -28,6 +32,7 @@ class Next(StrEnum):
 
     REST = "Rest"
     CREATE = "Create"
+    ADOPT = "Adopt"
     FOLLOW = "Follow"
     END_LOWER = "EndLower"
     END_UPPER = "EndUpper"
@@ -47,8 +52,19 @@ def decide(upper: CachedPod | None, lower: CachedPod | None, profile: Profile) -
         lower: The lower object that has its name; None if there is none.
         profile: The configuration.
     """
+    waits = lower is not None and adoption.waits(part(lower.meta, "annotations"), profile)
+    if upper is not None and waits:
+        return Next.ADOPT
     if upper is None:
-        return Next.END_LOWER if lower is not None and not lower.is_deleting else Next.REST
+        return Next.REST if waits else _without_upper(lower)
+    return _with_upper(upper, lower, profile)
+
+
+def _without_upper(lower: CachedPod | None) -> Next:
+    return Next.END_LOWER if lower is not None and not lower.is_deleting else Next.REST
+
+
+def _with_upper(upper: CachedPod, lower: CachedPod | None, profile: Profile) -> Next:
     if lower is not None and lower.mark(profile, "uid") != upper.uid:
         # Of an earlier pod of this name; the next event is its end.
         return Next.REST if lower.is_deleting else Next.END_LOWER

@@ -8,7 +8,8 @@ upper      lower               next
 none       there               delete the lower object; one that was made first, after a while
 there      none                create it
 there      of another upper    delete it, and create it again; one that was made first is taken over
-there      there               bring the lower object to what it should be, and the status up
+none       waits               nothing: a lower object that is to be adopted waits for its upper one
+there      there, or waits     bring the lower object to what it should be, and the status up
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind, NamedObject
 from tenantry.engine.plan import merge_patch
 from tenantry.engine.request import ApiRequest
-from tenantry.mirror import marking, things
+from tenantry.mirror import adoption, marking, things
 from tenantry.mirror.cachedpods import Kept
 from tenantry.mirror.endpointmirror import services_of
 from tenantry.mirror.endpoints import BY_SERVICE, INDEXES, SLICES, WrittenSlice
@@ -152,7 +153,7 @@ class ObjectMirror:
             self._followed.pop(key, None)
             self._ahead.pop(key, None)
             return await self._without_upper(lower)
-        if lower is not None and self._mirrored.chosen is None and lower.mark(self._profile, "uid") != upper.uid:
+        if lower is not None and self._is_of_another(lower, upper):
             # Its deletion wakes this key again.
             await self._end(lower)
             return None
@@ -166,6 +167,15 @@ class ObjectMirror:
         if lower is not None:
             await self._up(upper, lower)
         return again
+
+    def _is_of_another(self, lower: Thing, upper: Thing) -> bool:
+        """Return whether a lower object is one of an earlier upper one, so that it has to go."""
+        if self._mirrored.chosen is not None or self._waits(lower):
+            return False
+        return lower.mark(self._profile, "uid") != upper.uid
+
+    def _waits(self, lower: Thing) -> bool:
+        return adoption.waits(part(lower.meta, "annotations"), self._profile)
 
     def _is_known(self) -> bool:
         """Return whether the objects of both sides are known; an upper side without the kind has none."""
@@ -204,7 +214,7 @@ class ObjectMirror:
         return sum(things.is_of(self._profile, each.key, each.meta.get("labels")) for each in cache)
 
     async def _without_upper(self, lower: Thing | None) -> float | None:
-        if lower is None or lower.is_deleting:
+        if lower is None or lower.is_deleting or self._waits(lower):
             return None
         if self._mirrored.chosen is not None and not lower.mark(self._profile, "uid"):
             left = FIRST_SECONDS - _age(lower, self._upper.clock.now())

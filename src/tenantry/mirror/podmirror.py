@@ -1,6 +1,7 @@
 """Mirrors Pods: a controller of the upper cluster that writes both sides.
 
     upper Pod ─► decide ─► copies, lower Pod, token Secret            down
+              ─► an adopted lower Pod gets the uid of its upper one
     lower Pod ─► Node, binding, status, deletion ─► upper Pod         up
 
 Sources: Kubernetes, "Pod Lifecycle"; k8s.io/kubernetes/pkg/registry/core/pod/storage (a binding's annotations become
@@ -24,7 +25,8 @@ from tenantry.engine.events import EventKind
 from tenantry.engine.plan import merge_patch
 from tenantry.engine.request import ApiRequest, Verb
 from tenantry.engine.writer import Writer
-from tenantry.mirror import cachedpods, decision, podchanges, pods, podstatus, things
+from tenantry.mirror import cachedpods, decision, marking, podchanges, pods, podstatus, things
+from tenantry.mirror.adoption import ADOPTED
 from tenantry.mirror.cachedpods import MOST_BYTES, CachedPod, Kept
 from tenantry.mirror.copies import Copies
 from tenantry.mirror.decision import Next
@@ -32,7 +34,7 @@ from tenantry.mirror.podpatches import PodPatches, named
 from tenantry.mirror.pods import Down
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.refusals import REFUSALS, RETRY_SECONDS, retry_seconds, upper_words
-from tenantry.mirror.shapes import part
+from tenantry.mirror.shapes import NotTranslated, part
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import PODS
 from tenantry.mirror.tokens import PodTokens
@@ -138,6 +140,8 @@ class PodMirror:
             await self._refuse(upper, decision.BOUND_BY_USER)
         elif found is Next.CREATE and upper is not None:
             again = await self._create(upper)
+        elif found is Next.ADOPT and upper is not None and lower is not None:
+            await self._adopt(upper, lower)
         elif found is Next.FOLLOW and upper is not None and lower is not None:
             again = await self._follow(upper, lower)
         return again
@@ -171,6 +175,21 @@ class PodMirror:
         self._refused.pop(upper.key, None)
         # At once, because kubelet needs them before it starts a container.
         return await self._provide(upper, lower, wanted)
+
+    async def _adopt(self, upper: CachedPod, lower: CachedPod) -> None:
+        """Make a lower pod that was there before the one of an upper pod; its event wakes this key."""
+        above = await self._whole(upper)
+        if above is None:
+            return
+        try:
+            wanted = marking.metadata(PODS.kind, above, self._profile, {pods.GIVEN_GATES: pods.gates(upper.spec)})
+        except NotTranslated as error:
+            await self._refuse(upper, str(error))
+            return
+        meta, marked = lower.meta, {each: wanted[each] for each in ("labels", "annotations")}
+        body: Json = {"metadata": {"uid": lower.uid, **marked}}
+        with suppress(NotFound, Conflict):
+            await self._lower.writer.own(request.patch(PODS, meta["namespace"], meta["name"], body))
 
     def _later(self, upper: CachedPod) -> float:
         """Count a refusal; return in how many seconds to try again."""
@@ -246,7 +265,8 @@ class PodMirror:
 
     async def _provide(self, upper: CachedPod, lower: CachedPod, made: Down) -> float | None:
         """Keep the tokens that a pod needs; return the seconds until the next renewal."""
-        if upper.is_deleting:
+        # The containers of an adopted pod mount what they have mounted before.
+        if upper.is_deleting or lower.mark(self._profile, ADOPTED):
             return None
         return await self._tokens.bring(upper, lower, made.tokens)
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from tenantry.api.marks import GROUP
 from tenantry.api.model import Json
 from tenantry.mirror import names
+
+
+def _none(_kind: str, _namespace: str, _name: str) -> bool:
+    return False
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +27,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         api_port: KUBERNETES_SERVICE_PORT of containers; "" to leave it unset.
         most_pods: How many upper pods are kept in memory and mirrored. Each takes up to 256 KiB, usually 4.
         most_objects: How many upper objects of each other kind are kept in memory and mirrored.
+        is_adopted: Returns whether the lower object of an upper one (kind, namespace, name) was there before it, and
+            has kept its name, which is the upper one's; see `adoption`.
     """
 
     owner_uid: str
@@ -31,6 +39,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     api_port: str = ""
     most_pods: int = 1000
     most_objects: int = 1000
+    is_adopted: Callable[[str, str, str], bool] = _none
 
     def mark(self, name: str) -> str:
         """Return the key of a mark."""
@@ -44,6 +53,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
     def lower_name(self, kind: str, namespace: str, name: str) -> str:
         """Return the name of the lower object of an upper one."""
+        if self.is_adopted(kind, namespace, name):
+            return name
         return names.lower_name(self.owner_uid, kind, namespace, name)
 
     def labels(self, namespace: str) -> dict[str, str]:

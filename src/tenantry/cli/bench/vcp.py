@@ -16,6 +16,7 @@ from tenantry.cli.groupflags import CLUSTER_FLAGS
 from tenantry.cli.target import Target, may_take_target, takes_target
 
 if TYPE_CHECKING:
+    from tenantry.bench.planes.convert import PlaneConvertResult
     from tenantry.bench.planes.create import PlaneCreateResult
     from tenantry.bench.planes.flood import PlaneFloodResult, QuietFigures
     from tenantry.bench.planes.many import ManyPlanesResult, SharedCost
@@ -193,6 +194,22 @@ def _local(target: Target) -> Target:
     return target
 
 
+@vcp.command()
+@takes_target
+@_count("--deployments", 20, 200, "Number of Deployments of the tenant.")
+@_count("--pods", 100, 1000, "Number of pods that they have together.")
+@output.output_option("json")
+def convert(target: Target, *, deployments: int, pods: int, form: str | None) -> None:
+    """Measure how long a tenant that runs takes to get a control plane of its own, and whether a pod restarts."""
+
+    async def measure(client: Client) -> PlaneConvertResult:
+        from tenantry.bench.planes import convert as benchmark
+
+        return await benchmark.convert(client, deployments, pods, output.talk)
+
+    run(target, form, measure, _convert_lines)
+
+
 def _processes(target: Target) -> Processes:
     from tenantry.bench.planes.processes import Processes
     from tenantry.local.cluster import LocalCluster
@@ -220,6 +237,14 @@ def _short_lines(result: VcpResult) -> list[tuple[str, str]]:
         ("idle CPU", f"{result.idle_cpu_seconds_per_minute} s a minute each"),
         ("first request", f"{result.wake_p50_seconds} s while it sleeps"),
         ("a pod runs", f"direct {result.pod_direct_seconds_p50} s, inside {result.pod_mirrored_seconds_p50} s"),
+    ]
+
+
+def _convert_lines(result: PlaneConvertResult) -> list[tuple[str, str]]:
+    return [
+        ("converted", f"{result.pods} pods of {result.deployments} Deployments in {result.seconds} s"),
+        ("writes refused", f"{result.refused_seconds} s"),
+        ("restarts", f"{result.restarts}"),
     ]
 
 

@@ -99,7 +99,7 @@ class TenantController:
         now = cluster.clock.now()
         try:
             term = lease(tenant.spec.expires_at, now)
-            counted = with_lease(tenant, now)
+            counted = controlplane.effective(with_lease(tenant, now), cluster.lookup(Namespace.resource, key))
             outcome, inputs = await self._apply(cluster, counted)
         except InputError as error:
             term, counted, inputs = ENDLESS, tenant, None

@@ -195,6 +195,7 @@ def _namespace(tenant: Tenant, cluster_uid: str, marked: dict[str, str]) -> Chil
         **network.labels(tenant, network.core_zone(tenant)),
         **controlplane.label(tenant),
         f"{tenant.metadata.name}{marks.TREE_SUFFIX}": "0",
+        **({marks.CONVERTING: "true"} if controlplane.is_converting(tenant) else {}),
         **({marks.SUSPENDED: "true"} if tenant.spec.suspended else {}),
         **marked,
     }

@@ -92,6 +92,7 @@ def compute(
     return TenantStatus(
         observed_generation=generation,
         namespace=tenant.metadata.name if done else tenant.status.namespace,
+        conversion=tenant.status.conversion,
         conditions=merge(tenant.status.conditions, wanted, generation=generation, now=now),
     )
 

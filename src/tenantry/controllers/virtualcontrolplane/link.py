@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.errors import NotFound, Unauthorized
@@ -28,6 +29,7 @@ from tenantry.controllers.virtualcontrolplane import classrules, desired, inside
 from tenantry.controllers.virtualcontrolplane.admission import Admission
 from tenantry.controllers.virtualcontrolplane.advice import Advice
 from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRules
+from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections, PlaneSides
 from tenantry.controllers.virtualcontrolplane.destinations import BY_OWNER, Destinations, owner_of
 from tenantry.controllers.virtualcontrolplane.egress import HostRanges, rule
 from tenantry.controllers.virtualcontrolplane.inside import InsideController
@@ -35,6 +37,7 @@ from tenantry.engine import request
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster, ClusterId, Watch
 from tenantry.engine.pace import Pace
+from tenantry.engine.reader import Reader
 from tenantry.engine.request import ApiRequest, Verb
 from tenantry.engine.runtime import Runtime
 from tenantry.engine.slots import Slots
@@ -50,6 +53,7 @@ from tenantry.hosting.resolver import NameResolver
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection, IssuedToken
 from tenantry.mirror import cachedpods, things
+from tenantry.mirror.adoption import adopted_names
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.classes import CLASSES
 from tenantry.mirror.classmirror import ClassMirror
@@ -190,6 +194,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
         placement: Where they run.
         ranges: What gates never dial.
         instance: The replica, for events.
+        connections: The control planes that users can work with.
     """
 
     home: Cluster
@@ -200,6 +205,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     placement: Placement
     ranges: HostRanges
     instance: str
+    connections: PlaneConnections = msgspec.field(default_factory=PlaneConnections)
 
 
 class Link:
@@ -226,8 +232,10 @@ class Link:
     ) -> None:
         self.offered = offered
         self._host = host
-        self._profile = desired.profile_of(found, address)
+        profile = desired.profile_of(found, address)
+        self._profile = replace(profile, is_adopted=adopted_names(profile, host.lower.cache_of))
         self._plane = desired.plane_of(found, address)
+        self._key = found.key
         self._id = ClusterId(f"vcp/{found.key}")
         self._changed = changed
         self._is_open = is_open
@@ -236,6 +244,7 @@ class Link:
         self._served: Gate | None = None
         self._tls: ssl.SSLContext | None = None
         self._upper: Cluster | None = None
+        self._sides: PlaneSides | None = None
         self._has_arrived = False
         self.failure = ""
         """Why the connection ended; "" while it has not."""
@@ -303,6 +312,7 @@ class Link:
                 nodes=_HostNodes(host.home.cache(Node.resource)),
                 reason=reasons.HOST_REFUSED,
             )
+            self._sides = PlaneSides(profile=profile, upper=upper, lower=side.writer, reader=Reader(mirror))
             upper_nodes = UpperNodes(profile, upper, side, self._noticed)
             upper_pods = UpperPods(profile, upper)
             kinds = (*KINDS, *(kind_of(each, profile) for each in self.offered))
@@ -343,10 +353,12 @@ class Link:
                     await asyncio.get_running_loop().create_future()
             finally:
                 self._has_arrived = False
+                host.connections.put(self._key, None)
                 await host.runtime.remove(self._id)
 
     def _now_usable(self) -> None:
         self._has_arrived = True
+        self._host.connections.put(self._key, self._sides)
         self._changed()
 
     @asynccontextmanager

@@ -1,0 +1,44 @@
+"""The journal of a change between the API server of the cluster and a control plane of the tenant's own (H01)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
+
+from tenantry.api.controlplanechoice import ControlPlaneChoice
+from tenantry.api.model import Model
+
+CONVERTER = "tenantry-converter"
+"""The ClusterRole, and the RoleBinding in a namespace, by which the mirror moves the objects of a tenant."""
+
+
+class ConversionStep(StrEnum):
+    """How far a conversion is."""
+
+    REFUSED = "Refused"
+    PREPARING = "Preparing"
+    MOVING = "Moving"
+    CONVERTED = "Converted"
+
+
+UNDONE_BY_SPEC = (ConversionStep.REFUSED, ConversionStep.PREPARING)
+"""The steps from which the tenant returns to what it was when its spec does."""
+
+
+class Conversion(Model, frozen=True, kw_only=True):
+    """The journal of a conversion: an operator that starts goes on from here."""
+
+    to: Annotated[ControlPlaneChoice, Meta(description="What the tenant becomes.")]
+    step: Annotated[
+        ConversionStep,
+        Meta(
+            description="Refused: nothing has changed, and the message names what cannot move. Preparing: the control"
+            " plane starts. Moving: writes are refused while objects move; this step ends by itself. Converted: done."
+        ),
+    ]
+    started_at: Annotated[str, Meta(description="When the conversion was requested, in RFC 3339.")] = ""
+    closed_at: Annotated[str, Meta(description="Since when writes are refused, in RFC 3339.")] = ""
+    ended_at: Annotated[str, Meta(description="When writes were allowed again, in RFC 3339.")] = ""
+    message: Annotated[str, Meta(max_length=4096, description="What happens now, or what cannot move.")] = ""

@@ -1,0 +1,239 @@
+"""Converts tenants: from the API server of the cluster to a control plane of their own. The glue.
+
+spec.isolation.controlPlane: Virtual ─► list ─► plan ─► Refused, or Preparing: the tenant controller starts it
+Preparing, the control plane is ready ─► plan again ─► Moving: the tenant controller closes the namespace
+Moving ─► list both sides ─► `moves` ─► writes; again, until nothing is left ─► Converted
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.conversion import CONVERTER, Conversion, ConversionStep
+from tenantry.api.errors import AlreadyExists, Conflict, NotFound
+from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.model import Json, Resource, object_key
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.controllers import controlplane, watched
+from tenantry.controllers.conversion import journal, moves, objects
+from tenantry.controllers.conversion.moves import Move, Moves, Side, Worlds
+from tenantry.controllers.conversion.objects import Holdings
+from tenantry.controllers.conversion.plan import plan
+from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections, PlaneSides
+from tenantry.engine.cache import Change
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.cluster import Cluster, Watch
+from tenantry.engine.conditions import is_true
+from tenantry.engine.reader import Reader
+from tenantry.engine.request import Verb
+from tenantry.engine.tasks import all_of
+from tenantry.mirror.adoption import RESOURCES
+from tenantry.mirror.profile import Profile
+from tenantry.mirror.things import COPIED
+
+LOOK_SECONDS = 0.25
+"""When to look again while objects move: others have to act, and no watch reports all of it."""
+
+RETRY_SECONDS = 10.0
+"""When to look again whether a tenant can be converted."""
+
+AT_ONCE = 16
+"""How many writes are under way at once."""
+
+
+class ConversionController:
+    """Converts tenants; the key is the tenant's name.
+
+    Args:
+        connections: The control planes that are connected; None if none can run here.
+    """
+
+    name = "conversion"
+    kind = Tenant
+
+    def __init__(self, connections: PlaneConnections | None) -> None:
+        self._connections = connections
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller."""
+        return [watched.tenants(watched.own_key), watched.control_planes(_plane_keys)]
+
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+        """Bring a conversion a step further; return in how many seconds to look again, None for never.
+
+        Raises:
+            ApiError: A side failed; the queue tries again.
+        """
+        tenant: Tenant | None = cluster.cache(Tenant.resource).get(key)
+        if tenant is None or tenant.metadata.deletion_timestamp:
+            return None
+        found = journal.of(tenant)
+        again: float | None = None
+        if journal.is_undone(tenant):
+            await self._undo(cluster, tenant)
+        elif controlplane.waits(tenant, cluster.lookup(Namespace.resource, key)):
+            again = await self._begin(cluster, tenant)
+        elif found is not None and found.step is ConversionStep.PREPARING:
+            again = await self._prepare(cluster, tenant)
+        elif found is not None and found.step is ConversionStep.MOVING:
+            again = await self._move(cluster, tenant)
+        return again
+
+    # -- steps ------------------------------------------------------------------------------------
+
+    async def _begin(self, cluster: Cluster, tenant: Tenant) -> float | None:
+        refusal = await self._refusal(cluster, tenant)
+        if refusal:
+            await self._record(cluster, tenant, ConversionStep.REFUSED, refusal)
+            return RETRY_SECONDS
+        await self._record(cluster, tenant, ConversionStep.PREPARING, "the control plane starts")
+        return None
+
+    async def _refusal(self, cluster: Cluster, tenant: Tenant) -> str:
+        if self._connections is None:
+            return "no control planes can run on this cluster"
+        key = object_key(tenant.metadata.name, tenant.metadata.name)
+        if cluster.cache(VirtualControlPlane.resource).get(key) is not None:
+            return f"VirtualControlPlane {key!r} exists already: delete it, or give its objects to another name"
+        host = await _listed(cluster.live, objects.PLANNED, tenant.metadata.name)
+        return plan(tenant, host, _children(cluster, tenant)).refusal
+
+    async def _undo(self, cluster: Cluster, tenant: Tenant) -> None:
+        """Take back what the step Preparing has made: nothing has moved."""
+        found: VirtualControlPlane | None = cluster.cache(VirtualControlPlane.resource).get(
+            object_key(tenant.metadata.name, tenant.metadata.name)
+        )
+        known = journal.of(tenant)
+        if found is not None and known is not None and known.step is ConversionStep.PREPARING:
+            await cluster.writer.delete(found)
+            return  # its end wakes this key
+        await self._write(cluster, tenant, None)
+
+    async def _prepare(self, cluster: Cluster, tenant: Tenant) -> float | None:
+        sides = self._sides(cluster, tenant)
+        if sides is None:
+            obstacle = controlplane.problem(tenant.metadata.name, _plane(cluster, tenant))
+            told = obstacle.message if obstacle is not None else "the control plane starts"
+            await self._record(cluster, tenant, ConversionStep.PREPARING, told)
+            return RETRY_SECONDS
+        host = await _listed(cluster.live, objects.PLANNED, tenant.metadata.name)
+        refusal = plan(tenant, host, _children(cluster, tenant), sides.profile).refusal
+        if refusal:
+            await self._record(cluster, tenant, ConversionStep.PREPARING, refusal)
+            return RETRY_SECONDS
+        await self._record(cluster, tenant, ConversionStep.MOVING, "objects move")
+        return None
+
+    async def _move(self, cluster: Cluster, tenant: Tenant) -> float | None:
+        name, sides = tenant.metadata.name, self._sides(cluster, tenant)
+        if sides is None or not journal.is_closed(tenant, cluster.lookup(Namespace.resource, name)):
+            return LOOK_SECONDS
+        if cluster.lookup(RoleBinding.resource, object_key(name, CONVERTER)) is None:
+            try:
+                await cluster.writer.create(journal.rights(tenant))
+            except AlreadyExists:
+                return LOOK_SECONDS
+        worlds = await _worlds(sides, name)
+        if not moves.has_begun(worlds.host, sides.profile):
+            # Until the namespace was closed, users could create what cannot move.
+            refusal = plan(tenant, worlds.host, _children(cluster, tenant), sides.profile).refusal
+            if refusal:
+                await self._record(cluster, tenant, ConversionStep.PREPARING, refusal)
+                return RETRY_SECONDS
+        found = moves.next_moves(worlds)
+        if found.is_done:
+            binding = cluster.lookup(RoleBinding.resource, object_key(name, CONVERTER))
+            if binding is not None:
+                await cluster.writer.remove(RoleBinding.resource, name, CONVERTER, uid=binding.uid)
+            await self._record(cluster, tenant, ConversionStep.CONVERTED, "")
+            return None
+        await self._record(cluster, tenant, ConversionStep.MOVING, _told(found))
+        await _send(found.writes, sides)
+        return LOOK_SECONDS if found.waits else 0.0
+
+    # -- what it has to do with ---------------------------------------------------------------------
+
+    def _sides(self, cluster: Cluster, tenant: Tenant) -> PlaneSides | None:
+        """Return both sides of the control plane of a tenant; None until users could work there."""
+        found = _plane(cluster, tenant)
+        if self._connections is None or found is None or not is_true(found.status.conditions, reasons.READY):
+            return None
+        sides = self._connections.get(found.key)
+        return sides if sides is not None and sides.profile.owner_uid == found.metadata.uid else None
+
+    async def _record(self, cluster: Cluster, tenant: Tenant, step: ConversionStep, message: str) -> None:
+        await self._write(cluster, tenant, journal.at(tenant, step, message, rfc3339(cluster.clock.now())))
+
+    async def _write(self, cluster: Cluster, tenant: Tenant, wanted: Conversion | None) -> None:
+        asked = journal.written(tenant, wanted)
+        if asked is not None:
+            # Not quiet: the tenant controller follows the step.
+            await cluster.writer.own(asked)
+
+
+async def _send(writes: Sequence[Move], sides: PlaneSides) -> None:
+    for start in range(0, len(writes), AT_ONCE):
+        await all_of(_sent(each, sides) for each in writes[start : start + AT_ONCE])
+
+
+async def _sent(move: Move, sides: PlaneSides) -> None:
+    asked, profile = move.request, sides.profile
+    try:
+        if move.side is Side.HOST and asked.verb is Verb.PATCH:
+            # Into the caches of the mirror at once: it must know the marks before there is an upper object.
+            await sides.lower.own(asked)
+        elif move.side is Side.HOST:
+            await sides.lower.send(asked)
+        elif asked.resource not in RESOURCES.values() or _is_known(asked.resource, asked.name, profile):
+            await sides.upper.writer.send(asked)
+    except (AlreadyExists, NotFound, Conflict):
+        pass  # both sides are listed again
+
+
+def _is_known(resource: Resource, name: str, profile: Profile) -> bool:
+    """Return whether the mirror knows the object that it adopts; it would create another one."""
+    return resource.kind in COPIED or profile.is_adopted(resource.kind, profile.namespace, name)
+
+
+def _told(found: Moves) -> str:
+    waits = f", waits for {found.waits}" if found.waits else ""
+    return f"objects move: stage {found.stage}{waits}"
+
+
+async def _worlds(sides: PlaneSides, namespace: str) -> Worlds:
+    has_namespace = await sides.upper.live.find(objects.NAMESPACES, "", namespace) is not None
+    host, inside = await all_of(
+        [_listed(sides.reader, objects.EVERY, namespace), _listed(sides.upper.live, objects.INSIDE, namespace)]
+    )
+    return Worlds(host=host, inside=inside, has_namespace=has_namespace, profile=sides.profile)
+
+
+async def _listed(reader: Reader, resources: Sequence[Resource], namespace: str) -> Holdings:
+    async def of(resource: Resource) -> list[Json]:
+        return [msgspec.json.decode(each) async for each in reader.raw(resource, namespace=namespace)]
+
+    found = await all_of(of(each) for each in resources)
+    return Holdings(of=dict(zip(resources, found, strict=True)))
+
+
+def _plane(cluster: Cluster, tenant: Tenant) -> VirtualControlPlane | None:
+    name = tenant.metadata.name
+    found: VirtualControlPlane | None = cluster.cache(VirtualControlPlane.resource).get(object_key(name, name))
+    return found
+
+
+def _children(cluster: Cluster, tenant: Tenant) -> list[Subnamespace]:
+    # Another controller watches this kind: a runtime without it has no such cache.
+    cache = cluster.cache_of(Subnamespace.resource)
+    return [each for each in cache or () if each.metadata.namespace == tenant.metadata.name]
+
+
+def _plane_keys(change: Change[VirtualControlPlane]) -> Iterable[str]:
+    value = change.after or change.before
+    is_own = value is not None and value.metadata.name == value.metadata.namespace
+    return [value.metadata.name] if value is not None and is_own else ()

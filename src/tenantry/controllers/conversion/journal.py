@@ -1,0 +1,83 @@
+"""The steps of a conversion, and the writes that record them: pure.
+
+requested ─► Refused ◄─► Preparing ─► Moving ─► Converted
+└──────────┴─► spec Shared again: no journal
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from tenantry.api.controlplanechoice import ControlPlaneChoice
+from tenantry.api.conversion import CONVERTER, UNDONE_BY_SPEC, Conversion, ConversionStep
+from tenantry.api.kubernetes import RBAC_GROUP, Namespace, RoleBinding, RoleRef, Subject
+from tenantry.api.marks import CONTROL_PLANE, CONVERTING, MANAGED_BY, MANAGER
+from tenantry.api.model import ObjectMeta
+from tenantry.api.tenant import Tenant
+from tenantry.api.virtualcontrolplane import MIRROR
+from tenantry.engine import request
+from tenantry.engine.observed import Observed
+from tenantry.engine.request import ApiRequest
+
+_MOST_TEXT = 2000
+
+
+def of(tenant: Tenant) -> Conversion | None:
+    """Return the journal of a tenant; None if it has none."""
+    found = tenant.status.conversion
+    return found if isinstance(found, Conversion) else None
+
+
+def is_undone(tenant: Tenant) -> bool:
+    """Return whether a conversion that was requested is to be undone: the spec is what it was."""
+    found = of(tenant)
+    is_shared = tenant.spec.isolation.control_plane is ControlPlaneChoice.SHARED
+    return found is not None and is_shared and found.step in UNDONE_BY_SPEC
+
+
+def at(tenant: Tenant, step: ConversionStep, message: str, now: str) -> Conversion:
+    """Return the journal at a step.
+
+    Args:
+        tenant: The Tenant; its journal so far goes on.
+        step: The step.
+        message: What happens now.
+        now: RFC 3339.
+    """
+    found = of(tenant) or Conversion(to=ControlPlaneChoice.VIRTUAL, step=step, started_at=now)
+    changed = replace(found, step=step, message=message[:_MOST_TEXT])
+    if step is ConversionStep.MOVING and not found.closed_at:
+        changed = replace(changed, closed_at=now)
+    if step is ConversionStep.CONVERTED and not found.ended_at:
+        changed = replace(changed, ended_at=now)
+    return changed
+
+
+def written(tenant: Tenant, journal: Conversion | None) -> ApiRequest | None:
+    """Return the request that writes a journal; None if it is as it should be.
+
+    Args:
+        tenant: The Tenant.
+        journal: What it should be; None for none.
+    """
+    if journal == of(tenant):
+        return None
+    status = replace(tenant.status, conversion=journal if journal is not None else UNSET)
+    return request.replace(replace(tenant, status=status), "status")
+
+
+def is_closed(tenant: Tenant, namespace: Observed | Namespace | None) -> bool:
+    """Return whether the namespace of a tenant has the labels of the step Moving."""
+    found = (namespace.labels if isinstance(namespace, Observed) else namespace.metadata.labels) if namespace else {}
+    return found.get(CONTROL_PLANE) == tenant.metadata.name and CONVERTING in found
+
+
+def rights(tenant: Tenant) -> RoleBinding:
+    """Return the RoleBinding by which the mirror of the namespace moves its objects."""
+    name = tenant.metadata.name
+    return RoleBinding(
+        metadata=ObjectMeta(name=CONVERTER, namespace=name, labels={MANAGED_BY: MANAGER}),
+        role_ref=RoleRef(kind="ClusterRole", name=CONVERTER, api_group=RBAC_GROUP),
+        subjects=(Subject(kind="ServiceAccount", name=MIRROR, namespace=name),),
+    )

@@ -1,0 +1,293 @@
+"""The writes that move the objects of a tenant into its control plane: pure.
+
+The state of both sides decides what is next; nothing else is remembered, so that an operator that was killed between
+any two writes goes on. Each stage begins when there is nothing left to do in those before it:
+
+    basics   inside: the namespace, ServiceAccounts, ConfigMaps, Secrets, Roles, RoleBindings
+    marks    host: what stays gets the marks by which the mirror adopts it
+    twins    inside: Services, claims, Ingresses, NetworkPolicies, budgets; the mirror adopts those of the host
+    pods     inside: the same pods without a node; the mirror binds them to theirs
+    low      inside: ReplicaSets and StatefulSets, which take over the pods without an owner
+    high     inside: Deployments, which take over the ReplicaSets; CronJobs, HorizontalPodAutoscalers
+    release  host: these are deleted, the high ones first, without what they own
+    own      host: the adopted objects get the owner that mirrored objects have
+    rest     host: what was copied is deleted; ServiceAccounts stay, without rights, as pods that run mount their tokens
+
+Source: Kubernetes, "Garbage Collection" (orphaned dependents), "ReplicaSet" (acquisition of pods).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from tenantry.api.model import Json, Resource
+from tenantry.api.wording import shortened
+from tenantry.controllers.conversion import objects
+from tenantry.controllers.conversion.objects import (
+    ADOPTED_KINDS,
+    AUTOSCALERS,
+    BASICS,
+    CONFIG_MAPS,
+    CRON_JOBS,
+    DEPLOYMENTS,
+    HIGH,
+    JOBS,
+    LOW,
+    NAMESPACES,
+    REPLICA_SETS,
+    REVISIONS,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    STATEFUL_SETS,
+    Holdings,
+    is_movable,
+    name_of,
+)
+from tenantry.engine import request
+from tenantry.engine.request import ApiRequest, Verb
+from tenantry.mirror import adoption
+from tenantry.mirror.profile import Profile
+from tenantry.mirror.shapes import items, part
+from tenantry.mirror.things import PODS
+
+
+class Side(StrEnum):
+    """Where a write goes."""
+
+    HOST = "Host"
+    INSIDE = "Inside"
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """One write.
+
+    Args:
+        side: Where it goes.
+        request: The request.
+    """
+
+    side: Side
+    request: ApiRequest
+
+
+class Moves(msgspec.Struct, frozen=True, kw_only=True):
+    """What is next.
+
+    Args:
+        stage: The name of the stage.
+        writes: They may be sent in any order, and at the same time.
+        waits: What others have to do before the next stage; "" for nothing.
+    """
+
+    stage: str
+    writes: tuple[Move, ...] = ()
+    waits: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether everything has moved."""
+        return not self.writes and not self.waits
+
+
+class Worlds(msgspec.Struct, frozen=True, kw_only=True):
+    """Both sides, as they were listed.
+
+    Args:
+        host: The objects of the namespace on the host.
+        inside: The objects of the namespace of the same name inside.
+        has_namespace: Whether there is this namespace inside.
+        profile: The configuration of the mirror that adopts.
+    """
+
+    host: Holdings
+    inside: Holdings
+    has_namespace: bool
+    profile: Profile
+
+    def movable(self, resource: Resource) -> list[Json]:
+        """Return the objects of users on the host that are not being deleted."""
+        found = self.host.all(resource)
+        return [each for each in found if is_movable(resource, each, self.profile) and not objects.is_deleting(each)]
+
+    def adopted(self, resource: Resource) -> list[Json]:
+        """Return the objects of the host that have the marks by which the mirror adopts them."""
+        return [each for each in self.host.all(resource) if objects.is_adopted(each, self.profile)]
+
+    def lacks(self, resource: Resource, found: Json) -> bool:
+        """Return whether there is no object of this name inside."""
+        return self.inside.find(resource, name_of(found)) is None
+
+
+def has_begun(host: Holdings, profile: Profile) -> bool:
+    """Return whether an object of the host is marked, so that a conversion only goes on."""
+    return any(objects.is_adopted(each, profile) for found in host.of.values() for each in found)
+
+
+def next_moves(worlds: Worlds) -> Moves:
+    """Return what is next."""
+    for name, stage in _STAGES.items():
+        found = list(stage(worlds))
+        writes = tuple(each for each in found if isinstance(each, Move))
+        told = shortened([each for each in found if isinstance(each, str)])
+        if found:
+            return Moves(stage=name, writes=writes, waits=told)
+    return Moves(stage="done")
+
+
+# -- stages ---------------------------------------------------------------------------------------
+
+
+def _basics(worlds: Worlds) -> Iterator[Move | str]:
+    namespace = worlds.profile.namespace
+    if not worlds.has_namespace:
+        yield _inside(request.create_json(NAMESPACES, {"metadata": {"name": namespace}}))
+        return
+    for resource in BASICS:
+        yield from (_copy(resource, each) for each in worlds.movable(resource) if worlds.lacks(resource, each))
+
+
+def _marks(worlds: Worlds) -> Iterator[Move | str]:
+    named = objects.named(worlds.host, worlds.profile)
+    for resource in (CONFIG_MAPS, SECRETS, *ADOPTED_KINDS, PODS):
+        for each in worlds.movable(resource):
+            is_kept = resource not in BASICS or (resource, name_of(each)) in named
+            if is_kept and not objects.is_adopted(each, worlds.profile) and not _is_of_job(resource, each):
+                yield _mark(resource, each, worlds.profile)
+
+
+def _twins(worlds: Worlds) -> Iterator[Move | str]:
+    for resource in ADOPTED_KINDS:
+        yield from _brought(resource, worlds)
+
+
+def _pods(worlds: Worlds) -> Iterator[Move | str]:
+    yield from _brought(PODS, worlds)
+    for each in worlds.adopted(PODS):
+        above = worlds.inside.find(PODS, name_of(each))
+        if above is not None and part(each, "spec").get("nodeName") and not part(above, "spec").get("nodeName"):
+            yield f"the node of Pod {name_of(each)!r}"
+
+
+def _low(worlds: Worlds) -> Iterator[Move | str]:
+    yield from _copied(LOW, worlds, (REPLICA_SETS, STATEFUL_SETS))
+
+
+def _high(worlds: Worlds) -> Iterator[Move | str]:
+    yield from _copied(HIGH, worlds, (DEPLOYMENTS,))
+
+
+def _release(worlds: Worlds) -> Iterator[Move | str]:
+    for resources in ((AUTOSCALERS, CRON_JOBS, DEPLOYMENTS), (REPLICA_SETS, STATEFUL_SETS), (REVISIONS,)):
+        found = list(_released(resources, worlds))
+        if found:
+            yield from found
+            return
+
+
+def _own(worlds: Worlds) -> Iterator[Move | str]:
+    owner = worlds.profile.owner
+    for resource in (PODS, *ADOPTED_KINDS, CONFIG_MAPS, SECRETS):
+        for each in worlds.adopted(resource):
+            owners = items(each["metadata"], "ownerReferences")
+            if owner is None or objects.is_deleting(each) or any(found.get("uid") == owner["uid"] for found in owners):
+                continue
+            if objects.controller_of(each):
+                yield f"the owner of {resource.kind} {name_of(each)!r}"
+            else:
+                yield _patch(resource, each, {"ownerReferences": [dict(owner)]})
+
+
+def _rest(worlds: Worlds) -> Iterator[Move | str]:
+    for resource in (JOBS, ROLE_BINDINGS, ROLES, SECRETS, CONFIG_MAPS):
+        for each in worlds.movable(resource):
+            if resource == JOBS:
+                is_left = objects.is_finished(each)
+            else:
+                is_left = not objects.is_adopted(each, worlds.profile) and not worlds.lacks(resource, each)
+            if is_left:
+                yield _delete(resource, each)
+
+
+_STAGES: dict[str, Callable[[Worlds], Iterator[Move | str]]] = {
+    "basics": _basics,
+    "marks": _marks,
+    "twins": _twins,
+    "pods": _pods,
+    "low": _low,
+    "high": _high,
+    "release": _release,
+    "own": _own,
+    "rest": _rest,
+}
+
+
+# -- parts of stages ------------------------------------------------------------------------------
+
+
+def _is_of_job(resource: Resource, found: Json) -> bool:
+    return resource == PODS and objects.controller_of(found).get("kind") == JOBS.kind
+
+
+def _brought(resource: Resource, worlds: Worlds) -> Iterator[Move | str]:
+    """Create what is missing inside of what waits on the host, and wait until the mirror has adopted it."""
+    for each in worlds.adopted(resource):
+        if not objects.waits(each, worlds.profile):
+            continue
+        if not worlds.lacks(resource, each):
+            yield f"{resource.kind} {name_of(each)!r}"
+        elif not objects.is_deleting(each):
+            yield _copy(resource, each)
+
+
+def _copied(resources: Sequence[Resource], worlds: Worlds, seen: Sequence[Resource]) -> Iterator[Move | str]:
+    """Create what is missing inside, and wait until its controllers have seen it."""
+    for resource in resources:
+        for each in worlds.movable(resource):
+            above = worlds.inside.find(resource, name_of(each))
+            if above is None:
+                yield _copy(resource, each)
+            elif resource in seen and not part(above, "status").get("observedGeneration"):
+                yield f"the controller of {resource.kind} {name_of(each)!r}"
+
+
+def _released(resources: Sequence[Resource], worlds: Worlds) -> Iterator[Move | str]:
+    for resource in resources:
+        for each in worlds.host.all(resource):
+            if not is_movable(resource, each, worlds.profile) or worlds.lacks(resource, each):
+                continue
+            if objects.is_deleting(each):
+                yield f"the end of {resource.kind} {name_of(each)!r}"
+            else:
+                yield _delete(resource, each, "Orphan")
+
+
+def _inside(asked: ApiRequest) -> Move:
+    return Move(side=Side.INSIDE, request=asked)
+
+
+def _copy(resource: Resource, found: Json) -> Move:
+    return _inside(request.create_json(resource, objects.upper(resource, found)))
+
+
+def _mark(resource: Resource, found: Json, profile: Profile) -> Move:
+    kind = str(found.get("type", "")) if resource == SECRETS else ""
+    return _patch(
+        resource, found, adoption.marks(resource.kind, profile.namespace, name_of(found), profile, secret_type=kind)
+    )
+
+
+def _patch(resource: Resource, found: Json, metadata: Json) -> Move:
+    meta = found["metadata"]
+    body: Json = {"metadata": {**metadata, "uid": meta["uid"]}}
+    return Move(side=Side.HOST, request=request.patch(resource, meta["namespace"], meta["name"], body))
+
+
+def _delete(resource: Resource, found: Json, policy: str = "Background") -> Move:
+    meta = found["metadata"]
+    body: Json = {"propagationPolicy": policy, "preconditions": {"uid": meta["uid"]}}
+    asked = ApiRequest(verb=Verb.DELETE, resource=resource, namespace=meta["namespace"], name=meta["name"], body=body)
+    return Move(side=Side.HOST, request=asked)

@@ -1,0 +1,202 @@
+"""What a conversion moves, and what it cannot move: pure.
+
+A tenant is converted as a whole or not at all: one object that cannot move refuses the conversion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from tenantry.api.controlplanechoice import MAX_NAME
+from tenantry.api.model import Json, Resource
+from tenantry.api.requests import ROLE_BINDING_PREFIX
+from tenantry.api.subnamespace import Mode, Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.api.wording import shortened
+from tenantry.controllers.conversion import objects
+from tenantry.controllers.conversion.objects import (
+    ADOPTED_KINDS,
+    BASICS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    HIGH,
+    JOBS,
+    LOW,
+    REFUSED_KINDS,
+    REPLICA_SETS,
+    REVISIONS,
+    ROLE_BINDINGS,
+    STATEFUL_SETS,
+    Holdings,
+    name_of,
+)
+from tenantry.mirror import pods
+from tenantry.mirror.kinds import claims, services
+from tenantry.mirror.profile import Profile
+from tenantry.mirror.shapes import part
+from tenantry.mirror.things import PODS
+
+_CONTROLLERS = {
+    PODS: (REPLICA_SETS.kind, STATEFUL_SETS.kind, JOBS.kind),
+    REPLICA_SETS: (DEPLOYMENTS.kind,),
+    REVISIONS: (STATEFUL_SETS.kind, DAEMON_SETS.kind),
+    claims.RESOURCE: (STATEFUL_SETS.kind, PODS.kind),
+}
+"""The kinds of controllers that move together with an object."""
+
+_OF_CLAIMS = ("selector", "dataSource", "dataSourceRef")
+_NO_MIRROR = Profile(owner_uid="-", namespace="-", prefix="-")
+
+
+class Fate(StrEnum):
+    """What a conversion does with an object."""
+
+    ADOPTED = "Adopted"
+    MOVED = "Moved"
+    DELETED = "Deleted"
+    REFUSED = "Refused"
+
+
+class PlannedObject(msgspec.Struct, frozen=True, kw_only=True):
+    """One object in the plan of a conversion.
+
+    Args:
+        kind: Its kind.
+        name: Its name.
+        fate: What happens.
+        reason: Why it cannot move, and what to do; "" if it can.
+    """
+
+    kind: str
+    name: str
+    fate: Fate
+    reason: str = ""
+
+
+class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a conversion does.
+
+    Args:
+        objects: What happens to each object of users.
+    """
+
+    objects: tuple[PlannedObject, ...]
+
+    @property
+    def refused(self) -> tuple[PlannedObject, ...]:
+        """Return what cannot move."""
+        return tuple(each for each in self.objects if each.fate is Fate.REFUSED)
+
+    @property
+    def refusal(self) -> str:
+        """Return why the tenant is not converted; "" if it is."""
+        found = [f"{each.kind} {each.name!r} {each.reason}" for each in self.refused]
+        return f"cannot move: {shortened(found)}" if found else ""
+
+
+def plan(
+    tenant: Tenant, host: Holdings, children: Sequence[Subnamespace] = (), profile: Profile | None = None
+) -> ConversionPlan:
+    """Return what the conversion of a tenant to a control plane of its own does.
+
+    Args:
+        tenant: The Tenant.
+        host: The objects of its core namespace; kinds that are not read are missing in the plan.
+        children: The Subnamespaces in its core namespace.
+        profile: The configuration of the mirror that adopts; None before there is one.
+    """
+    named = objects.named(host, profile)
+    found = [*_of_tenant(tenant), *_of_children(children), *_granted(host)]
+    for resource in (*BASICS, *ADOPTED_KINDS, PODS, *LOW, *HIGH, *REFUSED_KINDS, JOBS):
+        for each in sorted(host.all(resource), key=name_of):
+            if objects.is_movable(resource, each, profile) and not objects.is_deleting(each):
+                fate, reason = _fate(resource, each, host, is_named=(resource, name_of(each)) in named)
+                found.append(PlannedObject(kind=resource.kind, name=name_of(each), fate=fate, reason=reason))
+    return ConversionPlan(objects=tuple(found))
+
+
+def _of_tenant(tenant: Tenant) -> Iterator[PlannedObject]:
+    name = tenant.metadata.name
+    if len(name) > MAX_NAME:
+        why = f"has a name of more than {MAX_NAME} characters, and its control plane would have the same name"
+        yield _refused(Tenant.resource, name, why)
+    if tenant.spec.suspended:
+        yield _refused(Tenant.resource, name, "is suspended: resume it first")
+
+
+def _of_children(children: Iterable[Subnamespace]) -> Iterator[PlannedObject]:
+    for each in sorted(children, key=lambda child: child.metadata.name):
+        if each.spec.mode is Mode.WORKSPACE:
+            why = (
+                "is a Workspace, and its pods cannot change their namespace: delete it, or create it again with the"
+                " mode Subtenant"
+            )
+            yield _refused(Subnamespace.resource, each.metadata.name, why)
+
+
+def _granted(host: Holdings) -> Iterator[PlannedObject]:
+    for each in sorted(host.all(ROLE_BINDINGS), key=name_of):
+        if name_of(each).startswith(ROLE_BINDING_PREFIX):
+            yield _refused(ROLE_BINDINGS, name_of(each), "grants rights on the host: delete its RoleRequest first")
+
+
+def _refused(resource: Resource, name: str, reason: str) -> PlannedObject:
+    return PlannedObject(kind=resource.kind, name=name, fate=Fate.REFUSED, reason=reason)
+
+
+def _fate(resource: Resource, found: Json, host: Holdings, *, is_named: bool) -> tuple[Fate, str]:
+    refusal = _refusal(resource, found)
+    if refusal:
+        return Fate.REFUSED, refusal
+    if resource == JOBS:
+        return Fate.DELETED, ""
+    if resource == PODS and objects.controller_of(found).get("kind") == JOBS.kind:
+        # If it runs, its Job refuses.
+        job = host.find(JOBS, str(objects.controller_of(found).get("name", "")))
+        return (Fate.DELETED if job is not None and objects.is_finished(job) else Fate.MOVED), ""
+    return (Fate.ADOPTED if resource == PODS or resource in ADOPTED_KINDS or is_named else Fate.MOVED), ""
+
+
+def _refusal(resource: Resource, found: Json) -> str:
+    """Return why an object cannot move, and what to do; "" if it can."""
+    owner, spec = objects.controller_of(found), part(found, "spec")
+    refusal = ""
+    if resource == JOBS:
+        refusal = "" if objects.is_finished(found) else "has not ended: wait, or delete it"
+    elif resource in REFUSED_KINDS:
+        refusal = "is not supported in a conversion: delete it, and create it again inside"
+    elif resource == PODS:
+        refusal = _pod(found, owner)
+    elif owner and not _is_moved(resource, owner):
+        refusal = _foreign(owner)
+    elif resource == services.RESOURCE and not spec.get("selector") and spec.get("type") != "ExternalName":
+        refusal = "has no selector, so that its endpoints cannot move: delete it, and create it again inside"
+    elif resource == claims.RESOURCE and any(spec.get(field) for field in _OF_CLAIMS):
+        refusal = "has a selector or a source, which a control plane cannot name: copy its data to another claim"
+    return refusal
+
+
+def _is_moved(resource: Resource, owner: Json) -> bool:
+    """Return whether an object may have a controller, because that moves too, or only its data counts."""
+    kinds = _CONTROLLERS.get(resource, ())
+    return resource in BASICS or owner.get("kind") in kinds
+
+
+def _foreign(owner: Json) -> str:
+    return (
+        f"belongs to {owner.get('kind')} {owner.get('name')!r}, whose controller runs outside: delete the owner first"
+    )
+
+
+def _pod(found: Json, owner: Json) -> str:
+    kind = owner.get("kind")
+    if kind == DAEMON_SETS.kind or kind in {each.kind for each in REFUSED_KINDS}:
+        return ""  # its owner refuses
+    if owner and kind not in _CONTROLLERS[PODS]:
+        return _foreign(owner)
+    twin = objects.upper(PODS, found)
+    refusal = pods.down({**twin, "metadata": {**twin["metadata"], "uid": "-"}}, _NO_MIRROR).refusal
+    return f"is not mirrored: {refusal}" if refusal else ""

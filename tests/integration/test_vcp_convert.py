@@ -1,0 +1,222 @@
+"""Tenants that get a control plane of their own while their pods run."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from tenantry.api import marks
+from tenantry.api.controlplanechoice import ControlPlaneChoice
+from tenantry.api.errors import ApiError, Forbidden
+from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.model import Resource
+from tenantry.api.tenant import Tenant
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.kube import wire
+from tenantry.kube.client import Client
+from tenantry.local.cluster import LocalCluster
+from tenantry.local.process import kill_if_same
+from tenantry.local.state import read_state
+from testkit.api import CONFIG_MAPS, PODS, ROLES, SECONDS, SECRETS, Api, until
+from testkit.planes import Planes
+
+pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
+
+Json = dict[str, Any]
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+SERVICES = Resource("", "v1", "services", "Service")
+ALICE: Json = {"kind": "User", "name": "alice"}
+ADOPTED = {CLAIMS: "data", POLICIES: "own", CONFIG_MAPS: "settings", SECRETS: "password"}
+EVERYTHING: Json = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+VIRTUAL: Json = {"spec": {"isolation": {"controlPlane": "Virtual"}}}
+
+
+def workload(name: str, replicas: int, **more: object) -> Json:
+    """A workload whose pods name a ConfigMap and a Secret."""
+    reads = [{"configMapRef": {"name": "settings"}}, {"secretRef": {"name": "password"}}]
+    spec = {"containers": [{"name": "c", "image": "nginx", "envFrom": reads}]}
+    template = {"metadata": {"labels": {"app": name}}, "spec": spec}
+    chosen = {"matchLabels": {"app": name}}
+    return {
+        "metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": chosen, "template": template, **more},
+    }
+
+
+async def fill(host: Api, namespace: str) -> None:
+    """Create what a tenant has."""
+    await host.create(CONFIG_MAPS, {"metadata": {"name": "settings"}, "data": {"a": "1"}}, namespace)
+    await host.create(CONFIG_MAPS, {"metadata": {"name": "notes"}, "data": {"b": "1"}}, namespace)
+    secret = {"metadata": {"name": "password"}, "type": "kubernetes.io/basic-auth", "stringData": {"password": "x"}}
+    await host.create(SECRETS, secret, namespace)
+    spec = {"selector": {"app": "front"}, "ports": [{"port": 80}]}
+    await host.create(SERVICES, {"metadata": {"name": "front"}, "spec": spec}, namespace)
+    await host.create(ROLES, {"metadata": {"name": "reader"}, "rules": []}, namespace)
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    await host.create(CLAIMS, {"metadata": {"name": "data"}, "spec": claim}, namespace)
+    chosen: Json = {"podSelector": {"matchLabels": {"app": "front"}}, "ingress": [{"from": [{"podSelector": {}}]}]}
+    await host.create(POLICIES, {"metadata": {"name": "own"}, "spec": chosen}, namespace)
+    await host.create(ROLES, {"metadata": {"name": "all"}, "rules": [EVERYTHING]}, namespace)
+    role = {"kind": "Role", "name": "all", "apiGroup": "rbac.authorization.k8s.io"}
+    subjects = [{"kind": "User", "name": "mallory"}]
+    await host.create(
+        RoleBinding.resource, {"metadata": {"name": "all"}, "roleRef": role, "subjects": subjects}, namespace
+    )
+    await host.create(DEPLOYMENTS, workload("front", 2), namespace)
+    await host.create(STATEFUL_SETS, workload("store", 1, serviceName="store"), namespace)
+
+
+def runs(pods: list[Json], count: int) -> bool:
+    """Whether so many pods run, and no others are there."""
+    return len(pods) == count and all(each["status"].get("phase") == "Running" for each in pods)
+
+
+async def running(side: Api, namespace: str, count: int) -> list[Json]:
+    """Wait until so many pods run, and no others are there; return them."""
+
+    async def so() -> list[Json] | None:
+        found = await side.list(PODS, namespace)
+        return found if runs(found, count) else None
+
+    return await until(so, f"{count} pods run", seconds=2 * SECONDS)
+
+
+async def converted(host: Api, name: str, step: str = "Converted") -> Json:
+    """Wait for a step of the conversion, and return the journal."""
+    seen: Json = {}
+
+    async def so() -> Json | None:
+        seen.update((await host.get(Tenant.resource, name)).get("status", {}).get("conversion", {}))
+        return seen if seen.get("step") in (step, "Converted") else None
+
+    return await until(so, f"the step {step}", seconds=SECONDS, seen=lambda: seen)
+
+
+async def refused(host: Api, namespace: str) -> bool:
+    """Whether the policy on namespaces that move refuses a user with all rights there."""
+    async with Client(replace(host.client.connection, impersonate="mallory")) as client:
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late", "namespace": namespace}}
+        try:
+            path = wire.path(CONFIG_MAPS, namespace)
+            await client.request("POST", path, query={"dryRun": "All"}, body=msgspec.json.encode(body))
+        except Forbidden as error:
+            return "move to a control plane of its own" in str(error)
+        return False
+
+
+async def test_a_tenant_that_runs_gets_a_control_plane(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
+    """H01: no pod restarts, also if the operator is killed meanwhile; afterwards all of it works inside."""
+    host = planes.host
+    await host.make_tenant(name, owners=[ALICE], quota={"hard": {"memory": "4Gi", "pods": "9"}})
+    await host.open(name)
+    await fill(host, name)
+    before = {each["metadata"]["name"]: each["metadata"]["uid"] for each in await running(host, name, 3)}
+    service = await host.get(SERVICES, "front", name)
+    kept = {each: (await host.get(each, called, name))["metadata"]["uid"] for each, called in ADOPTED.items()}
+    await host.patch(Tenant.resource, name, VIRTUAL)
+    await converted(host, name, "Moving")
+    state = read_state(plane_cluster.paths)
+    operator = state.component("operator") if state is not None else None
+    assert operator is not None
+    assert kill_if_same(operator.pid, operator.start_ticks, signal.SIGKILL)
+    await until(lambda: refused(host, name), "writes are refused", seconds=SECONDS)
+    journal = await converted(host, name)
+    assert journal["startedAt"] <= journal["closedAt"] <= journal["endedAt"]
+    # On the host: the same pods and Service, and nothing that users could change.
+    after = await running(host, name, 3)
+    assert {each["metadata"]["name"]: each["metadata"]["uid"] for each in after} == before
+    assert [each["restartCount"] for pod in after for each in pod["status"]["containerStatuses"]] == [0, 0, 0]
+    owners = {each["kind"] for pod in after for each in pod["metadata"]["ownerReferences"]}
+    assert owners == {VirtualControlPlane.resource.kind}
+    same = await host.get(SERVICES, "front", name)
+    assert (same["metadata"]["uid"], same["spec"]["clusterIP"]) == (
+        service["metadata"]["uid"],
+        service["spec"]["clusterIP"],
+    )
+    assert kept == {each: (await host.get(each, called, name))["metadata"]["uid"] for each, called in ADOPTED.items()}
+    for resource in (DEPLOYMENTS, STATEFUL_SETS):
+        assert await planes.names(resource, name) == []
+    assert "reader" not in await planes.names(ROLES, name)
+    assert "notes" not in await planes.names(CONFIG_MAPS, name)
+    assert not await host.may({"kind": "User", "name": "mallory"}, "create", "", "pods", name)
+    assert "tenantry-converter" not in await planes.names(RoleBinding.resource, name)
+
+    async def is_open() -> bool:
+        return marks.CONVERTING not in (await host.get(Namespace.resource, name))["metadata"]["labels"]
+
+    await until(is_open, "writes are allowed again")
+    await host.ready(name)
+    with pytest.raises(ApiError, match=r"spec\.isolation\.controlPlane: .*must not change back"):
+        await host.patch(Tenant.resource, name, {"spec": {"isolation": {"controlPlane": "Shared"}}})
+    async with planes.entered(name, name) as inside:
+        names = {each["metadata"]["name"] for each in await running(inside, name, 3)}
+        assert names == set(before)
+        assert (await inside.get(SERVICES, "front", name))["spec"]["clusterIP"] == service["spec"]["clusterIP"]
+        assert (await inside.get(CONFIG_MAPS, "notes", name))["data"] == {"b": "1"}
+        await inside.get(ROLES, "reader", name)
+        for resource in (CLAIMS, POLICIES):
+            await inside.get(resource, ADOPTED[resource], name)
+        # What runs can be changed inside.
+        await inside.patch(DEPLOYMENTS, "front", {"spec": {"replicas": 3}}, name)
+        assert set(before.values()) < {each["metadata"]["uid"] for each in await running(host, name, 4)}
+        await inside.delete(STATEFUL_SETS, "store", name)
+        await inside.delete(DEPLOYMENTS, "front", name)
+        await inside.delete(SERVICES, "front", name)
+
+        async def gone() -> bool:
+            return not await host.list(PODS, name) and await host.find(SERVICES, "front", name) is None
+
+        await until(gone, "the adopted objects are gone", seconds=2 * SECONDS)
+    await host.delete(Tenant.resource, name)
+
+
+async def test_what_cannot_move_keeps_a_tenant_as_it_is(planes: Planes, name: str) -> None:
+    """H01: the refusal names it, nothing changes, and the spec can be taken back."""
+    host = planes.host
+    await host.make_tenant(name, owners=[ALICE])
+    await host.open(name)
+    job = {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "nginx"}]}}}
+    jobs = Resource("batch", "v1", "jobs", "Job")
+    await host.create(jobs, {"metadata": {"name": "import"}, "spec": job}, name)
+    await host.patch(Tenant.resource, name, VIRTUAL)
+    journal = await converted(host, name, "Refused")
+    assert "Job 'import' has not ended" in journal["message"]
+    assert await planes.names(VirtualControlPlane.resource, name) == []
+    assert await host.may(ALICE, "create", "", "pods", name)
+    await host.patch(Tenant.resource, name, {"spec": {"isolation": {"controlPlane": "Shared"}}})
+
+    async def forgotten() -> bool:
+        return "conversion" not in (await host.get(Tenant.resource, name))["status"]
+
+    await until(forgotten, "the conversion is forgotten")
+    await host.delete(Tenant.resource, name)
+
+
+async def test_a_control_plane_that_does_not_start_can_be_taken_back(planes: Planes, name: str) -> None:
+    """H01: before objects move, the spec of before brings everything back."""
+    host = planes.host
+    # No room for the control plane.
+    await host.make_tenant(name, owners=[ALICE], quota={"hard": {"requests.memory": "64Mi"}})
+    await host.open(name)
+    await host.patch(Tenant.resource, name, VIRTUAL)
+    await converted(host, name, "Preparing")
+    await until(lambda: host.find(VirtualControlPlane.resource, name, name), "the control plane is created")
+    assert (await host.get(Tenant.resource, name))["status"]["conversion"]["step"] == "Preparing"
+    await host.patch(Tenant.resource, name, {"spec": {"isolation": {"controlPlane": "Shared"}}})
+
+    async def is_back() -> bool:
+        has_rights = await host.may(ALICE, "create", "", "pods", name)
+        return has_rights and await planes.names(VirtualControlPlane.resource, name) == []
+
+    await until(is_back, "the tenant is as before")
+    found = await host.ready(name)
+    assert marks.CONTROL_PLANE not in (await host.get(Namespace.resource, name))["metadata"]["labels"]
+    assert found.spec.isolation.control_plane is ControlPlaneChoice.SHARED
+    await host.delete(Tenant.resource, name)

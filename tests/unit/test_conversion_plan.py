@@ -1,0 +1,171 @@
+"""What a conversion moves, and what refuses it (H01): pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import UNSET, UnsetType
+
+from tenantry.api.controlplanechoice import ControlPlaneChoice
+from tenantry.api.conversion import Conversion, ConversionStep
+from tenantry.api.model import ObjectMeta, Resource
+from tenantry.api.subnamespace import Mode, Subnamespace, SubnamespaceSpec
+from tenantry.api.tenant import Isolation, Tenant, TenantSpec, TenantStatus
+from tenantry.api.virtualcontrolplane import PREFIX
+from tenantry.controllers import controlplane
+from tenantry.controllers.conversion import journal, objects
+from tenantry.controllers.conversion.objects import (
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    REPLICA_SETS,
+    ROLE_BINDINGS,
+    SECRETS,
+    STATEFUL_SETS,
+    Holdings,
+)
+from tenantry.controllers.conversion.plan import Fate, plan
+from tenantry.engine.observed import Observed
+from tenantry.mirror.kinds import claims, services
+from tenantry.mirror.things import PODS
+
+Json = dict[str, Any]
+
+
+def tenant(name: str = "acme", *, suspended: bool = False, journal: Conversion | UnsetType = UNSET) -> Tenant:
+    spec = TenantSpec(owners=(), suspended=suspended, isolation=Isolation(control_plane=ControlPlaneChoice.VIRTUAL))
+    return Tenant(metadata=ObjectMeta(name=name, uid="u-t"), spec=spec, status=TenantStatus(conversion=journal))
+
+
+def made(name: str, *, owner: str = "", spec: Json | None = None, labels: Json | None = None, **more: object) -> Json:
+    meta: Json = {"name": name, "namespace": "acme", "uid": f"u-{name}", "labels": labels or {}}
+    if owner:
+        kind, _, its = owner.partition("/")
+        meta["ownerReferences"] = [{"kind": kind, "name": its, "uid": f"u-{its}", "controller": True}]
+    return {"metadata": meta, "spec": spec or {}, **more}
+
+
+POD: Json = {"containers": [{"name": "c", "image": "i", "envFrom": [{"configMapRef": {"name": "settings"}}]}]}
+ENDED: Json = {"conditions": [{"type": "Complete", "status": "True"}]}
+
+
+@pytest.mark.parametrize(
+    ("resource", "found", "told"),
+    [
+        (PODS, made("p", owner="ReplicaSet/r", spec=POD), ""),
+        (PODS, made("p", spec=POD), ""),
+        (PODS, made("p", owner="Rollout/r", spec=POD), "Pod 'p' belongs to Rollout 'r'"),
+        (PODS, made("p", spec={**POD, "resourceClaims": [{"name": "gpu"}]}), "Pod 'p' is not mirrored: "),
+        (DEPLOYMENTS, made("d"), ""),
+        (DEPLOYMENTS, made("d", owner="Gadget/g"), "Deployment 'd' belongs to Gadget 'g'"),
+        (REPLICA_SETS, made("r", owner="Rollout/r"), "ReplicaSet 'r' belongs to Rollout 'r'"),
+        (DAEMON_SETS, made("d"), "DaemonSet 'd' is not supported in a conversion"),
+        (ROLE_BINDINGS, made("request-1"), "RoleBinding 'request-1' grants rights on the host"),
+        (JOBS, made("j"), "Job 'j' has not ended"),
+        (JOBS, made("j", status=ENDED), ""),
+        (services.RESOURCE, made("s", spec={"selector": {"app": "a"}}), ""),
+        (services.RESOURCE, made("s"), "Service 's' has no selector"),
+        (claims.RESOURCE, made("c", spec={"selector": {"matchLabels": {}}, "dataSource": {"name": "x"}}), "Person"),
+        (claims.RESOURCE, made("c", owner="StatefulSet/s"), ""),
+    ],
+)
+def test_each_kind_moves_or_refuses(resource: Resource, found: Json, told: str) -> None:
+    refusal = plan(tenant(), Holdings(of={resource: [found]})).refusal
+    assert bool(refusal) is bool(told)
+    assert told.replace("Person", "PersistentVolumeClaim 'c' has a selector or a source") in refusal
+
+
+def test_what_is_not_of_users_stays() -> None:
+    of = {
+        ROLE_BINDINGS: [made("tenantry-owner"), made("own")],
+        CONFIG_MAPS: [made("kube-root-ca.crt"), made("copy", labels={"tenantry.dev/inherited-from": "above"})],
+        SECRETS: [
+            made("acme-kubeconfig", labels={f"{PREFIX}/control-plane": "acme"}),
+            made("token", type="kubernetes.io/service-account-token"),
+            made("other-1", labels={f"{PREFIX}/owner": "u-other"}),
+        ],
+    }
+    assert [each.name for each in plan(tenant(), Holdings(of=of)).objects] == ["own"]
+
+
+def test_what_pods_name_is_adopted_and_the_rest_is_moved() -> None:
+    of = {
+        CONFIG_MAPS: [made("settings"), made("notes")],
+        PODS: [made("p", spec=POD), made("q", owner="Job/j", spec=POD)],
+        JOBS: [made("j", status=ENDED)],
+        STATEFUL_SETS: [made("s")],
+    }
+    found = {each.name: each.fate for each in plan(tenant(), Holdings(of=of)).objects}
+    assert found == {
+        "settings": Fate.ADOPTED,
+        "notes": Fate.MOVED,
+        "p": Fate.ADOPTED,
+        "q": Fate.DELETED,
+        "j": Fate.DELETED,
+        "s": Fate.MOVED,
+    }
+
+
+def test_the_tree_and_the_tenant_can_refuse() -> None:
+    children = [
+        Subnamespace(metadata=ObjectMeta(name="lab", namespace="acme"), spec=SubnamespaceSpec(mode=Mode.WORKSPACE)),
+        Subnamespace(metadata=ObjectMeta(name="shop", namespace="acme"), spec=SubnamespaceSpec(mode=Mode.SUBTENANT)),
+    ]
+    refused = plan(tenant("a" * 41, suspended=True), Holdings(of={}), children).refused
+    assert [each.name for each in refused] == ["a" * 41, "a" * 41, "lab"]
+    assert "Workspace" in refused[-1].reason
+
+
+def test_a_copy_has_nothing_of_the_host() -> None:
+    pod = made(
+        "p",
+        owner="ReplicaSet/r",
+        spec={**POD, "nodeName": "n", "priority": 7, "priorityClassName": "high", "runtimeClassName": "gvisor"},
+    )
+    pod["metadata"] |= {"finalizers": ["f"], "annotations": {"note": "a", "tenantry.dev/egress": "x"}}
+    pod["metadata"]["labels"] = {"app": "a", f"{PREFIX}/owner": "u"}
+    found = objects.upper(PODS, {**pod, "status": {"phase": "Running"}})
+    assert found["metadata"] == {
+        "name": "p",
+        "namespace": "acme",
+        "labels": {"app": "a"},
+        "annotations": {"note": "a"},
+    }
+    assert found["spec"] == POD
+    assert "status" not in found
+    service = objects.upper(services.RESOURCE, made("s", spec={"clusterIP": "10.0.0.1", "selector": {"a": "b"}}))
+    assert service["spec"] == {"selector": {"a": "b"}}
+
+
+def namespace(**labels: str) -> Observed:
+    found = {"tenantry.dev/tenant-uid": "u-t", **{f"tenantry.dev/{key}": value for key, value in labels.items()}}
+    return Observed("acme", "", "acme", "u-n", 1, found, {}, "", deleting=False, digest=b"", has_subjects=False)
+
+
+def journal_at(step: ConversionStep) -> Conversion:
+    return Conversion(to=ControlPlaneChoice.VIRTUAL, step=step)
+
+
+def test_a_tenant_is_kept_as_it_is_until_its_conversion_begins() -> None:
+    there = namespace()
+    assert not controlplane.waits(tenant(), None)
+    assert not controlplane.waits(tenant(), namespace(**{"control-plane": "acme"}))
+    for status in (UNSET, journal_at(ConversionStep.REFUSED)):
+        assert controlplane.name_of(controlplane.effective(tenant(journal=status), there)) == ""
+    for step in (ConversionStep.PREPARING, ConversionStep.MOVING, ConversionStep.CONVERTED):
+        assert controlplane.name_of(controlplane.effective(tenant(journal=journal_at(step)), there)) == "acme"
+
+
+def test_a_journal_keeps_its_times_and_clears_its_message() -> None:
+    first = journal.at(tenant(), ConversionStep.PREPARING, "starts", "1")
+    moving = journal.at(tenant(journal=first), ConversionStep.MOVING, "m", "2")
+    again = journal.at(tenant(journal=moving), ConversionStep.MOVING, "n", "3")
+    done = journal.at(tenant(journal=again), ConversionStep.CONVERTED, "", "4")
+    assert (done.started_at, done.closed_at, done.ended_at, done.message) == ("1", "2", "4", "")
+    asked = journal.written(tenant(journal=again), done)
+    assert asked is not None
+    assert isinstance(asked.body, Tenant)
+    assert asked.body.status.conversion == done
+    assert journal.written(tenant(journal=done), done) is None
