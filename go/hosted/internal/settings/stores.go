@@ -73,6 +73,16 @@ func (d Datastore) Prefix() string {
 	return "/registry"
 }
 
+// Below returns the datastore with the keys below another prefix, which those of an etcd have after a restore.
+func (d Datastore) Below(prefix string) Datastore {
+	if d.ETCD != nil {
+		moved := *d.ETCD
+		moved.Prefix = prefix
+		d.ETCD = &moved
+	}
+	return d
+}
+
 func (d Datastore) check() error {
 	many := 0
 	for _, is := range []bool{d.File != "", d.ETCD != nil, d.SQL != nil} {
