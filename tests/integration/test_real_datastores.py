@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from tenantry.hosting.stores import HostedStore, SqlDriver, StoreKind
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.control import SupervisorRequest, order
+from tenantry.local.hosted import LocalPlacement
 from testkit.api import PODS, SECONDS, SECRETS, Api, until
 from testkit.hosted import running
 from testkit.planes import Planes, ready
@@ -75,6 +77,7 @@ async def test_a_control_plane_is_in_a_sql_server(tenancy: LocalCluster, name: s
             assert len(logs) > 1
             assert not [log for log in logs if PASSWORD in log.read_text()]
             assert (await place.start(plane)).server == first.server
+            await _restored(place, plane.uid, inside, lambda: place.start(plane))
         # The database stays, and is refused to others until an administrator empties it.
         await _refused(tenancy, f"{name}-next", store, plane.uid)
 
@@ -107,6 +110,22 @@ async def test_administrators_name_a_database(planes: Planes, name: str) -> None
         for each in ("other", "web"):
             await planes.delete(name, each)
         await planes.host.delete(SECRETS, name, SYSTEM_NAMESPACE)
+
+
+async def _restored(place: LocalPlacement, uid: str, inside: Api, start: Callable[[], Awaitable[object]]) -> None:
+    """Later objects are gone, earlier ones are back, and revisions go on after all that clients know."""
+    taken = await place.snapshots.take(uid)
+    await inside.delete(CONFIG_MAPS, "mine", "default")
+    lost = await inside.create(CONFIG_MAPS, {"metadata": {"name": "lost"}}, "default")
+    for _ in range(2):
+        await place.snapshots.restore(uid, taken.name)
+        await start()
+        found = await inside.get(CONFIG_MAPS, "mine", "default")
+        assert int(found["metadata"]["resourceVersion"]) > int(lost["metadata"]["resourceVersion"])
+        assert await inside.find(CONFIG_MAPS, "lost", "default") is None
+        lost = await inside.create(CONFIG_MAPS, {"metadata": {"name": "lost"}}, "default")
+        assert int(lost["metadata"]["resourceVersion"]) > int(found["metadata"]["resourceVersion"])
+    assert len(await inside.list(PODS, "default")) == 2
 
 
 async def _killed(server: SqlProcess) -> None:

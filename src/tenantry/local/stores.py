@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -98,7 +99,8 @@ class LocalStores:
         is_shared = record.kind is StoreKind.SHARED_ETCD
         at = etcds.folder(self._paths, uid, is_shared=is_shared)
         if not is_shared:
-            (at / etcds.PROCESS).unlink(missing_ok=True)
+            for name in (etcds.PROCESS, etcds.STOPPED):
+                (at / name).unlink(missing_ok=True)
             await self._reload()
             return
         if not (at / etcds.PROCESS).exists():
@@ -108,6 +110,48 @@ class LocalStores:
         await etcdadmin.administer(Path(record.program), at, *arguments, seconds=_REMOVE_SECONDS)
         for kind in ("crt", "key"):
             (at / "pki" / f"{stores.user(uid)}.{kind}").unlink(missing_ok=True)
+
+    async def rest(self, uid: str, folder: Path) -> None:
+        """End the etcd of a control plane that does not run, if it has its own; `attach` starts it again.
+
+        Args:
+            uid: The uid of the control plane, whose process has ended.
+            folder: Its folder.
+
+        Raises:
+            LocalError: It may still run.
+        """
+        if not await asyncio.to_thread(_has_own, folder):
+            return
+        at = etcds.folder(self._paths, uid, is_shared=False)
+        with suppress(FileNotFoundError):
+            (at / etcds.PROCESS).rename(at / etcds.STOPPED)
+        # Also for one that rests: an earlier reload may have failed.
+        await self._reload()
+
+    @asynccontextmanager
+    async def opened(self, uid: str, folder: Path) -> AsyncGenerator[None]:
+        """Have the datastore of a control plane answer, whose process may not run.
+
+        Args:
+            uid: The uid of the control plane.
+            folder: Its folder.
+
+        Raises:
+            LocalError: It does not answer.
+        """
+        at = etcds.folder(self._paths, uid, is_shared=False)
+        if not await asyncio.to_thread(_has_own, folder) or not (at / etcds.STOPPED).exists():
+            yield
+            return
+        (at / etcds.STOPPED).rename(at / etcds.PROCESS)
+        try:
+            await self._reload()
+            found = msgspec.json.decode((at / etcds.PROCESS).read_bytes(), type=EtcdProcess)
+            await self._ready(f"{etcds.PREFIX}{found.name}")
+            yield
+        finally:
+            await self.rest(uid, folder)
 
     async def _attach_etcd(self, plane: HostedPlane, folder: Path, program: Path) -> None:
         is_shared = plane.store.kind is StoreKind.SHARED_ETCD
@@ -146,8 +190,23 @@ class LocalStores:
             program=str(Path(spec.binaries) / "controlplane"),
             administrator=str(program),
             throwaway=spec.throwaway,
+            quota_bytes=_quota(at),
         )
+        (at / etcds.STOPPED).unlink(missing_ok=True)
         write_private(at / etcds.PROCESS, msgspec.json.encode(process))
+
+
+def _quota(at: Path) -> int:
+    """Return the quota that an administrator has given an etcd; 0 for the default."""
+    for name in (etcds.PROCESS, etcds.STOPPED):
+        with suppress(OSError, msgspec.MsgspecError):
+            return msgspec.json.decode((at / name).read_bytes(), type=EtcdProcess).quota_bytes
+    return 0
+
+
+def _has_own(folder: Path) -> bool:
+    record = _recorded(folder)
+    return record is not None and record.kind is StoreKind.OWN_ETCD
 
 
 def _record(folder: Path, wanted: AttachedStore) -> None:
