@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import signal
 import subprocess
 import time
@@ -27,7 +28,6 @@ from tenantry.local.process import kill_if_same
 from tenantry.local.state import Phase, read_state
 from testkit.api import SECONDS, Api, until
 from testkit.hosted import running
-from testkit.refusals import refusal
 
 pytest_plugins = ["testkit.fixtures"]
 
@@ -232,17 +232,26 @@ async def test_an_etcd_that_is_full_recovers_by_itself(tenancy: LocalCluster, na
             last = ""
             for number in range(QUOTA // (MIB // 4)):
                 value = {"data": {"a": f"{number}" + "x" * (MIB // 4)}}
-                last = await refusal(inside, CONFIG_MAPS, value, "default", patch="one")
+                last = await written(inside, "one", value)
                 if last:
                     break
 
             async def is_written() -> bool:
-                return not await refusal(inside, CONFIG_MAPS, {"data": {"a": "1"}}, "default", patch="one")
+                return not await written(inside, "one", {"data": {"a": "1"}})
 
             # The supervisor makes room.
             await until(is_written, f"writes go on after {last!r}", seconds=2 * SECONDS)
             assert etcds.database(at).stat().st_size < QUOTA
             await _limited(tenancy, inside)
+
+
+async def written(inside: Api, name: str, patch: Json) -> str:
+    """Change a ConfigMap; return the error, "" for success."""
+    try:
+        await inside.patch(CONFIG_MAPS, name, patch, "default")
+    except ApiError as error:
+        return str(error)
+    return ""
 
 
 async def _limited(tenancy: LocalCluster, inside: Api) -> None:
@@ -253,10 +262,10 @@ async def _limited(tenancy: LocalCluster, inside: Api) -> None:
     await etcdadmin.relieve_due(tenancy.paths, time.time(), also_small=True)
     seen: list[str] = []
 
+    labels = ({"metadata": {"labels": {"a": str(number)}}} for number in itertools.count())
+
     async def is_refused() -> bool:
-        seen.append(
-            await refusal(inside, CONFIG_MAPS, {"metadata": {"labels": {"a": "1"}}}, "default", patch="large-0")
-        )
+        seen.append(await written(inside, "large-0", next(labels)))
         return "nearly full" in seen[-1]
 
     await until(is_refused, "the control plane has its part", seconds=SECONDS, seen=lambda: seen[-1:])
@@ -265,6 +274,6 @@ async def _limited(tenancy: LocalCluster, inside: Api) -> None:
     await etcdadmin.relieve_due(tenancy.paths, time.time(), also_small=True)
 
     async def goes_on() -> bool:
-        return not await refusal(inside, CONFIG_MAPS, {"metadata": {"labels": {"a": "1"}}}, "default", patch="one")
+        return not await written(inside, "one", next(labels))
 
     await until(goes_on, "the limit ends", seconds=SECONDS)

@@ -131,8 +131,7 @@ func relieve(ctx context.Context, client *clientv3.Client, isRoutine bool) (Reli
 			done.Full = true
 			return done, nil
 		}
-		none := &clientv3.AlarmMember{Alarm: etcdserverpb.AlarmType_NOSPACE}
-		if _, err := client.AlarmDisarm(ctx, none); err != nil {
+		if err := disarm(ctx, client); err != nil {
 			return done, fmt.Errorf("end of the alarm: %w", err)
 		}
 		done.Disarmed = true
@@ -157,6 +156,23 @@ func fullness(ctx context.Context, client *clientv3.Client) (Fullness, error) {
 		found.IsAlarmed = found.IsAlarmed || each.Alarm == etcdserverpb.AlarmType_NOSPACE
 	}
 	return found, nil
+}
+
+// disarm ends the alarm of each member; a request without a member ends none.
+func disarm(ctx context.Context, client *clientv3.Client) error {
+	alarms, err := client.AlarmList(ctx)
+	if err != nil {
+		return err
+	}
+	for _, each := range alarms.Alarms {
+		if each.Alarm != etcdserverpb.AlarmType_NOSPACE {
+			continue
+		}
+		if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: each.MemberID, Alarm: each.Alarm}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // compact removes all former values, and waits until the etcd reports the room.
