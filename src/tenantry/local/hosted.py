@@ -29,7 +29,7 @@ from tenantry.hosting import plane as hosting
 from tenantry.hosting.placement import RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.kube import kubeconfig
-from tenantry.local import build, components, control, endpointproxy, hostedsnapshots, kubeconfigs, pki, ports
+from tenantry.local import build, components, control, endpointproxy, forwards, hostedsnapshots, kubeconfigs, pki, ports
 from tenantry.local.build import Binaries
 from tenantry.local.components import Component, ReadinessSignal
 from tenantry.local.control import SupervisorRequest
@@ -103,7 +103,7 @@ def processes(paths: ClusterPaths) -> tuple[Component, ...]:
             )
         )
     proxy = endpointproxy.component(paths) if _has_proxied(paths) else None
-    return (*(() if proxy is None else (proxy,)), *found)
+    return (*(() if proxy is None else (proxy,)), *forwards.forwards(paths), *found)
 
 
 def _has_proxied(paths: ClusterPaths) -> bool:
