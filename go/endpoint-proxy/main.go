@@ -1,6 +1,7 @@
 // Command endpoint-proxy accepts the connections to the hosted control planes of one local cluster.
 //
 //	endpoint-proxy FOLDER
+//	endpoint-proxy datastore SOCKET HOST:PORT [CIDR]...
 //
 // FOLDER is the cluster's. The program serves the control planes whose hosted/UID/process.json or stopped.json names an
 // internal port:
@@ -8,6 +9,10 @@
 //	client ─► 127.0.0.1:port ─► 127.0.0.1:internal, the process     bytes, while the process is ready
 //	                 └────────► held; waiters at hosted/knock.sock learn of it; 503 after a while
 //	control.sock ─► the phase of each process                       one line for each change
+//
+// The second form, a process of its own for each control plane that needs one, connects each client of a Unix socket to one
+// datastore. It resolves the name at each connection, and refuses addresses of this machine, its link and metadata services,
+// except those in a CIDR.
 //
 // It ends with SIGTERM, and all connections with it.
 package main
@@ -24,22 +29,33 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: endpoint-proxy FOLDER")
+	isDatastore := len(os.Args) > 3 && os.Args[1] == "datastore"
+	if len(os.Args) != 2 && !isDatastore {
+		fmt.Fprintln(os.Stderr, "usage: endpoint-proxy FOLDER | datastore SOCKET HOST:PORT [CIDR]...")
 		os.Exit(2)
 	}
 	log.SetFlags(log.LstdFlags | log.LUTC)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	// The names of sockets are relative: paths of Unix sockets are short.
-	err := os.Chdir(os.Args[1])
-	if err == nil {
+	var err error
+	if isDatastore {
+		err = datastore(ctx, os.Args[2], os.Args[3], os.Args[4:])
+	} else if err = os.Chdir(os.Args[1]); err == nil {
+		// The names of sockets are relative: paths of Unix sockets are short.
 		err = run(ctx, ".", tellReady)
 	}
 	if err != nil && ctx.Err() == nil {
 		fmt.Fprintln(os.Stderr, "endpoint-proxy:", err)
 		os.Exit(1)
 	}
+}
+
+func datastore(ctx context.Context, socket, address string, allowed []string) error {
+	rule, err := newDatastoreRule(address, allowed)
+	if err != nil {
+		return err
+	}
+	return forwardDatastore(ctx, socket, rule, tellReady)
 }
 
 // run serves the control planes of a cluster until the context ends. It calls ready once it listens at the ports of the

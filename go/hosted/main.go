@@ -3,7 +3,7 @@
 //
 //	hosted SETTINGS
 //	hosted openapi FOLDER
-//	hosted etcd ACCESS admit USER PREFIX | remove USER PREFIX | count PREFIX | defragment | save FILE
+//	hosted etcd ACCESS admit USER PREFIX | remove USER PREFIX | count PREFIX | defragment | save FILE | relieve [routine]
 //	hosted snapshot SETTINGS FILE
 //	hosted verify FILE
 //	hosted restore SETTINGS FILE [foreign]
@@ -88,9 +88,10 @@ func run(file string) error {
 	}
 	// The API server writes until its end.
 	defer store.Close()
-	if err := snapshot.Serve(ctx, keys(store.Client(), given.Datastore), about(given)); err != nil {
+	if err := snapshot.Serve(ctx, keys(store.Client(), store.Prefix()), about(given)); err != nil {
 		return err
 	}
+	given.Datastore = given.Datastore.Below(store.Prefix())
 	err = plane.Run(ctx, given, fail)
 	if asked.Err() != nil {
 		return nil

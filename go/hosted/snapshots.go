@@ -54,8 +54,8 @@ func about(given settings.Settings) snapshot.Header {
 	return snapshot.Header{Kubernetes: kubernetes(), UID: given.UID}
 }
 
-func keys(client *clientv3.Client, given settings.Datastore) snapshot.Keys {
-	return snapshot.Keys{KV: client.KV, Lease: client.Lease, Prefix: given.Prefix() + "/"}
+func keys(client *clientv3.Client, prefix string) snapshot.Keys {
+	return snapshot.Keys{KV: client.KV, Lease: client.Lease, Prefix: prefix + "/"}
 }
 
 // takeSnapshot asks the process for a snapshot, and takes it from the datastore if none runs.
@@ -86,7 +86,7 @@ func takeSnapshot(file, to string) (snapshot.Header, error) {
 	}
 	defer store.Close()
 	return snapshot.Write(to, kubernetes(), func(made io.Writer) error {
-		_, err := keys(store.Client(), given.Datastore).Take(ctx, about(given), made)
+		_, err := keys(store.Client(), store.Prefix()).Take(ctx, about(given), made)
 		return err
 	})
 }
@@ -98,9 +98,6 @@ func restoreSnapshot(file, from string, foreign bool) (snapshot.Header, error) {
 	given, from, err := entered(file, from)
 	if err != nil {
 		return snapshot.Header{}, err
-	}
-	if given.Datastore.File == "" {
-		return snapshot.Header{}, errors.New("snapshots are restored into SQLite only")
 	}
 	lock, err := snapshot.Lock(false)
 	if errors.Is(err, snapshot.ErrRuns) {
@@ -118,7 +115,7 @@ func restoreSnapshot(file, from string, foreign bool) (snapshot.Header, error) {
 		return found, fmt.Errorf("the snapshot is of another control plane (uid %q, not %q)", found.UID, given.UID)
 	}
 	ctx := context.Background()
-	return found, datastore.Replace(ctx, given.Datastore, found.Revision, func(client *clientv3.Client) error {
+	return found, datastore.Replace(ctx, given.Datastore, found.Revision, func(client *clientv3.Client, prefix string) error {
 		content, err := os.Open(from)
 		if err != nil {
 			return err
@@ -129,7 +126,7 @@ func restoreSnapshot(file, from string, foreign bool) (snapshot.Header, error) {
 			return err
 		}
 		defer reader.Close()
-		return keys(client, given.Datastore).Restore(ctx, reader)
+		return keys(client, prefix).Restore(ctx, reader)
 	})
 }
 

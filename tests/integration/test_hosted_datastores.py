@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import signal
 import subprocess
 import time
@@ -21,6 +22,7 @@ from tenantry.hosting.stores import HostedStore, StoreKind
 from tenantry.kube.client import Client
 from tenantry.local import build, etcdadmin, etcds
 from tenantry.local.cluster import LocalCluster
+from tenantry.local.etcds import EtcdProcess
 from tenantry.local.files import write_private
 from tenantry.local.process import kill_if_same
 from tenantry.local.state import Phase, read_state
@@ -29,6 +31,8 @@ from testkit.hosted import running
 
 pytest_plugins = ["testkit.fixtures"]
 
+MIB = 2**20
+QUOTA = 32 * MIB
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 SHARED = HostedStore(kind=StoreKind.SHARED_ETCD)
 OWN = HostedStore(kind=StoreKind.OWN_ETCD)
@@ -131,6 +135,7 @@ async def test_control_planes_share_an_etcd_and_see_only_their_own(
         await _restored_elsewhere(folder, tmp_path)
         await _saved(tenancy)
         assert await administer(tenancy, "root", "defragment") == ("", "")
+        assert (await administer(tenancy, "root", "relieve"))[1] == ""
     assert await keys(tenancy, plane) == 0
     assert not (tenancy.paths.folder / "hosted" / plane.uid).exists()
     assert not list((tenancy.paths.folder / "stores" / "shared" / "pki").glob("plane-*"))
@@ -149,7 +154,7 @@ async def _saved(tenancy: LocalCluster) -> None:
 
 
 async def _restored_elsewhere(folder: Path, empty: Path) -> None:
-    """A snapshot is taken while the process runs, and is restored into SQLite only."""
+    """A snapshot is taken while the process runs, and restored into another datastore; not while the process runs."""
     settings: Json = msgspec.json.decode((folder / "settings.json").read_bytes())
     taken, copy = empty / "etcd.snapshot", empty / "sqlite.snapshot"
     out, told = await hosted("snapshot", folder / "settings.json", taken)
@@ -157,7 +162,7 @@ async def _restored_elsewhere(folder: Path, empty: Path) -> None:
     header: Json = msgspec.json.decode(out)
     assert header["uid"] == settings["uid"]
     assert header["count"] > 10
-    assert "into SQLite only" in (await hosted("restore", folder / "settings.json", taken))[1]
+    assert "the control plane runs" in (await hosted("restore", folder / "settings.json", taken))[1]
     own = {**settings, "uid": "another", "datastore": stores.settings(HostedStore(), "another")}
     write_private(empty / "settings.json", msgspec.json.encode(own))
     assert "of another control plane" in (await hosted("restore", empty / "settings.json", taken))[1]
@@ -181,6 +186,7 @@ async def _as_another(tenancy: LocalCluster, plane: HostedPlane, other: HostedPl
         ("count", stores.prefix(other.uid)),
         ("count", "/planes"),
         ("defragment",),
+        ("relieve",),
     )
     for act in acts:
         assert "permission denied" in (await administer(tenancy, own, *act))[1]
@@ -209,3 +215,65 @@ async def test_one_has_an_etcd_of_its_own(tenancy: LocalCluster, name: str) -> N
             await place.start(replace(plane, store=HostedStore()))
     assert await process(tenancy, f"etcd@{name}") == (0, 0, False)
     assert not (tenancy.paths.folder / "hosted" / plane.uid).exists()
+
+
+async def test_an_etcd_that_is_full_recovers_by_itself(tenancy: LocalCluster, name: str) -> None:
+    """VCP-41: former values fill it, and are removed; what is there fills it, and only deletions are served then."""
+    async with running(tenancy, name, store=OWN) as (place, plane, _):
+        at = etcds.folder(tenancy.paths, plane.uid, is_shared=False)
+        await place.stop(plane.uid)
+        assert await process(tenancy, f"etcd@{name}") == (0, 0, False)
+        small = replace(msgspec.json.decode((at / etcds.STOPPED).read_bytes(), type=EtcdProcess), quota_bytes=QUOTA)
+        write_private(at / etcds.STOPPED, msgspec.json.encode(small))
+        async with Client((await place.start(plane)).connection) as client:
+            inside = Api(client)
+            await inside.default_account("default")
+            await inside.create(CONFIG_MAPS, {"metadata": {"name": "one"}}, "default")
+            last = ""
+            for number in range(QUOTA // (MIB // 4)):
+                value = {"data": {"a": f"{number}" + "x" * (MIB // 4)}}
+                last = await written(inside, "one", value)
+                if last:
+                    break
+
+            async def is_written() -> bool:
+                return not await written(inside, "one", {"data": {"a": "1"}})
+
+            # The supervisor makes room.
+            await until(is_written, f"writes go on after {last!r}", seconds=2 * SECONDS)
+            assert etcds.database(at).stat().st_size < QUOTA
+            await _limited(tenancy, inside)
+
+
+async def written(inside: Api, name: str, patch: Json) -> str:
+    """Change a ConfigMap; return the error, "" for success."""
+    try:
+        await inside.patch(CONFIG_MAPS, name, patch, "default")
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
+async def _limited(tenancy: LocalCluster, inside: Api) -> None:
+    large = {"data": {"a": "x" * (MIB * 9 // 10)}}
+    many = QUOTA // 2 // MIB + 3
+    for number in range(many):
+        await inside.create(CONFIG_MAPS, {"metadata": {"name": f"large-{number}"}, **large}, "default")
+    await etcdadmin.relieve_due(tenancy.paths, time.time(), also_small=True)
+    seen: list[str] = []
+
+    labels = ({"metadata": {"labels": {"a": str(number)}}} for number in itertools.count())
+
+    async def is_refused() -> bool:
+        seen.append(await written(inside, "large-0", next(labels)))
+        return "nearly full" in seen[-1]
+
+    await until(is_refused, "the control plane has its part", seconds=SECONDS, seen=lambda: seen[-1:])
+    for number in range(many):
+        await inside.delete(CONFIG_MAPS, f"large-{number}", "default")
+    await etcdadmin.relieve_due(tenancy.paths, time.time(), also_small=True)
+
+    async def goes_on() -> bool:
+        return not await written(inside, "one", next(labels))
+
+    await until(goes_on, "the limit ends", seconds=SECONDS)

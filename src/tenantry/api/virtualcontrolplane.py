@@ -68,11 +68,6 @@ HOST_PATTERN = r"^([*][.])?([a-z0-9]([-a-z0-9]*[a-z0-9])?[.])+[a-z]([-a-z0-9]*[a
 
 MOST_SNAPSHOTS = 20
 
-RESTORES_INTO_SQLITE = (
-    "snapshots are restored into the datastore SQLite only: create another control plane with it, and restore a file"
-)
-"""Why a restore into another datastore is refused."""
-
 
 class DatastoreKind(StrEnum):
     """Where a control plane keeps its objects."""

@@ -17,7 +17,7 @@ import click
 
 from tenantry.api.errors import InputError, TenantryError
 from tenantry.api.model import KubernetesObject
-from tenantry.api.virtualcontrolplane import RESTORES_INTO_SQLITE, DatastoreKind, PlaneOutcome, VirtualControlPlane
+from tenantry.api.virtualcontrolplane import PlaneOutcome, VirtualControlPlane
 from tenantry.cli import flags, kinds, output, place, session
 from tenantry.cli.delete import confirm, read_existing
 from tenantry.cli.kinds import ObjectSelection
@@ -111,8 +111,6 @@ def restore(target: Target, *, called: str, namespace: str, source: str, yes: bo
 
     async def work(client: Client) -> None:
         found = await read_existing(client, VirtualControlPlane, called, where)
-        if found.spec.datastore.kind is not DatastoreKind.SQLITE:
-            raise InputError(RESTORES_INTO_SQLITE)
         told = kinds.told(VirtualControlPlane, called, where)
         output.talk(f"{told}: all objects inside, which those of the snapshot replace")
         if not yes:

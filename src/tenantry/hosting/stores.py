@@ -5,12 +5,14 @@
                                                           ─► `SQL_SOCKETS`: a SQL server, a database of its own
 
 The process reaches a server through one Unix socket in its folder, and by no other way. The place where it runs decides
-where this socket leads to: it is a link to the socket of the server, or that of a forwarder (forward.py).
+where this socket leads to: it is a link to the socket of the server, or that of a forwarder. To a server elsewhere, the
+process uses TLS, and verifies its name.
 """
 
 from __future__ import annotations
 
 import enum
+import re
 
 import msgspec
 
@@ -19,6 +21,10 @@ from tenantry.hosting.certificates import CertificateUse, LeafCertificate
 
 MAX_BYTES = 512 * 2**20
 """How large a SQLite database, or what an etcd holds of one control plane, grows: it refuses writes then."""
+
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?"
+_REMOTE = re.compile(rf"(?:(?P<name>{_NAME})|\[(?P<six>[0-9A-Fa-f:.]{{2,45}})\]):(?P<port>[0-9]{{1,5}})")
+_MOST_PORT = 65535
 
 ETCD_SOCKET = "etcd.sock"
 ETCD_NAME = "localhost"
@@ -61,6 +67,8 @@ class SqlServer(msgspec.Struct, frozen=True, kw_only=True):
         database: The name of the database.
         user: Its owner.
         password: The password of the user.
+        ca: The authority of a server at "HOST:PORT", in PEM; "" for those of the machine.
+        allowed: CIDRs, separated by commas, of loopback and link-local addresses that "HOST:PORT" may have.
     """
 
     driver: SqlDriver
@@ -68,11 +76,33 @@ class SqlServer(msgspec.Struct, frozen=True, kw_only=True):
     database: str
     user: str
     password: str
+    ca: str = ""
+    allowed: str = ""
 
     # Messages and logs show it.
     def __repr__(self) -> str:
         """Return everything but the password."""
         return f"SqlServer({self.driver}, {self.address!r}, {self.database!r}, {self.user!r})"
+
+
+def remote(address: str) -> tuple[str, int] | None:
+    """Return the host and the port of a SQL server, None for the path of a Unix socket.
+
+    Args:
+        address: As in `SqlServer`.
+
+    Raises:
+        InputError: It is neither.
+    """
+    if address.startswith("/"):
+        return None
+    found = _REMOTE.fullmatch(address)
+    port = int(found["port"]) if found else 0
+    if found is None or not 0 < port <= _MOST_PORT:
+        raise InputError(
+            f'the address of a SQL server must be the absolute path of a Unix socket, or "HOST:PORT", not {address!r}'
+        )
+    return (found["name"] or found["six"]).lower(), port
 
 
 class HostedStore(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,8 +148,13 @@ def settings(store: HostedStore, uid: str) -> dict[str, object]:
         case StoreKind.SQL:
             if store.sql is None:
                 raise InputError("a datastore of the kind sql must have a server")
+            elsewhere = remote(store.sql.address)
+            tls = None
+            if elsewhere is not None:
+                tls = {"serverName": elsewhere[0]} | ({"ca": f"pki/{ETCD_AUTHORITY}.crt"} if store.sql.ca else {})
             return {
                 "sql": {
+                    **({} if tls is None else {"tls": tls}),
                     "driver": store.sql.driver,
                     "socket": SQL_SOCKETS[store.sql.driver],
                     "database": store.sql.database,

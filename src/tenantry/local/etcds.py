@@ -1,7 +1,7 @@
 """The etcds of hosted control planes on this machine, as components of the supervisor; never the cluster's own.
 
 CLUSTER/stores/shared/     etcd.json  pki/  data/  etcd.sock ─► etcd@shared, a prefix for each control plane
-CLUSTER/hosted/UID/etcd/   the same, for one control plane   ─► etcd@NAME
+CLUSTER/hosted/UID/etcd/   the same, for one control plane   ─► etcd@NAME, while its process runs
 
 They listen on Unix sockets only. A control plane has a link to one of them in its folder.
 """
@@ -14,6 +14,7 @@ import msgspec
 
 from tenantry.hosting import stores
 from tenantry.local.components import Component, ReadinessSignal
+from tenantry.local.limits import ProcessLimits
 from tenantry.local.paths import ClusterPaths
 
 PREFIX = "etcd@"
@@ -21,6 +22,9 @@ SHARED = "shared"
 """No control plane has this name: theirs have a dot."""
 
 PROCESS = "etcd.json"
+STOPPED = "stopped.json"
+"""The same file of an etcd that the supervisor must not run."""
+
 DATA = "data"
 _PEER = "peer.sock"
 # Single members dial no peer, but etcd wants a host and a port.
@@ -28,6 +32,10 @@ _NOWHERE = "https://localhost:1"
 _RETENTION = "5m"
 _SHARED_BYTES, _OWN_BYTES = 8 * 2**30, 2 * 2**30
 _DEFRAGMENT_MEGABYTES = 64
+# Without the pages of its file, which the kernel takes back. Most is its index, about 250 bytes for each key.
+_SHARED_LIMITS = ProcessLimits(memory_bytes=2 * 2**30, cpu_millis=1000)
+_OWN_LIMITS = ProcessLimits(memory_bytes=512 * 2**20, cpu_millis=250)
+_SOFT_PART = 0.8
 
 
 class EtcdProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -38,12 +46,19 @@ class EtcdProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         program: The path of the program.
         administrator: The path of the program that administers it.
         throwaway: Whether it may lose its data when the machine crashes.
+        quota_bytes: How large its file may be; 0 for the default.
     """
 
     name: str
     program: str
     administrator: str
     throwaway: bool = False
+    quota_bytes: int = 0
+
+    @property
+    def quota(self) -> int:
+        """How large its file may be, in bytes: it refuses all writes then."""
+        return self.quota_bytes or (_SHARED_BYTES if self.name == SHARED else _OWN_BYTES)
 
 
 def folder(paths: ClusterPaths, uid: str, *, is_shared: bool) -> Path:
@@ -65,6 +80,15 @@ def processes(paths: ClusterPaths) -> tuple[tuple[EtcdProcess, Path], ...]:
             except (OSError, msgspec.MsgspecError):
                 continue  # it is being removed
     return tuple(found)
+
+
+def database(at: Path) -> Path:
+    """Return the file with the data of an etcd.
+
+    Args:
+        at: The folder of the etcd.
+    """
+    return at / DATA / "member" / "snap" / "db"
 
 
 def etcds(paths: ClusterPaths) -> tuple[Component, ...]:
@@ -92,6 +116,7 @@ def component(process: EtcdProcess, at: Path) -> Component:
             ("trusted-ca-file", "etcd-ca.crt"),
         )
     ]
+    limits = _SHARED_LIMITS if process.name == SHARED else _OWN_LIMITS
     return Component(
         name=f"{PREFIX}{process.name}",
         command=(
@@ -104,7 +129,7 @@ def component(process: EtcdProcess, at: Path) -> Component:
             *("--log-level=warn", "--logger=zap"),
             # Control planes may not compact, because that is for all keys.
             *("--auto-compaction-mode=periodic", f"--auto-compaction-retention={_RETENTION}"),
-            f"--quota-backend-bytes={_SHARED_BYTES if process.name == SHARED else _OWN_BYTES}",
+            f"--quota-backend-bytes={process.quota}",
             # At its start, nothing waits for it.
             f"--bootstrap-defrag-threshold-megabytes={_DEFRAGMENT_MEGABYTES}",
             *(("--unsafe-no-fsync",) if process.throwaway else ()),
@@ -112,4 +137,6 @@ def component(process: EtcdProcess, at: Path) -> Component:
         port=0,
         signal=ReadinessSignal.NOTIFY,
         folder=at,
+        environment={"GOMEMLIMIT": str(int(limits.memory_bytes * _SOFT_PART))},
+        limits=limits,
     )

@@ -18,7 +18,8 @@ import datetime as dt
 import re
 import shutil
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import msgspec
@@ -28,13 +29,13 @@ from tenantry.hosting import plane as hosting
 from tenantry.hosting.placement import RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.kube import kubeconfig
-from tenantry.local import build, components, control, endpointproxy, hostedsnapshots, kubeconfigs, pki, ports
+from tenantry.local import build, components, control, endpointproxy, forwards, hostedsnapshots, kubeconfigs, pki, ports
 from tenantry.local.build import Binaries
 from tenantry.local.components import Component, ReadinessSignal
 from tenantry.local.control import SupervisorRequest
 from tenantry.local.files import explain, make_private_folder, write_private
 from tenantry.local.hostedsnapshots import LocalSnapshots
-from tenantry.local.limits import ProcessLimits
+from tenantry.local.limits import LimitedGroup, ProcessLimits
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.real import network
 from tenantry.local.real.network import NodeAddresses
@@ -102,7 +103,7 @@ def processes(paths: ClusterPaths) -> tuple[Component, ...]:
             )
         )
     proxy = endpointproxy.component(paths) if _has_proxied(paths) else None
-    return (*(() if proxy is None else (proxy,)), *found)
+    return (*(() if proxy is None else (proxy,)), *forwards.forwards(paths), *found)
 
 
 def _has_proxied(paths: ClusterPaths) -> bool:
@@ -138,7 +139,7 @@ class LocalPlacement:
     def __init__(self, paths: ClusterPaths) -> None:
         self._paths = paths
         self._stores = LocalStores(paths, self._reload, self._ready)
-        self.snapshots = LocalSnapshots(paths, self.stop, self._program)
+        self.snapshots = LocalSnapshots(paths, self.stop, self._program, self._opened, self._confined)
 
     async def start(self, plane: HostedPlane) -> RunningPlane:
         """See `Placement.start`."""
@@ -173,6 +174,7 @@ class LocalPlacement:
             (folder / _PROCESS).rename(folder / _STOPPED)
         # Also for one that is stopped: an earlier reload may have failed. It returns when the process has ended.
         await self._reload()
+        await self._stores.rest(uid, folder)
 
     def activity(self, uid: str) -> Path:
         """See `Placement.activity`."""
@@ -234,6 +236,20 @@ class LocalPlacement:
         if process is None:
             raise LocalError("the control plane has not been started yet: it has no objects")
         return process.program
+
+    def _opened(self, uid: str) -> AbstractAsyncContextManager[None]:
+        return self._stores.opened(uid, self._folder(uid))
+
+    def _confined(self, uid: str, pid: int) -> Callable[[], None]:
+        """Put a command about a control plane under the limits of its process, and return what ends them."""
+        process = _known(self._folder(uid))
+        limits = _limits(process.limits) if process is not None else None
+        if process is None or limits is None:
+            return lambda: None
+        # Of its own: the process itself may run meanwhile.
+        group = LimitedGroup(network.identity(self._paths.folder), f"{PREFIX}{process.name}-command")
+        group.confine(pid, limits)
+        return group.remove
 
     def _admit(self, port: int) -> ServerEndpoint | None:
         spec = read_spec(self._paths)

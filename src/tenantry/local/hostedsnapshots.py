@@ -12,6 +12,7 @@ import asyncio
 import datetime as dt
 import shutil
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 import msgspec
@@ -40,21 +41,31 @@ class LocalSnapshots:
         paths: The cluster's.
         stop: Ends the process of a control plane, as `Placement.stop`.
         program: Returns the path of the program that a control plane has.
+        opened: Has the datastore of a control plane answer, whose process may not run; None if all always do.
+        confined: Puts a process under the limits of a control plane, and returns what ends them; None for no limits.
     """
 
     def __init__(
-        self, paths: ClusterPaths, stop: Callable[[str], Awaitable[None]], program: Callable[[str], str]
+        self,
+        paths: ClusterPaths,
+        stop: Callable[[str], Awaitable[None]],
+        program: Callable[[str], str],
+        opened: Callable[[str], AbstractAsyncContextManager[None]] | None = None,
+        confined: Callable[[str, int], Callable[[], None]] | None = None,
     ) -> None:
         self._paths = paths
         self._stop = stop
         self._program = program
+        self._opened = opened or _always_open
+        self._confined = confined or _without_limits
 
     async def take(self, uid: str) -> KeptSnapshot:
         """See `SnapshotStore.take`."""
         own = folder(self._paths, uid)
         await asyncio.to_thread(make_private_folder, own)
         unfinished = own / ".unfinished"
-        found = await self._run(uid, _TAKE_SECONDS, "snapshot", str(self._settings(uid)), str(unfinished))
+        async with self._opened(uid):
+            found = await self._run(uid, _TAKE_SECONDS, "snapshot", str(self._settings(uid)), str(unfinished))
         kept = own / snapshots.name(found.time, found.revision)
         unfinished.replace(kept)
         return KeptSnapshot(name=kept.name, time=found.time, revision=found.revision, size=kept.stat().st_size)
@@ -76,7 +87,8 @@ class LocalSnapshots:
         await self._run(uid, _TAKE_SECONDS, "verify", str(file))
         await self._stop(uid)
         foreign = ("foreign",) if snapshots.is_given(name) else ()
-        await self._run(uid, _RESTORE_SECONDS, "restore", str(self._settings(uid)), str(file), *foreign)
+        async with self._opened(uid):
+            await self._run(uid, _RESTORE_SECONDS, "restore", str(self._settings(uid)), str(file), *foreign)
 
     def _settings(self, uid: str) -> Path:
         return self._paths.folder / "hosted" / _checked(uid) / hosting.SETTINGS
@@ -90,6 +102,8 @@ class LocalSnapshots:
         child = await asyncio.create_subprocess_exec(
             self._program(uid), *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
+        # At once: its memory is that of a snapshot, which owners fill.
+        end = await asyncio.to_thread(self._confined, uid, child.pid)
         try:
             async with asyncio.timeout(seconds):
                 out, err = await child.communicate()
@@ -99,6 +113,7 @@ class LocalSnapshots:
             if child.returncode is None:
                 child.kill()
                 await child.wait()
+            await asyncio.to_thread(end)
         if child.returncode:
             lines = err.decode(errors="replace").strip().splitlines() or [f"it ended with {child.returncode}"]
             raise LocalError(lines[-1].removeprefix("hosted: "))
@@ -135,6 +150,14 @@ def remove(paths: ClusterPaths, uid: str) -> None:
         return
     except OSError as error:
         raise explain(error, own) from error
+
+
+def _always_open(uid: str) -> AbstractAsyncContextManager[None]:  # noqa: ARG001 - as others
+    return nullcontext()
+
+
+def _without_limits(uid: str, pid: int) -> Callable[[], None]:  # noqa: ARG001 - as others
+    return lambda: None
 
 
 def _kept(own: Path) -> tuple[KeptSnapshot, ...]:

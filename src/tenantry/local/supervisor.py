@@ -25,7 +25,7 @@ from pathlib import Path
 from tenantry.api.errors import LocalError, TenantryError
 from tenantry.engine.jsonlines import log_to
 from tenantry.engine.sockets import short_path
-from tenantry.local import etcdadmin, etcds
+from tenantry.local import etcdadmin, etcds, forwards
 from tenantry.local.components import (
     APISERVER,
     CONTROL_PLANE,
@@ -57,6 +57,9 @@ _LOG_CHECK_SECONDS = 60.0
 _WRITE_SECONDS = 10.0
 _AWAY_SECONDS = 5.0
 """Until then, the API server connects again sooner than it would start."""
+
+# What belongs to hosted control planes.
+_HOSTED = (PREFIX, etcds.PREFIX, forwards.PREFIX)
 
 
 class Supervisor:
@@ -106,7 +109,7 @@ class Supervisor:
         wanted = {
             runner.state.phase
             for name, runner in self._runners.items()
-            if runner.is_wanted and not name.startswith((PREFIX, etcds.PREFIX)) and name != ENDPOINT_PROXY
+            if runner.is_wanted and name != ENDPOINT_PROXY and not name.startswith(_HOSTED)
         }
         if self._stopping.is_set():
             phase = Phase.STOPPING

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"tenantry.dev/hosted/internal/etcd"
 )
 
 const (
@@ -20,6 +22,10 @@ const (
 	// Counting reads everything.
 	countPage     = 500
 	countInterval = 30 * time.Second
+	// How often the allowance is read, at most; only writers read it.
+	allowanceInterval = 10 * time.Second
+	// The largest request must fit in.
+	smallBurst = 2 * largestRequest
 )
 
 // budget keeps what one control plane writes to an etcd, which has no quota for a user, within a size and a rate.
@@ -36,10 +42,19 @@ type budget struct {
 	lock    sync.Mutex
 	size    int64
 	counted time.Time
+	allowed etcd.Allowance
+	asked   time.Time
 }
 
 func newBudget(client etcdserverpb.KVClient, prefix string, most int64) *budget {
 	return &budget{KVClient: client, prefix: prefix, most: most, rate: rate.NewLimiter(writeRate, writeBurst)}
+}
+
+// only counts the keys of another prefix from now on, which has none yet.
+func (b *budget) only(prefix string) {
+	b.lock.Lock()
+	defer b.lock.Unlock()
+	b.prefix, b.size = prefix, 0
 }
 
 func (b *budget) held() int64 {
@@ -78,6 +93,35 @@ func (b *budget) read(ctx context.Context) error {
 	return nil
 }
 
+// ask reads what the administration of the etcd allows now. The last answer counts if there is none.
+func (b *budget) ask(ctx context.Context) {
+	b.lock.Lock()
+	defer b.lock.Unlock()
+	if time.Since(b.asked) < allowanceInterval {
+		return
+	}
+	b.asked = time.Now()
+	found, err := b.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(etcd.AllowanceKey)})
+	if err != nil {
+		return
+	}
+	allowed := etcd.Allowance{}
+	if len(found.Kvs) > 0 {
+		allowed = etcd.ReadAllowance(found.Kvs[0].Value)
+	}
+	if allowed == b.allowed {
+		return
+	}
+	b.allowed = allowed
+	if allowed.BytesPerSecond > 0 {
+		b.rate.SetLimit(min(rate.Limit(allowed.BytesPerSecond), writeRate))
+		b.rate.SetBurst(smallBurst)
+		return
+	}
+	b.rate.SetLimit(writeRate)
+	b.rate.SetBurst(writeBurst)
+}
+
 // spend waits until bytes may be written, and refuses them when there would be too many.
 func (b *budget) spend(ctx context.Context, bytes int64) error {
 	if bytes == 0 {
@@ -87,15 +131,25 @@ func (b *budget) spend(ctx context.Context, bytes int64) error {
 		// The server refuses it.
 		return nil
 	}
+	b.ask(ctx)
 	if err := b.rate.WaitN(ctx, int(bytes)); err != nil {
 		return status.Error(codes.ResourceExhausted, "this control plane writes too much at once: try again later")
 	}
 	b.lock.Lock()
 	defer b.lock.Unlock()
-	if b.size+bytes > b.most && time.Since(b.counted) > countInterval {
+	most := b.most
+	if b.allowed.Bytes > 0 {
+		most = min(most, b.allowed.Bytes)
+	}
+	if b.size+bytes > most && time.Since(b.counted) > countInterval {
 		if err := b.read(ctx); err != nil {
 			return err
 		}
+	}
+	if b.size+bytes > most && most < b.most {
+		return status.Errorf(codes.ResourceExhausted,
+			"the etcd that control planes share is nearly full, and this one has more than its part (%d MiB): delete objects, "+
+				"and try again in %s", most>>20, countInterval)
 	}
 	if b.size+bytes > b.most {
 		return status.Errorf(codes.ResourceExhausted,

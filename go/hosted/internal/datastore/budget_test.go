@@ -10,6 +10,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/time/rate"
+
+	"tenantry.dev/hosted/internal/etcd"
 )
 
 // kine answers as an etcd does, without a connection.
@@ -96,3 +98,43 @@ func TestWritesAreBoundedInTime(t *testing.T) {
 		t.Errorf("the second write: %v", err)
 	}
 }
+
+func TestAnEtcdThatIsNearlyFullRefusesWhatIsBeyondItsAllowance(t *testing.T) {
+	found, client := bounded(t, 1<<20)
+	if err := create(t, client, "/p/0", 3000); err != nil {
+		t.Fatal(err)
+	}
+	allow := func(bytes, rate int64) {
+		found.allowed, found.asked = etcd.Allowance{Bytes: bytes, BytesPerSecond: rate}, time.Now()
+	}
+	allow(4000, leastForTest)
+	if err := create(t, client, "/p/1", 3000); err == nil || !strings.Contains(err.Error(), "nearly full") {
+		t.Errorf("a write beyond the allowance: %v", err)
+	}
+	if err := create(t, client, "/p/2", 100); err != nil {
+		t.Errorf("a write below the allowance: %v", err)
+	}
+	// Without the key, the limit ends with the next question.
+	found.asked = time.Time{}
+	if err := create(t, client, "/p/1", 3000); err != nil || found.allowed != (etcd.Allowance{}) {
+		t.Errorf("after the end of the allowance: %v", err)
+	}
+}
+
+func TestTheAllowanceIsReadFromTheEtcd(t *testing.T) {
+	found, client := bounded(t, 1<<20)
+	absent := clientv3.Compare(clientv3.ModRevision(etcd.AllowanceKey), "=", 0)
+	value := clientv3.OpPut(etcd.AllowanceKey, `{"bytes": 4000, "bytesPerSecond": 70000}`)
+	if _, err := client.Txn(t.Context()).If(absent).Then(value).Commit(); err != nil {
+		t.Fatal(err)
+	}
+	found.asked = time.Time{}
+	if err := create(t, client, "/p/1", 5000); err == nil || !strings.Contains(err.Error(), "nearly full") {
+		t.Errorf("a write beyond the allowance: %v", err)
+	}
+	if found.rate.Limit() != 70000 || found.rate.Burst() < largestRequest {
+		t.Errorf("%v, %d", found.rate.Limit(), found.rate.Burst())
+	}
+}
+
+const leastForTest = 1 << 20

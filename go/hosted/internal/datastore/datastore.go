@@ -41,9 +41,12 @@ type Store struct {
 	// calls is nil for an etcd, connection for the others; both have a client.
 	calls      *calls
 	connection *clientv3.Client
-	client     func() *kubernetes.Client
-	cancel     context.CancelFunc
-	done       *sync.WaitGroup
+	// prefix begins all keys that count; writes is nil without an etcd.
+	prefix string
+	writes *budget
+	client func() *kubernetes.Client
+	cancel context.CancelFunc
+	done   *sync.WaitGroup
 }
 
 // Open opens the database, which is created if it does not exist, and makes it the datastore of this process. If it
@@ -61,6 +64,7 @@ func Open(ctx context.Context, given settings.Datastore, fail context.CancelCaus
 }
 
 func (s *Store) open(ctx context.Context, given settings.Datastore, fail context.CancelCauseFunc) error {
+	s.prefix = given.Prefix()
 	if given.ETCD != nil {
 		return s.openETCD(ctx, *given.ETCD, given.MaxBytes)
 	}
@@ -105,6 +109,9 @@ func driverConfig(source string) *drivers.Config {
 		PollBatchSize:    pollBatchSize,
 	}
 }
+
+// Prefix begins all keys of the control plane, without a slash at its end. It is another one after each restore into an etcd.
+func (s *Store) Prefix() string { return s.prefix }
 
 // Close waits for reads and writes that have begun, and closes the database.
 func (s *Store) Close() {

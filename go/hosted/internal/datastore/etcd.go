@@ -26,13 +26,26 @@ func (s *Store) openETCD(ctx context.Context, given settings.ETCD, maxBytes int6
 		return err
 	}
 	s.connection = connection
-	writes := newBudget(clientv3.RetryKVClient(connection), given.Prefix, maxBytes)
 	starting, cancel := context.WithTimeout(ctx, etcdPatience)
 	defer cancel()
-	if err := writes.count(starting); err != nil {
+	now, _, err := generationOf(starting, connection.KV, given.Prefix)
+	if err != nil {
 		return fmt.Errorf("its keys cannot be read: %w", err)
 	}
-	s.client = (&sharedETCD{connection: connection, writes: writes}).client
+	if err := tidy(ctx, connection.KV, given.Prefix, now); err != nil {
+		return err
+	}
+	by := now.revisions()
+	writes := newBudget(newPaged(renumbered{clientv3.RetryKVClient(connection), by}), given.Prefix, maxBytes)
+	counting, cancel := context.WithTimeout(ctx, etcdPatience)
+	defer cancel()
+	if err := writes.count(counting); err != nil {
+		return fmt.Errorf("its keys cannot be read: %w", err)
+	}
+	s.prefix, s.writes = now.prefix(given.Prefix), writes
+	streams := renumberedWatches{etcdserverpb.NewWatchClient(connection.ActiveConnection()), by}
+	watcher := renumberedWatcher{clientv3.NewWatchFromWatchClient(streams, connection), by}
+	s.client = (&sharedETCD{connection: connection, writes: writes, watcher: watcher}).client
 	return install(ctx, s.client)
 }
 
@@ -40,13 +53,14 @@ func (s *Store) openETCD(ctx context.Context, given settings.ETCD, maxBytes int6
 type sharedETCD struct {
 	connection *clientv3.Client
 	writes     *budget
+	watcher    clientv3.Watcher
 }
 
 func (s *sharedETCD) client() *kubernetes.Client {
 	client := clientv3.NewCtxClient(s.connection.Ctx())
 	client.KV = clientv3.NewKVFromKVClient(s.writes, client)
 	client.Lease = openLease{s.connection.Lease}
-	client.Watcher = openWatcher{s.connection.Watcher}
+	client.Watcher = openWatcher{s.watcher}
 	client.Maintenance = clientv3.NewMaintenanceFromMaintenanceClient(size{writes: s.writes}, client)
 	found := &kubernetes.Client{Client: client}
 	found.Kubernetes = found

@@ -24,14 +24,24 @@ const (
 // Client returns a client that reads and writes.
 func (s *Store) Client() *clientv3.Client { return s.client().Client }
 
-// Replace makes a new database and puts it in the place of the one that is there: as a whole, or not at all.
+// Replace puts other objects in the place of those of a control plane: all of them, or none. The process must not run.
+//
+// For SQLite, it makes a new database.
 //
 // Clients remember revisions of the old database. The new one begins after all of them, and says that they were compacted,
 // so that a watch from such a revision ends with 410, and its client lists again. A watch that went on would never
 // report what is gone.
 //
-// Args: revision is one that clients may know although the old database does not; fill writes the objects.
-func Replace(ctx context.Context, given settings.Datastore, revision int64, fill func(*clientv3.Client) error) error {
+// Args: revision is one that clients may know although the old database does not; fill writes the objects below a prefix.
+func Replace(
+	ctx context.Context, given settings.Datastore, revision int64, fill func(client *clientv3.Client, prefix string) error,
+) error {
+	switch {
+	case given.ETCD != nil:
+		return replaceETCD(ctx, given, revision, fill)
+	case given.SQL != nil:
+		return replaceSQL(ctx, *given.SQL, revision, fill)
+	}
 	before, err := lastRevision(ctx, given.File)
 	if err != nil {
 		klog.InfoS("The database that is replaced cannot be read", "cause", err)
@@ -59,7 +69,7 @@ func Replace(ctx context.Context, given settings.Datastore, revision int64, fill
 
 // build makes a database, and a copy of it as one file.
 func build(
-	ctx context.Context, made settings.Datastore, whole string, after int64, fill func(*clientv3.Client) error,
+	ctx context.Context, made settings.Datastore, whole string, after int64, fill func(*clientv3.Client, string) error,
 ) error {
 	// SQLite writes into an empty file, and keeps its mode.
 	for _, name := range []string{made.File, whole} {
@@ -80,7 +90,7 @@ func build(
 	if err != nil {
 		return err
 	}
-	err = fill(store.Client())
+	err = fill(store.Client(), store.Prefix())
 	store.Close()
 	if cause := context.Cause(ctx); err == nil && cause != nil {
 		err = cause

@@ -18,7 +18,7 @@ func TestWatchesFromBeforeAReplacementEnd(t *testing.T) {
 	put(t, client, "/registry/a", "1", 0)
 	last := put(t, client, "/registry/b", "2", 0)
 	store.Close()
-	fill := func(client *clientv3.Client) error {
+	fill := func(client *clientv3.Client, _ string) error {
 		_, err := client.Txn(t.Context()).If(clientv3.Compare(clientv3.ModRevision("/registry/a"), "=", 0)).
 			Then(clientv3.OpPut("/registry/a", "1")).Commit()
 		return err
@@ -47,7 +47,7 @@ func TestWatchesFromBeforeAReplacementEnd(t *testing.T) {
 func TestADatabaseThatCannotBeReadIsReplaced(t *testing.T) {
 	folder := t.TempDir()
 	given := settings.Datastore{File: folder + "/state.db", MaxBytes: 64 << 20}
-	none := func(*clientv3.Client) error { return nil }
+	none := func(*clientv3.Client, string) error { return nil }
 	for number, prepare := range []func() error{
 		func() error { return nil },
 		func() error { return os.WriteFile(given.File, []byte("no database, of many words"), 0o600) },
@@ -76,7 +76,7 @@ func TestAReplacementThatFailsChangesNothing(t *testing.T) {
 	put(t, client, "/registry/a", "1", 0)
 	store.Close()
 	cause := errors.New("the file ends")
-	if err := Replace(context.Background(), given, 1, func(*clientv3.Client) error { return cause }); !errors.Is(err, cause) {
+	if err := Replace(context.Background(), given, 1, func(*clientv3.Client, string) error { return cause }); !errors.Is(err, cause) {
 		t.Error(err)
 	}
 	_, client = opened(t, folder)

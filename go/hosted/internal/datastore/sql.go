@@ -2,13 +2,14 @@ package datastore
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"net/url"
+	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -18,7 +19,6 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/k3s-io/kine/pkg/drivers/generic"
 	kinemysql "github.com/k3s-io/kine/pkg/drivers/mysql"
-	kinepostgres "github.com/k3s-io/kine/pkg/drivers/pgsql"
 	"github.com/k3s-io/kine/pkg/server"
 
 	"tenantry.dev/hosted/internal/settings"
@@ -29,6 +29,8 @@ const (
 	// PostgreSQL has 100 connections by default, for all.
 	mostConnections = 8
 	mostReaders     = 2
+	postgresPort    = 5432
+	tlsName         = "store"
 )
 
 // openSQL opens a database of a SQL server, after it is sure that it is this control plane's.
@@ -44,19 +46,18 @@ func openSQL(ctx context.Context, done *sync.WaitGroup, given settings.SQL) (ser
 	if err := own(ctx, connector, given); err != nil {
 		return nil, nil, err
 	}
+	if given.Driver == settings.Postgres {
+		return openPostgres(ctx, done, connector)
+	}
 	config := driverConfig(source)
 	config.ConnectionPoolConfig = generic.ConnectionPoolConfig{MaxOpen: mostConnections}
-	open, mark, numbered := kinemysql.New, "?", false
-	if given.Driver == settings.Postgres {
-		open, mark, numbered = kinepostgres.New, "$", true
-	}
-	_, backend, err := open(ctx, done, config)
+	_, backend, err := kinemysql.New(ctx, done, config)
 	if err != nil {
 		return nil, nil, err
 	}
-	// kine's drivers keep their log of changes to themselves; this one reads the same table.
+	// kine's driver keeps its log of changes to itself; this one reads the same table.
 	readers := generic.ConnectionPoolConfig{MaxOpen: mostReaders}
-	log, err := generic.OpenDB(ctx, done, given.Driver, connector, readers, mark, numbered, nil)
+	log, err := generic.OpenDB(ctx, done, given.Driver, connector, readers, "?", false, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -70,32 +71,71 @@ func openSQL(ctx context.Context, done *sync.WaitGroup, given settings.SQL) (ser
 	return backend, log, nil
 }
 
-// connectorOf returns the source as kine's driver has it, and what makes the same connections.
+// connectorOf returns the source as kine's driver of MySQL has it, and what makes connections.
 func connectorOf(given settings.SQL, password string) (string, driver.Connector, error) {
+	verified, err := verification(given.TLS)
+	if err != nil {
+		return "", nil, err
+	}
 	if given.Driver == settings.MySQL {
 		config := mysql.NewConfig()
 		config.Net, config.Addr, config.DBName = "unix", given.Socket, given.Database
 		config.User, config.Passwd = given.User, password
+		if verified != nil {
+			if err := mysql.RegisterTLSConfig(tlsName, verified); err != nil {
+				return "", nil, err
+			}
+			config.TLSConfig = tlsName
+		}
+		source := config.FormatDSN()
+		// It looks the name up.
+		config, err := mysql.ParseDSN(source)
+		if err != nil {
+			return "", nil, errors.New("the user, the password or the name of the database has characters that do not work")
+		}
 		connector, err := mysql.NewConnector(config)
-		return config.FormatDSN(), connector, err
+		return source, connector, err
 	}
-	folder := filepath.Dir(given.Socket)
-	if !filepath.IsAbs(folder) {
-		// pgx takes a folder for one only if its path is absolute, and paths of sockets must be short.
-		folder = filepath.Join("/proc/self/cwd", folder)
-	}
-	options := url.Values{"host": {folder}, "port": {filepath.Ext(given.Socket)[1:]}, "sslmode": {"disable"}}
-	source := (&url.URL{
-		User: url.UserPassword(given.User, password), Path: "/" + given.Database, RawQuery: options.Encode(),
-	}).String()
-	// kine puts the scheme before it.
-	source = strings.TrimPrefix(source, "//")
-	config, err := pgx.ParseConfig("postgres://" + source)
+	config, err := pgx.ParseConfig("sslmode=disable host=localhost")
 	if err != nil {
-		// The error has the password.
-		return "", nil, errors.New("the user, the password or the name of the database has characters that do not work")
+		return "", nil, err
 	}
-	return source, stdlib.GetConnector(*config), nil
+	// Nothing of the environment, and nothing that is resolved: only the dialer decides where a connection leads to.
+	config.Host, config.Port = serverName(given.TLS), postgresPort
+	config.Database, config.User, config.Password = given.Database, given.User, password
+	config.TLSConfig, config.Fallbacks, config.RuntimeParams = verified, nil, map[string]string{}
+	config.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil }
+	config.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", given.Socket)
+	}
+	return "", stdlib.GetConnector(*config), nil
+}
+
+func serverName(given *settings.TLS) string {
+	if given == nil {
+		return "localhost"
+	}
+	return given.ServerName
+}
+
+// verification returns how a server is verified, nil without TLS.
+func verification(given *settings.TLS) (*tls.Config, error) {
+	if given == nil {
+		return nil, nil
+	}
+	made := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: given.ServerName}
+	if given.CA == "" {
+		return made, nil
+	}
+	content, err := os.ReadFile(given.CA)
+	if err != nil {
+		return nil, err
+	}
+	made.RootCAs = x509.NewCertPool()
+	if !made.RootCAs.AppendCertsFromPEM(content) {
+		return nil, fmt.Errorf("%s has no certificate", given.CA)
+	}
+	return made, nil
 }
 
 // own makes a database this control plane's, and refuses one of another: their objects would become one.

@@ -23,7 +23,7 @@ const (
 	removeBatch  = 1000
 )
 
-const Usage = `hosted etcd ACCESS admit USER PREFIX | remove USER PREFIX | count PREFIX | defragment | save FILE`
+const Usage = `hosted etcd ACCESS admit USER PREFIX | remove USER PREFIX | count PREFIX | defragment | save FILE | relieve [routine]`
 
 // Run does one act of administration. ACCESS is a JSON file, relative to whose folder the names in it are; the caller has
 // changed to it. Each act may be repeated.
@@ -61,6 +61,14 @@ func Run(ctx context.Context, file string, arguments []string) error {
 		})
 	case len(arguments) == 2 && arguments[0] == "save":
 		return within(ctx, longPatience, func(ctx context.Context) error { return save(ctx, client, arguments[1]) })
+	case arguments[0] == "relieve" && (len(arguments) == 1 || len(arguments) == 2 && arguments[1] == "routine"):
+		return within(ctx, longPatience, func(ctx context.Context) error {
+			done, err := relieve(ctx, client, len(arguments) == 2)
+			if err == nil && done != (Relief{}) {
+				err = json.NewEncoder(os.Stdout).Encode(done)
+			}
+			return err
+		})
 	}
 	return errors.New("usage: " + Usage)
 }
@@ -83,6 +91,10 @@ func admit(ctx context.Context, client *clientv3.Client, user, prefix string) er
 	}
 	rights := clientv3.PermissionType(clientv3.PermReadWrite)
 	if _, err := client.RoleGrantPermission(ctx, user, start, clientv3.GetPrefixRangeEnd(start), rights); err != nil {
+		return fmt.Errorf("rights of role %s: %w", user, err)
+	}
+	if _, err := client.RoleGrantPermission(
+		ctx, user, AllowanceKey, "", clientv3.PermissionType(clientv3.PermRead)); err != nil {
 		return fmt.Errorf("rights of role %s: %w", user, err)
 	}
 	_, err = client.UserAddWithOptions(ctx, user, "", &clientv3.UserAddOptions{NoPassword: true})
@@ -127,8 +139,12 @@ func remove(ctx context.Context, client *clientv3.Client, user, prefix string) e
 		return fmt.Errorf("role %s: %w", user, err)
 	}
 	start := prefix + "/"
-	for end := clientv3.GetPrefixRangeEnd(start); ; {
-		// In parts: etcd does nothing else during a deletion.
+	return DeleteRange(ctx, client, start, clientv3.GetPrefixRangeEnd(start))
+}
+
+// DeleteRange deletes the keys from start to before end, in parts: etcd does nothing else during a deletion.
+func DeleteRange(ctx context.Context, client clientv3.KV, start, end string) error {
+	for {
 		page, err := client.Get(ctx, start, clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithLimit(removeBatch))
 		if err != nil {
 			return err

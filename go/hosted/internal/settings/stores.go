@@ -31,6 +31,14 @@ type ETCD struct {
 	Key         string `json:"key"`
 }
 
+// TLS is how a SQL server is verified.
+type TLS struct {
+	// ServerName is a name in its certificate.
+	ServerName string `json:"serverName"`
+	// CA is a file in PEM; without it, the authorities of the machine count.
+	CA string `json:"ca,omitempty"`
+}
+
 // Drivers of SQL servers.
 const (
 	Postgres = "postgres"
@@ -47,6 +55,8 @@ type SQL struct {
 	User     string `json:"user"`
 	// PasswordFile is a file with nothing but the password.
 	PasswordFile string `json:"passwordFile"`
+	// TLS is nil for a server on the same machine.
+	TLS *TLS `json:"tls,omitempty"`
 	// Owner is written into the database. A database with another one in it is refused.
 	Owner string `json:"owner"`
 }
@@ -71,6 +81,16 @@ func (d Datastore) Prefix() string {
 		return d.ETCD.Prefix
 	}
 	return "/registry"
+}
+
+// Below returns the datastore with the keys below another prefix, which those of an etcd have after a restore.
+func (d Datastore) Below(prefix string) Datastore {
+	if d.ETCD != nil {
+		moved := *d.ETCD
+		moved.Prefix = prefix
+		d.ETCD = &moved
+	}
+	return d
 }
 
 func (d Datastore) check() error {
@@ -115,6 +135,9 @@ func (s *SQL) check() error {
 		if value == "" {
 			return fmt.Errorf("datastore.sql.%s must be set", name)
 		}
+	}
+	if s.TLS != nil && s.TLS.ServerName == "" {
+		return fmt.Errorf("datastore.sql.tls.serverName must be set")
 	}
 	switch s.Driver {
 	case MySQL:

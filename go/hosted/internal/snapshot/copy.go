@@ -22,6 +22,8 @@ const (
 	addresses = "masterleases/"
 	// kine writes this one itself.
 	health = "health"
+	// The datastore writes these itself. No resource has a name that begins so.
+	internal = "@"
 )
 
 // Keys are the keys of one control plane in its datastore.
@@ -46,9 +48,9 @@ func (k Keys) Take(ctx context.Context, about Header, to io.Writer) (Header, err
 	revision := all.Header.Revision
 	about.Format, about.Revision, about.Time = Format, revision, time.Now().UTC().Truncate(time.Second)
 	about.Count = all.Count
-	for _, key := range []string{k.Prefix + addresses, k.Prefix + health} {
-		options := []clientv3.OpOption{clientv3.WithRev(revision)}
-		if strings.HasSuffix(key, "/") {
+	for _, name := range []string{addresses, health, internal} {
+		key, options := k.Prefix+name, []clientv3.OpOption{clientv3.WithRev(revision)}
+		if name != health {
 			options = append(options, clientv3.WithPrefix(), clientv3.WithCountOnly())
 		}
 		left, err := k.KV.Get(ctx, key, options...)
@@ -81,7 +83,7 @@ func (k Keys) Take(ctx context.Context, about Header, to io.Writer) (Header, err
 
 func (k Keys) copy(ctx context.Context, key string, revision int64, to *writer) error {
 	name := strings.TrimPrefix(key, k.Prefix)
-	if name == health || strings.HasPrefix(name, addresses) {
+	if name == health || strings.HasPrefix(name, addresses) || strings.HasPrefix(name, internal) {
 		return nil
 	}
 	found, err := k.KV.Get(ctx, key, clientv3.WithRev(revision))

@@ -105,7 +105,7 @@ func stored(t *testing.T, content []byte) string {
 }
 
 func restored(at settings.Datastore, content []byte) error {
-	return datastore.Replace(context.Background(), at, 1, func(client *clientv3.Client) error {
+	return datastore.Replace(context.Background(), at, 1, func(client *clientv3.Client, _ string) error {
 		from, err := NewReader(bytes.NewReader(content))
 		if err != nil {
 			return err

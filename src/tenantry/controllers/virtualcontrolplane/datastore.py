@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import base64
 import binascii
+import ipaddress
 import re
 
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.errors import TerminalError
+from tenantry.api.errors import InputError, TerminalError
 from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import DatastoreKind, VirtualControlPlane
-from tenantry.hosting.stores import HostedStore, SqlServer, StoreKind
+from tenantry.hosting.stores import HostedStore, SqlServer, StoreKind, remote
 
 _KINDS = {
     DatastoreKind.SQLITE: StoreKind.SQLITE,
@@ -62,4 +63,20 @@ def store_of(found: VirtualControlPlane, secret: Json | None) -> HostedStore:
     if not _DATABASE.fullmatch(server.database):
         message = f"{told}: database must be lower-case letters, digits and _, and begin with no digit"
         raise TerminalError(reasons.INVALID_SPEC, message)
+    try:
+        remote(server.address)
+        _check_cidrs(server.allowed)
+    except InputError as error:
+        raise TerminalError(reasons.INVALID_SPEC, f"{told}: {error}") from error
     return HostedStore(kind=kind, sql=server)
+
+
+def _check_cidrs(given: str) -> None:
+    for each in filter(None, (each.strip() for each in given.split(","))):
+        try:
+            ipaddress.ip_network(each)
+            is_cidr = "/" in each
+        except ValueError:
+            is_cidr = False
+        if not is_cidr:
+            raise InputError(f"allowed must be CIDRs, separated by commas, not {each!r}")

@@ -21,8 +21,6 @@ from tenantry.api import reasons
 from tenantry.api.errors import ApiError, InputError, TenantryError
 from tenantry.api.virtualcontrolplane import (
     MOST_SNAPSHOTS,
-    RESTORES_INTO_SQLITE,
-    DatastoreKind,
     PlaneOutcome,
     PlaneSnapshot,
     VirtualControlPlane,
@@ -37,7 +35,7 @@ from tenantry.hosting.snapshots import KeptSnapshot
 from tenantry.world import cron
 
 AT_ONCE = 2
-"""How many snapshots are taken at once: each reads a whole database, and occupies a worker of the operator."""
+"""How many are taken or restored at once: each reads a whole database, and occupies a worker of the operator."""
 
 _LOOK_SECONDS = 3600.0
 
@@ -74,16 +72,15 @@ class Snapshots:
         asked = found.spec.snapshots.restore
         name, uid = asked.partition("@")[0], found.metadata.uid
         message = ""
-        if found.spec.datastore.kind is not DatastoreKind.SQLITE:
-            message = RESTORES_INTO_SQLITE
-        else:
-            try:
+        try:
+            # In a shared etcd, the objects before are deleted after those of the snapshot are written.
+            async with self._slots:
                 await self._placement.snapshots.restore(uid, name)
-            except ApiError:
-                raise
-            except (TenantryError, OSError) as error:
-                message = str(error)
-            await end()
+        except ApiError:
+            raise
+        except (TenantryError, OSError) as error:
+            message = str(error)
+        await end()
         outcome = PlaneOutcome(
             requested=asked, time=rfc3339(cluster.clock.now()), snapshot="" if message else name, message=message
         )
