@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import Any
 
 from tenantry.api import reasons
@@ -15,10 +13,9 @@ from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.kube.watch import watch
 from tenantry.local.cluster import LocalCluster
-from tenantry.local.control import SupervisorRequest, order
 from tenantry.local.state import read_state
 from testkit.api import CONFIG_MAPS, CRON_JOBS, PODS, SECONDS, Api, until
-from testkit.planes import Planes, ready, vcp
+from testkit.planes import Planes, ready, vcp, without_operator
 
 pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
@@ -93,16 +90,6 @@ async def share(planes: Planes, namespace: str, memory: str) -> None:
         return found["spec"]["hard"].get("requests.memory") == memory
 
     await until(so, f"the namespace has {memory}", seconds=2 * SECONDS)
-
-
-@asynccontextmanager
-async def without_operator(cluster: LocalCluster) -> AsyncGenerator[None]:
-    """Stop the operator, and start it again."""
-    await order(cluster.paths.socket, SupervisorRequest(verb="stop", component="operator"), SECONDS)
-    try:
-        yield
-    finally:
-        await order(cluster.paths.socket, SupervisorRequest(verb="start", component="operator"), SECONDS)
 
 
 async def test_a_control_plane_sleeps_while_its_pods_run(

@@ -45,7 +45,7 @@ class Rule(msgspec.Struct, kw_only=True):
 
     Args:
         fault: The fault.
-        method: The HTTP method, "" for any.
+        method: A regular expression of the HTTP method, "" for any.
         path: A regular expression found in the path and query.
         times: How many requests fail; the rest goes through.
         status: Of the answer, for REFUSE.
@@ -67,7 +67,7 @@ class Rule(msgspec.Struct, kw_only=True):
 
     def takes(self, request: web.Request) -> bool:
         """Return whether a request is to fail, and count it."""
-        if self.hits >= self.times or (self.method and request.method != self.method):
+        if self.hits >= self.times or (self.method and not re.fullmatch(self.method, request.method)):
             return False
         if not re.search(self.path, request.path_qs):
             return False
@@ -88,19 +88,27 @@ class FaultyProxy:
         self.requests: list[tuple[str, str]] = []
         self.url = ""
         self._session: aiohttp.ClientSession | None = None
+        # A client certificate would be preferred to the token that a request brings.
+        self._bearers: aiohttp.ClientSession | None = None
         self._watches: dict[asyncio.Task[object], web.StreamResponse] = {}
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[FaultyProxy]:
         """Listen while the context is open."""
         tls = await Credentials(self._connection).tls()
+        bare = await Credentials(msgspec.structs.replace(self._connection, certificate=None, key=None)).tls()
         timeout = aiohttp.ClientTimeout(total=None)
         app = web.Application(client_max_size=2**24)
         app.router.add_route("*", "/{path:.*}", self._handle)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
         connector = aiohttp.TCPConnector(ssl=tls, limit=0)
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False) as session:
-            self._session = session
+        async with (
+            aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False) as session,
+            aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=bare, limit=0), timeout=timeout, auto_decompress=False
+            ) as without,
+        ):
+            self._session, self._bearers = session, without
             await runner.setup()
             try:
                 await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -167,13 +175,12 @@ class FaultyProxy:
         return found[0]
 
     async def _forward(self, request: web.Request, take: Callable[[web.StreamResponse], None]) -> None:
-        if self._session is None:
+        session = self._bearers if "Authorization" in request.headers else self._session
+        if session is None:
             raise RuntimeError("the proxy does not run")
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP}
         url = self._connection.server + request.path_qs
-        async with self._session.request(
-            request.method, url, data=await request.read() or None, headers=headers
-        ) as answer:
+        async with session.request(request.method, url, data=await request.read() or None, headers=headers) as answer:
             kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP}
             if request.query.get("watch") != "true":
                 take(web.Response(status=answer.status, body=await answer.read(), headers=kept))

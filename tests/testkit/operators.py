@@ -26,10 +26,12 @@ class Operator:
     Args:
         kubeconfig: Its credentials.
         log: The file of its log.
+        flags: More flags of the command.
     """
 
-    def __init__(self, kubeconfig: Path, log: Path) -> None:
+    def __init__(self, kubeconfig: Path, log: Path, *flags: str) -> None:
         self._kubeconfig = kubeconfig
+        self._flags = flags
         self.log = log
         self._process: asyncio.subprocess.Process | None = None
         self._address = ""
@@ -45,7 +47,7 @@ class Operator:
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "tenantry", "operator", "--kubeconfig", str(self._kubeconfig)),
-                *("--metrics-address", self._address, "--log-level", "debug"),
+                *("--metrics-address", self._address, "--log-level", "debug", *self._flags),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -167,9 +169,9 @@ class Operator:
 
 
 @asynccontextmanager
-async def running(kubeconfig: Path, log: Path) -> AsyncGenerator[Operator]:
+async def running(kubeconfig: Path, log: Path, *flags: str) -> AsyncGenerator[Operator]:
     """Run an operator while the context is open; at the end it releases its lease."""
-    operator = Operator(kubeconfig, log)
+    operator = Operator(kubeconfig, log, *flags)
     await operator.start()
     try:
         yield operator

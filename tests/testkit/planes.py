@@ -17,6 +17,7 @@ from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, VirtualControlPlane
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
+from tenantry.local.control import SupervisorRequest, order
 from testkit.api import SECONDS, SECRETS, Api, until
 
 Json = dict[str, Any]
@@ -88,6 +89,16 @@ class Planes:
     async def exists(self, namespace: str) -> bool:
         """Return whether a namespace of the host exists."""
         return await self.host.find(Namespace.resource, namespace) is not None
+
+
+@asynccontextmanager
+async def without_operator(cluster: LocalCluster) -> AsyncGenerator[None]:
+    """Stop the operator, and start it again."""
+    await order(cluster.paths.socket, SupervisorRequest(verb="stop", component="operator"), SECONDS)
+    try:
+        yield
+    finally:
+        await order(cluster.paths.socket, SupervisorRequest(verb="start", component="operator"), SECONDS)
 
 
 async def vcp(cluster: LocalCluster, *arguments: str) -> tuple[int, str, str]:
