@@ -48,6 +48,7 @@ JSON = {
     "controllers/slices/nodes.py": "merge patches of Nodes",
     "controllers/virtualcontrolplane/": "objects of Kubernetes' own kinds, which are applied whole, and TokenRequests",
     "hosting/admission.py": "objects of any kind, whose storage another module decides",
+    "hosting/forwarding.py": "objects of any kind, which another module makes",
     "mirror/": "objects that are translated field by field; unlisted fields must be left out, or stay, unread",
     "netpol/serviceapi.py": "Services and EndpointSlices, served as they were written",
     "world/netpol/services.py": "Services and EndpointSlices, which kube-proxy reads in its own version",

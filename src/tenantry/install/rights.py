@@ -109,6 +109,8 @@ def operator_role() -> Json:
         allow(["storage.k8s.io"], ["storageclasses"], READ),
         allow(["networking.k8s.io"], ["ingressclasses"], READ),
         allow(["scheduling.k8s.io"], ["priorityclasses"], READ),
+        # Whether the cluster has metrics: with them, virtual control planes have those of their own pods.
+        allow(["apiregistration.k8s.io"], ["apiservices"], READ),
         allow([""], ["nodes/status"], ["patch"]),
         allow(["apiextensions.k8s.io"], ["customresourcedefinitions"], READ),
         allow(["flowcontrol.apiserver.k8s.io"], ["flowschemas", "prioritylevelconfigurations"], KEEP),
@@ -162,6 +164,7 @@ def people_roles() -> list[Json]:
             allow([""], ["pods/ephemeralcontainers", "pods/resize"], ["patch"]),
             allow([""], ["pods/log"], ["get"]),
             allow([""], ["pods/exec", "pods/attach", "pods/portforward"], ["get", "create"]),
+            allow(["metrics.k8s.io"], ["pods"], ["get", "list"]),
         ],
     )
     mirrored["metadata"]["labels"][MIRROR_RIGHTS] = "true"

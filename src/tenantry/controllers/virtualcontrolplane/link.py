@@ -24,13 +24,14 @@ from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json
 from tenantry.api.node import Node
 from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, PlaneEgress, VirtualControlPlane
-from tenantry.controllers.virtualcontrolplane import classrules, desired, inside
+from tenantry.controllers.virtualcontrolplane import classrules, desired, inside, metrics
 from tenantry.controllers.virtualcontrolplane.admission import Admission
 from tenantry.controllers.virtualcontrolplane.advice import Advice
 from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRules
 from tenantry.controllers.virtualcontrolplane.destinations import BY_OWNER, Destinations, owner_of
 from tenantry.controllers.virtualcontrolplane.egress import HostRanges, rule
 from tenantry.controllers.virtualcontrolplane.inside import InsideController
+from tenantry.controllers.virtualcontrolplane.metrics import Metrics, MetricsService
 from tenantry.engine import request
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster, ClusterId, Watch
@@ -136,6 +137,7 @@ class MirroredObjects:
             lower_watch(lambda _: ()),
             *self._ranges.of_lower(),
             classrules.watch(lambda _: ()),
+            metrics.lower_watch(),
         ]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - it has no keys
@@ -314,11 +316,16 @@ class Link:
             offered = DefinitionMirror([each.resource for each in kinds if each.is_optional], profile, upper, side)
             shown_volumes = VolumeMirror(profile, upper, side, tables[claims.RESOURCE])
             shown = [ClassMirror(each, profile, upper, host.lower, rules) for each in CLASSES]
-            host.runtime.add(upper, [pods, copies, inner, events, ends, offered, shown_volumes, *objects, *shown])
+            measures = MetricsService(host.lower)
+            others = [events, ends, offered, shown_volumes, measures, *objects, *shown]
+            host.runtime.add(upper, [pods, copies, inner, *others])
             try:
+                upper.wake(MetricsService, metrics.KEY)
                 admission = Admission(objects, Advice(PodTrial(profile, side, upper_nodes)))
                 step = AdmissionServer(host.placement.admission(self._plane.uid), admission.answer)
-                async with self._gate(upper, upper_nodes, mirror), step.serve():
+                measured = Metrics(profile, upper, host.lower.cache(PODS), upper_nodes, mirror)
+                reads = measured.serve(host.placement.forwarded(self._plane.uid))
+                async with self._gate(upper, upper_nodes, mirror), step.serve(), reads:
                     await asyncio.get_running_loop().create_future()
             finally:
                 self._has_arrived = False
