@@ -59,7 +59,7 @@ def pod_metrics(upper: Json, lower: Json) -> Json | None:
     found = [
         {"name": each["name"], "usage": usage}
         for each in items(lower, "containers")
-        if each.get("name") in names and (usage := _usage(each))
+        if isinstance(each.get("name"), str) and each["name"] in names and (usage := _usage(each))
     ]
     window = lower.get("window")
     labels = part(meta, "labels")

@@ -31,7 +31,7 @@ from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRu
 from tenantry.controllers.virtualcontrolplane.destinations import BY_OWNER, Destinations, owner_of
 from tenantry.controllers.virtualcontrolplane.egress import HostRanges, rule
 from tenantry.controllers.virtualcontrolplane.inside import InsideController
-from tenantry.controllers.virtualcontrolplane.metrics import Metrics, MetricsService
+from tenantry.controllers.virtualcontrolplane.metrics import MetricsService, PodMeasures
 from tenantry.engine import request
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster, ClusterId, Watch
@@ -323,7 +323,8 @@ class Link:
                 upper.wake(MetricsService, metrics.KEY)
                 admission = Admission(objects, Advice(PodTrial(profile, side, upper_nodes)))
                 step = AdmissionServer(host.placement.admission(self._plane.uid), admission.answer)
-                measured = Metrics(profile, upper, host.lower.cache(PODS), upper_nodes, mirror)
+                read = partial(_read_once, mirror)
+                measured = PodMeasures(profile, upper, host.lower.cache(PODS), upper_nodes, read)
                 reads = measured.serve(host.placement.forwarded(self._plane.uid))
                 async with self._gate(upper, upper_nodes, mirror), step.serve(), reads:
                     await asyncio.get_running_loop().create_future()
@@ -412,3 +413,7 @@ class Link:
             # To the mirror, NotFound would mean that the object that it writes is gone.
             raise Unauthorized(f"the mirror has no identity until it is restored: {error}", status=401) from error
         return IssuedToken(msgspec.json.decode(data)["status"]["token"], TOKEN_SECONDS * _RENEW_PART)
+
+
+async def _read_once(client: Client, path: str, query: Mapping[str, str]) -> bytes:
+    return await client.request("GET", path, query=query, attempts=1)

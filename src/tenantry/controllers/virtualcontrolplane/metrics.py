@@ -1,7 +1,7 @@
 """metrics.k8s.io inside: an APIService while the host has metrics, and the answers to its reads. The glue.
 
     host: APIService v1beta1.metrics.k8s.io ─► MetricsService ─► the same inside, without a Service ─► go/hosted
-    kubectl top, HorizontalPodAutoscalers ─► go/hosted ─► ForwardingServer ─► Metrics.answer
+    kubectl top, HorizontalPodAutoscalers ─► go/hosted ─► ForwardingServer ─► PodMeasures.answer
         ─► pods.metrics.k8s.io of the tenant's namespace, as the mirror, at most every five seconds ─► mirror.metrics
 
 An APIService of this name without the label of Tenantry is the users': they may serve metrics of their own. It is not
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind, NamedObject
 from tenantry.hosting.forwarding import ForwardedRead, ForwardingServer
 from tenantry.hosting.plane import ForwardedGroup, ForwardedResource
-from tenantry.kube.client import Client
 from tenantry.mirror import metrics, things
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.profile import Profile
@@ -64,6 +63,8 @@ _PRIORITIES = {"groupPriorityMinimum": 100, "versionPriority": 100}
 _NAMED = {"fieldSelector": f"metadata.name={NAME}"}
 _FIELDS = frozenset({"metadata.name", "metadata.namespace"})
 _LABEL = {marks.MANAGED_BY: marks.MANAGER}
+
+ReadHost = Callable[[str, Mapping[str, str]], Awaitable[bytes]]
 
 log = logging.getLogger(__name__)
 
@@ -124,10 +125,11 @@ class MetricsService:
             self._tell(cluster)
         # Also once metrics have come and gone again.
         self._has_told = not has_metrics
+        if found is None and has_metrics:
+            await cluster.writer.send(request.apply(_CLUSTER_ROLES, _readers()))
         # NotFound, Conflict, AlreadyExists: its event wakes this key.
         with suppress(NotFound, Conflict, AlreadyExists):
             if found is None and has_metrics:
-                await cluster.writer.send(request.apply(_CLUSTER_ROLES, _readers()))
                 await cluster.writer.send(request.create_json(API_SERVICES, wanted()))
             elif found is not None and _is_ours(found) and not has_metrics:
                 await cluster.writer.send(request.delete(API_SERVICES, "", NAME, uid=found.uid))
@@ -169,7 +171,7 @@ class _Measured(msgspec.Struct, frozen=True):
     problem: ApiError | None = None
 
 
-class Metrics:
+class PodMeasures:
     """Answers the reads of metrics of one control plane.
 
     Args:
@@ -177,17 +179,17 @@ class Metrics:
         upper: Its cluster.
         lower: The mirrored pods of all control planes.
         nodes: Its nodes.
-        mirror: The host's API server, as the mirror.
+        read: Returns the body of the host's answer to a path and a query, with the rights of the mirror.
     """
 
     def __init__(
-        self, profile: Profile, upper: Cluster, lower: Cache[CachedPod], nodes: UpperNodes, mirror: Client
+        self, profile: Profile, upper: Cluster, lower: Cache[CachedPod], nodes: UpperNodes, read: ReadHost
     ) -> None:
         self._profile = profile
         self._upper = upper
         self._lower = lower
         self._nodes = nodes
-        self._mirror = mirror
+        self._read = read
         self._lock = asyncio.Lock()
         self._measured = _Measured({}, {}, 0.0)
 
@@ -268,7 +270,7 @@ class Metrics:
         path = f"/apis/{metrics.API_VERSION}/namespaces/{self._profile.namespace}/pods"
         owned = f"{self._profile.mark('owner')}={self._profile.owner_uid}"
         try:
-            data = await self._mirror.request("GET", path, query={"labelSelector": owned}, attempts=1)
+            data = await self._read(path, {"labelSelector": owned})
             listed = items(msgspec.json.decode(data, type=Json), "items")
         except NotFound:
             return _Measured({}, {}, until, _unavailable("serves no metrics.k8s.io"))
