@@ -32,6 +32,7 @@ from tenantry.controllers.virtualcontrolplane.destinations import BY_OWNER, Dest
 from tenantry.controllers.virtualcontrolplane.egress import HostRanges, rule
 from tenantry.controllers.virtualcontrolplane.inside import InsideController
 from tenantry.controllers.virtualcontrolplane.metrics import MetricsService, PodMeasures
+from tenantry.controllers.virtualcontrolplane.remainder import Remainder
 from tenantry.engine import request
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster, ClusterId, Watch
@@ -48,7 +49,7 @@ from tenantry.hosting.placement import Placement, RunningPlane
 from tenantry.hosting.resolver import NameResolver
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection, IssuedToken
-from tenantry.mirror import cachedpods, things
+from tenantry.mirror import cachedpods, nodesizes, things
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.classes import CLASSES
 from tenantry.mirror.classmirror import ClassMirror
@@ -61,6 +62,7 @@ from tenantry.mirror.kinds import claims, ingresses, services
 from tenantry.mirror.kinds.offered import Offered, copied, kind_of
 from tenantry.mirror.kinds.table import KINDS
 from tenantry.mirror.nodenames import HOSTNAME, LowerNode
+from tenantry.mirror.nodesizes import NodeSizes
 from tenantry.mirror.objectmirror import ObjectMirror
 from tenantry.mirror.podmirror import PodMirror
 from tenantry.mirror.podtrial import PodTrial
@@ -155,7 +157,8 @@ class _HostNodes(Mapping[str, LowerNode]):
         found = self._cache.get(name)
         if found is None:
             raise KeyError(name)
-        return LowerNode(name=name, uid=found.metadata.uid, hostname=found.metadata.labels.get(HOSTNAME, ""))
+        hostname = found.metadata.labels.get(HOSTNAME, "")
+        return LowerNode(name=name, uid=found.metadata.uid, hostname=hostname, allocatable=found.status.allocatable)
 
     def __iter__(self) -> Iterator[str]:
         return iter([each.key for each in self._cache])
@@ -317,10 +320,12 @@ class Link:
             shown_volumes = VolumeMirror(profile, upper, side, tables[claims.RESOURCE])
             shown = [ClassMirror(each, profile, upper, host.lower, rules) for each in CLASSES]
             measures = MetricsService(host.lower)
-            others = [events, ends, offered, shown_volumes, measures, *objects, *shown]
+            sizes = NodeSizes(upper, side, upper_nodes, Remainder(profile.namespace, host.home, upper))
+            others = [events, ends, offered, shown_volumes, measures, sizes, *objects, *shown]
             host.runtime.add(upper, [pods, copies, inner, *others])
             try:
                 upper.wake(MetricsService, metrics.KEY)
+                upper.wake(NodeSizes, nodesizes.KEY)
                 admission = Admission(objects, Advice(PodTrial(profile, side, upper_nodes)))
                 step = AdmissionServer(host.placement.admission(self._plane.uid), admission.answer)
                 read = partial(_read_once, mirror)

@@ -191,7 +191,7 @@ class PodMeasures:
         self._nodes = nodes
         self._read = read
         self._lock = asyncio.Lock()
-        self._measured = _Measured({}, {}, 0.0)
+        self._measured = _Measured({}, {}, float("-inf"))
 
     @asynccontextmanager
     async def serve(self, path: Path) -> AsyncGenerator[None]:
@@ -261,7 +261,7 @@ class PodMeasures:
     async def _current(self) -> _Measured:
         """Return what the host has measured, not more than `FRESH_SECONDS` ago."""
         async with self._lock:
-            now = asyncio.get_running_loop().time()
+            now = self._upper.clock.monotonic()
             if now >= self._measured.until:
                 self._measured = await self._measure(now + FRESH_SECONDS)
             return self._measured
