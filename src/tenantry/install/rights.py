@@ -75,7 +75,9 @@ def operator_role() -> Json:
         # Those of mirrored pods; others are not kept.
         allow([""], ["events"], READ),
         allow(
-            ["gateway.networking.k8s.io"], ["gateways", "httproutes", "grpcroutes", "tlsroutes", "listenersets"], READ
+            ["gateway.networking.k8s.io"],
+            ["gateways", "httproutes", "grpcroutes", "tlsroutes", "tcproutes", "listenersets"],
+            READ,
         ),
         allow(["gateway.networking.x-k8s.io"], ["xlistenersets"], READ),
         # A moved share is in force at once, instead of when Kubernetes' quota controller next syncs it.
@@ -159,7 +161,7 @@ def people_roles() -> list[Json]:
             allow([""], ["pods", "configmaps", "secrets", "services", "persistentvolumeclaims"], _WRITE),
             allow(["networking.k8s.io"], ["ingresses", "networkpolicies"], _WRITE),
             allow(["policy"], ["poddisruptionbudgets"], _WRITE),
-            allow(["gateway.networking.k8s.io"], ["httproutes", "grpcroutes"], _WRITE),
+            allow(["gateway.networking.k8s.io"], ["httproutes", "grpcroutes", "tlsroutes", "tcproutes"], _WRITE),
             allow(["snapshot.storage.k8s.io"], ["volumesnapshots"], _WRITE),
             allow([""], ["pods/ephemeralcontainers", "pods/resize"], ["patch"]),
             allow([""], ["pods/log"], ["get"]),

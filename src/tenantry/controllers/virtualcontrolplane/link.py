@@ -20,11 +20,12 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.errors import NotFound, Unauthorized
+from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json
 from tenantry.api.node import Node
 from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, PlaneEgress, VirtualControlPlane
-from tenantry.controllers.virtualcontrolplane import classrules, desired, inside, metrics
+from tenantry.controllers.virtualcontrolplane import classrules, desired, firstnode, inside, metrics
 from tenantry.controllers.virtualcontrolplane.admission import Admission
 from tenantry.controllers.virtualcontrolplane.advice import Advice
 from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRules
@@ -386,14 +387,15 @@ class Link:
     async def _noticed(self, addresses: Sequence[str]) -> None:
         self._tls = await self._host.placement.kubelet_tls(self._plane.uid, addresses, self._tls)
 
-    async def _first_node(self, upper_nodes: UpperNodes) -> None:
-        """Create the upper node of the first node of the host, unless there is one."""
+    async def _first_node(self, upper_nodes: UpperNodes) -> bool:
+        """Create the upper node of a node that its pods can use, unless there is one; return whether there is."""
         # The certificate was issued anew when the process started.
         if await upper_nodes.announce():
-            return
-        names = sorted(each.key for each in self._host.home.cache(Node.resource))
-        if names:
-            await upper_nodes.bring(names[0])
+            return True
+        home = self._host.home
+        namespace = home.lookup(Namespace.resource, self._profile.namespace)
+        name = firstnode.choose(home.cache(Node.resource), namespace.labels if namespace is not None else {})
+        return bool(name and await upper_nodes.bring(name))
 
     # -- the mirror's identity --------------------------------------------------------------------
 
