@@ -49,6 +49,7 @@ JSON = {
     "controllers/conversion/": "objects of users, of many kinds and with fields of any version, which are copied whole",
     "controllers/virtualcontrolplane/": "objects of Kubernetes' own kinds, which are applied whole, and TokenRequests",
     "hosting/admission.py": "objects of any kind, whose storage another module decides",
+    "hosting/forwarding.py": "objects of any kind, which another module makes",
     "mirror/": "objects that are translated field by field; unlisted fields must be left out, or stay, unread",
     "netpol/serviceapi.py": "Services and EndpointSlices, served as they were written",
     "world/netpol/services.py": "Services and EndpointSlices, which kube-proxy reads in its own version",

@@ -62,10 +62,11 @@ async def test_routes_and_snapshots_go_down_while_the_host_has_their_kinds(plane
         assert await inside.find(CRDS, routes.HTTP.full_name) is None
         # Users have defined one already: it stays theirs.
         async with custom_kinds(inside, [routes.GRPC]):
-            async with custom_kinds(host, [routes.HTTP, routes.GRPC, volumesnapshots.RESOURCE]):
+            async with custom_kinds(host, [routes.HTTP, routes.GRPC, routes.TLS, routes.TCP, volumesnapshots.RESOURCE]):
                 await served(inside, routes.HTTP)
                 await served(inside, volumesnapshots.RESOURCE)
                 await _routes(host, inside, name)
+                await _stream_routes(host, inside, name)
                 await _snapshots(host, inside, name)
                 await _definitions(inside)
             # The objects inside outlive the kind of the host.
@@ -96,6 +97,17 @@ async def _routes(host: Api, inside: Api, name: str) -> None:
         return next((each["note"] for each in said if each["reason"] == reasons.HOST_REFUSED), "")
 
     assert "other.example.org" in await until(refused, "the foreign host is refused")
+
+
+async def _stream_routes(host: Api, inside: Api, name: str) -> None:
+    spec: Json = {"parentRefs": [PARENT], "rules": [{"backendRefs": [{"name": "web", "port": 443}]}]}
+    for kind, hosts in ((routes.TLS, {"hostnames": [f"{name}.shop.example.com"]}), (routes.TCP, {})):
+        await served(inside, kind)
+        await inside.create(kind, {"metadata": {"name": "stream"}, "spec": {**spec, **hosts}}, "default")
+        lower = await the_only(host, kind, name)
+        assert lower["spec"]["rules"][0]["backendRefs"][0]["name"].startswith("web-")
+        await inside.delete(kind, "stream", "default")
+        await host.gone(kind, lower["metadata"]["name"], name)
 
 
 async def _snapshots(host: Api, inside: Api, name: str) -> None:

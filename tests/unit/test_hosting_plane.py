@@ -63,7 +63,7 @@ def test_the_controllers_are_those_that_need_no_nodes() -> None:
     (given,) = (value for value in flags("controllers") if value.startswith("--controllers="))
     names = given.partition("=")[2].split(",")
     assert names == sorted(set(names))
-    assert len(names) == 29
+    assert len(names) == 30
     assert not {name for name in names if name.startswith(("node-", "taint-", "persistentvolume-binder", "token"))}
 
 

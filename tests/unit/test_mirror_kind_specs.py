@@ -272,6 +272,26 @@ def test_routes_name_nothing_of_others(spec: Json, words: str) -> None:
             lowered(kind, spec)
 
 
+@pytest.mark.parametrize("kind", [routes.TLS_KIND, routes.TCP_KIND], ids=lambda kind: kind.resource.kind)
+def test_routes_of_connections_lead_to_own_services(kind: MirroredKind) -> None:
+    """They have no matches and no filters, and a TCPRoute has no hosts."""
+    backend = {"name": "web", "port": 443, "weight": 1, "filters": [{"extensionRef": {"kind": "Policy", "name": "p"}}]}
+    rule: Json = {"name": "r", "backendRefs": [backend], "matches": [{}], "filters": []}
+    spec: Json = {"parentRefs": [PARENT], "hostnames": ["a.example"], "rules": [rule], "useDefaultGateways": "All"}
+    found = lowered(kind, spec)
+    below = {"name": named("Service", "web"), "port": 443, "weight": 1}
+    assert found["rules"] == [{"name": "r", "backendRefs": [below]}]
+    hosts = {"hostnames": ["a.example"]} if kind is routes.TLS_KIND else {}
+    assert {key: value for key, value in found.items() if key != "rules"} == {"parentRefs": [PARENT], **hosts}
+    for foreign, words in (
+        ({"parentRefs": [{"name": "own"}]}, "must be that of a Gateway of the host"),
+        ({"rules": [{"backendRefs": [{"name": "a", "namespace": "stock"}]}]}, "must be that of the route"),
+        ({"rules": [{"backendRefs": [{"name": "a", "kind": "Bucket", "group": "x.dev"}]}]}, "must name a Service"),
+    ):
+        with pytest.raises(NotTranslated, match=words):
+            lowered(kind, foreign)
+
+
 def test_a_route_shows_which_gateways_have_accepted_it() -> None:
     condition = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "", "lastTransitionTime": "t"}
     parent = {"parentRef": PARENT, "controllerName": "example.dev/gateways"}

@@ -87,6 +87,10 @@ class Shelf:
         """See `Placement.admission`."""
         raise NotImplementedError(uid)
 
+    def forwarded(self, uid: str) -> Path:
+        """See `Placement.forwarded`."""
+        raise NotImplementedError(uid)
+
     async def kubelet_tls(self, uid: str, addresses: Sequence[str], context: ssl.SSLContext | None) -> ssl.SSLContext:
         """See `Placement.kubelet_tls`."""
         raise NotImplementedError(uid, addresses, context)

@@ -178,6 +178,9 @@ READS_ALL = "ReadsAll"
 HOST_REFUSED = "HostRefused"
 """The host's API server refuses the pod, or it cannot be mirrored: the message says why, and so does an event."""
 
+NO_METRICS = "NoMetrics"
+"""The host of the control plane serves no metrics.k8s.io, which `kubectl top` and HorizontalPodAutoscalers need."""
+
 # Reasons of ClusterNetworkPolicyInForce
 IN_FORCE = "InForce"
 """The ClusterNetworkPolicy is in place."""

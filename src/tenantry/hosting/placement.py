@@ -94,6 +94,10 @@ class Placement(Protocol):
         """Return the path of the socket of a control plane's admission step."""
         ...
 
+    def forwarded(self, uid: str) -> Path:
+        """Return the path of the socket of the API group that is answered for a control plane."""
+        ...
+
     async def kubelet_tls(self, uid: str, addresses: Sequence[str], context: ssl.SSLContext | None) -> ssl.SSLContext:
         """Return the context in which the gate answers at the addresses of nodes, in place of their kubelets.
 

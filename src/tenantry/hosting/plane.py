@@ -4,6 +4,7 @@
                 ─► settings.json ─► go/hosted: kube-apiserver, controllers, datastore (stores.py)
                 ─► egress.json   ─► the gate (gate.py): every outgoing connection of the API server
                 ─► admission     ─► the admission step (admission.py): requests that this process answers first
+                ─► forwarded     ─► reads of an API group that this process answers (forwarding.py)
 
 Names of files are relative to the folder of the control plane, which is the working directory of the process; only the
 OpenAPI documents are elsewhere.
@@ -37,6 +38,7 @@ CONTROLLERS = (
     "endpointslice-mirroring-controller",
     "ephemeral-volume-controller",
     "garbage-collector-controller",
+    "horizontal-pod-autoscaler-controller",
     "job-controller",
     "namespace-controller",
     "persistentvolume-protection-controller",
@@ -68,6 +70,9 @@ GATE = "gate.sock"
 
 ADMISSION = "admission.sock"
 """The socket of the admission step."""
+
+FORWARDED = "forwarded.sock"
+"""The socket of the API group that this process answers."""
 
 ACTIVITY = "activity.sock"
 """The socket on which the process reports when its clients were active last."""
@@ -106,6 +111,34 @@ class AdmissionRule(msgspec.Struct, frozen=True, kw_only=True):
     is_advice: bool = False
 
 
+class ForwardedResource(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of an API group that this process answers.
+
+    Args:
+        name: The plural, as in "pods".
+        kind: As in "PodMetrics".
+        namespaced: Whether its objects are in namespaces.
+    """
+
+    name: str
+    kind: str
+    namespaced: bool = False
+
+
+class ForwardedGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """An API group whose reads this process answers, while there is an APIService without a Service for it.
+
+    Args:
+        group: As in "metrics.k8s.io".
+        version: As in "v1beta1".
+        resources: Its kinds, at least one.
+    """
+
+    group: str
+    version: str
+    resources: tuple[ForwardedResource, ...]
+
+
 class HostedLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What the process of a hosted control plane may take.
 
@@ -129,6 +162,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
         names: Further DNS names and IP addresses of its API server.
         service_range: The addresses of its Services.
         admission: The requests that the admission step answers. While it does not, the API server refuses them.
+        forwarded: The API group whose reads this process answers; None for none.
         limits: What its process may take; None for no limits.
         store: Where its objects are.
     """
@@ -140,6 +174,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     service_range: str = "10.96.0.0/16"
     admission: tuple[AdmissionRule, ...] = ()
+    forwarded: ForwardedGroup | None = None
     limits: HostedLimits | None = None
     store: HostedStore = HostedStore()
 
@@ -188,6 +223,8 @@ def settings(plane: HostedPlane, port: int, openapi: str) -> bytes:
             "rules": [_rule(each) for each in plane.admission if not each.is_advice],
             "advice": [_rule(each) for each in plane.admission if each.is_advice],
         }
+    if plane.forwarded is not None:
+        found["forwarded"] = [{"socket": FORWARDED, **msgspec.structs.asdict(plane.forwarded)}]
     return msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
 
 

@@ -77,7 +77,9 @@ def operator_role() -> Json:
         # Those of mirrored pods; others are not kept.
         allow([""], ["events"], READ),
         allow(
-            ["gateway.networking.k8s.io"], ["gateways", "httproutes", "grpcroutes", "tlsroutes", "listenersets"], READ
+            ["gateway.networking.k8s.io"],
+            ["gateways", "httproutes", "grpcroutes", "tlsroutes", "tcproutes", "listenersets"],
+            READ,
         ),
         allow(["gateway.networking.x-k8s.io"], ["xlistenersets"], READ),
         # A moved share is in force at once, instead of when Kubernetes' quota controller next syncs it.
@@ -115,6 +117,8 @@ def operator_role() -> Json:
         allow(["storage.k8s.io"], ["storageclasses"], READ),
         allow(["networking.k8s.io"], ["ingressclasses"], READ),
         allow(["scheduling.k8s.io"], ["priorityclasses"], READ),
+        # Whether the cluster has metrics: with them, virtual control planes have those of their own pods.
+        allow(["apiregistration.k8s.io"], ["apiservices"], READ),
         allow([""], ["nodes/status"], ["patch"]),
         allow(["apiextensions.k8s.io"], ["customresourcedefinitions"], READ),
         allow(["flowcontrol.apiserver.k8s.io"], ["flowschemas", "prioritylevelconfigurations"], KEEP),
@@ -163,11 +167,12 @@ def people_roles() -> list[Json]:
             allow([""], ["pods", "configmaps", "secrets", "services", "persistentvolumeclaims"], _WRITE),
             allow(["networking.k8s.io"], ["ingresses", "networkpolicies"], _WRITE),
             allow(["policy"], ["poddisruptionbudgets"], _WRITE),
-            allow(["gateway.networking.k8s.io"], ["httproutes", "grpcroutes"], _WRITE),
+            allow(["gateway.networking.k8s.io"], ["httproutes", "grpcroutes", "tlsroutes", "tcproutes"], _WRITE),
             allow(["snapshot.storage.k8s.io"], ["volumesnapshots"], _WRITE),
             allow([""], ["pods/ephemeralcontainers", "pods/resize"], ["patch"]),
             allow([""], ["pods/log"], ["get"]),
             allow([""], ["pods/exec", "pods/attach", "pods/portforward"], ["get", "create"]),
+            allow(["metrics.k8s.io"], ["pods"], ["get", "list"]),
         ],
     )
     mirrored["metadata"]["labels"][MIRROR_RIGHTS] = "true"

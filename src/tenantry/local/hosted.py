@@ -207,6 +207,10 @@ class LocalPlacement:
         """See `Placement.admission`."""
         return self._folder(uid) / hosting.ADMISSION
 
+    def forwarded(self, uid: str) -> Path:
+        """See `Placement.forwarded`."""
+        return self._folder(uid) / hosting.FORWARDED
+
     async def kubelet_tls(self, uid: str, addresses: Sequence[str], context: ssl.SSLContext | None) -> ssl.SSLContext:
         """See `Placement.kubelet_tls`."""
         folder = ClusterPaths(self._folder(uid)).pki

@@ -9,7 +9,7 @@ by the lower one, every other text by a name that no node has. A lower name that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
@@ -30,11 +30,13 @@ class LowerNode(msgspec.Struct, frozen=True, kw_only=True):
         name: Its name.
         uid: Its uid.
         hostname: Its label `kubernetes.io/hostname`; "" if it has none.
+        allocatable: What it has for pods, by resource.
     """
 
     name: str
     uid: str
     hostname: str
+    allocatable: Mapping[str, str] = {}
 
 
 LowerNodes = Callable[[str], LowerNode | None]

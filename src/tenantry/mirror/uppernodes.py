@@ -11,9 +11,10 @@ import msgspec
 from tenantry.api.errors import AlreadyExists, Conflict, NotFound, RetryableError
 from tenantry.api.model import Json
 from tenantry.engine import request
+from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
-from tenantry.mirror import nodes, things
+from tenantry.mirror import capacity, nodes, things
 from tenantry.mirror.nodenames import LowerNode
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.shapes import part
@@ -49,9 +50,13 @@ class UpperNodes:
         # By upper name: the lower name. Never built again for a name that is not in it: users choose those.
         self._lower_names: dict[str, str] | None = None
 
-    def watch(self) -> Watch:
-        """Return the watch of the upper nodes."""
-        return Watch(resource=NODES, decode=_addressed, keys=lambda _: (), indexes={BY_ADDRESS: _address})
+    def watch(self, keys: Callable[[Change[Thing]], Iterable[str]] = lambda _: ()) -> Watch:
+        """Return the watch of the upper nodes.
+
+        Args:
+            keys: As in `Watch`.
+        """
+        return Watch(resource=NODES, decode=_addressed, keys=keys, indexes={BY_ADDRESS: _address})
 
     def name(self, lower: str) -> str:
         """Return the upper name of a lower node; "" if there is no such node."""
@@ -102,7 +107,8 @@ class UpperNodes:
             wanted = nodes.node(name, found, nodes.address(name, taken), rfc3339(self._upper.clock.now()))
             await self._noticed(sorted({*taken, nodes.address_of(wanted)} - {""}))
             try:
-                await self._upper.writer.own(request.create_json(NODES, wanted), quiet=True)
+                # Not quiet: its size is that of the lower node until it is looked at.
+                await self._upper.writer.own(request.create_json(NODES, wanted))
             except AlreadyExists as error:
                 raise RetryableError(f"node {name!r} exists, and the watch has not reported it yet") from error
         await self._make_ready(name)
@@ -151,7 +157,15 @@ def _addressed(data: msgspec.Raw) -> Thing:
     kept: Json = {"status": {"addresses": [{"type": "InternalIP", "address": address}]}} if address else {}
     if nodes.is_not_ready(found.object):
         kept["spec"] = {"taints": [{"key": nodes.NOT_READY}]}
+    size = capacity.seen(found.object)
+    if size:
+        kept["size"] = size
     return things.thing(found.key, found.version, kept)
+
+
+def seen_allocatable(node: Thing) -> str:
+    """Return the digest of what a cached upper node has; see `capacity.digest`."""
+    return str(node.object.get("size", ""))
 
 
 def _address(node: Thing) -> Iterable[str]:

@@ -29,6 +29,7 @@ import (
 
 	"tenantry.dev/hosted/internal/activity"
 	"tenantry.dev/hosted/internal/admission"
+	"tenantry.dev/hosted/internal/forwarded"
 	"tenantry.dev/hosted/internal/openapi"
 	"tenantry.dev/hosted/internal/settings"
 )
@@ -47,6 +48,9 @@ func Run(ctx context.Context, given settings.Settings, fail context.CancelCauseF
 	}
 	chain, err := assemble(ctx, given, func(*apiserveroptions.ServerRunOptions) {}, tracker)
 	if err != nil {
+		return err
+	}
+	if err := forwarded.Install(chain, given.Forwarded); err != nil {
 		return err
 	}
 	if tracker != nil {

@@ -21,6 +21,8 @@ type Settings struct {
 	Admission *Admission `json:"admission,omitempty"`
 	// Activity reports on a socket when clients were active last; without it, no requests are counted.
 	Activity *Activity `json:"activity,omitempty"`
+	// Forwarded are API groups whose reads another process answers.
+	Forwarded []Forwarded `json:"forwarded,omitempty"`
 	// OpenAPI is a folder with the documents of the built-in kinds, which "hosted openapi" has written; without it,
 	// this process makes them itself.
 	OpenAPI string `json:"openAPI,omitempty"`
@@ -87,6 +89,11 @@ func (s Settings) check() error {
 	if s.Admission != nil {
 		if err := s.Admission.check(); err != nil {
 			return err
+		}
+	}
+	for number, group := range s.Forwarded {
+		if err := group.check(); err != nil {
+			return fmt.Errorf("forwarded[%d].%w", number, err)
 		}
 	}
 	for _, flag := range s.APIServer {

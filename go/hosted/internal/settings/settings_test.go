@@ -54,6 +54,26 @@ func TestReadDatastores(t *testing.T) {
 	}
 }
 
+func TestReadForwarded(t *testing.T) {
+	const group = `[{"socket": "s", "group": "things.example.com", "version": "v1", "resources": [{"name": "pods"}]}]`
+	for change, problem := range map[string]string{
+		"":                           "",
+		`"socket": "s"|"socket": ""`: "forwarded[0].socket",
+		`things.example.com|apps`:    "forwarded[0].group",
+		`things.example.com|a.b/c`:   "forwarded[0].group",
+		`"v1"|""`:                    "forwarded[0].version",
+		`[{"name": "pods"}]|[]`:      "forwarded[0].resources",
+		`"name": "pods"|"name": "pods", "verbs": ["x"]`: "unknown field",
+	} {
+		old, new, _ := strings.Cut(change, "|")
+		text := strings.Replace(valid, `"controllers"`, `"forwarded": `+strings.Replace(group, old, new, 1)+`, "controllers"`, 1)
+		_, err := read(t, text)
+		if problem == "" && err != nil || problem != "" && (err == nil || !strings.Contains(err.Error(), problem)) {
+			t.Errorf("%s: %v, not %q", text, err, problem)
+		}
+	}
+}
+
 func read(t *testing.T, text string) (Settings, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "settings.json")

@@ -22,6 +22,7 @@ from tenantry.api.virtualcontrolplane import (
     VirtualControlPlane,
     kubeconfig_secret_name,
 )
+from tenantry.controllers.virtualcontrolplane import metrics
 from tenantry.controllers.virtualcontrolplane.admission import RULES
 from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.hosting.stores import HostedStore
@@ -56,6 +57,7 @@ def plane_of(found: VirtualControlPlane, address: str, store: HostedStore | None
         owner=f"tenantry:owner:{meta.uid}",
         names=(address,),
         admission=RULES,
+        forwarded=metrics.GROUP,
         limits=limits_of(found),
         store=store or HostedStore(),
     )

@@ -17,13 +17,18 @@ KEY = "inside"
 """The one key of the controller."""
 
 
+NODE_SECONDS = 30.0
+"""When to look again for a node that the pods of this control plane can use."""
+
+
 class InsideController:
     """Reconciles one control plane from inside; there is one key.
 
     Args:
         plane: The control plane.
         is_open: Returns whether users have access now: not while their tenant is suspended.
-        first_node: Makes sure that there is a node: programs and Kubernetes' own tests expect one.
+        first_node: Makes sure that there is a node, and returns whether there is: programs and Kubernetes' own tests
+            expect one.
         arrived: Called once users can work: their binding and the first ServiceAccount are there.
     """
 
@@ -34,7 +39,7 @@ class InsideController:
         self,
         plane: HostedPlane,
         is_open: Callable[[], bool],
-        first_node: Callable[[], Awaitable[None]],
+        first_node: Callable[[], Awaitable[bool]],
         arrived: Callable[[], None],
     ) -> None:
         self._plane = plane
@@ -42,6 +47,7 @@ class InsideController:
         self._first_node = first_node
         self._arrived = arrived
         self._has_arrived = False
+        self._has_node = False
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
@@ -60,12 +66,14 @@ class InsideController:
         """
         await self._bind_users(cluster)
         # The ServiceAccount's creation is the first event in any case: it wakes this key.
-        if self._has_arrived or not len(cluster.cache(desired.SERVICE_ACCOUNTS)):
+        if not self._has_arrived and not len(cluster.cache(desired.SERVICE_ACCOUNTS)):
             return None
-        await self._first_node()
-        self._has_arrived = True
-        self._arrived()
-        return None
+        self._has_node = self._has_node or await self._first_node()
+        if not self._has_arrived:
+            self._has_arrived = True
+            self._arrived()
+        # The host may get a node, or give one back to this namespace.
+        return None if self._has_node else NODE_SECONDS
 
     async def _bind_users(self, cluster: Cluster) -> None:
         """Bring the binding of the users to what it should be; applying what is there already causes no event."""

@@ -21,11 +21,12 @@ from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.errors import NotFound, Unauthorized
+from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json
 from tenantry.api.node import Node
 from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, PlaneEgress, VirtualControlPlane
-from tenantry.controllers.virtualcontrolplane import classrules, desired, inside
+from tenantry.controllers.virtualcontrolplane import classrules, desired, firstnode, inside, metrics
 from tenantry.controllers.virtualcontrolplane.admission import Admission
 from tenantry.controllers.virtualcontrolplane.advice import Advice
 from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRules
@@ -33,6 +34,8 @@ from tenantry.controllers.virtualcontrolplane.connections import PlaneConnection
 from tenantry.controllers.virtualcontrolplane.destinations import BY_OWNER, Destinations, owner_of
 from tenantry.controllers.virtualcontrolplane.egress import HostRanges, rule
 from tenantry.controllers.virtualcontrolplane.inside import InsideController
+from tenantry.controllers.virtualcontrolplane.metrics import MetricsService, PodMeasures
+from tenantry.controllers.virtualcontrolplane.remainder import Remainder
 from tenantry.engine import request
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster, ClusterId, Watch
@@ -52,7 +55,7 @@ from tenantry.hosting.placement import Placement, RunningPlane
 from tenantry.hosting.resolver import NameResolver
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection, IssuedToken
-from tenantry.mirror import cachedpods, things
+from tenantry.mirror import cachedpods, nodesizes, things
 from tenantry.mirror.adoption import adopted_names
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.classes import CLASSES
@@ -66,6 +69,7 @@ from tenantry.mirror.kinds import claims, ingresses, services
 from tenantry.mirror.kinds.offered import Offered, copied, kind_of
 from tenantry.mirror.kinds.table import KINDS
 from tenantry.mirror.nodenames import HOSTNAME, LowerNode
+from tenantry.mirror.nodesizes import NodeSizes
 from tenantry.mirror.objectmirror import ObjectMirror
 from tenantry.mirror.podmirror import PodMirror
 from tenantry.mirror.podtrial import PodTrial
@@ -156,6 +160,7 @@ class MirroredObjects:
             lower_watch(lambda _: ()),
             *self._ranges.of_lower(),
             classrules.watch(lambda _: ()),
+            metrics.lower_watch(),
         ]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - it has no keys
@@ -173,7 +178,8 @@ class _HostNodes(Mapping[str, LowerNode]):
         found = self._cache.get(name)
         if found is None:
             raise KeyError(name)
-        return LowerNode(name=name, uid=found.metadata.uid, hostname=found.metadata.labels.get(HOSTNAME, ""))
+        hostname = found.metadata.labels.get(HOSTNAME, "")
+        return LowerNode(name=name, uid=found.metadata.uid, hostname=hostname, allocatable=found.status.allocatable)
 
     def __iter__(self) -> Iterator[str]:
         return iter([each.key for each in self._cache])
@@ -340,16 +346,21 @@ class Link:
             offered = DefinitionMirror([each.resource for each in kinds if each.is_optional], profile, upper, side)
             shown_volumes = VolumeMirror(profile, upper, side, tables[claims.RESOURCE])
             shown = [ClassMirror(each, profile, upper, host.lower, rules) for each in CLASSES]
+            measures = MetricsService(host.lower)
+            sizes = NodeSizes(upper, side, upper_nodes, Remainder(profile.namespace, host.home, upper))
+            others = [events, ends, offered, shown_volumes, measures, sizes, *objects, *shown]
             host.runtime.add(
-                upper,
-                [pods, copies, inner, events, ends, offered, shown_volumes, *objects, *shown],
-                workers=_WORKERS,
-                busy_per_second=_CHANGES_PER_SECOND,
+                upper, [pods, copies, inner, *others], workers=_WORKERS, busy_per_second=_CHANGES_PER_SECOND
             )
             try:
+                upper.wake(MetricsService, metrics.KEY)
+                upper.wake(NodeSizes, nodesizes.KEY)
                 admission = Admission(objects, Advice(PodTrial(profile, side, upper_nodes)))
                 step = AdmissionServer(host.placement.admission(self._plane.uid), admission.answer)
-                async with self._gate(upper, upper_nodes, mirror), step.serve():
+                read = partial(_read_once, mirror)
+                measured = PodMeasures(profile, upper, host.lower.cache(PODS), upper_nodes, read)
+                reads = measured.serve(host.placement.forwarded(self._plane.uid))
+                async with self._gate(upper, upper_nodes, mirror), step.serve(), reads:
                     await asyncio.get_running_loop().create_future()
             finally:
                 self._has_arrived = False
@@ -406,14 +417,15 @@ class Link:
     async def _noticed(self, addresses: Sequence[str]) -> None:
         self._tls = await self._host.placement.kubelet_tls(self._plane.uid, addresses, self._tls)
 
-    async def _first_node(self, upper_nodes: UpperNodes) -> None:
-        """Create the upper node of the first node of the host, unless there is one."""
+    async def _first_node(self, upper_nodes: UpperNodes) -> bool:
+        """Create the upper node of a node that its pods can use, unless there is one; return whether there is."""
         # The certificate was issued anew when the process started.
         if await upper_nodes.announce():
-            return
-        names = sorted(each.key for each in self._host.home.cache(Node.resource))
-        if names:
-            await upper_nodes.bring(names[0])
+            return True
+        home = self._host.home
+        namespace = home.lookup(Namespace.resource, self._profile.namespace)
+        name = firstnode.choose(home.cache(Node.resource), namespace.labels if namespace is not None else {})
+        return bool(name and await upper_nodes.bring(name))
 
     # -- the mirror's identity --------------------------------------------------------------------
 
@@ -438,3 +450,7 @@ class Link:
             # To the mirror, NotFound would mean that the object that it writes is gone.
             raise Unauthorized(f"the mirror has no identity until it is restored: {error}", status=401) from error
         return IssuedToken(msgspec.json.decode(data)["status"]["token"], TOKEN_SECONDS * _RENEW_PART)
+
+
+async def _read_once(client: Client, path: str, query: Mapping[str, str]) -> bytes:
+    return await client.request("GET", path, query=query, attempts=1)

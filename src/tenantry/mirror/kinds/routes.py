@@ -1,4 +1,4 @@
-"""HTTPRoutes and GRPCRoutes of the Gateway API. Pure.
+"""HTTPRoutes, GRPCRoutes, TLSRoutes and TCPRoutes of the Gateway API. Pure.
 
 Gateways are those of the lower side, by namespace and name there: a Gateway decides from which namespaces it takes
 routes. Hosts stay as they are: the lower side decides who may use which host. Names of Services become lower names.
@@ -6,7 +6,9 @@ routes. Hosts stay as they are: the lower side decides who may use which host. N
     upper  parentRefs: [{name: public, namespace: gateways}]   backendRefs: [{name: web, port: 80}]
     lower  parentRefs: [{name: public, namespace: gateways}]   backendRefs: [{name: web-<16 hex>, port: 80}]
 
-Source: Gateway API, "HTTPRoute", "GRPCRoute"; sigs.k8s.io/gateway-api/apis/v1.
+A TCPRoute has no hosts: its Gateway decides by `allowedRoutes` who may take the connections of a listener.
+
+Source: Gateway API, "HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute"; sigs.k8s.io/gateway-api/apis/{v1,v1alpha2}.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from tenantry.mirror.shapes import NotTranslated, denied, fields, integer, items
 GROUP = "gateway.networking.k8s.io"
 HTTP = Resource(GROUP, "v1", "httproutes", "HTTPRoute")
 GRPC = Resource(GROUP, "v1", "grpcroutes", "GRPCRoute")
+TLS = Resource(GROUP, "v1", "tlsroutes", "TLSRoute")
+TCP = Resource(GROUP, "v1alpha2", "tcproutes", "TCPRoute")
 
 MOST_PARENTS = 32
 """As many as the Gateway API allows."""
@@ -82,6 +86,10 @@ _HTTP_SPEC = fields(
     {**_common, "rules": listed(fields({**_rule, "matches": listed(_http_match), "timeouts": _timeouts}))}
 )
 _GRPC_SPEC = fields({**_common, "rules": listed(fields({**_rule, "matches": listed(_grpc_match)}))})
+# They forward connections: there is nothing to match or to filter.
+_stream_rules = listed(fields({"name": text, "backendRefs": listed(fields({**_backend_fields, "weight": integer}))}))
+_TLS_SPEC = fields({**_common, "rules": _stream_rules})
+_TCP_SPEC = fields({"parentRefs": _common["parentRefs"], "rules": _stream_rules})
 # The generation that a condition was made for is that of the lower object.
 _conditions = listed(
     fields({"type": text, "status": text, "reason": text, "message": text, "lastTransitionTime": text})
@@ -143,3 +151,5 @@ def status(lower: Json) -> Json:
 
 HTTP_KIND = MirroredKind(resource=HTTP, spec=_HTTP_SPEC, translate=translate, status=status, is_optional=True)
 GRPC_KIND = MirroredKind(resource=GRPC, spec=_GRPC_SPEC, translate=translate, status=status, is_optional=True)
+TLS_KIND = MirroredKind(resource=TLS, spec=_TLS_SPEC, translate=translate, status=status, is_optional=True)
+TCP_KIND = MirroredKind(resource=TCP, spec=_TCP_SPEC, translate=translate, status=status, is_optional=True)

@@ -13,6 +13,8 @@ KINDS: tuple[MirroredKind, ...] = (
     claims.KIND,
     routes.HTTP_KIND,
     routes.GRPC_KIND,
+    routes.TLS_KIND,
+    routes.TCP_KIND,
     volumesnapshots.KIND,
 )
 """The kinds, in the order in which their controllers are named."""
