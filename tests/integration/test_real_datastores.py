@@ -54,7 +54,7 @@ def deployment() -> Json:
 
 @pytest.mark.parametrize("driver", list(SqlDriver))
 async def test_a_sql_server_is_reached_by_tls(tenancy: LocalCluster, name: str, driver: SqlDriver) -> None:
-    """VCP-42: through a forwarder of one's own, which refuses loopback otherwise; a server that is another is refused."""
+    """VCP-42: by a forwarder of its own, which refuses loopback unless it is allowed; an unknown server is refused."""
     if missing(driver):
         pytest.skip(missing(driver))
     with sql_server(driver, port=free(1)[0]) as server:

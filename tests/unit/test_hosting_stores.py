@@ -72,6 +72,35 @@ def test_no_message_has_the_password() -> None:
         told(HostedStore(kind=StoreKind.SQL))
 
 
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [
+        ("/run/x", None),
+        ("db.example.com:5432", ("db.example.com", 5432)),
+        ("DB:1", ("db", 1)),
+        ("10.0.0.1:65535", ("10.0.0.1", 65535)),
+        ("[2001:db8::1]:5432", ("2001:db8::1", 5432)),
+    ],
+)
+def test_a_server_is_a_socket_or_a_port(address: str, found: tuple[str, int] | None) -> None:
+    """H02: a server elsewhere is verified by its name, with the authority that an administrator gives."""
+    assert stores.remote(address) == found
+    server = replace(SERVER, address=address, ca="pem")
+    sql = msgspec.to_builtins(stores.settings(HostedStore(kind=StoreKind.SQL, sql=server), "a-1"))["sql"]
+    wanted = None if found is None else {"serverName": found[0], "ca": "pki/store-ca.crt"}
+    assert sql.get("tls") == wanted
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "x", "run/x", ":1", "a:0", "a:65536", "a:b", "a b:1", "-a:1", "a:1 --flag", "[::1%eth0]:1", "a\n:1", "@a:1"],
+)
+def test_other_addresses_of_servers_are_refused(address: str) -> None:
+    """VCP-42: an address is an argument of the forwarder."""
+    with pytest.raises(InputError, match="absolute path of a Unix socket"):
+        stores.remote(address)
+
+
 def test_etcds_are_not_the_clusters_own(tmp_path: Path) -> None:
     """H02: each has a folder of its own, listens on Unix sockets only, and knows its clients by their certificates."""
     paths = ClusterPaths(tmp_path)
@@ -93,3 +122,7 @@ def test_etcds_are_not_the_clusters_own(tmp_path: Path) -> None:
         assert {"--client-cert-auth", "--enable-grpc-gateway=false"} < set(each.command)
         assert "--unsafe-no-fsync" not in each.command
         assert any(flag.startswith("--quota-backend-bytes=") for flag in each.command)
+        assert each.limits is not None
+    # As while its control plane sleeps.
+    (own / etcds.PROCESS).rename(own / etcds.STOPPED)
+    assert [each.name for each in etcds.etcds(paths)] == ["etcd@shared"]

@@ -114,7 +114,8 @@ class PlaneDatastore(Model, frozen=True, kw_only=True):
             DatastoreSecret,
             Meta(
                 description="For External: the Secret in the operator's namespace with the keys `driver` (postgres or"
-                " mysql), `address`, `database`, `user` and `password`."
+                " mysql), `address` (the path of a Unix socket, or HOST:PORT, with TLS), `database`, `user`,"
+                " `password`, and for HOST:PORT `ca` and `allowed`, if they are needed."
             ),
         ]
         | UnsetType
