@@ -29,6 +29,21 @@ DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 SERVICES = Resource("", "v1", "services", "Service")
 PODS = Resource("", "v1", "pods", "Pod")
+POLICIES = Resource(
+    "admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False
+)
+POLICY: Json = {
+    "metadata": {"name": "types"},
+    "spec": {
+        "matchConstraints": {
+            "resourceRules": [
+                {"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource]}
+                for group, resource in (("apps", "deployments"), ("example.com", "widgets"))
+            ]
+        },
+        "validations": [{"expression": "object.odd == 1"}],
+    },
+}
 
 
 async def component(tenancy: LocalCluster, name: str) -> tuple[int, int]:
@@ -210,6 +225,9 @@ async def test_documents_of_kinds_are_those_of_a_whole_server(tenancy: LocalClus
         assert {each for each in expected if each.startswith("io.k8s.")} == {
             each for each in whole["definitions"] if each.startswith("io.k8s.")
         }
+        # Requests at the same time share the document that was merged (VCP-35).
+        shared_documents = await asyncio.gather(*(client.request("GET", "/openapi/v2") for _ in range(4)))
+        assert len(set(shared_documents)) == 1
         # Server-side apply needs the types of both, and knows fields that the kinds do not have.
         for path, body in (
             ("/api/v1/namespaces/default/configmaps/a", {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}}),
@@ -222,20 +240,45 @@ async def test_documents_of_kinds_are_those_of_a_whole_server(tenancy: LocalClus
             with pytest.raises(ApiError, match="odd"):
                 await client.request("PATCH", path, query=query, body=content, content_type=APPLY_PATCH)
         for asked, words in (("deployments.spec.replicas", "Number of desired pods"), ("widgets.size", "How large")):
-            assert words in await explained(tenancy, place, plane, asked)
+            assert words in await kubectl(tenancy, place, plane, "explain", asked)
+        widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "b"}, "odd": 1}
+        applied = await kubectl(tenancy, place, plane, "apply", "--validate=strict", "-f", "-", given=widget)
+        assert 'unknown field "odd"' in applied
+
+        # The controller of policies has no schemas of its own: it asks for those of both.
+        await inside.create(POLICIES, POLICY)
+
+        async def checked() -> str:
+            policy = await inside.get(POLICIES, "types")
+            return str(policy.get("status", {}).get("typeChecking", ""))
+
+        warnings = await until(checked, "the types in the policy are checked")
+        assert "apps/v1, Kind=Deployment: ERROR" in warnings
+        assert "example.com/v1, Kind=Widget: ERROR" in warnings
 
 
-async def explained(tenancy: LocalCluster, place: LocalPlacement, plane: HostedPlane, asked: str) -> str:
-    """Return what `kubectl explain` prints."""
+async def kubectl(
+    tenancy: LocalCluster, place: LocalPlacement, plane: HostedPlane, *arguments: str, given: Json | None = None
+) -> str:
+    """Return what kubectl prints.
+
+    Args:
+        tenancy: The local cluster.
+        place: Where the control plane runs.
+        plane: The control plane.
+        arguments: Of kubectl.
+        given: An object for its standard input.
+    """
     programs = build.built()
     assert programs is not None
     credentials = place.gate(plane.uid).with_name("operator.kubeconfig")
     process = await asyncio.create_subprocess_exec(
         programs.kubectl,
-        *("--kubeconfig", credentials, "explain", asked),
+        *("--kubeconfig", credentials, *arguments),
         env={"HOME": str(tenancy.paths.folder)},
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    output, _ = await process.communicate()
+    output, _ = await process.communicate(b"" if given is None else msgspec.json.encode(given))
     return output.decode()

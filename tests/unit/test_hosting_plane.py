@@ -73,3 +73,10 @@ async def test_a_folder_is_never_outside_of_the_hosted_ones(tmp_path: object, ui
     place = LocalPlacement(ClusterPaths(tmp_path))  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="is not the uid of an object"):
         await place.remove(uid)
+
+
+def test_it_does_not_wake_to_look_after_itself() -> None:
+    """H02: the cache of watches has a timer of a second for each kind, and peers write a lease every ten seconds."""
+    assert "--watch-cache=false" in flags("apiServer")
+    (gates,) = (value for value in flags("apiServer") if value.startswith("--feature-gates="))
+    assert "UnknownVersionInteroperabilityProxy=false" in gates

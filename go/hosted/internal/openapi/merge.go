@@ -9,10 +9,12 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"weak"
 
 	"github.com/NYTimes/gziphandler"
 	"github.com/munnerz/goautoneg"
@@ -41,7 +43,7 @@ type swagger struct {
 }
 
 // Join has an API server answer clients with its own documents and those of the built-in kinds. What has been merged is
-// forgotten as soon as it was sent.
+// forgotten when the last request that uses it was answered.
 func (d *Documents) Join(config *genericapiserver.Config) {
 	chain := config.BuildHandlerChainFunc
 	config.BuildHandlerChainFunc = func(served http.Handler, config *genericapiserver.Config) http.Handler {
@@ -135,14 +137,38 @@ func (d *Documents) serveWhole(writer http.ResponseWriter, asked *http.Request, 
 		writer.WriteHeader(http.StatusNotModified)
 		return
 	}
-	content, err := d.merge(got.Body.Bytes(), kind)
+	found, err := d.whole(got.Body.Bytes(), kind, etag)
 	if err != nil {
 		writer.Header().Del("Etag")
 		refuse(writer, err)
 		return
 	}
 	writer.Header().Set("Content-Type", kind)
-	http.ServeContent(writer, asked, "/openapi/v2", time.Time{}, bytes.NewReader(content))
+	http.ServeContent(writer, asked, "/openapi/v2", time.Time{}, bytes.NewReader(found.content))
+	runtime.KeepAlive(found)
+}
+
+// merged is a document for as long as a request uses it.
+type merged struct {
+	etag    string
+	content []byte
+}
+
+// whole returns a merged document, which requests at the same time share; one is made at a time. Many requests would
+// otherwise need more memory than the process may have.
+func (d *Documents) whole(own []byte, kind, etag string) (*merged, error) {
+	d.lock.Lock()
+	defer d.lock.Unlock()
+	if found := d.last[kind].Value(); found != nil && found.etag == etag {
+		return found, nil
+	}
+	content, err := d.merge(own, kind)
+	if err != nil {
+		return nil, err
+	}
+	found := &merged{etag: etag, content: content}
+	d.last[kind] = weak.Make(found)
+	return found, nil
 }
 
 func negotiate(accept string) string {

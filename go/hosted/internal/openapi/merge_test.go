@@ -223,6 +223,46 @@ func TestRefusalsArePassedOn(t *testing.T) {
 	}
 }
 
+// Otherwise, as many documents as requests would be in memory.
+func TestRequestsAtTheSameTimeShareADocument(t *testing.T) {
+	folder := t.TempDir()
+	if err := Write(folder, whole(t, "api/v1", "apis/apps/v1")); err != nil {
+		t.Fatal(err)
+	}
+	documents, err := Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := swaggerOf("apis/example.com/v1").MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	merge := func(kind, etag string) *merged {
+		found, err := documents.whole(content, kind, etag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	first := merge(jsonType, "1")
+	if merge(jsonType, "1") != first {
+		t.Error("the document is made twice")
+	}
+	if merge(proto2Type, "1") == first {
+		t.Error("a document of another type")
+	}
+	if merge(jsonType, "2") == first {
+		t.Error("an old document")
+	}
+	runtime.KeepAlive(first)
+	runtime.GC()
+	for kind, each := range documents.last {
+		if each.Value() != nil {
+			t.Errorf("the document as %s is kept", kind)
+		}
+	}
+}
+
 // The heap after a request is the one before it: what was merged is not kept.
 func TestMergedDocumentsAreForgotten(t *testing.T) {
 	folder := t.TempDir()

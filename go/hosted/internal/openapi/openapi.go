@@ -20,7 +20,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+	"weak"
 
 	"github.com/munnerz/goautoneg"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -121,6 +123,10 @@ type Documents struct {
 	paths  map[string]json.RawMessage
 	// etag is of the document of version 2.
 	etag string
+
+	lock sync.Mutex
+	// last has what was merged last, by its type, as long as a request uses it.
+	last map[string]weak.Pointer[merged]
 }
 
 // Open returns the documents in a folder. One without any of them is an error.
@@ -129,7 +135,7 @@ func Open(folder string) (*Documents, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := &Documents{folder: folder}
+	found := &Documents{folder: folder, last: map[string]weak.Pointer[merged]{}}
 	if found.hashes, err = parse(content); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(folder, root), err)
 	}
