@@ -131,6 +131,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
         admission: The requests that the admission step answers. While it does not, the API server refuses them.
         limits: What its process may take; None for no limits.
         store: Where its objects are.
+        version: The minor version of Kubernetes, as in "1.36"; "" for the default.
     """
 
     uid: str
@@ -142,6 +143,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     admission: tuple[AdmissionRule, ...] = ()
     limits: HostedLimits | None = None
     store: HostedStore = HostedStore()
+    version: str = ""
 
 
 def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:

@@ -27,8 +27,20 @@ from tenantry.api.errors import InputError, LocalError
 from tenantry.hosting import plane as hosting
 from tenantry.hosting.placement import RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedLimits, HostedPlane
+from tenantry.hosting.versions import HostedVersion
 from tenantry.kube import kubeconfig
-from tenantry.local import build, components, control, endpointproxy, hostedsnapshots, kubeconfigs, pki, ports
+from tenantry.kube.client import Client
+from tenantry.kube.kubeconfig import Connection
+from tenantry.local import (
+    components,
+    control,
+    endpointproxy,
+    hostedsnapshots,
+    hostedversions,
+    kubeconfigs,
+    pki,
+    ports,
+)
 from tenantry.local.build import Binaries
 from tenantry.local.components import Component, ReadinessSignal
 from tenantry.local.control import SupervisorRequest
@@ -140,13 +152,17 @@ class LocalPlacement:
         self._stores = LocalStores(paths, self._reload, self._ready)
         self.snapshots = LocalSnapshots(paths, self.stop, self._program)
 
+    def versions(self) -> tuple[HostedVersion, ...]:
+        """See `Placement.versions`."""
+        return hostedversions.known()
+
+    async def provide(self, version: str) -> None:
+        """See `Placement.provide`."""
+        await asyncio.to_thread(hostedversions.built, version)
+
     async def start(self, plane: HostedPlane) -> RunningPlane:
         """See `Placement.start`."""
-        program = build.built(build.HOSTED)
-        if program is None:
-            raise LocalError(
-                "the program of hosted control planes is not built: run `tenantry local build --with-hosted`"
-            )
+        program = hostedversions.built(plane.version)
         await self._stores.attach(plane, self._folder(plane.uid), program.hosted)
         process = await asyncio.to_thread(self._write, plane, program)
         state = await self._reload()
@@ -157,8 +173,10 @@ class LocalPlacement:
         ready = await self._ready(f"{PREFIX}{plane.name}")
         await endpointproxy.listens(self._paths, plane.uid, process.port)
         own = ClusterPaths(self._folder(plane.uid))
+        connection = kubeconfig.load([own.kubeconfig(hosting.OPERATOR)])
         return RunningPlane(
-            connection=kubeconfig.load([own.kubeconfig(hosting.OPERATOR)]),
+            connection=connection,
+            version=await _answered(connection),
             server=f"https://{components.LOOPBACK}:{process.port}",
             kubeconfig=own.kubeconfig(hosting.OWNER).read_text(),
             # Not before it listens: until then, the port could be another program's.
@@ -224,8 +242,8 @@ class LocalPlacement:
             raise InputError(f"{uid!r} is not the uid of an object")
         return self._paths.folder / "hosted" / uid
 
-    def _program(self, uid: str) -> str:
-        """Return the path of the program that a control plane has.
+    def _program(self, uid: str, version: str) -> str:
+        """Return the path of the program that a control plane has, or that of a version.
 
         Raises:
             LocalError: It has none yet.
@@ -233,7 +251,7 @@ class LocalPlacement:
         process = _known(self._folder(uid))
         if process is None:
             raise LocalError("the control plane has not been started yet: it has no objects")
-        return process.program
+        return str(hostedversions.built(version).hosted) if version else process.program
 
     def _admit(self, port: int) -> ServerEndpoint | None:
         spec = read_spec(self._paths)
@@ -296,6 +314,20 @@ class LocalPlacement:
                 f"{component} is not ready after {START_SECONDS:.0f} s: `tenantry logs {component}` shows why"
             ) from error
         raise LocalError("the supervisor of the cluster ended: `tenantry status` shows why")
+
+
+class _Answer(msgspec.Struct, frozen=True, rename="camel"):
+    git_version: str
+
+
+async def _answered(connection: Connection) -> str:
+    """Return the version that an API server reports, as in "1.36.3".
+
+    Raises:
+        TenantryError: It does not answer.
+    """
+    async with Client(connection, max_connections=1) as client:
+        return msgspec.json.decode(await client.request("GET", "/version"), type=_Answer).git_version.removeprefix("v")
 
 
 def _is_ready(found: ComponentState) -> bool:

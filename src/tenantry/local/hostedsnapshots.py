@@ -39,25 +39,27 @@ class LocalSnapshots:
     Args:
         paths: The cluster's.
         stop: Ends the process of a control plane, as `Placement.stop`.
-        program: Returns the path of the program that a control plane has.
+        program: Returns the path of the program that a control plane has, or of that of another version, which may
+            be "" for the one that it has.
     """
 
     def __init__(
-        self, paths: ClusterPaths, stop: Callable[[str], Awaitable[None]], program: Callable[[str], str]
+        self, paths: ClusterPaths, stop: Callable[[str], Awaitable[None]], program: Callable[[str, str], str]
     ) -> None:
         self._paths = paths
         self._stop = stop
         self._program = program
 
-    async def take(self, uid: str) -> KeptSnapshot:
+    async def take(self, uid: str, upgrade: str = "") -> KeptSnapshot:
         """See `SnapshotStore.take`."""
         own = folder(self._paths, uid)
         await asyncio.to_thread(make_private_folder, own)
         unfinished = own / ".unfinished"
         found = await self._run(uid, _TAKE_SECONDS, "snapshot", str(self._settings(uid)), str(unfinished))
-        kept = own / snapshots.name(found.time, found.revision)
+        kept = own / snapshots.name(found.time, found.revision, upgrade)
         unfinished.replace(kept)
-        return KeptSnapshot(name=kept.name, time=found.time, revision=found.revision, size=kept.stat().st_size)
+        size = kept.stat().st_size
+        return KeptSnapshot(name=kept.name, time=found.time, revision=found.revision, size=size, upgrade=upgrade)
 
     async def kept(self, uid: str) -> tuple[KeptSnapshot, ...]:
         """See `SnapshotStore.kept`."""
@@ -67,28 +69,30 @@ class LocalSnapshots:
         """See `SnapshotStore.discard`."""
         (folder(self._paths, uid) / snapshots.check_name(name)).unlink(missing_ok=True)
 
-    async def restore(self, uid: str, name: str) -> None:
+    async def restore(self, uid: str, name: str, version: str = "") -> None:
         """See `SnapshotStore.restore`."""
         file = folder(self._paths, uid) / snapshots.check_name(name)
         if not file.is_file():
             raise InputError(f"there is no snapshot {name!r} of this control plane: status.snapshots lists them")
         # Most of what is wrong with a file shows before the process ends.
-        await self._run(uid, _TAKE_SECONDS, "verify", str(file))
+        await self._run(uid, _TAKE_SECONDS, "verify", str(file), version=version)
         await self._stop(uid)
         foreign = ("foreign",) if snapshots.is_given(name) else ()
-        await self._run(uid, _RESTORE_SECONDS, "restore", str(self._settings(uid)), str(file), *foreign)
+        await self._run(
+            uid, _RESTORE_SECONDS, "restore", str(self._settings(uid)), str(file), *foreign, version=version
+        )
 
     def _settings(self, uid: str) -> Path:
         return self._paths.folder / "hosted" / _checked(uid) / hosting.SETTINGS
 
-    async def _run(self, uid: str, seconds: float, *arguments: str) -> _Header:
+    async def _run(self, uid: str, seconds: float, *arguments: str, version: str = "") -> _Header:
         """Run a command of the program that the control plane has, and return what it writes.
 
         Raises:
             LocalError: It fails, with its last line, or is not done in time.
         """
         child = await asyncio.create_subprocess_exec(
-            self._program(uid), *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            self._program(uid, version), *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
         try:
             async with asyncio.timeout(seconds):
