@@ -423,8 +423,21 @@ class VirtualControlPlaneStatus(Model, frozen=True, kw_only=True):
     conditions: Conditions = ()
 
 
-_WANTED, _BEFORE = "self.spec.version", "oldSelf.spec.version"
+def _given(of: str, path: str) -> str:
+    """Return a text of a spec in CEL; "" if it is not set."""
+    parts = path.split(".")
+    steps = [f"{of}.{'.'.join(parts[: count + 1])}" for count in range(len(parts))]
+    return f"({' && '.join(f'has({each})' for each in steps)} ? {steps[-1]} : '')"
+
+
+_WANTED, _BEFORE = (_given(of, "spec.version") for of in ("self", "oldSelf"))
 _RUNNING = "int(self.status.version.split('.')[1])"
+_MAY_BE_ANY = (
+    f"{_WANTED} == {_BEFORE} || {_WANTED} == '' || !has(self.status) || !has(self.status.version)"
+    " || !self.status.version.matches('^1[.][0-9]+[.]')"
+)
+_NUMBER = f"int({_WANTED}.split('.')[1])"
+_RESTORES = " != ".join(_given(of, "spec.snapshots.restore") for of in ("self", "oldSelf"))
 
 
 class VirtualControlPlane(KubernetesObject, frozen=True, kw_only=True):
@@ -440,18 +453,13 @@ class VirtualControlPlane(KubernetesObject, frozen=True, kw_only=True):
             field="metadata.name",
         ),
         Rule(
-            f"{_WANTED} == {_BEFORE} || !has(self.status) || !has(self.status.version)"
-            f" || !self.status.version.matches('^1[.][0-9]+[.]') || {_WANTED} == ''"
-            f" || int({_WANTED}.split('.')[1]) >= {_RUNNING}"
-            " || self.spec.snapshots.restore != oldSelf.spec.snapshots.restore",
+            f"{_MAY_BE_ANY} || {_NUMBER} >= {_RUNNING} || {_RESTORES}",
             "must not be before status.version: an earlier version needs a restore of a snapshot of that version in the"
             " same change (`tenantry vcp restore --version`)",
             field="spec.version",
         ),
         Rule(
-            f"{_WANTED} == {_BEFORE} || !has(self.status) || !has(self.status.version)"
-            f" || !self.status.version.matches('^1[.][0-9]+[.]') || {_WANTED} == ''"
-            f" || int({_WANTED}.split('.')[1]) <= {_RUNNING} + 1",
+            f"{_MAY_BE_ANY} || {_NUMBER} <= {_RUNNING} + 1",
             "must be at most one minor version after status.version: Kubernetes does not skip minor versions",
             field="spec.version",
         ),
