@@ -46,7 +46,7 @@ class Forge:
     """A place for one control plane, whose processes never answer: links are not part of these tests."""
 
     def __init__(self) -> None:
-        self.known = KNOWN
+        self.known: tuple[HostedVersion, ...] = KNOWN
         self.missing: set[str] = set()
         self.trouble = ""
         self.runs = ""

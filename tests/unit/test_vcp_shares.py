@@ -63,6 +63,10 @@ class Shelf:
         """See `Placement.versions`."""
         return (HostedVersion(name="1.36", kubernetes="1.36.3", is_default=True),)
 
+    async def provide(self, version: str) -> None:
+        """See `Placement.provide`."""
+        raise NotImplementedError(version)
+
     async def start(self, plane: HostedPlane) -> RunningPlane:
         """See `Placement.start`."""
         self.processes.add(plane.uid)

@@ -238,7 +238,10 @@ def local(folder: Path) -> LocalSnapshots:
     async def stop(uid: str) -> None:
         pytest.fail(f"{uid} is stopped")
 
-    return LocalSnapshots(ClusterPaths(folder), stop, pytest.fail)
+    def program(uid: str, version: str) -> str:
+        pytest.fail(f"the program of {uid} {version} is run")
+
+    return LocalSnapshots(ClusterPaths(folder), stop, program)
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,15 @@ from tenantry.api.errors import InputError, LocalError
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import snapshots
 from tenantry.hosting.snapshots import KeptSnapshot
+from tenantry.local import hostedversions
 from tenantry.local.files import explain, make_private_folder
 from tenantry.local.paths import ClusterPaths
 
 FOLDER = "hosted-snapshots"
 _TAKE_SECONDS = 300.0
 _RESTORE_SECONDS = 600.0
+_LATER = "of that version or a later one"
+"""In the message about a snapshot of a later version of Kubernetes."""
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -105,7 +108,8 @@ class LocalSnapshots:
                 await child.wait()
         if child.returncode:
             lines = err.decode(errors="replace").strip().splitlines() or [f"it ended with {child.returncode}"]
-            raise LocalError(lines[-1].removeprefix("hosted: "))
+            known = ", ".join(each.name for each in hostedversions.known()) if _LATER in lines[-1] else ""
+            raise LocalError(lines[-1].removeprefix("hosted: ") + (f"; versions here are {known}" if known else ""))
         return msgspec.json.decode(out, type=_Header)
 
 
