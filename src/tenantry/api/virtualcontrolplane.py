@@ -69,6 +69,8 @@ HOST_PATTERN = r"^([*][.])?([a-z0-9]([-a-z0-9]*[a-z0-9])?[.])+[a-z]([-a-z0-9]*[a
 VERSION_PATTERN = r"^(1[.][1-9][0-9]{0,2})?$"
 """Of `spec.version`: a minor version, because there is one patch release of each."""
 
+MOST_REPLICAS = 5
+
 MOST_SNAPSHOTS = 20
 MOST_LISTED = MOST_SNAPSHOTS + 2
 """Of `status.snapshots`, with those of upgrades."""
@@ -340,6 +342,15 @@ class PlanePhase(StrEnum):
 class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
     """How a control plane runs."""
 
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.replicas) || self.replicas == 1 || (has(self.datastore) && has(self.datastore.kind)"
+            " && self.datastore.kind in ['SharedEtcd', 'OwnEtcd'])",
+            "must be 1, unless the datastore is SharedEtcd or OwnEtcd",
+            field="replicas",
+        ),
+    )
+
     version: Annotated[
         str,
         Meta(
@@ -351,6 +362,16 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
             " change.",
         ),
     ] = ""
+    replicas: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=MOST_REPLICAS,
+            description="How many processes it has. Clients reach any of them, and the controllers run in one. Several"
+            " need the datastore SharedEtcd or OwnEtcd, and each takes spec.resources. A control plane with several"
+            " processes sleeps by request only.",
+        ),
+    ] = 1
     datastore: Annotated[PlaneDatastore, Meta(description="Where it keeps its objects.")] = PlaneDatastore()
     resources: Annotated[
         PlaneResources,

@@ -12,6 +12,7 @@ from tenantry.api.errors import InputError, NotFound
 from tenantry.api.model import Json, ObjectMeta, Resource
 from tenantry.api.virtualcontrolplane import (
     KUBECONFIG_KEY,
+    MOST_REPLICAS,
     DatastoreKind,
     PlaneDatastore,
     VirtualControlPlane,
@@ -55,6 +56,12 @@ def vcp() -> None:
 @click.option(
     "--version", "version", default="", metavar="VERSION", help="Minor version of Kubernetes (default: the latest)."
 )
+@click.option(
+    "--replicas",
+    type=click.IntRange(1, MOST_REPLICAS),
+    default=1,
+    help="Number of processes (default: 1); several need --datastore SharedEtcd or OwnEtcd.",
+)
 @flags.takes_wait("Wait until the API server is usable.", default=True, timeout="2m")
 @flags.dry_run_option
 @output.output_option("json", "yaml", "name")
@@ -65,6 +72,7 @@ def create(
     namespace: str,
     datastore: str,
     version: str,
+    replicas: int,
     seconds: int | None,
     dry_run: bool,
     form: str | None,
@@ -78,7 +86,9 @@ def create(
       tenantry vcp kubeconfig web -n acme > web.kubeconfig
     """
     where = place.parent(target, namespace)
-    spec = VirtualControlPlaneSpec(version=version, datastore=PlaneDatastore(kind=DatastoreKind(datastore)))
+    spec = VirtualControlPlaneSpec(
+        version=version, replicas=replicas, datastore=PlaneDatastore(kind=DatastoreKind(datastore))
+    )
     wanted = VirtualControlPlane(metadata=ObjectMeta(name=called, namespace=where), spec=spec)
     if target.local_name is not None and not dry_run:
         build_program(version)

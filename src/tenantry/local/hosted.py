@@ -35,6 +35,7 @@ from tenantry.local import (
     components,
     control,
     endpointproxy,
+    hostedreplicas,
     hostedsnapshots,
     hostedversions,
     kubeconfigs,
@@ -78,7 +79,8 @@ class HostedProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         program: The path of the program.
         port: The port on 127.0.0.1 that kubeconfigs and pods name; the endpoint proxy listens there.
         internal: The port of its API server on 127.0.0.1; 0 if that is `port`, as in earlier versions.
-        limits: As in `HostedPlane`.
+        limits: As in `HostedPlane`, of each process.
+        others: The internal ports of the second and further processes, whose components are "hosted@NAME.2" and so on.
     """
 
     name: str
@@ -86,6 +88,7 @@ class HostedProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     port: int
     internal: int = 0
     limits: HostedLimits | None = None
+    others: tuple[int, ...] = ()
 
 
 def processes(paths: ClusterPaths) -> tuple[Component, ...]:
@@ -100,19 +103,20 @@ def processes(paths: ClusterPaths) -> tuple[Component, ...]:
             process = msgspec.json.decode(file.read_bytes(), type=HostedProcess)
         except (OSError, msgspec.MsgspecError):
             continue  # it is being removed
-        folder = file.parent
-        found.append(
-            Component(
-                name=f"{PREFIX}{process.name}",
-                command=(process.program, str(folder / hosting.SETTINGS)),
-                port=process.internal or process.port,
-                signal=ReadinessSignal.NOTIFY_HTTPS,
-                health="/readyz",
-                authority=folder / "pki" / "ca.crt",
-                environment=_ENVIRONMENT | _soft_limit(process.limits),
-                limits=_limits(process.limits),
+        for number, port in enumerate((process.internal or process.port, *process.others), start=1):
+            folder = hostedreplicas.folder(file.parent, number)
+            found.append(
+                Component(
+                    name=f"{PREFIX}{hostedreplicas.name(process.name, number)}",
+                    command=(process.program, str(folder / hosting.SETTINGS)),
+                    port=port,
+                    signal=ReadinessSignal.NOTIFY_HTTPS,
+                    health="/readyz",
+                    authority=folder / "pki" / "ca.crt",
+                    environment=_ENVIRONMENT | _soft_limit(process.limits),
+                    limits=_limits(process.limits),
+                )
             )
-        )
     proxy = endpointproxy.component(paths) if _has_proxied(paths) else None
     return (*(() if proxy is None else (proxy,)), *found)
 
@@ -163,6 +167,10 @@ class LocalPlacement:
     async def start(self, plane: HostedPlane) -> RunningPlane:
         """See `Placement.start`."""
         program = hostedversions.built(plane.version)
+        before = _known(self._folder(plane.uid))
+        if before is not None and len(before.others) != plane.replicas - 1:
+            # One that elects no leader must not run beside others.
+            await self.stop(plane.uid)
         await self._stores.attach(plane, self._folder(plane.uid), program.hosted)
         process = await asyncio.to_thread(self._write, plane, program)
         state = await self._reload()
@@ -285,14 +293,18 @@ class LocalPlacement:
             port=port,
             internal=internal,
             limits=plane.limits,
+            others=hostedreplicas.ports_of(own.folder, before.others if before is not None else (), plane.replicas - 1),
         )
         pki.ensure(own.pki, hosting.leaves(plane), dt.datetime.now(dt.UTC))
         kubeconfigs.write(own, plane.name, hosting.OWNER, port)
         # Their connections are no reason to wake the process, and do not count as those of users.
-        for identity in (hosting.OPERATOR, components.CONTROLLER_MANAGER):
-            kubeconfigs.write(own, plane.name, identity, internal)
+        # With several processes, the operator needs any that answers, and no client wakes them.
+        operator = internal if plane.replicas == 1 else port
+        kubeconfigs.write(own, plane.name, hosting.OPERATOR, operator)
+        kubeconfigs.write(own, plane.name, components.CONTROLLER_MANAGER, internal)
         write_private(own.folder / hosting.SETTINGS, hosting.settings(plane, internal, str(program.openapi)))
         write_private(own.folder / "egress.json", hosting.egress())
+        hostedreplicas.write(own.folder, plane, process.others, str(program.openapi))
         write_private(own.folder / _PROCESS, msgspec.json.encode(process))
         (own.folder / _STOPPED).unlink(missing_ok=True)
         return process

@@ -61,7 +61,8 @@ class _Connected(msgspec.Struct, frozen=True):
     link: Link
     address: str
     running: RunningPlane
-    limits: HostedLimits | None
+    # Of its processes: what each may take, and how many there are.
+    shape: tuple[HostedLimits | None, int]
     task: asyncio.Task[None]
     version: HostedVersion
 
@@ -223,7 +224,8 @@ class VirtualControlPlaneController:
         is_open = _is_open(namespace)
         known.link.open(is_open=is_open)
         known.link.allow(found.spec.egress)
-        if known.link.offered != offers.of(cluster) or known.limits != desired.limits_of(found):
+        shape = (desired.limits_of(found), desired.replicas_of(found))
+        if known.link.offered != offers.of(cluster) or known.shape != shape:
             # Its watches are those of its kinds, and the process runs on; with other limits, it starts again.
             await self._end(found.metadata.uid)
             await self._start_in_turn(cluster, found, namespace, known.version)
@@ -275,7 +277,8 @@ class VirtualControlPlaneController:
         changed = partial(cluster.wake, VirtualControlPlane, found.key)
         link = Link(self._host, found, changed, address, is_open=is_open, offered=offers.of(cluster))
         task = self._group.create_task(self._serve(found.key, link, running, changed))
-        self._connected[found.metadata.uid] = _Connected(link, address, running, plane.limits, task, version)
+        shape = (plane.limits, plane.replicas)
+        self._connected[found.metadata.uid] = _Connected(link, address, running, shape, task, version)
         task.add_done_callback(partial(self._ended, changed))
 
     async def _secret(self, cluster: Cluster, name: str) -> Json | None:
