@@ -191,7 +191,7 @@ def settings(plane: HostedPlane, port: int, openapi: str, *, is_further: bool = 
     """
     found: dict[str, object] = {
         "uid": plane.uid,
-        "datastore": stores.settings(plane.store, plane.uid),
+        "datastore": stores.settings(plane.store, plane.uid, plane.replicas),
         "apiServer": [*_apiserver(plane, port), *(_FURTHER if is_further else ())],
         "controllers": _manager(plane),
         "openAPI": openapi,

@@ -178,7 +178,8 @@ class LocalPlacement:
             raise LocalError(
                 "the supervisor of the cluster is of an earlier version: `tenantry down`, then `tenantry up`"
             )
-        ready = await self._ready(f"{PREFIX}{plane.name}")
+        names = [f"{PREFIX}{hostedreplicas.name(plane.name, number)}" for number in range(1, plane.replicas + 1)]
+        ready = await self._ready(*names)
         await endpointproxy.listens(self._paths, plane.uid, process.port)
         own = ClusterPaths(self._folder(plane.uid))
         connection = kubeconfig.load([own.kubeconfig(hosting.OPERATOR)])
@@ -309,21 +310,22 @@ class LocalPlacement:
         (own.folder / _STOPPED).unlink(missing_ok=True)
         return process
 
-    async def _ready(self, component: str) -> ComponentState:
-        """Return a component once it is ready.
+    async def _ready(self, *names: str) -> ComponentState:
+        """Return the first of some components that is ready.
 
         Raises:
-            LocalError: It ended, with its last lines, or is not ready in time.
+            LocalError: One ended, with its last lines, and none is ready; or none is in time.
         """
+        first = names[0]
         try:
             async with asyncio.timeout(START_SECONDS), contextlib.aclosing(control.watch(self._paths.socket)) as states:
                 async for state in states:
-                    found = state.component(component)
-                    if found is not None and _is_ready(found):
-                        return found
+                    known = [found for name in names if (found := state.component(name)) is not None]
+                    if (ready := _ready_of(known)) is not None:
+                        return ready
         except TimeoutError as error:
             raise LocalError(
-                f"{component} is not ready after {START_SECONDS:.0f} s: `tenantry logs {component}` shows why"
+                f"{first} is not ready after {START_SECONDS:.0f} s: `tenantry logs {first}` shows why"
             ) from error
         raise LocalError("the supervisor of the cluster ended: `tenantry status` shows why")
 
@@ -342,11 +344,18 @@ async def _answered(connection: Connection) -> str:
         return msgspec.json.decode(await client.request("GET", "/version"), type=_Answer).git_version.removeprefix("v")
 
 
-def _is_ready(found: ComponentState) -> bool:
-    if found.phase is Phase.BACK_OFF and found.last_exit is not None:
-        lines = "\n".join(f"    {line}" for line in found.last_exit.lines[-3:])
+def _ready_of(known: Sequence[ComponentState]) -> ComponentState | None:
+    """Return one that is ready, None if they start.
+
+    Raises:
+        LocalError: All have ended: the last lines of the first one.
+    """
+    ready = next((each for each in known if each.phase is Phase.READY), None)
+    if ready is None and known and all(each.phase is Phase.BACK_OFF and each.last_exit is not None for each in known):
+        found = known[0]
+        lines = "\n".join(f"    {line}" for line in found.last_exit.lines[-3:]) if found.last_exit else ""
         raise LocalError(f"{found.name} ended ({found.last_exit}); its last lines:\n{lines}")
-    return found.phase is Phase.READY
+    return ready
 
 
 def _known(folder: Path) -> HostedProcess | None:

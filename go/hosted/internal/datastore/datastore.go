@@ -62,7 +62,7 @@ func Open(ctx context.Context, given settings.Datastore, fail context.CancelCaus
 
 func (s *Store) open(ctx context.Context, given settings.Datastore, fail context.CancelCauseFunc) error {
 	if given.ETCD != nil {
-		return s.openETCD(ctx, *given.ETCD, given.MaxBytes)
+		return s.openETCD(ctx, *given.ETCD, given.MaxBytes, given.Processes)
 	}
 	var backend server.Backend
 	var log changes
