@@ -121,18 +121,22 @@ class Snapshots:
         await _write(cluster, found, lambda status: replace(status, last_snapshot=outcome, snapshots=listed))
         return None if not found.spec.snapshots.schedule else 1.0
 
-    async def before_upgrade(self, found: VirtualControlPlane, version: str) -> str:
+    async def before_upgrade(
+        self, found: VirtualControlPlane, version: str, stop: Callable[[], Awaitable[None]]
+    ) -> str:
         """Take a snapshot of a control plane whose process has ended, and return its name.
 
         Args:
             found: The control plane.
             version: The patch release of Kubernetes that starts next.
+            stop: Ends the process: not before the snapshot has its turn.
 
         Raises:
             TenantryError: Why there is none.
         """
         uid = found.metadata.uid
         async with self._slots:
+            await stop()
             name = (await self._placement.snapshots.take(uid, version)).name
         await self._discard(uid, found.spec.snapshots.keep)
         return name

@@ -66,7 +66,6 @@ class Upgrades:
 
         Raises:
             ApiError: The step cannot be recorded.
-            TenantryError: The process cannot be ended.
         """
         decided = upgrade.decide(found, self._placement.versions(), cluster.clock.now())
         last = found.status.last_upgrade
@@ -80,9 +79,7 @@ class Upgrades:
             missing = await self._missing(decided.version)
             if missing is not None:
                 return VersionToRun(version=upgrade.kept(found, self._placement.versions()), problem=missing)
-            await end()
-            await self._placement.stop(found.metadata.uid)
-            last = await self._prepare(cluster, found, decided.version)
+            last = await self._prepare(cluster, found, decided.version, end)
         now = cluster.clock.now()
         written = replace(found.status, version=last.before, last_upgrade=last)
         if last.snapshot:
@@ -96,7 +93,6 @@ class Upgrades:
 
         Raises:
             ApiError: The step cannot be recorded.
-            TenantryError: The process cannot be ended.
         """
         if self._snapshots.is_restore_due(found):
             return False
@@ -106,8 +102,7 @@ class Upgrades:
         if await self._missing(decided.version) is not None:
             # It wakes, as by each change of its spec, and reports this.
             return False
-        await self._placement.stop(found.metadata.uid)
-        last = await self._prepare(cluster, found, decided.version)
+        last = await self._prepare(cluster, found, decided.version, None)
         await self._write(cluster, found, upgrade.rests(found, last, cluster.clock.now()))
         return True
 
@@ -135,10 +130,21 @@ class Upgrades:
             return Blocked(reason=reasons.NOT_PLACED, message=str(error))
         return None
 
-    async def _prepare(self, cluster: Cluster, found: VirtualControlPlane, version: HostedVersion) -> PlaneUpgrade:
+    async def _prepare(
+        self,
+        cluster: Cluster,
+        found: VirtualControlPlane,
+        version: HostedVersion,
+        end: Callable[[], Awaitable[None]] | None,
+    ) -> PlaneUpgrade:
+        async def stop() -> None:
+            if end is not None:
+                await end()
+            await self._placement.stop(found.metadata.uid)
+
         before = upgrade.running(found, self._placement.versions())
         try:
-            snapshot = await self._snapshots.before_upgrade(found, version.kubernetes)
+            snapshot = await self._snapshots.before_upgrade(found, version.kubernetes, stop)
         except ApiError:
             raise
         except (TenantryError, OSError) as error:
