@@ -109,3 +109,26 @@ async def test_several_processes_need_a_datastore_that_they_can_share(planes: Pl
         body = {"metadata": {"name": "web"}, "spec": {"replicas": 2, **datastore}}
         with pytest.raises(Invalid, match=r"spec.replicas: .*must be 1, unless"):
             await planes.host.create(KIND, body, name)
+
+
+async def test_the_number_of_processes_changes(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
+    """H02, VCP-38: objects stay, and each process is charged."""
+    await planes.host.make_tenant(name)
+    spec = {"datastore": {"kind": "SharedEtcd"}}
+    await planes.host.create(KIND, {"metadata": {"name": "web"}, "spec": spec}, name)
+    await planes.ready(name, "web")
+    async with planes.entered(name, "web") as inside:
+        for number in (2, 1):
+            await planes.host.patch(KIND, "web", {"spec": {"replicas": number}}, name)
+
+            async def runs(number: int = number) -> bool:
+                found = component(plane_cluster, f"hosted@{name}.web.2")
+                charged = (await planes.host.get(KIND, "web", name))["status"].get("charged", {})
+                is_running = found is not None and found.phase is Phase.READY
+                return is_running == (number == 2) and charged.get("requests.cpu") == f"{50 * number}m"
+
+            await until(runs, f"there are {number}", seconds=3 * SECONDS)
+            await planes.ready(name, "web")
+            await written(inside, f"with-{number}")
+        found = {each["metadata"]["name"] for each in await inside.list(CONFIG_MAPS, "default")}
+        assert {"with-1", "with-2"} <= found
