@@ -220,7 +220,7 @@ func (c *cluster) phaseIs(uid string, wanted phase) {
 		}
 		known.mu.Lock()
 		defer known.mu.Unlock()
-		return known.state.Phase == wanted
+		return known.state[0].Phase == wanted
 	})
 }
 

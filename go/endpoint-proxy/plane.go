@@ -5,6 +5,7 @@ import (
 	"log"
 	"net"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 )
@@ -19,7 +20,25 @@ const (
 	dialTime   = 2 * time.Second
 )
 
-// plane is one control plane: its listener, and whether its process is ready.
+// replicas is what the supervisor reports of the processes of one control plane.
+type replicas [1 + mostOthers]component
+
+// isReady returns whether one of them is ready.
+func (r replicas) isReady() bool {
+	return slices.ContainsFunc(r[:], func(each component) bool { return each.Phase == ready })
+}
+
+// isStopped returns whether none of them runs, or will soon.
+func (r replicas) isStopped() bool {
+	return !slices.ContainsFunc(r[:], func(each component) bool { return each.Phase != stopped && each.Phase != "" })
+}
+
+// isKnown returns whether the supervisor knows one of them.
+func (r replicas) isKnown() bool {
+	return slices.ContainsFunc(r[:], func(each component) bool { return each.Phase != "" })
+}
+
+// plane is one control plane: its listener, and which of its processes are ready.
 type plane struct {
 	process
 	uid string
@@ -29,7 +48,9 @@ type plane struct {
 	share    *share
 
 	mu    sync.Mutex
-	state component
+	state replicas
+	// Where the search for a process that answers begins next: clients are spread over them.
+	next int
 	// Closed at each change of the state, and replaced by a new one.
 	changed chan struct{}
 	gone    bool
@@ -95,21 +116,29 @@ func (p *plane) serve(client *net.TCPConn) {
 	}
 }
 
-// dialReady connects to the process, nil if it is not ready.
+// dialReady connects to a process that is ready, to another one if it does not answer; nil if none does.
 func (p *plane) dialReady() *net.TCPConn {
+	ports := p.ports()
 	p.mu.Lock()
-	isReady := p.state.Phase == ready && !p.gone
+	state, first, gone := p.state, p.next, p.gone
+	p.next = (p.next + 1) % len(ports)
 	p.mu.Unlock()
-	if !isReady {
+	if gone {
 		return nil
 	}
 	dialer := net.Dialer{Timeout: dialTime}
-	found, err := dialer.Dial("tcp4", loopback(p.Internal).String())
-	if err != nil {
+	for index := range ports {
+		index = (first + index) % len(ports)
+		if state[index].Phase != ready {
+			continue
+		}
+		found, err := dialer.Dial("tcp4", loopback(ports[index]).String())
+		if err == nil {
+			return found.(*net.TCPConn)
+		}
 		// It has just ended: the supervisor will report that.
-		return nil
 	}
-	return found.(*net.TCPConn)
+	return nil
 }
 
 // hold waits until the process is ready. It returns what the client has sent so far, and a connection to the process:
@@ -185,7 +214,7 @@ func (p *plane) noteKnock() {
 func (p *plane) registered() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state.Phase == ready || p.knocking == 0 {
+	if p.state.isReady() || p.knocking == 0 {
 		return false
 	}
 	p.knockedAt = time.Now()
@@ -197,24 +226,24 @@ func (p *plane) registered() bool {
 func (p *plane) mayWake() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state.Phase != stopped && p.state.Phase != "" {
+	if !p.state.isStopped() {
 		return true
 	}
 	return time.Since(p.knockedAt) < wakeTime || time.Since(p.stoppedAt) < settleTime
 }
 
 // follow takes over what the supervisor reports of the process.
-func (p *plane) follow(state component) {
+func (p *plane) follow(state replicas) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.state == state {
 		return
 	}
-	if state.Phase == ready {
+	if state.isReady() {
 		// The next end of the process needs a new knock.
 		p.knockedAt = time.Time{}
 	}
-	if state.Phase == stopped && p.state.Phase != "" {
+	if state.isKnown() && state.isStopped() && p.state.isKnown() {
 		p.stoppedAt = time.Now()
 	}
 	p.state = state

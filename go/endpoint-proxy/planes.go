@@ -17,11 +17,40 @@ import (
 // prefix begins the names of the components that are processes of hosted control planes.
 const prefix = "hosted@"
 
+// mostOthers is how many processes a control plane has besides the first one.
+const mostOthers = 4
+
 // process is process.json, or stopped.json of a control plane that is stopped, as far as it matters here.
 type process struct {
 	Name     string `json:"name"`
 	Port     int    `json:"port"`
 	Internal int    `json:"internal"`
+	// The internal ports of further processes of the same control plane, 0 for none.
+	Others [mostOthers]int `json:"others"`
+}
+
+// ports are the internal ports of all processes.
+func (p process) ports() []int {
+	found := []int{p.Internal}
+	for _, each := range p.Others {
+		if each != 0 {
+			found = append(found, each)
+		}
+	}
+	return found
+}
+
+// states returns what the supervisor reports of each process: the second one is NAME.2.
+func (p process) states(phases map[string]component) replicas {
+	var found replicas
+	for index := range p.ports() {
+		name := p.Name
+		if index > 0 {
+			name = fmt.Sprintf("%s.%d", p.Name, index+1)
+		}
+		found[index] = phases[name]
+	}
+	return found
 }
 
 // planes are the control planes of a cluster, and who waits for their clients.
@@ -97,7 +126,7 @@ func (a *planes) apply(states []component) {
 			}
 			a.byUID[uid] = known
 		}
-		known.follow(phases[each.Name])
+		known.follow(each.states(phases))
 	}
 	a.announce()
 }

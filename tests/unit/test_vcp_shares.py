@@ -37,6 +37,7 @@ from tenantry.controllers.virtualcontrolplane.link import Host
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
 from tenantry.hosting.placement import RunningPlane
 from tenantry.hosting.plane import HostedPlane
+from tenantry.hosting.versions import HostedVersion
 from tenantry.local.hostedsnapshots import LocalSnapshots
 from tenantry.local.paths import ClusterPaths
 from tenantry.world.shares.amounts import thousandths
@@ -55,8 +56,16 @@ class Shelf:
 
     def __init__(self) -> None:
         # Not used: no control plane runs.
-        self.snapshots = LocalSnapshots(ClusterPaths(Path()), self.stop, str)
+        self.snapshots = LocalSnapshots(ClusterPaths(Path()), self.stop, lambda uid, _: uid)
         self.processes: set[str] = set()
+
+    def versions(self) -> tuple[HostedVersion, ...]:
+        """See `Placement.versions`."""
+        return (HostedVersion(name="1.36", kubernetes="1.36.3", is_default=True),)
+
+    async def provide(self, version: str) -> None:
+        """See `Placement.provide`."""
+        raise NotImplementedError(version)
 
     async def start(self, plane: HostedPlane) -> RunningPlane:
         """See `Placement.start`."""

@@ -27,6 +27,7 @@ from tenantry.controllers.virtualcontrolplane.link import Host, MirroredObjects
 from tenantry.engine.runtime import Controller
 from tenantry.engine.tasks import cancelled_at_end
 from tenantry.hosting.placement import Placement
+from tenantry.hosting.versions import HostedVersion
 from testkit.model import Json, World
 from testkit.treeworld import world_of
 from testkit.worldcluster import WorldCluster
@@ -53,6 +54,10 @@ class Bed:
 
     def __init__(self) -> None:
         self.answers: asyncio.Queue[Exception | None] = asyncio.Queue()
+
+    def versions(self) -> tuple[HostedVersion, ...]:
+        """See `Placement.versions`."""
+        return (HostedVersion(name="1.36", kubernetes="1.36.3", is_default=True),)
 
     async def knocked(self, uid: str) -> None:
         """See `Placement.knocked`."""

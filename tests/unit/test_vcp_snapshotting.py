@@ -47,10 +47,10 @@ class Cabinet:
         self.trouble = ""
         self.now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
-    async def take(self, uid: str) -> KeptSnapshot:
+    async def take(self, uid: str, upgrade: str = "") -> KeptSnapshot:
         """See `SnapshotStore.take`."""
         self._fail()
-        self.names.append(snapshots.name(self.now, len(self.names) + 1))
+        self.names.append(snapshots.name(self.now, len(self.names) + 1, upgrade))
         return (await self.kept(uid))[-1]
 
     async def kept(self, uid: str) -> tuple[KeptSnapshot, ...]:  # noqa: ARG002 - there is one
@@ -61,7 +61,7 @@ class Cabinet:
         """See `SnapshotStore.discard`."""
         self.names.remove(name)
 
-    async def restore(self, uid: str, name: str) -> None:  # noqa: ARG002 - there is one
+    async def restore(self, uid: str, name: str, version: str = "") -> None:  # noqa: ARG002 - there is one
         """See `SnapshotStore.restore`."""
         self._fail()
         if name not in self.names:
@@ -238,7 +238,10 @@ def local(folder: Path) -> LocalSnapshots:
     async def stop(uid: str) -> None:
         pytest.fail(f"{uid} is stopped")
 
-    return LocalSnapshots(ClusterPaths(folder), stop, pytest.fail)
+    def program(uid: str, version: str) -> str:
+        pytest.fail(f"the program of {uid} {version} is run")
+
+    return LocalSnapshots(ClusterPaths(folder), stop, program)
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,8 @@ API_ERROR = "ApiError"
 # Reasons of Stalled
 NOT_PLACED = "NotPlaced"
 """The process of a control plane does not start, or something of it is left: the message says why."""
+UPGRADE_FAILED = "UpgradeFailed"
+"""The process of another version is not ready, or its snapshot could not be taken: the message names the way back."""
 NAMESPACE_EXISTS = "NamespaceExists"
 """A namespace of the tenant's name exists, and Tenantry does not manage it: choose another name, or delete it."""
 OBJECT_EXISTS = "ObjectExists"

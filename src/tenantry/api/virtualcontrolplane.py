@@ -66,7 +66,14 @@ HOST_PATTERN = r"^([*][.])?([a-z0-9]([-a-z0-9]*[a-z0-9])?[.])+[a-z]([-a-z0-9]*[a
 """Of `spec.egress.allowedHosts`: at least two labels, and before them "*." for one or more labels."""
 
 
+VERSION_PATTERN = r"^(1[.][1-9][0-9]{0,2})?$"
+"""Of `spec.version`: a minor version, because there is one patch release of each."""
+
+MOST_REPLICAS = 5
+
 MOST_SNAPSHOTS = 20
+MOST_LISTED = MOST_SNAPSHOTS + 2
+"""Of `status.snapshots`, with those of upgrades."""
 
 
 class DatastoreKind(StrEnum):
@@ -240,7 +247,7 @@ class PlaneSnapshots(Model, frozen=True, kw_only=True):
     restore: Annotated[
         str,
         Meta(
-            max_length=64,
+            max_length=128,
             description="Each new value replaces all objects by those of a snapshot, once: its name, and after @"
             " anything, to repeat it. See status.lastRestore.",
         ),
@@ -263,6 +270,24 @@ class PlaneOutcome(Model, frozen=True, kw_only=True):
     time: Annotated[str, Meta(description="When it was done, or failed.")] = ""
     snapshot: Annotated[str, Meta(description="The name of the snapshot; empty if there is none.")] = ""
     message: Annotated[str, Meta(description="Why it failed; empty if it is done.")] = ""
+
+
+class PlaneUpgrade(Model, frozen=True, kw_only=True):
+    """The last upgrade of a control plane to another version of Kubernetes."""
+
+    before: Annotated[str, Meta(description="The version that it had.")] = ""
+    after: Annotated[str, Meta(description="The version that it gets.")] = ""
+    snapshot: Annotated[
+        str,
+        Meta(description="Has all objects from before the upgrade; spec.snapshots.keep does not count it."),
+    ] = ""
+    time: Annotated[str, Meta(description="When the snapshot was taken, or could not be.")] = ""
+    started: Annotated[str, Meta(description="When the process of the new version was started first.")] = ""
+    completed: Annotated[str, Meta(description="When the new version was ready; empty before.")] = ""
+    message: Annotated[
+        str, Meta(description="Why the upgrade did not begin; empty if it did. The version before runs on then.")
+    ] = ""
+    generation: Annotated[int, Meta(description="The metadata.generation at which it did not begin.")] = 0
 
 
 class SleepWorkloads(StrEnum):
@@ -305,6 +330,7 @@ class PlanePhase(StrEnum):
     """Whether a control plane has a process."""
 
     STARTING = "Starting"
+    UPGRADING = "Upgrading"
     AWAKE = "Awake"
     ASLEEP = "Asleep"
 
@@ -312,6 +338,36 @@ class PlanePhase(StrEnum):
 class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
     """How a control plane runs."""
 
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.replicas) || self.replicas == 1 || (has(self.datastore) && has(self.datastore.kind)"
+            " && self.datastore.kind in ['SharedEtcd', 'OwnEtcd'])",
+            "must be 1, unless the datastore is SharedEtcd or OwnEtcd",
+            field="replicas",
+        ),
+    )
+
+    version: Annotated[
+        str,
+        Meta(
+            max_length=7,
+            pattern=VERSION_PATTERN,
+            description="The minor version of Kubernetes, as in 1.36. Without it, the control plane keeps the version"
+            " that was the default when it was created. A later version upgrades it, one minor version at a time, after"
+            " a snapshot of all objects. An earlier one needs a restore of a snapshot of that version in the same"
+            " change.",
+        ),
+    ] = ""
+    replicas: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=MOST_REPLICAS,
+            description="How many processes it has. Clients reach any of them, and the controllers run in one. Several"
+            " need the datastore SharedEtcd or OwnEtcd, and each takes spec.resources. A control plane with several"
+            " processes sleeps by request only.",
+        ),
+    ] = 1
     datastore: Annotated[PlaneDatastore, Meta(description="Where it keeps its objects.")] = PlaneDatastore()
     resources: Annotated[
         PlaneResources,
@@ -334,6 +390,14 @@ class VirtualControlPlaneStatus(Model, frozen=True, kw_only=True):
     """Where a control plane is."""
 
     observed_generation: ObservedGeneration = 0
+    version: Annotated[
+        str,
+        Meta(
+            max_length=16,
+            description="The version of Kubernetes of its process and its objects. It changes before the process of"
+            " another version starts.",
+        ),
+    ] = ""
     endpoint: Annotated[str, Meta(description="The URL of its API server.")] = ""
     kubeconfig_secret: Annotated[
         str, Meta(description="The Secret in the same namespace that has a kubeconfig under the key `kubeconfig`.")
@@ -346,14 +410,17 @@ class VirtualControlPlaneStatus(Model, frozen=True, kw_only=True):
         ),
     ] = {}
     snapshots: Annotated[
-        tuple[PlaneSnapshot, ...], Meta(max_length=MOST_SNAPSHOTS, description="Those that are kept, the oldest first.")
+        tuple[PlaneSnapshot, ...],
+        Meta(max_length=MOST_LISTED, description="Those that are kept, the oldest first."),
     ] = ()
     last_snapshot: Annotated[PlaneOutcome, Meta(description="The last snapshot that was to be taken.")] = PlaneOutcome()
     last_restore: Annotated[PlaneOutcome, Meta(description="The last restore.")] = PlaneOutcome()
+    last_upgrade: Annotated[PlaneUpgrade, Meta(description="The last upgrade.")] = PlaneUpgrade()
     phase: Annotated[
         PlanePhase,
         Meta(
-            description="Starting: it has no process yet, or waits for room in the quota. Awake: its process runs."
+            description="Starting: it has no process yet, or waits for room in the quota. Upgrading: the process of"
+            " another version starts; see status.lastUpgrade. Awake: its process runs."
             " Asleep: it has no process and is charged nothing; its pods run on, and the next event starts it."
         ),
     ] = PlanePhase.STARTING
@@ -373,6 +440,23 @@ class VirtualControlPlaneStatus(Model, frozen=True, kw_only=True):
     conditions: Conditions = ()
 
 
+def _given(of: str, path: str) -> str:
+    """Return a text of a spec in CEL; "" if it is not set."""
+    parts = path.split(".")
+    steps = [f"{of}.{'.'.join(parts[: count + 1])}" for count in range(len(parts))]
+    return f"({' && '.join(f'has({each})' for each in steps)} ? {steps[-1]} : '')"
+
+
+_WANTED, _BEFORE = (_given(of, "spec.version") for of in ("self", "oldSelf"))
+_RUNNING = "int(self.status.version.split('.')[1])"
+_MAY_BE_ANY = (
+    f"{_WANTED} == {_BEFORE} || {_WANTED} == '' || !has(self.status) || !has(self.status.version)"
+    " || !self.status.version.matches('^1[.][0-9]+[.]')"
+)
+_NUMBER = f"int({_WANTED}.split('.')[1])"
+_RESTORES = " != ".join(_given(of, "spec.snapshots.restore") for of in ("self", "oldSelf"))
+
+
 class VirtualControlPlane(KubernetesObject, frozen=True, kw_only=True):
     """An API server and controllers of a tenant's own; its pods run in the namespace of this object."""
 
@@ -387,11 +471,23 @@ class VirtualControlPlane(KubernetesObject, frozen=True, kw_only=True):
             f"must be a DNS label of at most {MAX_NAME} lower-case letters, digits and -",
             field="metadata.name",
         ),
+        Rule(
+            f"{_MAY_BE_ANY} || {_NUMBER} >= {_RUNNING} || {_RESTORES}",
+            "must not be before status.version: an earlier version needs a restore of a snapshot of that version in the"
+            " same change (`tenantry vcp restore --version`)",
+            field="spec.version",
+        ),
+        Rule(
+            f"{_MAY_BE_ANY} || {_NUMBER} <= {_RUNNING} + 1",
+            "must be at most one minor version after status.version: Kubernetes does not skip minor versions",
+            field="spec.version",
+        ),
     )
     columns: ClassVar[tuple[Column, ...]] = (
         READY,
         REASON,
         Column("Phase", "string", ".status.phase"),
+        Column("Version", "string", ".status.version"),
         Column("Endpoint", "string", ".status.endpoint"),
         MESSAGE,
         AGE,

@@ -93,8 +93,15 @@ def snapshot(target: Target, *, called: str, namespace: str, to: Path | None) ->
 @click.option(
     "--from", "source", required=True, metavar="SNAPSHOT|FILE", help="Name in status.snapshots, or path of a file."
 )
+@click.option(
+    "--version",
+    "version",
+    default="",
+    metavar="VERSION",
+    help="Go back to this minor version of Kubernetes, which the snapshot must have (default: the version stays).",
+)
 @flags.yes_option
-def restore(target: Target, *, called: str, namespace: str, source: str, yes: bool) -> None:
+def restore(target: Target, *, called: str, namespace: str, source: str, version: str, yes: bool) -> None:
     r"""Replace all objects inside by those of a snapshot; objects made since are lost.
 
     A snapshot in a file may be of another control plane. Its path has a "/".
@@ -102,12 +109,17 @@ def restore(target: Target, *, called: str, namespace: str, source: str, yes: bo
     \b
       tenantry vcp restore web -n acme --from 20261123T221500Z-1042.snapshot
       tenantry vcp restore web -n acme --from ./web.snapshot --yes
+      tenantry vcp restore web -n acme --from 20261123T221500Z-1042-before-1.36.3.snapshot --version 1.35
     """
     where = place.parent(target, namespace)
     file = Path(source) if "/" in source else None
     local = _local(target, "--from with a file") if file is not None else None
     if file is not None and not file.is_file():
         raise InputError(f'"{file}" is not a file')
+    if version and target.local_name is not None:
+        from tenantry.cli.vcp import build_program
+
+        build_program(version)
 
     async def work(client: Client) -> None:
         found = await read_existing(client, VirtualControlPlane, called, where)
@@ -122,7 +134,7 @@ def restore(target: Target, *, called: str, namespace: str, source: str, yes: bo
             make_private_folder(given.parent)
             _copy(file, given)
         try:
-            await _ask(client, found, _RESTORE, f"{name}@{secrets.token_hex(8)}"[:64])
+            await _ask(client, found, _RESTORE, f"{name}@{secrets.token_hex(8)}", version)
         finally:
             if given is not None:
                 given.unlink(missing_ok=True)
@@ -132,14 +144,15 @@ def restore(target: Target, *, called: str, namespace: str, source: str, yes: bo
     session.run(target, work)
 
 
-async def _ask(client: Client, found: VirtualControlPlane, field: str, value: str) -> PlaneOutcome:
+async def _ask(client: Client, found: VirtualControlPlane, field: str, value: str, version: str = "") -> PlaneOutcome:
     """Request a snapshot or a restore, and return its outcome.
 
     Raises:
         TenantryError: It failed, or is not done in time.
     """
     meta = found.metadata
-    patch = {"metadata": {"uid": meta.uid}, "spec": {"snapshots": {field: value}}}
+    spec = {"snapshots": {field: value}, **({"version": version} if version else {})}
+    patch = {"metadata": {"uid": meta.uid}, "spec": spec}
     await client.merge_patch(found.resource, meta.namespace, meta.name, patch)
     answered = _Answered(field, value)
     asked = [ObjectSelection(VirtualControlPlane, (meta.name,), meta.namespace)]

@@ -12,6 +12,7 @@ from tenantry.api.errors import InputError, NotFound
 from tenantry.api.model import Json, ObjectMeta, Resource
 from tenantry.api.virtualcontrolplane import (
     KUBECONFIG_KEY,
+    MOST_REPLICAS,
     DatastoreKind,
     PlaneDatastore,
     VirtualControlPlane,
@@ -24,6 +25,7 @@ from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.narrowed import narrowed
 from tenantry.cli.phases import sleep, wake
 from tenantry.cli.planesnapshots import restore, snapshot
+from tenantry.cli.planeupgrade import upgrade
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import wait, wait_for_all
 
@@ -51,6 +53,15 @@ def vcp() -> None:
     default=DatastoreKind.SQLITE.value,
     help="Where the control plane keeps its objects (default: SQLite). An external database needs a manifest.",
 )
+@click.option(
+    "--version", "version", default="", metavar="VERSION", help="Minor version of Kubernetes (default: the latest)."
+)
+@click.option(
+    "--replicas",
+    type=click.IntRange(1, MOST_REPLICAS),
+    default=1,
+    help="Number of processes (default: 1); several need --datastore SharedEtcd or OwnEtcd.",
+)
 @flags.takes_wait("Wait until the API server is usable.", default=True, timeout="2m")
 @flags.dry_run_option
 @output.output_option("json", "yaml", "name")
@@ -60,6 +71,8 @@ def create(
     called: str,
     namespace: str,
     datastore: str,
+    version: str,
+    replicas: int,
     seconds: int | None,
     dry_run: bool,
     form: str | None,
@@ -73,22 +86,32 @@ def create(
       tenantry vcp kubeconfig web -n acme > web.kubeconfig
     """
     where = place.parent(target, namespace)
-    spec = VirtualControlPlaneSpec(datastore=PlaneDatastore(kind=DatastoreKind(datastore)))
+    spec = VirtualControlPlaneSpec(
+        version=version, replicas=replicas, datastore=PlaneDatastore(kind=DatastoreKind(datastore))
+    )
     wanted = VirtualControlPlane(metadata=ObjectMeta(name=called, namespace=where), spec=spec)
     if target.local_name is not None and not dry_run:
-        build_program()
+        build_program(version)
     make = functools.partial(_create, seconds=seconds)
     flags.make(target, wanted, [], make, dry_run=dry_run, form=form)
 
 
-def build_program() -> None:
-    """Build the program of control planes on this machine, unless it is there."""
-    from tenantry.local import build
+def build_program(version: str = "") -> None:
+    """Build the program of control planes on this machine, unless it is there.
+
+    Args:
+        version: The minor version of Kubernetes; "" for the default.
+
+    Raises:
+        InputError: There is no such version: the message lists those that there are.
+    """
+    from tenantry.local import build, hostedversions
     from tenantry.local.progress import StreamProgress
 
-    if any(build.built(each) is None for each in (build.HOSTED, *build.HOSTED.beside)):
+    product = hostedversions.product(version)
+    if any(build.built(each) is None for each in (product, *product.beside)):
         with StreamProgress() as progress:
-            build.ensure(progress, build.HOSTED)
+            build.ensure(progress, product)
 
 
 async def _create(client: Client, wanted: VirtualControlPlane, *, seconds: int | None) -> Json:
@@ -186,6 +209,7 @@ _ALIKE = (
 )
 vcp.add_command(snapshot)
 vcp.add_command(restore)
+vcp.add_command(upgrade)
 for _command, _name, _metavar, _text in _ALIKE:
     vcp.add_command(narrowed(_command, _VCP, name=_name, metavar=_metavar or "[NAME]...", text=_text))
 vcp.add_command(sleep)

@@ -11,6 +11,7 @@ import msgspec
 
 from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.snapshots import SnapshotStore
+from tenantry.hosting.versions import HostedVersion
 from tenantry.kube.kubeconfig import Connection
 
 
@@ -35,6 +36,7 @@ class RunningPlane(msgspec.Struct, frozen=True, kw_only=True):
         kubeconfig: The kubeconfig of the identity `plane.OWNER`.
         from_pods: Where pods reach its API server; None if no pod can.
         unlimited: Why the limits of its process are not enforced; "" if they are, or if it has none.
+        version: The patch release of Kubernetes that its API server reports, as in "1.36.3".
     """
 
     connection: Connection
@@ -42,10 +44,26 @@ class RunningPlane(msgspec.Struct, frozen=True, kw_only=True):
     kubeconfig: str
     from_pods: ServerEndpoint | None = None
     unlimited: str = ""
+    version: str = ""
 
 
 class Placement(Protocol):
     """Runs hosted control planes in one place."""
+
+    def versions(self) -> tuple[HostedVersion, ...]:
+        """Return the versions of Kubernetes that control planes can have here, the oldest first."""
+        ...
+
+    async def provide(self, version: str) -> None:
+        """Check that a control plane of a version can be started here.
+
+        Args:
+            version: The minor version, as in "1.36".
+
+        Raises:
+            TenantryError: It cannot: what to do.
+        """
+        ...
 
     async def start(self, plane: HostedPlane) -> RunningPlane:
         """Start a control plane unless it runs, and return it once it is ready.

@@ -86,6 +86,16 @@ Programs refuse an API server that advertises loopback.
 
 _MANAGER = "kube-controller-manager"
 
+LEASE_SECONDS = 8
+"""How long the controllers of a process that has ended are missed, if another one runs."""
+
+_ELECTED = (
+    *("--leader-elect=true", f"--leader-elect-lease-duration={LEASE_SECONDS}s"),
+    *("--leader-elect-renew-deadline=5s", "--leader-elect-retry-period=2s"),
+)
+# The first process alone keeps the endpoints of the Service `kubernetes`: each would write the port of its own.
+_FURTHER = ("--endpoint-reconciler-type=none",)
+
 
 class AdmissionOperation(enum.StrEnum):
     """What a request does (Kubernetes: "Dynamic Admission Control", request operations)."""
@@ -165,6 +175,8 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
         forwarded: The API group whose reads this process answers; None for none.
         limits: What its process may take; None for no limits.
         store: Where its objects are.
+        version: The minor version of Kubernetes, as in "1.36"; "" for the default.
+        replicas: How many processes it has. More than one share a datastore that is not a file.
     """
 
     uid: str
@@ -177,6 +189,8 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     forwarded: ForwardedGroup | None = None
     limits: HostedLimits | None = None
     store: HostedStore = HostedStore()
+    version: str = ""
+    replicas: int = 1
 
 
 def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:
@@ -201,18 +215,19 @@ def kubelet(addresses: Sequence[str]) -> LeafCertificate:
     return LeafCertificate(ca="kubelet-ca", user="kubelet", use=CertificateUse.SERVER, names=names)
 
 
-def settings(plane: HostedPlane, port: int, openapi: str) -> bytes:
+def settings(plane: HostedPlane, port: int, openapi: str, *, is_further: bool = False) -> bytes:
     """Return the file that the process reads.
 
     Args:
         plane: The control plane.
         port: The port of its API server on 127.0.0.1.
         openapi: The folder with the OpenAPI documents of built-in kinds, which all control planes share.
+        is_further: Whether another process of the same control plane is the first.
     """
     found: dict[str, object] = {
         "uid": plane.uid,
-        "datastore": stores.settings(plane.store, plane.uid),
-        "apiServer": _apiserver(plane, port),
+        "datastore": stores.settings(plane.store, plane.uid, plane.replicas),
+        "apiServer": [*_apiserver(plane, port), *(_FURTHER if is_further else ())],
         "controllers": _manager(plane),
         "openAPI": openapi,
         "activity": {"socket": ACTIVITY, "ignoredUsers": [leaves(plane)[OPERATOR].user]},
@@ -277,7 +292,8 @@ def _apiserver(plane: HostedPlane, port: int) -> list[str]:
 def _manager(plane: HostedPlane) -> list[str]:
     return [
         *(f"--kubeconfig={_MANAGER}.kubeconfig", f"--controllers={','.join(CONTROLLERS)}"),
-        *("--use-service-account-credentials", "--leader-elect=false", "--secure-port=0", "--profiling=false"),
+        *("--use-service-account-credentials", "--secure-port=0", "--profiling=false"),
+        *(("--leader-elect=false",) if plane.replicas == 1 else _ELECTED),
         *("--service-account-private-key-file=pki/service-account.key", "--root-ca-file=pki/ca.crt"),
         *("--cluster-signing-cert-file=pki/ca.crt", "--cluster-signing-key-file=pki/ca.key"),
         f"--service-cluster-ip-range={plane.service_range}",

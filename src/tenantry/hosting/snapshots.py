@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
 
 from tenantry.api.errors import InputError
 
-_KEPT = re.compile(r"(\d{8}T\d{6}Z)-(\d{1,19})\.snapshot")
+_KEPT = re.compile(r"(\d{8}T\d{6}Z)-(\d{1,19})(?:-before-(\d{1,3}\.\d{1,4}\.\d{1,4}))?\.snapshot")
 _GIVEN = re.compile(r"given-[0-9a-f]{8,32}\.snapshot")
 _STAMP = "%Y%m%dT%H%M%SZ"
+
+KEPT_UPGRADES = 2
+"""How many snapshots of upgrades are kept: that of the last one, and that of the one before."""
 
 
 class KeptSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,19 +32,25 @@ class KeptSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         time: When it was taken.
         revision: Of the datastore.
         size: In bytes.
+        upgrade: The version of Kubernetes before whose first start it was taken; "" for another one.
     """
 
     name: str
     time: dt.datetime
     revision: int
     size: int
+    upgrade: str = ""
 
 
 class SnapshotStore(Protocol):
     """Takes and keeps snapshots of hosted control planes."""
 
-    async def take(self, uid: str) -> KeptSnapshot:
+    async def take(self, uid: str, upgrade: str = "") -> KeptSnapshot:
         """Take a snapshot, also while the process runs.
+
+        Args:
+            uid: The uid of the control plane.
+            upgrade: As in `KeptSnapshot`.
 
         Raises:
             TenantryError: Why there is none.
@@ -55,10 +65,15 @@ class SnapshotStore(Protocol):
         """Delete a snapshot; one that is gone needs nothing."""
         ...
 
-    async def restore(self, uid: str, name: str) -> None:
+    async def restore(self, uid: str, name: str, version: str = "") -> None:
         """Replace all objects by those of a snapshot; the process does not run afterwards.
 
         A snapshot that cannot be used changes nothing, and the process runs on.
+
+        Args:
+            uid: The uid of the control plane.
+            name: The name of the snapshot.
+            version: The minor version of Kubernetes that the control plane has afterwards; "" if it stays.
 
         Raises:
             TenantryError: Why it cannot be used, or restored.
@@ -66,14 +81,16 @@ class SnapshotStore(Protocol):
         ...
 
 
-def name(time: dt.datetime, revision: int) -> str:
+def name(time: dt.datetime, revision: int, upgrade: str = "") -> str:
     """Return the name of a snapshot that was taken.
 
     Args:
         time: When it was taken, in UTC.
         revision: Of the datastore.
+        upgrade: As in `KeptSnapshot`.
     """
-    return f"{time.strftime(_STAMP)}-{revision}.snapshot"
+    before = f"-before-{upgrade}" if upgrade else ""
+    return f"{time.strftime(_STAMP)}-{revision}{before}.snapshot"
 
 
 def read(text: str, size: int) -> KeptSnapshot | None:
@@ -90,7 +107,22 @@ def read(text: str, size: int) -> KeptSnapshot | None:
         time = dt.datetime.strptime(found[1], _STAMP).replace(tzinfo=dt.UTC)
     except ValueError:
         return None
-    return KeptSnapshot(name=text, time=time, revision=int(found[2]), size=size)
+    return KeptSnapshot(name=text, time=time, revision=int(found[2]), size=size, upgrade=found[3] or "")
+
+
+def superfluous(kept: Sequence[KeptSnapshot], keep: int) -> list[str]:
+    """Return the names of the snapshots that are deleted.
+
+    Those of upgrades are not counted; all but the last `KEPT_UPGRADES` of them are deleted, too: an owner who goes to
+    and fro must not fill the disk.
+
+    Args:
+        kept: Those that there are, the oldest first.
+        keep: How many others stay.
+    """
+    plain = [each.name for each in kept if not each.upgrade]
+    upgrades = [each.name for each in kept if each.upgrade]
+    return plain[: max(len(plain) - keep, 0)] + upgrades[:-KEPT_UPGRADES]
 
 
 def is_given(text: str) -> bool:

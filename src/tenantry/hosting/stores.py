@@ -127,12 +127,13 @@ def user(uid: str) -> str:
     return f"plane-{uid}"
 
 
-def settings(store: HostedStore, uid: str) -> dict[str, object]:
+def settings(store: HostedStore, uid: str, processes: int = 1) -> dict[str, object]:
     """Return the settings of a datastore.
 
     Args:
         store: The datastore.
         uid: The uid of the control plane.
+        processes: How many processes of the control plane write to it.
 
     Raises:
         InputError: The SQL server is missing.
@@ -144,6 +145,7 @@ def settings(store: HostedStore, uid: str) -> dict[str, object]:
             return {
                 "etcd": {**access("pki", ETCD_AUTHORITY, ETCD_CLIENT), "prefix": prefix(uid)},
                 "maxBytes": MAX_BYTES,
+                **({"processes": processes} if processes > 1 else {}),
             }
         case StoreKind.SQL:
             if store.sql is None:

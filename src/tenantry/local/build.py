@@ -109,6 +109,7 @@ class _Target:
         linker: -ldflags.
         module: The folder below go/ if it differs from the name. Not part of the fingerprint: the package is.
         cgo: Whether it has parts in C, which need a C compiler.
+        modfile: The file in that folder that stands in for its go.mod; "" for none. Its name is in the fingerprint.
     """
 
     name: str
@@ -117,6 +118,18 @@ class _Target:
     linker: str
     module: str = field(default="", repr=False)
     cgo: bool = field(default=False, repr=False)
+    modfile: str = field(default="", repr=False)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags of Go that are not those of all programs."""
+        return (f"-modfile={self.modfile}",) if self.modfile else ()
+
+    @property
+    def module_files(self) -> tuple[str, str]:
+        """The files that decide the versions of all modules."""
+        file = self.modfile or "go.mod"
+        return file, f"{file.removesuffix('.mod')}.sum"
 
     @property
     def folder(self) -> str:
@@ -155,8 +168,8 @@ def module_version(go_mod: str, module: str) -> str:
     return found[1]
 
 
-def _kubernetes_linker(root: Path, module: str) -> str:
-    kubernetes = module_version((root / "go" / module / "go.mod").read_text(), "k8s.io/kubernetes")
+def _kubernetes_linker(root: Path, module: str, file: str = "go.mod") -> str:
+    kubernetes = module_version((root / "go" / module / file).read_text(), "k8s.io/kubernetes")
     major, minor, _ = kubernetes.removeprefix("v").split(".", 2)
     stamps = {
         "gitVersion": kubernetes,
@@ -216,6 +229,17 @@ def _hosted_targets(root: Path) -> tuple[_Target, ...]:
     return (_Target("hosted", ".", "providerless", _kubernetes_linker(root, "hosted")),)
 
 
+def hosted(version: str) -> Product:
+    """Return hosted control planes of another version than the default, which have a go-VERSION.mod."""
+    file = f"go-{version}.mod"
+
+    def targets(root: Path) -> tuple[_Target, ...]:
+        linker = _kubernetes_linker(root, "hosted", file)
+        return (_Target("hosted", ".", "providerless", linker, modfile=file),)
+
+    return Product(f"hosted control planes of Kubernetes {version}", HOSTED.minutes, targets, beside=HOSTED.beside)
+
+
 def _conformance_targets(root: Path) -> tuple[_Target, ...]:
     return (_Target("conformance", ".", "providerless", _kubernetes_linker(root, "conformance")),)
 
@@ -268,14 +292,14 @@ def fingerprint(root: Path, product: Product = CONTROL_PLANE) -> str:
     for target in product.targets(root):
         digest.update(repr((_LAYOUT, _FLAGS, _STAGES, target, platform.system(), platform.machine())).encode())
         folder = root / "go" / target.folder
-        for file in sorted(path for path in folder.rglob("*") if _is_source(path)):
+        for file in sorted(path for path in folder.rglob("*") if _is_source(path, target)):
             digest.update(f"\0{file.relative_to(folder)}\0".encode() + file.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _is_source(file: Path) -> bool:
+def _is_source(file: Path, target: _Target) -> bool:
     # Tests do not change the programs.
-    return file.name in ("go.mod", "go.sum") or (file.suffix == ".go" and not file.stem.endswith("_test"))
+    return file.name in target.module_files or (file.suffix == ".go" and not file.stem.endswith("_test"))
 
 
 def built(product: Product = CONTROL_PLANE) -> Binaries | None:
@@ -336,7 +360,7 @@ def _build(product: Product, root: Path, folder: Path, go: toolchain.GoToolchain
                 go=go,
                 folder=root / "go" / target.folder,
                 package=target.package,
-                arguments=(*_FLAGS, "-tags", target.tags, "-ldflags", target.linker),
+                arguments=(*_FLAGS, *target.flags, "-tags", target.tags, "-ldflags", target.linker),
                 output=unfinished / target.name,
                 cgo=target.cgo,
             )
@@ -345,7 +369,7 @@ def _build(product: Product, root: Path, folder: Path, go: toolchain.GoToolchain
         if product is CONTROL_PLANE:
             (unfinished / "kubectl").symlink_to("controlplane")
             (unfinished / "kwok-stages.yaml").write_text(_stages(go, root))
-        if product is HOSTED:
+        if Binaries(unfinished).hosted.exists():
             _write_openapi(Binaries(unfinished), output, log)
         seconds = round(time.monotonic() - started, 1)
         about = {"go": go.version, "seconds": seconds, "fingerprint": folder.name}

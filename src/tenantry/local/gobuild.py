@@ -89,7 +89,8 @@ def run(compilation: Compilation, name: str, log: BinaryIO, progress: Progress) 
 
 
 def _tags(arguments: list[str]) -> list[str]:
-    return ["-tags", arguments[arguments.index("-tags") + 1]] if "-tags" in arguments else []
+    tags = ["-tags", arguments[arguments.index("-tags") + 1]] if "-tags" in arguments else []
+    return [*tags, *(each for each in arguments if each.startswith("-modfile="))]
 
 
 def _stream(

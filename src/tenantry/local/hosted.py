@@ -28,8 +28,22 @@ from tenantry.api.errors import InputError, LocalError
 from tenantry.hosting import plane as hosting
 from tenantry.hosting.placement import RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedLimits, HostedPlane
+from tenantry.hosting.versions import HostedVersion
 from tenantry.kube import kubeconfig
-from tenantry.local import build, components, control, endpointproxy, forwards, hostedsnapshots, kubeconfigs, pki, ports
+from tenantry.kube.client import Client
+from tenantry.kube.kubeconfig import Connection
+from tenantry.local import (
+    components,
+    control,
+    endpointproxy,
+    forwards,
+    hostedreplicas,
+    hostedsnapshots,
+    hostedversions,
+    kubeconfigs,
+    pki,
+    ports,
+)
 from tenantry.local.build import Binaries
 from tenantry.local.components import Component, ReadinessSignal
 from tenantry.local.control import SupervisorRequest
@@ -67,7 +81,8 @@ class HostedProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         program: The path of the program.
         port: The port on 127.0.0.1 that kubeconfigs and pods name; the endpoint proxy listens there.
         internal: The port of its API server on 127.0.0.1; 0 if that is `port`, as in earlier versions.
-        limits: As in `HostedPlane`.
+        limits: As in `HostedPlane`, of each process.
+        others: The internal ports of the second and further processes, whose components are "hosted@NAME.2" and so on.
     """
 
     name: str
@@ -75,6 +90,7 @@ class HostedProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     port: int
     internal: int = 0
     limits: HostedLimits | None = None
+    others: tuple[int, ...] = ()
 
 
 def processes(paths: ClusterPaths) -> tuple[Component, ...]:
@@ -89,19 +105,20 @@ def processes(paths: ClusterPaths) -> tuple[Component, ...]:
             process = msgspec.json.decode(file.read_bytes(), type=HostedProcess)
         except (OSError, msgspec.MsgspecError):
             continue  # it is being removed
-        folder = file.parent
-        found.append(
-            Component(
-                name=f"{PREFIX}{process.name}",
-                command=(process.program, str(folder / hosting.SETTINGS)),
-                port=process.internal or process.port,
-                signal=ReadinessSignal.NOTIFY_HTTPS,
-                health="/readyz",
-                authority=folder / "pki" / "ca.crt",
-                environment=_ENVIRONMENT | _soft_limit(process.limits),
-                limits=_limits(process.limits),
+        for number, port in enumerate((process.internal or process.port, *process.others), start=1):
+            folder = hostedreplicas.folder(file.parent, number)
+            found.append(
+                Component(
+                    name=f"{PREFIX}{hostedreplicas.name(process.name, number)}",
+                    command=(process.program, str(folder / hosting.SETTINGS)),
+                    port=port,
+                    signal=ReadinessSignal.NOTIFY_HTTPS,
+                    health="/readyz",
+                    authority=folder / "pki" / "ca.crt",
+                    environment=_ENVIRONMENT | _soft_limit(process.limits),
+                    limits=_limits(process.limits),
+                )
             )
-        )
     proxy = endpointproxy.component(paths) if _has_proxied(paths) else None
     return (*(() if proxy is None else (proxy,)), *forwards.forwards(paths), *found)
 
@@ -141,13 +158,21 @@ class LocalPlacement:
         self._stores = LocalStores(paths, self._reload, self._ready)
         self.snapshots = LocalSnapshots(paths, self.stop, self._program, self._opened, self._confined)
 
+    def versions(self) -> tuple[HostedVersion, ...]:
+        """See `Placement.versions`."""
+        return hostedversions.known()
+
+    async def provide(self, version: str) -> None:
+        """See `Placement.provide`."""
+        await asyncio.to_thread(hostedversions.built, version)
+
     async def start(self, plane: HostedPlane) -> RunningPlane:
         """See `Placement.start`."""
-        program = build.built(build.HOSTED)
-        if program is None:
-            raise LocalError(
-                "the program of hosted control planes is not built: run `tenantry local build --with-hosted`"
-            )
+        program = hostedversions.built(plane.version)
+        before = _known(self._folder(plane.uid))
+        if before is not None and len(before.others) != plane.replicas - 1:
+            # One that elects no leader must not run beside others.
+            await self.stop(plane.uid)
         await self._stores.attach(plane, self._folder(plane.uid), program.hosted)
         process = await asyncio.to_thread(self._write, plane, program)
         state = await self._reload()
@@ -155,11 +180,14 @@ class LocalPlacement:
             raise LocalError(
                 "the supervisor of the cluster is of an earlier version: `tenantry down`, then `tenantry up`"
             )
-        ready = await self._ready(f"{PREFIX}{plane.name}")
+        names = [f"{PREFIX}{hostedreplicas.name(plane.name, number)}" for number in range(1, plane.replicas + 1)]
+        ready = await self._ready(*names)
         await endpointproxy.listens(self._paths, plane.uid, process.port)
         own = ClusterPaths(self._folder(plane.uid))
+        connection = kubeconfig.load([own.kubeconfig(hosting.OPERATOR)])
         return RunningPlane(
-            connection=kubeconfig.load([own.kubeconfig(hosting.OPERATOR)]),
+            connection=connection,
+            version=await _answered(connection),
             server=f"https://{components.LOOPBACK}:{process.port}",
             kubeconfig=own.kubeconfig(hosting.OWNER).read_text(),
             # Not before it listens: until then, the port could be another program's.
@@ -230,8 +258,8 @@ class LocalPlacement:
             raise InputError(f"{uid!r} is not the uid of an object")
         return self._paths.folder / "hosted" / uid
 
-    def _program(self, uid: str) -> str:
-        """Return the path of the program that a control plane has.
+    def _program(self, uid: str, version: str) -> str:
+        """Return the path of the program that a control plane has, or that of a version.
 
         Raises:
             LocalError: It has none yet.
@@ -239,7 +267,7 @@ class LocalPlacement:
         process = _known(self._folder(uid))
         if process is None:
             raise LocalError("the control plane has not been started yet: it has no objects")
-        return process.program
+        return str(hostedversions.built(version).hosted) if version else process.program
 
     def _opened(self, uid: str) -> AbstractAsyncContextManager[None]:
         return self._stores.opened(uid, self._folder(uid))
@@ -287,42 +315,68 @@ class LocalPlacement:
             port=port,
             internal=internal,
             limits=plane.limits,
+            others=hostedreplicas.ports_of(own.folder, before.others if before is not None else (), plane.replicas - 1),
         )
         pki.ensure(own.pki, hosting.leaves(plane), dt.datetime.now(dt.UTC))
         kubeconfigs.write(own, plane.name, hosting.OWNER, port)
         # Their connections are no reason to wake the process, and do not count as those of users.
-        for identity in (hosting.OPERATOR, components.CONTROLLER_MANAGER):
-            kubeconfigs.write(own, plane.name, identity, internal)
+        # With several processes, the operator needs any that answers, and no client wakes them.
+        operator = internal if plane.replicas == 1 else port
+        kubeconfigs.write(own, plane.name, hosting.OPERATOR, operator)
+        kubeconfigs.write(own, plane.name, components.CONTROLLER_MANAGER, internal)
         write_private(own.folder / hosting.SETTINGS, hosting.settings(plane, internal, str(program.openapi)))
         write_private(own.folder / "egress.json", hosting.egress())
+        hostedreplicas.write(own.folder, plane, process.others, str(program.openapi))
         write_private(own.folder / _PROCESS, msgspec.json.encode(process))
         (own.folder / _STOPPED).unlink(missing_ok=True)
         return process
 
-    async def _ready(self, component: str) -> ComponentState:
-        """Return a component once it is ready.
+    async def _ready(self, *names: str) -> ComponentState:
+        """Return the first of some components that is ready.
 
         Raises:
-            LocalError: It ended, with its last lines, or is not ready in time.
+            LocalError: One ended, with its last lines, and none is ready; or none is in time.
         """
+        first = names[0]
         try:
             async with asyncio.timeout(START_SECONDS), contextlib.aclosing(control.watch(self._paths.socket)) as states:
                 async for state in states:
-                    found = state.component(component)
-                    if found is not None and _is_ready(found):
-                        return found
+                    known = [found for name in names if (found := state.component(name)) is not None]
+                    if (ready := _ready_of(known)) is not None:
+                        return ready
         except TimeoutError as error:
             raise LocalError(
-                f"{component} is not ready after {START_SECONDS:.0f} s: `tenantry logs {component}` shows why"
+                f"{first} is not ready after {START_SECONDS:.0f} s: `tenantry logs {first}` shows why"
             ) from error
         raise LocalError("the supervisor of the cluster ended: `tenantry status` shows why")
 
 
-def _is_ready(found: ComponentState) -> bool:
-    if found.phase is Phase.BACK_OFF and found.last_exit is not None:
-        lines = "\n".join(f"    {line}" for line in found.last_exit.lines[-3:])
+class _Answer(msgspec.Struct, frozen=True, rename="camel"):
+    git_version: str
+
+
+async def _answered(connection: Connection) -> str:
+    """Return the version that an API server reports, as in "1.36.3".
+
+    Raises:
+        TenantryError: It does not answer.
+    """
+    async with Client(connection, max_connections=1) as client:
+        return msgspec.json.decode(await client.request("GET", "/version"), type=_Answer).git_version.removeprefix("v")
+
+
+def _ready_of(known: Sequence[ComponentState]) -> ComponentState | None:
+    """Return one that is ready, None if they start.
+
+    Raises:
+        LocalError: All have ended: the last lines of the first one.
+    """
+    ready = next((each for each in known if each.phase is Phase.READY), None)
+    if ready is None and known and all(each.phase is Phase.BACK_OFF and each.last_exit is not None for each in known):
+        found = known[0]
+        lines = "\n".join(f"    {line}" for line in found.last_exit.lines[-3:]) if found.last_exit else ""
         raise LocalError(f"{found.name} ended ({found.last_exit}); its last lines:\n{lines}")
-    return found.phase is Phase.READY
+    return ready
 
 
 def _known(folder: Path) -> HostedProcess | None:

@@ -21,12 +21,15 @@ from tenantry.api.errors import InputError, LocalError
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import snapshots
 from tenantry.hosting.snapshots import KeptSnapshot
+from tenantry.local import hostedversions
 from tenantry.local.files import explain, make_private_folder
 from tenantry.local.paths import ClusterPaths
 
 FOLDER = "hosted-snapshots"
 _TAKE_SECONDS = 300.0
 _RESTORE_SECONDS = 600.0
+_LATER = "of that version or a later one"
+"""In the message about a snapshot of a later version of Kubernetes."""
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -40,7 +43,8 @@ class LocalSnapshots:
     Args:
         paths: The cluster's.
         stop: Ends the process of a control plane, as `Placement.stop`.
-        program: Returns the path of the program that a control plane has.
+        program: Returns the path of the program that a control plane has, or of that of another version, which may
+            be "" for the one that it has.
         opened: Has the datastore of a control plane answer, whose process may not run; None if all always do.
         confined: Puts a process under the limits of a control plane, and returns what ends them; None for no limits.
     """
@@ -49,7 +53,7 @@ class LocalSnapshots:
         self,
         paths: ClusterPaths,
         stop: Callable[[str], Awaitable[None]],
-        program: Callable[[str], str],
+        program: Callable[[str, str], str],
         opened: Callable[[str], AbstractAsyncContextManager[None]] | None = None,
         confined: Callable[[str, int], Callable[[], None]] | None = None,
     ) -> None:
@@ -59,16 +63,17 @@ class LocalSnapshots:
         self._opened = opened or _always_open
         self._confined = confined or _without_limits
 
-    async def take(self, uid: str) -> KeptSnapshot:
+    async def take(self, uid: str, upgrade: str = "") -> KeptSnapshot:
         """See `SnapshotStore.take`."""
         own = folder(self._paths, uid)
         await asyncio.to_thread(make_private_folder, own)
         unfinished = own / ".unfinished"
         async with self._opened(uid):
             found = await self._run(uid, _TAKE_SECONDS, "snapshot", str(self._settings(uid)), str(unfinished))
-        kept = own / snapshots.name(found.time, found.revision)
+        kept = own / snapshots.name(found.time, found.revision, upgrade)
         unfinished.replace(kept)
-        return KeptSnapshot(name=kept.name, time=found.time, revision=found.revision, size=kept.stat().st_size)
+        size = kept.stat().st_size
+        return KeptSnapshot(name=kept.name, time=found.time, revision=found.revision, size=size, upgrade=upgrade)
 
     async def kept(self, uid: str) -> tuple[KeptSnapshot, ...]:
         """See `SnapshotStore.kept`."""
@@ -78,29 +83,31 @@ class LocalSnapshots:
         """See `SnapshotStore.discard`."""
         (folder(self._paths, uid) / snapshots.check_name(name)).unlink(missing_ok=True)
 
-    async def restore(self, uid: str, name: str) -> None:
+    async def restore(self, uid: str, name: str, version: str = "") -> None:
         """See `SnapshotStore.restore`."""
         file = folder(self._paths, uid) / snapshots.check_name(name)
         if not file.is_file():
             raise InputError(f"there is no snapshot {name!r} of this control plane: status.snapshots lists them")
         # Most of what is wrong with a file shows before the process ends.
-        await self._run(uid, _TAKE_SECONDS, "verify", str(file))
+        await self._run(uid, _TAKE_SECONDS, "verify", str(file), version=version)
         await self._stop(uid)
         foreign = ("foreign",) if snapshots.is_given(name) else ()
         async with self._opened(uid):
-            await self._run(uid, _RESTORE_SECONDS, "restore", str(self._settings(uid)), str(file), *foreign)
+            await self._run(
+                uid, _RESTORE_SECONDS, "restore", str(self._settings(uid)), str(file), *foreign, version=version
+            )
 
     def _settings(self, uid: str) -> Path:
         return self._paths.folder / "hosted" / _checked(uid) / hosting.SETTINGS
 
-    async def _run(self, uid: str, seconds: float, *arguments: str) -> _Header:
+    async def _run(self, uid: str, seconds: float, *arguments: str, version: str = "") -> _Header:
         """Run a command of the program that the control plane has, and return what it writes.
 
         Raises:
             LocalError: It fails, with its last line, or is not done in time.
         """
         child = await asyncio.create_subprocess_exec(
-            self._program(uid), *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            self._program(uid, version), *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
         # At once: its memory is that of a snapshot, which owners fill.
         end = await asyncio.to_thread(self._confined, uid, child.pid)
@@ -116,7 +123,8 @@ class LocalSnapshots:
             await asyncio.to_thread(end)
         if child.returncode:
             lines = err.decode(errors="replace").strip().splitlines() or [f"it ended with {child.returncode}"]
-            raise LocalError(lines[-1].removeprefix("hosted: "))
+            known = ", ".join(each.name for each in hostedversions.known()) if _LATER in lines[-1] else ""
+            raise LocalError(lines[-1].removeprefix("hosted: ") + (f"; versions here are {known}" if known else ""))
         return msgspec.json.decode(out, type=_Header)
 
 

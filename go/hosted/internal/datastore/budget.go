@@ -32,12 +32,14 @@ const (
 //
 // The size is what was there when it was counted last, and all that was written since; it is counted again when that is
 // too much. Values that were replaced or deleted meanwhile make it too high, never too low, as long as no other process
-// writes. Deletions are always possible.
+// writes. Of several processes, each takes the others to write as much as itself: together, they stay below twice the
+// size, whichever of them writes. Deletions are always possible.
 type budget struct {
 	etcdserverpb.KVClient
-	prefix string
-	most   int64
-	rate   *rate.Limiter
+	prefix    string
+	most      int64
+	processes int64
+	rate      *rate.Limiter
 
 	lock    sync.Mutex
 	size    int64
@@ -46,8 +48,10 @@ type budget struct {
 	asked   time.Time
 }
 
-func newBudget(client etcdserverpb.KVClient, prefix string, most int64) *budget {
-	return &budget{KVClient: client, prefix: prefix, most: most, rate: rate.NewLimiter(writeRate, writeBurst)}
+func newBudget(client etcdserverpb.KVClient, prefix string, most, processes int64) *budget {
+	processes = max(processes, 1)
+	limiter := rate.NewLimiter(rate.Limit(writeRate/processes), int(writeBurst/processes))
+	return &budget{KVClient: client, prefix: prefix, most: most, processes: processes, rate: limiter}
 }
 
 // only counts the keys of another prefix from now on, which has none yet.
@@ -141,6 +145,7 @@ func (b *budget) spend(ctx context.Context, bytes int64) error {
 	if b.allowed.Bytes > 0 {
 		most = min(most, b.allowed.Bytes)
 	}
+	bytes *= b.processes
 	if b.size+bytes > most && time.Since(b.counted) > countInterval {
 		if err := b.read(ctx); err != nil {
 			return err

@@ -18,7 +18,7 @@ import (
 func bounded(t *testing.T, most int64) (*budget, *clientv3.Client) {
 	t.Helper()
 	store, _ := opened(t, t.TempDir())
-	found := newBudget(store.calls, "/p", most)
+	found := newBudget(store.calls, "/p", most, 1)
 	client := clientv3.NewCtxClient(t.Context())
 	client.KV = clientv3.NewKVFromKVClient(found, client)
 	return found, client
@@ -138,3 +138,23 @@ func TestTheAllowanceIsReadFromTheEtcd(t *testing.T) {
 }
 
 const leastForTest = 1 << 20
+
+func TestSeveralProcessesTogetherStayBelowTwiceTheBudget(t *testing.T) {
+	const most = 60_000
+	first, client := bounded(t, most)
+	first.processes = 2
+	second := newBudget(first.KVClient, "/p", most, 2)
+	other := clientv3.NewCtxClient(t.Context())
+	other.KV = clientv3.NewKVFromKVClient(second, other)
+	// One alone, then the other one, whose count is of the beginning.
+	for number := range 2 * most / 3000 {
+		_ = create(t, client, fmt.Sprintf("/p/a%d", number), 3000)
+		first.counted = time.Time{}
+	}
+	for number := range 2 * most / 3000 {
+		_ = create(t, other, fmt.Sprintf("/p/b%d", number), 3000)
+	}
+	if err := first.count(t.Context()); err != nil || first.held() >= 2*most || first.held() < most-2*3004 {
+		t.Fatalf("%d bytes of %d, %v", first.held(), most, err)
+	}
+}

@@ -66,7 +66,7 @@ func Open(ctx context.Context, given settings.Datastore, fail context.CancelCaus
 func (s *Store) open(ctx context.Context, given settings.Datastore, fail context.CancelCauseFunc) error {
 	s.prefix = given.Prefix()
 	if given.ETCD != nil {
-		return s.openETCD(ctx, *given.ETCD, given.MaxBytes)
+		return s.openETCD(ctx, *given.ETCD, given.MaxBytes, given.Processes)
 	}
 	var backend server.Backend
 	var log changes

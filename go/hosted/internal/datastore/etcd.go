@@ -18,7 +18,7 @@ import (
 const etcdPatience = 30 * time.Second
 
 // openETCD connects to an etcd. A connection that breaks later comes back by itself.
-func (s *Store) openETCD(ctx context.Context, given settings.ETCD, maxBytes int64) error {
+func (s *Store) openETCD(ctx context.Context, given settings.ETCD, maxBytes, processes int64) error {
 	connection, err := etcd.Connect(ctx, etcd.Access{
 		Socket: given.Socket, ServerName: given.ServerName, CA: given.CA, Certificate: given.Certificate, Key: given.Key,
 	})
@@ -36,7 +36,7 @@ func (s *Store) openETCD(ctx context.Context, given settings.ETCD, maxBytes int6
 		return err
 	}
 	by := now.revisions()
-	writes := newBudget(newPaged(renumbered{clientv3.RetryKVClient(connection), by}), given.Prefix, maxBytes)
+	writes := newBudget(newPaged(renumbered{clientv3.RetryKVClient(connection), by}), given.Prefix, maxBytes, processes)
 	counting, cancel := context.WithTimeout(ctx, etcdPatience)
 	defer cancel()
 	if err := writes.count(counting); err != nil {

@@ -13,8 +13,10 @@ type Datastore struct {
 	File string `json:"file,omitempty"`
 	// MaxBytes is how large a SQLite database, or what an etcd holds of this control plane, may grow.
 	MaxBytes int64 `json:"maxBytes,omitempty"`
-	ETCD     *ETCD `json:"etcd,omitempty"`
-	SQL      *SQL  `json:"sql,omitempty"`
+	// Processes is how many processes write to an etcd for this control plane; 0 for one.
+	Processes int64 `json:"processes,omitempty"`
+	ETCD      *ETCD `json:"etcd,omitempty"`
+	SQL       *SQL  `json:"sql,omitempty"`
 }
 
 // ETCD is an etcd that may hold the objects of other control planes, too.

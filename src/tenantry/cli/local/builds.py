@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from tenantry.cli import output
-from tenantry.local import build, paths
+from tenantry.local import build, hostedversions, paths
 from tenantry.local.clusters import list_clusters
 from tenantry.local.progress import StreamProgress
 
@@ -38,13 +38,29 @@ def local() -> None:
 )
 @click.option("--with-hosted", is_flag=True, help="Build the program of VirtualControlPlanes, too.")
 @click.option(
+    "--hosted-version",
+    "hosted_versions",
+    multiple=True,
+    metavar="VERSION",
+    help="Build the program of VirtualControlPlanes of another version of Kubernetes, as in 1.35, too; repeatable.",
+)
+@click.option(
     "--with-conformance", is_flag=True, help="Build Kubernetes' end-to-end tests, too, for `make test-release`."
 )
-def build_(*, again: bool, with_dns: bool, with_nodes: bool, with_hosted: bool, with_conformance: bool) -> None:
+def build_(
+    *,
+    again: bool,
+    with_dns: bool,
+    with_nodes: bool,
+    with_hosted: bool,
+    hosted_versions: tuple[str, ...],
+    with_conformance: bool,
+) -> None:
     """Build the control plane and kwok, unless the cache has them. Prints the folders."""
+    others = [hostedversions.product(each) for each in hosted_versions]
     chosen = {build.DNS: with_dns, build.NODES: with_nodes, build.HOSTED: with_hosted}
     chosen |= {build.CONFORMANCE: with_conformance}
-    several = (build.CONTROL_PLANE, *(product for product, is_chosen in chosen.items() if is_chosen))
+    several = (build.CONTROL_PLANE, *(product for product, is_chosen in chosen.items() if is_chosen), *others)
     products = [each for product in several for each in (product, *product.beside)]
     with StreamProgress() as progress:
         folders = [build.ensure(progress, product, again=again).folder for product in products]
@@ -81,7 +97,9 @@ def clean(*, everything: bool) -> None:
 
 
 def _cached() -> list[CachedBuild]:
-    current = {found.folder for product in build.PRODUCTS if (found := build.built(product))}
+    current = {
+        found.folder for product in (*build.PRODUCTS, *hostedversions.products()) if (found := build.built(product))
+    }
     clusters = [(cluster.name, used) for cluster in list_clusters() for used in cluster.spec().programs]
     return [
         CachedBuild(

@@ -13,7 +13,7 @@ from tenantry.api.slice import ContributedQuota, Slice
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import ShareStatus, TenantResourceQuota
-from tenantry.api.virtualcontrolplane import PROCESS_FINALIZER, PlanePhase, PlaneResources, VirtualControlPlane
+from tenantry.api.virtualcontrolplane import PROCESS_FINALIZER, PlanePhase, VirtualControlPlane, VirtualControlPlaneSpec
 from tenantry.engine.observed import Observed, ObservedQuota
 from tenantry.world import quota
 from tenantry.world.shares.amounts import (
@@ -131,16 +131,17 @@ def is_charged(found: VirtualControlPlane) -> bool:
     return bool(found.status.charged) or wants
 
 
-def plane_charge(resources: PlaneResources) -> Amounts:
+def plane_charge(spec: VirtualControlPlaneSpec) -> Amounts:
     """Return what a control plane is charged with, by quota key.
 
     Raises:
         InputError: One of the amounts is not a quantity.
     """
-    requests, limits = resources.requests, resources.limits
-    return read(
+    requests, limits = spec.resources.requests, spec.resources.limits
+    each = read(
         {"requests.cpu": requests.cpu, "requests.memory": requests.memory, "limits.memory": limits.memory},
     )
+    return {key: amount * spec.replicas for key, amount in each.items()}
 
 
 def plane_request(found: VirtualControlPlane) -> ShareRequest:
@@ -149,7 +150,7 @@ def plane_request(found: VirtualControlPlane) -> ShareRequest:
     hard, problem = charged, None
     try:
         # A process has what it was granted until its controller gives some of that back in the status.
-        wanted = {} if found.status.phase is PlanePhase.ASLEEP else plane_charge(found.spec.resources)
+        wanted = {} if found.status.phase is PlanePhase.ASLEEP else plane_charge(found.spec)
         hard = higher(wanted, charged)
     except InputError as error:
         problem = Shortage(reasons.INVALID_SPEC, f"spec.resources: {error}")

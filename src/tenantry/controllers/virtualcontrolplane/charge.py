@@ -48,7 +48,7 @@ def find(found: VirtualControlPlane, verdict: ShareVerdict | None) -> PlaneCharg
     """
     charged = read(found.status.charged)
     try:
-        wanted = plane_charge(found.spec.resources)
+        wanted = plane_charge(found.spec)
     except InputError as error:
         problem = Blocked(reason=reasons.INVALID_SPEC, message=f"spec.resources: {error}")
         return PlaneCharge(waits=problem, may_run=bool(charged))

@@ -25,12 +25,22 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.quota.verdicts import Verdicts
-from tenantry.controllers.virtualcontrolplane import apiservice, charge, datastore, desired, offers, status, wakes
+from tenantry.controllers.virtualcontrolplane import (
+    apiservice,
+    charge,
+    datastore,
+    desired,
+    offers,
+    status,
+    upgrade,
+    wakes,
+)
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
 from tenantry.controllers.virtualcontrolplane.sleeper import Sleeper
 from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots, unusable
 from tenantry.controllers.virtualcontrolplane.startslots import StartSlots
+from tenantry.controllers.virtualcontrolplane.upgrader import Upgrades
 from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
@@ -39,6 +49,7 @@ from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
 from tenantry.hosting.placement import RunningPlane
 from tenantry.hosting.plane import HostedLimits
+from tenantry.hosting.versions import HostedVersion
 
 RETRY_SECONDS = 30.0
 """When to try again what only a person, or the place itself, can mend."""
@@ -50,8 +61,10 @@ class _Connected(msgspec.Struct, frozen=True):
     link: Link
     address: str
     running: RunningPlane
-    limits: HostedLimits | None
+    # Of its processes: what each may take, and how many there are.
+    shape: tuple[HostedLimits | None, int]
     task: asyncio.Task[None]
+    version: HostedVersion
 
 
 class VirtualControlPlaneController:
@@ -72,6 +85,7 @@ class VirtualControlPlaneController:
         self._slots = StartSlots()
         self._snapshots = Snapshots(host.placement)
         self._group: asyncio.TaskGroup = group
+        self._upgrades = Upgrades(host.placement, self._snapshots)
         self._objects = HostObjects(host.kept)
         self._sleeper = Sleeper(host, group)
         # By uid.
@@ -142,6 +156,8 @@ class VirtualControlPlaneController:
         if namespace.deleting:
             # Its pods end with the namespace, and it is deleted in a moment: nothing has to run for that.
             return None
+        if await self._upgrades.rest(cluster, found):
+            return None
         again = await self._sleeper.rest(cluster, found, is_open=_is_open(namespace))
         # Without the process, from its files: a schedule wakes nothing.
         return await self._snap(cluster, found, again) if self._sleeper.is_at_rest(found) else again
@@ -158,22 +174,37 @@ class VirtualControlPlaneController:
             await self._report(cluster, found, share.waits)
             return None
         if self._snapshots.is_restore_due(found):
-            await self._snapshots.restore(cluster, found, lambda: self._end(found.metadata.uid))
+            back = self._upgrades.older(found)
+            await self._snapshots.restore(cluster, found, lambda: self._end(found.metadata.uid), back)
+            found = cluster.cache(VirtualControlPlane.resource).get(found.key) or found
+        return await self._run(cluster, found, namespace, share.waits)
+
+    async def _run(
+        self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed, short: Blocked | None
+    ) -> float | None:
+        """Start a control plane of the version of its spec, or keep the one that runs."""
         known = self._connected.get(found.metadata.uid)
         running = known.running if known is not None and not known.task.done() else None
         again: float | None = None
         try:
-            if known is None or running is None:
-                if not namespace.deleting:
-                    await self._start_in_turn(cluster, found, namespace)
-            else:
-                again = await self._follow(cluster, found, namespace, known, share.waits or unusable(found))
+            todo = await self._upgrades.bring(cluster, found, lambda: self._end(found.metadata.uid))
+            if todo.is_written:
+                return None
+            if known is not None and running is not None:
+                again = await self._follow(cluster, found, namespace, known, short or unusable(found) or todo.problem)
+            elif todo.version is None:
+                await self._report(cluster, found, todo.problem)
+            elif not namespace.deleting:
+                await self._start_in_turn(cluster, found, namespace, todo.version)
         except ApiError:
             raise
         except TenantryError as error:
             reason = error.reason if isinstance(error, TerminalError) else reasons.NOT_PLACED
-            await self._report(cluster, found, Blocked(reason=reason, message=str(error)), running)
+            problem = upgrade.unready(found, str(error)) or Blocked(reason=reason, message=str(error))
+            await self._report(cluster, found, problem, running)
             return RETRY_SECONDS
+        if todo.problem is not None:
+            again = min(again or RETRY_SECONDS, RETRY_SECONDS)
         return await self._snap(cluster, found, again) if running is not None else again
 
     async def _snap(self, cluster: Cluster, found: VirtualControlPlane, again: float | None) -> float | None:
@@ -193,10 +224,11 @@ class VirtualControlPlaneController:
         is_open = _is_open(namespace)
         known.link.open(is_open=is_open)
         known.link.allow(found.spec.egress)
-        if known.link.offered != offers.of(cluster) or known.limits != desired.limits_of(found):
+        shape = (desired.limits_of(found), desired.replicas_of(found))
+        if known.link.offered != offers.of(cluster) or known.shape != shape:
             # Its watches are those of its kinds, and the process runs on; with other limits, it starts again.
             await self._end(found.metadata.uid)
-            await self._start_in_turn(cluster, found, namespace)
+            await self._start_in_turn(cluster, found, namespace, known.version)
             return None
         # Kubernetes deletes them first, and the VirtualControlPlane a moment later.
         if not namespace.deleting:
@@ -205,39 +237,48 @@ class VirtualControlPlaneController:
             if await self._address(cluster, found, known.address, known.running) != known.address:
                 # Its certificate and its pods need the new one.
                 await self._end(found.metadata.uid)
-                await self._start_in_turn(cluster, found, namespace)
+                await self._start_in_turn(cluster, found, namespace, known.version)
                 return None
         problem = _problem(known.link)
+        overdue = upgrade.overdue_seconds(found, cluster.clock.now()) if problem is not None else None
+        if problem is not None and overdue is not None and overdue <= 0:
+            problem = upgrade.unready(found, problem.message) or problem
         await self._report(cluster, found, problem, known.running, short)
         current: VirtualControlPlane = cluster.cache(VirtualControlPlane.resource).get(found.key) or found
-        return await self._sleeper.follow(cluster, current, known.link) if problem is None else None
+        return await self._sleeper.follow(cluster, current, known.link) if problem is None else overdue
 
-    async def _start_in_turn(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> None:
+    async def _start_in_turn(
+        self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed, version: HostedVersion
+    ) -> None:
         """Start the process, unless too many start: the end of one of those wakes this key."""
-        await self._report(cluster, found, status.STARTING)
+        await self._report(cluster, found, status.STARTING, version=version.kubernetes)
         tenant = namespace.labels.get(TENANT, "")
         if not self._slots.take(tenant, found.key):
             return
         try:
-            await self._start(cluster, found, namespace)
+            await self._start(cluster, found, namespace, version)
         finally:
             for key in self._slots.give_back(tenant):
                 cluster.wake(VirtualControlPlane, key)
 
-    async def _start(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> None:
+    async def _start(
+        self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed, version: HostedVersion
+    ) -> None:
         is_open = _is_open(namespace)
         await self._bring(cluster, found, desired.mirror_objects(found, is_open=is_open))
         address = await self._address(cluster, found)
         store = datastore.store_of(found, await self._secret(cluster, datastore.secret_of(found)))
-        plane = desired.plane_of(found, address, store)
+        plane = replace(desired.plane_of(found, address, store), version=version.name)
         running = await self._host.placement.start(plane)
+        self._upgrades.check(version, running)
         # Before anything can fail: other operators name it when they report that they cannot end the process.
         await self._report(cluster, found, status.STARTING, running)
         await self._bring(cluster, found, _of_running(found, namespace, running), running)
         changed = partial(cluster.wake, VirtualControlPlane, found.key)
         link = Link(self._host, found, changed, address, is_open=is_open, offered=offers.of(cluster))
         task = self._group.create_task(self._serve(found.key, link, running, changed))
-        self._connected[found.metadata.uid] = _Connected(link, address, running, plane.limits, task)
+        shape = (plane.limits, plane.replicas)
+        self._connected[found.metadata.uid] = _Connected(link, address, running, shape, task, version)
         task.add_done_callback(partial(self._ended, changed))
 
     async def _secret(self, cluster: Cluster, name: str) -> Json | None:
@@ -329,6 +370,8 @@ class VirtualControlPlaneController:
         problem: Blocked | None,
         running: RunningPlane | None = None,
         short: Blocked | None = None,
+        *,
+        version: str = "",
     ) -> None:
         # An earlier write of this reconcile has changed its resourceVersion.
         current: VirtualControlPlane = cluster.cache(VirtualControlPlane.resource).get(found.key) or found
@@ -345,7 +388,10 @@ class VirtualControlPlaneController:
             now=rfc3339(cluster.clock.now()),
         )
         if is_connected and problem is None:
-            written = replace(written, phase=PlanePhase.AWAKE)
+            written = replace(upgrade.completed(written, rfc3339(cluster.clock.now())), phase=PlanePhase.AWAKE)
+        if version and not before.version:
+            # Before its process writes anything.
+            written = replace(written, version=version)
         if before.phase is PlanePhase.ASLEEP:
             # A spec that has changed during the sleep still has to wake it.
             written = replace(written, observed_generation=before.observed_generation)

@@ -9,6 +9,7 @@ VirtualControlPlane ─► HostedPlane   what the process is started with
 from __future__ import annotations
 
 import base64
+from fractions import Fraction
 
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
@@ -59,17 +60,31 @@ def plane_of(found: VirtualControlPlane, address: str, store: HostedStore | None
         admission=RULES,
         forwarded=metrics.GROUP,
         limits=limits_of(found),
+        replicas=replicas_of(found),
         store=store or HostedStore(),
     )
 
 
 def limits_of(found: VirtualControlPlane) -> HostedLimits:
-    """Return what the process of a VirtualControlPlane may take: what it is charged for the keys that its quota has."""
-    charged, wanted = found.status.charged, found.spec.resources
+    """Return what each process of a VirtualControlPlane may take: its part of what is charged, of the quota's keys."""
+    charged, wanted, many = found.status.charged, found.spec.resources, replicas_of(found)
+
+    def part(key: str, each: str | int) -> Fraction:
+        return quantity.parse(charged[key]) / many if key in charged else quantity.parse(each)
+
     return HostedLimits(
-        memory_bytes=int(quantity.parse(charged.get("limits.memory", wanted.limits.memory))),
-        cpu_millis=int(quantity.parse(charged.get("requests.cpu", wanted.requests.cpu)) * 1000),
+        memory_bytes=int(part("limits.memory", wanted.limits.memory)),
+        cpu_millis=int(part("requests.cpu", wanted.requests.cpu) * 1000),
     )
+
+
+def replicas_of(found: VirtualControlPlane) -> int:
+    """Return how many processes a VirtualControlPlane may have: fewer than wanted while only those are charged."""
+    charged, wanted = found.status.charged.get("requests.memory"), found.spec
+    if wanted.replicas == 1 or charged is None:
+        return wanted.replicas
+    covered = quantity.parse(charged) // quantity.parse(wanted.resources.requests.memory)
+    return max(1, min(wanted.replicas, int(covered)))
 
 
 def profile_of(found: VirtualControlPlane, address: str) -> Profile:

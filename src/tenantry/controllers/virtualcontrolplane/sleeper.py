@@ -139,7 +139,8 @@ class Sleeper:
         if asked is PlanePhase.AWAKE:
             await self._write(cluster, found, sleep.handled(found))
             return None
-        seconds = found.spec.sleep.after_idle_seconds
+        # One of several processes does not know the clients of the others.
+        seconds = found.spec.sleep.after_idle_seconds if found.spec.replicas == 1 else 0
         if asked is None and not seconds:
             self._end_question(uid)
             return None

@@ -20,9 +20,10 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, InputError, TenantryError
 from tenantry.api.virtualcontrolplane import (
-    MOST_SNAPSHOTS,
+    MOST_LISTED,
     PlaneOutcome,
     PlaneSnapshot,
+    PlaneUpgrade,
     VirtualControlPlane,
     VirtualControlPlaneStatus,
 )
@@ -31,7 +32,7 @@ from tenantry.engine.cluster import Cluster
 from tenantry.engine.plan import Blocked
 from tenantry.hosting import snapshots
 from tenantry.hosting.placement import Placement
-from tenantry.hosting.snapshots import KeptSnapshot
+from tenantry.hosting.versions import HostedVersion
 from tenantry.world import cron
 
 AT_ONCE = 2
@@ -58,13 +59,20 @@ class Snapshots:
         asked = found.spec.snapshots.restore
         return asked not in ("", found.status.last_restore.requested)
 
-    async def restore(self, cluster: Cluster, found: VirtualControlPlane, end: Callable[[], Awaitable[None]]) -> None:
+    async def restore(
+        self,
+        cluster: Cluster,
+        found: VirtualControlPlane,
+        end: Callable[[], Awaitable[None]],
+        back: HostedVersion | None = None,
+    ) -> None:
         """Replace the objects of a control plane, and record what became of it; its process has to be started then.
 
         Args:
             cluster: The host.
             found: The control plane.
             end: Ends the link: its caches are of the objects before.
+            back: The earlier version that it has afterwards; None if it keeps the one that it has.
 
         Raises:
             ApiError: The outcome cannot be recorded.
@@ -75,7 +83,7 @@ class Snapshots:
         try:
             # In a shared etcd, the objects before are deleted after those of the snapshot are written.
             async with self._slots:
-                await self._placement.snapshots.restore(uid, name)
+                await self._placement.snapshots.restore(uid, name, back.name if back is not None else "")
         except ApiError:
             raise
         except (TenantryError, OSError) as error:
@@ -85,7 +93,9 @@ class Snapshots:
             requested=asked, time=rfc3339(cluster.clock.now()), snapshot="" if message else name, message=message
         )
         log.info("a restore is done", extra={"key": found.key, "snapshot": name, "error": message})
-        await _write(cluster, found, lambda status: replace(status, last_restore=outcome))
+        # In one write with the outcome: the process of the later version must not start in between.
+        version = {} if back is None or message else {"version": back.kubernetes, "last_upgrade": PlaneUpgrade()}
+        await _write(cluster, found, lambda status: replace(status, last_restore=outcome, **version))
         if snapshots.is_given(name):
             await self._placement.snapshots.discard(uid, name)
 
@@ -103,29 +113,55 @@ class Snapshots:
                 return None if seconds is None else min(seconds, _LOOK_SECONDS)
             # The request stays answered.
             asked = found.status.last_snapshot.requested
-        outcome, kept = await self._take(found, asked, now)
-        listed = [
-            PlaneSnapshot(name=each.name, time=rfc3339(each.time), revision=each.revision, size=each.size)
-            for each in kept[-MOST_SNAPSHOTS:]
-        ]
-        await _write(cluster, found, lambda status: replace(status, last_snapshot=outcome, snapshots=tuple(listed)))
+        outcome = await self._take(found, asked, now)
+        listed = await self.listed(found.metadata.uid)
+        await _write(cluster, found, lambda status: replace(status, last_snapshot=outcome, snapshots=listed))
         return None if not found.spec.snapshots.schedule else 1.0
 
-    async def _take(
-        self, found: VirtualControlPlane, asked: str, now: dt.datetime
-    ) -> tuple[PlaneOutcome, list[KeptSnapshot]]:
-        uid, store, name, message = found.metadata.uid, self._placement.snapshots, "", ""
+    async def before_upgrade(
+        self, found: VirtualControlPlane, version: str, stop: Callable[[], Awaitable[None]]
+    ) -> str:
+        """Take a snapshot of a control plane whose process has ended, and return its name.
+
+        Args:
+            found: The control plane.
+            version: The patch release of Kubernetes that starts next.
+            stop: Ends the process: not before the snapshot has its turn.
+
+        Raises:
+            TenantryError: Why there is none.
+        """
+        uid = found.metadata.uid
+        async with self._slots:
+            await stop()
+            name = (await self._placement.snapshots.take(uid, version)).name
+        await self._discard(uid, found.spec.snapshots.keep)
+        return name
+
+    async def listed(self, uid: str) -> tuple[PlaneSnapshot, ...]:
+        """Return the last snapshots of a control plane, the oldest first, for its status."""
+        return tuple(
+            PlaneSnapshot(name=each.name, time=rfc3339(each.time), revision=each.revision, size=each.size)
+            for each in (await self._placement.snapshots.kept(uid))[-MOST_LISTED:]
+        )
+
+    async def _take(self, found: VirtualControlPlane, asked: str, now: dt.datetime) -> PlaneOutcome:
+        uid, name, message = found.metadata.uid, "", ""
         try:
             async with self._slots:
-                name = (await store.take(uid)).name
+                name = (await self._placement.snapshots.take(uid)).name
         except ApiError:
             raise
         except (TenantryError, OSError) as error:
             message = str(error)
-        kept = list(await store.kept(uid))
-        while not message and len(kept) > found.spec.snapshots.keep:
-            await store.discard(uid, kept.pop(0).name)
-        return PlaneOutcome(requested=asked, time=rfc3339(now), snapshot=name, message=message), kept
+        if not message:
+            await self._discard(uid, found.spec.snapshots.keep)
+        return PlaneOutcome(requested=asked, time=rfc3339(now), snapshot=name, message=message)
+
+    async def _discard(self, uid: str, keep: int) -> None:
+        store = self._placement.snapshots
+        for name in snapshots.superfluous(await store.kept(uid), keep):
+            await store.discard(uid, name)
 
 
 def unusable(found: VirtualControlPlane) -> Blocked | None:

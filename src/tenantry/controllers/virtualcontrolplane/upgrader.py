@@ -1,0 +1,160 @@
+"""Brings control planes to the version of their spec. The glue of `upgrade`.
+
+PREPARE ─► Placement.provide ─► link and process end ─► snapshot ─► status.lastUpgrade, status.version
+START   ─► the controller starts the process, and reports Ready when it answers with its version
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from msgspec.structs import replace
+
+from tenantry.api import reasons
+from tenantry.api.errors import ApiError, TenantryError, TerminalError
+from tenantry.api.virtualcontrolplane import PlaneUpgrade, VirtualControlPlane, VirtualControlPlaneStatus
+from tenantry.controllers.virtualcontrolplane import upgrade
+from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots
+from tenantry.controllers.virtualcontrolplane.upgrade import UpgradeStep
+from tenantry.engine import request
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.cluster import Cluster
+from tenantry.engine.plan import Blocked
+from tenantry.hosting.placement import Placement, RunningPlane
+from tenantry.hosting.versions import HostedVersion
+
+log = logging.getLogger(__name__)
+
+
+class VersionToRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What a control plane runs now.
+
+    Args:
+        version: The version; None if none may be started.
+        problem: Why that is not the version of its spec; None if it is.
+        is_written: The status was written: the next reconcile goes on.
+    """
+
+    version: HostedVersion | None = None
+    problem: Blocked | None = None
+    is_written: bool = False
+
+
+class Upgrades:
+    """The upgrades of all control planes.
+
+    Args:
+        placement: Where they run.
+        snapshots: Takes their snapshots.
+    """
+
+    def __init__(self, placement: Placement, snapshots: Snapshots) -> None:
+        self._placement = placement
+        self._snapshots = snapshots
+
+    async def bring(
+        self, cluster: Cluster, found: VirtualControlPlane, end: Callable[[], Awaitable[None]]
+    ) -> VersionToRun:
+        """Bring a control plane that is awake a step further.
+
+        Args:
+            cluster: The host.
+            found: The control plane.
+            end: Ends the link.
+
+        Raises:
+            ApiError: The step cannot be recorded.
+        """
+        decided = upgrade.decide(found, self._placement.versions(), cluster.clock.now())
+        last = found.status.last_upgrade
+        if decided.step is UpgradeStep.START or decided.version is None:
+            if last.snapshot and not last.started:
+                # The process of before writes: a later upgrade needs another snapshot.
+                await self._write(cluster, found, replace(found.status, last_upgrade=PlaneUpgrade()))
+                return VersionToRun(is_written=True)
+            return VersionToRun(version=decided.version, problem=decided.problem)
+        if decided.step is UpgradeStep.PREPARE:
+            missing = await self._missing(decided.version)
+            if missing is not None:
+                return VersionToRun(version=upgrade.kept(found, self._placement.versions()), problem=missing)
+            last = await self._prepare(cluster, found, decided.version, end)
+        now = cluster.clock.now()
+        written = replace(found.status, version=last.before, last_upgrade=last)
+        if last.snapshot:
+            written = upgrade.switched(written, last, now)
+            log.info("a control plane is upgraded", extra={"key": found.key, "version": last.after})
+        await self._write(cluster, found, written)
+        return VersionToRun(is_written=True)
+
+    async def rest(self, cluster: Cluster, found: VirtualControlPlane) -> bool:
+        """Prepare a control plane that sleeps; return whether the status was written.
+
+        Raises:
+            ApiError: The step cannot be recorded.
+        """
+        if self._snapshots.is_restore_due(found):
+            return False
+        decided = upgrade.decide(found, self._placement.versions(), cluster.clock.now())
+        if decided.step is not UpgradeStep.PREPARE or decided.version is None:
+            return False
+        if await self._missing(decided.version) is not None:
+            # It wakes, as by each change of its spec, and reports this.
+            return False
+        last = await self._prepare(cluster, found, decided.version, None)
+        await self._write(cluster, found, upgrade.rests(found, last, cluster.clock.now()))
+        return True
+
+    def older(self, found: VirtualControlPlane) -> HostedVersion | None:
+        """Return the version that a restore brings a control plane back to; None if it keeps the one that it has."""
+        return upgrade.older(found, self._placement.versions())
+
+    def check(self, version: HostedVersion, running: RunningPlane) -> None:
+        """Check that the process that answers is of the version that was started.
+
+        Raises:
+            TerminalError: It is not.
+        """
+        if running.version != version.kubernetes:
+            raise TerminalError(
+                reasons.NOT_PLACED,
+                f"its API server answers as Kubernetes {running.version}, not {version.kubernetes}: build the program"
+                " again (`tenantry local build --again`)",
+            )
+
+    async def _missing(self, version: HostedVersion) -> Blocked | None:
+        try:
+            await self._placement.provide(version.name)
+        except TenantryError as error:
+            return Blocked(reason=reasons.NOT_PLACED, message=str(error))
+        return None
+
+    async def _prepare(
+        self,
+        cluster: Cluster,
+        found: VirtualControlPlane,
+        version: HostedVersion,
+        end: Callable[[], Awaitable[None]] | None,
+    ) -> PlaneUpgrade:
+        async def stop() -> None:
+            if end is not None:
+                await end()
+            await self._placement.stop(found.metadata.uid)
+
+        before = upgrade.running(found, self._placement.versions())
+        try:
+            snapshot = await self._snapshots.before_upgrade(found, version.kubernetes, stop)
+        except ApiError:
+            raise
+        except (TenantryError, OSError) as error:
+            log.warning("an upgrade does not begin", extra={"key": found.key, "error": str(error)})
+            return upgrade.failed(found, version.kubernetes, str(error), before, cluster.clock.now())
+        time = rfc3339(cluster.clock.now())
+        return PlaneUpgrade(before=before, after=version.kubernetes, snapshot=snapshot, time=time)
+
+    async def _write(self, cluster: Cluster, found: VirtualControlPlane, written: VirtualControlPlaneStatus) -> None:
+        listed = await self._snapshots.listed(found.metadata.uid)
+        status = replace(written, snapshots=listed)
+        # Not quiet: this controller goes on.
+        await cluster.writer.own(request.replace(replace(found, status=status), subresource="status"))

@@ -1,0 +1,206 @@
+"""Upgrades of control planes: the operator's controller, without processes (H01, X11)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tenantry.api import reasons
+from tenantry.api.virtualcontrolplane import PlanePhase
+from tenantry.controllers.virtualcontrolplane import upgrade
+from tenantry.hosting import snapshots
+from tenantry.hosting.versions import HostedVersion
+from testkit.upgradeworld import KNOWN, Workshop
+from testkit.worldclient import Crash
+
+
+def started(version: str = "1.35") -> Workshop:
+    """Return a control plane of a version, which runs."""
+    shop = Workshop(version)
+    shop.settle()
+    shop.sleep()
+    shop.wake()
+    shop.settle()
+    return shop
+
+
+def problem(shop: Workshop) -> str:
+    """Return why a control plane has not the version of its spec; "" if it has."""
+    found = upgrade.decide(shop.get(), KNOWN, shop.cluster.clock.now()).problem
+    return found.message if found is not None else ""
+
+
+def test_a_new_one_has_the_default_version_and_keeps_it() -> None:
+    """H01: a Tenantry with a later default upgrades nothing by itself."""
+    shop = Workshop()
+    assert shop.settle()["version"] == "1.36.3"
+    later = HostedVersion(name="1.37", kubernetes="1.37.0", is_default=True)
+    shop.forge.known = (KNOWN[1], HostedVersion(name="1.36", kubernetes="1.36.3"), later)
+    shop.restart()
+    assert shop.settle()["version"] == "1.36.3"
+    assert shop.forge.starts == ["1.36.3"]
+
+
+def test_one_of_an_earlier_tenantry_has_the_default_version() -> None:
+    """H01: no other one existed, and none was recorded."""
+    shop = Workshop("1.35")
+    shop.sleep()
+    shop.wake()
+    shop.settle()
+    assert shop.forge.starts == ["1.36.3"]
+    assert shop.status()["version"] == "1.36.3"
+    assert "spec.version: Kubernetes 1.35.4 does not read objects of 1.36.3" in problem(shop)
+
+
+@pytest.mark.parametrize("version", ["1.34", "1.37"])
+def test_an_unknown_version_lists_those_that_there_are(version: str) -> None:
+    """H01: before the first start, it does not start; later, it runs on."""
+    shop = Workshop(version)
+    shop.forge.known = KNOWN[1:]
+    shop.settle()
+    reason, message = shop.told()
+    assert reason == reasons.INVALID_SPEC
+    assert message.endswith("choose 1.35, 1.36")
+    assert shop.forge.starts == []
+    shop.change("1.35")
+    shop.settle()
+    assert shop.forge.starts == ["1.35.4"]
+
+
+def test_an_upgrade_takes_a_snapshot_of_the_process_that_has_ended() -> None:
+    """X11: then the new version starts on the same objects."""
+    shop = started()
+    shop.change("1.36")
+    found = shop.settle()
+    assert (found["version"], found["phase"]) == ("1.36.3", PlanePhase.UPGRADING)
+    assert shop.forge.starts[-2:] == ["1.35.4", "1.36.3"]
+    last = found["lastUpgrade"]
+    assert (last["before"], last["after"]) == ("1.35.4", "1.36.3")
+    assert last["snapshot"].endswith("-before-1.36.3.snapshot")
+    assert [each["name"] for each in found["snapshots"]] == [last["snapshot"]]
+    reason, message = shop.told()
+    assert reason == reasons.UPGRADE_FAILED
+    assert f"tenantry vcp restore web -n acme --from {last['snapshot']} --version 1.35" in message
+    shop.restart()
+    assert shop.settle()["lastUpgrade"] == last
+
+
+def test_minor_versions_are_not_skipped() -> None:
+    """X11: the API server refuses it, too; the process runs on."""
+    shop = started("1.34")
+    shop.change("1.36")
+    shop.settle()
+    assert "one minor version at a time: choose 1.35 first" in problem(shop)
+    assert shop.forge.runs == "1.34.9"
+    for version in ("1.35", "1.36"):
+        shop.change(version)
+        shop.settle()
+    assert shop.forge.starts[-2:] == ["1.35.4", "1.36.3"]
+
+
+def test_without_a_snapshot_the_version_stays_and_later_the_upgrade_goes_on() -> None:
+    """X11: a full disk ends no control plane."""
+    shop = started()
+    shop.forge.trouble = "the disk is full"
+    shop.change("1.36")
+    found = shop.settle()
+    assert (found["version"], shop.forge.runs) == ("1.35.4", "1.35.4")
+    assert found["lastUpgrade"]["message"] == "the disk is full"
+    shop.forge.trouble = ""
+    assert shop.settle()["version"] == "1.35.4"
+    assert shop.settle(2 * upgrade.AGAIN_SECONDS)["version"] == "1.36.3"
+
+
+def test_a_program_that_is_not_built_ends_nothing() -> None:
+    """H01: the process of the version before runs until there is one."""
+    shop = started()
+    shop.forge.missing.add("1.36")
+    shop.change("1.36")
+    shop.settle()
+    assert shop.forge.runs == "1.35.4"
+    assert shop.forge.kept_files == {}
+    shop.forge.missing.clear()
+    assert shop.settle()["version"] == "1.36.3"
+
+
+def test_one_that_sleeps_takes_the_snapshot_asleep_and_switches_when_it_wakes() -> None:
+    """H01: an upgrade of many wakes none."""
+    shop = started()
+    shop.sleep()
+    shop.change("1.36")
+    found = shop.settle()
+    assert (found["phase"], found["version"], found.get("wakes")) == (PlanePhase.ASLEEP, "1.35.4", 1)
+    assert found["lastUpgrade"]["snapshot"] in shop.told()[1]
+    shop.restart()
+    assert shop.settle()["phase"] == PlanePhase.ASLEEP
+    assert len(shop.forge.kept_files) == 1
+    shop.wake()
+    assert shop.settle()["version"] == "1.36.3"
+    assert shop.forge.starts[-1] == "1.36.3"
+    assert len(shop.forge.kept_files) == 1
+
+
+def test_a_snapshot_of_before_a_change_of_mind_is_not_used() -> None:
+    """X11: the version before has run since, and has written."""
+    shop = started()
+    shop.sleep()
+    shop.change("1.36")
+    shop.settle()
+    shop.change("1.35")
+    shop.settle()
+    assert shop.forge.runs == "1.35.4"
+    shop.change("1.36")
+    assert shop.settle()["version"] == "1.36.3"
+    assert len(shop.forge.kept_files) == 2
+
+
+def test_a_restore_with_the_version_leads_back() -> None:
+    """X11: with the snapshot of the upgrade; a later one is refused, and the process of its version runs on."""
+    shop = started()
+    shop.change("1.36")
+    snapshot = shop.settle()["lastUpgrade"]["snapshot"]
+    shop.complete()
+    later = "20270101T000000Z-9.snapshot"
+    read = snapshots.read(later, 1)
+    assert read is not None
+    shop.forge.kept_files[later] = (read, "1.36.3", 0)
+    shop.change("1.35", restore=later)
+    found = shop.settle()
+    assert found["version"] == "1.36.3"
+    assert "is of Kubernetes 1.36.3" in found["lastRestore"]["message"]
+    assert shop.forge.runs == "1.36.3"
+    shop.change("1.35", restore=snapshot)
+    found = shop.settle()
+    assert (found["version"], shop.forge.runs) == ("1.35.4", "1.35.4")
+    assert not found["lastUpgrade"].get("after")
+    shop.change("1.36")
+    assert shop.settle()["version"] == "1.36.3"
+
+
+def test_a_crash_at_any_write_is_gone_on_from() -> None:
+    """X11: between the end of the process, the snapshot and the start."""
+    for count in range(8):
+        shop = started()
+        left = iter(["none"] * count + ["crash"])
+        shop.fault = lambda left=left: next(left, "none")
+        shop.change("1.36")
+        try:
+            shop.settle()
+        except Crash:
+            shop.restart()
+        shop.fault = lambda: "none"
+        assert shop.settle()["version"] == "1.36.3"
+        assert shop.forge.starts[-1] == "1.36.3"
+
+
+def test_snapshots_of_upgrades_are_not_counted_and_bounded() -> None:
+    """VCP-38: an owner who goes to and fro does not fill the disk."""
+    names = [
+        f"2026010{day}T000000Z-{day}{upgrade}.snapshot"
+        for day, upgrade in enumerate(["", "-before-1.35.4", "", "-before-1.36.3", "-before-1.36.4", ""], start=1)
+    ]
+    kept = [each for name in names if (each := snapshots.read(name, 1)) is not None]
+    assert len(kept) == len(names)
+    assert snapshots.superfluous(kept, 2) == [names[0], names[1]]
+    assert snapshots.superfluous(kept, 5) == [names[1]]
+    assert snapshots.superfluous(kept[:2], 5) == []
+    assert [snapshots.check_name(name) for name in names] == names
