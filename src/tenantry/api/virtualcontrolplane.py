@@ -16,6 +16,7 @@ from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Na
 from tenantry.api.marks import GROUP, REQUESTED_PHASE, VERSION
 from tenantry.api.model import EDIT, READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
+from tenantry.api.planecredentials import PlaneCredentials, PlaneRotation, PlaneRotationOutcome
 from tenantry.api.quota import Quantity
 
 MAX_NAME = 40
@@ -332,6 +333,7 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
     snapshots: Annotated[
         PlaneSnapshots, Meta(description="Snapshots of all objects inside, which a restore brings back.")
     ] = PlaneSnapshots()
+    rotation: Annotated[PlaneRotation, Meta(description="When its credentials are replaced.")] = PlaneRotation()
 
 
 class VirtualControlPlaneStatus(Model, frozen=True, kw_only=True):
@@ -354,6 +356,12 @@ class VirtualControlPlaneStatus(Model, frozen=True, kw_only=True):
     ] = ()
     last_snapshot: Annotated[PlaneOutcome, Meta(description="The last snapshot that was to be taken.")] = PlaneOutcome()
     last_restore: Annotated[PlaneOutcome, Meta(description="The last restore.")] = PlaneOutcome()
+    credentials: Annotated[PlaneCredentials, Meta(description="Which credentials are to be in force.")] = (
+        PlaneCredentials()
+    )
+    last_rotation: Annotated[
+        PlaneRotationOutcome, Meta(description="The last replacement of credentials that is done.")
+    ] = PlaneRotationOutcome()
     phase: Annotated[
         PlanePhase,
         Meta(

@@ -24,6 +24,7 @@ from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.narrowed import narrowed
 from tenantry.cli.phases import sleep, wake
 from tenantry.cli.planesnapshots import restore, snapshot
+from tenantry.cli.rotation import rotate
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import wait, wait_for_all
 
@@ -186,6 +187,7 @@ _ALIKE = (
 )
 vcp.add_command(snapshot)
 vcp.add_command(restore)
+vcp.add_command(rotate)
 for _command, _name, _metavar, _text in _ALIKE:
     vcp.add_command(narrowed(_command, _VCP, name=_name, metavar=_metavar or "[NAME]...", text=_text))
 vcp.add_command(sleep)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +36,7 @@ class RunningPlane(msgspec.Struct, frozen=True, kw_only=True):
         kubeconfig: The kubeconfig of the identity `plane.OWNER`.
         from_pods: Where pods reach its API server; None if no pod can.
         unlimited: Why the limits of its process are not enforced; "" if they are, or if it has none.
+        renewal: When it has to be started again, which renews its certificates; None for never.
     """
 
     connection: Connection
@@ -42,6 +44,7 @@ class RunningPlane(msgspec.Struct, frozen=True, kw_only=True):
     kubeconfig: str
     from_pods: ServerEndpoint | None = None
     unlimited: str = ""
+    renewal: dt.datetime | None = None
 
 
 class Placement(Protocol):
@@ -49,6 +52,8 @@ class Placement(Protocol):
 
     async def start(self, plane: HostedPlane) -> RunningPlane:
         """Start a control plane unless it runs, and return it once it is ready.
+
+        Its certificates are renewed. Its process is started anew if an authority or a key of it is replaced.
 
         Raises:
             TenantryError: It cannot be started, or is not ready in time: why, and what to do.

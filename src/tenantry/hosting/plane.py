@@ -13,6 +13,7 @@ Sources: Kubernetes, reference of the command line tools; "Set up Konnectivity s
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 import ipaddress
 from collections.abc import Sequence
@@ -61,6 +62,24 @@ OPERATOR = "operator"
 
 OWNER = "owner"
 """The identity of the users inside; a binding gives it its rights, so that they can end."""
+
+USERS_CA = "users-ca"
+"""The authority of the users' certificate, and of those that are requested inside: both end when it is replaced."""
+
+TRUSTED = "trusted.crt"
+"""The file with the authorities of the API server: the current one, and former ones until their overlap is over."""
+
+CLIENTS = "clients.crt"
+"""The file with the authorities of the API server's clients."""
+
+MOST_TOKEN_HOURS = 24
+"""The longest life of a ServiceAccount's token."""
+
+OVERLAP = dt.timedelta(hours=MOST_TOKEN_HOURS + 1)
+"""How long a former authority of the API server is trusted, and a former key of tokens verifies them."""
+
+IN_OVERLAP = ("server",)
+"""Certificates of a former authority that are used until its overlap is over: pods that run trust only that one."""
 
 SETTINGS = "settings.json"
 GATE = "gate.sock"
@@ -118,6 +137,18 @@ class HostedLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     cpu_millis: int
 
 
+class CredentialGenerations(msgspec.Struct, frozen=True, kw_only=True):
+    """How often the credentials of a control plane were replaced; any other number replaces them once more.
+
+    Args:
+        users: The credentials of the users, and the certificates that were requested inside.
+        authorities: All other authorities, and the key of ServiceAccounts' tokens.
+    """
+
+    users: int = 0
+    authorities: int = 0
+
+
 class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     """One hosted control plane.
 
@@ -131,6 +162,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
         admission: The requests that the admission step answers. While it does not, the API server refuses them.
         limits: What its process may take; None for no limits.
         store: Where its objects are.
+        credentials: Which of its credentials are valid.
     """
 
     uid: str
@@ -142,6 +174,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     admission: tuple[AdmissionRule, ...] = ()
     limits: HostedLimits | None = None
     store: HostedStore = HostedStore()
+    credentials: CredentialGenerations = CredentialGenerations()
 
 
 def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:
@@ -151,7 +184,7 @@ def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:
     return {
         "server": LeafCertificate(ca="ca", user="kube-apiserver", use=CertificateUse.SERVER, names=server),
         OPERATOR: LeafCertificate(ca="ca", user="tenantry:operator", group="system:masters"),
-        OWNER: LeafCertificate(ca="ca", user=plane.owner),
+        OWNER: LeafCertificate(ca=USERS_CA, user=plane.owner),
         _MANAGER: LeafCertificate(ca="ca", user=f"system:{_MANAGER}"),
         # Issued again with the addresses of the nodes, as soon as there are some.
         "kubelet": kubelet(()),
@@ -160,24 +193,32 @@ def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:
     }
 
 
+def generations(plane: HostedPlane) -> dict[str, int]:
+    """Return the wanted generation of each authority, and of the key of tokens, by file name."""
+    wanted = plane.credentials
+    authorities = {leaf.ca: wanted.authorities for leaf in leaves(plane).values()}
+    return {**authorities, "service-account": wanted.authorities, USERS_CA: wanted.users}
+
+
 def kubelet(addresses: Sequence[str]) -> LeafCertificate:
     """Return the certificate with which the gate answers at the addresses of nodes, in place of their kubelets."""
     names = ("localhost", *sorted(addresses))
     return LeafCertificate(ca="kubelet-ca", user="kubelet", use=CertificateUse.SERVER, names=names)
 
 
-def settings(plane: HostedPlane, port: int, openapi: str) -> bytes:
+def settings(plane: HostedPlane, port: int, openapi: str, former_keys: Sequence[str] = ()) -> bytes:
     """Return the file that the process reads.
 
     Args:
         plane: The control plane.
         port: The port of its API server on 127.0.0.1.
         openapi: The folder with the OpenAPI documents of built-in kinds, which all control planes share.
+        former_keys: The names of further files in the folder pki with keys that verify tokens.
     """
     found: dict[str, object] = {
         "uid": plane.uid,
         "datastore": stores.settings(plane.store, plane.uid),
-        "apiServer": _apiserver(plane, port),
+        "apiServer": [*_apiserver(plane, port), *(f"--service-account-key-file=pki/{name}" for name in former_keys)],
         "controllers": _manager(plane),
         "openAPI": openapi,
         "activity": {"socket": ACTIVITY, "ignoredUsers": [leaves(plane)[OPERATOR].user]},
@@ -211,13 +252,13 @@ def _apiserver(plane: HostedPlane, port: int) -> list[str]:
         *(f"--bind-address={_LOOPBACK}", f"--secure-port={port}"),
         *("--tls-cert-file=pki/server.crt", "--tls-private-key-file=pki/server.key"),
         *(f"--advertise-address={ADVERTISED}", "--endpoint-reconciler-type=lease"),
-        "--client-ca-file=pki/ca.crt",
+        f"--client-ca-file=pki/{CLIENTS}",
         *("--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction"),
         "--service-account-key-file=pki/service-account.pub",
         "--service-account-signing-key-file=pki/service-account.key",
         # The API server may otherwise extend a token of an hour to a year.
         *(f"--service-account-issuer={plane.issuer}", "--service-account-extend-token-expiration=false"),
-        "--service-account-max-token-expiration=24h",
+        f"--service-account-max-token-expiration={MOST_TOKEN_HOURS}h",
         *(f"--service-cluster-ip-range={plane.service_range}", "--allow-privileged", "--profiling=false"),
         *("--kubelet-client-certificate=pki/kubelet-client.crt", "--kubelet-client-key=pki/kubelet-client.key"),
         # The API server resolves other names of nodes itself.
@@ -238,8 +279,8 @@ def _manager(plane: HostedPlane) -> list[str]:
     return [
         *(f"--kubeconfig={_MANAGER}.kubeconfig", f"--controllers={','.join(CONTROLLERS)}"),
         *("--use-service-account-credentials", "--leader-elect=false", "--secure-port=0", "--profiling=false"),
-        *("--service-account-private-key-file=pki/service-account.key", "--root-ca-file=pki/ca.crt"),
-        *("--cluster-signing-cert-file=pki/ca.crt", "--cluster-signing-key-file=pki/ca.key"),
+        *("--service-account-private-key-file=pki/service-account.key", f"--root-ca-file=pki/{TRUSTED}"),
+        *(f"--cluster-signing-cert-file=pki/{USERS_CA}.crt", f"--cluster-signing-key-file=pki/{USERS_CA}.key"),
         f"--service-cluster-ip-range={plane.service_range}",
         *("--kube-api-qps=200", "--kube-api-burst=400"),
     ]

@@ -18,7 +18,7 @@ import datetime as dt
 import re
 import shutil
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -28,7 +28,17 @@ from tenantry.hosting import plane as hosting
 from tenantry.hosting.placement import RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.kube import kubeconfig
-from tenantry.local import build, components, control, endpointproxy, hostedsnapshots, kubeconfigs, pki, ports
+from tenantry.local import (
+    build,
+    components,
+    control,
+    endpointproxy,
+    hostedpki,
+    hostedsnapshots,
+    kubeconfigs,
+    pki,
+    ports,
+)
 from tenantry.local.build import Binaries
 from tenantry.local.components import Component, ReadinessSignal
 from tenantry.local.control import SupervisorRequest
@@ -96,13 +106,19 @@ def processes(paths: ClusterPaths) -> tuple[Component, ...]:
                 port=process.internal or process.port,
                 signal=ReadinessSignal.NOTIFY_HTTPS,
                 health="/readyz",
-                authority=folder / "pki" / "ca.crt",
+                authority=_authority(folder / "pki"),
                 environment=_ENVIRONMENT | _soft_limit(process.limits),
                 limits=_limits(process.limits),
             )
         )
     proxy = endpointproxy.component(paths) if _has_proxied(paths) else None
     return (*(() if proxy is None else (proxy,)), *found)
+
+
+def _authority(folder: Path) -> Path:
+    """Return the file with the authorities of an API server; an earlier version has written only one."""
+    trusted = folder / hosting.TRUSTED
+    return trusted if trusted.exists() else folder / "ca.crt"
 
 
 def _has_proxied(paths: ClusterPaths) -> bool:
@@ -133,10 +149,12 @@ class LocalPlacement:
 
     Args:
         paths: The cluster's.
+        now: Returns the time, by which certificates are issued.
     """
 
-    def __init__(self, paths: ClusterPaths) -> None:
+    def __init__(self, paths: ClusterPaths, now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> None:
         self._paths = paths
+        self._now = now
         self._stores = LocalStores(paths, self._reload, self._ready)
         self.snapshots = LocalSnapshots(paths, self.stop, self._program)
 
@@ -148,6 +166,9 @@ class LocalPlacement:
                 "the program of hosted control planes is not built: run `tenantry local build --with-hosted`"
             )
         await self._stores.attach(plane, self._folder(plane.uid), program.hosted)
+        if await asyncio.to_thread(self._ends_first, plane):
+            # Its clients are held until it is back.
+            await self.stop(plane.uid)
         process = await asyncio.to_thread(self._write, plane, program)
         state = await self._reload()
         if state.component(components.ENDPOINT_PROXY) is None:
@@ -164,6 +185,7 @@ class LocalPlacement:
             # Not before it listens: until then, the port could be another program's.
             from_pods=await asyncio.to_thread(self._admit, process.port),
             unlimited=ready.unlimited,
+            renewal=hostedpki.next_change(own.pki, plane),
         )
 
     async def stop(self, uid: str) -> None:
@@ -208,13 +230,18 @@ class LocalPlacement:
     async def kubelet_tls(self, uid: str, addresses: Sequence[str], context: ssl.SSLContext | None) -> ssl.SSLContext:
         """See `Placement.kubelet_tls`."""
         folder = ClusterPaths(self._folder(uid)).pki
-        await asyncio.to_thread(pki.ensure, folder, {"kubelet": hosting.kubelet(addresses)}, dt.datetime.now(dt.UTC))
+        await asyncio.to_thread(pki.ensure, folder, {"kubelet": hosting.kubelet(addresses)}, self._now())
         if context is None:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=folder / "ca.crt")
             context.verify_mode = ssl.CERT_REQUIRED
         # Handshakes from now on present the new certificate.
         context.load_cert_chain(folder / "kubelet.crt", folder / "kubelet.key")
         return context
+
+    def _ends_first(self, plane: HostedPlane) -> bool:
+        """Return whether the process runs with credentials that are replaced now."""
+        folder = self._folder(plane.uid)
+        return (folder / _PROCESS).exists() and hostedpki.needs_restart(folder / "pki", plane, self._now())
 
     async def _reload(self) -> ClusterState:
         return await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)
@@ -268,12 +295,13 @@ class LocalPlacement:
             internal=internal,
             limits=plane.limits,
         )
-        pki.ensure(own.pki, hosting.leaves(plane), dt.datetime.now(dt.UTC))
-        kubeconfigs.write(own, plane.name, hosting.OWNER, port)
+        keys = hostedpki.issue(own.pki, plane, self._now())
+        kubeconfigs.write(own, plane.name, hosting.OWNER, port, authority=hosting.TRUSTED)
         # Their connections are no reason to wake the process, and do not count as those of users.
-        for identity in (hosting.OPERATOR, components.CONTROLLER_MANAGER):
-            kubeconfigs.write(own, plane.name, identity, internal)
-        write_private(own.folder / hosting.SETTINGS, hosting.settings(plane, internal, str(program.openapi)))
+        kubeconfigs.write(own, plane.name, hosting.OPERATOR, internal, authority=hosting.TRUSTED)
+        # Its client reads the files anew when they change.
+        kubeconfigs.write_named(own, plane.name, components.CONTROLLER_MANAGER, internal, authority=hosting.TRUSTED)
+        write_private(own.folder / hosting.SETTINGS, hosting.settings(plane, internal, str(program.openapi), keys))
         write_private(own.folder / "egress.json", hosting.egress())
         write_private(own.folder / _PROCESS, msgspec.json.encode(process))
         (own.folder / _STOPPED).unlink(missing_ok=True)

@@ -19,15 +19,26 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, Conflict, NotFound, TenantryError, TerminalError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import NETWORK, SUSPENDED, SYSTEM_NAMESPACE, TENANT, TENANT_UID
+from tenantry.api.marks import NETWORK, OWNERS, SUSPENDED, SYSTEM_NAMESPACE, TENANT, TENANT_UID
 from tenantry.api.model import Json, Resource
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.quota.verdicts import Verdicts
-from tenantry.controllers.virtualcontrolplane import apiservice, charge, datastore, desired, offers, status, wakes
+from tenantry.controllers.virtualcontrolplane import (
+    apiservice,
+    charge,
+    datastore,
+    desired,
+    offers,
+    rotation,
+    rotations,
+    status,
+    wakes,
+)
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
+from tenantry.controllers.virtualcontrolplane.rotation import RotationStep
 from tenantry.controllers.virtualcontrolplane.sleeper import Sleeper
 from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots, unusable
 from tenantry.controllers.virtualcontrolplane.startslots import StartSlots
@@ -38,7 +49,7 @@ from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
 from tenantry.hosting.placement import RunningPlane
-from tenantry.hosting.plane import HostedLimits
+from tenantry.hosting.plane import CredentialGenerations, HostedLimits
 
 RETRY_SECONDS = 30.0
 """When to try again what only a person, or the place itself, can mend."""
@@ -51,6 +62,7 @@ class _Connected(msgspec.Struct, frozen=True):
     address: str
     running: RunningPlane
     limits: HostedLimits | None
+    credentials: CredentialGenerations
     task: asyncio.Task[None]
 
 
@@ -132,9 +144,14 @@ class VirtualControlPlaneController:
             # Not quiet: from now on, the quota controller charges it.
             await cluster.writer.own(request.finalizers(found, names))
             return None
-        if found.status.phase is PlanePhase.ASLEEP:
-            return await self._rest(cluster, found, namespace)
-        return await self._keep(cluster, found, namespace)
+        step = RotationStep() if namespace.deleting else await rotations.begin(cluster, found, namespace)
+        if step.status is not None:
+            return None
+        is_asleep = found.status.phase is PlanePhase.ASLEEP
+        again = await (self._rest if is_asleep else self._keep)(cluster, found, namespace)
+        known = self._connected.get(found.metadata.uid)
+        renewal = rotations.renewal_in(cluster, known.running) if known is not None else None
+        return rotation.sooner(again, step.again_seconds, renewal)
 
     async def _rest(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
         """Keep a control plane asleep until something wakes it."""
@@ -193,8 +210,10 @@ class VirtualControlPlaneController:
         is_open = _is_open(namespace)
         known.link.open(is_open=is_open)
         known.link.allow(found.spec.egress)
-        if known.link.offered != offers.of(cluster) or known.limits != desired.limits_of(found):
-            # Its watches are those of its kinds, and the process runs on; with other limits, it starts again.
+        is_due = rotations.is_renewed(cluster, known.running) or known.credentials != rotation.wanted(found)
+        if is_due or known.link.offered != offers.of(cluster) or known.limits != desired.limits_of(found):
+            # Its watches are those of its kinds, and the process runs on; with other limits or authorities, it starts
+            # again, and certificates are renewed.
             await self._end(found.metadata.uid)
             await self._start_in_turn(cluster, found, namespace)
             return None
@@ -237,7 +256,7 @@ class VirtualControlPlaneController:
         changed = partial(cluster.wake, VirtualControlPlane, found.key)
         link = Link(self._host, found, changed, address, is_open=is_open, offered=offers.of(cluster))
         task = self._group.create_task(self._serve(found.key, link, running, changed))
-        self._connected[found.metadata.uid] = _Connected(link, address, running, plane.limits, task)
+        self._connected[found.metadata.uid] = _Connected(link, address, running, plane.limits, plane.credentials, task)
         task.add_done_callback(partial(self._ended, changed))
 
     async def _secret(self, cluster: Cluster, name: str) -> Json | None:
@@ -345,7 +364,9 @@ class VirtualControlPlaneController:
             now=rfc3339(cluster.clock.now()),
         )
         if is_connected and problem is None:
-            written = replace(written, phase=PlanePhase.AWAKE)
+            in_force = self._connected[current.metadata.uid].credentials
+            last = rotation.outcome(current, in_force, cluster.clock.now())
+            written = replace(written, phase=PlanePhase.AWAKE, last_rotation=last)
         if before.phase is PlanePhase.ASLEEP:
             # A spec that has changed during the sleep still has to wake it.
             written = replace(written, observed_generation=before.observed_generation)
@@ -366,8 +387,8 @@ def _is_open(namespace: Observed) -> bool:
     return SUSPENDED not in namespace.labels
 
 
-def _decisive(namespace: Observed) -> tuple[bool, str]:
-    return _is_open(namespace), namespace.labels.get(NETWORK, "")
+def _decisive(namespace: Observed) -> tuple[bool, str, str]:
+    return _is_open(namespace), namespace.labels.get(NETWORK, ""), namespace.annotations.get(OWNERS, "")
 
 
 def _problem(link: Link) -> Blocked | None:

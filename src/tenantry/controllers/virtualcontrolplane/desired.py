@@ -22,6 +22,7 @@ from tenantry.api.virtualcontrolplane import (
     VirtualControlPlane,
     kubeconfig_secret_name,
 )
+from tenantry.controllers.virtualcontrolplane import rotation
 from tenantry.controllers.virtualcontrolplane.admission import RULES
 from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.hosting.stores import HostedStore
@@ -58,6 +59,7 @@ def plane_of(found: VirtualControlPlane, address: str, store: HostedStore | None
         admission=RULES,
         limits=limits_of(found),
         store=store or HostedStore(),
+        credentials=rotation.wanted(found),
     )
 
 

@@ -26,6 +26,7 @@ from tenantry.api.virtualcontrolplane import (
     VirtualControlPlaneStatus,
 )
 from tenantry.api.wording import shortened
+from tenantry.controllers.virtualcontrolplane import rotation
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.conditions import Wanted, find, merge
 from tenantry.hosting.reports import Activity
@@ -196,6 +197,8 @@ def wake_reason(found: VirtualControlPlane, now: dt.datetime, pods: str, *, is_k
         return "a client connects"
     if found.metadata.generation != status.observed_generation:
         return "its spec has changed"
+    if rotation.is_pending(found):
+        return "its credentials are replaced"
     if status.pods_at_sleep not in ("", pods):
         return "a pod on the host has ended or changed"
     return "its time has come" if seconds_left(found, now) <= 0 else ""
