@@ -41,7 +41,7 @@ LOOK_AGAIN_SECONDS = 30.0
 """When to look again at what ends without an event for this controller, as a pending pod."""
 
 MOST_SLEEP = dt.timedelta(days=7)
-"""The longest sleep: each start renews the certificates that expire within 30 days, the users' included."""
+"""The longest sleep: each start renews the certificates that are due, so that the users' never end in their Secret."""
 
 _ENDED = ("Succeeded", "Failed")
 
