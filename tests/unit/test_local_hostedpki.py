@@ -134,7 +134,7 @@ def test_two_rotations_in_one_overlap(folder: Path) -> None:
     assert signed(folder, "server", "ca.crt")
 
 
-@pytest.mark.parametrize("at", (1, 2, 4, 6, 9, 13))
+@pytest.mark.parametrize("at", [1, 2, 4, 6, 9, 13])
 def test_a_crash_at_any_write_is_made_up_for(folder: Path, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the former users is trusted, and pods still trust the server."""
     before, wanted = files(folder), rotated(1, 1)

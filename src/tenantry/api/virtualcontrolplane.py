@@ -17,6 +17,7 @@ from tenantry.api.marks import GROUP, REQUESTED_PHASE, VERSION
 from tenantry.api.model import EDIT, READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.planecredentials import PlaneCredentials, PlaneRotation, PlaneRotationOutcome
+from tenantry.api.planeserver import PlaneAudit, PlaneAuthentication, PlaneFairness
 from tenantry.api.quota import Quantity
 
 MAX_NAME = 40
@@ -334,6 +335,13 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
         PlaneSnapshots, Meta(description="Snapshots of all objects inside, which a restore brings back.")
     ] = PlaneSnapshots()
     rotation: Annotated[PlaneRotation, Meta(description="When its credentials are replaced.")] = PlaneRotation()
+    authentication: Annotated[PlaneAuthentication, Meta(description="How its users prove who they are.")] = (
+        PlaneAuthentication()
+    )
+    audit: Annotated[PlaneAudit, Meta(description="The audit log of its API server.")] = PlaneAudit()
+    fairness: Annotated[PlaneFairness, Meta(description="How many requests its API server serves at once.")] = (
+        PlaneFairness()
+    )
 
 
 class VirtualControlPlaneStatus(Model, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from tenantry.api.virtualcontrolplane import (
     VirtualControlPlaneSpec,
 )
 from tenantry.cli import flags, kinds, output, place, session
+from tenantry.cli.auditlog import audit_log
 from tenantry.cli.describe.command import describe
 from tenantry.cli.get import get
 from tenantry.cli.kinds import ObjectSelection
@@ -188,6 +189,7 @@ _ALIKE = (
 vcp.add_command(snapshot)
 vcp.add_command(restore)
 vcp.add_command(rotate)
+vcp.add_command(audit_log)
 for _command, _name, _metavar, _text in _ALIKE:
     vcp.add_command(narrowed(_command, _VCP, name=_name, metavar=_metavar or "[NAME]...", text=_text))
 vcp.add_command(sleep)

@@ -20,8 +20,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tenantry.hosting import stores
+from tenantry.hosting import serveroptions, stores
 from tenantry.hosting.certificates import KUBELET_CLIENT_USER, SERVER_NAMES, CertificateUse, LeafCertificate
+from tenantry.hosting.serveroptions import ServerOptions
 from tenantry.hosting.stores import HostedStore
 
 CONTROLLERS = (
@@ -163,6 +164,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
         limits: What its process may take; None for no limits.
         store: Where its objects are.
         credentials: Which of its credentials are valid.
+        options: Settings of its API server.
     """
 
     uid: str
@@ -175,6 +177,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     limits: HostedLimits | None = None
     store: HostedStore = HostedStore()
     credentials: CredentialGenerations = CredentialGenerations()
+    options: ServerOptions = ServerOptions()
 
 
 def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:
@@ -272,6 +275,7 @@ def _apiserver(plane: HostedPlane, port: int) -> list[str]:
         # Snapshots in memory answer pages of lists until the API server sees a compaction. The datastore compacts by
         # itself, without the key that the API server watches: continue tokens would not expire.
         "--feature-gates=ListFromCacheSnapshot=false",
+        *serveroptions.flags(plane.options),
     ]
 
 

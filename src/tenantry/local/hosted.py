@@ -25,6 +25,7 @@ import msgspec
 
 from tenantry.api.errors import InputError, LocalError
 from tenantry.hosting import plane as hosting
+from tenantry.hosting import serveroptions
 from tenantry.hosting.placement import RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.kube import kubeconfig
@@ -115,6 +116,23 @@ def processes(paths: ClusterPaths) -> tuple[Component, ...]:
     return (*(() if proxy is None else (proxy,)), *found)
 
 
+def audit_files(paths: ClusterPaths, uid: str) -> tuple[Path, ...]:
+    """Return the files of the audit log of a control plane, the oldest first.
+
+    Args:
+        paths: The cluster's.
+        uid: The uid of the control plane.
+
+    Raises:
+        InputError: It is no uid.
+    """
+    if not _UID.fullmatch(uid):
+        raise InputError(f"{uid!r} is not the uid of an object")
+    found = (paths.folder / "hosted" / uid / serveroptions.AUDIT_FOLDER).glob("*.log")
+    # The names of former ones have their time.
+    return tuple(sorted(found, key=lambda each: (each.name == serveroptions.AUDIT_LOG, each.name)))
+
+
 def _authority(folder: Path) -> Path:
     """Return the file with the authorities of an API server; an earlier version has written only one."""
     trusted = folder / hosting.TRUSTED
@@ -166,7 +184,7 @@ class LocalPlacement:
                 "the program of hosted control planes is not built: run `tenantry local build --with-hosted`"
             )
         await self._stores.attach(plane, self._folder(plane.uid), program.hosted)
-        if await asyncio.to_thread(self._ends_first, plane):
+        if await asyncio.to_thread(self._ends_first, plane, program):
             # Its clients are held until it is back.
             await self.stop(plane.uid)
         process = await asyncio.to_thread(self._write, plane, program)
@@ -238,10 +256,18 @@ class LocalPlacement:
         context.load_cert_chain(folder / "kubelet.crt", folder / "kubelet.key")
         return context
 
-    def _ends_first(self, plane: HostedPlane) -> bool:
-        """Return whether the process runs with credentials that are replaced now."""
+    def _ends_first(self, plane: HostedPlane, program: Binaries) -> bool:
+        """Return whether the process runs with credentials that are replaced now, or with other settings."""
         folder = self._folder(plane.uid)
-        return (folder / _PROCESS).exists() and hostedpki.needs_restart(folder / "pki", plane, self._now())
+        process = _read(folder / _PROCESS)
+        if process is None or not process.internal:
+            return False
+        if hostedpki.needs_restart(folder / "pki", plane, self._now()):
+            return True
+        keys = hostedpki.former_keys(folder / "pki")
+        wanted = hosting.settings(plane, process.internal, str(program.openapi), keys)
+        file = folder / hosting.SETTINGS
+        return file.exists() and file.read_bytes() != wanted
 
     async def _reload(self) -> ClusterState:
         return await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)
@@ -301,6 +327,9 @@ class LocalPlacement:
         kubeconfigs.write(own, plane.name, hosting.OPERATOR, internal, authority=hosting.TRUSTED)
         # Its client reads the files anew when they change.
         kubeconfigs.write_named(own, plane.name, components.CONTROLLER_MANAGER, internal, authority=hosting.TRUSTED)
+        write_private(own.folder / serveroptions.AUTHENTICATION, serveroptions.authentication(plane.options))
+        ignored = hosting.leaves(plane)[hosting.OPERATOR].user
+        write_private(own.folder / serveroptions.AUDIT_POLICY, serveroptions.audit_policy(plane.options, ignored))
         write_private(own.folder / hosting.SETTINGS, hosting.settings(plane, internal, str(program.openapi), keys))
         write_private(own.folder / "egress.json", hosting.egress())
         write_private(own.folder / _PROCESS, msgspec.json.encode(process))

@@ -81,7 +81,13 @@ def issue(folder: Path, plane: HostedPlane, now: dt.datetime) -> tuple[str, ...]
         for each in over:
             for kind in ("crt", "pub"):
                 (folder / f"{each.name}.{kind}").unlink(missing_ok=True)
-    return tuple(f"{each.name}.pub" for each in former if (folder / f"{each.name}.pub").exists())
+    return former_keys(folder)
+
+
+def former_keys(folder: Path) -> tuple[str, ...]:
+    """Return the names of the files with former keys that verify tokens; arguments as for `needs_restart`."""
+    names = (f"{each.name}.pub" for each in _former(folder))
+    return tuple(name for name in names if (folder / name).exists())
 
 
 def next_change(folder: Path, plane: HostedPlane) -> dt.datetime | None:

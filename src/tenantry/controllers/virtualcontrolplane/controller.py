@@ -33,6 +33,7 @@ from tenantry.controllers.virtualcontrolplane import (
     offers,
     rotation,
     rotations,
+    serveroptions,
     status,
     wakes,
 )
@@ -49,7 +50,7 @@ from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
 from tenantry.hosting.placement import RunningPlane
-from tenantry.hosting.plane import CredentialGenerations, HostedLimits
+from tenantry.hosting.plane import HostedLimits, HostedPlane
 
 RETRY_SECONDS = 30.0
 """When to try again what only a person, or the place itself, can mend."""
@@ -62,7 +63,7 @@ class _Connected(msgspec.Struct, frozen=True):
     address: str
     running: RunningPlane
     limits: HostedLimits | None
-    credentials: CredentialGenerations
+    plane: HostedPlane
     task: asyncio.Task[None]
 
 
@@ -184,7 +185,9 @@ class VirtualControlPlaneController:
                 if not namespace.deleting:
                     await self._start_in_turn(cluster, found, namespace)
             else:
-                again = await self._follow(cluster, found, namespace, known, share.waits or unusable(found))
+                again = await self._follow(
+                    cluster, found, namespace, known, share.waits or unusable(found) or serveroptions.unreachable(found)
+                )
         except ApiError:
             raise
         except TenantryError as error:
@@ -210,7 +213,8 @@ class VirtualControlPlaneController:
         is_open = _is_open(namespace)
         known.link.open(is_open=is_open)
         known.link.allow(found.spec.egress)
-        is_due = rotations.is_renewed(cluster, known.running) or known.credentials != rotation.wanted(found)
+        wished = desired.plane_of(found, known.address, known.plane.store)
+        is_due = rotations.is_renewed(cluster, known.running) or known.plane != wished
         if is_due or known.link.offered != offers.of(cluster) or known.limits != desired.limits_of(found):
             # Its watches are those of its kinds, and the process runs on; with other limits or authorities, it starts
             # again, and certificates are renewed.
@@ -256,7 +260,7 @@ class VirtualControlPlaneController:
         changed = partial(cluster.wake, VirtualControlPlane, found.key)
         link = Link(self._host, found, changed, address, is_open=is_open, offered=offers.of(cluster))
         task = self._group.create_task(self._serve(found.key, link, running, changed))
-        self._connected[found.metadata.uid] = _Connected(link, address, running, plane.limits, plane.credentials, task)
+        self._connected[found.metadata.uid] = _Connected(link, address, running, plane.limits, plane, task)
         task.add_done_callback(partial(self._ended, changed))
 
     async def _secret(self, cluster: Cluster, name: str) -> Json | None:
@@ -364,7 +368,7 @@ class VirtualControlPlaneController:
             now=rfc3339(cluster.clock.now()),
         )
         if is_connected and problem is None:
-            in_force = self._connected[current.metadata.uid].credentials
+            in_force = self._connected[current.metadata.uid].plane.credentials
             last = rotation.outcome(current, in_force, cluster.clock.now())
             written = replace(written, phase=PlanePhase.AWAKE, last_rotation=last)
         if before.phase is PlanePhase.ASLEEP:

@@ -22,7 +22,7 @@ from tenantry.api.virtualcontrolplane import (
     VirtualControlPlane,
     kubeconfig_secret_name,
 )
-from tenantry.controllers.virtualcontrolplane import rotation
+from tenantry.controllers.virtualcontrolplane import rotation, serveroptions
 from tenantry.controllers.virtualcontrolplane.admission import RULES
 from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.hosting.stores import HostedStore
@@ -50,16 +50,18 @@ def plane_of(found: VirtualControlPlane, address: str, store: HostedStore | None
         store: Where its objects are; only its process needs to know.
     """
     meta = found.metadata
+    issuer = f"https://{meta.uid}.{PREFIX}"
     return HostedPlane(
         uid=meta.uid,
         name=f"{meta.namespace}.{meta.name}",
-        issuer=f"https://{meta.uid}.{PREFIX}",
+        issuer=issuer,
         owner=f"tenantry:owner:{meta.uid}",
         names=(address,),
         admission=RULES,
         limits=limits_of(found),
         store=store or HostedStore(),
         credentials=rotation.wanted(found),
+        options=serveroptions.of(found, issuer),
     )
 
 
