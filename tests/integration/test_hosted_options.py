@@ -1,8 +1,9 @@
-"""Users of an OIDC provider, the audit log and the limits of a hosted API server (H02)."""
+"""Users of an OIDC provider, the audit log, limits and address families of a hosted API server (H02)."""
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import math
 import re
 from contextlib import AsyncExitStack
@@ -12,9 +13,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 
-from tenantry.api.errors import Forbidden, Unauthorized
+from tenantry.api.errors import Forbidden, Invalid, Unauthorized
 from tenantry.api.kubernetes import RBAC_GROUP, Namespace
 from tenantry.api.model import Resource
 from tenantry.hosting.destinations import Destination, Outside, Refused
@@ -34,6 +36,7 @@ from testkit.oidc import CLIENT_ID, Provider, provider
 pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
+SERVICES = Resource("", "v1", "services", "Service")
 BINDINGS = Resource(RBAC_GROUP, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
 REVIEWS = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
 
@@ -141,3 +144,28 @@ async def test_users_of_a_provider_log_in_and_are_in_the_audit_log(
             return await who(later.connection, issuer.sign(issuer.claims())) is None
 
         await until(is_gone, "no token of the provider is accepted", seconds=2 * SECONDS)
+
+
+@pytest.mark.parametrize("ranges", ["10.96.0.0/16,fd00:10:96::/108", "fd00:10:96::/108"], ids=["dual-stack", "IPv6"])
+async def test_services_have_addresses_of_both_families(tenancy: LocalCluster, name: str, ranges: str) -> None:
+    """H02: the primary family is that of the API server's own Service; a family that is missing is refused."""
+    async with (
+        running(tenancy, name, service_range=ranges) as (_, _, first),
+        Client(first.connection) as client,
+    ):
+        inside = Api(client)
+
+        async def own() -> Json | None:
+            return await inside.find(SERVICES, "kubernetes", "default")
+
+        families = [f"IPv{ipaddress.ip_network(each).version}" for each in ranges.split(",")]
+        assert (await until(own, "the API server has its own Service"))["spec"]["ipFamilies"] == families[:1]
+        spec = {"ports": [{"port": 80}], "ipFamilyPolicy": "PreferDualStack"}
+        made = await inside.create(SERVICES, {"metadata": {"name": "web"}, "spec": spec}, "default")
+        assert made["spec"]["ipFamilies"] == families
+        both = {"metadata": {"name": "both"}, "spec": {**spec, "ipFamilyPolicy": "RequireDualStack"}}
+        if len(families) == 1:
+            with pytest.raises(Invalid, match="not configured for dual-stack"):
+                await inside.create(SERVICES, both, "default")
+        else:
+            assert len((await inside.create(SERVICES, both, "default"))["spec"]["clusterIPs"]) == len(families)

@@ -99,6 +99,10 @@ ADVERTISED = "192.0.2.1"
 Programs refuse an API server that advertises loopback.
 """
 
+ADVERTISED_6 = "2001:db8::1"
+"""The same in IPv6: an address for documentation (RFC 3849)."""
+
+_IPV4 = 4
 _MANAGER = "kube-controller-manager"
 
 
@@ -159,7 +163,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
         issuer: The issuer of its ServiceAccounts' tokens, a URL that no other control plane has.
         owner: The user name of the identity `OWNER`.
         names: Further DNS names and IP addresses of its API server.
-        service_range: The addresses of its Services.
+        service_range: The addresses of its Services; for two families, the primary one, a comma and the other one.
         admission: The requests that the admission step answers. While it does not, the API server refuses them.
         limits: What its process may take; None for no limits.
         store: Where its objects are.
@@ -182,7 +186,8 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
 
 def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:
     """Return every certificate of a control plane by its file name; its authorities sign nothing else."""
-    first = str(next(ipaddress.ip_network(plane.service_range).hosts()))
+    # Kubernetes gives the first address to the Service of the API server, in its primary family.
+    first = str(_primary(plane)[1])
     server = (*SERVER_NAMES, _LOOPBACK, first, *plane.names)
     return {
         "server": LeafCertificate(ca="ca", user="kube-apiserver", use=CertificateUse.SERVER, names=server),
@@ -194,6 +199,10 @@ def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:
         "kubelet-client": LeafCertificate(ca="ca", user=KUBELET_CLIENT_USER),
         "front-proxy-client": LeafCertificate(ca="front-proxy-ca", user="front-proxy-client"),
     }
+
+
+def _primary(plane: HostedPlane) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    return ipaddress.ip_network(plane.service_range.partition(",")[0])
 
 
 def generations(plane: HostedPlane) -> dict[str, int]:
@@ -254,7 +263,9 @@ def _apiserver(plane: HostedPlane, port: int) -> list[str]:
     return [
         *(f"--bind-address={_LOOPBACK}", f"--secure-port={port}"),
         *("--tls-cert-file=pki/server.crt", "--tls-private-key-file=pki/server.key"),
-        *(f"--advertise-address={ADVERTISED}", "--endpoint-reconciler-type=lease"),
+        # Of the primary family of Services, without which the API server does not start.
+        f"--advertise-address={ADVERTISED if _primary(plane).version == _IPV4 else ADVERTISED_6}",
+        "--endpoint-reconciler-type=lease",
         f"--client-ca-file=pki/{CLIENTS}",
         *("--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction"),
         "--service-account-key-file=pki/service-account.pub",

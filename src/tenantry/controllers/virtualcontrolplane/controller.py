@@ -34,13 +34,16 @@ from tenantry.controllers.virtualcontrolplane import (
     rotation,
     rotations,
     serveroptions,
+    servicenetwork,
     status,
     wakes,
 )
+from tenantry.controllers.virtualcontrolplane.egress import SERVICE_CIDRS
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
 from tenantry.controllers.virtualcontrolplane.rotation import RotationStep
-from tenantry.controllers.virtualcontrolplane.sleeper import Sleeper
+from tenantry.controllers.virtualcontrolplane.servicenetwork import ServiceNetwork
+from tenantry.controllers.virtualcontrolplane.sleeper import SYNC_SECONDS, Sleeper
 from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots, unusable
 from tenantry.controllers.virtualcontrolplane.startslots import StartSlots
 from tenantry.engine import request
@@ -175,6 +178,9 @@ class VirtualControlPlaneController:
                 return None
             await self._report(cluster, found, share.waits)
             return None
+        if not self._host.lower.is_synced:
+            # The ranges of the host's Services are not known yet, without which a process would start anew.
+            return SYNC_SECONDS
         if self._snapshots.is_restore_due(found):
             await self._snapshots.restore(cluster, found, lambda: self._end(found.metadata.uid))
         known = self._connected.get(found.metadata.uid)
@@ -185,9 +191,7 @@ class VirtualControlPlaneController:
                 if not namespace.deleting:
                     await self._start_in_turn(cluster, found, namespace)
             else:
-                again = await self._follow(
-                    cluster, found, namespace, known, share.waits or unusable(found) or serveroptions.unreachable(found)
-                )
+                again = await self._follow(cluster, found, namespace, known, share.waits or self._trouble(found))
         except ApiError:
             raise
         except TenantryError as error:
@@ -195,6 +199,13 @@ class VirtualControlPlaneController:
             await self._report(cluster, found, Blocked(reason=reason, message=str(error)), running)
             return RETRY_SECONDS
         return await self._snap(cluster, found, again) if running is not None else again
+
+    def _network(self) -> ServiceNetwork:
+        return servicenetwork.find(self._host.lower.cache(SERVICE_CIDRS))
+
+    def _trouble(self, found: VirtualControlPlane) -> Blocked | None:
+        """Return what of a control plane that runs does not work."""
+        return unusable(found) or serveroptions.unreachable(found) or servicenetwork.missing(self._network())
 
     async def _snap(self, cluster: Cluster, found: VirtualControlPlane, again: float | None) -> float | None:
         """Take the snapshot that is due, and return in how many seconds to look again."""
@@ -213,7 +224,7 @@ class VirtualControlPlaneController:
         is_open = _is_open(namespace)
         known.link.open(is_open=is_open)
         known.link.allow(found.spec.egress)
-        wished = desired.plane_of(found, known.address, known.plane.store)
+        wished = desired.plane_of(found, known.address, known.plane.store, self._network().ranges)
         is_due = rotations.is_renewed(cluster, known.running) or known.plane != wished
         if is_due or known.link.offered != offers.of(cluster) or known.limits != desired.limits_of(found):
             # Its watches are those of its kinds, and the process runs on; with other limits or authorities, it starts
@@ -252,7 +263,7 @@ class VirtualControlPlaneController:
         await self._bring(cluster, found, desired.mirror_objects(found, is_open=is_open))
         address = await self._address(cluster, found)
         store = datastore.store_of(found, await self._secret(cluster, datastore.secret_of(found)))
-        plane = desired.plane_of(found, address, store)
+        plane = desired.plane_of(found, address, store, self._network().ranges)
         running = await self._host.placement.start(plane)
         # Before anything can fail: other operators name it when they report that they cannot end the process.
         await self._report(cluster, found, status.STARTING, running)

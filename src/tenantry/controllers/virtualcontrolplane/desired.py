@@ -24,6 +24,7 @@ from tenantry.api.virtualcontrolplane import (
 )
 from tenantry.controllers.virtualcontrolplane import rotation, serveroptions
 from tenantry.controllers.virtualcontrolplane.admission import RULES
+from tenantry.controllers.virtualcontrolplane.servicenetwork import FALLBACK
 from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.hosting.stores import HostedStore
 from tenantry.mirror.profile import Profile
@@ -41,13 +42,16 @@ CLUSTER_ROLE_BINDINGS = Resource(RBAC_GROUP, "v1", "clusterrolebindings", "Clust
 _LABELS = {marks.MANAGED_BY: marks.MANAGER}
 
 
-def plane_of(found: VirtualControlPlane, address: str, store: HostedStore | None = None) -> HostedPlane:
+def plane_of(
+    found: VirtualControlPlane, address: str, store: HostedStore | None = None, service_range: str = FALLBACK
+) -> HostedPlane:
     """Return what the process of a VirtualControlPlane is started with.
 
     Args:
         found: The VirtualControlPlane.
         address: The clusterIP by which its pods reach it.
         store: Where its objects are; only its process needs to know.
+        service_range: The addresses of its Services; only its process needs to know.
     """
     meta = found.metadata
     issuer = f"https://{meta.uid}.{PREFIX}"
@@ -57,6 +61,7 @@ def plane_of(found: VirtualControlPlane, address: str, store: HostedStore | None
         issuer=issuer,
         owner=f"tenantry:owner:{meta.uid}",
         names=(address,),
+        service_range=service_range,
         admission=RULES,
         limits=limits_of(found),
         store=store or HostedStore(),
