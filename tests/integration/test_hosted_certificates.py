@@ -172,6 +172,8 @@ async def test_replaced_credentials_are_worth_nothing_and_pods_keep_theirs(
                 await client.request("GET", PATH)
         async with Client(third.connection.detached()) as client:
             following = replace(pod, ca=third.connection.ca, token=await token_of(client))
+            about = msgspec.json.decode(await client.request("GET", "/.well-known/openid-configuration"))
+            assert about["jwks_uri"] == f"{plane.issuer}/openid/v1/jwks"
         assert third.renewal is not None
         assert third.renewal < dt.datetime.now(dt.UTC)
         last = await LocalPlacement(tenancy.paths).start(whole)

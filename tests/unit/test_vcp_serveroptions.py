@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from tenantry.api.errors import TerminalError
 from tenantry.api.model import ObjectMeta
-from tenantry.api.planeserver import AuditLevel, PlaneAudit, PlaneAuthentication, PlaneFairness, PlaneOidc
+from tenantry.api.planeserver import AuditLevel, PlaneAudit, PlaneAuthentication, PlaneFairness, PlaneOidc, PlaneTokens
 from tenantry.api.virtualcontrolplane import PlaneEgress, VirtualControlPlane, VirtualControlPlaneSpec
 from tenantry.controllers.virtualcontrolplane import desired, serveroptions
 from tenantry.hosting import plane as hosting
@@ -84,6 +85,20 @@ def test_an_audit_log_is_bounded_and_has_no_secrets() -> None:
     )
     without = desired.plane_of(plane(), "10.96.0.7").options
     assert not [each for each in flags(without) if each.startswith("--audit")]
+
+
+def test_tokens_name_the_issuer_of_the_spec_and_those_of_before_are_accepted() -> None:
+    """H01: workload identity; discovery names the place where the keys are published."""
+    found = plane(None)
+    own = desired.plane_of(found, "10.96.0.7")
+    assert (own.issuer, own.former_issuers) == (OWN, ())
+    tokens = PlaneTokens(issuer="https://keys.example.com/acme/")
+    given = desired.plane_of(replace(found, spec=replace(found.spec, tokens=tokens)), "10.96.0.7")
+    told = msgspec.json.decode(hosting.settings(given, 20000, "/openapi"))["apiServer"]
+    # The first one is that of new tokens.
+    issuers = [each.partition("=")[2] for each in told if each.startswith("--service-account-issuer=")]
+    assert issuers == ["https://keys.example.com/acme/", OWN]
+    assert "--service-account-jwks-uri=https://keys.example.com/acme/openid/v1/jwks" in told
 
 
 def test_only_the_provider_changes_without_a_restart() -> None:

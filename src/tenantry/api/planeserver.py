@@ -87,3 +87,26 @@ class PlaneFairness(Model, frozen=True, kw_only=True):
 
     max_reads: Annotated[int, Meta(ge=10, le=4000, description="Requests that only read.")] = 400
     max_writes: Annotated[int, Meta(ge=5, le=2000, description="Requests that write.")] = 200
+
+
+class PlaneTokens(Model, frozen=True, kw_only=True):
+    """The tokens of the ServiceAccounts inside."""
+
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(oldSelf.issuer) || oldSelf.issuer == '' || (has(self.issuer) && self.issuer == oldSelf.issuer)",
+            "must not change once it is set: tokens of pods that run would be refused",
+            field="issuer",
+        ),
+    )
+
+    issuer: Annotated[
+        str,
+        Meta(
+            max_length=512,
+            pattern=r"^(https://[a-z0-9.-]+(:[0-9]{1,5})?(/[!-~]*)?)?$",
+            description="The https URL that tokens name as their issuer (`iss`), for workload identity: publish the"
+            " documents /.well-known/openid-configuration and /openid/v1/jwks of the API server there. Without one, it"
+            " is a URL that no program resolves.",
+        ),
+    ] = ""

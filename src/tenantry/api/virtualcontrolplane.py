@@ -17,7 +17,7 @@ from tenantry.api.marks import GROUP, REQUESTED_PHASE, VERSION
 from tenantry.api.model import EDIT, READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.planecredentials import PlaneCredentials, PlaneRotation, PlaneRotationOutcome
-from tenantry.api.planeserver import PlaneAudit, PlaneAuthentication, PlaneFairness
+from tenantry.api.planeserver import PlaneAudit, PlaneAuthentication, PlaneFairness, PlaneTokens
 from tenantry.api.quota import Quantity
 
 MAX_NAME = 40
@@ -338,6 +338,7 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
     authentication: Annotated[PlaneAuthentication, Meta(description="How its users prove who they are.")] = (
         PlaneAuthentication()
     )
+    tokens: Annotated[PlaneTokens, Meta(description="The tokens of its ServiceAccounts.")] = PlaneTokens()
     audit: Annotated[PlaneAudit, Meta(description="The audit log of its API server.")] = PlaneAudit()
     fairness: Annotated[PlaneFairness, Meta(description="How many requests its API server serves at once.")] = (
         PlaneFairness()

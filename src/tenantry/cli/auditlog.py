@@ -10,7 +10,6 @@ from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.cli import kinds, output, place, session
 from tenantry.cli.delete import read_existing
 from tenantry.cli.target import Target, takes_target
-from tenantry.local import hosted
 from tenantry.local.paths import ClusterPaths, cluster_folder, home
 
 
@@ -31,6 +30,8 @@ def audit_log(target: Target, *, called: str, namespace: str) -> None:
         raise InputError("audit logs are read on a local cluster only: its operator keeps them on this machine")
     paths = ClusterPaths(cluster_folder(target.local_name, home()))
     found = session.run(target, lambda client: read_existing(client, VirtualControlPlane, called, where))
+    from tenantry.local import hosted
+
     files = hosted.audit_files(paths, found.metadata.uid)
     if not files and found.spec.audit.level is AuditLevel.NONE:
         told = kinds.told(VirtualControlPlane, called, where)

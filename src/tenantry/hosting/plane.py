@@ -161,6 +161,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
         uid: Of the object that it is for; its data is kept under this name.
         name: Its name for people, unique where it runs.
         issuer: The issuer of its ServiceAccounts' tokens, a URL that no other control plane has.
+        former_issuers: Issuers whose tokens are accepted, too.
         owner: The user name of the identity `OWNER`.
         names: Further DNS names and IP addresses of its API server.
         service_range: The addresses of its Services; for two families, the primary one, a comma and the other one.
@@ -175,6 +176,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     issuer: str
     owner: str
+    former_issuers: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     service_range: str = "10.96.0.0/16"
     admission: tuple[AdmissionRule, ...] = ()
@@ -271,7 +273,10 @@ def _apiserver(plane: HostedPlane, port: int) -> list[str]:
         "--service-account-key-file=pki/service-account.pub",
         "--service-account-signing-key-file=pki/service-account.key",
         # The API server may otherwise extend a token of an hour to a year.
-        *(f"--service-account-issuer={plane.issuer}", "--service-account-extend-token-expiration=false"),
+        *(f"--service-account-issuer={each}" for each in (plane.issuer, *plane.former_issuers)),
+        "--service-account-extend-token-expiration=false",
+        # By default, it has the address above, which leads to nothing.
+        f"--service-account-jwks-uri={plane.issuer.rstrip('/')}/openid/v1/jwks",
         f"--service-account-max-token-expiration={MOST_TOKEN_HOURS}h",
         *(f"--service-cluster-ip-range={plane.service_range}", "--allow-privileged", "--profiling=false"),
         *("--kubelet-client-certificate=pki/kubelet-client.crt", "--kubelet-client-key=pki/kubelet-client.key"),

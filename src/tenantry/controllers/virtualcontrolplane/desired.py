@@ -54,11 +54,14 @@ def plane_of(
         service_range: The addresses of its Services; only its process needs to know.
     """
     meta = found.metadata
-    issuer = f"https://{meta.uid}.{PREFIX}"
+    own = f"https://{meta.uid}.{PREFIX}"
+    issuer = found.spec.tokens.issuer or own
     return HostedPlane(
         uid=meta.uid,
         name=f"{meta.namespace}.{meta.name}",
         issuer=issuer,
+        # Tokens from before the field was set.
+        former_issuers=(own,) if issuer != own else (),
         owner=f"tenantry:owner:{meta.uid}",
         names=(address,),
         service_range=service_range,
@@ -66,7 +69,7 @@ def plane_of(
         limits=limits_of(found),
         store=store or HostedStore(),
         credentials=rotation.wanted(found),
-        options=serveroptions.of(found, issuer),
+        options=serveroptions.of(found, (issuer, own)),
     )
 
 

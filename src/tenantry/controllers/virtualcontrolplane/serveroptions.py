@@ -6,6 +6,7 @@ spec.audit, spec.fairness ─► flags
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from msgspec import UNSET
@@ -22,19 +23,19 @@ from tenantry.world.oidc import Oidc, authenticator
 _FIELD = "spec.authentication.oidc"
 
 
-def of(found: VirtualControlPlane, issuer: str) -> ServerOptions:
+def of(found: VirtualControlPlane, issuers: Collection[str]) -> ServerOptions:
     """Return the settings of a control plane.
 
     Args:
         found: The control plane.
-        issuer: Of its own ServiceAccounts' tokens.
+        issuers: Of its own ServiceAccounts' tokens.
 
     Raises:
         TerminalError: The API server would not start with these settings.
     """
     oidc, audit, fairness = found.spec.authentication.oidc, found.spec.audit, found.spec.fairness
     return ServerOptions(
-        authenticators=(_entry(oidc, issuer),) if oidc is not UNSET else (),
+        authenticators=(_entry(oidc, issuers),) if oidc is not UNSET else (),
         audit_level="" if audit.level is AuditLevel.NONE else audit.level.value,
         max_reads=fairness.max_reads,
         max_writes=fairness.max_writes,
@@ -53,8 +54,8 @@ def unreachable(found: VirtualControlPlane) -> Blocked | None:
     return Blocked(reason=reasons.INVALID_SPEC, message=message) if reason else None
 
 
-def _entry(oidc: PlaneOidc, own: str) -> dict[str, object]:
-    if oidc.issuer == own:
+def _entry(oidc: PlaneOidc, own: Collection[str]) -> dict[str, object]:
+    if oidc.issuer in own:
         raise TerminalError(reasons.INVALID_SPEC, f"{_FIELD}.issuer must not be that of the control plane's own tokens")
     _check_authority(oidc.certificate_authority)
     return authenticator(
