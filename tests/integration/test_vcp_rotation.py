@@ -7,6 +7,8 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+import pytest
+
 from tenantry.api.errors import TenantryError, Unauthorized
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
@@ -17,6 +19,7 @@ from tenantry.kube.watch import watch
 from tenantry.local.cluster import LocalCluster
 from testkit.api import CONFIG_MAPS, PODS, SECONDS, Api, until
 from testkit.planes import Planes
+from testkit.refusals import refusal
 
 pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
@@ -107,3 +110,36 @@ async def test_a_removed_owner_has_nothing_left(plane_cluster: LocalCluster, pla
     assert status["lastRotation"]["requested"].startswith("All@")
     assert not await is_known(alices)
     assert await is_known(await kept(planes, name))
+
+
+PROVIDER: Json = {"issuer": "https://login.example.com", "clientId": "kubernetes"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"rotation": {"request": "Some@1"}}, "spec.rotation.request"),
+        ({"authentication": {"oidc": {**PROVIDER, "issuer": "http://login.example.com"}}}, "oidc.issuer"),
+        ({"authentication": {"oidc": {**PROVIDER, "usernamePrefix": "system:"}}}, "oidc.usernamePrefix"),
+        ({"authentication": {"oidc": {**PROVIDER, "groupsPrefix": "tenantry:a"}}}, "oidc.groupsPrefix"),
+        ({"tokens": {"issuer": "https://a b"}}, "spec.tokens.issuer"),
+        ({"audit": {"level": "All"}}, "spec.audit.level"),
+        ({"fairness": {"maxReads": 1}}, "spec.fairness.maxReads"),
+    ],
+)
+async def test_invalid_settings_are_refused(planes: Planes, spec: Json, path: str) -> None:
+    """H01: one sentence with the path."""
+    assert path in await refusal(planes.host, PLANES, {"metadata": {"name": "web"}, "spec": spec}, "default")
+
+
+async def test_the_issuer_of_tokens_does_not_change(planes: Planes, name: str) -> None:
+    """H01: tokens of pods that run would be refused."""
+    host = planes.host
+    await host.create(PLANES, {"metadata": {"name": name}, "spec": {}}, "default")
+    for issuer in ("https://a.example", "https://b.example", ""):
+        told = await refusal(host, PLANES, {"spec": {"tokens": {"issuer": issuer}}}, "default", patch=name)
+        assert ("must not change once it is set" in told) is (issuer != "https://a.example")
+        if not told:
+            await host.patch(PLANES, name, {"spec": {"tokens": {"issuer": issuer}}}, "default")
+    assert "must not change" in await refusal(host, PLANES, {"spec": {"tokens": None}}, "default", patch=name)
+    await planes.delete("default", name)

@@ -92,14 +92,6 @@ class PlaneFairness(Model, frozen=True, kw_only=True):
 class PlaneTokens(Model, frozen=True, kw_only=True):
     """The tokens of the ServiceAccounts inside."""
 
-    validations: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "!has(oldSelf.issuer) || oldSelf.issuer == '' || (has(self.issuer) && self.issuer == oldSelf.issuer)",
-            "must not change once it is set: tokens of pods that run would be refused",
-            field="issuer",
-        ),
-    )
-
     issuer: Annotated[
         str,
         Meta(

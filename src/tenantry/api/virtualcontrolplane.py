@@ -406,6 +406,15 @@ class VirtualControlPlane(KubernetesObject, frozen=True, kw_only=True):
             f"must be a DNS label of at most {MAX_NAME} lower-case letters, digits and -",
             field="metadata.name",
         ),
+        Rule(
+            # Here, because a rule of the field is not evaluated when the field is removed.
+            "!has(oldSelf.spec) || !has(oldSelf.spec.tokens) || !has(oldSelf.spec.tokens.issuer)"
+            " || oldSelf.spec.tokens.issuer == ''"
+            " || (has(self.spec) && has(self.spec.tokens) && has(self.spec.tokens.issuer)"
+            " && self.spec.tokens.issuer == oldSelf.spec.tokens.issuer)",
+            "must not change once it is set: tokens of pods that run would be refused",
+            field="spec.tokens.issuer",
+        ),
     )
     columns: ClassVar[tuple[Column, ...]] = (
         READY,
