@@ -54,6 +54,7 @@ JSON = {
     "netpol/serviceapi.py": "Services and EndpointSlices, served as they were written",
     "world/netpol/services.py": "Services and EndpointSlices, which kube-proxy reads in its own version",
     "world/netpol/view.py": "the same",
+    "world/oidc.py": "entries of an AuthenticationConfiguration, which is a file and no object of an API server",
     "world/rulechecks.py": "JSON schemas of fields, which msgspec keeps as JSON",
     "views/access.py": "a SubjectAccessReview, which is sent and not stored",
     "views/acting.py": "requests that are tried as another user, of any kind",

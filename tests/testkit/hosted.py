@@ -18,14 +18,24 @@ from tenantry.local.progress import SilentProgress
 
 @asynccontextmanager
 async def running(
-    tenancy: LocalCluster, name: str, *rules: AdmissionRule, store: HostedStore | None = None
+    tenancy: LocalCluster,
+    name: str,
+    *rules: AdmissionRule,
+    store: HostedStore | None = None,
+    service_range: str = "10.96.0.0/16",
 ) -> AsyncGenerator[tuple[LocalPlacement, HostedPlane, RunningPlane]]:
     """A hosted control plane that is ready."""
     await asyncio.to_thread(build.ensure, SilentProgress(), build.HOSTED)
     place = LocalPlacement(tenancy.paths)
     issuer, owner = f"https://{name}.example", f"owner:{name}"
     plane = HostedPlane(
-        uid=str(uuid.uuid4()), name=name, issuer=issuer, owner=owner, admission=rules, store=store or HostedStore()
+        uid=str(uuid.uuid4()),
+        name=name,
+        issuer=issuer,
+        owner=owner,
+        admission=rules,
+        store=store or HostedStore(),
+        service_range=service_range,
     )
     try:
         yield place, plane, await place.start(plane)

@@ -77,15 +77,15 @@ def test_nothing_is_made_twice(folder: Path) -> None:
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
 
-def test_leaves_are_renewed_before_they_end_and_authorities_stay(tmp_path: Path) -> None:
+def test_leaves_are_renewed_at_two_thirds_of_their_life_and_authorities_stay(tmp_path: Path) -> None:
     folder = tmp_path / "pki"
     pki.ensure(folder, pki.leaves(), NOW)
     authority, admin = (folder / "ca.crt").read_bytes(), (folder / "admin.crt").read_bytes()
-    assert not pki.ensure(folder, pki.leaves(), NOW + dt.timedelta(days=330))
-    assert pki.ensure(folder, pki.leaves(), NOW + dt.timedelta(days=340))
+    assert not pki.ensure(folder, pki.leaves(), NOW + dt.timedelta(days=243))
+    assert pki.ensure(folder, pki.leaves(), NOW + dt.timedelta(days=244))
     assert (folder / "ca.crt").read_bytes() == authority
     assert (folder / "admin.crt").read_bytes() != admin
-    assert read(folder, "admin").not_valid_after_utc > NOW + dt.timedelta(days=700)
+    assert read(folder, "admin").not_valid_after_utc > NOW + dt.timedelta(days=600)
 
 
 def test_a_new_authority_signs_everything_anew(tmp_path: Path) -> None:

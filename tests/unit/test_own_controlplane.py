@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from tenantry.controllers import controlplane
 from tenantry.controllers.operator import controllers
 from tenantry.controllers.tenant import desired
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
+from tenantry.engine.cluster import Cluster, Watch
 from tenantry.views.drift.rendering import render
 from tenantry.views.manifests import Manifests
 from tenantry.world.objectcounts import STANDARD
@@ -40,6 +42,26 @@ from testkit.worlds import CLUSTER_UID, tenant, user
 Json = dict[str, Any]
 PLANES = VirtualControlPlane.resource
 VIRTUAL = SubnamespaceIsolation(control_plane=ControlPlaneChoice.VIRTUAL)
+
+
+class Elsewhere:
+    """A controller of control planes that changes nothing: the test reports what they are."""
+
+    name = "elsewhere"
+    kind = VirtualControlPlane
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+
+    def watches(self) -> Sequence[Watch]:
+        """Return none."""
+        return []
+
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:
+        """Do nothing."""
+        assert cluster
+        assert attempt >= 0
+        self.keys.append(key)
 
 
 def virtual(name: str = "acme", **fields: Any) -> Tenant:  # noqa: ANN401 - any argument of `tenant`
@@ -98,15 +120,15 @@ def test_the_tenant_is_ready_when_its_control_plane_is() -> None:
     assert of_tenant(world, reasons.CONTROL_PLANE_READY)["reason"] == reasons.NOT_PLACED
     assert of_tenant(world, reasons.STALLED)["status"] == "True"
     report(world, "acme/acme", "True", reasons.ESTABLISHED, "the API server is ready")
-    WorldCluster(world, controllers(CLUSTER_UID)).settle(30)
+    WorldCluster(world, [*controllers(CLUSTER_UID), Elsewhere()]).settle(30)
     assert of_tenant(world, reasons.READY)["status"] == "True"
     assert of_tenant(world, reasons.STALLED) == {}
     before = world.get(Tenant.resource, "acme")
-    WorldCluster(world, controllers(CLUSTER_UID)).settle(30)
+    WorldCluster(world, [*controllers(CLUSTER_UID), Elsewhere()]).settle(30)
     assert world.get(Tenant.resource, "acme") == before
     # An administrator has deleted it: an empty one is created.
     world.delete(PLANES, "acme/acme")
-    WorldCluster(world, controllers(CLUSTER_UID)).settle(30)
+    WorldCluster(world, [*controllers(CLUSTER_UID), Elsewhere()]).settle(30)
     assert world.get(PLANES, "acme/acme")["metadata"]["uid"] != plane["metadata"]["uid"]
     assert of_tenant(world, reasons.READY)["status"] == "False"
 
@@ -294,3 +316,18 @@ def test_the_count_of_secrets_has_room_for_the_tokens_of_each_pod() -> None:
         for world in (shared, own)
     ]
     assert found[1] - found[0] == STANDARD["pods"][0]
+
+
+def test_a_change_of_owners_wakes_their_control_plane() -> None:
+    """H01: the operator's own writes cause no event, and a removed owner must lose its credentials."""
+    world = settled(virtual())
+    seen = Elsewhere()
+    cluster = WorldCluster(world, [*controllers(CLUSTER_UID), seen])
+    cluster.settle(30)
+    seen.keys.clear()
+    world.patch(Tenant.resource, "acme", {"spec": {"owners": [{"kind": "User", "name": "eve"}]}})
+    cluster.settle(30)
+    assert "acme/acme" in seen.keys
+    seen.keys.clear()
+    cluster.settle(30)
+    assert seen.keys == []

@@ -33,7 +33,7 @@ from tenantry.controllers.virtualcontrolplane import apiservice
 from tenantry.controllers.virtualcontrolplane.controller import VirtualControlPlaneController
 from tenantry.controllers.virtualcontrolplane.egress import HostRanges
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjectController
-from tenantry.controllers.virtualcontrolplane.link import Host
+from tenantry.controllers.virtualcontrolplane.link import Host, MirroredObjects
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
 from tenantry.hosting.placement import RunningPlane
 from tenantry.hosting.plane import HostedPlane
@@ -122,12 +122,14 @@ class Place:
             Crash: A fault ended it.
         """
         verdicts = Verdicts()
-        # Without a link, of all that links share only the place is used.
+        # Without a link, of all that links share only the place and the ranges of Services are used.
         shared: Any = None
+        lower = WorldCluster(self.world, [MirroredObjects(HostRanges("https://192.0.2.1"))])
+        lower.is_synced = True
         kept = WorldCluster(self.world, [HostObjectController(shared)], faults=faults)
         host = Host(
             home=shared,
-            lower=shared,
+            lower=lower,
             kept=kept,
             connection=shared,
             runtime=shared,

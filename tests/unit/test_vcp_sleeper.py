@@ -13,6 +13,7 @@ from tenantry.api.errors import LocalError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import SUSPENDED, TENANT_UID
 from tenantry.api.model import Condition, ConditionStatus, ObjectMeta
+from tenantry.api.planecredentials import PlaneCredentials
 from tenantry.api.virtualcontrolplane import (
     PROCESS_FINALIZER,
     PlanePhase,
@@ -24,6 +25,7 @@ from tenantry.controllers.virtualcontrolplane import sleeper
 from tenantry.controllers.virtualcontrolplane.controller import VirtualControlPlaneController
 from tenantry.controllers.virtualcontrolplane.egress import HostRanges
 from tenantry.controllers.virtualcontrolplane.link import Host, MirroredObjects
+from tenantry.controllers.virtualcontrolplane.rotation import digest
 from tenantry.engine.runtime import Controller
 from tenantry.engine.tasks import cancelled_at_end
 from tenantry.hosting.placement import Placement
@@ -45,6 +47,7 @@ ASLEEP = VirtualControlPlaneStatus(
     phase=PlanePhase.ASLEEP,
     next_wake="2030-01-01T00:00:00Z",
     kubeconfig_secret="vcp-web",
+    credentials=PlaneCredentials(owners=(digest("User alice"),)),
     conditions=(READY,),
 )
 

@@ -61,6 +61,8 @@ API_ERROR = "ApiError"
 """The API server failed or refused temporarily; the operator tries again."""
 
 # Reasons of Stalled
+ADDRESS_FAMILY = "AddressFamily"
+"""Services of a control plane get no addresses of a range or family of the host: the message names it."""
 NOT_PLACED = "NotPlaced"
 """The process of a control plane does not start, or something of it is left: the message says why."""
 UPGRADE_FAILED = "UpgradeFailed"

@@ -16,6 +16,8 @@ from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Na
 from tenantry.api.marks import GROUP, REQUESTED_PHASE, VERSION
 from tenantry.api.model import EDIT, READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
+from tenantry.api.planecredentials import PlaneCredentials, PlaneRotation, PlaneRotationOutcome
+from tenantry.api.planeserver import PlaneAudit, PlaneAuthentication, PlaneFairness, PlaneTokens
 from tenantry.api.quota import Quantity
 
 MAX_NAME = 40
@@ -384,6 +386,15 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
     snapshots: Annotated[
         PlaneSnapshots, Meta(description="Snapshots of all objects inside, which a restore brings back.")
     ] = PlaneSnapshots()
+    rotation: Annotated[PlaneRotation, Meta(description="When its credentials are replaced.")] = PlaneRotation()
+    authentication: Annotated[PlaneAuthentication, Meta(description="How its users prove who they are.")] = (
+        PlaneAuthentication()
+    )
+    tokens: Annotated[PlaneTokens, Meta(description="The tokens of its ServiceAccounts.")] = PlaneTokens()
+    audit: Annotated[PlaneAudit, Meta(description="The audit log of its API server.")] = PlaneAudit()
+    fairness: Annotated[PlaneFairness, Meta(description="How many requests its API server serves at once.")] = (
+        PlaneFairness()
+    )
 
 
 class VirtualControlPlaneStatus(Model, frozen=True, kw_only=True):
@@ -416,6 +427,12 @@ class VirtualControlPlaneStatus(Model, frozen=True, kw_only=True):
     last_snapshot: Annotated[PlaneOutcome, Meta(description="The last snapshot that was to be taken.")] = PlaneOutcome()
     last_restore: Annotated[PlaneOutcome, Meta(description="The last restore.")] = PlaneOutcome()
     last_upgrade: Annotated[PlaneUpgrade, Meta(description="The last upgrade.")] = PlaneUpgrade()
+    credentials: Annotated[PlaneCredentials, Meta(description="Which credentials are to be in force.")] = (
+        PlaneCredentials()
+    )
+    last_rotation: Annotated[
+        PlaneRotationOutcome, Meta(description="The last replacement of credentials that is done.")
+    ] = PlaneRotationOutcome()
     phase: Annotated[
         PlanePhase,
         Meta(
@@ -481,6 +498,15 @@ class VirtualControlPlane(KubernetesObject, frozen=True, kw_only=True):
             f"{_MAY_BE_ANY} || {_NUMBER} <= {_RUNNING} + 1",
             "must be at most one minor version after status.version: Kubernetes does not skip minor versions",
             field="spec.version",
+        ),
+        Rule(
+            # Here, because a rule of the field is not evaluated when the field is removed.
+            "!has(oldSelf.spec) || !has(oldSelf.spec.tokens) || !has(oldSelf.spec.tokens.issuer)"
+            " || oldSelf.spec.tokens.issuer == ''"
+            " || (has(self.spec) && has(self.spec.tokens) && has(self.spec.tokens.issuer)"
+            " && self.spec.tokens.issuer == oldSelf.spec.tokens.issuer)",
+            "must not change once it is set: tokens of pods that run would be refused",
+            field="spec.tokens.issuer",
         ),
     )
     columns: ClassVar[tuple[Column, ...]] = (

@@ -19,6 +19,7 @@ from tenantry.api.virtualcontrolplane import (
     VirtualControlPlaneSpec,
 )
 from tenantry.cli import flags, kinds, output, place, session
+from tenantry.cli.auditlog import audit_log
 from tenantry.cli.describe.command import describe
 from tenantry.cli.get import get
 from tenantry.cli.kinds import ObjectSelection
@@ -26,6 +27,7 @@ from tenantry.cli.narrowed import narrowed
 from tenantry.cli.phases import sleep, wake
 from tenantry.cli.planesnapshots import restore, snapshot
 from tenantry.cli.planeupgrade import upgrade
+from tenantry.cli.rotation import rotate
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import wait, wait_for_all
 
@@ -210,6 +212,8 @@ _ALIKE = (
 vcp.add_command(snapshot)
 vcp.add_command(restore)
 vcp.add_command(upgrade)
+vcp.add_command(rotate)
+vcp.add_command(audit_log)
 for _command, _name, _metavar, _text in _ALIKE:
     vcp.add_command(narrowed(_command, _VCP, name=_name, metavar=_metavar or "[NAME]...", text=_text))
 vcp.add_command(sleep)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,6 +38,7 @@ class RunningPlane(msgspec.Struct, frozen=True, kw_only=True):
         from_pods: Where pods reach its API server; None if no pod can.
         unlimited: Why the limits of its process are not enforced; "" if they are, or if it has none.
         version: The patch release of Kubernetes that its API server reports, as in "1.36.3".
+        renewal: When it has to be started again, which renews its certificates; None for never.
     """
 
     connection: Connection
@@ -45,6 +47,7 @@ class RunningPlane(msgspec.Struct, frozen=True, kw_only=True):
     from_pods: ServerEndpoint | None = None
     unlimited: str = ""
     version: str = ""
+    renewal: dt.datetime | None = None
 
 
 class Placement(Protocol):
@@ -67,6 +70,8 @@ class Placement(Protocol):
 
     async def start(self, plane: HostedPlane) -> RunningPlane:
         """Start a control plane unless it runs, and return it once it is ready.
+
+        Its certificates are renewed. Its process is started anew if an authority or a key of it is replaced.
 
         Raises:
             TenantryError: It cannot be started, or is not ready in time: why, and what to do.

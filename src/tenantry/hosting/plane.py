@@ -14,14 +14,16 @@ Sources: Kubernetes, reference of the command line tools; "Set up Konnectivity s
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 import ipaddress
 from collections.abc import Sequence
 
 import msgspec
 
-from tenantry.hosting import stores
+from tenantry.hosting import serveroptions, stores
 from tenantry.hosting.certificates import KUBELET_CLIENT_USER, SERVER_NAMES, CertificateUse, LeafCertificate
+from tenantry.hosting.serveroptions import ServerOptions
 from tenantry.hosting.stores import HostedStore
 
 CONTROLLERS = (
@@ -64,6 +66,24 @@ OPERATOR = "operator"
 OWNER = "owner"
 """The identity of the users inside; a binding gives it its rights, so that they can end."""
 
+USERS_CA = "users-ca"
+"""The authority of the users' certificate, and of those that are requested inside: both end when it is replaced."""
+
+TRUSTED = "trusted.crt"
+"""The file with the authorities of the API server: the current one, and former ones until their overlap is over."""
+
+CLIENTS = "clients.crt"
+"""The file with the authorities of the API server's clients."""
+
+MOST_TOKEN_HOURS = 24
+"""The longest life of a ServiceAccount's token."""
+
+OVERLAP = dt.timedelta(hours=MOST_TOKEN_HOURS + 1)
+"""How long a former authority of the API server is trusted, and a former key of tokens verifies them."""
+
+IN_OVERLAP = ("server",)
+"""Certificates of a former authority that are used until its overlap is over: pods that run trust only that one."""
+
 SETTINGS = "settings.json"
 GATE = "gate.sock"
 """The socket of the gate; error messages of the API server quote this name."""
@@ -84,6 +104,10 @@ ADVERTISED = "192.0.2.1"
 Programs refuse an API server that advertises loopback.
 """
 
+ADVERTISED_6 = "2001:db8::1"
+"""The same in IPv6: an address for documentation (RFC 3849)."""
+
+_IPV4 = 4
 _MANAGER = "kube-controller-manager"
 
 LEASE_SECONDS = 8
@@ -161,6 +185,18 @@ class HostedLimits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     cpu_millis: int
 
 
+class CredentialGenerations(msgspec.Struct, frozen=True, kw_only=True):
+    """How often the credentials of a control plane were replaced; any other number replaces them once more.
+
+    Args:
+        users: The credentials of the users, and the certificates that were requested inside.
+        authorities: All other authorities, and the key of ServiceAccounts' tokens.
+    """
+
+    users: int = 0
+    authorities: int = 0
+
+
 class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     """One hosted control plane.
 
@@ -168,21 +204,25 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
         uid: Of the object that it is for; its data is kept under this name.
         name: Its name for people, unique where it runs.
         issuer: The issuer of its ServiceAccounts' tokens, a URL that no other control plane has.
+        former_issuers: Issuers whose tokens are accepted, too.
         owner: The user name of the identity `OWNER`.
         names: Further DNS names and IP addresses of its API server.
-        service_range: The addresses of its Services.
+        service_range: The addresses of its Services; for two families, the primary one, a comma and the other one.
         admission: The requests that the admission step answers. While it does not, the API server refuses them.
         forwarded: The API group whose reads this process answers; None for none.
         limits: What its process may take; None for no limits.
         store: Where its objects are.
         version: The minor version of Kubernetes, as in "1.36"; "" for the default.
         replicas: How many processes it has. More than one share a datastore that is not a file.
+        credentials: Which of its credentials are valid.
+        options: Settings of its API server.
     """
 
     uid: str
     name: str
     issuer: str
     owner: str
+    former_issuers: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     service_range: str = "10.96.0.0/16"
     admission: tuple[AdmissionRule, ...] = ()
@@ -191,16 +231,19 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     store: HostedStore = HostedStore()
     version: str = ""
     replicas: int = 1
+    credentials: CredentialGenerations = CredentialGenerations()
+    options: ServerOptions = ServerOptions()
 
 
 def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:
     """Return every certificate of a control plane by its file name; its authorities sign nothing else."""
-    first = str(next(ipaddress.ip_network(plane.service_range).hosts()))
+    # Kubernetes gives the first address to the Service of the API server, in its primary family.
+    first = str(_primary(plane)[1])
     server = (*SERVER_NAMES, _LOOPBACK, first, *plane.names)
     return {
         "server": LeafCertificate(ca="ca", user="kube-apiserver", use=CertificateUse.SERVER, names=server),
         OPERATOR: LeafCertificate(ca="ca", user="tenantry:operator", group="system:masters"),
-        OWNER: LeafCertificate(ca="ca", user=plane.owner),
+        OWNER: LeafCertificate(ca=USERS_CA, user=plane.owner),
         _MANAGER: LeafCertificate(ca="ca", user=f"system:{_MANAGER}"),
         # Issued again with the addresses of the nodes, as soon as there are some.
         "kubelet": kubelet(()),
@@ -209,25 +252,40 @@ def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:
     }
 
 
+def _primary(plane: HostedPlane) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    return ipaddress.ip_network(plane.service_range.partition(",")[0])
+
+
+def generations(plane: HostedPlane) -> dict[str, int]:
+    """Return the wanted generation of each authority, and of the key of tokens, by file name."""
+    wanted = plane.credentials
+    authorities = {leaf.ca: wanted.authorities for leaf in leaves(plane).values()}
+    return {**authorities, "service-account": wanted.authorities, USERS_CA: wanted.users}
+
+
 def kubelet(addresses: Sequence[str]) -> LeafCertificate:
     """Return the certificate with which the gate answers at the addresses of nodes, in place of their kubelets."""
     names = ("localhost", *sorted(addresses))
     return LeafCertificate(ca="kubelet-ca", user="kubelet", use=CertificateUse.SERVER, names=names)
 
 
-def settings(plane: HostedPlane, port: int, openapi: str, *, is_further: bool = False) -> bytes:
+def settings(
+    plane: HostedPlane, port: int, openapi: str, former_keys: Sequence[str] = (), *, is_further: bool = False
+) -> bytes:
     """Return the file that the process reads.
 
     Args:
         plane: The control plane.
         port: The port of its API server on 127.0.0.1.
         openapi: The folder with the OpenAPI documents of built-in kinds, which all control planes share.
+        former_keys: The names of further files in the folder pki with keys that verify tokens.
         is_further: Whether another process of the same control plane is the first.
     """
+    keys = (f"--service-account-key-file=pki/{name}" for name in former_keys)
     found: dict[str, object] = {
         "uid": plane.uid,
         "datastore": stores.settings(plane.store, plane.uid, plane.replicas),
-        "apiServer": [*_apiserver(plane, port), *(_FURTHER if is_further else ())],
+        "apiServer": [*_apiserver(plane, port), *keys, *(_FURTHER if is_further else ())],
         "controllers": _manager(plane),
         "openAPI": openapi,
         "activity": {"socket": ACTIVITY, "ignoredUsers": [leaves(plane)[OPERATOR].user]},
@@ -262,14 +320,19 @@ def _apiserver(plane: HostedPlane, port: int) -> list[str]:
     return [
         *(f"--bind-address={_LOOPBACK}", f"--secure-port={port}"),
         *("--tls-cert-file=pki/server.crt", "--tls-private-key-file=pki/server.key"),
-        *(f"--advertise-address={ADVERTISED}", "--endpoint-reconciler-type=lease"),
-        "--client-ca-file=pki/ca.crt",
+        # Of the primary family of Services, without which the API server does not start.
+        f"--advertise-address={ADVERTISED if _primary(plane).version == _IPV4 else ADVERTISED_6}",
+        "--endpoint-reconciler-type=lease",
+        f"--client-ca-file=pki/{CLIENTS}",
         *("--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction"),
         "--service-account-key-file=pki/service-account.pub",
         "--service-account-signing-key-file=pki/service-account.key",
         # The API server may otherwise extend a token of an hour to a year.
-        *(f"--service-account-issuer={plane.issuer}", "--service-account-extend-token-expiration=false"),
-        "--service-account-max-token-expiration=24h",
+        *(f"--service-account-issuer={each}" for each in (plane.issuer, *plane.former_issuers)),
+        "--service-account-extend-token-expiration=false",
+        # By default, it has the address above, which leads to nothing.
+        f"--service-account-jwks-uri={plane.issuer.rstrip('/')}/openid/v1/jwks",
+        f"--service-account-max-token-expiration={MOST_TOKEN_HOURS}h",
         *(f"--service-cluster-ip-range={plane.service_range}", "--allow-privileged", "--profiling=false"),
         *("--kubelet-client-certificate=pki/kubelet-client.crt", "--kubelet-client-key=pki/kubelet-client.key"),
         # The API server resolves other names of nodes itself.
@@ -286,6 +349,7 @@ def _apiserver(plane: HostedPlane, port: int) -> list[str]:
         # itself, without the key that the API server watches: continue tokens would not expire.
         # API servers of several versions would tell each other every ten seconds what they serve.
         "--feature-gates=ListFromCacheSnapshot=false,UnknownVersionInteroperabilityProxy=false",
+        *serveroptions.flags(plane.options),
     ]
 
 
@@ -294,8 +358,8 @@ def _manager(plane: HostedPlane) -> list[str]:
         *(f"--kubeconfig={_MANAGER}.kubeconfig", f"--controllers={','.join(CONTROLLERS)}"),
         *("--use-service-account-credentials", "--secure-port=0", "--profiling=false"),
         *(("--leader-elect=false",) if plane.replicas == 1 else _ELECTED),
-        *("--service-account-private-key-file=pki/service-account.key", "--root-ca-file=pki/ca.crt"),
-        *("--cluster-signing-cert-file=pki/ca.crt", "--cluster-signing-key-file=pki/ca.key"),
+        *("--service-account-private-key-file=pki/service-account.key", f"--root-ca-file=pki/{TRUSTED}"),
+        *(f"--cluster-signing-cert-file=pki/{USERS_CA}.crt", f"--cluster-signing-key-file=pki/{USERS_CA}.key"),
         f"--service-cluster-ip-range={plane.service_range}",
         *("--kube-api-qps=200", "--kube-api-burst=400"),
     ]

@@ -26,6 +26,7 @@ import msgspec
 
 from tenantry.api.errors import InputError, LocalError
 from tenantry.hosting import plane as hosting
+from tenantry.hosting import serveroptions
 from tenantry.hosting.placement import RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.hosting.versions import HostedVersion
@@ -37,6 +38,7 @@ from tenantry.local import (
     control,
     endpointproxy,
     forwards,
+    hostedpki,
     hostedreplicas,
     hostedsnapshots,
     hostedversions,
@@ -114,13 +116,38 @@ def processes(paths: ClusterPaths) -> tuple[Component, ...]:
                     port=port,
                     signal=ReadinessSignal.NOTIFY_HTTPS,
                     health="/readyz",
-                    authority=folder / "pki" / "ca.crt",
+                    authority=_authority(folder / "pki"),
                     environment=_ENVIRONMENT | _soft_limit(process.limits),
                     limits=_limits(process.limits),
                 )
             )
     proxy = endpointproxy.component(paths) if _has_proxied(paths) else None
     return (*(() if proxy is None else (proxy,)), *forwards.forwards(paths), *found)
+
+
+def audit_files(paths: ClusterPaths, uid: str) -> tuple[Path, ...]:
+    """Return the files of the audit log of a control plane, the oldest first.
+
+    Args:
+        paths: The cluster's.
+        uid: The uid of the control plane.
+
+    Raises:
+        InputError: It is no uid.
+    """
+    if not _UID.fullmatch(uid):
+        raise InputError(f"{uid!r} is not the uid of an object")
+    own = paths.folder / "hosted" / uid
+    folders = (own, *sorted(own.glob("replicas/*")))
+    found = [file for folder in folders for file in (folder / serveroptions.AUDIT_FOLDER).glob("*.log")]
+    # The names of former ones have their time.
+    return tuple(sorted(found, key=lambda each: (each.name == serveroptions.AUDIT_LOG, each.name)))
+
+
+def _authority(folder: Path) -> Path:
+    """Return the file with the authorities of an API server; an earlier version has written only one."""
+    trusted = folder / hosting.TRUSTED
+    return trusted if trusted.exists() else folder / "ca.crt"
 
 
 def _has_proxied(paths: ClusterPaths) -> bool:
@@ -151,10 +178,12 @@ class LocalPlacement:
 
     Args:
         paths: The cluster's.
+        now: Returns the time, by which certificates are issued.
     """
 
-    def __init__(self, paths: ClusterPaths) -> None:
+    def __init__(self, paths: ClusterPaths, now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)) -> None:
         self._paths = paths
+        self._now = now
         self._stores = LocalStores(paths, self._reload, self._ready)
         self.snapshots = LocalSnapshots(paths, self.stop, self._program, self._opened, self._confined)
 
@@ -174,6 +203,9 @@ class LocalPlacement:
             # One that elects no leader must not run beside others.
             await self.stop(plane.uid)
         await self._stores.attach(plane, self._folder(plane.uid), program.hosted)
+        if await asyncio.to_thread(self._ends_first, plane, program):
+            # Its clients are held until it is back.
+            await self.stop(plane.uid)
         process = await asyncio.to_thread(self._write, plane, program)
         state = await self._reload()
         if state.component(components.ENDPOINT_PROXY) is None:
@@ -193,6 +225,7 @@ class LocalPlacement:
             # Not before it listens: until then, the port could be another program's.
             from_pods=await asyncio.to_thread(self._admit, process.port),
             unlimited=ready.unlimited,
+            renewal=hostedpki.next_change(own.pki, plane),
         )
 
     async def stop(self, uid: str) -> None:
@@ -242,13 +275,26 @@ class LocalPlacement:
     async def kubelet_tls(self, uid: str, addresses: Sequence[str], context: ssl.SSLContext | None) -> ssl.SSLContext:
         """See `Placement.kubelet_tls`."""
         folder = ClusterPaths(self._folder(uid)).pki
-        await asyncio.to_thread(pki.ensure, folder, {"kubelet": hosting.kubelet(addresses)}, dt.datetime.now(dt.UTC))
+        await asyncio.to_thread(pki.ensure, folder, {"kubelet": hosting.kubelet(addresses)}, self._now())
         if context is None:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=folder / "ca.crt")
             context.verify_mode = ssl.CERT_REQUIRED
         # Handshakes from now on present the new certificate.
         context.load_cert_chain(folder / "kubelet.crt", folder / "kubelet.key")
         return context
+
+    def _ends_first(self, plane: HostedPlane, program: Binaries) -> bool:
+        """Return whether the process runs with credentials that are replaced now, or with other settings."""
+        folder = self._folder(plane.uid)
+        process = _read(folder / _PROCESS)
+        if process is None or not process.internal:
+            return False
+        if hostedpki.needs_restart(folder / "pki", plane, self._now()):
+            return True
+        keys = hostedpki.former_keys(folder / "pki")
+        wanted = hosting.settings(plane, process.internal, str(program.openapi), keys)
+        file = folder / hosting.SETTINGS
+        return file.exists() and file.read_bytes() != wanted
 
     async def _reload(self) -> ClusterState:
         return await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)
@@ -317,16 +363,20 @@ class LocalPlacement:
             limits=plane.limits,
             others=hostedreplicas.ports_of(own.folder, before.others if before is not None else (), plane.replicas - 1),
         )
-        pki.ensure(own.pki, hosting.leaves(plane), dt.datetime.now(dt.UTC))
-        kubeconfigs.write(own, plane.name, hosting.OWNER, port)
+        keys = hostedpki.issue(own.pki, plane, self._now())
+        kubeconfigs.write(own, plane.name, hosting.OWNER, port, authority=hosting.TRUSTED)
         # Their connections are no reason to wake the process, and do not count as those of users.
         # With several processes, the operator needs any that answers, and no client wakes them.
         operator = internal if plane.replicas == 1 else port
-        kubeconfigs.write(own, plane.name, hosting.OPERATOR, operator)
-        kubeconfigs.write(own, plane.name, components.CONTROLLER_MANAGER, internal)
-        write_private(own.folder / hosting.SETTINGS, hosting.settings(plane, internal, str(program.openapi)))
+        kubeconfigs.write(own, plane.name, hosting.OPERATOR, operator, authority=hosting.TRUSTED)
+        # Its client reads the files anew when they change.
+        kubeconfigs.write_named(own, plane.name, components.CONTROLLER_MANAGER, internal, authority=hosting.TRUSTED)
+        write_private(own.folder / serveroptions.AUTHENTICATION, serveroptions.authentication(plane.options))
+        ignored = hosting.leaves(plane)[hosting.OPERATOR].user
+        write_private(own.folder / serveroptions.AUDIT_POLICY, serveroptions.audit_policy(plane.options, ignored))
+        write_private(own.folder / hosting.SETTINGS, hosting.settings(plane, internal, str(program.openapi), keys))
         write_private(own.folder / "egress.json", hosting.egress())
-        hostedreplicas.write(own.folder, plane, process.others, str(program.openapi))
+        hostedreplicas.write(own.folder, plane, process.others, str(program.openapi), keys)
         write_private(own.folder / _PROCESS, msgspec.json.encode(process))
         (own.folder / _STOPPED).unlink(missing_ok=True)
         return process

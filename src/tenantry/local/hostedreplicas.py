@@ -9,16 +9,20 @@ What the processes share are links; what each has for itself are files of its ow
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tenantry.hosting import plane as hosting
-from tenantry.hosting import stores
+from tenantry.hosting import serveroptions, stores
 from tenantry.hosting.plane import HostedPlane
 from tenantry.local import components, kubeconfigs, ports
 from tenantry.local.files import explain, make_private_folder, write_private
 from tenantry.local.paths import ClusterPaths
 
-_LINKS = ("pki", hosting.GATE, hosting.ADMISSION, stores.ETCD_SOCKET)
+_LINKS = (
+    *("pki", hosting.GATE, hosting.ADMISSION, hosting.FORWARDED, stores.ETCD_SOCKET),
+    *(serveroptions.AUTHENTICATION, serveroptions.AUDIT_POLICY),
+)
 
 
 def folder(first: Path, number: int) -> Path:
@@ -53,7 +57,7 @@ def ports_of(first: Path, before: tuple[int, ...], count: int) -> tuple[int, ...
     return (*before, *ports.reserve_further(first, missing)) if missing > 0 else before[:count]
 
 
-def write(first: Path, plane: HostedPlane, internal: tuple[int, ...], openapi: str) -> None:
+def write(first: Path, plane: HostedPlane, internal: tuple[int, ...], openapi: str, former_keys: Sequence[str]) -> None:
     """Write the folders of the further processes.
 
     Args:
@@ -61,6 +65,7 @@ def write(first: Path, plane: HostedPlane, internal: tuple[int, ...], openapi: s
         plane: The control plane.
         internal: The ports of the further processes.
         openapi: See `hosting.plane.settings`.
+        former_keys: See `hosting.plane.settings`.
 
     Raises:
         LocalError: A folder cannot be written.
@@ -70,8 +75,10 @@ def write(first: Path, plane: HostedPlane, internal: tuple[int, ...], openapi: s
         make_private_folder(own)
         for link in _LINKS:
             _link(own / link, f"../../{link}")
-        kubeconfigs.write(ClusterPaths(own), plane.name, components.CONTROLLER_MANAGER, port)
-        write_private(own / hosting.SETTINGS, hosting.settings(plane, port, openapi, is_further=True))
+        manager = components.CONTROLLER_MANAGER
+        kubeconfigs.write_named(ClusterPaths(own), plane.name, manager, port, authority=hosting.TRUSTED)
+        settings = hosting.settings(plane, port, openapi, former_keys, is_further=True)
+        write_private(own / hosting.SETTINGS, settings)
         write_private(own / "egress.json", hosting.egress())
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 
 from tenantry.local.files import write_private
 from tenantry.local.paths import ClusterPaths
 
 IDENTITIES = ("admin", "operator", "kube-controller-manager", "kube-scheduler", "kwok")
+
+_AUTHORITY = "ca.crt"
 
 # In the form that kubectl writes, readable for people, and without loading a YAML library.
 _TEXT = """\
@@ -17,7 +20,7 @@ clusters:
 - name: {cluster}
   cluster:
     server: {server}
-    certificate-authority-data: {authority}
+    {authority}
 users:
 - name: {user}
   user:
@@ -32,6 +35,9 @@ current-context: {cluster}
 _CERTIFICATE = """\
     client-certificate-data: {certificate}
     client-key-data: {key}"""
+_FILES = """\
+    client-certificate: {certificate}
+    client-key: {key}"""
 
 
 def write_all(paths: ClusterPaths, name: str, port: int) -> None:
@@ -48,16 +54,36 @@ def write_all(paths: ClusterPaths, name: str, port: int) -> None:
         write(paths, name, identity, port)
 
 
-def write(paths: ClusterPaths, name: str, identity: str, port: int) -> None:
-    """Write the kubeconfig of one identity, unless the file has this text already; arguments as `write_all`."""
-    data = text(paths, name, identity, f"https://127.0.0.1:{port}").encode()
-    file = paths.kubeconfig(identity)
+def write(paths: ClusterPaths, name: str, identity: str, port: int, *, authority: str = _AUTHORITY) -> None:
+    """Write the kubeconfig of one identity, unless the file has this text already; arguments as `text`."""
+    _write(paths.kubeconfig(identity), text(paths, name, identity, _local(port), authority=authority))
+
+
+def write_named(paths: ClusterPaths, name: str, identity: str, port: int, *, authority: str) -> None:
+    """Write a kubeconfig that names the files with its certificates: clients read them anew; arguments as `text`."""
+    folder = paths.pki.name
+    found = _TEXT.format(
+        cluster=f"tenantry-{name}",
+        server=_local(port),
+        authority=f"certificate-authority: {folder}/{authority}",
+        user=f"tenantry-{name}-{identity}",
+        credentials=_FILES.format(certificate=f"{folder}/{identity}.crt", key=f"{folder}/{identity}.key"),
+    )
+    _write(paths.kubeconfig(identity), found)
+
+
+def _local(port: int) -> str:
+    return f"https://127.0.0.1:{port}"
+
+
+def _write(file: Path, content: str) -> None:
+    data = content.encode()
     # Clients read a kubeconfig again when the file changes: an unchanged text is not rewritten.
     if not file.exists() or file.read_bytes() != data:
         write_private(file, data)
 
 
-def text(paths: ClusterPaths, name: str, identity: str, server: str) -> str:
+def text(paths: ClusterPaths, name: str, identity: str, server: str, *, authority: str = _AUTHORITY) -> str:
     """Return the kubeconfig of an identity.
 
     Args:
@@ -65,11 +91,12 @@ def text(paths: ClusterPaths, name: str, identity: str, server: str) -> str:
         name: The cluster's.
         identity: The name of its certificate.
         server: The URL of the API server.
+        authority: The name of the file with the authorities of the API server.
     """
     return _TEXT.format(
         cluster=f"tenantry-{name}",
         server=server,
-        authority=_base64(paths, "ca.crt"),
+        authority=_embedded(paths, authority),
         user=f"tenantry-{name}-{identity}",
         credentials=_CERTIFICATE.format(
             certificate=_base64(paths, f"{identity}.crt"), key=_base64(paths, f"{identity}.key")
@@ -82,10 +109,14 @@ def bootstrap(paths: ClusterPaths, name: str, token: str, server: str) -> str:
     return _TEXT.format(
         cluster=f"tenantry-{name}",
         server=server,
-        authority=_base64(paths, "ca.crt"),
+        authority=_embedded(paths, _AUTHORITY),
         user=f"tenantry-{name}-join",
         credentials=f"    token: {token}",
     )
+
+
+def _embedded(paths: ClusterPaths, authority: str) -> str:
+    return f"certificate-authority-data: {_base64(paths, authority)}"
 
 
 def _base64(paths: ClusterPaths, file: str) -> str:

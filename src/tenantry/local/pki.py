@@ -10,29 +10,32 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tenantry.hosting.certificates import KUBELET_CLIENT_USER, SERVER_NAMES, CertificateUse, LeafCertificate
+from tenantry.hosting import certificates
+from tenantry.hosting.certificates import (
+    KUBELET_CLIENT_USER,
+    LIVES,
+    SERVER_NAMES,
+    CertificateUse,
+    IssuedCertificate,
+    LeafCertificate,
+)
 from tenantry.local.files import make_private_folder, write_private
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
-_CA_DAYS = 3650
-_LEAF_DAYS = 365
-_RENEW_BEFORE = dt.timedelta(days=30)
+_INDEX = "index.json"
+SERVICE_ACCOUNT = "service-account"
+"""The file name of the key pair of ServiceAccounts' tokens."""
+
+_NEVER = dt.datetime(9999, 1, 1, tzinfo=dt.UTC)
 _SERVICE_IP = "10.96.0.1"
 OPERATOR_USER = "tenantry:operator"
 OPERATOR_GROUP = "tenantry:operators"
 KWOK_USER = "tenantry:kwok"
 NETPOL_AGENT_USER = "tenantry:netpol-agent"
 STORAGE_USER = "tenantry:local-storage"
-
-
-class _Issued(msgspec.Struct, frozen=True, kw_only=True):
-    """A record of an issued certificate, so that `ensure` need not parse certificates."""
-
-    leaf: LeafCertificate | None
-    not_after: dt.datetime
 
 
 _ON_NODES = {
@@ -84,62 +87,83 @@ def etcd_leaves() -> dict[str, LeafCertificate]:
     return {name: leaf for name, leaf in leaves().items() if leaf.ca == "etcd-ca"}
 
 
-def ensure(folder: Path, wanted: Mapping[str, LeafCertificate], now: dt.datetime) -> bool:
-    """Issue each certificate that is missing, was issued for something else, or expires within 30 days.
+def ensure(
+    folder: Path,
+    wanted: Mapping[str, LeafCertificate],
+    now: dt.datetime,
+    *,
+    generations: Mapping[str, int] | None = None,
+    kept: Collection[str] = (),
+) -> bool:
+    """Issue each certificate that is missing, was issued for something else, or is at two thirds of its life.
 
     Args:
         folder: The folder of `NAME.crt` and `NAME.key`; created with mode 0700.
         wanted: Every certificate by its file name; their authorities and a key pair for service accounts are created
             too.
         now: The time, with its zone.
+        generations: As for `certificates.due`; that of `SERVICE_ACCOUNT` is of the key pair.
+        kept: As for `certificates.due`.
 
     Returns:
         Whether anything was issued, after which kubeconfigs must be written again.
     """
     make_private_folder(folder)
-    # A new authority invalidates every certificate of the folder, so all are issued again.
-    authorities = sorted({leaf.ca for leaf in wanted.values()})
-    index = _read_index(folder)
-    if all(_can_stay(folder, name, None, index, now) for name in authorities):
-        stale = {name: leaf for name, leaf in wanted.items() if not _can_stay(folder, name, leaf, index, now)}
-        if not stale and (folder / "service-account.key").exists():
-            return False
-    else:
-        stale = dict(wanted)
-        index = {}
+    index = read_index(folder)
+    found = certificates.due(index, wanted, now, generations=generations, kept=kept)
+    wished = generations or {}
+    is_keyed = _has_key_pair(folder, index, wished.get(SERVICE_ACCOUNT))
+    if not found.authorities and not found.leaves and is_keyed:
+        return False
     # Imported here: the import costs more than everything else that a warm `up` does in Python.
     from tenantry.local import x509
 
-    for name in authorities:
-        if name not in index:
-            end = now + dt.timedelta(days=_CA_DAYS)
-            x509.write_authority(folder, name, now, end)
-            index[name] = _Issued(leaf=None, not_after=end)
-    for name, leaf in stale.items():
-        end = now + dt.timedelta(days=_LEAF_DAYS)
+    # After a crash in between, the next call issues them again: an authority must not be older than its certificates.
+    for name in (*found.authorities, *found.leaves, *(() if is_keyed else (SERVICE_ACCOUNT,))):
+        index.pop(name, None)
+    for name in [name for name, each in index.items() if _signed_by(each, found.authorities) and name not in kept]:
+        del index[name]
+    write_private(folder / _INDEX, msgspec.json.encode(index))
+    for name in found.authorities:
+        end = now + LIVES.authority
+        x509.write_authority(folder, name, now, end)
+        index[name] = IssuedCertificate(leaf=None, not_before=now, not_after=end, generation=wished.get(name, 0))
+    for name in found.leaves:
+        end, leaf = now + LIVES.leaf, wanted[name]
         x509.write_leaf(folder, name, leaf, now, end)
-        index[name] = _Issued(leaf=leaf, not_after=end)
-    if not (folder / "service-account.key").exists():
-        x509.write_key_pair(folder, "service-account")
-    write_private(folder / "index.json", msgspec.json.encode(index))
+        index[name] = IssuedCertificate(leaf=leaf, not_before=now, not_after=end, signer=index[leaf.ca].not_before)
+    if not is_keyed:
+        x509.write_key_pair(folder, SERVICE_ACCOUNT)
+        # A key has no end.
+        issued = IssuedCertificate(
+            leaf=None, not_before=now, not_after=_NEVER, generation=wished.get(SERVICE_ACCOUNT, 0)
+        )
+        index[SERVICE_ACCOUNT] = issued
+    write_private(folder / _INDEX, msgspec.json.encode(index))
     return True
 
 
-def _can_stay(
-    folder: Path, name: str, leaf: LeafCertificate | None, index: dict[str, _Issued], now: dt.datetime
-) -> bool:
-    issued = index.get(name)
-    return (
-        issued is not None
-        and issued.leaf == leaf
-        and issued.not_after - now > _RENEW_BEFORE
-        and (folder / f"{name}.crt").exists()
-        and (folder / f"{name}.key").exists()
-    )
-
-
-def _read_index(folder: Path) -> dict[str, _Issued]:
+def read_index(folder: Path) -> dict[str, IssuedCertificate]:
+    """Return what was issued in a folder and is there, by name."""
     try:
-        return msgspec.json.decode((folder / "index.json").read_bytes(), type=dict[str, _Issued])
+        found = msgspec.json.decode((folder / _INDEX).read_bytes(), type=dict[str, IssuedCertificate])
     except (OSError, msgspec.MsgspecError):
         return {}
+    return {name: each for name, each in found.items() if _is_there(folder, name)}
+
+
+def _is_there(folder: Path, name: str) -> bool:
+    public = "pub" if name == SERVICE_ACCOUNT else "crt"
+    return (folder / f"{name}.{public}").exists() and (folder / f"{name}.key").exists()
+
+
+def _has_key_pair(folder: Path, index: Mapping[str, IssuedCertificate], wished: int | None) -> bool:
+    if not _is_there(folder, SERVICE_ACCOUNT):
+        return False
+    # Folders of earlier versions have a key pair without a record.
+    issued = index.get(SERVICE_ACCOUNT)
+    return wished in (None, issued.generation if issued is not None else 0)
+
+
+def _signed_by(issued: IssuedCertificate, authorities: Collection[str]) -> bool:
+    return issued.leaf is not None and issued.leaf.ca in authorities

@@ -40,6 +40,7 @@ from tenantry.controllers.subnamespace.gather import (
 )
 from tenantry.controllers.subnamespace.treelimit import TreeLimit
 from tenantry.controllers.tenant import clusternetworkpolicy
+from tenantry.controllers.virtualcontrolplane.wakes import wake_planes
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
@@ -287,6 +288,7 @@ class SubnamespaceController:
 
     def _tell(self, cluster: Cluster, inputs: SubnamespaceInputs, outcome: Outcome) -> None:
         """Wake the controllers that a new or moved namespace concerns: own writes cause no event."""
+        wake_planes(cluster, outcome)
         tenant = inputs.tenant
         if tenant is None or not any(step.resource == Namespace.resource for step in outcome.done):
             return

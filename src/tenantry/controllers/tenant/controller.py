@@ -27,6 +27,7 @@ from tenantry.controllers.runtime import asked_of, is_news, sandbox_of
 from tenantry.controllers.tenancyrules import rules_of_all
 from tenantry.controllers.tenant import clusternetworkpolicy, desired, status, summary
 from tenantry.controllers.tenant.gather import CHILD_KINDS, TenantInputs, gather, listed, tree_of
+from tenantry.controllers.virtualcontrolplane.wakes import wake_planes
 from tenantry.controllers.watched import BY_NAMESPACE, tenant_of
 from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Cache, Change
@@ -167,6 +168,7 @@ class TenantController:
             outcome = await cluster.writer.apply(plan)
         except (InputError, TerminalError) as wrong:
             outcome = Outcome(error=wrong)
+        wake_planes(cluster, outcome)
         if error is not None:
             outcome = msgspec.structs.replace(outcome, error=error)
         return outcome, inputs

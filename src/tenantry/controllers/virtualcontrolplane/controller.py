@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, Conflict, NotFound, TenantryError, TerminalError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import NETWORK, SUSPENDED, SYSTEM_NAMESPACE, TENANT, TENANT_UID
+from tenantry.api.marks import NETWORK, OWNERS, SUSPENDED, SYSTEM_NAMESPACE, TENANT, TENANT_UID
 from tenantry.api.model import Json, Resource
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
@@ -31,13 +31,20 @@ from tenantry.controllers.virtualcontrolplane import (
     datastore,
     desired,
     offers,
+    rotation,
+    rotations,
+    serveroptions,
+    servicenetwork,
     status,
     upgrade,
     wakes,
 )
+from tenantry.controllers.virtualcontrolplane.egress import SERVICE_CIDRS
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
-from tenantry.controllers.virtualcontrolplane.sleeper import Sleeper
+from tenantry.controllers.virtualcontrolplane.rotation import RotationStep
+from tenantry.controllers.virtualcontrolplane.servicenetwork import ServiceNetwork
+from tenantry.controllers.virtualcontrolplane.sleeper import SYNC_SECONDS, Sleeper
 from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots, unusable
 from tenantry.controllers.virtualcontrolplane.startslots import StartSlots
 from tenantry.controllers.virtualcontrolplane.upgrader import Upgrades
@@ -48,7 +55,7 @@ from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
 from tenantry.hosting.placement import RunningPlane
-from tenantry.hosting.plane import HostedLimits
+from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.hosting.versions import HostedVersion
 
 RETRY_SECONDS = 30.0
@@ -61,8 +68,8 @@ class _Connected(msgspec.Struct, frozen=True):
     link: Link
     address: str
     running: RunningPlane
-    # Of its processes: what each may take, and how many there are.
-    shape: tuple[HostedLimits | None, int]
+    limits: HostedLimits | None
+    plane: HostedPlane
     task: asyncio.Task[None]
     version: HostedVersion
 
@@ -146,9 +153,14 @@ class VirtualControlPlaneController:
             # Not quiet: from now on, the quota controller charges it.
             await cluster.writer.own(request.finalizers(found, names))
             return None
-        if found.status.phase is PlanePhase.ASLEEP:
-            return await self._rest(cluster, found, namespace)
-        return await self._keep(cluster, found, namespace)
+        step = RotationStep() if namespace.deleting else await rotations.begin(cluster, found, namespace)
+        if step.status is not None:
+            return None
+        is_asleep = found.status.phase is PlanePhase.ASLEEP
+        again = await (self._rest if is_asleep else self._keep)(cluster, found, namespace)
+        known = self._connected.get(found.metadata.uid)
+        renewal = rotations.renewal_in(cluster, known.running) if known is not None else None
+        return rotation.sooner(again, step.again_seconds, renewal)
 
     async def _rest(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
         """Keep a control plane asleep until something wakes it."""
@@ -173,6 +185,9 @@ class VirtualControlPlaneController:
                 return None
             await self._report(cluster, found, share.waits)
             return None
+        if not self._host.lower.is_synced:
+            # The ranges of the host's Services are not known yet, without which a process would start anew.
+            return SYNC_SECONDS
         if self._snapshots.is_restore_due(found):
             back = self._upgrades.older(found)
             await self._snapshots.restore(cluster, found, lambda: self._end(found.metadata.uid), back)
@@ -191,7 +206,8 @@ class VirtualControlPlaneController:
             if todo.is_written:
                 return None
             if known is not None and running is not None:
-                again = await self._follow(cluster, found, namespace, known, short or unusable(found) or todo.problem)
+                problem = short or self._trouble(found) or todo.problem
+                again = await self._follow(cluster, found, namespace, known, problem)
             elif todo.version is None:
                 await self._report(cluster, found, todo.problem)
             elif not namespace.deleting:
@@ -206,6 +222,13 @@ class VirtualControlPlaneController:
         if todo.problem is not None:
             again = min(again or RETRY_SECONDS, RETRY_SECONDS)
         return await self._snap(cluster, found, again) if running is not None else again
+
+    def _network(self) -> ServiceNetwork:
+        return servicenetwork.find(self._host.lower.cache(SERVICE_CIDRS))
+
+    def _trouble(self, found: VirtualControlPlane) -> Blocked | None:
+        """Return what of a control plane that runs does not work."""
+        return unusable(found) or serveroptions.unreachable(found) or servicenetwork.missing(self._network())
 
     async def _snap(self, cluster: Cluster, found: VirtualControlPlane, again: float | None) -> float | None:
         """Take the snapshot that is due, and return in how many seconds to look again."""
@@ -224,9 +247,14 @@ class VirtualControlPlaneController:
         is_open = _is_open(namespace)
         known.link.open(is_open=is_open)
         known.link.allow(found.spec.egress)
-        shape = (desired.limits_of(found), desired.replicas_of(found))
-        if known.link.offered != offers.of(cluster) or known.shape != shape:
-            # Its watches are those of its kinds, and the process runs on; with other limits, it starts again.
+        wished = replace(
+            desired.plane_of(found, known.address, known.plane.store, self._network().ranges),
+            version=known.version.name,
+        )
+        is_due = rotations.is_renewed(cluster, known.running) or known.plane != wished
+        if is_due or known.link.offered != offers.of(cluster) or known.limits != desired.limits_of(found):
+            # Its watches are those of its kinds, and the process runs on; with other limits or authorities, it starts
+            # again, and certificates are renewed.
             await self._end(found.metadata.uid)
             await self._start_in_turn(cluster, found, namespace, known.version)
             return None
@@ -268,7 +296,8 @@ class VirtualControlPlaneController:
         await self._bring(cluster, found, desired.mirror_objects(found, is_open=is_open))
         address = await self._address(cluster, found)
         store = datastore.store_of(found, await self._secret(cluster, datastore.secret_of(found)))
-        plane = replace(desired.plane_of(found, address, store), version=version.name)
+        wished = desired.plane_of(found, address, store, self._network().ranges)
+        plane = replace(wished, version=version.name)
         running = await self._host.placement.start(plane)
         self._upgrades.check(version, running)
         # Before anything can fail: other operators name it when they report that they cannot end the process.
@@ -277,8 +306,8 @@ class VirtualControlPlaneController:
         changed = partial(cluster.wake, VirtualControlPlane, found.key)
         link = Link(self._host, found, changed, address, is_open=is_open, offered=offers.of(cluster))
         task = self._group.create_task(self._serve(found.key, link, running, changed))
-        shape = (plane.limits, plane.replicas)
-        self._connected[found.metadata.uid] = _Connected(link, address, running, shape, task, version)
+        connected = _Connected(link, address, running, plane.limits, plane, task, version)
+        self._connected[found.metadata.uid] = connected
         task.add_done_callback(partial(self._ended, changed))
 
     async def _secret(self, cluster: Cluster, name: str) -> Json | None:
@@ -388,7 +417,10 @@ class VirtualControlPlaneController:
             now=rfc3339(cluster.clock.now()),
         )
         if is_connected and problem is None:
-            written = replace(upgrade.completed(written, rfc3339(cluster.clock.now())), phase=PlanePhase.AWAKE)
+            in_force = self._connected[current.metadata.uid].plane.credentials
+            last = rotation.outcome(current, in_force, cluster.clock.now())
+            written = upgrade.completed(written, rfc3339(cluster.clock.now()))
+            written = replace(written, phase=PlanePhase.AWAKE, last_rotation=last)
         if version and not before.version:
             # Before its process writes anything.
             written = replace(written, version=version)
@@ -412,8 +444,8 @@ def _is_open(namespace: Observed) -> bool:
     return SUSPENDED not in namespace.labels
 
 
-def _decisive(namespace: Observed) -> tuple[bool, str]:
-    return _is_open(namespace), namespace.labels.get(NETWORK, "")
+def _decisive(namespace: Observed) -> tuple[bool, str, str]:
+    return _is_open(namespace), namespace.labels.get(NETWORK, ""), namespace.annotations.get(OWNERS, "")
 
 
 def _problem(link: Link) -> Blocked | None:

@@ -23,8 +23,9 @@ from tenantry.api.virtualcontrolplane import (
     VirtualControlPlane,
     kubeconfig_secret_name,
 )
-from tenantry.controllers.virtualcontrolplane import metrics
+from tenantry.controllers.virtualcontrolplane import metrics, rotation, serveroptions
 from tenantry.controllers.virtualcontrolplane.admission import RULES
+from tenantry.controllers.virtualcontrolplane.servicenetwork import FALLBACK
 from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.hosting.stores import HostedStore
 from tenantry.mirror.profile import Profile
@@ -42,26 +43,36 @@ CLUSTER_ROLE_BINDINGS = Resource(RBAC_GROUP, "v1", "clusterrolebindings", "Clust
 _LABELS = {marks.MANAGED_BY: marks.MANAGER}
 
 
-def plane_of(found: VirtualControlPlane, address: str, store: HostedStore | None = None) -> HostedPlane:
+def plane_of(
+    found: VirtualControlPlane, address: str, store: HostedStore | None = None, service_range: str = FALLBACK
+) -> HostedPlane:
     """Return what the process of a VirtualControlPlane is started with.
 
     Args:
         found: The VirtualControlPlane.
         address: The clusterIP by which its pods reach it.
         store: Where its objects are; only its process needs to know.
+        service_range: The addresses of its Services; only its process needs to know.
     """
     meta = found.metadata
+    own = f"https://{meta.uid}.{PREFIX}"
+    issuer = found.spec.tokens.issuer or own
     return HostedPlane(
         uid=meta.uid,
         name=f"{meta.namespace}.{meta.name}",
-        issuer=f"https://{meta.uid}.{PREFIX}",
+        issuer=issuer,
+        # Tokens from before the field was set.
+        former_issuers=(own,) if issuer != own else (),
         owner=f"tenantry:owner:{meta.uid}",
         names=(address,),
+        service_range=service_range,
         admission=RULES,
         forwarded=metrics.GROUP,
         limits=limits_of(found),
         replicas=replicas_of(found),
         store=store or HostedStore(),
+        credentials=rotation.wanted(found),
+        options=serveroptions.of(found, (issuer, own)),
     )
 
 

@@ -26,6 +26,7 @@ from tenantry.api.virtualcontrolplane import (
     VirtualControlPlaneStatus,
 )
 from tenantry.api.wording import shortened
+from tenantry.controllers.virtualcontrolplane import rotation
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.conditions import Wanted, find, merge
 from tenantry.hosting.reports import Activity
@@ -40,7 +41,7 @@ LOOK_AGAIN_SECONDS = 30.0
 """When to look again at what ends without an event for this controller, as a pending pod."""
 
 MOST_SLEEP = dt.timedelta(days=7)
-"""The longest sleep: each start renews the certificates that expire within 30 days, the users' included."""
+"""The longest sleep: each start renews the certificates that are due, so that the users' never end in their Secret."""
 
 _ENDED = ("Succeeded", "Failed")
 
@@ -196,6 +197,8 @@ def wake_reason(found: VirtualControlPlane, now: dt.datetime, pods: str, *, is_k
         return "a client connects"
     if found.metadata.generation != status.observed_generation:
         return "its spec has changed"
+    if rotation.is_pending(found):
+        return "its credentials are replaced"
     if status.pods_at_sleep not in ("", pods):
         return "a pod on the host has ended or changed"
     return "its time has come" if seconds_left(found, now) <= 0 else ""

@@ -1,0 +1,141 @@
+"""When the credentials of a control plane are replaced (H01): decisions, and the operator's part without a process."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from msgspec.structs import replace
+
+from tenantry.api import marks
+from tenantry.api.model import ObjectMeta
+from tenantry.api.planecredentials import PlaneCredentials, PlaneRotation, PlaneRotationOutcome
+from tenantry.api.virtualcontrolplane import (
+    PlanePhase,
+    VirtualControlPlane,
+    VirtualControlPlaneSpec,
+    VirtualControlPlaneStatus,
+)
+from tenantry.controllers.virtualcontrolplane import desired, rotation, sleep
+from tenantry.controllers.virtualcontrolplane.rotation import LEAST_SECONDS, WATCH_SECONDS, digest
+from tenantry.engine.observed import Observed
+from tenantry.hosting.plane import CredentialGenerations
+
+NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
+ADA, BOB = "User ada", "Group bob"
+
+
+def namespace(*owners: str, **labels: str) -> Observed:
+    """A tenant's namespace with these owners."""
+    text = "\n".join(["", *owners, ""])
+    return Observed(
+        key="acme",
+        namespace="",
+        name="acme",
+        uid="n",
+        version=1,
+        labels=labels,
+        annotations={marks.OWNERS: text},
+        owner_uid="",
+        deleting=False,
+        digest=b"",
+        has_subjects=False,
+    )
+
+
+def plane(request: str = "", **credentials: object) -> VirtualControlPlane:
+    """A control plane for ada and bob, in force as wished."""
+    known = PlaneCredentials(owners=tuple(sorted((digest(ADA), digest(BOB)))))
+    found = VirtualControlPlane(
+        metadata=ObjectMeta(name="web", namespace="acme", uid="u"),
+        spec=VirtualControlPlaneSpec(rotation=PlaneRotation(request=request)),
+        status=VirtualControlPlaneStatus(credentials=replace(known, **credentials)),
+    )
+    return settled(found)
+
+
+def settled(found: VirtualControlPlane, at: dt.datetime = NOW - dt.timedelta(hours=1)) -> VirtualControlPlane:
+    """Return the control plane once what is wished is in force."""
+    last = rotation.outcome(found, rotation.wanted(found), at)
+    return replace(found, status=replace(found.status, last_rotation=last))
+
+
+def stepped(found: VirtualControlPlane, here: Observed, now: dt.datetime = NOW) -> VirtualControlPlane:
+    """Return the control plane after the write of a step."""
+    written = rotation.step(found, here, now).status
+    assert written is not None
+    return replace(found, status=written)
+
+
+def test_nothing_happens_without_a_reason() -> None:
+    assert rotation.step(plane(), namespace(ADA, BOB), NOW) == rotation.RotationStep()
+    assert not rotation.is_pending(plane())
+
+
+@pytest.mark.parametrize(("scope", "numbers"), [("Users", (1, 0)), ("All", (1, 1))])
+def test_each_new_request_replaces_credentials_once(scope: str, numbers: tuple[int, int]) -> None:
+    found = stepped(plane(f"{scope}@1"), namespace(ADA, BOB))
+    assert (found.status.credentials.users, found.status.credentials.authorities) == numbers
+    assert rotation.is_pending(found)
+    # An operator that goes on from here does the same, and no more.
+    assert rotation.step(found, namespace(ADA, BOB), NOW).status is None
+    wished = CredentialGenerations(users=numbers[0], authorities=numbers[1])
+    assert desired.plane_of(found, "10.96.0.7").credentials == wished
+    # A process with others has not answered the request.
+    assert rotation.outcome(found, CredentialGenerations(), NOW) == found.status.last_rotation
+    done = settled(found, NOW)
+    assert done.status.last_rotation == PlaneRotationOutcome(
+        requested=f"{scope}@1", time="2026-06-01T00:00:00Z", users=numbers[0], authorities=numbers[1]
+    )
+    assert rotation.step(done, namespace(ADA, BOB), NOW + dt.timedelta(days=1)) == rotation.RotationStep()
+
+
+def test_a_request_waits_for_the_one_before() -> None:
+    """H01: users who may write the object do not keep its process starting."""
+    asked = replace(plane(), spec=VirtualControlPlaneSpec(rotation=PlaneRotation(request="Users@2")))
+    pending = replace(asked, status=replace(asked.status, credentials=PlaneCredentials(users=1, requested="Users@1")))
+    here = namespace()
+    assert rotation.step(pending, here, NOW).again_seconds == LEAST_SECONDS
+    done = settled(pending, NOW)
+    assert rotation.step(done, here, NOW + dt.timedelta(seconds=4)).again_seconds == LEAST_SECONDS - 4
+    assert stepped(done, here, NOW + dt.timedelta(seconds=10)).status.credentials.requested == "Users@2"
+
+
+def test_only_a_removed_owner_replaces_credentials() -> None:
+    """H01: not one that is added, and not a suspension, which changes no owners."""
+    more = stepped(plane(), namespace(ADA, BOB, "User eve"))
+    assert rotation.wanted(more) == CredentialGenerations()
+    assert digest("User eve") in more.status.credentials.owners
+    # One that was an owner only while it slept has had the kubeconfig, too.
+    less = stepped(more, namespace(ADA, BOB))
+    assert rotation.wanted(less) == CredentialGenerations(users=1)
+    assert rotation.step(settled(less), namespace(BOB, ADA), NOW).status is None
+
+
+def test_a_removed_owner_may_still_watch_secrets_on_the_host() -> None:
+    """H01: where owners may, the users' credentials are replaced once more when such watches have ended."""
+    found = settled(stepped(plane(), namespace(ADA)))
+    waits = rotation.step(found, namespace(ADA), NOW)
+    assert (waits.status, waits.again_seconds) == (None, WATCH_SECONDS)
+    end = NOW + dt.timedelta(seconds=WATCH_SECONDS)
+    again = stepped(found, namespace(ADA), end)
+    assert rotation.wanted(again) == CredentialGenerations(users=2)
+    assert rotation.step(settled(again), namespace(ADA), end) == rotation.RotationStep()
+    # Owners of a namespace whose control plane is Virtual only get the Secret, which is a moment.
+    own = namespace(ADA, **{marks.CONTROL_PLANE: "web"})
+    assert rotation.step(settled(stepped(plane(), own)), own, end) == rotation.RotationStep()
+
+
+def test_an_owner_that_is_still_bound_gets_no_new_kubeconfig() -> None:
+    gone = rotation.removed(plane(), namespace(ADA))
+    assert gone == {digest(BOB)}
+    assert rotation.is_bound([ADA, BOB], gone)
+    assert not rotation.is_bound([ADA, "User bob"], gone)
+
+
+def test_a_control_plane_that_sleeps_wakes_for_it() -> None:
+    """H01: its Secret has the new kubeconfig, before others knock with the one that is worth nothing."""
+    found = stepped(plane(), namespace(ADA))
+    asleep = replace(found.status, phase=PlanePhase.ASLEEP, next_wake="2030-01-01T00:00:00Z")
+    reason = sleep.wake_reason(replace(found, status=asleep), NOW, "", is_knocked=False)
+    assert reason == "its credentials are replaced"
