@@ -166,13 +166,14 @@ def kubelet(addresses: Sequence[str]) -> LeafCertificate:
     return LeafCertificate(ca="kubelet-ca", user="kubelet", use=CertificateUse.SERVER, names=names)
 
 
-def settings(plane: HostedPlane, port: int, openapi: str) -> bytes:
+def settings(plane: HostedPlane, port: int, openapi: str, sockets: str = "") -> bytes:
     """Return the file that the process reads.
 
     Args:
         plane: The control plane.
         port: The port of its API server on 127.0.0.1.
         openapi: The folder with the OpenAPI documents of built-in kinds, which all control planes share.
+        sockets: What the paths of sockets begin with, "" or a folder with a slash.
     """
     found: dict[str, object] = {
         "uid": plane.uid,
@@ -180,11 +181,11 @@ def settings(plane: HostedPlane, port: int, openapi: str) -> bytes:
         "apiServer": _apiserver(plane, port),
         "controllers": _manager(plane),
         "openAPI": openapi,
-        "activity": {"socket": ACTIVITY, "ignoredUsers": [leaves(plane)[OPERATOR].user]},
+        "activity": {"socket": f"{sockets}{ACTIVITY}", "ignoredUsers": [leaves(plane)[OPERATOR].user]},
     }
     if plane.admission:
         found["admission"] = {
-            "socket": ADMISSION,
+            "socket": f"{sockets}{ADMISSION}",
             "rules": [_rule(each) for each in plane.admission if not each.is_advice],
             "advice": [_rule(each) for each in plane.admission if each.is_advice],
         }
@@ -195,9 +196,13 @@ def _rule(rule: AdmissionRule) -> dict[str, object]:
     return {"group": rule.group, "resource": rule.resource, "operations": rule.operations}
 
 
-def egress() -> bytes:
-    """Return the EgressSelectorConfiguration: all connections, webhooks by URL included, go through the gate."""
-    connection = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": GATE}}}
+def egress(sockets: str = "") -> bytes:
+    """Return the EgressSelectorConfiguration: all connections, webhooks by URL included, go through the gate.
+
+    Args:
+        sockets: As for `settings`.
+    """
+    connection = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": f"{sockets}{GATE}"}}}
     found = {
         "apiVersion": "apiserver.k8s.io/v1beta1",
         "kind": "EgressSelectorConfiguration",

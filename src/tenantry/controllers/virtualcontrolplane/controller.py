@@ -193,7 +193,8 @@ class VirtualControlPlaneController:
         is_open = _is_open(namespace)
         known.link.open(is_open=is_open)
         known.link.allow(found.spec.egress)
-        if known.link.offered != offers.of(cluster) or known.limits != desired.limits_of(found):
+        is_changed = known.link.offered != offers.of(cluster) or known.limits != desired.limits_of(found)
+        if is_changed or await self._host.placement.has_moved(found.metadata.uid):
             # Its watches are those of its kinds, and the process runs on; with other limits, it starts again.
             await self._end(found.metadata.uid)
             await self._start_in_turn(cluster, found, namespace)

@@ -318,7 +318,8 @@ class Link:
             try:
                 admission = Admission(objects, Advice(PodTrial(profile, side, upper_nodes)))
                 step = AdmissionServer(host.placement.admission(self._plane.uid), admission.answer)
-                async with self._gate(upper, upper_nodes, mirror), step.serve():
+                connected = host.placement.connected(self._plane.uid)
+                async with self._gate(upper, upper_nodes, mirror), step.serve(), connected:
                     await asyncio.get_running_loop().create_future()
             finally:
                 self._has_arrived = False

@@ -139,6 +139,8 @@ class Sleeper:
         if asked is PlanePhase.AWAKE:
             await self._write(cluster, found, sleep.handled(found))
             return None
+        if not self._host.placement.can_sleep:
+            return None
         seconds = found.spec.sleep.after_idle_seconds
         if asked is None and not seconds:
             self._end_question(uid)
