@@ -30,6 +30,7 @@ from tenantry.world.netpol.services import ENDPOINT_SLICES
 from testkit import ports
 from testkit.api import CONFIG_MAPS, PODS, SECONDS, SECRETS, Api, until
 from testkit.installation import install
+from testkit.kubectl import Kubectl
 from testkit.planes import Planes
 from testkit.realpods import AGNHOST, PORT, START_SECONDS, RealPods, Spot, missing
 
@@ -63,35 +64,6 @@ async def pods(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def planes(pods: RealPods, tmp_path_factory: pytest.TempPathFactory) -> Planes:
     """Virtual control planes of this cluster."""
     return Planes(pods.api, tmp_path_factory.mktemp("planes"))
-
-
-class Kubectl:
-    """kubectl as the user of a control plane.
-
-    Args:
-        path: The kubeconfig.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._command = (str(build.ensure(SilentProgress()).kubectl), f"--kubeconfig={path}")
-
-    def command(self, *arguments: str) -> list[str]:
-        """Return a command."""
-        return [*self._command, *arguments]
-
-    async def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
-
-        def call() -> subprocess.CompletedProcess[str]:
-            return subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=60, check=False)
-
-        return await asyncio.to_thread(call)
-
-    async def out(self, *arguments: str) -> str:
-        """Run a command that must succeed, and return its output."""
-        done = await self.run(*arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
 
 def pod(name: str) -> Json:

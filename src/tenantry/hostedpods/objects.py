@@ -279,12 +279,14 @@ class SeenPod(msgspec.Struct, frozen=True, kw_only=True):
         digest: See `HASH`.
         address: Its IP address; "" for none yet.
         is_ready: Whether its API server is ready, and it does not end.
+        ends: Whether it is being deleted.
         problem: Why it does not start; "" if nothing is known.
     """
 
     digest: str
     address: str
     is_ready: bool
+    ends: bool
     problem: str = ""
 
 
@@ -293,9 +295,13 @@ def seen(found: Json) -> SeenPod:
     meta: Json = found.get("metadata", {})
     status: Json = found.get("status", {})
     conditions: dict[str, Json] = {each["type"]: each for each in status.get("conditions") or ()}
-    is_ready = conditions.get("Ready", {}).get("status") == "True" and "deletionTimestamp" not in meta
+    ends = "deletionTimestamp" in meta
     return SeenPod(
-        digest=digest_of(found), address=str(status.get("podIP", "")), is_ready=is_ready, problem=_problem(found)
+        digest=digest_of(found),
+        address=str(status.get("podIP", "")),
+        is_ready=conditions.get("Ready", {}).get("status") == "True" and not ends,
+        ends=ends,
+        problem=_problem(found),
     )
 
 

@@ -141,7 +141,7 @@ class PodPlacement:
     async def has_moved(self, uid: str) -> bool:
         """See `Placement.has_moved`."""
         pods = [objects.seen(each) for each in await self._pods(uid)]
-        return all(each.address != self._addresses.get(uid) for each in pods)
+        return all(each.address != self._addresses.get(uid) or each.ends for each in pods)
 
     async def knocked(self, uid: str) -> None:
         """See `Placement.knocked`; it never returns, because nothing holds clients."""

@@ -85,7 +85,8 @@ class SidecarTunnel:
                 stream = await self._park(name)
             except (OSError, TimeoutError, EOFError) as error:
                 # The Pod starts, or has ended: it is the placement that follows it.
-                log.debug("a connection cannot be parked", extra={"socket": name, "error": str(error)})
+                if pause == _FIRST_PAUSE_SECONDS:
+                    log.debug("a connection cannot be parked", extra={"socket": name, "error": str(error)})
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LAST_PAUSE_SECONDS)
                 continue

@@ -211,7 +211,10 @@ class VirtualControlPlaneController:
         problem = _problem(known.link)
         await self._report(cluster, found, problem, known.running, short)
         current: VirtualControlPlane = cluster.cache(VirtualControlPlane.resource).get(found.key) or found
-        return await self._sleeper.follow(cluster, current, known.link) if problem is None else None
+        if problem is not None:
+            # It may start elsewhere, which no event tells.
+            return RETRY_SECONDS if problem is status.AWAY else None
+        return await self._sleeper.follow(cluster, current, known.link)
 
     async def _start_in_turn(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> None:
         """Start the process, unless too many start: the end of one of those wakes this key."""
