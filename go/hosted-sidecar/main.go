@@ -23,6 +23,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -32,16 +33,17 @@ func main() {
 	keys := flag.String("keys", "/keys", "folder with ca.crt, tls.crt and tls.key")
 	sockets := flag.String("sockets", "/sockets", "folder of the Unix sockets")
 	names := flag.String("names", "gate,admission", "names of the Unix sockets, without .sock")
+	wait := flag.Duration("wait", 10*time.Second, "time that a process waits for the operator")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *api, *server, *tunnel, *keys, *sockets, strings.Split(*names, ",")); err != nil {
+	if err := run(ctx, *api, *server, *tunnel, *keys, *sockets, strings.Split(*names, ","), *wait); err != nil {
 		fmt.Fprintln(os.Stderr, "hosted-sidecar:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, api, server, tunnel, keys, sockets string, names []string) error {
+func run(ctx context.Context, api, server, tunnel, keys, sockets string, names []string, wait time.Duration) error {
 	identity, err := identityOf(keys)
 	if err != nil {
 		return err
@@ -64,7 +66,7 @@ func run(ctx context.Context, api, server, tunnel, keys, sockets string, names [
 			return err
 		}
 		defer listener.Close()
-		lots[name] = newLot()
+		lots[name] = newLot(wait)
 		go func() { failed <- serve(listener, mostOpen, lots[name].handOver) }()
 	}
 	go func() { failed <- serve(clients, mostOpen, func(client net.Conn) { pass(client, server) }) }()

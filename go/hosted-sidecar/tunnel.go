@@ -21,7 +21,6 @@ const (
 	// mostName is the longest name of a socket, with its line feed.
 	mostName          = 64
 	introduction      = 10 * time.Second
-	wait              = 10 * time.Second
 	halfClosed        = 60 * time.Second
 	begin        byte = '!'
 )
@@ -64,6 +63,7 @@ func pass(client net.Conn, server string) {
 
 // A lot has the connections that the operator has parked for one socket.
 type lot struct {
+	wait   time.Duration
 	mutex  sync.Mutex
 	parked []*spot
 	// Has an element for each process that waits.
@@ -77,7 +77,7 @@ type spot struct {
 	ended chan struct{}
 }
 
-func newLot() *lot { return &lot{} }
+func newLot(wait time.Duration) *lot { return &lot{wait: wait} }
 
 // park serves a connection of the operator to its end.
 func park(conn *tls.Conn, lots map[string]*lot) {
@@ -173,7 +173,7 @@ func (l *lot) take() *spot {
 	turn := make(chan *spot, 1)
 	l.waiting = append(l.waiting, turn)
 	l.mutex.Unlock()
-	timer := time.NewTimer(wait)
+	timer := time.NewTimer(l.wait)
 	defer timer.Stop()
 	select {
 	case own := <-turn:

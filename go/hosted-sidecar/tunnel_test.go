@@ -90,7 +90,7 @@ func started(t *testing.T) pod {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { processes.Close() })
-	gate := newLot()
+	gate := newLot(10 * time.Second)
 	go serve(processes, mostOpen, gate.handOver)
 	go serve(operators, mostOpen, func(conn net.Conn) { park(tls.Server(conn, identity), map[string]*lot{"gate": gate}) })
 	certificate, private := issued(t, parent, by, "operator")

@@ -105,9 +105,8 @@ def test_a_pod_that_does_not_start_says_why() -> None:
 
 def test_a_pod_that_ends_is_not_ready() -> None:
     conditions = [{"type": "Ready", "status": "True"}]
-    found = objects.seen(
-        {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {"conditions": conditions}}
-    )
+    meta = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    found = objects.seen({"metadata": meta, "status": {"conditions": conditions}})
     assert (found.is_ready, found.ends) == (False, True)
 
 
@@ -135,13 +134,8 @@ def test_mirrors_have_rights_by_role_bindings_only() -> None:
     """H01: no nodes/proxy, no impersonation, and no ClusterRoleBinding of the mirrors' role."""
     found = manifests.everything(pods=PodOptions(image="registry.example/hosted:1"))
     roles = [each for each in found if each["kind"] in {"ClusterRole", "Role"}]
-    granted = {
-        (resource, verb)
-        for each in roles
-        for rule in each.get("rules") or ()
-        for resource in rule.get("resources", ())
-        for verb in rule["verbs"]
-    }
+    rules = [rule for each in roles for rule in each.get("rules") or ()]
+    granted = {(kind, verb) for rule in rules for kind in rule.get("resources", ()) for verb in rule["verbs"]}
     assert not [each for each in granted if each[0] == "nodes/proxy" or each[1] == "impersonate"]
     bound = [each for each in found if each["kind"] == "ClusterRoleBinding"]
     assert MIRROR not in {each["roleRef"]["name"] for each in bound}
