@@ -1,12 +1,14 @@
 """Virtual control planes in Pods of a cluster with real nodes, as on a cluster that Tenantry did not create.
 
-The operator runs beside the cluster, and reaches the control planes by their sidecars only.
+The operator runs in Pods, too, with the rights that `tenantry install --virtual-control-planes` gives it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,15 +20,13 @@ import yaml
 from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, PROCESS_NAMESPACE, VirtualControlPlane
 from tenantry.hostedpods import image, objects
 from tenantry.hosting import sidecar
-from tenantry.install import apply, manifests, planepods
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.progress import SilentProgress
 from tenantry.local.real import loading
-from testkit import operators
+from testkit import operatorimage
 from testkit.api import PODS, SECRETS, Api, until
-from testkit.installation import install
 from testkit.kubectl import Kubectl
 from testkit.planes import Planes, ready
 from testkit.realpods import AGNHOST, CAREFUL, START_SECONDS, RealPods, missing
@@ -39,24 +39,33 @@ Json = dict[str, Any]
 
 @pytest_asyncio.fixture(scope="module")
 async def pods(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RealPods]:
-    """The host's pods of a cluster with two real nodes, the image of control planes, and the operator beside it."""
+    """The host's pods of a cluster with two real nodes, in which Tenantry is installed as in any other cluster."""
     folder = tmp_path_factory.mktemp("images")
-    file = folder / "hosted.tar"
-    await asyncio.to_thread(image.write, SilentProgress(), image.REFERENCE, file)
+    written = {image.REFERENCE: folder / "hosted.tar", operatorimage.REFERENCE: folder / "operator.tar"}
+    await asyncio.to_thread(image.write, SilentProgress(), image.REFERENCE, written[image.REFERENCE])
+    await asyncio.to_thread(operatorimage.write, written[operatorimage.REFERENCE])
     cluster = LocalCluster("podplanes", root=tenantry_home)
-    await cluster.up(UpOptions(throwaway=True, real_nodes=2, install=install, timeout_seconds=180.0))
+    await cluster.up(UpOptions(throwaway=True, real_nodes=2, timeout_seconds=180.0))
     async with Client(kubeconfig.load([cluster.kubeconfig_path])) as client:
-        await apply.apply(client, planepods.everything(manifests.LOCAL_USER))
         found = RealPods(cluster, Api(client))
         await found.load_image(folder)
         real = cluster.real()
         names = [each.name for each in real.nodes]
-        await loading.load(cluster.paths, real.binaries, names, file, image.REFERENCE)
-        arguments = ("--hosted-image", image.REFERENCE)
-        async with operators.running(cluster.paths.kubeconfig("operator"), folder / "operator.log", arguments) as own:
-            await own.leads()
-            yield found
+        for reference, file in written.items():
+            await loading.load(cluster.paths, real.binaries, names, file, reference)
+        await asyncio.to_thread(installed, cluster.kubeconfig_path)
+        yield found
     await cluster.down(purge=True)
+
+
+def installed(path: Path) -> None:
+    """Install Tenantry with its command, which does not know that the cluster is a local one."""
+    command = (
+        *(sys.executable, "-m", "tenantry", "install", "--kubeconfig", str(path)),
+        *("--image", operatorimage.REFERENCE, "--virtual-control-planes", "--hosted-image", image.REFERENCE),
+    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -26,13 +26,11 @@ class Operator:
     Args:
         kubeconfig: Its credentials.
         log: The file of its log.
-        arguments: Further arguments.
     """
 
-    def __init__(self, kubeconfig: Path, log: Path, arguments: Sequence[str] = ()) -> None:
+    def __init__(self, kubeconfig: Path, log: Path) -> None:
         self._kubeconfig = kubeconfig
         self.log = log
-        self._arguments = tuple(arguments)
         self._process: asyncio.subprocess.Process | None = None
         self._address = ""
 
@@ -48,7 +46,6 @@ class Operator:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "tenantry", "operator", "--kubeconfig", str(self._kubeconfig)),
                 *("--metrics-address", self._address, "--log-level", "debug"),
-                *self._arguments,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -170,9 +167,9 @@ class Operator:
 
 
 @asynccontextmanager
-async def running(kubeconfig: Path, log: Path, arguments: Sequence[str] = ()) -> AsyncGenerator[Operator]:
+async def running(kubeconfig: Path, log: Path) -> AsyncGenerator[Operator]:
     """Run an operator while the context is open; at the end it releases its lease."""
-    operator = Operator(kubeconfig, log, arguments)
+    operator = Operator(kubeconfig, log)
     await operator.start()
     try:
         yield operator
