@@ -17,7 +17,10 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, PROCESS_NAMESPACE, VirtualControlPlane
+from tenantry.controllers.virtualcontrolplane.shards import Shard, lease_name
+from tenantry.engine.lease import Lease
 from tenantry.hostedpods import image, objects
 from tenantry.hosting import sidecar
 from tenantry.kube import kubeconfig
@@ -63,6 +66,7 @@ def installed(path: Path) -> None:
     command = (
         *(sys.executable, "-m", "tenantry", "install", "--kubeconfig", str(path)),
         *("--image", operatorimage.REFERENCE, "--virtual-control-planes", "--hosted-image", image.REFERENCE),
+        *("--hosted-shards", "2"),
     )
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -150,6 +154,19 @@ async def test_a_control_plane_in_a_pod_works_and_leaves_nothing(planes: Planes,
 
     await until(connected, "the operator is connected to the new Pod", seconds=START_SECONDS)
     assert "web" in await kubectl.out("get", "deployments", "-o", "name")
+    # The replica that serves it ends, and another one takes its shard.
+    shard = next(each for each in (Shard(0, 2), Shard(1, 2)) if each.has(uid))
+    lease = await host.get(Lease.resource, lease_name(shard.index), SYSTEM_NAMESPACE)
+    replica = lease["spec"]["holderIdentity"].partition("_")[0]
+    await host.delete(PODS, replica, SYSTEM_NAMESPACE)
+
+    async def taken() -> bool:
+        found = await host.get(Lease.resource, lease_name(shard.index), SYSTEM_NAMESPACE)
+        return (found["spec"].get("holderIdentity") or replica).partition("_")[0] != replica
+
+    await until(taken, "another replica has the shard", seconds=START_SECONDS)
+    await kubectl.out("delete", "service", "later")
+    await until(connected, "the other replica is connected", seconds=START_SECONDS)
     await planes.delete(name, "web")
     kinds = (objects.SECRETS, objects.SERVICES, objects.STATEFUL_SETS, PODS)
     left = [each["metadata"]["name"] for kind in kinds for each in await host.list(kind, PROCESS_NAMESPACE)]

@@ -67,6 +67,13 @@ class _Install(click.Command):
     show_default=True,
     help="Type of the Services by which users reach their API servers.",
 )
+@click.option(
+    "--hosted-shards",
+    type=click.IntRange(1, 16),
+    default=1,
+    show_default=True,
+    help="Number of replicas of the operator that serve them, each a part.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the manifests without applying them; no cluster is needed.")
 @output.output_option("yaml", "json", text="With --dry-run: YAML documents (the default), or one JSON List.")
 def install(target: Target, *, image: str, dry_run: bool, form: str | None, **hosted: object) -> None:
@@ -102,8 +109,8 @@ def _pods(given: Mapping[str, object]) -> PodOptions | None:
     """
     image = str(given["hosted_image"] or "")
     if not given["virtual_control_planes"]:
-        if image or given["hosted_storage_class"]:
-            raise InputError("--hosted-image and --hosted-storage-class need --virtual-control-planes")
+        if image or given["hosted_storage_class"] or given["hosted_shards"] != 1:
+            raise InputError("--hosted-image, --hosted-storage-class and --hosted-shards need --virtual-control-planes")
         return None
     if not image or image != "".join(image.split()):
         raise InputError(
@@ -114,6 +121,7 @@ def _pods(given: Mapping[str, object]) -> PodOptions | None:
         image=image,
         storage_class=str(given["hosted_storage_class"]),
         service_type=str(given["hosted_service"]),
+        shards=cast("int", given["hosted_shards"]),
     )
 
 

@@ -115,20 +115,27 @@ def everything(image: str = DEFAULT_IMAGE, pods: PodOptions | None = None) -> li
         image: The operator's.
         pods: How it runs control planes in Pods; None if it runs none.
     """
-    further = planepods.everything(SERVICE_ACCOUNT) if pods is not None else ()
+    further = planepods.everything(SERVICE_ACCOUNT, pods.shards) if pods is not None else ()
     return [*foundation(SERVICE_ACCOUNT), *further, *workload(image, pods)]
 
 
 def workload(image: str, pods: PodOptions | None = None) -> list[Json]:
     """Return the operator's ServiceAccount, Deployment, Service and PodDisruptionBudget; arguments as `everything`."""
     meta: Json = {"name": OPERATOR, "namespace": marks.SYSTEM_NAMESPACE, "labels": _selector() | LABELS}
+    shards = pods.shards if pods is not None else 1
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta},
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
             "metadata": meta,
-            "spec": {"replicas": 2, "selector": {"matchLabels": _selector()}, "template": _pod(image, pods)},
+            "spec": {
+                "replicas": max(2, shards),
+                # Replicas with different numbers of shards would serve the same control planes.
+                **({"strategy": {"type": "Recreate"}} if shards > 1 else {}),
+                "selector": {"matchLabels": _selector()},
+                "template": _pod(image, pods),
+            },
         },
         {
             "apiVersion": "v1",
@@ -173,6 +180,8 @@ def _pod(image: str, pods: PodOptions | None) -> Json:
         # The client certificate's way into Python's ssl is a file.
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - the container's own
     }
+    # Where control planes run in Pods, it has their keys, too.
+    size = "16Mi" if pods is None else "64Mi"
     spread = {
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
@@ -188,6 +197,6 @@ def _pod(image: str, pods: PodOptions | None) -> Json:
             "topologySpreadConstraints": [spread],
             "terminationGracePeriodSeconds": 30,
             "containers": [container],
-            "volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}],
+            "volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": size}}],
         },
     }

@@ -61,6 +61,13 @@ from tenantry.local.paths import ClusterPaths
     show_default=True,
     help="Type of the Services by which users reach these control planes.",
 )
+@click.option(
+    "--hosted-shards",
+    type=click.IntRange(1, 16),
+    default=1,
+    show_default=True,
+    help="Number of parts in which replicas divide these control planes; the same for all replicas.",
+)
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True)
 def operator(  # noqa: PLR0917 - click gives them by name
     path: Path | None,
@@ -71,6 +78,7 @@ def operator(  # noqa: PLR0917 - click gives them by name
     hosted_image: str | None,
     hosted_storage_class: str,
     hosted_service: str,
+    hosted_shards: int,
     log_level: str,
 ) -> None:
     """Run the operator until SIGTERM."""
@@ -85,7 +93,11 @@ def operator(  # noqa: PLR0917 - click gives them by name
         raise InputError("--hosted-in and --hosted-image exclude each other: control planes run in one place")
     placement = LocalPlacement(ClusterPaths(hosted_in)) if hosted_in is not None else None
     options = OperatorOptions(
-        metrics_address=metrics_address, namespace=namespace, identity=identity, placement=placement
+        metrics_address=metrics_address,
+        namespace=namespace,
+        identity=identity,
+        placement=placement,
+        shards=hosted_shards if hosted_image is not None else 1,
     )
     _collect_seldom()
     if hosted_image is None:

@@ -28,6 +28,7 @@ from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.virtualcontrolplane import apiservice, charge, datastore, desired, offers, status, wakes
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
+from tenantry.controllers.virtualcontrolplane.shards import Shard
 from tenantry.controllers.virtualcontrolplane.sleeper import Sleeper
 from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots, unusable
 from tenantry.controllers.virtualcontrolplane.startslots import StartSlots
@@ -61,13 +62,15 @@ class VirtualControlPlaneController:
         host: What the links of all control planes share.
         group: Runs the links.
         verdicts: Of the quota controller.
+        shard: The control planes that this replica serves. If others serve some, the leader charges all of them.
     """
 
     name = "virtualcontrolplane"
     kind = VirtualControlPlane
 
-    def __init__(self, host: Host, group: asyncio.TaskGroup, verdicts: Verdicts) -> None:
+    def __init__(self, host: Host, group: asyncio.TaskGroup, verdicts: Verdicts, shard: Shard | None = None) -> None:
         self._host = host
+        self._shard = shard or Shard()
         self._verdicts = verdicts
         self._slots = StartSlots()
         self._snapshots = Snapshots(host.placement)
@@ -104,6 +107,8 @@ class VirtualControlPlaneController:
             ApiError: The API server failed; the queue tries again.
         """
         found: VirtualControlPlane | None = cluster.cache(VirtualControlPlane.resource).get(key)
+        if found is not None and not self._shard.has(found.metadata.uid):
+            found = None  # another replica serves it
         uid = self._uids.get(key, "")
         if uid and (found is None or found.metadata.uid != uid):
             await self._end(uid)
@@ -155,7 +160,8 @@ class VirtualControlPlaneController:
         if not share.may_run:
             if await self._sleeper.give_up(cluster, found):
                 return None
-            await self._report(cluster, found, share.waits)
+            if self._shard.count == 1:
+                await self._report(cluster, found, share.waits)
             return None
         if self._snapshots.is_restore_due(found):
             await self._snapshots.restore(cluster, found, lambda: self._end(found.metadata.uid))
