@@ -6,7 +6,6 @@ import asyncio
 import http.client
 import json
 import re
-import socket
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
@@ -32,7 +31,7 @@ from testkit.api import CONFIG_MAPS, PODS, SECONDS, SECRETS, Api, until
 from testkit.installation import install
 from testkit.kubectl import Kubectl
 from testkit.planes import Planes
-from testkit.realpods import AGNHOST, PORT, START_SECONDS, RealPods, Spot, missing
+from testkit.realpods import AGNHOST, PORT, START_SECONDS, RealPods, Spot, connects, missing
 
 pytest_plugins = ["testkit.fixtures"]
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
@@ -43,8 +42,6 @@ REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview",
 SELF_REVIEWS = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 TOKEN = f"{ACCOUNT}/token"
-CONNECT_SECONDS = 5.0
-"""How long a connection that must not succeed is tried: no packet of it is answered."""
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -150,15 +147,6 @@ def called(server: str, authority: str, token: str) -> Json:
         return json.loads(connection.getresponse().read())
     finally:
         connection.close()
-
-
-def connects(address: str, port: int) -> bool:
-    """Return whether a connection succeeds."""
-    try:
-        socket.create_connection((address, port), timeout=CONNECT_SECONDS).close()
-    except OSError:
-        return False
-    return True
 
 
 async def test_a_pod_calls_its_own_api_server_and_others_do_not_reach_it(

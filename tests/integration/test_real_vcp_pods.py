@@ -10,6 +10,7 @@ import base64
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,12 @@ from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.progress import SilentProgress
 from tenantry.local.real import loading
+from tenantry.local.real.network import NodeAddresses
 from testkit import operatorimage
 from testkit.api import PODS, SECRETS, Api, until
 from testkit.kubectl import Kubectl
 from testkit.planes import Planes, ready
-from testkit.realpods import AGNHOST, CAREFUL, START_SECONDS, RealPods, missing
+from testkit.realpods import AGNHOST, CAREFUL, START_SECONDS, RealPods, Spot, connects, missing
 
 pytest_plugins = ["testkit.fixtures"]
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
@@ -117,7 +119,7 @@ def deployment() -> Json:
     }
 
 
-async def test_a_control_plane_in_a_pod_works_and_leaves_nothing(planes: Planes, name: str) -> None:
+async def test_a_control_plane_in_a_pod_works_and_leaves_nothing(pods: RealPods, planes: Planes, name: str) -> None:
     """H01: logs and exec go through the sidecar; a Pod that is replaced is found again, with its objects."""
     host = planes.host
     await host.make_tenant(name, isolation={"runtime": "Shared"})
@@ -137,6 +139,21 @@ async def test_a_control_plane_in_a_pod_works_and_leaves_nothing(planes: Planes,
     await until(logged, "the server has said that it listens")
     assert await kubectl.out("exec", "deployment/web", "--", "/agnhost", "help")
     before = await the_pod(host, uid)
+    own = Spot(PROCESS_NAMESPACE, before["metadata"]["name"], before["spec"]["nodeName"], before["status"]["podIP"])
+    (lower,) = [each for each in await host.list(PODS, name) if each["status"]["phase"] == "Running"]
+    theirs = Spot(name, lower["metadata"]["name"], lower["spec"]["nodeName"], lower["status"]["podIP"])
+    variables = {each["name"]: each.get("value") for each in lower["spec"]["containers"][0]["env"]}
+    bridge = NodeAddresses(pods.cluster.real().block).bridge
+    attempts: list[tuple[str, Spot, str, int, bool]] = [
+        ("a pod of the tenant to its API server", theirs, variables["KUBERNETES_SERVICE_HOST"], 443, True),
+        ("a pod of the tenant to the tunnel", theirs, own.address, sidecar.TUNNEL_PORT, False),
+        ("the Pod to itself", own, "127.0.0.1", sidecar.INTERNAL_PORT, True),
+        ("the Pod to the host's API server", own, bridge, pods.cluster.spec().ports.apiserver, False),
+        ("the Pod to the host's Service", own, "10.96.0.1", 443, False),
+        ("the Pod to a pod of the tenant", own, theirs.address, 8080, False),
+    ]
+    tried = await asyncio.gather(*(pods.inside_pod(each[1], partial(connects, each[2], each[3])) for each in attempts))
+    assert [(each[0], found) for each, found in zip(attempts, tried, strict=True) if found is not each[4]] == []
     await host.delete(PODS, before["metadata"]["name"], PROCESS_NAMESPACE)
 
     async def moved() -> bool:
