@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import ipaddress
 import ssl
 import tempfile
 from collections.abc import AsyncGenerator, Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from cryptography import x509
 from msgspec.structs import replace
 
 from tenantry.api.errors import Forbidden, LocalError
@@ -95,6 +97,29 @@ async def test_the_operator_makes_and_removes_the_objects_with_its_rights_here(
             return not [each for each in await host.list(kind, PROCESS_NAMESPACE) if UID in each["metadata"]["name"]]
 
         await until(gone, f"no {kind.plural} are left", seconds=SECONDS)
+
+
+async def test_users_reach_a_load_balancer_at_its_address(
+    admin: Client, operator: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H01: the API server is made only when its certificate can name this address."""
+    monkeypatch.setattr(placement, "START_SECONDS", 2.0)
+    host, plane = Api(admin), replace(PLANE, uid="1b5f3a52-7d7e-4c3a-9a52-7f6b1b8c9d11")
+    settings = PodSettings(image="registry.example/hosted:1", service_type="LoadBalancer")
+    found = PodPlacement(operator, settings, tmp_path)
+    with pytest.raises(LocalError, match="has no address yet"):
+        await found.start(plane)
+    assert await host.find(objects.STATEFUL_SETS, objects.name(plane.uid), PROCESS_NAMESPACE) is None
+    given = {"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.77"}]}}}
+    name = objects.name(plane.uid)
+    await admin.merge_patch(objects.SERVICES, PROCESS_NAMESPACE, name, given, subresource="status")
+    with pytest.raises(LocalError, match="is not ready"):
+        await found.start(plane)
+    own = objects.files_of(await host.get(SECRETS, name, PROCESS_NAMESPACE))
+    certificate = x509.load_pem_x509_certificate(own["server.crt"])
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert ipaddress.ip_address("192.0.2.77") in names.get_values_for_type(x509.IPAddress)
+    await found.remove(plane.uid)
 
 
 async def test_the_operator_reads_no_secret_elsewhere_and_lists_none(operator: Client) -> None:

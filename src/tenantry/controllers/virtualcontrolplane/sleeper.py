@@ -140,6 +140,9 @@ class Sleeper:
             await self._write(cluster, found, sleep.handled(found))
             return None
         if not self._host.placement.can_sleep:
+            if asked is not None:
+                # It has been read, and nothing follows.
+                await self._write(cluster, found, sleep.handled(found))
             return None
         seconds = found.spec.sleep.after_idle_seconds
         if asked is None and not seconds:
