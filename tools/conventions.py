@@ -25,6 +25,7 @@ USE_MODEL = "use the model of the kind, or add the module to JSON in tools/conve
 JSON = {
     "kube/": "requests and responses of any kind",
     "engine/": "plans, patches and previews of any kind",
+    "hostedpods/": "objects of Kubernetes' own kinds, which are only sent to the API server",
     "install/": "manifests of Kubernetes' own kinds, which are only sent to the API server",
     "audit/": "attempts and listings of any kind; what another platform made has no model here",
     "policy/": "the objects that rules check, and their repair: users write them in any shape",

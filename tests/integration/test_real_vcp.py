@@ -6,7 +6,6 @@ import asyncio
 import http.client
 import json
 import re
-import socket
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
@@ -30,8 +29,9 @@ from tenantry.world.netpol.services import ENDPOINT_SLICES
 from testkit import ports
 from testkit.api import CONFIG_MAPS, PODS, SECONDS, SECRETS, Api, until
 from testkit.installation import install
+from testkit.kubectl import Kubectl
 from testkit.planes import Planes
-from testkit.realpods import AGNHOST, PORT, START_SECONDS, RealPods, Spot, missing
+from testkit.realpods import AGNHOST, PORT, START_SECONDS, RealPods, Spot, connects, missing
 
 pytest_plugins = ["testkit.fixtures"]
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
@@ -42,8 +42,6 @@ REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview",
 SELF_REVIEWS = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 TOKEN = f"{ACCOUNT}/token"
-CONNECT_SECONDS = 5.0
-"""How long a connection that must not succeed is tried: no packet of it is answered."""
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -63,35 +61,6 @@ async def pods(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def planes(pods: RealPods, tmp_path_factory: pytest.TempPathFactory) -> Planes:
     """Virtual control planes of this cluster."""
     return Planes(pods.api, tmp_path_factory.mktemp("planes"))
-
-
-class Kubectl:
-    """kubectl as the user of a control plane.
-
-    Args:
-        path: The kubeconfig.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._command = (str(build.ensure(SilentProgress()).kubectl), f"--kubeconfig={path}")
-
-    def command(self, *arguments: str) -> list[str]:
-        """Return a command."""
-        return [*self._command, *arguments]
-
-    async def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
-
-        def call() -> subprocess.CompletedProcess[str]:
-            return subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=60, check=False)
-
-        return await asyncio.to_thread(call)
-
-    async def out(self, *arguments: str) -> str:
-        """Run a command that must succeed, and return its output."""
-        done = await self.run(*arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
 
 def pod(name: str) -> Json:
@@ -178,15 +147,6 @@ def called(server: str, authority: str, token: str) -> Json:
         return json.loads(connection.getresponse().read())
     finally:
         connection.close()
-
-
-def connects(address: str, port: int) -> bool:
-    """Return whether a connection succeeds."""
-    try:
-        socket.create_connection((address, port), timeout=CONNECT_SECONDS).close()
-    except OSError:
-        return False
-    return True
 
 
 async def test_a_pod_calls_its_own_api_server_and_others_do_not_reach_it(

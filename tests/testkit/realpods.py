@@ -36,6 +36,8 @@ AGNHOST = "tenantry.local/agnhost:1"
 PORT = 8080
 START_SECONDS = 240.0
 """The time limit until pods are Ready, on a busy machine."""
+CONNECT_SECONDS = 5.0
+"""How long a connection that must not succeed is tried: no packet of it is answered."""
 _ASK_SECONDS = 60.0
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -58,6 +60,15 @@ def missing() -> str:
         return lacks[0]
     built = build.built(build.NODES) and build.built(build.DNS)
     return "" if built else "`tenantry local build --with-nodes --with-dns` has not been run"
+
+
+def connects(address: str, port: int) -> bool:
+    """Return whether a connection succeeds."""
+    try:
+        socket.create_connection((address, port), timeout=CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 class Spot(msgspec.Struct, frozen=True):

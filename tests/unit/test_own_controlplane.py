@@ -116,7 +116,7 @@ def test_the_tenant_is_ready_when_its_control_plane_is() -> None:
     # The operator of this world has no place for processes.
     ready = of_tenant(world, reasons.READY)
     assert (ready["status"], ready["reason"]) == ("False", reasons.NOT_PLACED)
-    assert "VirtualControlPlane 'acme/acme': virtual control planes run on local clusters only" in ready["message"]
+    assert "VirtualControlPlane 'acme/acme': virtual control planes run on local clusters" in ready["message"]
     assert of_tenant(world, reasons.CONTROL_PLANE_READY)["reason"] == reasons.NOT_PLACED
     assert of_tenant(world, reasons.STALLED)["status"] == "True"
     report(world, "acme/acme", "True", reasons.ESTABLISHED, "the API server is ready")

@@ -41,6 +41,9 @@ def kubeconfig_secret_name(name: str) -> str:
     return f"{name}-kubeconfig"
 
 
+PROCESS_NAMESPACE = "tenantry-vcp"
+"""The namespace of the Pods of control planes, on clusters where they run in Pods."""
+
 PROCESS_FINALIZER = f"{PREFIX}/process"
 """Keeps a VirtualControlPlane until its process, its data and its keys are gone; until then, it is charged."""
 

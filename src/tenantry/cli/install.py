@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 import click
@@ -14,6 +15,7 @@ from tenantry.api.model import Json
 from tenantry.cli import output, session
 from tenantry.cli.target import Target, read_environment, resolve, takes_target
 from tenantry.install import manifests
+from tenantry.install.planepods import PodOptions
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
@@ -33,7 +35,7 @@ class _Install(click.Command):
             if kubeconfig or context or name:
                 # A cluster that the user names must exist; the dry run reads its credentials and sends no request.
                 resolve(kubeconfig, context, name, read_environment()).connection()
-            output.print_documents(manifests.everything(image), form or "yaml")
+            output.print_documents(manifests.everything(image, _pods(ctx.params)), form or "yaml")
             return None
         if form:
             raise InputError("-o is about what --dry-run prints; add --dry-run, or leave it out")
@@ -49,9 +51,32 @@ class _Install(click.Command):
     metavar="IMAGE",
     help="Image of the operator; see Containerfile.",
 )
+@click.option(
+    "--virtual-control-planes", is_flag=True, help="Run VirtualControlPlanes in Pods of namespace tenantry-vcp."
+)
+@click.option(
+    "--hosted-image",
+    metavar="IMAGE",
+    help="Image of these Pods, from `tenantry image build --with-hosted`. Required with --virtual-control-planes.",
+)
+@click.option("--hosted-storage-class", default="", help="StorageClass of their volumes (default: the cluster's).")
+@click.option(
+    "--hosted-service",
+    type=click.Choice(["ClusterIP", "LoadBalancer"]),
+    default="ClusterIP",
+    show_default=True,
+    help="Type of the Services by which users reach their API servers.",
+)
+@click.option(
+    "--hosted-shards",
+    type=click.IntRange(1, 16),
+    default=1,
+    show_default=True,
+    help="Number of replicas of the operator that serve them, each a part.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the manifests without applying them; no cluster is needed.")
 @output.output_option("yaml", "json", text="With --dry-run: YAML documents (the default), or one JSON List.")
-def install(target: Target, *, image: str, dry_run: bool, form: str | None) -> None:
+def install(target: Target, *, image: str, dry_run: bool, form: str | None, **hosted: object) -> None:
     r"""Install Tenantry in a cluster, or update it.
 
     The command applies kinds, rights, policies, and the operator with two replicas in the namespace tenantry-system. It
@@ -65,13 +90,39 @@ def install(target: Target, *, image: str, dry_run: bool, form: str | None) -> N
     if target.local_name is not None:
         # The Deployment's ServiceAccount would take the rights away from the operator that runs beside the cluster.
         objects = manifests.foundation(manifests.LOCAL_USER)
+        if hosted["virtual_control_planes"]:
+            raise InputError("a local cluster runs control planes itself: leave --virtual-control-planes out")
         output.talk(f"local cluster {target.local_name!r}: its operator runs beside it, so none is deployed")
     else:
-        objects = manifests.everything(image)
+        objects = manifests.everything(image, _pods(hosted))
     counts = session.run(target, lambda client: _apply(client, objects))
     output.talk(", ".join(f"{number} {word}" for word, number in counts.items()))
     if target.local_name is None:
         output.talk(f"the operator is starting: kubectl -n {SYSTEM_NAMESPACE} rollout status deployment")
+
+
+def _pods(given: Mapping[str, object]) -> PodOptions | None:
+    """Return how the operator runs control planes in Pods; None if it runs none.
+
+    Raises:
+        InputError: An image without Pods, or Pods without an image.
+    """
+    image = str(given["hosted_image"] or "")
+    if not given["virtual_control_planes"]:
+        if image or given["hosted_storage_class"] or given["hosted_shards"] != 1:
+            raise InputError("--hosted-image, --hosted-storage-class and --hosted-shards need --virtual-control-planes")
+        return None
+    if not image or image != "".join(image.split()):
+        raise InputError(
+            "--virtual-control-planes needs --hosted-image with the name of an image that the nodes can pull:"
+            " `tenantry image build --with-hosted` makes it"
+        )
+    return PodOptions(
+        image=image,
+        storage_class=str(given["hosted_storage_class"]),
+        service_type=str(given["hosted_service"]),
+        shards=cast("int", given["hosted_shards"]),
+    )
 
 
 async def _apply(client: Client, objects: list[Json]) -> dict[str, int]:

@@ -24,6 +24,7 @@ from tenantry.cli.install import name_of
 from tenantry.cli.target import Target, takes_target
 from tenantry.controllers.fairness.desired import MIRRORS, RESERVED_PREFIX, TRUSTED
 from tenantry.install import manifests
+from tenantry.install.planepods import PodOptions
 from tenantry.local.clusters import local_cluster_at
 from tenantry.local.components import OPERATOR
 
@@ -91,7 +92,8 @@ async def _uninstall(
             # In other clusters it still runs for a while, and must not write anew what is deleted next.
             await apply.end_rights(client, manifests.operator_bindings())
             # The operator goes before its rights, and the kinds and the namespace go last.
-            backwards = manifests.everything()[::-1]
+            # Also what only some installations have.
+            backwards = manifests.everything(pods=PodOptions(image="", shards=2))[::-1]
             foundation = sorted(filter(_is_foundation, backwards), key=_is_foundation)
             for value in (each for each in backwards if not _is_foundation(each)):
                 await _delete(client, value)

@@ -44,13 +44,16 @@ from tenantry.controllers.requesters.controller import RequesterController
 from tenantry.controllers.requests.roles import RoleRequestController
 from tenantry.controllers.requests.tenants import TenantRequestController
 from tenantry.controllers.rules.controller import RulesController
+from tenantry.controllers.sharding import ShardKeeper, bystanders
 from tenantry.controllers.slices.controller import SliceController
 from tenantry.controllers.subnamespace.controller import SubnamespaceController
 from tenantry.controllers.tenant.controller import TenantController
+from tenantry.controllers.virtualcontrolplane.charging import ChargeController
 from tenantry.controllers.virtualcontrolplane.controller import VirtualControlPlaneController
 from tenantry.controllers.virtualcontrolplane.egress import HostRanges
 from tenantry.controllers.virtualcontrolplane.hostobjects import KEPT, HostObjectController
 from tenantry.controllers.virtualcontrolplane.link import LOWER, Host, MirroredObjects
+from tenantry.controllers.virtualcontrolplane.shards import Shard, lease_name
 from tenantry.controllers.virtualcontrolplane.sleeper import SleepingPodsController
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
 from tenantry.engine.clock import SystemClock
@@ -59,7 +62,7 @@ from tenantry.engine.health import serve
 from tenantry.engine.lease import Election
 from tenantry.engine.metrics import Metrics
 from tenantry.engine.runtime import Controller, Runtime
-from tenantry.engine.tasks import cancelled_at_end
+from tenantry.engine.tasks import cancelled_at_end, first_error
 from tenantry.hosting.placement import Placement
 from tenantry.kube import wire
 from tenantry.kube.client import Client
@@ -84,12 +87,15 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
         namespace: The namespace of its Lease.
         identity: The name of this replica; unique.
         placement: Where the control planes of VirtualControlPlanes run; None if none can run here.
+        shards: The number of parts in which replicas divide them; 1 if the leader serves all. All replicas have the
+            same number.
     """
 
     metrics_address: str
     namespace: str
     identity: str
     placement: Placement | None = None
+    shards: int = 1
 
 
 async def operate(
@@ -217,8 +223,18 @@ class _Operator:
             self._runtime.count()
 
     async def run(self, client: Client, election_client: Client) -> None:
-        """Lead and stand by in turns, until cancelled."""
+        """Lead and stand by in turns, and serve shards, until cancelled."""
         cluster_uid = await self._wait_for_cluster(client)
+        if self._options.placement is None or self._options.shards == 1:
+            await self._stand(client, election_client, cluster_uid)
+            return
+        with first_error():
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._stand(client, election_client, cluster_uid))
+                group.create_task(self._keep_shards(client, election_client, self._options.placement))
+
+    async def _stand(self, client: Client, election_client: Client, cluster_uid: str) -> None:
+        """Lead and stand by in turns, until cancelled."""
         election = Election(
             election_client, self._clock, namespace=self._options.namespace, identity=self._options.identity
         )
@@ -276,6 +292,49 @@ class _Operator:
         placement = self._options.placement
         if placement is None:
             return [UnplacedController(), ConversionController(None)]
+        if self._options.shards > 1:
+            return [ChargeController(verdicts), ConversionController(None)]
+        return self._serving(runtime, home, client, placement, group, verdicts, Shard())
+
+    async def _keep_shards(self, client: Client, election_client: Client, placement: Placement) -> None:
+        """Serve the shards of control planes whose Leases this replica holds, until cancelled."""
+        elections = [
+            Election(
+                election_client,
+                self._clock,
+                namespace=self._options.namespace,
+                identity=self._options.identity,
+                name=lease_name(index),
+            )
+            for index in range(self._options.shards)
+        ]
+
+        async def serve_shard(shard: Shard, election: Election) -> None:
+            # Caches of its own for each term, as of the leader.
+            home = Cluster(HOME, client, clock=self._clock, instance=self._options.identity)
+            runtime = Runtime(clock=self._clock, metrics=self.metrics)
+            async with cancelled_at_end() as group:
+                planes = self._serving(runtime, home, client, placement, group, Verdicts(), shard)
+                runtime.add(home, [*planes, *bystanders()])
+                running = group.create_task(runtime.run())
+                holding = group.create_task(election.hold())
+                await asyncio.wait({running, holding}, return_when=asyncio.FIRST_COMPLETED)
+                running.cancel()
+                holding.cancel()
+
+        await ShardKeeper(elections, serve_shard).run()
+
+    def _serving(  # noqa: PLR0917 - what the two callers have
+        self,
+        runtime: Runtime,
+        home: Cluster,
+        client: Client,
+        placement: Placement,
+        group: asyncio.TaskGroup,
+        verdicts: Verdicts,
+        shard: Shard,
+    ) -> list[Controller]:
+        """Return the controllers that serve the control planes of a shard."""
         # Its caches keep whole pods, of which those of other controllers keep little.
         lower = Cluster(LOWER, client, clock=self._clock, instance=self._options.identity)
         ranges = HostRanges(client.connection.server)
@@ -292,7 +351,9 @@ class _Operator:
             ranges=ranges,
             instance=self._options.identity,
         )
-        return [VirtualControlPlaneController(host, group, verdicts), ConversionController(host.connections)]
+        planes = VirtualControlPlaneController(host, group, verdicts, shard)
+        # Of several replicas, each knows only the inside of its own control planes.
+        return [planes] if shard.count > 1 else [planes, ConversionController(host.connections)]
 
     async def _wait_for_cluster(self, client: Client) -> str:
         """Return the cluster's uid, once it answers and has the kinds.

@@ -61,13 +61,15 @@ class Election:
         clock: For the times in the lease, and for judging our own.
         namespace: Where the lease is.
         identity: Who we are; unique among the replicas.
+        name: The name of the lease.
     """
 
-    def __init__(self, client: Client, clock: Clock, *, namespace: str, identity: str) -> None:
+    def __init__(self, client: Client, clock: Clock, *, namespace: str, identity: str, name: str = NAME) -> None:
         self._reader = Reader(client)
         self._writer = Writer(client)
         self._clock = clock
         self._namespace = namespace
+        self._name = name
         self.identity = identity
         self.holder = ""
         # The record that was seen and when by our own clock: others' clocks are never compared with ours.
@@ -78,19 +80,23 @@ class Election:
         # The lease as we wrote it last, while it is ours.
         self._held: Lease | None = None
 
+    async def attempt(self) -> bool:
+        """Take the lease if it is ours to take, and return whether it is ours."""
+        try:
+            is_ours = await self._try()
+            self._refusals = 0
+            if is_ours:
+                log.info("became the leader", extra={"identity": self.identity, "lease": self._name})
+                return True
+            if self.holder == self.identity:
+                await self.release()  # it is not ours to have any more, and was not let go of when it was lost
+        except ApiError as error:
+            self._report("lease not read", error)
+        return False
+
     async def acquire(self) -> None:
         """Wait until the lease is ours."""
-        while True:
-            try:
-                is_ours = await self._try()
-                self._refusals = 0
-                if is_ours:
-                    log.info("became the leader", extra={"identity": self.identity})
-                    return
-                if self.holder == self.identity:
-                    await self.release()  # it is not ours to have any more, and was not let go of when it was lost
-            except ApiError as error:
-                self._report("lease not read", error)
+        while not await self.attempt():  # noqa: ASYNC110 - nothing reports that a lease is free
             await asyncio.sleep(RENEW_SECONDS * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
 
     async def hold(self) -> None:
@@ -114,7 +120,7 @@ class Election:
         """Release the lease, so that another replica can acquire it at once."""
         self._held = None
         try:
-            lease = await self._reader.get(Lease, NAME, self._namespace)
+            lease = await self._reader.get(Lease, self._name, self._namespace)
             if lease.spec.holder_identity == self.identity:
                 # Without a holder, another replica acquires the lease at once instead of after DURATION_SECONDS.
                 await self._write(lease, msgspec.structs.replace(lease.spec, holder_identity=None, renew_time=None))
@@ -124,7 +130,7 @@ class Election:
     async def request(self) -> None:
         """Name ourselves as the preferred holder: the current one releases the lease within `RENEW_SECONDS`."""
         patch = {"metadata": {"annotations": {PREFERRED_HOLDER: self.identity}}}
-        await self._writer.patch(Lease.resource, self._namespace, NAME, patch)
+        await self._writer.patch(Lease.resource, self._namespace, self._name, patch)
 
     def _report(self, message: str, error: Exception) -> None:
         """Log a failure, but not a single refusal: just after its start, an API server knows no roles yet."""
@@ -142,7 +148,7 @@ class Election:
             except Conflict:
                 self._held = None
         try:
-            lease = await self._reader.get(Lease, NAME, self._namespace)
+            lease = await self._reader.get(Lease, self._name, self._namespace)
         except NotFound:
             return await self._create(now)
         self.holder = lease.spec.holder_identity or ""
@@ -189,7 +195,7 @@ class Election:
         if spec.holder_identity and not self._mine(lease):
             metadata["annotations"] = {PREFERRED_HOLDER: None}  # the preference has served its purpose
         patch = {"metadata": metadata, "spec": _spec_patch(spec)}
-        written: Observed = await self._writer.patch(Lease.resource, self._namespace, NAME, patch)
+        written: Observed = await self._writer.patch(Lease.resource, self._namespace, self._name, patch)
         return msgspec.structs.replace(
             lease, spec=spec, metadata=msgspec.structs.replace(lease.metadata, resource_version=str(written.version))
         )
@@ -206,7 +212,7 @@ class Election:
             lease_transitions=0,
         )
         try:
-            await self._writer.create(Lease(metadata=ObjectMeta(name=NAME, namespace=self._namespace), spec=spec))
+            await self._writer.create(Lease(metadata=ObjectMeta(name=self._name, namespace=self._namespace), spec=spec))
         except AlreadyExists:
             return False
         self._renewed = now

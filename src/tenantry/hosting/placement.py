@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import ssl
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -85,6 +86,23 @@ class Placement(Protocol):
 
         Raises:
             TenantryError: It may still run.
+        """
+        ...
+
+    @property
+    def can_sleep(self) -> bool:
+        """Return whether a client of a control plane that is stopped is held and reported; see `knocked`."""
+        ...
+
+    def connected(self, uid: str) -> AbstractAsyncContextManager[None]:
+        """Lead the sockets of a control plane that runs to those of this process, while the context is open."""
+        ...
+
+    async def has_moved(self, uid: str) -> bool:
+        """Return whether a control plane is not where `start` has found it: it has to be started again.
+
+        Raises:
+            TenantryError: This cannot be known now.
         """
         ...
 

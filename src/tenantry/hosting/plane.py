@@ -270,7 +270,13 @@ def kubelet(addresses: Sequence[str]) -> LeafCertificate:
 
 
 def settings(
-    plane: HostedPlane, port: int, openapi: str, former_keys: Sequence[str] = (), *, is_further: bool = False
+    plane: HostedPlane,
+    port: int,
+    openapi: str,
+    former_keys: Sequence[str] = (),
+    *,
+    sockets: str = "",
+    is_further: bool = False,
 ) -> bytes:
     """Return the file that the process reads.
 
@@ -279,6 +285,7 @@ def settings(
         port: The port of its API server on 127.0.0.1.
         openapi: The folder with the OpenAPI documents of built-in kinds, which all control planes share.
         former_keys: The names of further files in the folder pki with keys that verify tokens.
+        sockets: What the paths of sockets begin with, "" or a folder with a slash.
         is_further: Whether another process of the same control plane is the first.
     """
     keys = (f"--service-account-key-file=pki/{name}" for name in former_keys)
@@ -288,11 +295,11 @@ def settings(
         "apiServer": [*_apiserver(plane, port), *keys, *(_FURTHER if is_further else ())],
         "controllers": _manager(plane),
         "openAPI": openapi,
-        "activity": {"socket": ACTIVITY, "ignoredUsers": [leaves(plane)[OPERATOR].user]},
+        "activity": {"socket": f"{sockets}{ACTIVITY}", "ignoredUsers": [leaves(plane)[OPERATOR].user]},
     }
     if plane.admission:
         found["admission"] = {
-            "socket": ADMISSION,
+            "socket": f"{sockets}{ADMISSION}",
             "rules": [_rule(each) for each in plane.admission if not each.is_advice],
             "advice": [_rule(each) for each in plane.admission if each.is_advice],
         }
@@ -305,9 +312,13 @@ def _rule(rule: AdmissionRule) -> dict[str, object]:
     return {"group": rule.group, "resource": rule.resource, "operations": rule.operations}
 
 
-def egress() -> bytes:
-    """Return the EgressSelectorConfiguration: all connections, webhooks by URL included, go through the gate."""
-    connection = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": GATE}}}
+def egress(sockets: str = "") -> bytes:
+    """Return the EgressSelectorConfiguration: all connections, webhooks by URL included, go through the gate.
+
+    Args:
+        sockets: As for `settings`.
+    """
+    connection = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": f"{sockets}{GATE}"}}}
     found = {
         "apiVersion": "apiserver.k8s.io/v1beta1",
         "kind": "EgressSelectorConfiguration",

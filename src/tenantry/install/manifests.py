@@ -26,6 +26,7 @@ from tenantry.install import (
     mirror,
     network,
     parts,
+    planepods,
     podresources,
     policies,
     policy,
@@ -37,6 +38,7 @@ from tenantry.install import (
     subnamespaces,
 )
 from tenantry.install.condensed import condensed
+from tenantry.install.planepods import PodOptions
 from tenantry.install.rights import LABELS, OPERATOR
 
 METRICS_PORT = 8080
@@ -107,21 +109,34 @@ def operator_bindings() -> list[str]:
     return [each["metadata"]["name"] for each in made if SERVICE_ACCOUNT in each["subjects"]]
 
 
-def everything(image: str = DEFAULT_IMAGE) -> list[Json]:
-    """Return what a production cluster needs: the foundation, and the operator in it."""
-    return [*foundation(SERVICE_ACCOUNT), *workload(image)]
+def everything(image: str = DEFAULT_IMAGE, pods: PodOptions | None = None) -> list[Json]:
+    """Return what a production cluster needs: the foundation, and the operator in it.
+
+    Args:
+        image: The operator's.
+        pods: How it runs control planes in Pods; None if it runs none.
+    """
+    further = planepods.everything(SERVICE_ACCOUNT, pods.shards) if pods is not None else ()
+    return [*foundation(SERVICE_ACCOUNT), *further, *workload(image, pods)]
 
 
-def workload(image: str) -> list[Json]:
-    """Return the operator's ServiceAccount, Deployment, Service and PodDisruptionBudget."""
+def workload(image: str, pods: PodOptions | None = None) -> list[Json]:
+    """Return the operator's ServiceAccount, Deployment, Service and PodDisruptionBudget; arguments as `everything`."""
     meta: Json = {"name": OPERATOR, "namespace": marks.SYSTEM_NAMESPACE, "labels": _selector() | LABELS}
+    shards = pods.shards if pods is not None else 1
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta},
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
             "metadata": meta,
-            "spec": {"replicas": 2, "selector": {"matchLabels": _selector()}, "template": _pod(image)},
+            "spec": {
+                "replicas": max(2, shards),
+                # Replicas with different numbers of shards would serve the same control planes.
+                **({"strategy": {"type": "Recreate"}} if shards > 1 else {}),
+                "selector": {"matchLabels": _selector()},
+                "template": _pod(image, pods),
+            },
         },
         {
             "apiVersion": "v1",
@@ -145,11 +160,14 @@ def _selector() -> dict[str, str]:
     return {"app.kubernetes.io/name": "tenantry", "app.kubernetes.io/component": "operator"}
 
 
-def _pod(image: str) -> Json:
+def _pod(image: str, pods: PodOptions | None) -> Json:
     container: Json = {
         "name": "operator",
         "image": image,
-        "args": ["operator", "--metrics-address", f"0.0.0.0:{METRICS_PORT}"],
+        "args": [
+            *("operator", "--metrics-address", f"0.0.0.0:{METRICS_PORT}"),
+            *(planepods.arguments(pods) if pods is not None else ()),
+        ],
         "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}],
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "metrics"}, "periodSeconds": 10},
@@ -163,6 +181,8 @@ def _pod(image: str) -> Json:
         # The client certificate's way into Python's ssl is a file.
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - the container's own
     }
+    # Where control planes run in Pods, it has their keys, too.
+    size = "16Mi" if pods is None else "64Mi"
     spread = {
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
@@ -178,6 +198,6 @@ def _pod(image: str) -> Json:
             "topologySpreadConstraints": [spread],
             "terminationGracePeriodSeconds": 30,
             "containers": [container],
-            "volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}],
+            "volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": size}}],
         },
     }

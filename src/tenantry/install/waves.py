@@ -39,6 +39,7 @@ _RESOURCES = {
         Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
         Resource(_RBAC, "v1", "roles", "Role"),
         Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
+        Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
         FLOW_SCHEMAS,
         Resource(_FLOW_CONTROL, "v1", "prioritylevelconfigurations", "PriorityLevelConfiguration", namespaced=False),
         *(

@@ -83,6 +83,11 @@ class Binaries:
         return self.folder / "endpoint-proxy"
 
     @property
+    def sidecar(self) -> Path:
+        """The program beside hosted control planes in Pods; only in the folder of the product SIDECAR."""
+        return self.folder / "hosted-sidecar"
+
+    @property
     def conformance(self) -> Path:
         """Kubernetes' end-to-end tests; only in the folder of the product CONFORMANCE."""
         return self.folder / "conformance"
@@ -279,11 +284,13 @@ REGISTRY = Product("a registry of images", "half a minute", _plain("registry"))
 """A registry in memory behind a password; only tests need it."""
 ENDPOINT_PROXY = Product("the endpoint proxy", "half a minute", _plain("endpoint-proxy"))
 """The program that accepts the connections to hosted control planes. Its changes must not cost a build of HOSTED."""
+SIDECAR = Product("the sidecar of hosted control planes", "half a minute", _plain("hosted-sidecar"))
+"""The program that connects hosted control planes in Pods; only their image has it."""
 HOSTED = Product("hosted control planes", "six minutes", _hosted_targets, beside=(ENDPOINT_PROXY,))
 """An API server, controllers and SQLite in one process."""
 CONFORMANCE = Product("Kubernetes' end-to-end tests", "fifteen minutes", _conformance_targets)
 """test/e2e of Kubernetes; only the release test of conformance needs it."""
-PRODUCTS = (CONTROL_PLANE, NODES, DNS, AGNHOST, PROBE, REGISTRY, HOSTED, ENDPOINT_PROXY, CONFORMANCE)
+PRODUCTS = (CONTROL_PLANE, NODES, DNS, AGNHOST, PROBE, REGISTRY, HOSTED, ENDPOINT_PROXY, SIDECAR, CONFORMANCE)
 
 
 def fingerprint(root: Path, product: Product = CONTROL_PLANE) -> str:

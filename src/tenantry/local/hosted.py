@@ -237,6 +237,19 @@ class LocalPlacement:
         await self._reload()
         await self._stores.rest(uid, folder)
 
+    @property
+    def can_sleep(self) -> bool:
+        """See `Placement.can_sleep`."""
+        return True
+
+    def connected(self, uid: str) -> contextlib.AbstractAsyncContextManager[None]:  # noqa: ARG002 - its sockets are here
+        """See `Placement.connected`."""
+        return contextlib.nullcontext()
+
+    async def has_moved(self, uid: str) -> bool:  # noqa: ARG002 - none moves
+        """See `Placement.has_moved`."""
+        return False
+
     def activity(self, uid: str) -> Path:
         """See `Placement.activity`."""
         return self._folder(uid) / hosting.ACTIVITY

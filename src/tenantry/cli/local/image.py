@@ -10,7 +10,9 @@ import click
 from tenantry.api.errors import InputError
 from tenantry.cli import output
 from tenantry.cli.local.name import name_option
+from tenantry.hostedpods import image as hostedimage
 from tenantry.local.cluster import LocalCluster
+from tenantry.local.progress import StreamProgress
 from tenantry.local.real import images, loading
 from tenantry.local.real.images import ImageRecipe
 
@@ -22,7 +24,10 @@ def image() -> None:
 
 @image.command()
 @click.argument("reference", metavar="REFERENCE")
-@click.argument("files", nargs=-1, required=True, metavar="FILE:PATH...")
+@click.argument("files", nargs=-1, metavar="FILE:PATH...")
+@click.option(
+    "--with-hosted", is_flag=True, help="Build the image of VirtualControlPlanes in Pods, instead of one of FILEs."
+)
 @click.option("--entrypoint", "-e", multiple=True, metavar="WORD", help="Word of the entrypoint. May be repeated.")
 @click.option(
     "--argument", "-a", multiple=True, metavar="WORD", help="Argument that pods may replace. May be repeated."
@@ -42,6 +47,7 @@ def build(
     argument: tuple[str, ...],
     user: str,
     target: Path | None,
+    with_hosted: bool,
 ) -> None:
     r"""Write an image as a tar file. Prints its name.
 
@@ -51,8 +57,18 @@ def build(
     \b
       tenantry image build tenantry.local/web:1 ./web:/web -e /web
       tenantry image load tenantry.local_web_1.tar
+      tenantry image build --with-hosted registry.example/hosted:1 --to hosted.tar
     """
     target = target or Path(images.file_name(images.check_reference(reference)))
+    if with_hosted:
+        if files or entrypoint or argument or user:
+            raise InputError("--with-hosted names the contents of the image: leave the others out")
+        with StreamProgress() as progress:
+            hostedimage.write(progress, reference, target)
+        click.echo(target)
+        return
+    if not files:
+        raise InputError("FILE:PATH is missing: name the files of the image, or --with-hosted")
     placed = dict(_placed(text) for text in files)
     images.write(
         ImageRecipe(reference=reference, files=placed, entrypoint=entrypoint, command=argument, user=user), target

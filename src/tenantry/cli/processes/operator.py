@@ -6,18 +6,24 @@ import gc
 import logging
 import os
 import socket
+import tempfile
 import uuid
 from pathlib import Path
 
 import click
 import uvloop
+from msgspec.structs import replace
 
 from tenantry.api import marks
-from tenantry.api.errors import ConfigError
+from tenantry.api.errors import ConfigError, InputError
 from tenantry.controllers.operator import OperatorOptions, operate
 from tenantry.engine.jsonlines import log_to
+from tenantry.hostedpods.objects import PodSettings
+from tenantry.hostedpods.placement import PodPlacement
 from tenantry.install import installed
 from tenantry.kube import kubeconfig
+from tenantry.kube.client import Client
+from tenantry.kube.kubeconfig import Connection
 from tenantry.local.hosted import LocalPlacement
 from tenantry.local.paths import ClusterPaths
 
@@ -42,6 +48,26 @@ from tenantry.local.paths import ClusterPaths
     type=click.Path(path_type=Path),
     help="Folder of the local cluster that runs the control planes of VirtualControlPlanes.",
 )
+@click.option(
+    "--hosted-image",
+    metavar="IMAGE",
+    help="Image of the Pods in which the control planes of VirtualControlPlanes run; see `tenantry image build`.",
+)
+@click.option("--hosted-storage-class", default="", help="StorageClass of the volumes of these Pods.")
+@click.option(
+    "--hosted-service",
+    type=click.Choice(["ClusterIP", "LoadBalancer"]),
+    default="ClusterIP",
+    show_default=True,
+    help="Type of the Services by which users reach these control planes.",
+)
+@click.option(
+    "--hosted-shards",
+    type=click.IntRange(1, 16),
+    default=1,
+    show_default=True,
+    help="Number of parts in which replicas divide these control planes; the same for all replicas.",
+)
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True)
 def operator(  # noqa: PLR0917 - click gives them by name
     path: Path | None,
@@ -49,6 +75,10 @@ def operator(  # noqa: PLR0917 - click gives them by name
     metrics_address: str,
     namespace: str,
     hosted_in: Path | None,
+    hosted_image: str | None,
+    hosted_storage_class: str,
+    hosted_service: str,
+    hosted_shards: int,
     log_level: str,
 ) -> None:
     """Run the operator until SIGTERM."""
@@ -59,12 +89,30 @@ def operator(  # noqa: PLR0917 - click gives them by name
     pod = os.environ.get("POD_NAME", socket.gethostname())
     # Unique, as in client-go: a restarted container must not take the Lease of its predecessor for its own.
     identity = f"{pod}_{uuid.uuid4()}"
+    if hosted_in is not None and hosted_image is not None:
+        raise InputError("--hosted-in and --hosted-image exclude each other: control planes run in one place")
     placement = LocalPlacement(ClusterPaths(hosted_in)) if hosted_in is not None else None
     options = OperatorOptions(
-        metrics_address=metrics_address, namespace=namespace, identity=identity, placement=placement
+        metrics_address=metrics_address,
+        namespace=namespace,
+        identity=identity,
+        placement=placement,
+        shards=hosted_shards if hosted_image is not None else 1,
     )
     _collect_seldom()
-    uvloop.run(operate(connection, options, installed.shipment))
+    if hosted_image is None:
+        uvloop.run(operate(connection, options, installed.shipment))
+    else:
+        pods = PodSettings(image=hosted_image, storage_class=hosted_storage_class, service_type=hosted_service)
+        uvloop.run(_operate_in_pods(connection, options, pods))
+
+
+async def _operate_in_pods(connection: Connection, options: OperatorOptions, pods: PodSettings) -> None:
+    with tempfile.TemporaryDirectory(prefix="tenantry-") as folder:
+        # Its waits must not take connections from the controllers.
+        async with Client(connection, field_manager=marks.FIELD_MANAGER) as client:
+            placement = PodPlacement(client, pods, Path(folder))
+            await operate(connection, replace(options, placement=placement), installed.shipment)
 
 
 def _collect_seldom() -> None:

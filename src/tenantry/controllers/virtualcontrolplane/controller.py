@@ -44,6 +44,7 @@ from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
 from tenantry.controllers.virtualcontrolplane.rotation import RotationStep
 from tenantry.controllers.virtualcontrolplane.servicenetwork import ServiceNetwork
+from tenantry.controllers.virtualcontrolplane.shards import Shard
 from tenantry.controllers.virtualcontrolplane.sleeper import SYNC_SECONDS, Sleeper
 from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots, unusable
 from tenantry.controllers.virtualcontrolplane.startslots import StartSlots
@@ -81,13 +82,15 @@ class VirtualControlPlaneController:
         host: What the links of all control planes share.
         group: Runs the links.
         verdicts: Of the quota controller.
+        shard: The control planes that this replica serves. If others serve some, the leader charges all of them.
     """
 
     name = "virtualcontrolplane"
     kind = VirtualControlPlane
 
-    def __init__(self, host: Host, group: asyncio.TaskGroup, verdicts: Verdicts) -> None:
+    def __init__(self, host: Host, group: asyncio.TaskGroup, verdicts: Verdicts, shard: Shard | None = None) -> None:
         self._host = host
+        self._shard = shard or Shard()
         self._verdicts = verdicts
         self._slots = StartSlots()
         self._snapshots = Snapshots(host.placement)
@@ -125,6 +128,8 @@ class VirtualControlPlaneController:
             ApiError: The API server failed; the queue tries again.
         """
         found: VirtualControlPlane | None = cluster.cache(VirtualControlPlane.resource).get(key)
+        if found is not None and not self._shard.has(found.metadata.uid):
+            found = None  # another replica serves it
         uid = self._uids.get(key, "")
         if uid and (found is None or found.metadata.uid != uid):
             await self._end(uid)
@@ -183,7 +188,8 @@ class VirtualControlPlaneController:
         if not share.may_run:
             if await self._sleeper.give_up(cluster, found):
                 return None
-            await self._report(cluster, found, share.waits)
+            if self._shard.count == 1:
+                await self._report(cluster, found, share.waits)
             return None
         if not self._host.lower.is_synced:
             # The ranges of the host's Services are not known yet, without which a process would start anew.
@@ -252,7 +258,8 @@ class VirtualControlPlaneController:
             version=known.version.name,
         )
         is_due = rotations.is_renewed(cluster, known.running) or known.plane != wished
-        if is_due or known.link.offered != offers.of(cluster) or known.limits != desired.limits_of(found):
+        is_changed = is_due or known.link.offered != offers.of(cluster) or known.limits != desired.limits_of(found)
+        if is_changed or await self._host.placement.has_moved(found.metadata.uid):
             # Its watches are those of its kinds, and the process runs on; with other limits or authorities, it starts
             # again, and certificates are renewed.
             await self._end(found.metadata.uid)
@@ -273,7 +280,10 @@ class VirtualControlPlaneController:
             problem = upgrade.unready(found, problem.message) or problem
         await self._report(cluster, found, problem, known.running, short)
         current: VirtualControlPlane = cluster.cache(VirtualControlPlane.resource).get(found.key) or found
-        return await self._sleeper.follow(cluster, current, known.link) if problem is None else overdue
+        if problem is not None:
+            # It may start elsewhere, which no event tells.
+            return overdue or (RETRY_SECONDS if problem is status.AWAY else None)
+        return await self._sleeper.follow(cluster, current, known.link)
 
     async def _start_in_turn(
         self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed, version: HostedVersion

@@ -360,7 +360,8 @@ class Link:
                 read = partial(_read_once, mirror)
                 measured = PodMeasures(profile, upper, host.lower.cache(PODS), upper_nodes, read)
                 reads = measured.serve(host.placement.forwarded(self._plane.uid))
-                async with self._gate(upper, upper_nodes, mirror), step.serve(), reads:
+                connected = host.placement.connected(self._plane.uid)
+                async with self._gate(upper, upper_nodes, mirror), step.serve(), reads, connected:
                     await asyncio.get_running_loop().create_future()
             finally:
                 self._has_arrived = False

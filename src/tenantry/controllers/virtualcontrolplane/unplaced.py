@@ -21,7 +21,10 @@ from tenantry.engine.plan import Blocked
 
 _PROBLEM = Blocked(
     reason=reasons.NOT_PLACED,
-    message="virtual control planes run on local clusters only (`tenantry up`): this operator has no place for them",
+    message=(
+        "virtual control planes run on local clusters (`tenantry up`), and in Pods after `tenantry install"
+        " --virtual-control-planes`: this operator has no place for them"
+    ),
 )
 
 

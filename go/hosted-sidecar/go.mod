@@ -1,0 +1,3 @@
+module tenantry.dev/hosted-sidecar
+
+go 1.26.0

@@ -1,0 +1,120 @@
+// Command hosted-sidecar stands beside a hosted control plane in a Pod, and is its only way to and from the network.
+//
+//	clients ──TLS of the API server──► API ──► 127.0.0.1, unchanged
+//	hosted ──Unix socket──► SOCKETS/NAME.sock ──► a connection that the operator has parked ──► operator
+//
+// The operator connects to TUNNEL, and both prove who they are by certificates of an authority that this Pod alone has.
+// It then names a socket, and the connection is parked. A process that connects to the socket gets a parked connection:
+// one byte tells the operator, and all further bytes are passed on. So the Pod opens no connection of its own, and
+// needs no egress. Without a parked connection, a process waits for a moment and is then rejected.
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	api := flag.String("api", ":6443", "address at which clients reach the API server")
+	server := flag.String("server", "127.0.0.1:6444", "address of the API server in this Pod")
+	tunnel := flag.String("tunnel", ":6445", "address at which the operator parks connections")
+	keys := flag.String("keys", "/keys", "folder with ca.crt, tls.crt and tls.key")
+	sockets := flag.String("sockets", "/sockets", "folder of the Unix sockets")
+	names := flag.String("names", "gate,admission", "names of the Unix sockets, without .sock")
+	wait := flag.Duration("wait", 10*time.Second, "time that a process waits for the operator")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *api, *server, *tunnel, *keys, *sockets, strings.Split(*names, ","), *wait); err != nil {
+		fmt.Fprintln(os.Stderr, "hosted-sidecar:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, api, server, tunnel, keys, sockets string, names []string, wait time.Duration) error {
+	identity, err := identityOf(keys)
+	if err != nil {
+		return err
+	}
+	clients, err := net.Listen("tcp", api)
+	if err != nil {
+		return err
+	}
+	defer clients.Close()
+	operators, err := net.Listen("tcp", tunnel)
+	if err != nil {
+		return err
+	}
+	defer operators.Close()
+	failed := make(chan error, len(names)+2)
+	lots := map[string]*lot{}
+	for _, name := range names {
+		listener, err := listen(filepath.Join(sockets, name+".sock"))
+		if err != nil {
+			return err
+		}
+		defer listener.Close()
+		lots[name] = newLot(wait)
+		go func() { failed <- serve(listener, mostOpen, lots[name].handOver) }()
+	}
+	go func() { failed <- serve(clients, mostOpen, func(client net.Conn) { pass(client, server) }) }()
+	parker := func(operator net.Conn) { park(tls.Server(operator, identity), lots) }
+	go func() { failed <- serve(operators, mostOpen, parker) }()
+	log.Print("ready")
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+func identityOf(folder string) (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(filepath.Join(folder, "tls.crt"), filepath.Join(folder, "tls.key"))
+	if err != nil {
+		return nil, err
+	}
+	authority, err := os.ReadFile(filepath.Join(folder, "ca.crt"))
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(authority) {
+		return nil, errors.New("ca.crt has no certificate")
+	}
+	return &tls.Config{
+		Certificates:           []tls.Certificate{pair},
+		ClientAuth:             tls.RequireAndVerifyClientCert,
+		ClientCAs:              pool,
+		MinVersion:             tls.VersionTLS13,
+		SessionTicketsDisabled: true,
+	}, nil
+}
+
+// listen replaces the socket that an earlier container of the Pod has left.
+func listen(path string) (net.Listener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		listener.Close()
+		return nil, err
+	}
+	return listener, nil
+}

@@ -1,0 +1,37 @@
+"""The image of hosted control planes: two static programs and the OpenAPI documents, on an empty base."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tenantry import __version__
+from tenantry.hostedpods import objects
+from tenantry.local import build
+from tenantry.local.progress import Progress
+from tenantry.local.real import images
+from tenantry.local.real.images import ImageRecipe
+
+REFERENCE = f"tenantry.local/hosted:{__version__}"
+"""The name under which the operator looks for it by default."""
+
+_USER = "65532:65532"
+
+
+def write(progress: Progress, reference: str, target: Path) -> None:
+    """Build the programs unless they are in the cache, and write the image as a tar file.
+
+    Args:
+        progress: Shows what is being built.
+        reference: The name of the image.
+        target: The file.
+
+    Raises:
+        InputError: The reference is invalid.
+        LocalError: The programs cannot be built, or the file cannot be written.
+    """
+    images.check_reference(reference)
+    hosted = build.ensure(progress, build.HOSTED)
+    sidecar = build.ensure(progress, build.SIDECAR)
+    files = {objects.PROGRAM: hosted.hosted, objects.OPENAPI: hosted.openapi, objects.SIDECAR: sidecar.sidecar}
+    recipe = ImageRecipe(reference=reference, files=files, entrypoint=(objects.PROGRAM,), user=_USER)
+    images.write(recipe, target)

@@ -1,0 +1,115 @@
+"""What control planes in Pods need on an existing cluster: `tenantry install --virtual-control-planes`. Pure.
+
+    Namespace tenantry-vcp ─► Pod Security Standard "restricted"
+    NetworkPolicies        ─► no egress; ingress to the API server, and from the operator to the sidecar
+    Role                   ─► the operator's rights in this namespace only
+
+In the tenants' namespaces, control planes in Pods need no further rights: their mirrors write with tokens of a
+ServiceAccount there, which a RoleBinding gives the ClusterRole of mirrors.
+
+Source: Kubernetes, "Pod Security Admission", "Network Policies", "Using RBAC Authorization".
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tenantry.api import marks
+from tenantry.api.kubernetes import RBAC_GROUP
+from tenantry.api.model import Json
+from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
+from tenantry.controllers.virtualcontrolplane.shards import lease_name
+from tenantry.hosting import sidecar
+from tenantry.install.rights import LABELS, allow
+
+NAME = "tenantry-control-planes"
+_KEEP = ("get", "create", "patch", "delete")
+
+
+class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How the operator runs control planes in Pods.
+
+    Args:
+        image: Their image; see `tenantry image build --with-hosted`.
+        storage_class: The StorageClass of their volumes; "" for the default one.
+        service_type: The type of the Services by which users reach them.
+        shards: The number of parts in which the replicas of the operator divide them.
+    """
+
+    image: str
+    storage_class: str = ""
+    service_type: str = "ClusterIP"
+    shards: int = 1
+
+
+def arguments(options: PodOptions) -> list[str]:
+    """Return the arguments of the operator."""
+    found = ["--hosted-image", options.image, "--hosted-service", options.service_type]
+    if options.shards > 1:
+        found += ["--hosted-shards", str(options.shards)]
+    return [*found, "--hosted-storage-class", options.storage_class] if options.storage_class else found
+
+
+def everything(subject: Json, shards: int = 1) -> list[Json]:
+    """Return the namespace, its NetworkPolicies, and the operator's rights there.
+
+    Args:
+        subject: The operator, as RBAC names it.
+        shards: See `PodOptions`.
+    """
+    security = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "audit", "warn")}
+    namespace: Json = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": PROCESS_NAMESPACE, "labels": {**LABELS, **security}},
+    }
+    return [namespace, *_rights(subject, shards), *_network(subject)]
+
+
+def _meta(name: str, namespace: str = PROCESS_NAMESPACE) -> Json:
+    return {"name": name, "namespace": namespace, "labels": dict(LABELS)}
+
+
+def _rights(subject: Json, shards: int) -> list[Json]:
+    rules = [
+        # By name: no list of Secrets.
+        allow([""], ["secrets", "services", "persistentvolumeclaims"], _KEEP),
+        allow(["apps"], ["statefulsets"], _KEEP),
+        allow([""], ["pods"], ["list", "watch"]),
+    ]
+    found = _given(subject, PROCESS_NAMESPACE, rules)
+    if shards > 1:
+        # It may create any Lease there already.
+        leases = allow(["coordination.k8s.io"], ["leases"], ["get", "update", "patch"])
+        names = [lease_name(index) for index in range(shards)]
+        found += _given(subject, marks.SYSTEM_NAMESPACE, [{**leases, "resourceNames": names}])
+    return found
+
+
+def _given(subject: Json, namespace: str, rules: list[Json]) -> list[Json]:
+    version = f"{RBAC_GROUP}/v1"
+    reference = {"apiGroup": RBAC_GROUP, "kind": "Role", "name": NAME}
+    role = {"apiVersion": version, "kind": "Role", "metadata": _meta(NAME, namespace), "rules": rules}
+    binding = {"apiVersion": version, "kind": "RoleBinding", "metadata": _meta(NAME, namespace), "roleRef": reference}
+    return [role, {**binding, "subjects": [subject]}]
+
+
+def _network(subject: Json) -> list[Json]:
+    operator: Json = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": marks.SYSTEM_NAMESPACE}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/component": "operator"}},
+    }
+    tunnel: Json = {"ports": [{"protocol": "TCP", "port": sidecar.TUNNEL_PORT}]}
+    if subject["kind"] == "ServiceAccount":
+        tunnel["from"] = [operator]
+    # An operator outside of the cluster has no address that is known here; certificates admit it alone.
+    api: Json = {"ports": [{"protocol": "TCP", "port": sidecar.API_PORT}]}
+    spec: Json = {
+        "podSelector": {},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [api, tunnel],
+        # The process of a tenant opens no connection, and its sidecar only answers.
+        "egress": [],
+    }
+    version = "networking.k8s.io/v1"
+    return [{"apiVersion": version, "kind": "NetworkPolicy", "metadata": _meta(NAME), "spec": spec}]

@@ -1,0 +1,202 @@
+"""Virtual control planes in Pods of a cluster with real nodes, as on a cluster that Tenantry did not create.
+
+The operator runs in Pods, too, with the rights that `tenantry install --virtual-control-planes` gives it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from tenantry.api.marks import SYSTEM_NAMESPACE
+from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, PROCESS_NAMESPACE, VirtualControlPlane
+from tenantry.controllers.virtualcontrolplane.shards import Shard, lease_name
+from tenantry.engine.lease import Lease
+from tenantry.hostedpods import image, objects
+from tenantry.hosting import sidecar
+from tenantry.kube import kubeconfig
+from tenantry.kube.client import Client
+from tenantry.local.cluster import LocalCluster, UpOptions
+from tenantry.local.progress import SilentProgress
+from tenantry.local.real import loading
+from tenantry.local.real.network import NodeAddresses
+from testkit import operatorimage
+from testkit.api import PODS, SECRETS, Api, until
+from testkit.kubectl import Kubectl
+from testkit.planes import Planes, ready
+from testkit.realpods import AGNHOST, CAREFUL, START_SECONDS, RealPods, Spot, connects, missing
+
+pytest_plugins = ["testkit.fixtures"]
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+
+Json = dict[str, Any]
+
+
+@pytest_asyncio.fixture(scope="module")
+async def pods(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RealPods]:
+    """The host's pods of a cluster with two real nodes, in which Tenantry is installed as in any other cluster."""
+    folder = tmp_path_factory.mktemp("images")
+    written = {image.REFERENCE: folder / "hosted.tar", operatorimage.REFERENCE: folder / "operator.tar"}
+    await asyncio.to_thread(image.write, SilentProgress(), image.REFERENCE, written[image.REFERENCE])
+    await asyncio.to_thread(operatorimage.write, written[operatorimage.REFERENCE])
+    cluster = LocalCluster("podplanes", root=tenantry_home)
+    await cluster.up(UpOptions(throwaway=True, real_nodes=2, timeout_seconds=180.0))
+    async with Client(kubeconfig.load([cluster.kubeconfig_path])) as client:
+        found = RealPods(cluster, Api(client))
+        await found.load_image(folder)
+        real = cluster.real()
+        names = [each.name for each in real.nodes]
+        for reference, file in written.items():
+            await loading.load(cluster.paths, real.binaries, names, file, reference)
+        await asyncio.to_thread(installed, cluster.kubeconfig_path)
+        yield found
+    await cluster.down(purge=True)
+
+
+def installed(path: Path) -> None:
+    """Install Tenantry with its command, which does not know that the cluster is a local one."""
+    command = (
+        *(sys.executable, "-m", "tenantry", "install", "--kubeconfig", str(path)),
+        *("--image", operatorimage.REFERENCE, "--virtual-control-planes", "--hosted-image", image.REFERENCE),
+        *("--hosted-shards", "2"),
+    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def planes(pods: RealPods, tmp_path_factory: pytest.TempPathFactory) -> Planes:
+    """Virtual control planes of this cluster."""
+    return Planes(pods.api, tmp_path_factory.mktemp("planes"))
+
+
+async def the_pod(host: Api, uid: str) -> Json:
+    """Return the Pod of a control plane."""
+    found = await host.list(PODS, PROCESS_NAMESPACE)
+    (own,) = [each for each in found if each["metadata"]["labels"].get(objects.UID_LABEL) == uid]
+    return own
+
+
+async def kubeconfig_of(planes: Planes, namespace: str, uid: str) -> Path:
+    """Return the kubeconfig of the users, for this machine: it has no way to addresses of Services."""
+    secret = await planes.host.get(SECRETS, "web-kubeconfig", namespace)
+    found = yaml.safe_load(base64.b64decode(secret["data"][KUBECONFIG_KEY]))
+    service = await planes.host.get(objects.SERVICES, objects.name(uid), PROCESS_NAMESPACE)
+    cluster = found["clusters"][0]["cluster"]
+    assert cluster["server"] == f"https://{service['spec']['clusterIP']}"
+    address = (await the_pod(planes.host, uid))["status"]["podIP"]
+    cluster |= {"server": f"https://{address}:{sidecar.API_PORT}", "tls-server-name": "kubernetes"}
+    path = planes.kubeconfig(namespace, "web")
+    path.write_text(yaml.safe_dump(found))
+    return path
+
+
+def deployment() -> Json:
+    """Return a Deployment whose pods the rules of a tenant accept."""
+    container = {"name": "web", "image": AGNHOST, "args": ["netexec", "--http-port=8080"], "securityContext": CAREFUL}
+    labels = {"app": "web"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
+            },
+        },
+    }
+
+
+async def test_a_control_plane_in_a_pod_works_and_leaves_nothing(pods: RealPods, planes: Planes, name: str) -> None:
+    """H01: logs and exec go through the sidecar; a Pod that is replaced is found again, with its objects."""
+    host = planes.host
+    await host.make_tenant(name, isolation={"runtime": "Shared"})
+    await host.create(VirtualControlPlane.resource, {"metadata": {"name": "web"}, "spec": {}}, name)
+    await is_ready(host, name)
+    uid = (await host.get(VirtualControlPlane.resource, "web", name))["metadata"]["uid"]
+    kubectl = Kubectl(await kubeconfig_of(planes, name, uid))
+    file = planes.kubeconfig(name, "deployment")
+    file.write_text(yaml.safe_dump(deployment()))
+    await kubectl.out("apply", "-f", str(file))
+    await kubectl.out("expose", "deployment", "web", "--port=8080")
+    await kubectl.out("rollout", "status", "deployment/web", f"--timeout={START_SECONDS:.0f}s")
+
+    async def logged() -> bool:
+        return "Started HTTP server" in await kubectl.out("logs", "deployment/web")
+
+    await until(logged, "the server has said that it listens")
+    assert await kubectl.out("exec", "deployment/web", "--", "/agnhost", "help")
+    before = await the_pod(host, uid)
+    own = Spot(PROCESS_NAMESPACE, before["metadata"]["name"], before["spec"]["nodeName"], before["status"]["podIP"])
+    (lower,) = [each for each in await host.list(PODS, name) if each["status"]["phase"] == "Running"]
+    theirs = Spot(name, lower["metadata"]["name"], lower["spec"]["nodeName"], lower["status"]["podIP"])
+    variables = {each["name"]: each.get("value") for each in lower["spec"]["containers"][0]["env"]}
+    bridge = NodeAddresses(pods.cluster.real().block).bridge
+    attempts: list[tuple[str, Spot, str, int, bool]] = [
+        ("a pod of the tenant to its API server", theirs, variables["KUBERNETES_SERVICE_HOST"], 443, True),
+        ("a pod of the tenant to the tunnel", theirs, own.address, sidecar.TUNNEL_PORT, False),
+        ("the Pod to itself", own, "127.0.0.1", sidecar.INTERNAL_PORT, True),
+        ("the Pod to the host's API server", own, bridge, pods.cluster.spec().ports.apiserver, False),
+        ("the Pod to the host's Service", own, "10.96.0.1", 443, False),
+        ("the Pod to a pod of the tenant", own, theirs.address, 8080, False),
+    ]
+    tried = await asyncio.gather(*(pods.inside_pod(each[1], partial(connects, each[2], each[3])) for each in attempts))
+    assert [(each[0], found) for each, found in zip(attempts, tried, strict=True) if found is not each[4]] == []
+    await host.delete(PODS, before["metadata"]["name"], PROCESS_NAMESPACE)
+
+    async def moved() -> bool:
+        found = await the_pod(host, uid)
+        is_new = found["metadata"]["uid"] != before["metadata"]["uid"]
+        return is_new and objects.seen(found).is_ready
+
+    await until(moved, "the Pod is replaced", seconds=START_SECONDS)
+    await is_ready(host, name)
+    kubectl = Kubectl(await kubeconfig_of(planes, name, uid))
+
+    async def connected() -> bool:
+        # A Service is created on the host first, by the admission step.
+        return (await kubectl.run("create", "service", "clusterip", "later", "--tcp=80")).returncode == 0
+
+    await until(connected, "the operator is connected to the new Pod", seconds=START_SECONDS)
+    assert "web" in await kubectl.out("get", "deployments", "-o", "name")
+    # The replica that serves it ends, and another one takes its shard.
+    shard = next(each for each in (Shard(0, 2), Shard(1, 2)) if each.has(uid))
+    lease = await host.get(Lease.resource, lease_name(shard.index), SYSTEM_NAMESPACE)
+    replica = lease["spec"]["holderIdentity"].partition("_")[0]
+    await host.delete(PODS, replica, SYSTEM_NAMESPACE)
+
+    async def taken() -> bool:
+        found = await host.get(Lease.resource, lease_name(shard.index), SYSTEM_NAMESPACE)
+        return (found["spec"].get("holderIdentity") or replica).partition("_")[0] != replica
+
+    await until(taken, "another replica has the shard", seconds=START_SECONDS)
+    await kubectl.out("delete", "service", "later")
+    await until(connected, "the other replica is connected", seconds=START_SECONDS)
+    await planes.delete(name, "web")
+    kinds = (objects.SECRETS, objects.SERVICES, objects.STATEFUL_SETS, PODS)
+    left = [each["metadata"]["name"] for kind in kinds for each in await host.list(kind, PROCESS_NAMESPACE)]
+    assert [each for each in left if uid in each] == []
+    await host.gone(objects.CLAIMS, objects.name(uid), PROCESS_NAMESPACE)
+
+
+async def is_ready(host: Api, namespace: str) -> None:
+    """Wait until the control plane of a namespace is ready."""
+    seen: Json = {}
+
+    async def so() -> bool:
+        seen.update(await host.get(VirtualControlPlane.resource, "web", namespace))
+        return ready(seen).get("status") == "True"
+
+    await until(so, "the control plane is ready", seconds=START_SECONDS, seen=lambda: ready(seen))

@@ -1,0 +1,176 @@
+"""The objects of control planes in Pods, and what `tenantry install --virtual-control-planes` adds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tenantry.api.errors import InputError
+from tenantry.api.virtualcontrolplane import MIRROR, PROCESS_NAMESPACE
+from tenantry.cli.install import install
+from tenantry.hostedpods import objects
+from tenantry.hostedpods.objects import PodSettings
+from tenantry.hosting import sidecar
+from tenantry.hosting.plane import HostedLimits
+from tenantry.install import manifests, planepods
+from tenantry.install.planepods import PodOptions
+
+Json = dict[str, Any]
+
+UID = "0b5f3a52-7d7e-4c3a-9a52-7f6b1b8c9d10"
+SETTINGS = PodSettings(image="registry.example/hosted:1")
+FILES = {"settings.json": b"{}", "egress.json": b"{}", "kube-controller-manager.kubeconfig": b"", "ca.crt": b"c"}
+LIMITS = HostedLimits(memory_bytes=268435456, cpu_millis=50)
+
+
+def made(files: dict[str, bytes] = FILES, own: bytes = b"s") -> Json:
+    return objects.stateful_set(UID, SETTINGS, LIMITS, files, {"tls.key": own})
+
+
+def pod() -> Json:
+    return made()["spec"]["template"]["spec"]
+
+
+def test_the_pod_has_no_credential_of_the_host_and_no_privilege() -> None:
+    """H01: Pod Security Standard restricted, and less."""
+    found = pod()
+    assert (found["automountServiceAccountToken"], found["enableServiceLinks"]) == (False, False)
+    assert found["securityContext"]["runAsNonRoot"] is True
+    assert found["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for each in found["containers"]:
+        context = each["securityContext"]
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert (context["allowPrivilegeEscalation"], context["readOnlyRootFilesystem"]) == (False, True)
+    assert {kind for volume in found["volumes"] for kind in volume if kind != "name"} == {
+        "secret",
+        "emptyDir",
+        "persistentVolumeClaim",
+    }
+
+
+def test_the_process_does_not_get_the_keys_of_the_tunnel() -> None:
+    """H01: a process that its users have taken over must not speak as its sidecar, nor as the operator."""
+    volumes = {each["name"]: each.get("secret", {}).get("secretName") for each in pod()["volumes"]}
+    secrets = {
+        each["name"]: {volumes[mount["name"]] for mount in each["volumeMounts"]} - {None}
+        for each in pod()["containers"]
+    }
+    assert secrets == {"hosted": {objects.name(UID)}, "sidecar": {objects.sidecar_name(UID)}}
+    assert objects.keys_name(UID) not in str(made())
+
+
+def test_a_changed_certificate_replaces_the_pod() -> None:
+    """H02: files that are mounted by subPath do not change in a running Pod."""
+    assert objects.digest_of(made()) == objects.digest_of(made())
+    changed = [made({**FILES, "settings.json": b"{ }"}), made({**FILES, "ca.crt": b"d"}), made(own=b"t")]
+    assert len({objects.digest_of(each) for each in [made(), *changed]}) == 4
+
+
+def test_the_process_stays_within_its_limits() -> None:
+    """H01: what the quota is charged for is what the node reserves."""
+    hosted = next(each for each in pod()["containers"] if each["name"] == "hosted")
+    assert hosted["resources"]["limits"] == {"memory": "268435456"}
+    assert hosted["resources"]["requests"] == {"memory": "268435456", "cpu": "50m"}
+    assert {"name": "GOMEMLIMIT", "value": "214748364"} in hosted["env"]
+
+
+@pytest.mark.parametrize(
+    ("service", "address"),
+    [
+        ({"spec": {"type": "ClusterIP", "clusterIP": "10.96.0.7"}}, "10.96.0.7"),
+        ({"spec": {"type": "LoadBalancer", "clusterIP": "10.96.0.7"}, "status": {"loadBalancer": {}}}, ""),
+        (
+            {"spec": {"type": "LoadBalancer"}, "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}},
+            "192.0.2.7",
+        ),
+        (
+            {"spec": {"type": "LoadBalancer"}, "status": {"loadBalancer": {"ingress": [{"hostname": "a.example"}]}}},
+            "a.example",
+        ),
+    ],
+)
+def test_users_reach_the_service_at_its_address(service: Json, address: str) -> None:
+    assert objects.address(service) == address
+
+
+def test_a_pod_that_does_not_start_says_why() -> None:
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
+    status = {"containerStatuses": [{"name": "hosted", "state": waiting}]}
+    assert objects.seen({"status": status}).problem == "container hosted: ImagePullBackOff: not found"
+    conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no nodes"}]
+    assert objects.seen({"status": {"conditions": conditions}}).problem == "Unschedulable: no nodes"
+
+
+def test_a_pod_that_ends_is_not_ready() -> None:
+    conditions = [{"type": "Ready", "status": "True"}]
+    meta = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    found = objects.seen({"metadata": meta, "status": {"conditions": conditions}})
+    assert (found.is_ready, found.ends) == (False, True)
+
+
+# -- the installation ---------------------------------------------------------------------------
+
+
+def test_nothing_is_added_by_default() -> None:
+    """H01: an installation without the flag has neither the namespace nor the rights."""
+    assert PROCESS_NAMESPACE not in str(manifests.everything())
+
+
+def test_the_operator_gets_rights_in_one_namespace_only() -> None:
+    """H01: no cluster role more, no list of Secrets, no way to a node."""
+    plain = manifests.everything()
+    extended = manifests.everything(pods=PodOptions(image="registry.example/hosted:1"))
+    added = [each for each in extended if each not in plain]
+    assert sorted(each["kind"] for each in added) == ["Deployment", "Namespace", "NetworkPolicy", "Role", "RoleBinding"]
+    (role,) = [each for each in added if each["kind"] == "Role"]
+    assert role["metadata"]["namespace"] == PROCESS_NAMESPACE
+    secrets = [each for each in role["rules"] if "secrets" in each["resources"]]
+    assert not {verb for each in secrets for verb in each["verbs"]} & {"list", "watch", "*", "deletecollection"}
+
+
+def test_mirrors_have_rights_by_role_bindings_only() -> None:
+    """H01: no nodes/proxy, no impersonation, and no ClusterRoleBinding of the mirrors' role."""
+    found = manifests.everything(pods=PodOptions(image="registry.example/hosted:1"))
+    roles = [each for each in found if each["kind"] in {"ClusterRole", "Role"}]
+    rules = [rule for each in roles for rule in each.get("rules") or ()]
+    granted = {(kind, verb) for rule in rules for kind in rule.get("resources", ()) for verb in rule["verbs"]}
+    assert not [each for each in granted if each[0] == "nodes/proxy" or each[1] == "impersonate"]
+    bound = [each for each in found if each["kind"] == "ClusterRoleBinding"]
+    assert MIRROR not in {each["roleRef"]["name"] for each in bound}
+
+
+def test_pods_open_no_connection_and_only_the_operator_reaches_the_tunnel() -> None:
+    """H01: an API server that its users have taken over reaches no address."""
+    (policy,) = [each for each in planepods.everything(manifests.SERVICE_ACCOUNT) if each["kind"] == "NetworkPolicy"]
+    spec = policy["spec"]
+    assert (spec["podSelector"], spec["egress"]) == ({}, [])
+    assert set(spec["policyTypes"]) == {"Ingress", "Egress"}
+    peers = {port["port"]: "from" in rule for rule in spec["ingress"] for port in rule["ports"]}
+    assert peers == {sidecar.API_PORT: False, sidecar.TUNNEL_PORT: True}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--virtual-control-planes"], "needs --hosted-image"),
+        (["--virtual-control-planes", "--hosted-image", "a b"], "needs --hosted-image"),
+        (["--hosted-image", "registry.example/hosted:1"], "need --virtual-control-planes"),
+        (["--hosted-storage-class", "fast"], "need --virtual-control-planes"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(arguments: list[str], problem: str) -> None:
+    done = CliRunner().invoke(install, ["--dry-run", *arguments])
+    assert isinstance(done.exception, InputError)
+    assert problem in str(done.exception)
+
+
+def test_the_operator_is_started_with_the_flags() -> None:
+    options = PodOptions(image="registry.example/hosted:1", storage_class="fast", service_type="LoadBalancer")
+    (operator,) = [each for each in manifests.workload("tenantry:1", options) if each["kind"] == "Deployment"]
+    arguments = operator["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert arguments[3:] == [
+        *("--hosted-image", "registry.example/hosted:1", "--hosted-service", "LoadBalancer"),
+        *("--hosted-storage-class", "fast"),
+    ]
