@@ -77,11 +77,12 @@ TRUSTED_LEVEL = "workload-low"
 """The level of ServiceAccounts outside of kube-system in Kubernetes' own configuration."""
 
 MIRROR_SHARES = 16
-"""About 37 of the API server's usual 600 seats: one mirror has at most 32 requests under way, and some are left.
+"""About 37 of the API server's usual 600 seats: one mirror has at most 16 requests under way, and some are left.
 
 Only the operator holds the identities of mirrors, and it bounds how fast each writes. Most of a creation is spent in
 the quota of its namespace, which counts all creations that wait in one write: with the three seats of all tenants, it
-wrote 438 times for 200 pods, and with these it writes 50 times [measured: docs/benchmarks.md].
+wrote 438 times for 200 pods; with 32 of these under way it writes 58 times, with 8 of them 212 times [measured:
+docs/benchmarks.md].
 """
 
 AUTHENTICATED = FlowSubject(kind="Group", group=Named(name="system:authenticated"))

@@ -86,7 +86,7 @@ LOWER = ClusterId("mirrored")
 
 TOKEN_SECONDS = 3600
 _RENEW_PART = 0.8
-_CONNECTIONS = 32
+_CONNECTIONS = 16
 """How many requests of one mirror the host serves at once."""
 
 _WRITES_PER_SECOND = 20.0
