@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
+import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -177,14 +181,35 @@ async def test_a_tenant_that_runs_gets_a_control_plane(plane_cluster: LocalClust
     await host.delete(Tenant.resource, name)
 
 
-async def test_what_cannot_move_keeps_a_tenant_as_it_is(planes: Planes, name: str) -> None:
+async def dry_run(name: str, config: Path) -> tuple[int, str]:
+    """Run the command that lists what moves; return its exit code and its output."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tenantry", "tenant", "convert", name, "--dry-run", "--kubeconfig", str(config)),
+        stdout=asyncio.subprocess.PIPE,
+        env={key: value for key, value in os.environ.items() if key != "TENANTRY_NAME"},
+    )
+    out, _ = await process.communicate()
+    return process.returncode or 0, out.decode()
+
+
+async def test_what_cannot_move_keeps_a_tenant_as_it_is(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
     """H01: the refusal names it, nothing changes, and the spec can be taken back."""
     host = planes.host
     await host.make_tenant(name, owners=[ALICE])
     await host.open(name)
-    job = {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "nginx"}]}}}
+    job = {
+        "suspend": True,
+        "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "nginx"}]}},
+    }
     jobs = Resource("batch", "v1", "jobs", "Job")
+    await host.create(CONFIG_MAPS, {"metadata": {"name": "notes"}}, name)
+    assert (await dry_run(name, plane_cluster.kubeconfig_path))[0] == 0
     await host.create(jobs, {"metadata": {"name": "import"}, "spec": job}, name)
+    code, told = await dry_run(name, plane_cluster.kubeconfig_path)
+    rows = [line.split()[:3] for line in told.splitlines()]
+    assert code == 1, told
+    assert ["ConfigMap", "notes", "Moved"] in rows
+    assert ["Job", "import", "Refused"] in rows
     await host.patch(Tenant.resource, name, VIRTUAL)
     journal = await converted(host, name, "Refused")
     assert "Job 'import' has not ended" in journal["message"]

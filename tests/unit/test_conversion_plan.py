@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from tenantry.api.controlplanechoice import ControlPlaneChoice
 from tenantry.api.conversion import Conversion, ConversionStep
@@ -169,3 +170,29 @@ def test_a_journal_keeps_its_times_and_clears_its_message() -> None:
     assert isinstance(asked.body, Tenant)
     assert asked.body.status.conversion == done
     assert journal.written(tenant(journal=done), done) is None
+
+
+@pytest.mark.parametrize("step", list(ConversionStep))
+def test_the_namespace_is_closed_while_objects_move_and_only_then(step: ConversionStep) -> None:
+    converted = tenant(journal=journal_at(step))
+    assert controlplane.is_converting(converted) is (step is ConversionStep.MOVING)
+    closed = namespace(**{"control-plane": "acme", "converting": "true"})
+    assert journal.is_closed(converted, closed)
+    assert not journal.is_closed(converted, namespace(**{"control-plane": "acme"}))
+    assert not journal.is_closed(converted, None)
+
+
+def test_only_a_conversion_that_has_not_begun_is_undone() -> None:
+    for step in ConversionStep:
+        asked = tenant(journal=journal_at(step))
+        assert not journal.is_undone(asked)
+        shared = replace(asked, spec=replace(asked.spec, isolation=Isolation()))
+        assert journal.is_undone(shared) is (step in (ConversionStep.REFUSED, ConversionStep.PREPARING))
+
+
+def test_the_rights_of_a_conversion_are_the_mirrors_alone() -> None:
+    found = journal.rights(tenant())
+    assert [(each.kind, each.name, each.namespace) for each in found.subjects] == [
+        ("ServiceAccount", "tenantry-mirror", "acme")
+    ]
+    assert not objects.is_movable(ROLE_BINDINGS, made(found.metadata.name))

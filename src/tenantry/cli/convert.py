@@ -69,7 +69,7 @@ def convert(target: Target, *, tenant_name: str, to: str, dry_run: bool, seconds
         return
     if not dry_run:
         controlplane.prepare(target, to)
-    plan = session.run(target, lambda client: _plan(client, tenant_name), tables=True)
+    plan = session.run(target, lambda client: _plan(client, tenant_name))
     if dry_run:
         rows = [(each.kind, each.name, str(each.fate), each.reason) for each in plan.objects]
         output.show(output.table(_HEADERS, rows))

@@ -99,7 +99,7 @@ class ConversionController:
             return "no control planes can run on this cluster"
         key = object_key(tenant.metadata.name, tenant.metadata.name)
         if cluster.cache(VirtualControlPlane.resource).get(key) is not None:
-            return f"VirtualControlPlane {key!r} exists already: delete it, or give its objects to another name"
+            return f"VirtualControlPlane {key!r} exists already: delete it first"
         host = await _listed(cluster.live, objects.PLANNED, tenant.metadata.name)
         return plan(tenant, host, _children(cluster, tenant)).refusal
 
@@ -143,13 +143,12 @@ class ConversionController:
             # Until the namespace was closed, users could create what cannot move.
             refusal = plan(tenant, worlds.host, _children(cluster, tenant), sides.profile).refusal
             if refusal:
+                await _end_rights(cluster, name)
                 await self._record(cluster, tenant, ConversionStep.PREPARING, refusal)
                 return RETRY_SECONDS
         found = moves.next_moves(worlds)
         if found.is_done:
-            binding = cluster.lookup(RoleBinding.resource, object_key(name, CONVERTER))
-            if binding is not None:
-                await cluster.writer.remove(RoleBinding.resource, name, CONVERTER, uid=binding.uid)
+            await _end_rights(cluster, name)
             await self._record(cluster, tenant, ConversionStep.CONVERTED, "")
             return None
         await self._record(cluster, tenant, ConversionStep.MOVING, _told(found))
@@ -174,6 +173,13 @@ class ConversionController:
         if asked is not None:
             # Not quiet: the tenant controller follows the step.
             await cluster.writer.own(asked)
+
+
+async def _end_rights(cluster: Cluster, namespace: str) -> None:
+    """Take the rights of the step Moving from the mirror."""
+    found = cluster.lookup(RoleBinding.resource, object_key(namespace, CONVERTER))
+    if found is not None:
+        await cluster.writer.remove(RoleBinding.resource, namespace, CONVERTER, uid=found.uid)
 
 
 async def _send(writes: Sequence[Move], sides: PlaneSides) -> None:
