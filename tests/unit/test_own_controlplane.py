@@ -306,7 +306,6 @@ def test_the_context_is_called_after_the_tenant() -> None:
     assert "name: b" in kubeconfigs.renamed(text, "acme")
 
 
-<<<<<<< HEAD
 def test_the_count_of_secrets_has_room_for_the_tokens_of_each_pod() -> None:
     """H03: each pod inside takes a Secret of its own; users could have 100 pods with tokens otherwise."""
     shared, own = World(), settled(virtual())
@@ -332,7 +331,8 @@ def test_a_change_of_owners_wakes_their_control_plane() -> None:
     seen.keys.clear()
     cluster.settle(30)
     assert seen.keys == []
-=======
+
+
 def test_a_tenant_that_becomes_virtual_is_kept_as_it_is_until_its_conversion_begins() -> None:
     """H01: the change of the spec alone takes no rights and starts nothing."""
     world = settled(tenant("acme", owners=(user("alice"),)))
@@ -348,4 +348,3 @@ def test_a_tenant_that_becomes_virtual_is_kept_as_it_is_until_its_conversion_beg
     assert world.get(Namespace.resource, "acme")["metadata"]["labels"][marks.CONVERTING] == "true"
     assert world.get(RoleBinding.resource, "acme/tenantry-owner")["roleRef"]["kind"] == "Role"
     assert world.get(Tenant.resource, "acme")["status"]["conversion"]["step"] == "Moving"
->>>>>>> h-live
