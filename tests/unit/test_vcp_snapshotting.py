@@ -14,13 +14,8 @@ import pytest
 from tenantry.api.errors import InputError, LocalError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
-from tenantry.api.virtualcontrolplane import (
-    DatastoreKind,
-    PlaneDatastore,
-    PlaneSnapshots,
-    VirtualControlPlane,
-    VirtualControlPlaneSpec,
-)
+from tenantry.api.planesnapshots import PlaneSnapshots
+from tenantry.api.virtualcontrolplane import DatastoreKind, PlaneDatastore, VirtualControlPlane, VirtualControlPlaneSpec
 from tenantry.controllers import watched
 from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots, unusable
 from tenantry.engine.cluster import Cluster, Watch

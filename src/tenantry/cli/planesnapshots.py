@@ -17,7 +17,8 @@ import click
 
 from tenantry.api.errors import InputError, TenantryError
 from tenantry.api.model import KubernetesObject
-from tenantry.api.virtualcontrolplane import PlaneOutcome, VirtualControlPlane
+from tenantry.api.planesnapshots import PlaneOutcome
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.cli import flags, kinds, output, place, session
 from tenantry.cli.delete import confirm, read_existing
 from tenantry.cli.kinds import ObjectSelection

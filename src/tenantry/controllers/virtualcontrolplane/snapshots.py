@@ -19,14 +19,8 @@ from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, InputError, TenantryError
-from tenantry.api.virtualcontrolplane import (
-    MOST_LISTED,
-    PlaneOutcome,
-    PlaneSnapshot,
-    PlaneUpgrade,
-    VirtualControlPlane,
-    VirtualControlPlaneStatus,
-)
+from tenantry.api.planesnapshots import MOST_LISTED, PlaneOutcome, PlaneSnapshot, PlaneUpgrade
+from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneStatus
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.plan import Blocked

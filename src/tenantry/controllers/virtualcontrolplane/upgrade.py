@@ -21,12 +21,8 @@ from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.errors import InputError
-from tenantry.api.virtualcontrolplane import (
-    PlanePhase,
-    PlaneUpgrade,
-    VirtualControlPlane,
-    VirtualControlPlaneStatus,
-)
+from tenantry.api.planesnapshots import PlaneUpgrade
+from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane, VirtualControlPlaneStatus
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked

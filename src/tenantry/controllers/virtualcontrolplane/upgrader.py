@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, TenantryError, TerminalError
-from tenantry.api.virtualcontrolplane import PlaneUpgrade, VirtualControlPlane, VirtualControlPlaneStatus
+from tenantry.api.planesnapshots import PlaneUpgrade
+from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneStatus
 from tenantry.controllers.virtualcontrolplane import upgrade
 from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots
 from tenantry.controllers.virtualcontrolplane.upgrade import UpgradeStep
