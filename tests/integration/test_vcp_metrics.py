@@ -87,7 +87,13 @@ async def test_metrics_of_own_pods_come_up(planes: Planes, name: str, tmp_path: 
         async with measured(planes.host, tmp_path) as adapter:
             pods = await printed("top", "pods", "-A", config=config, words="front-")
             assert "foreign" not in pods
-            (pod,) = [each for each in await inside.list(PODS, "shop") if each["metadata"]["name"] in pods]
+
+            async def bound() -> Json | None:
+                (pod,) = [each for each in await inside.list(PODS, "shop") if each["metadata"]["name"] in pods]
+                return pod if pod["spec"].get("nodeName") else None
+
+            # The host may measure a pod a moment before its node is known inside.
+            pod = await until(bound, "the pod has its node")
             assert [line.split() for line in pods.splitlines()[1:]] == [["shop", pod["metadata"]["name"], "7m", "64Mi"]]
             nodes = await kubectl("top", "nodes", config=config)
             # The first node inside may be another one.
