@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	datastoreSeconds = 10 * time.Second
+	datastorePatience = 10 * time.Second
 	// A control plane has about a dozen.
 	mostDatastoreConnections = 64
 )
@@ -76,7 +76,7 @@ func (r datastoreRule) admits(address netip.Addr) bool {
 
 // dial resolves the name, and connects to an address that it has checked.
 func (r datastoreRule) dial(ctx context.Context) (*net.TCPConn, error) {
-	ctx, cancel := context.WithTimeout(ctx, datastoreSeconds)
+	ctx, cancel := context.WithTimeout(ctx, datastorePatience)
 	defer cancel()
 	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", r.host)
 	if err != nil {

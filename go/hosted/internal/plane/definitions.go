@@ -28,9 +28,11 @@ func nameOperations(config *genericapiserver.Config) {
 		}
 	}
 	if found := config.OpenAPIConfig; found != nil && found.GetOperationIDAndTagsFromRoute == nil {
+		//lint:ignore SA1019 Kubernetes sets only the older one
 		found.GetOperationIDAndTagsFromRoute = names(found.GetOperationIDAndTags)
 	}
 	if found := config.OpenAPIV3Config; found != nil && found.GetOperationIDAndTagsFromRoute == nil {
+		//lint:ignore SA1019 Kubernetes sets only the older one
 		found.GetOperationIDAndTagsFromRoute = names(found.GetOperationIDAndTags)
 	}
 }

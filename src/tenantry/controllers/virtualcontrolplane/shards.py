@@ -34,7 +34,7 @@ def to_request(holders: Sequence[str], own: str) -> int | None:
     """Return the number of the shard that a replica without one should request; None if each replica has one at most.
 
     Args:
-        holders: Who holds each shard; "" for nobody.
+        holders: Who holds each shard; "" for none.
         own: The replica.
     """
     if own in holders:
