@@ -6,7 +6,7 @@ import asyncio
 import random
 import ssl
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -79,6 +79,19 @@ class Shelf:
     async def stop(self, uid: str) -> None:
         """See `Placement.stop`."""
         self.processes.discard(uid)
+
+    @property
+    def can_sleep(self) -> bool:
+        """See `Placement.can_sleep`."""
+        return True
+
+    def connected(self, uid: str) -> AbstractAsyncContextManager[None]:
+        """See `Placement.connected`."""
+        raise NotImplementedError(uid)
+
+    async def has_moved(self, uid: str) -> bool:
+        """See `Placement.has_moved`."""
+        raise NotImplementedError(uid)
 
     async def knocked(self, uid: str) -> None:
         """See `Placement.knocked`."""
