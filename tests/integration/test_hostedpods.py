@@ -11,22 +11,25 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import pytest
 import pytest_asyncio
 from cryptography import x509
 from msgspec.structs import replace
 
 from tenantry.api.errors import Forbidden, LocalError
-from tenantry.api.model import Resource
+from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
+from tenantry.controllers.virtualcontrolplane import metrics
 from tenantry.engine.tasks import in_background
 from tenantry.hostedpods import objects, placement
 from tenantry.hostedpods.objects import PodSettings
 from tenantry.hostedpods.placement import PodPlacement
 from tenantry.hosting import sidecar
 from tenantry.hosting.destinations import Refused
+from tenantry.hosting.forwarding import ForwardedRead, ForwardingServer
 from tenantry.hosting.gate import Gate
-from tenantry.hosting.plane import HostedLimits, HostedPlane
+from tenantry.hosting.plane import FORWARDED, CredentialGenerations, HostedLimits, HostedPlane
 from tenantry.hosting.sidecar import SidecarTunnel
 from tenantry.install import apply, manifests, planepods
 from tenantry.kube.client import Client
@@ -89,7 +92,25 @@ async def test_the_operator_makes_and_removes_the_objects_with_its_rights_here(
     assert still["metadata"]["uid"] == pod["metadata"]["uid"]
     # The process gets neither the operator's identity nor its users'.
     own = await host.get(SECRETS, objects.name(UID), PROCESS_NAMESPACE)
-    assert not {"operator.key", "owner.key", "sidecar.key", "sidecar-ca.key", "kubelet-ca.key"} & set(own["data"])
+    assert not {"operator.key", "owner.key", "ca.key", "sidecar.key", "sidecar-ca.key"} & set(own["data"])
+    # A rotation replaces the Pod, and is not done until the new one is ready.
+    credentials = CredentialGenerations(users=1, authorities=1)
+    with pytest.raises(LocalError, match="is not ready"):
+        await other.start(replace(PLANE, credentials=credentials))
+    rotated = await host.get(SECRETS, objects.keys_name(UID), PROCESS_NAMESPACE)
+    changed = {name for name, data in keys["data"].items() if rotated["data"].get(name) != data}
+    assert {"ca.key", "users-ca.key", "service-account.key", "sidecar-ca.key"} < changed
+
+    async def replaced() -> bool:
+        return pod["metadata"]["uid"] not in {
+            each["metadata"]["uid"] for each in await host.list(PODS, PROCESS_NAMESPACE)
+        }
+
+    await until(replaced, "the Pod with the former keys is gone", seconds=SECONDS)
+    # The replica that has not seen it goes by the Secret.
+    with pytest.raises(LocalError):
+        await found.start(replace(PLANE, credentials=credentials))
+    assert (await host.get(SECRETS, objects.keys_name(UID), PROCESS_NAMESPACE))["data"] == rotated["data"]
     await found.remove(UID)
     for kind in KINDS:
 
@@ -165,6 +186,7 @@ class Pod:
         self._command = (
             *(str(program), f"-api=127.0.0.1:{api}", f"-tunnel=127.0.0.1:{self.port}"),
             *(f"-keys={folder}", f"-sockets={folder}", "-wait=2s"),
+            f"-names={','.join(map(sidecar.socket_name, sidecar.SOCKETS))}",
         )
 
     @asynccontextmanager
@@ -209,6 +231,23 @@ async def test_the_api_server_in_a_pod_reaches_the_gate_of_the_operator(short_fo
             assert all(b"no way to" in each for each in found)
         async with pod.running():
             assert b"no way to" in await pod.asked()
+
+
+async def test_the_api_server_in_a_pod_reads_the_api_group_of_the_operator(short_folder: Path) -> None:
+    """H01: metrics come up through the sidecar, too."""
+    pod = Pod(short_folder)
+    own = short_folder / "own.sock"
+
+    async def answer(read: ForwardedRead) -> Json:
+        return {"kind": "NodeMetricsList", "items": [{"metadata": {"name": read.resource}}]}
+
+    tunnel = SidecarTunnel("127.0.0.1", pod.context(short_folder), {sidecar.socket_name(FORWARDED): own}, pod.port)
+    async with ForwardingServer(own, metrics.GROUP, answer).serve(), in_background(tunnel.run()), pod.running():
+        connector = aiohttp.UnixConnector(str(short_folder / FORWARDED))
+        async with aiohttp.ClientSession(connector=connector) as session:
+            for _ in range(3):
+                async with asyncio.timeout(SECONDS), session.get("http://a/apis/metrics.k8s.io/v1beta1/nodes") as found:
+                    assert (await found.json())["items"] == [{"metadata": {"name": "nodes"}}]
 
 
 async def test_an_operator_with_the_keys_of_another_pod_gets_nothing(short_folder: Path, tmp_path: Path) -> None:

@@ -21,11 +21,14 @@ from collections.abc import Mapping
 import msgspec
 
 from tenantry.api import marks
+from tenantry.api.errors import InputError
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.hosting import plane as hosting
-from tenantry.hosting import sidecar
-from tenantry.hosting.plane import HostedLimits
+from tenantry.hosting import serveroptions, sidecar, versions
+from tenantry.hosting.plane import HostedLimits, HostedPlane
+from tenantry.hosting.stores import StoreKind
+from tenantry.hosting.versions import HostedVersion
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
 SERVICES = Resource("", "v1", "services", "Service")
@@ -39,6 +42,11 @@ HASH = "hosting.tenantry.dev/configuration"
 
 SIZE = "2Gi"
 """Of the volume: the database has at most 512 MiB, its log as much, and a restore writes a second one."""
+
+KUBERNETES = "1.36.3"
+"""The version in the image of this version of Tenantry; the operator of a cluster has no sources to read it from."""
+
+VERSIONS = (HostedVersion(name=versions.minor(KUBERNETES), kubernetes=KUBERNETES, is_default=True),)
 
 OPENAPI = "/openapi"
 PROGRAM, SIDECAR = "/hosted", "/hosted-sidecar"
@@ -61,6 +69,19 @@ class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
     image: str
     storage_class: str = ""
     service_type: str = "ClusterIP"
+
+
+def check(plane: HostedPlane) -> None:
+    """Check that a control plane can run in a Pod.
+
+    Raises:
+        InputError: It cannot: the field, and what it must be.
+    """
+    if plane.store.kind is not StoreKind.SQLITE:
+        raise InputError("spec.datastore.kind must be SQLite where control planes run in Pods")
+    if plane.replicas > 1:
+        raise InputError("spec.replicas must be 1 where control planes run in Pods")
+    versions.find(VERSIONS, plane.version)
 
 
 def name(uid: str) -> str:
@@ -167,7 +188,13 @@ def digest_of(found: Json) -> str:
     return str(about.get("metadata", {}).get("annotations", {}).get(HASH, ""))
 
 
-MOUNTED = (hosting.SETTINGS, "egress.json", "kube-controller-manager.kubeconfig")
+MOUNTED = (
+    hosting.SETTINGS,
+    "egress.json",
+    "kube-controller-manager.kubeconfig",
+    serveroptions.AUTHENTICATION,
+    serveroptions.AUDIT_POLICY,
+)
 """The keys of the process's Secret that are files in its folder; all others are in its folder pki."""
 
 
@@ -259,6 +286,7 @@ def _sidecar(settings: PodSettings) -> Json:
             f"-tunnel=:{sidecar.TUNNEL_PORT}",
             "-keys=/keys",
             "-sockets=/sockets",
+            f"-names={','.join(sidecar.socket_name(each) for each in sidecar.SOCKETS)}",
         ],
         ports=[
             {"name": "https", "containerPort": sidecar.API_PORT, "protocol": "TCP"},

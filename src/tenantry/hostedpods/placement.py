@@ -1,7 +1,8 @@
 """Runs hosted control planes in Pods of the cluster that the operator serves.
 
     start ─► Service, its address ─► keys ─► Secrets, claim, StatefulSet ─► Pod is ready ─► RunningPlane
-    connected ─► SidecarTunnel to the Pod: its gate and its admission step are those of this process
+    renewed or replaced certificates ─► other Secrets ─► another Pod ─► RunningPlane
+    connected ─► SidecarTunnel to the Pod: its gate, its admission step and its API group are here
     remove ─► StatefulSet, until its Pod is gone ─► everything else
 
 All state is in the cluster, so that each replica of the operator continues what another one has begun. The folder of
@@ -16,7 +17,7 @@ import ipaddress
 import re
 import shutil
 import ssl
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
@@ -28,20 +29,20 @@ from tenantry.api.errors import Forbidden, Gone, InputError, LocalError, NotFoun
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.engine.tasks import in_background
-from tenantry.hostedpods import objects
+from tenantry.hostedpods import credentials, objects
 from tenantry.hostedpods.objects import PodSettings, SeenPod
 from tenantry.hosting import plane as hosting
-from tenantry.hosting import sidecar
+from tenantry.hosting import sidecar, versions
 from tenantry.hosting.placement import RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.sidecar import SidecarTunnel
 from tenantry.hosting.snapshots import KeptSnapshot, SnapshotStore
-from tenantry.hosting.stores import StoreKind
+from tenantry.hosting.versions import HostedVersion
 from tenantry.kube import watch, wire
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
-from tenantry.local import components, kubeconfigs, pki
-from tenantry.local.files import make_private_folder, write_private
+from tenantry.local import kubeconfigs, pki
+from tenantry.local.files import make_private_folder
 from tenantry.local.paths import ClusterPaths
 
 START_SECONDS = 180.0
@@ -54,8 +55,6 @@ _NAME = "kubernetes"
 """A name in the certificate of each API server: that of its Pod's address is not."""
 
 _json: msgspec.json.Decoder[Json] = msgspec.json.Decoder(Json)
-_IN_POD = ("ca.crt", "ca.key", "server", "service-account", "kubelet-client", "kubelet-ca.crt")
-_IN_POD_TOO = ("front-proxy-ca.crt", "front-proxy-client")
 
 
 class PodPlacement:
@@ -84,14 +83,22 @@ class PodPlacement:
         """See `Placement.can_sleep`: nothing holds the clients of a Pod that does not run."""
         return False
 
+    def versions(self) -> tuple[HostedVersion, ...]:
+        """See `Placement.versions`: that of the image."""
+        return objects.VERSIONS
+
+    async def provide(self, version: str) -> None:
+        """See `Placement.provide`: the image is there, or a Pod reports that it is not."""
+        versions.find(objects.VERSIONS, version)
+
     async def start(self, plane: HostedPlane) -> RunningPlane:
         """See `Placement.start`."""
-        if plane.store.kind is not StoreKind.SQLITE:
-            raise InputError("spec.datastore.kind must be SQLite where control planes run in Pods")
+        objects.check(plane)
         uid, paths = plane.uid, self._paths(plane.uid)
         server = await self._serve(uid)
-        await self._prepare(plane, server, paths)
-        files, own = await asyncio.to_thread(_contents, plane, paths)
+        plane = replace(plane, names=(*plane.names, server))
+        await self._prepare(plane, paths)
+        files, own = await asyncio.to_thread(credentials.contents, plane, paths)
         await self._apply(objects.SECRETS, objects.secret(uid, objects.name(uid), files))
         await self._apply(objects.SECRETS, objects.secret(uid, objects.sidecar_name(uid), own))
         await self._claim(uid)
@@ -99,11 +106,15 @@ class PodPlacement:
         await self._apply(objects.STATEFUL_SETS, wanted)
         found = await self._ready(uid, objects.digest_of(wanted))
         self._addresses[uid] = found.address
+        url, trusted = f"https://{_host(server)}", hosting.TRUSTED
+        connection = self._connection(found.address, paths)
         return RunningPlane(
-            connection=self._connection(found.address, paths),
-            server=f"https://{_host(server)}",
-            kubeconfig=kubeconfigs.text(paths, plane.name, hosting.OWNER, f"https://{_host(server)}"),
+            connection=connection,
+            server=url,
+            kubeconfig=kubeconfigs.text(paths, plane.name, hosting.OWNER, url, authority=trusted),
             from_pods=ServerEndpoint(address=found.address, port=sidecar.API_PORT),
+            version=await self._version(connection),
+            renewal=await asyncio.to_thread(credentials.renewal, plane, paths.pki),
         )
 
     async def stop(self, uid: str) -> None:
@@ -134,7 +145,8 @@ class PodPlacement:
         folder = self._paths(uid).pki
         context = ssl.create_default_context(cafile=folder / f"{sidecar.AUTHORITY}.crt")
         context.load_cert_chain(folder / f"{sidecar.CLIENT}.crt", folder / f"{sidecar.CLIENT}.key")
-        sockets = {"gate": self.gate(uid), "admission": self.admission(uid)}
+        own = self._paths(uid).folder
+        sockets = {sidecar.socket_name(each): own / each for each in sidecar.SOCKETS}
         async with in_background(SidecarTunnel(self._addresses[uid], context, sockets).run()):
             yield
 
@@ -160,6 +172,10 @@ class PodPlacement:
         """See `Placement.admission`."""
         return self._paths(uid).folder / hosting.ADMISSION
 
+    def forwarded(self, uid: str) -> Path:
+        """See `Placement.forwarded`."""
+        return self._paths(uid).folder / hosting.FORWARDED
+
     async def kubelet_tls(self, uid: str, addresses: Sequence[str], context: ssl.SSLContext | None) -> ssl.SSLContext:
         """See `Placement.kubelet_tls`."""
         folder = self._paths(uid).pki
@@ -178,7 +194,7 @@ class PodPlacement:
         return Connection(
             server=f"https://{_host(address)}:{sidecar.API_PORT}",
             source=f"the Pod of a hosted control plane at {address}",
-            ca=(paths.pki / "ca.crt").read_bytes(),
+            ca=(paths.pki / hosting.TRUSTED).read_bytes(),
             tls_server_name=_NAME,
             certificate=(paths.pki / f"{hosting.OPERATOR}.crt").read_bytes(),
             key=(paths.pki / f"{hosting.OPERATOR}.key").read_bytes(),
@@ -195,21 +211,31 @@ class PodPlacement:
             )
         return address
 
-    async def _prepare(self, plane: HostedPlane, server: str, paths: ClusterPaths) -> None:
-        """Bring the keys of a control plane into its folder, and new ones into its Secret."""
+    async def _version(self, connection: Connection) -> str:
+        """Return the version that an API server reports.
+
+        Raises:
+            LocalError: The image has another one than this version of Tenantry.
+            ApiError: It does not answer.
+        """
+        async with Client(connection, max_connections=1) as client:
+            found: str = _json.decode(await client.request("GET", "/version"))["gitVersion"].removeprefix("v")
+        if found != objects.KUBERNETES:
+            raise LocalError(
+                f"the image {self._settings.image!r} has Kubernetes {found}, not {objects.KUBERNETES}: build it again"
+                " with the version of Tenantry that the operator has (`tenantry image build --with-hosted`)"
+            )
+        return found
+
+    async def _prepare(self, plane: HostedPlane, paths: ClusterPaths) -> None:
+        """Bring the keys of a control plane into its folder, and renewed and replaced ones into its Secret.
+
+        Only when that has them does a Pod get them: after a crash in between, they are issued again.
+        """
         await asyncio.to_thread(make_private_folder, paths.folder)
         data = await self._find(objects.SECRETS, objects.keys_name(plane.uid))
         known = objects.files_of(data) if data is not None else {}
-        leaves = hosting.leaves(replace(plane, names=(*plane.names, server))) | sidecar.leaves()
-
-        def ensure() -> dict[str, bytes]:
-            make_private_folder(paths.pki)
-            for name, content in known.items():
-                write_private(paths.pki / name, content)
-            pki.ensure(paths.pki, leaves, dt.datetime.now(dt.UTC))
-            return {each.name: each.read_bytes() for each in paths.pki.iterdir() if each.is_file()}
-
-        files = await asyncio.to_thread(ensure)
+        files = await asyncio.to_thread(credentials.issue, plane, paths.pki, known, dt.datetime.now(dt.UTC))
         if files == known:
             return
         wanted = objects.secret(plane.uid, objects.keys_name(plane.uid), files)
@@ -218,7 +244,14 @@ class PodPlacement:
             body = wire.encode_json(wanted)
             await self._client.request("POST", wire.path(objects.SECRETS, PROCESS_NAMESPACE), body=body)
         else:
-            await self._apply(objects.SECRETS, wanted)
+            # At the resourceVersion that was read: keys that another replica has issued meanwhile are not lost.
+            gone = dict.fromkeys(known.keys() - files.keys())
+            patch = {
+                "metadata": {"resourceVersion": data["metadata"]["resourceVersion"]},
+                "data": {**wanted["data"], **gone},
+            }
+            name = objects.keys_name(plane.uid)
+            await self._client.merge_patch(objects.SECRETS, PROCESS_NAMESPACE, name, patch)
 
     async def _claim(self, uid: str) -> None:
         # A claim hardly changes, and its class is filled in.
@@ -321,7 +354,7 @@ class PodPlacement:
 class _NoSnapshots:
     """Takes none: the files of a Pod are not reached yet."""
 
-    async def take(self, uid: str) -> KeptSnapshot:
+    async def take(self, uid: str, upgrade: str = "") -> KeptSnapshot:  # noqa: ARG002 - it is refused
         """See `SnapshotStore.take`."""
         _refuse(uid)
 
@@ -332,7 +365,7 @@ class _NoSnapshots:
     async def discard(self, uid: str, name: str) -> None:
         """See `SnapshotStore.discard`."""
 
-    async def restore(self, uid: str, name: str) -> None:  # noqa: ARG002 - it is refused
+    async def restore(self, uid: str, name: str, version: str = "") -> None:  # noqa: ARG002 - it is refused
         """See `SnapshotStore.restore`."""
         _refuse(uid)
 
@@ -340,30 +373,6 @@ class _NoSnapshots:
 def _refuse(uid: str) -> NoReturn:
     _checked(uid)
     raise InputError("control planes in Pods have no snapshots yet: take one of the volume")
-
-
-def _contents(plane: HostedPlane, paths: ClusterPaths) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Return the contents of the Secrets of the process and of the sidecar."""
-    manager = components.CONTROLLER_MANAGER
-    files: dict[str, bytes] = {
-        hosting.SETTINGS: hosting.settings(plane, sidecar.INTERNAL_PORT, objects.OPENAPI, objects.SOCKETS),
-        "egress.json": hosting.egress(objects.SOCKETS),
-        f"{manager}.kubeconfig": kubeconfigs.text(
-            paths, plane.name, manager, f"https://{components.LOOPBACK}:{sidecar.INTERNAL_PORT}"
-        ).encode(),
-    }
-    for each in (*_IN_POD, *_IN_POD_TOO):
-        # An authority that only checks has no key there.
-        parts = (each,) if "." in each else (f"{each}.crt", f"{each}.key")
-        if each == "service-account":
-            parts = (f"{each}.pub", f"{each}.key")
-        files |= {part: (paths.pki / part).read_bytes() for part in parts}
-    names: Mapping[str, str] = {
-        "ca.crt": f"{sidecar.AUTHORITY}.crt",
-        "tls.crt": f"{sidecar.SERVER}.crt",
-        "tls.key": f"{sidecar.SERVER}.key",
-    }
-    return files, {key: (paths.pki / name).read_bytes() for key, name in names.items()}
 
 
 def _select(uid: str) -> dict[str, str]:

@@ -304,7 +304,7 @@ def settings(
             "advice": [_rule(each) for each in plane.admission if each.is_advice],
         }
     if plane.forwarded is not None:
-        found["forwarded"] = [{"socket": FORWARDED, **msgspec.structs.asdict(plane.forwarded)}]
+        found["forwarded"] = [{"socket": f"{sockets}{FORWARDED}", **msgspec.structs.asdict(plane.forwarded)}]
     return msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
 
 

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tenantry.engine.sockets import short_path
+from tenantry.hosting import plane
 from tenantry.hosting.certificates import CertificateUse, LeafCertificate
 from tenantry.hosting.tunnel import ByteStream, abort, splice
 
@@ -32,6 +33,9 @@ INTERNAL_PORT = 6444
 
 AUTHORITY, SERVER, CLIENT = "sidecar-ca", "sidecar", "sidecar-client"
 """The files with the authority of a Pod's tunnel, and with the certificates of its ends."""
+
+SOCKETS = (plane.GATE, plane.ADMISSION, plane.FORWARDED)
+"""The Unix sockets of a Pod that this process serves."""
 
 PARKED = 8
 """The number of connections that wait at each socket; each that is used is replaced at once."""
@@ -50,6 +54,11 @@ def leaves() -> dict[str, LeafCertificate]:
         SERVER: LeafCertificate(ca=AUTHORITY, user=SERVER, use=CertificateUse.SERVER, names=(SERVER,)),
         CLIENT: LeafCertificate(ca=AUTHORITY, user=CLIENT),
     }
+
+
+def socket_name(socket_file: str) -> str:
+    """Return the name by which the sidecar knows a socket."""
+    return socket_file.removesuffix(".sock")
 
 
 class SidecarTunnel:
