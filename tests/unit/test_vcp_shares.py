@@ -80,20 +80,6 @@ class Shelf:
         """See `Placement.stop`."""
         self.processes.discard(uid)
 
-    @property
-    def can_sleep(self) -> bool:
-        """See `Placement.can_sleep`."""
-        return True
-
-    def connected(self, uid: str) -> AbstractAsyncContextManager[None]:
-        """See `Placement.connected`."""
-        raise NotImplementedError(uid)
-
-    async def has_moved(self, uid: str) -> bool:
-        """See `Placement.has_moved`."""
-        raise NotImplementedError(uid)
-
-    async def knocked(self, uid: str) -> None:
         """See `Placement.knocked`."""
         raise NotImplementedError(uid)
 
