@@ -80,6 +80,7 @@ class Shelf:
         """See `Placement.stop`."""
         self.processes.discard(uid)
 
+    async def knocked(self, uid: str) -> None:
         """See `Placement.knocked`."""
         raise NotImplementedError(uid)
 
