@@ -80,6 +80,10 @@ class Shelf:
         """See `Placement.stop`."""
         self.processes.discard(uid)
 
+    async def knocked(self, uid: str) -> None:
+        """See `Placement.knocked`."""
+        raise NotImplementedError(uid)
+
     @property
     def can_sleep(self) -> bool:
         """See `Placement.can_sleep`."""
@@ -91,10 +95,6 @@ class Shelf:
 
     async def has_moved(self, uid: str) -> bool:
         """See `Placement.has_moved`."""
-        raise NotImplementedError(uid)
-
-    async def knocked(self, uid: str) -> None:
-        """See `Placement.knocked`."""
         raise NotImplementedError(uid)
 
     def activity(self, uid: str) -> Path:
