@@ -173,3 +173,13 @@ def test_an_authority_that_is_due_has_an_overlap_too(folder: Path) -> None:
     assert before["ca.crt"] in (folder / hosting.TRUSTED).read_bytes()
     # After so long, its certificate was due, too.
     assert signed(folder, "server", "ca.crt")
+
+
+def test_rotations_without_end_keep_few_former_authorities(folder: Path) -> None:
+    """VCP-39: the certificates that others trust stay smaller than a Secret may be."""
+    keys: tuple[str, ...] = ()
+    for number in range(1, 12):
+        keys = hostedpki.issue(folder, rotated(0, number), NOW + number * HOUR / 10)
+    assert len(keys) == 8
+    assert len(list(folder.glob("former-*"))) == 2 * len(keys)
+    assert len(x509.load_pem_x509_certificates((folder / hosting.TRUSTED).read_bytes())) == 1 + len(keys)

@@ -31,7 +31,7 @@ class PlaneOidc(Model, frozen=True, kw_only=True):
         str,
         Meta(
             max_length=512,
-            pattern=r"^https://[a-z0-9.-]+(:[0-9]{1,5})?(/[!-~]*)?$",
+            pattern=r'^https://[a-z0-9.-]+(:[0-9]{1,5})?(/[!"$->@-~]*)?$',
             description="The https URL of the provider, exactly as in `iss` of its tokens; without query and fragment."
             " spec.egress must allow its host.",
         ),
@@ -96,7 +96,7 @@ class PlaneTokens(Model, frozen=True, kw_only=True):
         str,
         Meta(
             max_length=512,
-            pattern=r"^(https://[a-z0-9.-]+(:[0-9]{1,5})?(/[!-~]*)?)?$",
+            pattern=r'^(https://[a-z0-9.-]+(:[0-9]{1,5})?(/[!"$->@-~]*)?)?$',
             description="The https URL that tokens name as their issuer (`iss`), for workload identity: publish the"
             " documents /.well-known/openid-configuration and /openid/v1/jwks of the API server there. Without one, it"
             " is a URL that no program resolves.",

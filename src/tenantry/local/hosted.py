@@ -202,10 +202,10 @@ class LocalPlacement:
         if before is not None and len(before.others) != plane.replicas - 1:
             # One that elects no leader must not run beside others.
             await self.stop(plane.uid)
-        await self._stores.attach(plane, self._folder(plane.uid), program.hosted)
         if await asyncio.to_thread(self._ends_first, plane, program):
-            # Its clients are held until it is back.
+            # Its clients are held until it is back. Before its datastore starts, which ends with it.
             await self.stop(plane.uid)
+        await self._stores.attach(plane, self._folder(plane.uid), program.hosted)
         process = await asyncio.to_thread(self._write, plane, program)
         state = await self._reload()
         if state.component(components.ENDPOINT_PROXY) is None:
@@ -307,7 +307,12 @@ class LocalPlacement:
         keys = hostedpki.former_keys(folder / "pki")
         wanted = hosting.settings(plane, process.internal, str(program.openapi), keys)
         file = folder / hosting.SETTINGS
-        return file.exists() and file.read_bytes() != wanted
+        if file.exists() and file.read_bytes() != wanted:
+            return True
+        # The API server reads it only when it starts.
+        policy = folder / serveroptions.AUDIT_POLICY
+        ignored = hosting.leaves(plane)[hosting.OPERATOR].user
+        return policy.exists() and policy.read_bytes() != serveroptions.audit_policy(plane.options, ignored)
 
     async def _reload(self) -> ClusterState:
         return await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)

@@ -16,6 +16,7 @@ import datetime as dt
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from tenantry.hosting import certificates
 from tenantry.hosting import plane as hosting
@@ -28,6 +29,8 @@ _FORMER = "former.json"
 _AUTHORITY = "ca"
 _UNREPLACED = ("kubelet",)
 """Issued with the addresses of nodes, by the gate."""
+
+_MOST_FORMER = 8
 
 
 class FormerAuthority(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +115,10 @@ def _set_aside(
         return former  # a crash came before it was replaced
     write_private(folder / f"{name}.crt", (folder / f"{_AUTHORITY}.crt").read_bytes())
     write_private(folder / f"{name}.pub", (folder / f"{pki.SERVICE_ACCOUNT}.pub").read_bytes())
-    added = [*former, FormerAuthority(name=name, until=now + hosting.OVERLAP)]
+    # Users decide how often: without a bound, the files of authorities would become larger than a Secret may be.
+    over = [replace(each, until=now) for each in former[: 1 - _MOST_FORMER]]
+    kept = former[1 - _MOST_FORMER :]
+    added = [*over, *kept, FormerAuthority(name=name, until=now + hosting.OVERLAP)]
     _record(folder, added)
     return added
 

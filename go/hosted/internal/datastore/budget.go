@@ -118,12 +118,12 @@ func (b *budget) ask(ctx context.Context) {
 	}
 	b.allowed = allowed
 	if allowed.BytesPerSecond > 0 {
-		b.rate.SetLimit(min(rate.Limit(allowed.BytesPerSecond), writeRate))
+		b.rate.SetLimit(min(rate.Limit(allowed.BytesPerSecond), writeRate) / rate.Limit(b.processes))
 		b.rate.SetBurst(smallBurst)
 		return
 	}
-	b.rate.SetLimit(writeRate)
-	b.rate.SetBurst(writeBurst)
+	b.rate.SetLimit(writeRate / rate.Limit(b.processes))
+	b.rate.SetBurst(int(writeBurst / b.processes))
 }
 
 // spend waits until bytes may be written, and refuses them when there would be too many.

@@ -215,6 +215,7 @@ class VirtualControlPlaneController:
                 problem = short or self._trouble(found) or todo.problem
                 again = await self._follow(cluster, found, namespace, known, problem)
             elif todo.version is None:
+                await self._close(found)
                 await self._report(cluster, found, todo.problem)
             elif not namespace.deleting:
                 await self._start_in_turn(cluster, found, namespace, todo.version)
@@ -223,11 +224,22 @@ class VirtualControlPlaneController:
         except TenantryError as error:
             reason = error.reason if isinstance(error, TerminalError) else reasons.NOT_PLACED
             problem = upgrade.unready(found, str(error)) or Blocked(reason=reason, message=str(error))
-            await self._report(cluster, found, problem, running)
+            await self._report(cluster, found, problem, None if await self._close(found) else running)
             return RETRY_SECONDS
         if todo.problem is not None:
             again = min(again or RETRY_SECONDS, RETRY_SECONDS)
         return await self._snap(cluster, found, again) if running is not None else again
+
+    async def _close(self, found: VirtualControlPlane) -> bool:
+        """End a process that cannot start with the credentials that are to be in force; return whether it had to end.
+
+        Otherwise, an owner could keep the former ones by a spec with which no process starts.
+        """
+        if not rotation.is_pending(found):
+            return False
+        await self._end(found.metadata.uid)
+        await self._host.placement.stop(found.metadata.uid)
+        return True
 
     def _network(self) -> ServiceNetwork:
         return servicenetwork.find(self._host.lower.cache(SERVICE_CIDRS))

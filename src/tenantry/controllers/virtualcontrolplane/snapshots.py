@@ -88,7 +88,12 @@ class Snapshots:
         )
         log.info("a restore is done", extra={"key": found.key, "snapshot": name, "error": message})
         # In one write with the outcome: the process of the later version must not start in between.
-        version = {} if back is None or message else {"version": back.kubernetes, "last_upgrade": PlaneUpgrade()}
+        version: dict[str, object] = {}
+        if back is not None and not message:
+            version = {"version": back.kubernetes, "last_upgrade": PlaneUpgrade()}
+        elif not message and not found.status.last_upgrade.started:
+            # The snapshot of an upgrade that has not begun has other objects than it will find.
+            version = {"last_upgrade": PlaneUpgrade()}
         await _write(cluster, found, lambda status: replace(status, last_restore=outcome, **version))
         if snapshots.is_given(name):
             await self._placement.snapshots.discard(uid, name)
