@@ -24,6 +24,7 @@ from tenantry.controllers.conversion.objects import (
     REPLICA_SETS,
     ROLE_BINDINGS,
     SECRETS,
+    SERVICE_ACCOUNTS,
     STATEFUL_SETS,
     Holdings,
 )
@@ -89,6 +90,31 @@ def test_what_is_not_of_users_stays() -> None:
         ],
     }
     assert [each.name for each in plan(tenant(), Holdings(of=of)).objects] == ["own"]
+
+
+def test_only_the_names_that_users_cannot_choose_are_reserved() -> None:
+    of = {
+        SERVICE_ACCOUNTS: [made("default"), made("tenantry-mirror"), made("tenantry-runner")],
+        SECRETS: [made("tenantry-x"), made("acme-kubeconfig")],
+        CONFIG_MAPS: [made("tenantry-x")],
+    }
+    assert [each.name for each in plan(tenant(), Holdings(of=of)).objects] == ["tenantry-runner", "tenantry-x"]
+
+
+@pytest.mark.parametrize(
+    ("account", "told"),
+    [("", ""), ("default", ""), ("tenantry-runner", ""), ("gone", "'gone'"), ("tenantry-mirror", "'tenantry-mirror'")],
+)
+def test_a_pod_needs_an_account_inside(account: str, told: str) -> None:
+    accounts = [made("default"), made("tenantry-mirror"), made("tenantry-runner")]
+    ending = made("gone")
+    ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    pods = [made("p", spec={**POD, "serviceAccountName": account})]
+    refusal = plan(tenant(), Holdings(of={SERVICE_ACCOUNTS: [*accounts, ending], PODS: pods})).refusal
+    assert bool(refusal) is bool(told)
+    assert told in refusal
+    # The operator does not read ServiceAccounts before the namespace is closed.
+    assert not plan(tenant(), Holdings(of={PODS: pods})).refusal
 
 
 def test_what_pods_name_is_adopted_and_the_rest_is_moved() -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.conversion import CONVERTER, Conversion, ConversionStep
-from tenantry.api.errors import AlreadyExists, Conflict, NotFound
+from tenantry.api.errors import AlreadyExists, ApiError, Conflict, NotFound
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Json, Resource, object_key
 from tenantry.api.subnamespace import Subnamespace
@@ -151,8 +151,11 @@ class ConversionController:
             await _end_rights(cluster, name)
             await self._record(cluster, tenant, ConversionStep.CONVERTED, "")
             return None
-        await self._record(cluster, tenant, ConversionStep.MOVING, _told(found))
-        await _send(found.writes, sides)
+        error = await send(found.writes, sides)
+        told = f"{_told(found)}: {error}" if error is not None else _told(found)
+        await self._record(cluster, tenant, ConversionStep.MOVING, told)
+        if error is not None:
+            raise error
         return LOOK_SECONDS if found.waits else 0.0
 
     # -- what it has to do with ---------------------------------------------------------------------
@@ -182,12 +185,22 @@ async def _end_rights(cluster: Cluster, namespace: str) -> None:
         await cluster.writer.remove(RoleBinding.resource, namespace, CONVERTER, uid=found.uid)
 
 
-async def _send(writes: Sequence[Move], sides: PlaneSides) -> None:
+async def send(writes: Sequence[Move], sides: PlaneSides) -> ApiError | None:
+    """Send all writes, also those after one that a side refuses; return the first error, None for none.
+
+    Args:
+        writes: The writes of one stage.
+        sides: Where they go.
+    """
+    failed: list[ApiError] = []
     for start in range(0, len(writes), AT_ONCE):
-        await all_of(_sent(each, sides) for each in writes[start : start + AT_ONCE])
+        found = await all_of(_sent(each, sides) for each in writes[start : start + AT_ONCE])
+        failed += [each for each in found if each is not None]
+    return failed[0] if failed else None
 
 
-async def _sent(move: Move, sides: PlaneSides) -> None:
+async def _sent(move: Move, sides: PlaneSides) -> ApiError | None:
+    """Send a write; return why a side refuses it."""
     asked, profile = move.request, sides.profile
     try:
         if move.side is Side.HOST and asked.verb is Verb.PATCH:
@@ -199,6 +212,9 @@ async def _sent(move: Move, sides: PlaneSides) -> None:
             await sides.upper.writer.send(asked)
     except (AlreadyExists, NotFound, Conflict):
         pass  # both sides are listed again
+    except ApiError as error:
+        return error
+    return None
 
 
 def _is_known(resource: Resource, name: str, profile: Profile) -> bool:

@@ -15,7 +15,7 @@ from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json, Resource
 from tenantry.api.requests import ROLE_BINDING_PREFIX
 from tenantry.api.tokens import TOKEN_SECRET
-from tenantry.api.virtualcontrolplane import PREFIX
+from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, kubeconfig_secret_name
 from tenantry.mirror import adoption, references
 from tenantry.mirror.adoption import ADOPTED
 from tenantry.mirror.kinds import budgets, claims, ingresses, networkpolicies, services
@@ -56,7 +56,8 @@ PLANNED = (ROLE_BINDINGS, PODS, *ADOPTED_KINDS, *LOW[1:], *HIGH[:2], *REFUSED_KI
 INSIDE = (*BASICS, PODS, *ADOPTED_KINDS, *LOW, *HIGH)
 EVERY = (*INSIDE, *REFUSED_KINDS, JOBS)
 
-_RESERVED = (*BASICS, networkpolicies.RESOURCE)
+_RESERVED = (CONFIG_MAPS, ROLES, ROLE_BINDINGS, networkpolicies.RESOURCE)
+"""The kinds of which users cannot create objects with names of Tenantry; see `install.guards`."""
 _META = ("name", "namespace", "labels", "annotations")
 _LEFT = ("status", "apiVersion", "kind")
 _OF_HOST = (
@@ -65,6 +66,9 @@ _OF_HOST = (
     *("priority", "priorityClassName", "preemptionPolicy", "runtimeClassName", "overhead"),
 )
 _OF_KUBERNETES = "kube-root-ca.crt"
+
+DEFAULT_ACCOUNT = "default"
+"""The ServiceAccount that each namespace has."""
 
 
 class Holdings(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +140,17 @@ def is_movable(resource: Resource, found: Json, profile: Profile | None = None) 
         return False
     if resource == SECRETS and found.get("type") == TOKEN_SECRET:
         return False
-    return name not in {SERVICE_ACCOUNTS: ("default",), CONFIG_MAPS: (_OF_KUBERNETES,)}.get(resource, ())
+    return name not in _kept_names(resource, str(found["metadata"].get("namespace", "")))
+
+
+def _kept_names(resource: Resource, namespace: str) -> tuple[str, ...]:
+    """Return the names of objects of Kubernetes and of control planes."""
+    names = {
+        SERVICE_ACCOUNTS: (DEFAULT_ACCOUNT, MIRROR),
+        CONFIG_MAPS: (_OF_KUBERNETES,),
+        SECRETS: (kubeconfig_secret_name(namespace),),
+    }
+    return names.get(resource, ())
 
 
 def is_adopted(found: Json, profile: Profile) -> bool:

@@ -21,6 +21,7 @@ from tenantry.controllers.conversion.objects import (
     ADOPTED_KINDS,
     BASICS,
     DAEMON_SETS,
+    DEFAULT_ACCOUNT,
     DEPLOYMENTS,
     HIGH,
     JOBS,
@@ -29,6 +30,7 @@ from tenantry.controllers.conversion.objects import (
     REPLICA_SETS,
     REVISIONS,
     ROLE_BINDINGS,
+    SERVICE_ACCOUNTS,
     STATEFUL_SETS,
     Holdings,
     name_of,
@@ -108,12 +110,14 @@ def plan(
         children: The Subnamespaces in its core namespace.
         profile: The configuration of the mirror that adopts; None before there is one.
     """
-    named = objects.named(host, profile)
+    named, accounts = objects.named(host, profile), _accounts(host, profile)
     found = [*_of_tenant(tenant), *_of_children(children), *_granted(host)]
     for resource in (*BASICS, *ADOPTED_KINDS, PODS, *LOW, *HIGH, *REFUSED_KINDS, JOBS):
         for each in sorted(host.all(resource), key=name_of):
             if objects.is_movable(resource, each, profile) and not objects.is_deleting(each):
-                fate, reason = _fate(resource, each, host, is_named=(resource, name_of(each)) in named)
+                fate, reason = _fate(
+                    resource, each, host, is_named=(resource, name_of(each)) in named, accounts=accounts
+                )
                 found.append(PlannedObject(kind=resource.kind, name=name_of(each), fate=fate, reason=reason))
     return ConversionPlan(objects=tuple(found))
 
@@ -147,8 +151,22 @@ def _refused(resource: Resource, name: str, reason: str) -> PlannedObject:
     return PlannedObject(kind=resource.kind, name=name, fate=Fate.REFUSED, reason=reason)
 
 
-def _fate(resource: Resource, found: Json, host: Holdings, *, is_named: bool) -> tuple[Fate, str]:
-    refusal = _refusal(resource, found)
+def _accounts(host: Holdings, profile: Profile | None) -> set[str] | None:
+    """Return the names of the ServiceAccounts that there are inside; None if those of the host are not read."""
+    if SERVICE_ACCOUNTS not in host.of:
+        return None
+    moved = (
+        name_of(each)
+        for each in host.all(SERVICE_ACCOUNTS)
+        if objects.is_movable(SERVICE_ACCOUNTS, each, profile) and not objects.is_deleting(each)
+    )
+    return {DEFAULT_ACCOUNT, *moved}
+
+
+def _fate(
+    resource: Resource, found: Json, host: Holdings, *, is_named: bool, accounts: set[str] | None
+) -> tuple[Fate, str]:
+    refusal = _refusal(resource, found, accounts)
     if refusal:
         return Fate.REFUSED, refusal
     if resource == JOBS:
@@ -160,7 +178,7 @@ def _fate(resource: Resource, found: Json, host: Holdings, *, is_named: bool) ->
     return (Fate.ADOPTED if resource == PODS or resource in ADOPTED_KINDS or is_named else Fate.MOVED), ""
 
 
-def _refusal(resource: Resource, found: Json) -> str:
+def _refusal(resource: Resource, found: Json, accounts: set[str] | None) -> str:
     """Return why an object cannot move, and what to do; "" if it can."""
     owner, spec = objects.controller_of(found), part(found, "spec")
     refusal = ""
@@ -169,7 +187,7 @@ def _refusal(resource: Resource, found: Json) -> str:
     elif resource in REFUSED_KINDS:
         refusal = "is not supported in a conversion: delete it, and create it again inside"
     elif resource == PODS:
-        refusal = _pod(found, owner)
+        refusal = _pod(found, owner, accounts)
     elif owner and not _is_moved(resource, owner):
         refusal = _foreign(owner)
     elif resource == services.RESOURCE and not spec.get("selector") and spec.get("type") != "ExternalName":
@@ -191,12 +209,15 @@ def _foreign(owner: Json) -> str:
     )
 
 
-def _pod(found: Json, owner: Json) -> str:
+def _pod(found: Json, owner: Json, accounts: set[str] | None) -> str:
     kind = owner.get("kind")
     if kind == DAEMON_SETS.kind or kind in {each.kind for each in REFUSED_KINDS}:
         return ""  # its owner refuses
     if owner and kind not in _CONTROLLERS[PODS]:
         return _foreign(owner)
+    account = part(found, "spec").get("serviceAccountName") or DEFAULT_ACCOUNT
+    if accounts is not None and account not in accounts and kind != JOBS.kind:
+        return f"has the ServiceAccount {account!r}, which does not exist or does not move: delete the pod"
     twin = objects.upper(PODS, found)
     refusal = pods.down({**twin, "metadata": {**twin["metadata"], "uid": "-"}}, _NO_MIRROR).refusal
     return f"is not mirrored: {refusal}" if refusal else ""
