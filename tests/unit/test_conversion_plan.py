@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tenantry.api.controlplanechoice import ControlPlaneChoice
 from tenantry.api.conversion import Conversion, ConversionStep
+from tenantry.api.marks import SUSPENDED_SUBJECTS
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.subnamespace import Mode, Subnamespace, SubnamespaceSpec
 from tenantry.api.tenant import Isolation, Tenant, TenantSpec, TenantStatus
@@ -30,7 +31,9 @@ from tenantry.controllers.conversion.objects import (
 )
 from tenantry.controllers.conversion.plan import Fate, plan
 from tenantry.engine.observed import Observed
+from tenantry.mirror.cachedpods import MOST_BYTES
 from tenantry.mirror.kinds import claims, services
+from tenantry.mirror.profile import Profile
 from tenantry.mirror.things import PODS
 
 Json = dict[str, Any]
@@ -115,6 +118,56 @@ def test_a_pod_needs_an_account_inside(account: str, told: str) -> None:
     assert told in refusal
     # The operator does not read ServiceAccounts before the namespace is closed.
     assert not plan(tenant(), Holdings(of={PODS: pods})).refusal
+
+
+@pytest.mark.parametrize("resource", [*objects.LOW, *objects.HIGH], ids=lambda each: each.kind)
+def test_foreign_finalizers_refuse_workloads(resource: Resource) -> None:
+    found = made("w")
+    for finalizers, told in (
+        (["orphan", "foregroundDeletion"], ""),
+        (["example.com/a"], "has finalizers (example.com/a)"),
+    ):
+        for ending in ({}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}):
+            found["metadata"] |= {"finalizers": finalizers, **ending}
+            refusal = plan(tenant(), Holdings(of={resource: [found]})).refusal
+            assert bool(refusal) is bool(told)
+            assert told in refusal
+
+
+def test_what_the_mirror_would_not_bring_refuses() -> None:
+    profile = Profile(owner_uid="-", namespace="acme", prefix=PREFIX, most_pods=2, most_objects=1)
+    of = {
+        PODS: [made("p1", spec=POD), made("p2", spec=POD), made("p3", spec=POD)],
+        services.RESOURCE: [made("s1", spec={"selector": {"a": "b"}}), made("s2", spec={"selector": {"a": "b"}})],
+        SECRETS: [made(f"x{number}") for number in range(3)],
+    }
+    refused = plan(tenant(), Holdings(of=of), (), profile).refused
+    assert [each.name for each in refused] == ["s2", "p3"]
+    assert "the 2 that a control plane mirrors" in refused[1].reason
+    large = made("p", spec=POD)
+    large["metadata"]["annotations"] = {"a": "x" * MOST_BYTES}
+    assert "256 KiB" in plan(tenant(), Holdings(of={PODS: [large]})).refusal
+
+
+def test_a_suspension_is_ended_first() -> None:
+    binding = made("b")
+    binding["metadata"]["annotations"] = {SUSPENDED_SUBJECTS: "[]"}
+    assert (
+        "RoleBinding 'b' does not have its subjects" in plan(tenant(), Holdings(of={ROLE_BINDINGS: [binding]})).refusal
+    )
+
+
+def test_objects_are_found_by_kind_and_name() -> None:
+    found = Holdings(of={PODS: [made("a"), made("b")], JOBS: [made("a")]})
+    assert found.find(PODS, "b") is found.all(PODS)[1]
+    assert found.find(JOBS, "a") is found.all(JOBS)[0]
+    assert found.find(JOBS, "b") is None
+
+
+def test_what_ephemeral_containers_name_is_not_kept() -> None:
+    pod = made("p", spec={**POD, "ephemeralContainers": [{"name": "e", "envFrom": [{"secretRef": {"name": "s"}}]}]})
+    assert objects.named(Holdings(of={PODS: [pod]}), None) == {(CONFIG_MAPS, "settings")}
+    assert "ephemeralContainers" in pod["spec"]
 
 
 def test_what_pods_name_is_adopted_and_the_rest_is_moved() -> None:

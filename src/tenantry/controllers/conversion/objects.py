@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -71,7 +72,7 @@ DEFAULT_ACCOUNT = "default"
 """The ServiceAccount that each namespace has."""
 
 
-class Holdings(msgspec.Struct, frozen=True, kw_only=True):
+class Holdings(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The objects of one namespace.
 
     Args:
@@ -86,7 +87,11 @@ class Holdings(msgspec.Struct, frozen=True, kw_only=True):
 
     def find(self, resource: Resource, name: str) -> Json | None:
         """Return an object; None if there is none."""
-        return next((each for each in self.all(resource) if name_of(each) == name), None)
+        return self._by_name.get((resource, name))
+
+    @cached_property
+    def _by_name(self) -> dict[tuple[Resource, str], Json]:
+        return {(resource, name_of(each)): each for resource, found in self.of.items() for each in found}
 
 
 def name_of(found: Json) -> str:
@@ -163,6 +168,22 @@ def waits(found: Json, profile: Profile) -> bool:
     return is_adopted(found, profile) and adoption.waits(notes(found), profile)
 
 
+def is_suspended(binding: Json) -> bool:
+    """Return whether a suspension has taken the subjects of a RoleBinding, and not given them back yet."""
+    return marks.SUSPENDED_SUBJECTS in notes(binding)
+
+
+def is_same(resource: Resource, host: Json, inside: Json) -> bool:
+    """Return whether an object inside is the copy of one on the host.
+
+    Args:
+        resource: The kind.
+        host: The object on the host.
+        inside: The object inside.
+    """
+    return upper(resource, host) == upper(resource, inside)
+
+
 def is_finished(job: Json) -> bool:
     """Return whether a Job has ended."""
     conditions = items(part(job, "status"), "conditions")
@@ -212,7 +233,11 @@ def named(host: Holdings, profile: Profile | None) -> set[tuple[Resource, str]]:
     found: set[tuple[Resource, str]] = set()
     for pod in host.all(PODS):
         if is_movable(PODS, pod, profile):
-            found.update((COPIED[each.kind], each.name) for each in references.references(upper(PODS, pod)))
+            # As in `upper`, without a copy of each pod.
+            spec: Json = {key: each for key, each in part(pod, "spec").items() if key not in _OF_HOST}
+            meta: Json = {key: pod["metadata"][key] for key in _META if key in pod["metadata"]}
+            seen = references.references({"metadata": meta, "spec": spec})
+            found.update((COPIED[each.kind], each.name) for each in seen)
     for each in host.all(ingresses.RESOURCE):
         if is_movable(ingresses.RESOURCE, each, profile):
             found.update((SECRETS, name) for name in ingresses.secrets(each))

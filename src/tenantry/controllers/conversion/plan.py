@@ -36,6 +36,7 @@ from tenantry.controllers.conversion.objects import (
     name_of,
 )
 from tenantry.mirror import pods
+from tenantry.mirror.cachedpods import MOST_BYTES
 from tenantry.mirror.kinds import claims, services
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.shapes import part
@@ -50,6 +51,9 @@ _CONTROLLERS = {
 """The kinds of controllers that move together with an object."""
 
 _OF_CLAIMS = ("selector", "dataSource", "dataSourceRef")
+_OF_COLLECTOR = ("orphan", "foregroundDeletion")
+"""The finalizers that the garbage collector itself takes away."""
+
 _NO_MIRROR = Profile(owner_uid="-", namespace="-", prefix="-")
 
 
@@ -105,7 +109,7 @@ def plan(
     """Return what the conversion of a tenant to a control plane of its own does.
 
     Args:
-        tenant: The Tenant.
+        tenant: The Tenant as it counts now; see `world.leases.with_lease`.
         host: The objects of its core namespace; kinds that are not read are missing in the plan.
         children: The Subnamespaces in its core namespace.
         profile: The configuration of the mirror that adopts; None before there is one.
@@ -114,12 +118,44 @@ def plan(
     found = [*_of_tenant(tenant), *_of_children(children), *_granted(host)]
     for resource in (*BASICS, *ADOPTED_KINDS, PODS, *LOW, *HIGH, *REFUSED_KINDS, JOBS):
         for each in sorted(host.all(resource), key=name_of):
-            if objects.is_movable(resource, each, profile) and not objects.is_deleting(each):
+            if objects.is_movable(resource, each, profile) and _counts(resource, each):
                 fate, reason = _fate(
                     resource, each, host, is_named=(resource, name_of(each)) in named, accounts=accounts
                 )
                 found.append(PlannedObject(kind=resource.kind, name=name_of(each), fate=fate, reason=reason))
-    return ConversionPlan(objects=tuple(found))
+    return ConversionPlan(objects=tuple(_within(found, host, profile or _NO_MIRROR)))
+
+
+def _counts(resource: Resource, found: Json) -> bool:
+    """Return whether an object is there when objects move: one that is being deleted, only if finalizers keep it."""
+    return not objects.is_deleting(found) or bool(_finalizers(resource, found))
+
+
+def _finalizers(resource: Resource, found: Json) -> list[str]:
+    """Return the finalizers that keep what is deleted on the host once it is inside."""
+    if resource not in (*LOW, *HIGH):
+        return []
+    return sorted(each for each in found["metadata"].get("finalizers") or () if each not in _OF_COLLECTOR)
+
+
+def _within(found: Iterable[PlannedObject], host: Holdings, profile: Profile) -> Iterator[PlannedObject]:
+    """Refuse what is adopted, and the mirror would not bring to the host: too many objects, or too large ones."""
+    numbers: dict[str, int] = {}
+    resources = {each.kind: each for each in (PODS, *ADOPTED_KINDS)}
+    for each in found:
+        resource = resources.get(each.kind)
+        if resource is None or each.fate is not Fate.ADOPTED:
+            yield each
+            continue
+        most = profile.most_pods if resource == PODS else profile.most_objects
+        numbers[each.kind] = numbers.get(each.kind, 0) + 1
+        whole = host.find(resource, each.name)
+        reason = ""
+        if numbers[each.kind] > most:
+            reason = f"is one more than the {most} that a control plane mirrors: delete those that are not needed"
+        elif len(msgspec.json.encode(whole)) > MOST_BYTES:
+            reason = f"has more than the {MOST_BYTES // 1024} KiB that a control plane mirrors: divide it"
+        yield _refused(resource, each.name, reason) if reason else each
 
 
 def _of_tenant(tenant: Tenant) -> Iterator[PlannedObject]:
@@ -128,7 +164,7 @@ def _of_tenant(tenant: Tenant) -> Iterator[PlannedObject]:
         why = f"has a name of more than {MAX_NAME} characters, and its control plane would have the same name"
         yield _refused(Tenant.resource, name, why)
     if tenant.spec.suspended:
-        yield _refused(Tenant.resource, name, "is suspended: resume it first")
+        yield _refused(Tenant.resource, name, "is suspended, or its lease has ended: resume it first")
 
 
 def _of_children(children: Iterable[Subnamespace]) -> Iterator[PlannedObject]:
@@ -181,13 +217,18 @@ def _fate(
 def _refusal(resource: Resource, found: Json, accounts: set[str] | None) -> str:
     """Return why an object cannot move, and what to do; "" if it can."""
     owner, spec = objects.controller_of(found), part(found, "spec")
+    finalizers = _finalizers(resource, found)
     refusal = ""
-    if resource == JOBS:
+    if finalizers:
+        refusal = f"has finalizers ({shortened(finalizers)}), which would keep it on the host: remove them"
+    elif resource == JOBS:
         refusal = "" if objects.is_finished(found) else "has not ended: wait, or delete it"
     elif resource in REFUSED_KINDS:
         refusal = "is not supported in a conversion: delete it, and create it again inside"
     elif resource == PODS:
         refusal = _pod(found, owner, accounts)
+    elif resource == ROLE_BINDINGS and objects.is_suspended(found):
+        refusal = "does not have its subjects yet, which a suspension has taken: wait until they are back"
     elif owner and not _is_moved(resource, owner):
         refusal = _foreign(owner)
     elif resource == services.RESOURCE and not spec.get("selector") and spec.get("type") != "ExternalName":
