@@ -92,6 +92,7 @@ class ConversionController:
         """
         tenant: Tenant | None = cluster.cache(Tenant.resource).get(key)
         if tenant is None or tenant.metadata.deletion_timestamp:
+            self._looks.pop(key, None)
             return None
         found = journal.of(tenant)
         again: float | None = None
@@ -211,7 +212,9 @@ class ConversionController:
         return sides if sides is not None and sides.profile.owner_uid == found.metadata.uid else None
 
     async def _record(self, cluster: Cluster, tenant: Tenant, step: ConversionStep, message: str) -> None:
-        await self._write(cluster, tenant, journal.at(tenant, step, message, rfc3339(cluster.clock.now())))
+        # Others have written its status while objects moved.
+        current: Tenant = cluster.cache(Tenant.resource).get(tenant.key) or tenant
+        await self._write(cluster, current, journal.at(current, step, message, rfc3339(cluster.clock.now())))
 
     async def _write(self, cluster: Cluster, tenant: Tenant, wanted: Conversion | None) -> None:
         asked = journal.written(tenant, wanted)
