@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tenantry.api.marks import SUSPENDED_SUBJECTS
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import PREFIX
 from tenantry.controllers.conversion import moves, objects
@@ -21,6 +22,7 @@ from tenantry.controllers.conversion.objects import (
     JOBS,
     NAMESPACES,
     REPLICA_SETS,
+    ROLE_BINDINGS,
     ROLES,
     SECRETS,
     SERVICE_ACCOUNTS,
@@ -129,6 +131,7 @@ class ConversionWorld:
             side[key] = merged(side[key], asked.body)
         else:
             assert isinstance(asked.body, dict)
+            assert move.side is Side.HOST or asked.resource in objects.BASICS
             self.delete(move.side, key, is_orphaned=asked.body["propagationPolicy"] == "Orphan")
 
     def delete(self, side: Side, key: Key, *, is_orphaned: bool) -> None:
@@ -167,10 +170,11 @@ class ConversionWorld:
     deployments=st.lists(st.integers(0, 3), max_size=3),
     sets=st.lists(st.integers(0, 3), max_size=2),
     others=st.integers(1, 3),
+    stale=st.booleans(),
     seed=st.integers(0, 1000),
 )
 def test_a_conversion_cut_short_at_any_write_ends_with_every_pod(
-    deployments: list[int], sets: list[int], others: int, seed: int
+    deployments: list[int], sets: list[int], others: int, *, stale: bool, seed: int
 ) -> None:
     chance = random.Random(seed)
     world = ConversionWorld(deployments, sets, others)
@@ -179,6 +183,11 @@ def test_a_conversion_cut_short_at_any_write_ends_with_every_pod(
         for (kind, name), each in world.host.items()
         if kind != JOBS and objects.is_movable(kind, each, PROFILE)
     }
+    contents = {key: objects.upper(key[0], each) for key, each in world.host.items() if key[0] in objects.BASICS}
+    if stale:
+        # Of an attempt that went back to Preparing.
+        world.put(SECRETS, "o0", side=Side.INSIDE)["data"] = {"password": "old"}
+        world.put(ROLES, "o0", side=Side.INSIDE)["metadata"]["labels"] = {"app": "old"}
     found = Moves(stage="", waits="the first")
     for _ in range(400):
         found = moves.next_moves(world.worlds())
@@ -195,6 +204,7 @@ def test_a_conversion_cut_short_at_any_write_ends_with_every_pod(
             world.act()
     assert found.is_done, found
     assert set(world.inside) == wanted
+    assert all(objects.upper(key[0], world.inside[key]) == contents[key] for key in wanted & set(contents))
     pods = {name: each for (kind, name), each in world.host.items() if kind == PODS}
     assert {name: each["metadata"]["uid"] for name, each in pods.items()} == world.before
     assert not world.ended
@@ -220,3 +230,63 @@ def test_nothing_is_deleted_before_it_is_inside() -> None:
         if found.is_done:
             return
     raise AssertionError("it does not end")
+
+
+def test_a_job_that_runs_is_waited_for() -> None:
+    world = ConversionWorld([], [], 1)
+    world.put(JOBS, "now")
+    found = moves.next_moves(world.worlds())
+    for _ in range(100):
+        found = moves.next_moves(world.worlds())
+        assert not found.is_done
+        for each in found.writes:
+            world.send(each)
+        world.act()
+    assert (found.stage, found.waits) == ("rest", "the end of Job 'now'")
+    world.host[JOBS, "now"]["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
+    world.send(moves.next_moves(world.worlds()).writes[0])
+    assert moves.next_moves(world.worlds()).is_done
+
+
+def test_subjects_that_a_suspension_has_taken_are_waited_for() -> None:
+    world = ConversionWorld([], [], 1)
+    world.put(ROLE_BINDINGS, "b")["metadata"]["annotations"] = {SUSPENDED_SUBJECTS: "[]"}
+    world.has_namespace = True
+    found = moves.next_moves(world.worlds())
+    assert found.waits == "the subjects of RoleBinding 'b', which a suspension has taken"
+    for _ in range(100):
+        for each in moves.next_moves(world.worlds()).writes:
+            world.send(each)
+        world.act()
+    assert (ROLE_BINDINGS, "b") not in world.inside
+    assert moves.next_moves(world.worlds()).stage == "basics"
+
+
+def test_copies_are_taken_back_and_those_of_users_stay() -> None:
+    world = ConversionWorld([1], [], 2)
+    world.has_namespace = True
+    for each in moves.next_moves(world.worlds()).writes:
+        world.send(each)
+    world.put(SECRETS, "own", side=Side.INSIDE)
+    world.inside[ROLES, "o0"]["rules"] = [{"verbs": ["get"]}]
+    for each in moves.taken_back(world.worlds()):
+        world.send(each)
+    assert set(world.inside) == {(SECRETS, "own"), (ROLES, "o0")}
+
+
+def test_what_changes_on_the_host_after_its_copy_is_not_lost_and_rights_end() -> None:
+    world = ConversionWorld([], [], 2)
+    for _ in range(100):
+        found = moves.next_moves(world.worlds())
+        if found.stage == "rest":
+            break
+        for each in found.writes:
+            world.send(each)
+        world.act()
+    world.host[SECRETS, "o1"]["data"] = {"certificate": "renewed"}
+    world.host[ROLES, "o1"]["rules"] = [{"verbs": ["get"]}]
+    for each in moves.next_moves(world.worlds()).writes:
+        world.send(each)
+    assert moves.next_moves(world.worlds()).is_done
+    assert (SECRETS, "o1") in world.host
+    assert (ROLES, "o1") not in world.host

@@ -24,6 +24,7 @@ from tenantry.api.errors import (
     ApiError,
     Conflict,
     Forbidden,
+    Invalid,
     NotFound,
     TenantryError,
     TooManyRequests,
@@ -51,6 +52,9 @@ Running = Generator[Call, bytes, Outcome]
 TERMINATING = "2026-01-01T00:00:00Z"
 """The deletionTimestamp of every object that is being deleted."""
 
+
+_IMMUTABLE = ("data", "binaryData", "immutable")
+"""What never changes of a ConfigMap or a Secret that is immutable."""
 
 SERVER_FIELDS = ("uid", "generation", "resourceVersion", "creationTimestamp", "deletionTimestamp")
 """Metadata that a PUT does not change."""
@@ -304,6 +308,8 @@ class World:
         if held and not value["metadata"].get("finalizers"):
             self._drop(resource, key)
             return value
+        if live.get("immutable") and any(live.get(field) != value.get(field) for field in _IMMUTABLE):
+            raise Invalid(f"{resource.full_name} {key!r} is immutable", status=422)
         if _spec(live) != _spec(value):
             generation: int = live["metadata"].get("generation", 1)
             value = {**value, "metadata": {**value["metadata"], "generation": generation + 1}}

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tenantry.api.controlplanechoice import ControlPlaneChoice
 from tenantry.api.conversion import Conversion, ConversionStep
+from tenantry.api.marks import SUSPENDED_SUBJECTS
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.subnamespace import Mode, Subnamespace, SubnamespaceSpec
 from tenantry.api.tenant import Isolation, Tenant, TenantSpec, TenantStatus
@@ -24,12 +25,15 @@ from tenantry.controllers.conversion.objects import (
     REPLICA_SETS,
     ROLE_BINDINGS,
     SECRETS,
+    SERVICE_ACCOUNTS,
     STATEFUL_SETS,
     Holdings,
 )
 from tenantry.controllers.conversion.plan import Fate, plan
 from tenantry.engine.observed import Observed
+from tenantry.mirror.cachedpods import MOST_BYTES
 from tenantry.mirror.kinds import claims, services
+from tenantry.mirror.profile import Profile
 from tenantry.mirror.things import PODS
 
 Json = dict[str, Any]
@@ -89,6 +93,81 @@ def test_what_is_not_of_users_stays() -> None:
         ],
     }
     assert [each.name for each in plan(tenant(), Holdings(of=of)).objects] == ["own"]
+
+
+def test_only_the_names_that_users_cannot_choose_are_reserved() -> None:
+    of = {
+        SERVICE_ACCOUNTS: [made("default"), made("tenantry-mirror"), made("tenantry-runner")],
+        SECRETS: [made("tenantry-x"), made("acme-kubeconfig")],
+        CONFIG_MAPS: [made("tenantry-x")],
+    }
+    assert [each.name for each in plan(tenant(), Holdings(of=of)).objects] == ["tenantry-runner", "tenantry-x"]
+
+
+@pytest.mark.parametrize(
+    ("account", "told"),
+    [("", ""), ("default", ""), ("tenantry-runner", ""), ("gone", "'gone'"), ("tenantry-mirror", "'tenantry-mirror'")],
+)
+def test_a_pod_needs_an_account_inside(account: str, told: str) -> None:
+    accounts = [made("default"), made("tenantry-mirror"), made("tenantry-runner")]
+    ending = made("gone")
+    ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    pods = [made("p", spec={**POD, "serviceAccountName": account})]
+    refusal = plan(tenant(), Holdings(of={SERVICE_ACCOUNTS: [*accounts, ending], PODS: pods})).refusal
+    assert bool(refusal) is bool(told)
+    assert told in refusal
+    # The operator does not read ServiceAccounts before the namespace is closed.
+    assert not plan(tenant(), Holdings(of={PODS: pods})).refusal
+
+
+@pytest.mark.parametrize("resource", [*objects.LOW, *objects.HIGH], ids=lambda each: each.kind)
+def test_foreign_finalizers_refuse_workloads(resource: Resource) -> None:
+    found = made("w")
+    for finalizers, told in (
+        (["orphan", "foregroundDeletion"], ""),
+        (["example.com/a"], "has finalizers (example.com/a)"),
+    ):
+        for ending in ({}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}):
+            found["metadata"] |= {"finalizers": finalizers, **ending}
+            refusal = plan(tenant(), Holdings(of={resource: [found]})).refusal
+            assert bool(refusal) is bool(told)
+            assert told in refusal
+
+
+def test_what_the_mirror_would_not_bring_refuses() -> None:
+    profile = Profile(owner_uid="-", namespace="acme", prefix=PREFIX, most_pods=2, most_objects=1)
+    of = {
+        PODS: [made("p1", spec=POD), made("p2", spec=POD), made("p3", spec=POD)],
+        services.RESOURCE: [made("s1", spec={"selector": {"a": "b"}}), made("s2", spec={"selector": {"a": "b"}})],
+        SECRETS: [made(f"x{number}") for number in range(3)],
+    }
+    refused = plan(tenant(), Holdings(of=of), (), profile).refused
+    assert [each.name for each in refused] == ["s2", "p3"]
+    assert "the 2 that a control plane mirrors" in refused[1].reason
+    large = made("p", spec=POD)
+    large["metadata"]["annotations"] = {"a": "x" * MOST_BYTES}
+    assert "256 KiB" in plan(tenant(), Holdings(of={PODS: [large]})).refusal
+
+
+def test_a_suspension_is_ended_first() -> None:
+    binding = made("b")
+    binding["metadata"]["annotations"] = {SUSPENDED_SUBJECTS: "[]"}
+    assert (
+        "RoleBinding 'b' does not have its subjects" in plan(tenant(), Holdings(of={ROLE_BINDINGS: [binding]})).refusal
+    )
+
+
+def test_objects_are_found_by_kind_and_name() -> None:
+    found = Holdings(of={PODS: [made("a"), made("b")], JOBS: [made("a")]})
+    assert found.find(PODS, "b") is found.all(PODS)[1]
+    assert found.find(JOBS, "a") is found.all(JOBS)[0]
+    assert found.find(JOBS, "b") is None
+
+
+def test_what_ephemeral_containers_name_is_not_kept() -> None:
+    pod = made("p", spec={**POD, "ephemeralContainers": [{"name": "e", "envFrom": [{"secretRef": {"name": "s"}}]}]})
+    assert objects.named(Holdings(of={PODS: [pod]}), None) == {(CONFIG_MAPS, "settings")}
+    assert "ephemeralContainers" in pod["spec"]
 
 
 def test_what_pods_name_is_adopted_and_the_rest_is_moved() -> None:

@@ -441,3 +441,27 @@ def test_an_adopted_pod_goes_on_as_the_lower_pod_of_its_upper_one() -> None:
     names = [each["metadata"]["name"] for each in (*world.lower.list(PODS), *world.lower.list(CONFIG_MAPS))]
     assert "web" not in names
     assert "settings" not in names
+
+
+@pytest.mark.parametrize("immutable", [False, True])
+def test_an_adopted_object_follows_the_source_that_is_made_anew(*, immutable: bool) -> None:
+    """H01: pods that run name it; one that cannot change ends, and leaves no second one of its name."""
+    world = adopting()
+    world.put(_settings(data={"a": "1"}, **({"immutable": True} if immutable else {})))
+    world.put(POD)
+    world.settle()
+    before = world.lower.get(CONFIG_MAPS, f"{PROFILE.namespace}/settings")["metadata"]
+    world.upper.delete(CONFIG_MAPS, "shop/settings")
+    world.put(_settings(data={"a": "2"}))
+    world.settle()
+    world.below.look()
+    world.above.settle(60)
+    made = {
+        each["metadata"]["name"]: each
+        for each in world.lower.list(CONFIG_MAPS)
+        if PROFILE.mark("uid") in each["metadata"].get("annotations", {})
+    }
+    name = _name("ConfigMap", "settings") if immutable else "settings"
+    assert {key: each["data"] for key, each in made.items()} == {name: {"a": "2"}}
+    assert (made[name]["metadata"]["uid"] == before["uid"]) is not immutable
+    assert (PROFILE.mark(adoption.ADOPTED) in made[name]["metadata"]["annotations"]) is not immutable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -157,9 +157,26 @@ class Host:
             await writer.drain()
 
 
+class Reads:
+    """Counts the requests to the API server inside."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> str:
+        self.count += 1
+        return "none"
+
+
 @asynccontextmanager
 async def answering(
-    host: Host, upper_pods: Sequence[Json], lower_pods: Sequence[Json], *, upper_nodes: Sequence[str] = (UPPER_NODE,)
+    host: Host,
+    upper_pods: Sequence[Json],
+    lower_pods: Sequence[Json],
+    *,
+    upper_nodes: Sequence[str] = (UPPER_NODE,),
+    labels: Mapping[str, str] | None = None,
+    reads: Callable[[], str] = lambda: "none",
 ) -> AsyncGenerator[PodMeasures]:
     """Return the answers of a control plane with these pods and nodes."""
     upper, lower = World(), World()
@@ -170,8 +187,8 @@ async def answering(
     for each in lower_pods:
         lower.put_in(PODS, each)
     for name in upper_nodes:
-        upper.put_in(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
-    above, below = WorldCluster(upper, []), WorldCluster(lower, [])
+        upper.put_in(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels or {}}})
+    above, below = WorldCluster(upper, [], faults=reads), WorldCluster(lower, [])
     side = LowerSide(cluster=below, writer=below.writer, node=_no_node, nodes={NODE.name: NODE}, reason="Refused")
     own = UpperNodes(PROFILE, above, side, _not_noticed)
     decode = cachedpods.decoder(PROFILE.prefix)
@@ -246,6 +263,33 @@ async def test_nothing_of_others_is_shown() -> None:
         assert names(await found.answer(ForwardedRead(resource="pods"))) == ["shop/a"]
         (node,) = (await found.answer(ForwardedRead(resource="nodes")))["items"]
         assert (node["metadata"]["name"], node["usage"]["cpu"]) == (UPPER_NODE, "2000000n")
+
+
+async def test_nodes_are_selected_among_the_own_ones_and_read_once() -> None:
+    """VCP-45: Nodes that users make are not read, and reads with selectors do not flood the API server inside."""
+    upper, lower = pods("a")
+    host, reads = Host(200, measures(lower)), Reads()
+    labels = {"disk": "ssd"}
+    async with answering(
+        host, [upper], [lower], upper_nodes=[UPPER_NODE, "rack-7"], labels=labels, reads=reads
+    ) as found:
+        for selector, wanted in (("disk=ssd", [UPPER_NODE]), ("disk!=ssd", []), ("!disk", []), ("disk", [UPPER_NODE])):
+            answer = await found.answer(ForwardedRead(resource="nodes", label_selector=selector))
+            assert [each["metadata"]["name"] for each in answer["items"]] == wanted
+        with pytest.raises(ApiError) as error:
+            await found.answer(ForwardedRead(resource="nodes", label_selector="disk in b"))
+        assert error.value.status == 400
+    assert reads.count == 1
+
+
+async def test_a_node_with_too_many_labels_is_not_selected() -> None:
+    """VCP-45: what is kept of a node that users write to is bounded."""
+    host = Host(200, [])
+    labels = {f"label-{number}": "x" * 60 for number in range(600)}
+    async with answering(host, [], [], labels=labels) as found:
+        answer = await found.answer(ForwardedRead(resource="nodes", label_selector="label-1"))
+        assert answer["items"] == []
+        assert len((await found.answer(ForwardedRead(resource="nodes")))["items"]) == 1
 
 
 @pytest.mark.parametrize(("status", "words"), [(404, "serves no"), (403, "has no"), (503, "has no")])

@@ -264,3 +264,11 @@ def test_the_next_renewal_is_that_of_pods_that_run() -> None:
     assert tokens.next_renewal(secrets, [cached(below)], PROFILE) == later(hours=2)
     below["status"]["phase"] = "Succeeded"
     assert tokens.next_renewal(secrets, [cached(below)], PROFILE) is None
+
+
+@pytest.mark.parametrize("is_requested", [False, True])
+def test_it_stays_awake_while_objects_move_into_it(*, is_requested: bool) -> None:
+    assert isinstance(sleep.decide(inputs(is_requested=is_requested)), Sleep)
+    found = sleep.decide(inputs(is_requested=is_requested, is_converting=True))
+    assert isinstance(found, StayAwake)
+    assert found.again_seconds == LOOK_AGAIN_SECONDS

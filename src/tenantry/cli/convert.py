@@ -82,9 +82,12 @@ def convert(target: Target, *, tenant_name: str, to: str, dry_run: bool, seconds
 
 
 async def _plan(client: Client, name: str) -> ConversionPlan:
+    import datetime as dt
+
     from tenantry.api.subnamespace import Subnamespace
     from tenantry.controllers.conversion import objects
     from tenantry.controllers.conversion.plan import plan
+    from tenantry.world.leases import with_lease
 
     found = await read_existing(client, Tenant, name)
     if found.spec.isolation.control_plane is ControlPlaneChoice.VIRTUAL:
@@ -94,7 +97,7 @@ async def _plan(client: Client, name: str) -> ConversionPlan:
         for resource in objects.EVERY
     }
     children = await client.list(Subnamespace, namespace=name)
-    return plan(found, objects.Holdings(of=of), children)
+    return plan(with_lease(found, dt.datetime.now(dt.UTC)), objects.Holdings(of=of), children)
 
 
 async def _request(client: Client, name: str, seconds: int | None) -> None:

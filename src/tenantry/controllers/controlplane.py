@@ -77,6 +77,12 @@ def is_converting(tenant: Tenant) -> bool:
     return isinstance(journal, Conversion) and journal.step is ConversionStep.MOVING
 
 
+def is_under_way(tenant: Tenant) -> bool:
+    """Return whether a conversion needs the control plane of a tenant: it starts, or objects move."""
+    journal = tenant.status.conversion
+    return isinstance(journal, Conversion) and journal.step in (ConversionStep.PREPARING, ConversionStep.MOVING)
+
+
 def label(owner: Tenant | Subnamespace) -> dict[str, str]:
     """Return the label of the namespace."""
     name = name_of(owner)

@@ -22,7 +22,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.requests import ClusterRoleRequest, RoleRequest
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.contributions.controller import ContributionController
-from tenantry.controllers.conversion.controller import ConversionController
+from tenantry.controllers.conversion.controller import IN_SHARDS, ConversionController
 from tenantry.controllers.fairness.controller import FairnessController
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.hosts.controller import HostController
@@ -293,7 +293,7 @@ class _Operator:
         if placement is None:
             return [UnplacedController(), ConversionController(None)]
         if self._options.shards > 1:
-            return [ChargeController(verdicts), ConversionController(None)]
+            return [ChargeController(verdicts), ConversionController(None, IN_SHARDS)]
         return self._serving(runtime, home, client, placement, group, verdicts, Shard())
 
     async def _keep_shards(self, client: Client, election_client: Client, placement: Placement) -> None:

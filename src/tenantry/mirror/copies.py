@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from tenantry.api.errors import AlreadyExists, Conflict, NotFound
-from tenantry.api.model import Json, object_key
+from tenantry.api.errors import AlreadyExists, Conflict, Invalid, NotFound, RetryableError
+from tenantry.api.model import Json, Resource, object_key
 from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
@@ -166,20 +166,42 @@ class Copies:
             return  # the watch is about to report it
         live = msgspec.json.decode(data)
         wanted = self._wanted(named, live)
-        is_waiting = copy is not None and adoption.waits(copy.annotations, self._profile)
         of = copy.annotations.get(self._profile.mark("uid")) if copy is not None else None
-        if copy is not None and not is_waiting and of != live["metadata"]["uid"]:
+        if copy is None:
+            await self._create(resource, wanted)
+        elif copy.annotations.get(self._profile.mark(ADOPTED)):
+            await self._follow(named, copy, live, wanted)
+        elif of != live["metadata"]["uid"]:
             # Of an earlier source of this name: `immutable` and the type of its copy can never change.
             await self._delete(named.kind, copy)
-            copy = None
-        if copy is None:
-            # AlreadyExists: of another reconcile, or a foreign object, which the lower pod then reads.
-            with suppress(AlreadyExists):
-                await self._lower.writer.own(request.create_json(resource, wanted), quiet=True)
-            return
-        if copy.annotations.get(self._profile.mark(ADOPTED)):
-            wanted = self._kept(copy, wanted)
-        await self._lower.writer.own(request.replace_json(resource, wanted), quiet=True)
+            await self._create(resource, wanted)
+        else:
+            await self._lower.writer.own(request.replace_json(resource, wanted), quiet=True)
+
+    async def _create(self, resource: Resource, wanted: Json) -> None:
+        # AlreadyExists: of another reconcile, or a foreign object, which the lower pod then reads.
+        with suppress(AlreadyExists):
+            await self._lower.writer.own(request.create_json(resource, wanted), quiet=True)
+
+    async def _follow(self, named: PodReference, copy: Copy, live: Json, wanted: Json) -> None:
+        """Replace an adopted object, also by the copy of a new source: pods that run name it."""
+        of, given = copy.annotations.get(self._profile.mark("uid")), live.get("type") or "Opaque"
+        is_typed = named.kind != references.SECRET or given == copy.annotations[self._profile.mark(ADOPTED)]
+        # The type of one that waits is that of its source.
+        is_other = bool(of) and of != live["metadata"]["uid"]
+        if is_typed or not is_other:
+            try:
+                await self._lower.writer.own(
+                    request.replace_json(COPIED[named.kind], self._kept(copy, wanted)), quiet=True
+                )
+            except Invalid:
+                if not is_other:
+                    raise
+            else:
+                return
+        # Its type is another, or it is immutable. The next one gets a computed name, once the caches know, as pods do.
+        await self._delete(named.kind, copy)
+        raise RetryableError(f"{named.kind} {named.name!r} ends on the host first, under the name that it had there")
 
     def _kept(self, copy: Copy, wanted: Json) -> Json:
         """Return what an adopted object becomes: it keeps its name, and its type, which never changes."""

@@ -8,23 +8,27 @@ Moving ─► list both sides ─► `moves` ─► writes; again, until nothing
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.conversion import CONVERTER, Conversion, ConversionStep
-from tenantry.api.errors import AlreadyExists, Conflict, NotFound
+from tenantry.api.errors import AlreadyExists, ApiError, Conflict, InputError, NotFound
 from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.marks import REQUESTED_PHASE, SUSPENDED
 from tenantry.api.model import Json, Resource, object_key
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.controllers import controlplane, watched
 from tenantry.controllers.conversion import journal, moves, objects
 from tenantry.controllers.conversion.moves import Move, Moves, Side, Worlds
 from tenantry.controllers.conversion.objects import Holdings
 from tenantry.controllers.conversion.plan import plan
+from tenantry.controllers.virtualcontrolplane import sleep
 from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections, PlaneSides
+from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
@@ -35,12 +39,25 @@ from tenantry.engine.tasks import all_of
 from tenantry.mirror.adoption import RESOURCES
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.things import COPIED
+from tenantry.world.leases import with_lease
 
 LOOK_SECONDS = 0.25
 """When to look again while objects move: others have to act, and no watch reports all of it."""
 
+MOST_LOOK_SECONDS = 2.0
+"""The same, while nothing changes: each look lists both sides."""
+
 RETRY_SECONDS = 10.0
 """When to look again whether a tenant can be converted."""
+
+OBSTACLE_SECONDS = 30.0
+"""When to look again while this operator serves no control planes."""
+
+UNPLACED = "no control planes can run on this cluster"
+IN_SHARDS = "the operator serves control planes in shards: set --hosted-shards 1"
+"""Why an operator converts no tenants."""
+
+_OR_SHARED = ", or set spec.isolation.controlPlane back to Shared"
 
 AT_ONCE = 16
 """How many writes are under way at once."""
@@ -50,14 +67,18 @@ class ConversionController:
     """Converts tenants; the key is the tenant's name.
 
     Args:
-        connections: The control planes that are connected; None if none can run here.
+        connections: The control planes that are connected; None if this operator has none.
+        obstacle: Why it has none.
     """
 
     name = "conversion"
     kind = Tenant
 
-    def __init__(self, connections: PlaneConnections | None) -> None:
+    def __init__(self, connections: PlaneConnections | None, obstacle: str = UNPLACED) -> None:
         self._connections = connections
+        self._obstacle = obstacle
+        # By key: what the last look waits for, and when the next one is.
+        self._looks: dict[str, tuple[str, float]] = {}
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
@@ -71,6 +92,7 @@ class ConversionController:
         """
         tenant: Tenant | None = cluster.cache(Tenant.resource).get(key)
         if tenant is None or tenant.metadata.deletion_timestamp:
+            self._looks.pop(key, None)
             return None
         found = journal.of(tenant)
         again: float | None = None
@@ -78,6 +100,9 @@ class ConversionController:
             await self._undo(cluster, tenant)
         elif controlplane.waits(tenant, cluster.lookup(Namespace.resource, key)):
             again = await self._begin(cluster, tenant)
+        elif controlplane.is_under_way(tenant) and self._connections is None:
+            await self._record(cluster, tenant, cast("Conversion", found).step, self._obstacle)
+            again = OBSTACLE_SECONDS
         elif found is not None and found.step is ConversionStep.PREPARING:
             again = await self._prepare(cluster, tenant)
         elif found is not None and found.step is ConversionStep.MOVING:
@@ -96,12 +121,12 @@ class ConversionController:
 
     async def _refusal(self, cluster: Cluster, tenant: Tenant) -> str:
         if self._connections is None:
-            return "no control planes can run on this cluster"
+            return self._obstacle
         key = object_key(tenant.metadata.name, tenant.metadata.name)
         if cluster.cache(VirtualControlPlane.resource).get(key) is not None:
             return f"VirtualControlPlane {key!r} exists already: delete it first"
         host = await _listed(cluster.live, objects.PLANNED, tenant.metadata.name)
-        return plan(tenant, host, _children(cluster, tenant)).refusal
+        return plan(_counted(cluster, tenant), host, _children(cluster, tenant)).refusal
 
     async def _undo(self, cluster: Cluster, tenant: Tenant) -> None:
         """Take back what the step Preparing has made: nothing has moved."""
@@ -117,22 +142,29 @@ class ConversionController:
     async def _prepare(self, cluster: Cluster, tenant: Tenant) -> float | None:
         sides = self._sides(cluster, tenant)
         if sides is None:
+            await _wake(cluster, tenant)
             obstacle = controlplane.problem(tenant.metadata.name, _plane(cluster, tenant))
             told = obstacle.message if obstacle is not None else "the control plane starts"
             await self._record(cluster, tenant, ConversionStep.PREPARING, told)
             return RETRY_SECONDS
         host = await _listed(cluster.live, objects.PLANNED, tenant.metadata.name)
-        refusal = plan(tenant, host, _children(cluster, tenant), sides.profile).refusal
+        refusal = plan(_counted(cluster, tenant), host, _children(cluster, tenant), sides.profile).refusal
         if refusal:
-            await self._record(cluster, tenant, ConversionStep.PREPARING, refusal)
+            await self._record(cluster, tenant, ConversionStep.PREPARING, refusal + _OR_SHARED)
             return RETRY_SECONDS
         await self._record(cluster, tenant, ConversionStep.MOVING, "objects move")
         return None
 
     async def _move(self, cluster: Cluster, tenant: Tenant) -> float | None:
         name, sides = tenant.metadata.name, self._sides(cluster, tenant)
-        if sides is None or not journal.is_closed(tenant, cluster.lookup(Namespace.resource, name)):
+        namespace = cluster.lookup(Namespace.resource, name)
+        if sides is None or namespace is None or not journal.is_closed(tenant, namespace):
+            await _wake(cluster, tenant)
             return LOOK_SECONDS
+        if _counted(cluster, tenant).spec.suspended or SUSPENDED in namespace.labels:
+            # All bindings lose their subjects, those of the mirror with them.
+            await self._record(cluster, tenant, ConversionStep.MOVING, "objects move: waits for the suspension to end")
+            return RETRY_SECONDS
         if cluster.lookup(RoleBinding.resource, object_key(name, CONVERTER)) is None:
             try:
                 await cluster.writer.create(journal.rights(tenant))
@@ -141,19 +173,33 @@ class ConversionController:
         worlds = await _worlds(sides, name)
         if not moves.has_begun(worlds.host, sides.profile):
             # Until the namespace was closed, users could create what cannot move.
-            refusal = plan(tenant, worlds.host, _children(cluster, tenant), sides.profile).refusal
+            refusal = plan(_counted(cluster, tenant), worlds.host, _children(cluster, tenant), sides.profile).refusal
             if refusal:
+                # What stays inside nevertheless is replaced later.
+                await send(moves.taken_back(worlds), sides)
                 await _end_rights(cluster, name)
-                await self._record(cluster, tenant, ConversionStep.PREPARING, refusal)
+                await self._record(cluster, tenant, ConversionStep.PREPARING, refusal + _OR_SHARED)
                 return RETRY_SECONDS
         found = moves.next_moves(worlds)
         if found.is_done:
+            self._looks.pop(name, None)
             await _end_rights(cluster, name)
             await self._record(cluster, tenant, ConversionStep.CONVERTED, "")
             return None
-        await self._record(cluster, tenant, ConversionStep.MOVING, _told(found))
-        await _send(found.writes, sides)
-        return LOOK_SECONDS if found.waits else 0.0
+        error = await send(found.writes, sides)
+        told = f"{_told(found)}: {error}" if error is not None else _told(found)
+        await self._record(cluster, tenant, ConversionStep.MOVING, told)
+        if error is not None:
+            raise error
+        return self._pause(name, found)
+
+    def _pause(self, key: str, found: Moves) -> float:
+        """Return in how many seconds to look again: the later, the longer it waits for the same."""
+        told, seconds = self._looks.get(key, ("", 0.0))
+        is_same = found.waits == told and not found.writes
+        seconds = min(2 * seconds, MOST_LOOK_SECONDS) if is_same else LOOK_SECONDS
+        self._looks[key] = found.waits, seconds
+        return seconds if found.waits else 0.0
 
     # -- what it has to do with ---------------------------------------------------------------------
 
@@ -166,13 +212,26 @@ class ConversionController:
         return sides if sides is not None and sides.profile.owner_uid == found.metadata.uid else None
 
     async def _record(self, cluster: Cluster, tenant: Tenant, step: ConversionStep, message: str) -> None:
-        await self._write(cluster, tenant, journal.at(tenant, step, message, rfc3339(cluster.clock.now())))
+        # Others have written its status while objects moved.
+        current: Tenant = cluster.cache(Tenant.resource).get(tenant.key) or tenant
+        await self._write(cluster, current, journal.at(current, step, message, rfc3339(cluster.clock.now())))
 
     async def _write(self, cluster: Cluster, tenant: Tenant, wanted: Conversion | None) -> None:
         asked = journal.written(tenant, wanted)
         if asked is not None:
             # Not quiet: the tenant controller follows the step.
             await cluster.writer.own(asked)
+
+
+async def _wake(cluster: Cluster, tenant: Tenant) -> None:
+    """Request that the control plane of a tenant is awake, if it sleeps."""
+    found = _plane(cluster, tenant)
+    if found is None or found.status.phase is not PlanePhase.ASLEEP or sleep.requested(found) is PlanePhase.AWAKE:
+        return
+    asked = f"{PlanePhase.AWAKE} {rfc3339(cluster.clock.now())}"
+    body: Json = {"metadata": {"annotations": {REQUESTED_PHASE: asked}}}
+    # Not quiet: the controller of control planes reads the request.
+    await cluster.writer.own(request.patch(found.resource, found.metadata.namespace, found.metadata.name, body))
 
 
 async def _end_rights(cluster: Cluster, namespace: str) -> None:
@@ -182,12 +241,22 @@ async def _end_rights(cluster: Cluster, namespace: str) -> None:
         await cluster.writer.remove(RoleBinding.resource, namespace, CONVERTER, uid=found.uid)
 
 
-async def _send(writes: Sequence[Move], sides: PlaneSides) -> None:
+async def send(writes: Sequence[Move], sides: PlaneSides) -> ApiError | None:
+    """Send all writes, also those after one that a side refuses; return the first error, None for none.
+
+    Args:
+        writes: The writes of one stage.
+        sides: Where they go.
+    """
+    failed: list[ApiError] = []
     for start in range(0, len(writes), AT_ONCE):
-        await all_of(_sent(each, sides) for each in writes[start : start + AT_ONCE])
+        found = await all_of(_sent(each, sides) for each in writes[start : start + AT_ONCE])
+        failed += [each for each in found if each is not None]
+    return failed[0] if failed else None
 
 
-async def _sent(move: Move, sides: PlaneSides) -> None:
+async def _sent(move: Move, sides: PlaneSides) -> ApiError | None:
+    """Send a write; return why a side refuses it."""
     asked, profile = move.request, sides.profile
     try:
         if move.side is Side.HOST and asked.verb is Verb.PATCH:
@@ -199,6 +268,9 @@ async def _sent(move: Move, sides: PlaneSides) -> None:
             await sides.upper.writer.send(asked)
     except (AlreadyExists, NotFound, Conflict):
         pass  # both sides are listed again
+    except ApiError as error:
+        return error
+    return None
 
 
 def _is_known(resource: Resource, name: str, profile: Profile) -> bool:
@@ -225,6 +297,14 @@ async def _listed(reader: Reader, resources: Sequence[Resource], namespace: str)
 
     found = await all_of(of(each) for each in resources)
     return Holdings(of=dict(zip(resources, found, strict=True)))
+
+
+def _counted(cluster: Cluster, tenant: Tenant) -> Tenant:
+    """Return a tenant as it counts now: suspended once its lease has ended."""
+    try:
+        return with_lease(tenant, cluster.clock.now())
+    except InputError:
+        return tenant  # its own controller reports it
 
 
 def _plane(cluster: Cluster, tenant: Tenant) -> VirtualControlPlane | None:

@@ -138,6 +138,17 @@ def next_moves(worlds: Worlds) -> Moves:
     return Moves(stage="done")
 
 
+def taken_back(worlds: Worlds) -> list[Move]:
+    """Return the writes that delete the copies inside, of a conversion that has not begun to mark."""
+    found: list[Move] = []
+    for resource in BASICS:
+        for each in worlds.movable(resource):
+            above = worlds.inside.find(resource, name_of(each))
+            if above is not None and objects.is_same(resource, each, above) and not objects.is_deleting(above):
+                found.append(_delete(resource, above, side=Side.INSIDE))
+    return found
+
+
 # -- stages ---------------------------------------------------------------------------------------
 
 
@@ -146,8 +157,23 @@ def _basics(worlds: Worlds) -> Iterator[Move | str]:
     if not worlds.has_namespace:
         yield _inside(request.create_json(NAMESPACES, {"metadata": {"name": namespace}}))
         return
+    is_first = not has_begun(worlds.host, worlds.profile)
     for resource in BASICS:
-        yield from (_copy(resource, each) for each in worlds.movable(resource) if worlds.lacks(resource, each))
+        for each in worlds.movable(resource):
+            above = worlds.inside.find(resource, name_of(each))
+            if resource == ROLE_BINDINGS and objects.is_suspended(each):
+                yield f"the subjects of RoleBinding {name_of(each)!r}, which a suspension has taken"
+            elif above is None:
+                yield _copy(resource, each)
+            elif is_first and not objects.is_same(resource, each, above):
+                # Of an earlier attempt: what it is a copy of could change since. The next look copies it again.
+                yield _again(resource, above)
+
+
+def _again(resource: Resource, above: Json) -> Move | str:
+    if objects.is_deleting(above):
+        return f"the end of {resource.kind} {name_of(above)!r} inside"
+    return _delete(resource, above, side=Side.INSIDE)
 
 
 def _marks(worlds: Worlds) -> Iterator[Move | str]:
@@ -204,11 +230,9 @@ def _own(worlds: Worlds) -> Iterator[Move | str]:
 def _rest(worlds: Worlds) -> Iterator[Move | str]:
     for resource in (JOBS, ROLE_BINDINGS, ROLES, SECRETS, CONFIG_MAPS):
         for each in worlds.movable(resource):
-            if resource == JOBS:
-                is_left = objects.is_finished(each)
-            else:
-                is_left = not objects.is_adopted(each, worlds.profile) and not worlds.lacks(resource, each)
-            if is_left:
+            if resource == JOBS and not objects.is_finished(each):
+                yield f"the end of Job {name_of(each)!r}"
+            elif resource == JOBS or _is_copied(resource, each, worlds):
                 yield _delete(resource, each)
 
 
@@ -223,6 +247,15 @@ _STAGES: dict[str, Callable[[Worlds], Iterator[Move | str]]] = {
     "own": _own,
     "rest": _rest,
 }
+
+
+def _is_copied(resource: Resource, found: Json, worlds: Worlds) -> bool:
+    """Return whether an object of the host is not needed any more."""
+    above = worlds.inside.find(resource, name_of(found))
+    if above is None or objects.is_adopted(found, worlds.profile):
+        return False
+    # Rights on the host always end; what a program of the cluster has changed since it was copied is not lost.
+    return resource in (ROLES, ROLE_BINDINGS) or objects.is_same(resource, found, above)
 
 
 # -- parts of stages ------------------------------------------------------------------------------
@@ -286,8 +319,8 @@ def _patch(resource: Resource, found: Json, metadata: Json) -> Move:
     return Move(side=Side.HOST, request=request.patch(resource, meta["namespace"], meta["name"], body))
 
 
-def _delete(resource: Resource, found: Json, policy: str = "Background") -> Move:
+def _delete(resource: Resource, found: Json, policy: str = "Background", side: Side = Side.HOST) -> Move:
     meta = found["metadata"]
     body: Json = {"propagationPolicy": policy, "preconditions": {"uid": meta["uid"]}}
     asked = ApiRequest(verb=Verb.DELETE, resource=resource, namespace=meta["namespace"], name=meta["name"], body=body)
-    return Move(side=Side.HOST, request=asked)
+    return Move(side=side, request=asked)

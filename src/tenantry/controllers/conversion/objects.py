@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -15,7 +16,7 @@ from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json, Resource
 from tenantry.api.requests import ROLE_BINDING_PREFIX
 from tenantry.api.tokens import TOKEN_SECRET
-from tenantry.api.virtualcontrolplane import PREFIX
+from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, kubeconfig_secret_name
 from tenantry.mirror import adoption, references
 from tenantry.mirror.adoption import ADOPTED
 from tenantry.mirror.kinds import budgets, claims, ingresses, networkpolicies, services
@@ -56,7 +57,8 @@ PLANNED = (ROLE_BINDINGS, PODS, *ADOPTED_KINDS, *LOW[1:], *HIGH[:2], *REFUSED_KI
 INSIDE = (*BASICS, PODS, *ADOPTED_KINDS, *LOW, *HIGH)
 EVERY = (*INSIDE, *REFUSED_KINDS, JOBS)
 
-_RESERVED = (*BASICS, networkpolicies.RESOURCE)
+_RESERVED = (CONFIG_MAPS, ROLES, ROLE_BINDINGS, networkpolicies.RESOURCE)
+"""The kinds of which users cannot create objects with names of Tenantry; see `install.guards`."""
 _META = ("name", "namespace", "labels", "annotations")
 _LEFT = ("status", "apiVersion", "kind")
 _OF_HOST = (
@@ -66,8 +68,11 @@ _OF_HOST = (
 )
 _OF_KUBERNETES = "kube-root-ca.crt"
 
+DEFAULT_ACCOUNT = "default"
+"""The ServiceAccount that each namespace has."""
 
-class Holdings(msgspec.Struct, frozen=True, kw_only=True):
+
+class Holdings(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The objects of one namespace.
 
     Args:
@@ -82,7 +87,11 @@ class Holdings(msgspec.Struct, frozen=True, kw_only=True):
 
     def find(self, resource: Resource, name: str) -> Json | None:
         """Return an object; None if there is none."""
-        return next((each for each in self.all(resource) if name_of(each) == name), None)
+        return self._by_name.get((resource, name))
+
+    @cached_property
+    def _by_name(self) -> dict[tuple[Resource, str], Json]:
+        return {(resource, name_of(each)): each for resource, found in self.of.items() for each in found}
 
 
 def name_of(found: Json) -> str:
@@ -136,7 +145,17 @@ def is_movable(resource: Resource, found: Json, profile: Profile | None = None) 
         return False
     if resource == SECRETS and found.get("type") == TOKEN_SECRET:
         return False
-    return name not in {SERVICE_ACCOUNTS: ("default",), CONFIG_MAPS: (_OF_KUBERNETES,)}.get(resource, ())
+    return name not in _kept_names(resource, str(found["metadata"].get("namespace", "")))
+
+
+def _kept_names(resource: Resource, namespace: str) -> tuple[str, ...]:
+    """Return the names of objects of Kubernetes and of control planes."""
+    names = {
+        SERVICE_ACCOUNTS: (DEFAULT_ACCOUNT, MIRROR),
+        CONFIG_MAPS: (_OF_KUBERNETES,),
+        SECRETS: (kubeconfig_secret_name(namespace),),
+    }
+    return names.get(resource, ())
 
 
 def is_adopted(found: Json, profile: Profile) -> bool:
@@ -147,6 +166,22 @@ def is_adopted(found: Json, profile: Profile) -> bool:
 def waits(found: Json, profile: Profile) -> bool:
     """Return whether an object that has these marks is not adopted yet."""
     return is_adopted(found, profile) and adoption.waits(notes(found), profile)
+
+
+def is_suspended(binding: Json) -> bool:
+    """Return whether a suspension has taken the subjects of a RoleBinding, and not given them back yet."""
+    return marks.SUSPENDED_SUBJECTS in notes(binding)
+
+
+def is_same(resource: Resource, host: Json, inside: Json) -> bool:
+    """Return whether an object inside is the copy of one on the host.
+
+    Args:
+        resource: The kind.
+        host: The object on the host.
+        inside: The object inside.
+    """
+    return upper(resource, host) == upper(resource, inside)
 
 
 def is_finished(job: Json) -> bool:
@@ -198,7 +233,11 @@ def named(host: Holdings, profile: Profile | None) -> set[tuple[Resource, str]]:
     found: set[tuple[Resource, str]] = set()
     for pod in host.all(PODS):
         if is_movable(PODS, pod, profile):
-            found.update((COPIED[each.kind], each.name) for each in references.references(upper(PODS, pod)))
+            # As in `upper`, without a copy of each pod.
+            spec: Json = {key: each for key, each in part(pod, "spec").items() if key not in _OF_HOST}
+            meta: Json = {key: pod["metadata"][key] for key in _META if key in pod["metadata"]}
+            seen = references.references({"metadata": meta, "spec": spec})
+            found.update((COPIED[each.kind], each.name) for each in seen)
     for each in host.all(ingresses.RESOURCE):
         if is_movable(ingresses.RESOURCE, each, profile):
             found.update((SECRETS, name) for name in ingresses.secrets(each))

@@ -21,6 +21,7 @@ from tenantry.controllers.conversion.objects import (
     ADOPTED_KINDS,
     BASICS,
     DAEMON_SETS,
+    DEFAULT_ACCOUNT,
     DEPLOYMENTS,
     HIGH,
     JOBS,
@@ -29,11 +30,13 @@ from tenantry.controllers.conversion.objects import (
     REPLICA_SETS,
     REVISIONS,
     ROLE_BINDINGS,
+    SERVICE_ACCOUNTS,
     STATEFUL_SETS,
     Holdings,
     name_of,
 )
 from tenantry.mirror import pods
+from tenantry.mirror.cachedpods import MOST_BYTES
 from tenantry.mirror.kinds import claims, services
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.shapes import part
@@ -48,6 +51,9 @@ _CONTROLLERS = {
 """The kinds of controllers that move together with an object."""
 
 _OF_CLAIMS = ("selector", "dataSource", "dataSourceRef")
+_OF_COLLECTOR = ("orphan", "foregroundDeletion")
+"""The finalizers that the garbage collector itself takes away."""
+
 _NO_MIRROR = Profile(owner_uid="-", namespace="-", prefix="-")
 
 
@@ -103,19 +109,53 @@ def plan(
     """Return what the conversion of a tenant to a control plane of its own does.
 
     Args:
-        tenant: The Tenant.
+        tenant: The Tenant as it counts now; see `world.leases.with_lease`.
         host: The objects of its core namespace; kinds that are not read are missing in the plan.
         children: The Subnamespaces in its core namespace.
         profile: The configuration of the mirror that adopts; None before there is one.
     """
-    named = objects.named(host, profile)
+    named, accounts = objects.named(host, profile), _accounts(host, profile)
     found = [*_of_tenant(tenant), *_of_children(children), *_granted(host)]
     for resource in (*BASICS, *ADOPTED_KINDS, PODS, *LOW, *HIGH, *REFUSED_KINDS, JOBS):
         for each in sorted(host.all(resource), key=name_of):
-            if objects.is_movable(resource, each, profile) and not objects.is_deleting(each):
-                fate, reason = _fate(resource, each, host, is_named=(resource, name_of(each)) in named)
+            if objects.is_movable(resource, each, profile) and _counts(resource, each):
+                fate, reason = _fate(
+                    resource, each, host, is_named=(resource, name_of(each)) in named, accounts=accounts
+                )
                 found.append(PlannedObject(kind=resource.kind, name=name_of(each), fate=fate, reason=reason))
-    return ConversionPlan(objects=tuple(found))
+    return ConversionPlan(objects=tuple(_within(found, host, profile or _NO_MIRROR)))
+
+
+def _counts(resource: Resource, found: Json) -> bool:
+    """Return whether an object is there when objects move: one that is being deleted, only if finalizers keep it."""
+    return not objects.is_deleting(found) or bool(_finalizers(resource, found))
+
+
+def _finalizers(resource: Resource, found: Json) -> list[str]:
+    """Return the finalizers that keep what is deleted on the host once it is inside."""
+    if resource not in (*LOW, *HIGH):
+        return []
+    return sorted(each for each in found["metadata"].get("finalizers") or () if each not in _OF_COLLECTOR)
+
+
+def _within(found: Iterable[PlannedObject], host: Holdings, profile: Profile) -> Iterator[PlannedObject]:
+    """Refuse what is adopted, and the mirror would not bring to the host: too many objects, or too large ones."""
+    numbers: dict[str, int] = {}
+    resources = {each.kind: each for each in (PODS, *ADOPTED_KINDS)}
+    for each in found:
+        resource = resources.get(each.kind)
+        if resource is None or each.fate is not Fate.ADOPTED:
+            yield each
+            continue
+        most = profile.most_pods if resource == PODS else profile.most_objects
+        numbers[each.kind] = numbers.get(each.kind, 0) + 1
+        whole = host.find(resource, each.name)
+        reason = ""
+        if numbers[each.kind] > most:
+            reason = f"is one more than the {most} that a control plane mirrors: delete those that are not needed"
+        elif len(msgspec.json.encode(whole)) > MOST_BYTES:
+            reason = f"has more than the {MOST_BYTES // 1024} KiB that a control plane mirrors: divide it"
+        yield _refused(resource, each.name, reason) if reason else each
 
 
 def _of_tenant(tenant: Tenant) -> Iterator[PlannedObject]:
@@ -124,7 +164,7 @@ def _of_tenant(tenant: Tenant) -> Iterator[PlannedObject]:
         why = f"has a name of more than {MAX_NAME} characters, and its control plane would have the same name"
         yield _refused(Tenant.resource, name, why)
     if tenant.spec.suspended:
-        yield _refused(Tenant.resource, name, "is suspended: resume it first")
+        yield _refused(Tenant.resource, name, "is suspended, or its lease has ended: resume it first")
 
 
 def _of_children(children: Iterable[Subnamespace]) -> Iterator[PlannedObject]:
@@ -147,8 +187,22 @@ def _refused(resource: Resource, name: str, reason: str) -> PlannedObject:
     return PlannedObject(kind=resource.kind, name=name, fate=Fate.REFUSED, reason=reason)
 
 
-def _fate(resource: Resource, found: Json, host: Holdings, *, is_named: bool) -> tuple[Fate, str]:
-    refusal = _refusal(resource, found)
+def _accounts(host: Holdings, profile: Profile | None) -> set[str] | None:
+    """Return the names of the ServiceAccounts that there are inside; None if those of the host are not read."""
+    if SERVICE_ACCOUNTS not in host.of:
+        return None
+    moved = (
+        name_of(each)
+        for each in host.all(SERVICE_ACCOUNTS)
+        if objects.is_movable(SERVICE_ACCOUNTS, each, profile) and not objects.is_deleting(each)
+    )
+    return {DEFAULT_ACCOUNT, *moved}
+
+
+def _fate(
+    resource: Resource, found: Json, host: Holdings, *, is_named: bool, accounts: set[str] | None
+) -> tuple[Fate, str]:
+    refusal = _refusal(resource, found, accounts)
     if refusal:
         return Fate.REFUSED, refusal
     if resource == JOBS:
@@ -160,16 +214,21 @@ def _fate(resource: Resource, found: Json, host: Holdings, *, is_named: bool) ->
     return (Fate.ADOPTED if resource == PODS or resource in ADOPTED_KINDS or is_named else Fate.MOVED), ""
 
 
-def _refusal(resource: Resource, found: Json) -> str:
+def _refusal(resource: Resource, found: Json, accounts: set[str] | None) -> str:
     """Return why an object cannot move, and what to do; "" if it can."""
     owner, spec = objects.controller_of(found), part(found, "spec")
+    finalizers = _finalizers(resource, found)
     refusal = ""
-    if resource == JOBS:
+    if finalizers:
+        refusal = f"has finalizers ({shortened(finalizers)}), which would keep it on the host: remove them"
+    elif resource == JOBS:
         refusal = "" if objects.is_finished(found) else "has not ended: wait, or delete it"
     elif resource in REFUSED_KINDS:
         refusal = "is not supported in a conversion: delete it, and create it again inside"
     elif resource == PODS:
-        refusal = _pod(found, owner)
+        refusal = _pod(found, owner, accounts)
+    elif resource == ROLE_BINDINGS and objects.is_suspended(found):
+        refusal = "does not have its subjects yet, which a suspension has taken: wait until they are back"
     elif owner and not _is_moved(resource, owner):
         refusal = _foreign(owner)
     elif resource == services.RESOURCE and not spec.get("selector") and spec.get("type") != "ExternalName":
@@ -191,12 +250,15 @@ def _foreign(owner: Json) -> str:
     )
 
 
-def _pod(found: Json, owner: Json) -> str:
+def _pod(found: Json, owner: Json, accounts: set[str] | None) -> str:
     kind = owner.get("kind")
     if kind == DAEMON_SETS.kind or kind in {each.kind for each in REFUSED_KINDS}:
         return ""  # its owner refuses
     if owner and kind not in _CONTROLLERS[PODS]:
         return _foreign(owner)
+    account = part(found, "spec").get("serviceAccountName") or DEFAULT_ACCOUNT
+    if accounts is not None and account not in accounts and kind != JOBS.kind:
+        return f"has the ServiceAccount {account!r}, which does not exist or does not move: delete the pod"
     twin = objects.upper(PODS, found)
     refusal = pods.down({**twin, "metadata": {**twin["metadata"], "uid": "-"}}, _NO_MIRROR).refusal
     return f"is not mirrored: {refusal}" if refusal else ""

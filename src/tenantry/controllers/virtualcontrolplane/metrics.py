@@ -30,6 +30,7 @@ from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind, NamedObject
+from tenantry.engine.tasks import all_of
 from tenantry.hosting.forwarding import ForwardedRead, ForwardingServer
 from tenantry.hosting.plane import ForwardedGroup, ForwardedResource
 from tenantry.mirror import metrics, things
@@ -56,6 +57,12 @@ KEY = "metrics"
 
 FRESH_SECONDS = 5.0
 """How long an answer of the host counts; metrics-server measures every 15 seconds."""
+
+AT_ONCE = 16
+"""How many nodes are read at once."""
+
+MOST_NODE_BYTES = 32 * 1024
+"""How large a node may be that a selector finds: users write its labels, which are kept."""
 
 _CLUSTER_ROLES = Resource(RBAC_GROUP, "v1", "clusterroles", "ClusterRole", namespaced=False)
 _READERS = "system:aggregated-metrics-reader"
@@ -192,6 +199,8 @@ class PodMeasures:
         self._read = read
         self._lock = asyncio.Lock()
         self._measured = _Measured({}, {}, float("-inf"))
+        # Until when they count, and the labels by node.
+        self._labels: tuple[float, dict[str, dict[str, str]]] = (float("-inf"), {})
 
     @asynccontextmanager
     async def serve(self, path: Path) -> AsyncGenerator[None]:
@@ -220,14 +229,7 @@ class PodMeasures:
         if asked.name:
             found = measured.pods.get(object_key(asked.namespace, asked.name))
             return found or _no_metrics("pods", asked.name)
-        fields, labels = (
-            _fields(asked),
-            inheritance.parse_selector(asked.label_selector) if asked.label_selector else (),
-        )
-        if labels is None:
-            raise BadRequest(
-                f"labelSelector {asked.label_selector[:64]!r} cannot be read", status=400, reason="BadRequest"
-            )
+        fields, labels = _fields(asked), _selector(asked)
         found = [
             each
             for each in measured.pods.values()
@@ -243,16 +245,32 @@ class PodMeasures:
             return self._node(asked.name, measured) if asked.name in known else _no_metrics("nodes", asked.name)
         fields = _fields(asked)
         if asked.label_selector:
-            # Labels of nodes are not kept: users write any number of them.
-            selected = {
-                things.headed(each).key
-                async for each in self._upper.live.raw(NODES, selectors={"labelSelector": asked.label_selector})
-            }
-            known = [each for each in known if each in selected]
+            selected, labels = _selector(asked), await self._node_labels(known)
+            known = [each for each in known if each in labels and inheritance.matches(selected, labels[each])]
         return metrics.listed(
             "NodeMetrics",
             [self._node(each, measured) for each in known if fields.get("metadata.name", each) == each],
         )
+
+    async def _node_labels(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        """Return the labels of the mirror's own nodes, not older than `FRESH_SECONDS`.
+
+        They are not kept, and users make any number of Nodes, of any size: only these are read, and not for each read.
+        """
+        async with self._lock:
+            now, (until, known) = self._upper.clock.monotonic(), self._labels
+            if now >= until:
+                known = dict[str, dict[str, str]]()
+                for start in range(0, len(names), AT_ONCE):
+                    some = names[start : start + AT_ONCE]
+                    read = await all_of(self._upper.live.find(NODES, "", each) for each in some)
+                    known |= {
+                        each: things.headed(msgspec.Raw(data)).labels
+                        for each, data in zip(some, read, strict=True)
+                        if data is not None and len(data) <= MOST_NODE_BYTES
+                    }
+                self._labels = now + FRESH_SECONDS, known
+            return known
 
     def _node(self, name: str, measured: _Measured) -> Json:
         pods = [measured.pods[key] for key in measured.nodes.get(name, ())]
@@ -310,6 +328,15 @@ def _fields(asked: ForwardedRead) -> dict[str, str]:
             message = f"fieldSelector {each[:64]!r} must be metadata.name or metadata.namespace, with = and a value"
             raise BadRequest(message, status=400, reason="BadRequest")
         found[field] = value
+    return found
+
+
+def _selector(asked: ForwardedRead) -> tuple[inheritance.SelectorTerm, ...]:
+    """Return the labels that a read selects."""
+    found = inheritance.parse_selector(asked.label_selector) if asked.label_selector else ()
+    if found is None:
+        message = f"labelSelector {asked.label_selector[:64]!r} cannot be read"
+        raise BadRequest(message, status=400, reason="BadRequest")
     return found
 
 

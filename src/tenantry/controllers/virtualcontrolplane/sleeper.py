@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tenantry.api.errors import TenantryError
+from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import (
     PREFIX,
     PlanePhase,
@@ -26,6 +27,7 @@ from tenantry.api.virtualcontrolplane import (
     VirtualControlPlane,
     VirtualControlPlaneStatus,
 )
+from tenantry.controllers import controlplane
 from tenantry.controllers.virtualcontrolplane import desired, sleep
 from tenantry.controllers.virtualcontrolplane.destinations import BY_OWNER
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
@@ -89,6 +91,12 @@ class SleepingPodsController:
 def _namespace(change: Change[CachedPod]) -> Iterable[str]:
     found = change.after or change.before
     return [found.key.partition("/")[0]] if found is not None else ()
+
+
+def _is_converting(cluster: Cluster, found: VirtualControlPlane) -> bool:
+    cache = cluster.cache_of(Tenant.resource) if found.metadata.name == found.metadata.namespace else None
+    tenant: Tenant | None = cache.get(found.metadata.name) if cache is not None else None
+    return tenant is not None and controlplane.is_under_way(tenant)
 
 
 class _Question(msgspec.Struct, frozen=True):
@@ -164,6 +172,7 @@ class Sleeper:
             renewal=tokens.next_renewal(self._host.lower.cache(COPIED["Secret"]), lower, link.profile)
             if is_kept
             else None,
+            is_converting=_is_converting(cluster, found),
         )
         decided = sleep.decide(inputs)
         if isinstance(decided, StayAwake):
