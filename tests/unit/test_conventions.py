@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
@@ -63,3 +64,9 @@ def test_what_keeps_the_conventions_passes(tool: ModuleType, name: str, text: st
 def test_the_project_keeps_its_conventions(tool: ModuleType) -> None:
     """STYLE 4, 17, 21."""
     assert tool.main() == 0
+
+
+def test_files_of_tests_have_names_of_their_own() -> None:
+    """Tests are no packages: pytest imports a file by its name, and refuses another one of that name."""
+    names = Counter(each.name for each in Path(__file__).parents[1].rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
