@@ -17,11 +17,10 @@ from sybil.parsers.markdown import CodeBlockParser
 
 from testkit.shell import ROOT, Session
 
-DOCUMENTS = sorted(
-    path
-    for path in [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md")]
-    if "```console" in path.read_text()
-)
+DOCUMENTS = sorted(path for path in (ROOT / "docs").glob("*.md") if "```console" in path.read_text())
+HOW_TO = sorted(path for path in (ROOT / "docs" / "how-to").glob("*.md") if "```console" in path.read_text())
+"""Tests of the same commands run in `make test`, so that these documents wait for `make test-release`."""
+
 FAILED = re.compile(r"^(error|Error|tenantry: )", re.MULTILINE)
 
 
@@ -64,7 +63,11 @@ def test_expectations_can_fail() -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "path",
+    [*DOCUMENTS, *(pytest.param(path, marks=pytest.mark.long) for path in HOW_TO)],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
 def test_commands_do_what_the_document_says(path: Path, tmp_path: Path) -> None:
     """E01, E02, B03: as a reader of the documentation runs them."""
     session = Session(tmp_path)

@@ -147,6 +147,7 @@ def pod(more: Json) -> str:
     return msgspec.json.encode({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}).decode()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 async def test_a_tenant_has_nodes_of_its_own_for_a_while(cluster: Cluster) -> None:
     """E12, E13, E14: other pods leave within their budget, none come, the runtime is chosen, and the nodes return."""

@@ -429,6 +429,7 @@ async def test_a_subtenant_admits_no_user_before_the_objects_of_its_parent_are_c
     await stays(only_those, "nothing is put in later", seconds=1.0)
 
 
+@pytest.mark.long
 async def test_no_user_has_access_to_a_namespace_that_is_being_deleted(
     api: Api, trees: Trees, alice: Api, carl: Api, name: str
 ) -> None:

@@ -62,6 +62,7 @@ async def test_a_slice_gives_up_a_node_that_its_owner_takes_back(api: Api, pool:
     await free(pool, [second])
 
 
+@pytest.mark.long
 async def test_a_contributed_node_adds_what_was_agreed_on_inside_its_claim_only(
     api: Api, tenancy: LocalCluster, pool: Pool, name: str
 ) -> None:

@@ -304,6 +304,7 @@ async def test_an_external_name_does_not_resolve_to_another_tenants_name(world: 
     assert world.beta.web in await world.resolves(world.beta.pod, there)
 
 
+@pytest.mark.long
 async def test_the_cache_keeps_nothing_for_others(world: World) -> None:
     """H06: the client is checked before the cache, regardless of the first client."""
     for place, other in ((world.acme, world.beta), (world.beta, world.acme)):

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 
 from tenantry.hosting import plane as hosting
@@ -192,6 +193,7 @@ async def test_an_absent_process_is_a_503_that_kubectl_obeys(tenancy: LocalClust
             assert "gitVersion" in await ended(asking)
 
 
+@pytest.mark.long
 async def test_a_process_of_an_earlier_version_keeps_its_port(tenancy: LocalCluster, name: str) -> None:
     """H02: one that listens at its port itself goes on to, and moves behind the proxy with the next start."""
     async with running(tenancy, name) as (place, plane, first), running(tenancy, f"{name}-b"):

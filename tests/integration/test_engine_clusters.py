@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
+import pytest
 import pytest_asyncio
 
 from tenantry.api.kubernetes import Namespace
@@ -111,6 +112,7 @@ async def running(lights: LightClusters) -> AsyncGenerator[Many]:
         await task
 
 
+@pytest.mark.long
 async def test_work_flows_on_two_clusters_while_the_third_hangs_and_on_all_when_it_goes_on(
     lights: LightClusters,
 ) -> None:

@@ -307,6 +307,7 @@ async def test_whatever_write_is_lost_with_or_without_effect_the_tenant_comes_ou
             await _assert_is_whole(api, each)
 
 
+@pytest.mark.long
 async def test_single_failures_of_corrections_are_not_told(
     api: Api, operator: Operator, tenancy: LocalCluster, name: str, tmp_path: Path
 ) -> None:

@@ -138,6 +138,7 @@ async def token_of(client: Client) -> str:
     return str(made["status"]["token"])
 
 
+@pytest.mark.long
 async def test_replaced_credentials_are_worth_nothing_and_pods_keep_theirs(
     tenancy: LocalCluster, name: str, tmp_path: Path
 ) -> None:

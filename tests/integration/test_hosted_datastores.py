@@ -217,6 +217,7 @@ async def test_one_has_an_etcd_of_its_own(tenancy: LocalCluster, name: str) -> N
     assert not (tenancy.paths.folder / "hosted" / plane.uid).exists()
 
 
+@pytest.mark.long
 async def test_an_etcd_that_is_full_recovers_by_itself(tenancy: LocalCluster, name: str) -> None:
     """VCP-41: former values fill it, and are removed; what is there fills it, and only deletions are served then."""
     async with running(tenancy, name, store=OWN) as (place, plane, _):

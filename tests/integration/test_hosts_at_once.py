@@ -158,6 +158,7 @@ async def test_a_parent_is_told_that_a_host_is_taken_and_not_which(
     assert find((await api.tenant(top)).status.conditions, reasons.HOSTS_TAKEN) is None
 
 
+@pytest.mark.long
 async def test_an_api_server_that_has_just_started_takes_ingresses_and_knows_whose_hosts_are(
     tenantry_home: Path, tmp_path: Path, names: tuple[str, str]
 ) -> None:

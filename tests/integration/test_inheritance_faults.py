@@ -7,6 +7,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tenantry.local.cluster import LocalCluster
 from testkit.api import CONFIG_MAPS, ROLES, SECRETS, Api, stays, until
 from testkit.faults import Fault, FaultyProxy, Rule, operating
@@ -90,6 +92,7 @@ async def test_whatever_write_is_lost_with_or_without_effect_the_copies_come_out
         assert "Traceback" not in behind.log.read_text()
 
 
+@pytest.mark.long
 async def test_a_tree_converges_after_any_failure_and_any_kill(
     api: Api, operator: Operator, tenancy: LocalCluster, name: str, tmp_path: Path
 ) -> None:

@@ -152,6 +152,7 @@ async def allow(api: Api, *kinds: Json) -> None:
     await api.create(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": {"inheritableKinds": kinds}})
 
 
+@pytest.mark.long
 async def test_another_kind_comes_down_where_an_administrator_allows_it(api: Api, trees: Trees, name: str) -> None:
     """E06: allowed, served, and granted to the operator; until then the child says what is missing."""
     plural = f"{name}s"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
+import pytest
 
 from tenantry.api.errors import Conflict
 from tenantry.api.marks import INSTALLED_VERSION, MANAGED_BY
@@ -181,6 +182,7 @@ async def _events(api: Api, name: str) -> list[Json]:
     return [each for each in found if each["regarding"]["name"] == name]
 
 
+@pytest.mark.long
 async def test_every_sabotage_of_the_installation_is_reported_and_then_repaired(api: Api, operator: Operator) -> None:
     """X06: objects of every shipped kind; the operator repairs the kinds that no other controller keeps."""
     await _await_clean(api, "nothing differs before the sabotage")

@@ -81,6 +81,7 @@ async def test_a_renewal_takes_the_warning_back(api: Api, trees: Trees, clock: M
     await trees.ready(name, "lent")
 
 
+@pytest.mark.long
 async def test_a_lease_does_not_end_what_has_children_that_may_not_go(
     api: Api, trees: Trees, clock: ManualClock, name: str
 ) -> None:

@@ -103,6 +103,7 @@ async def test_clusters_are_added_and_removed_while_others_run(clusters: LightCl
     assert [cluster.name for cluster in clusters.all] == list(NAMES)
 
 
+@pytest.mark.long
 async def test_a_watch_ends_at_the_bound_and_a_removed_user_begins_no_other(clusters: LightClusters) -> None:
     """A client may ask for a day: the API server looks at rights only when a watch begins."""
     bound = await clusters.add("bound", watch_cache=True, max_watch_seconds=2)

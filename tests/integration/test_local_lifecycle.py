@@ -147,6 +147,7 @@ async def test_a_killed_supervisor_leaves_nothing_and_up_recovers(own: LocalClus
     assert has_config_map(own, "kept")
 
 
+@pytest.mark.long
 async def test_two_clusters_started_at_once_do_not_meet(tenantry_home: Path, tmp_path: Path) -> None:
     clusters = [LocalCluster("left", root=tenantry_home), LocalCluster("right", root=tmp_path / "other-home")]
     async with asyncio.TaskGroup() as group:
@@ -206,6 +207,7 @@ async def test_a_stale_state_with_reused_pids_harms_no_process(own: LocalCluster
         stranger.kill()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", ["", '{"name":', "\0"])
 async def test_a_half_written_state_is_recovered_from(own: LocalCluster, text: str) -> None:
     await own.down()
@@ -355,6 +357,7 @@ async def test_data_elsewhere_lives_there(tenantry_home: Path, tmp_path: Path) -
     assert not data.exists()
 
 
+@pytest.mark.long
 async def test_up_repeats_what_the_api_server_did_not_answer(own: LocalCluster) -> None:
     """H06: only --timeout without progress ends `up`, not one request that fails while the API server starts."""
     attempts: list[str] = []

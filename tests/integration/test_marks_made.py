@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import pytest_asyncio
 
 from tenantry.api import marks
@@ -245,6 +246,7 @@ def workload(resource: Resource, name: str, labels: dict[str, str] | None = None
     return {"metadata": {"name": name, "labels": labels or {}}, "spec": spec}
 
 
+@pytest.mark.long
 async def test_an_end_that_a_tenant_holds_is_for_an_administrator_to_free(
     api: Api, mallory: Api, operator: Operator, name: str
 ) -> None:

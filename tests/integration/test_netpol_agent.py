@@ -314,6 +314,7 @@ async def test_a_new_policy_ends_connections_that_it_forbids(site: Site, api: Ap
         assert not await connection.is_answered(seconds=SHORT_SECONDS)
 
 
+@pytest.mark.long
 async def test_rules_outlive_the_agent_and_come_back(
     site: Site, api: Api, tenancy: LocalCluster, tmp_path: Path, name: str
 ) -> None:

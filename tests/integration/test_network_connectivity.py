@@ -204,6 +204,7 @@ async def test_what_moves_gets_the_zone_of_its_new_place(api: Api, trees: Trees,
     assert _reached(await _fabric(api), places, name) == {name}
 
 
+@pytest.mark.long
 async def test_a_zone_that_was_changed_is_put_back(api: Api, trees: Trees, name: str) -> None:
     """H06: an administrator's slip, or a namespace from before there were zones."""
     uid = (await api.make_tenant(name)).metadata.uid

@@ -193,6 +193,7 @@ async def test_groups_that_mean_something_to_kubernetes_mean_nothing_with_a_pref
             await ada.list(SECRETS, "kube-system")
 
 
+@pytest.mark.long
 async def test_reserved_names_without_a_prefix_are_refused(local: LocalCluster, idp: Provider) -> None:
     """E17: neither as a user nor among the groups, whichever way they come to begin so; the others come as they are."""
     await change(local, settings(idp, username_prefix="", groups_prefix=""), idp)
@@ -334,6 +335,7 @@ async def test_a_cluster_keeps_its_provider_until_it_is_given_another(restored: 
     await until(named, "the name comes from the claim")
 
 
+@pytest.mark.long
 async def test_a_silent_provider_gives_a_warning_and_the_old_one_is_refused(
     restored: LocalCluster, idp: Provider, tmp_path: Path
 ) -> None:
@@ -349,6 +351,7 @@ async def test_a_silent_provider_gives_a_warning_and_the_old_one_is_refused(
             await who(restored, token)
 
 
+@pytest.mark.long
 async def test_without_a_provider_no_token_of_one_is_believed(restored: LocalCluster, idp: Provider) -> None:
     """E17: from the end of `up` on."""
     await up(restored, "--no-oidc")

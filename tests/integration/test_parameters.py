@@ -201,6 +201,7 @@ async def test_an_upgrade_deletes_policies_of_the_older_version_that_others_repl
             assert not found & set(names)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("upgraded")
 async def test_a_flood_of_every_kind_delays_no_other_tenant_after_a_restart(admin: Api, older: LocalCluster) -> None:
     """H06: a pod passes, and one that a rule refuses is refused, as soon as the API server is ready."""
@@ -216,6 +217,7 @@ async def test_a_flood_of_every_kind_delays_no_other_tenant_after_a_restart(admi
         await admin.create(PODS, EVIL, SHARED)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("upgraded")
 async def test_an_upgrade_that_cannot_copy_rules_changes_nothing(admin: Api) -> None:
     """X06: the installed version still runs, and the owner of the rules can shorten them with it."""

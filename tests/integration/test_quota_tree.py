@@ -313,6 +313,7 @@ async def test_what_is_in_use_is_never_given_away_nor_killed(api: Api, operator:
     assert operator.is_running
 
 
+@pytest.mark.long
 async def test_a_held_namespace_keeps_its_share_when_the_operator_restarts(
     api: Api, operator: Operator, name: str
 ) -> None:

@@ -165,6 +165,7 @@ async def test_a_denied_request_gives_nothing(api: Api, operator: Operator, peop
     assert await api.find(Tenant.resource, name) is None
 
 
+@pytest.mark.long
 async def test_the_first_request_after_an_install_is_taken(tenantry_home: Path) -> None:
     """E16: `install` waits until the API server writes into requests who makes them, and not before."""
     made: list[Json] = []
@@ -189,6 +190,7 @@ async def test_the_first_request_after_an_install_is_taken(tenantry_home: Path) 
     assert [value["spec"]["requester"]["name"] for value in made] == ["admin", "admin"]
 
 
+@pytest.mark.long
 async def test_the_command_waits_until_requests_can_be_made(tenantry_home: Path) -> None:
     """E16: right after an installation the API server takes none, or takes them without saying who asks."""
     said: list[tuple[int | None, Json, str]] = []

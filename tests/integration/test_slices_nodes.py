@@ -309,6 +309,7 @@ async def test_the_node_with_the_fewest_pods_is_taken(farm: Api, name: str) -> N
     assert set(await nodes_of_pods(farm, other)) == busy
 
 
+@pytest.mark.long
 async def test_a_node_that_vanishes_is_replaced(farm: Api, name: str) -> None:
     """E12: the slice says that it is degraded where nothing is left, and takes another node where one is."""
     await farm.make_tenant(name)

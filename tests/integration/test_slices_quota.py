@@ -166,6 +166,7 @@ class Crowd:
         await asyncio.gather(*(self._api.delete(resource, called, self._tenant) for resource, called in self.made))
 
 
+@pytest.mark.long
 async def test_claims_and_shares_together_are_never_more_than_the_whole(
     api: Api, operator: Operator, tenancy: LocalCluster, pool: Pool, name: str
 ) -> None:

@@ -278,6 +278,7 @@ async def test_a_parent_with_children_is_not_deleted_unless_that_was_allowed(api
     await api.gone(Subnamespace.resource, "top", name)
 
 
+@pytest.mark.long
 async def test_a_tenant_takes_its_whole_tree_with_it(api: Api, trees: Trees, name: str) -> None:
     """E01: everything is gone after deletion, at any depth, whatever cascading says."""
     await api.make_tenant(name, quota={"hard": {"pods": 50}})
@@ -288,6 +289,7 @@ async def test_a_tenant_takes_its_whole_tree_with_it(api: Api, trees: Trees, nam
         await trees.namespace_gone(namespace)
 
 
+@pytest.mark.long
 async def test_deletions_while_the_operator_was_down_are_cleaned_up(
     api: Api, trees: Trees, operator: Operator, name: str
 ) -> None:

@@ -54,6 +54,7 @@ async def _installed(api: Api, definition: Json) -> AsyncGenerator[None]:
         await api.gone(CRDS, name)
 
 
+@pytest.mark.long
 async def test_the_policy_comes_and_goes_with_its_kind_while_the_operator_runs(
     api: Api, operator: Operator, name: str, definition: Json
 ) -> None:
@@ -114,6 +115,7 @@ async def test_a_foreign_cluster_policy_is_never_taken_over(
     assert operator.is_running
 
 
+@pytest.mark.long
 async def test_the_zones_of_an_open_tenant_are_kept_apart_from_above(
     api: Api, operator: Operator, trees: Trees, name: str, definition: Json
 ) -> None:

@@ -343,6 +343,7 @@ async def test_what_the_mirror_needs_on_the_host_comes_back(planes: Planes, name
     await planes.delete(name, "web")
 
 
+@pytest.mark.long
 async def test_it_survives_the_end_of_every_process(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
     """H01: operator and control plane are killed; pods stay the same ones, and what was missed is made up for."""
     await planes.host.make_tenant(name)
@@ -468,6 +469,7 @@ async def test_a_namespace_of_no_tenant_gets_none(planes: Planes, name: str) -> 
     await planes.delete("default", name)
 
 
+@pytest.mark.long
 async def test_the_benchmark_reports_its_figures_and_leaves_nothing(
     plane_cluster: LocalCluster, planes: Planes
 ) -> None:

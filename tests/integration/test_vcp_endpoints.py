@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tenantry.api import reasons
 from tenantry.api.model import Resource
 from tenantry.mirror.endpoints import SERVICE_NAME, SLICES
@@ -30,6 +32,7 @@ async def made_pod(inside: Api, name: str) -> str:
     return await until(address, f"pod {name} has an address", seconds=2 * SECONDS)
 
 
+@pytest.mark.long
 async def test_a_service_without_a_selector_leads_to_own_pods_only(planes: Planes, name: str) -> None:
     """OUT-2: no address of users reaches the host; the pod that has it gets a label, until it ends."""
     host = planes.host

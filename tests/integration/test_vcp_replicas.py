@@ -111,6 +111,7 @@ async def test_several_processes_need_a_datastore_that_they_can_share(planes: Pl
             await planes.host.create(KIND, body, name)
 
 
+@pytest.mark.long
 async def test_the_number_of_processes_changes(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
     """H02, VCP-38: objects stay, and each process is charged."""
     await planes.host.make_tenant(name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import uuid
 
+import pytest
+
 from tenantry.api.kubernetes import Namespace
 from tenantry.controllers.sharding import ShardKeeper
 from tenantry.controllers.virtualcontrolplane.shards import Shard, lease_name
@@ -32,6 +34,7 @@ def replica(admin: Client, namespace: str, identity: str, serving: dict[int, str
     return ShardKeeper(elections, serve, yield_seconds=0.5)
 
 
+@pytest.mark.long
 async def test_replicas_share_the_shards_and_take_those_of_one_that_ends(admin: Client) -> None:
     """H01: the first takes all after a pause, the second asks for one, and the end of one gives the other all."""
     name = f"shards-{uuid.uuid4().hex[:8]}"

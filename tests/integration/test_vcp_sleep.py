@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from tenantry.api import reasons
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.marks import REQUESTED_PHASE
@@ -159,6 +161,7 @@ async def test_the_first_connection_wakes_it(plane_cluster: LocalCluster, planes
     await in_phase(planes, name, PlanePhase.AWAKE, wakes=1)
 
 
+@pytest.mark.long
 async def test_a_request_overrules_clients_and_ends_with_the_next_event(
     plane_cluster: LocalCluster, planes: Planes, name: str
 ) -> None:
@@ -194,6 +197,7 @@ async def _watch(inside: Api, is_open: asyncio.Event) -> None:
         is_open.set()
 
 
+@pytest.mark.long
 async def test_it_wakes_only_with_its_share(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
     """H01, X03: others may have its share meanwhile, and it waits for room; its pods are deleted if so specified."""
     await made(planes, name, workloads="Delete")

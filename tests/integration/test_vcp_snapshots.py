@@ -125,6 +125,7 @@ async def test_a_restore_brings_back_what_was_there(
     assert not file.parent.exists()
 
 
+@pytest.mark.long
 async def test_a_file_restores_into_another_control_plane(
     plane_cluster: LocalCluster, planes: Planes, name: str, tmp_path: Path
 ) -> None:
@@ -166,6 +167,7 @@ async def test_a_file_restores_into_another_control_plane(
     assert [each.name for each in stolen.parent.iterdir() if each.name.startswith("given")] == []
 
 
+@pytest.mark.long
 async def test_one_that_sleeps_has_snapshots(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
     """H01, H02: its schedule does not wake it, a request and a restore do; a client that waits for it is served."""
     await planes.host.make_tenant(name)
@@ -233,6 +235,7 @@ async def test_only_as_many_snapshots_as_wanted_are_kept(planes: Planes, name: s
     assert names[0] != names[1]
 
 
+@pytest.mark.long
 async def test_updates_of_one_object_do_not_fill_the_disk(
     plane_cluster: LocalCluster, planes: Planes, name: str
 ) -> None:

@@ -268,6 +268,7 @@ async def test_the_field_is_checked_when_it_is_written(planes: Planes, name: str
     await host.delete(Tenant.resource, name)
 
 
+@pytest.mark.long
 async def test_a_subnamespace_with_a_control_plane_of_its_own(
     plane_cluster: LocalCluster, planes: Planes, name: str, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 SECONDS = 300.0
 
 
+@pytest.mark.long
 def test_many_clusters_in_one_process_are_measured() -> None:
     """X12: idle CPU, latencies and memory, with one of three API servers stopped at times."""
     flags = ("--clusters", "3", "--rounds", "2", "--idle-seconds", "1", "-o", "json")

@@ -16,6 +16,7 @@ def nothing_is_left(cli: Cli) -> None:
         assert "bench-" not in cli.kubectl("get", kind, "-o", "name").stdout
 
 
+@pytest.mark.long
 def test_a_flood_is_measured_at_both_levels(cli: Cli) -> None:
     """H06, X12: with the level of all tenants, and where Kubernetes would serve them without it."""
     found = cli.json("bench", "fairness", *SMALL, "-o", "json")

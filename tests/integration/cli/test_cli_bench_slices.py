@@ -17,6 +17,7 @@ def nodes(cli: Cli) -> Iterator[None]:
     cli.run("up", "--name", NAME, "--nodes", "0", environment=no_name)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nodes")
 def test_claims_have_all_nodes_and_give_them_back(cli: Cli) -> None:
     """E12: every node but the shared one is taken once, and none is taken afterwards."""

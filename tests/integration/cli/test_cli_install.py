@@ -155,6 +155,7 @@ def test_install_tells_what_changed_and_uninstall_takes_it_all_back(cli: Cli, ba
     assert "tenantry-" not in left
 
 
+@pytest.mark.long
 def test_an_operator_is_not_refused_after_a_restart_of_the_api_server_nor_by_an_uninstall(cli: Cli, bare: Path) -> None:
     """It waits until the API server knows its rights; a local one is stopped before it loses them."""
     cli.run("up", "--name", OTHER, environment=NO_NAME)
