@@ -42,6 +42,8 @@ _SENTENCES = {
     "RequestTimeTooSkewed": _CLOCK,
     "SignatureDoesNotMatch": _KEYS,
     "TemporaryRedirect": _REGION,
+    # Of versitygw.
+    "XAdminUserNotFound": _KEYS,
     "XAmzContentSHA256Mismatch": "the snapshot was changed on its way to the store: try again",
 }
 

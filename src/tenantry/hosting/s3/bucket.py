@@ -25,7 +25,7 @@ from yarl import URL
 
 from tenantry.api.errors import StoreError
 from tenantry.hosting.s3 import answers, signature
-from tenantry.hosting.s3.answers import MOST_BYTES, StoredObject
+from tenantry.hosting.s3.answers import MOST_BYTES, ObjectPage, StoredObject
 from tenantry.hosting.s3.signature import EMPTY, SigningScope
 from tenantry.hosting.snapshotplaces import S3Bucket
 
@@ -62,26 +62,43 @@ class BucketClient:
         self._scope = SigningScope(region=bucket.region)
         self._host = urlsplit(bucket.endpoint).netloc.removesuffix(":443")
 
-    async def listed(self, prefix: str, most: int = 1000) -> list[StoredObject]:
-        """Return the objects whose keys begin with a prefix, by key; at most some thousands.
+    async def check(self, prefix: str) -> None:
+        """Check that the store answers, and knows the bucket and the credentials.
+
+        Args:
+            prefix: Of keys that are listed.
+
+        Raises:
+            StoreError: It refuses, or does not answer.
+        """
+        await self._page(prefix, "", 1)
+
+    async def listed(self, prefix: str, page: int = 1000) -> list[StoredObject]:
+        """Return the objects whose keys begin with a prefix, by key; those of ten pages at most.
 
         Args:
             prefix: The prefix.
-            most: How many a page has; only one page if it has fewer than 1,000.
+            page: How many a page has.
 
         Raises:
             StoreError: The store refuses, or does not answer.
         """
         found: list[StoredObject] = []
-        query = {"list-type": "2", "prefix": prefix, "max-keys": str(most)}
-        for _ in range(_MOST_PAGES if most == 1000 else 1):  # noqa: PLR2004 - a whole page
-            body = await self._again(lambda asked=dict(query): self._short("GET", "", asked, "list objects"))
-            got = answers.page(body, self._name)
+        following = ""
+        for _ in range(_MOST_PAGES):
+            got = await self._page(prefix, following, page)
             found += got.objects
-            if not got.following:
+            following = got.following
+            if not following:
                 break
-            query["continuation-token"] = got.following
         return found
+
+    async def _page(self, prefix: str, following: str, count: int) -> ObjectPage:
+        query = {"list-type": "2", "prefix": prefix, "max-keys": str(count)}
+        if following:
+            query["continuation-token"] = following
+        body = await self._again(lambda: self._short("GET", "", query, "list objects"))
+        return answers.page(body, self._name)
 
     async def send(self, file: Path, key: str) -> None:
         """Make an object of a file.
