@@ -10,9 +10,11 @@ A placement names the kinds that it supports: `Placement.snapshot_kinds`.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 
 import msgspec
 
+from tenantry.api.errors import InputError
 from tenantry.hosting.s3.signature import AccessKey
 
 
@@ -60,3 +62,17 @@ class SnapshotPlace(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
     s3: S3Bucket | None = None
     claim: str = ""
+
+
+def refusal(place: SnapshotPlace, known: Iterable[SnapshotPlaceKind]) -> InputError:
+    """Return the error about a destination of a kind that the control planes of a placement cannot have.
+
+    Args:
+        place: The destination.
+        known: The kinds that they can have.
+    """
+    offered = " or ".join(sorted(known)) or "none but that of the operator"
+    return InputError(
+        f'destination "{place.name}" is a {place.kind}, which control planes here cannot have: choose one that is'
+        f" {offered}"
+    )

@@ -36,6 +36,7 @@ _SENTENCES = {
     "IllegalLocationConstraintException": _REGION,
     "InvalidAccessKeyId": _KEYS,
     "NoSuchBucket": _BUCKET,
+    "NoSuchKey": "there is no such snapshot of this control plane: status.snapshots lists those that there are",
     "PermanentRedirect": _REGION,
     "QuotaExceeded": "the bucket is full: delete objects, or raise its quota",
     "RequestExpired": _CLOCK,
