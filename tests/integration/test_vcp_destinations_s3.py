@@ -1,31 +1,40 @@
-"""Objects of a real S3-compatible store: sent, listed, received, deleted; and what goes wrong there (H02)."""
+"""Snapshots at destinations of administrators, with a real S3-compatible store, and its faults (H02, X11)."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import datetime as dt
 import ssl
 import tracemalloc
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from tenantry.api.errors import StoreError
+from tenantry.api.errors import Invalid, StoreError
+from tenantry.api.marks import SYSTEM_NAMESPACE
+from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.hosting.s3.bucket import BucketClient
 from tenantry.hosting.s3.signature import AccessKey
+from tenantry.local.cluster import LocalCluster
 from testkit import ports
+from testkit.api import CONFIG_MAPS, SECONDS, SECRETS, Api, until
+from testkit.planes import Planes, vcp
 from testkit.s3store import KEY, S3Store, s3_store, utc
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
-pytest_plugins = ["testkit.fixtures"]
+pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
+
+Json = dict[str, Any]
 
 OBJECT = "p/a-1/20260101T000000Z-9.snapshot"
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="session")
 async def store(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[S3Store]:
     """A store for all tests of this module."""
     assert tenantry_home
@@ -163,3 +172,145 @@ async def test_a_redirect_is_not_followed(store: S3Store, tmp_path: Path) -> Non
         with pytest.raises(StoreError, match="in another region"):
             await client.receive("a", tmp_path / "a")
     assert [each.split()[1] for each in asked] == ["/snapshots/a"]
+
+
+@asynccontextmanager
+async def offered(host: Api, *destinations: Json) -> AsyncGenerator[None]:
+    """An administrator lists destinations in TenancyDefaults."""
+    wanted = {"virtualControlPlanes": {"snapshotDestinations": list(destinations)}}
+    if await host.find(TenancyDefaults.resource, "default") is None:
+        await host.create(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": wanted})
+    else:
+        await host.patch(TenancyDefaults.resource, "default", {"spec": wanted})
+    try:
+        yield
+    finally:
+        await host.patch(TenancyDefaults.resource, "default", {"spec": {"virtualControlPlanes": None}})
+
+
+async def credentials(host: Api, store: S3Store, secret: str) -> None:
+    """Write the Secret of a store."""
+    values = {"accessKey": KEY.identifier, "secretKey": secret, "ca": store.bucket.ca}
+    data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+    if await host.find(SECRETS, "s3", SYSTEM_NAMESPACE) is None:
+        await host.create(SECRETS, {"metadata": {"name": "s3"}, "data": data}, SYSTEM_NAMESPACE)
+    else:
+        await host.patch(SECRETS, "s3", {"data": data}, SYSTEM_NAMESPACE)
+
+
+def destination(store: S3Store) -> Json:
+    """Return a destination in a store."""
+    bucket = {"endpoint": store.bucket.endpoint, "bucket": store.bucket.bucket, "prefix": "lab/one"}
+    return {"name": "offsite", "s3": {**bucket, "secretRef": {"name": "s3"}}}
+
+
+async def told(planes: Planes, namespace: str, kind: str) -> str:
+    """Return the message of a condition of the control plane web; "" without it."""
+    status = (await planes.host.get(VirtualControlPlane.resource, "web", namespace))["status"]
+    return next((each["message"] for each in status["conditions"] if each["type"] == kind), "")
+
+
+async def test_snapshots_are_kept_in_a_store(
+    plane_cluster: LocalCluster, planes: Planes, store: S3Store, name: str
+) -> None:
+    """H02, X11: taken, listed, restored, pruned and deleted as those of the operator's folder; failures are told."""
+    host = planes.host
+    await host.make_tenant(name)
+    await credentials(host, store, "wrong")
+    async with offered(host, destination(store)):
+        made = await planes.create(name, "web")
+        uid = made["metadata"]["uid"]
+        spec = {"snapshots": {"destination": "offsite", "keep": 1}}
+        await host.patch(VirtualControlPlane.resource, "web", {"spec": spec}, name)
+        code, _, err = await vcp(plane_cluster, "snapshot", "web", "-n", name)
+        assert code != 0
+        assert 'destination "offsite": it does not accept the access key' in err
+        assert "it does not accept the access key" in await told(planes, name, "SnapshotsFailing")
+
+        await credentials(host, store, KEY.secret)
+        async with planes.entered(name, "web") as inside:
+            await inside.create(CONFIG_MAPS, {"metadata": {"name": "kept"}}, "default")
+            taken: list[str] = []
+            for _ in range(2):
+                code, out, err = await vcp(plane_cluster, "snapshot", "web", "-n", name)
+                assert code == 0, err
+                taken.append(out)
+                await inside.create(CONFIG_MAPS, {"metadata": {"name": f"after-{len(taken)}"}}, "default")
+            assert [each for each in store.files() if uid in each] == [f"lab/one/{uid}/{taken[1]}"]
+            status = (await host.get(VirtualControlPlane.resource, "web", name))["status"]
+            assert [each["name"] for each in status["snapshots"]] == taken[1:]
+            assert await told(planes, name, "SnapshotsFailing") == ""
+            folder = plane_cluster.paths.folder / "hosted-snapshots" / uid
+            assert list(folder.iterdir()) == []
+
+            # What another user of the bucket has put there, and what was never there.
+            first = store.folder / "lab" / "one" / uid / taken[1]
+            first.with_name(taken[0]).write_bytes(first.read_bytes())
+            for wanted, words in {
+                taken[0]: "has no checksum",
+                "20200101T000000Z-1.snapshot": "no such snapshot",
+            }.items():
+                code, _, err = await vcp(plane_cluster, "restore", "web", "-n", name, "--from", wanted, "--yes")
+                assert code != 0
+                assert words in err
+            code, _, err = await vcp(plane_cluster, "snapshot", "web", "-n", name, "--to", str(folder / "x"))
+            assert code != 0
+            assert "kept at" in err
+
+            code, _, err = await vcp(plane_cluster, "restore", "web", "-n", name, "--from", taken[1], "--yes")
+            assert code == 0, err
+            assert await inside.find(CONFIG_MAPS, "kept", "default") is not None
+            assert await inside.find(CONFIG_MAPS, "after-1", "default") is not None
+            assert await inside.find(CONFIG_MAPS, "after-2", "default") is None
+        await planes.delete(name, "web")
+        assert [each for each in store.files() if uid in each] == []
+
+
+async def test_owners_choose_a_name_only(planes: Planes, name: str, tmp_path: Path) -> None:
+    """H02: one that does not exist, and a claim on a local cluster, are conditions; the schema refuses the rest."""
+    host = planes.host
+    await host.make_tenant(name)
+    claim = {"name": "volume", "claim": {"name": "backups"}}
+    folder = {"name": "mounted", "folder": {"path": str(tmp_path)}}
+    store = {"bucket": "abc", "secretRef": {"name": "s3"}}
+    for wrong in (
+        {"name": "x"},
+        claim | {"folder": {"path": "/mnt"}},
+        {"name": "x", "folder": {"path": "/mnt/../etc"}},
+        {"name": "x", "s3": store | {"endpoint": "http://x.example"}},
+        {"name": "x", "s3": store | {"endpoint": "https://u@x.example/p"}},
+        {"name": "x", "s3": store | {"endpoint": "https://x.example", "prefix": "a/../b"}},
+    ):
+        with pytest.raises(Invalid):
+            await host.create(
+                TenancyDefaults.resource,
+                {
+                    "metadata": {"name": "default"},
+                    "spec": {"virtualControlPlanes": {"snapshotDestinations": [wrong]}},
+                },
+            )
+    async with offered(host, claim, folder):
+        made = await planes.create(name, "web")
+        uid = made["metadata"]["uid"]
+        for wanted, words in {"another": "there is no destination", "volume": "is a claim"}.items():
+            spec = {"snapshots": {"destination": wanted, "request": wanted}}
+            await host.patch(VirtualControlPlane.resource, "web", {"spec": spec}, name)
+
+            async def refused(words: str = words) -> bool:
+                found = [await told(planes, name, kind) for kind in ("Stalled", "SnapshotsFailing")]
+                return all(words in each for each in found)
+
+            await until(refused, f"the conditions say that it {words}", seconds=SECONDS)
+        spec = {"snapshots": {"destination": "mounted", "request": "c"}}
+        await host.patch(VirtualControlPlane.resource, "web", {"spec": spec}, name)
+
+        async def taken() -> bool:
+            status = (await host.get(VirtualControlPlane.resource, "web", name))["status"]
+            return bool(status["lastSnapshot"]["requested"] == "c")
+
+        await until(taken, "the snapshot is taken", seconds=SECONDS)
+        status = (await host.get(VirtualControlPlane.resource, "web", name))["status"]
+        assert [each.name for each in (tmp_path / uid).iterdir()] == [status["lastSnapshot"]["snapshot"]]
+        assert (tmp_path / uid).stat().st_mode & 0o777 == 0o700
+        await planes.delete(name, "web")
+        assert not (tmp_path / uid).exists()

@@ -4,8 +4,9 @@ spec.snapshots.request: ANYTHING NEW     ─► take ─► status.lastSnapshot,
 spec.snapshots.schedule                  ─► take ─► the same
 spec.snapshots.restore: NAME[@ANYTHING]  ─► restore ─► status.lastRestore ─► only then, the process starts
 
-They are kept in a folder of the operator, or at the destination of TenancyDefaults that spec.snapshots.destination names.
-The status names each destination before its first snapshot, so that the snapshots there are deleted with the control plane.
+They are kept in a folder of the operator, or at the destination of TenancyDefaults that spec.snapshots.destination
+names. The status names each destination before its first snapshot, so that the snapshots there are deleted with the
+control plane.
 
 A request is done when the status has its value. A restore that is interrupted before is done again:
 the process has not run in between, so that nothing is lost.
@@ -199,8 +200,10 @@ class Snapshots:
         """
         wanted = found.spec.snapshots.destination
         before = found.status.snapshot_destinations
+        if wanted in ("", *before):
+            return False
         defaults = _defaults(cluster)
-        if wanted in ("", *before) or wanted not in destinations.names(defaults):
+        if wanted not in destinations.names(defaults):
             return False
         # What administrators have removed is out of reach.
         names = (*(each for each in before if each in destinations.names(defaults)), wanted)
@@ -214,9 +217,8 @@ class Snapshots:
             RetryableError: A destination refuses, or does not answer.
         """
         uid = found.metadata.uid
-        defaults = _defaults(cluster)
         for name in found.status.snapshot_destinations:
-            if name not in destinations.names(defaults):
+            if name not in destinations.names(_defaults(cluster)):
                 continue
             try:
                 store = await self._store_of(cluster, name)
