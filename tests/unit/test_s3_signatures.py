@@ -8,7 +8,8 @@ import re
 
 import pytest
 
-from tenantry.hosting.s3 import signature
+from tenantry.api.errors import StoreError
+from tenantry.hosting.s3 import answers, signature
 from tenantry.hosting.s3.signature import EMPTY, AccessKey, SigningScope
 
 SUITE_KEY = AccessKey(identifier="AKIDEXAMPLE", secret="wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
@@ -138,3 +139,64 @@ def test_what_is_escaped() -> None:
 def test_a_time_is_in_whole_seconds() -> None:
     """H02: the header x-amz-date."""
     assert signature.stamp(dt.datetime(2013, 5, 24, 1, 2, 3, 999_999, tzinfo=dt.UTC)) == "20130524T010203Z"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words", "passing"),
+    [
+        (403, "RequestTimeTooSkewed", "correct the time", False),
+        (403, "AccessDenied", "no right to list objects", False),
+        (403, "", "no right to list objects", False),
+        (301, "", "correct region", False),
+        (404, "NoSuchBucket", "the bucket does not exist", False),
+        (404, "", "no such bucket or object", False),
+        (503, "SlowDown", "try again later", True),
+        (500, "InternalError", "try again later", True),
+        (507, "", "the store is full", False),
+        (400, "Strange", "an S3-compatible store", False),
+    ],
+)
+def test_a_refusal_is_one_sentence(status: int, code: str, words: str, *, passing: bool) -> None:
+    """H02: its code is repeated, and no other text of the store."""
+    body = f"<Error><Code>{code}</Code><Message>secret of the store</Message></Error>".encode()
+    found = answers.refusal(status, body, "list objects", "offsite")
+    told = str(found)
+    assert words in told
+    assert told.startswith('destination "offsite": ')
+    assert told.endswith(f"(HTTP {status}{f', {code}' if code else ''})")
+    assert "secret" not in told
+    assert found.is_passing == passing
+
+
+@pytest.mark.parametrize("code", ["a b", "<b>", "x" * 65, "a\nb"])
+def test_a_strange_code_is_not_repeated(code: str) -> None:
+    """H02: the store is another party."""
+    found = answers.refusal(400, f"<Error><Code>{code}</Code></Error>".encode(), "list objects", "offsite")
+    assert str(found).endswith("(HTTP 400)")
+
+
+def test_a_page_is_read_with_and_without_a_namespace() -> None:
+    """H02: stores differ."""
+    items = "<Contents><Key>a&amp;b</Key><Size>3</Size></Contents>"
+    for name in ("", ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'):
+        more = "<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>"
+        found = answers.page(f"<ListBucketResult{name}>{items}{more}</ListBucketResult>".encode(), "offsite")
+        assert [(each.key, each.size) for each in found.objects] == [("a&b", 3)]
+        assert found.following == "t"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html></html>",
+        b"{}",
+        b"<ListBucketResult><Contents/></ListBucketResult>",
+        b"<ListBucketResult><Contents><Key>a</Key><Size>x</Size></Contents></ListBucketResult>",
+        b'<!DOCTYPE x [<!ENTITY a "b">]><ListBucketResult>&a;</ListBucketResult>',
+    ],
+)
+def test_what_is_no_page_is_refused(body: bytes) -> None:
+    """H02: also a document with entities, which could grow without end."""
+    with pytest.raises(StoreError, match="does not answer as S3 does"):
+        answers.page(body, "offsite")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,15 +12,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from tenantry.api.errors import InputError, LocalError
+from tenantry.api.errors import InputError, LocalError, StoreError, TerminalError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
 from tenantry.api.planesnapshots import PlaneSnapshots
+from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.virtualcontrolplane import DatastoreKind, PlaneDatastore, VirtualControlPlane, VirtualControlPlaneSpec
 from tenantry.controllers import watched
+from tenantry.controllers.virtualcontrolplane import snapshotdestinations
 from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots, unusable
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.hosting import snapshots
+from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
 from tenantry.hosting.snapshots import KeptSnapshot
 from tenantry.local import hostedsnapshots
 from tenantry.local.hostedsnapshots import LocalSnapshots
@@ -265,3 +269,78 @@ async def test_what_is_kept_is_read_from_the_names(tmp_path: Path) -> None:
     assert [(each.revision, each.size) for each in found] == [(9, 2), (10, 2)]
     await store.discard("a-1", found[0].name)
     assert len(await store.kept("a-1")) == 1
+
+
+def defaults(*destinations: Json) -> TenancyDefaults:
+    """Return what an administrator has listed."""
+    spec = {"virtualControlPlanes": {"snapshotDestinations": list(destinations)}}
+    return msgspec.convert({"metadata": {"name": "default"}, "spec": spec}, TenancyDefaults)
+
+
+STORE = {
+    "name": "offsite",
+    "s3": {"endpoint": "https://s3.example.com", "bucket": "abc", "secretRef": {"name": "s3"}},
+}
+
+
+def encoded(**values: str) -> Json:
+    """Return a Secret."""
+    return {"data": {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}}
+
+
+def test_a_destination_has_the_keys_of_its_secret() -> None:
+    """H02: and shows none of them."""
+    found = snapshotdestinations.find(defaults(STORE), "offsite")
+    assert snapshotdestinations.secret_of(found) == "s3"
+    place = snapshotdestinations.place_of(found, encoded(accessKey="AKIA", secretKey="hidden", ca="pem"))
+    assert place.s3 is not None
+    assert (place.s3.key.identifier, place.s3.key.secret, place.s3.ca) == ("AKIA", "hidden", "pem")
+    assert "hidden" not in repr(place)
+
+
+@pytest.mark.parametrize(
+    ("secret", "words"),
+    [
+        (None, "does not exist"),
+        ({}, "must have the keys accessKey and secretKey"),
+        ({"data": {"accessKey": "a", "secretKey": "a"}}, "must have the keys accessKey and secretKey"),
+        (encoded(accessKey="AKIA\n", secretKey="hidden"), "without a line break"),
+        (encoded(accessKey="AKIA", secretKey=""), "visible characters"),
+    ],
+)
+def test_a_secret_without_keys_says_so(secret: Json | None, words: str) -> None:
+    """H02: without a value of it."""
+    found = snapshotdestinations.find(defaults(STORE), "offsite")
+    with pytest.raises(TerminalError, match=words) as caught:
+        snapshotdestinations.place_of(found, secret)
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_destination_that_cannot_be_used_is_a_problem() -> None:
+    """H02: one of no such name, and one of a kind that the placement has not."""
+    known = defaults(STORE, {"name": "volume", "claim": {"name": "a"}})
+    kinds = hostedsnapshots.KINDS
+    found = {name: snapshotdestinations.problem(known, name, kinds) for name in ("offsite", "volume", "x")}
+    assert found["offsite"] is None
+    assert found["volume"] is not None
+    assert 'destination "volume" is a claim' in found["volume"].message
+    assert found["x"] is not None
+    assert '(known: "offsite", "volume")' in found["x"].message
+    none = snapshotdestinations.problem(None, "x", kinds)
+    assert none is not None
+    assert "(known: none)" in none.message
+
+
+async def test_a_folder_that_is_not_mounted_says_so(tmp_path: Path) -> None:
+    """H02: the snapshot must not be written to the disk below."""
+    place = SnapshotPlace(name="mounted", kind=SnapshotPlaceKind.FOLDER, folder=str(tmp_path / "missing"))
+    store = local(tmp_path).at(place)
+    with pytest.raises(StoreError, match='"mounted": its folder does not exist'):
+        await store.take("a-1")
+    assert not (tmp_path / "missing").exists()
+
+
+async def test_a_claim_is_refused_on_this_machine(tmp_path: Path) -> None:
+    """H02: a process here cannot mount it."""
+    with pytest.raises(InputError, match="is a claim, which control planes here cannot have"):
+        local(tmp_path).at(SnapshotPlace(name="volume", kind=SnapshotPlaceKind.CLAIM, claim="a"))
