@@ -202,11 +202,10 @@ class Snapshots:
         before = found.status.snapshot_destinations
         if wanted in ("", *before):
             return False
-        defaults = _defaults(cluster)
-        if wanted not in destinations.names(defaults):
+        if not self._is_usable(cluster, wanted):
             return False
         # What administrators have removed is out of reach.
-        names = (*(each for each in before if each in destinations.names(defaults)), wanted)
+        names = (*(each for each in before if self._is_usable(cluster, each)), wanted)
         await _write(cluster, found, lambda status: replace(status, snapshot_destinations=names))
         return True
 
@@ -218,18 +217,21 @@ class Snapshots:
         """
         uid = found.metadata.uid
         for name in found.status.snapshot_destinations:
-            if name not in destinations.names(_defaults(cluster)):
+            if not self._is_usable(cluster, name):
                 continue
             try:
                 store = await self._store_of(cluster, name)
                 for each in await store.kept(uid):
                     await store.discard(uid, each.name)
-            except (StoreError, TerminalError, InputError, OSError) as error:
+            except (StoreError, TerminalError, OSError) as error:
                 raise RetryableError(
                     f"its snapshots have all Secrets and are deleted first, but {error}; or an administrator removes"
                     f' "{name}" from TenancyDefaults, and deletes them there',
                     REMOVAL_SECONDS,
                 ) from error
+
+    def _is_usable(self, cluster: Cluster, name: str) -> bool:
+        return destinations.problem(_defaults(cluster), name, self._placement.snapshot_kinds) is None
 
     def _turn(self, found: VirtualControlPlane) -> asyncio.Semaphore:
         return self._destination_slots if found.spec.snapshots.destination else self._slots
