@@ -12,12 +12,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from tenantry.api.errors import InputError, LocalError, StoreError, TerminalError
+from tenantry.api.errors import InputError, LocalError, RetryableError, StoreError, TenantryError, TerminalError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.model import ObjectMeta
+from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.planesnapshots import PlaneSnapshots
-from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.api.virtualcontrolplane import DatastoreKind, PlaneDatastore, VirtualControlPlane, VirtualControlPlaneSpec
+from tenantry.api.snapshotdestinations import ControlPlaneDefaults, DestinationFolder, SnapshotDestination
+from tenantry.api.tenancydefaults import TenancyDefaults, TenancyDefaultsSpec
+from tenantry.api.virtualcontrolplane import (
+    DatastoreKind,
+    PlaneDatastore,
+    VirtualControlPlane,
+    VirtualControlPlaneSpec,
+    VirtualControlPlaneStatus,
+)
 from tenantry.controllers import watched
 from tenantry.controllers.virtualcontrolplane import snapshotdestinations
 from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots, unusable
@@ -35,6 +42,14 @@ from testkit.worldcluster import WorldCluster
 KEY = "acme/web"
 SNAPSHOT, RESTORE = "request", "restore"
 GIVEN = "given-0123456789abcdef.snapshot"
+DEFAULTS = TenancyDefaults(
+    metadata=ObjectMeta(name="default"),
+    spec=TenancyDefaultsSpec(
+        virtual_control_planes=ControlPlaneDefaults(
+            snapshot_destinations=(SnapshotDestination(name="mounted", folder=DestinationFolder(path="/mnt")),)
+        )
+    ),
+)
 
 
 class Cabinet:
@@ -44,7 +59,13 @@ class Cabinet:
         self.names: list[str] = []
         self.restored: list[str] = []
         self.trouble = ""
+        self.kind: type[TenantryError] = LocalError
         self.now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+    def at(self, place: SnapshotPlace) -> Cabinet:
+        """See `Placement.snapshots_at`."""
+        assert place == SnapshotPlace(name="mounted", kind=SnapshotPlaceKind.FOLDER, folder="/mnt")
+        return self
 
     async def take(self, uid: str, upgrade: str = "") -> KeptSnapshot:
         """See `SnapshotStore.take`."""
@@ -54,6 +75,8 @@ class Cabinet:
 
     async def kept(self, uid: str) -> tuple[KeptSnapshot, ...]:  # noqa: ARG002 - there is one
         """See `SnapshotStore.kept`."""
+        if self.kind is StoreError:
+            self._fail()
         return tuple(each for name in self.names if (each := snapshots.read(name, 1)) is not None)
 
     async def discard(self, uid: str, name: str) -> None:  # noqa: ARG002 - there is one
@@ -69,7 +92,7 @@ class Cabinet:
 
     def _fail(self) -> None:
         if self.trouble:
-            raise LocalError(self.trouble)
+            raise self.kind(self.trouble)
 
 
 class Keeper:
@@ -78,14 +101,16 @@ class Keeper:
     name = "keeper"
     kind = VirtualControlPlane
 
-    def __init__(self, cabinet: Cabinet) -> None:
-        placement: Any = SimpleNamespace(snapshots=cabinet)
+    def __init__(self, cabinet: Cabinet, distant: Cabinet) -> None:
+        placement: Any = SimpleNamespace(
+            snapshots=cabinet, snapshots_at=distant.at, snapshot_kinds=hostedsnapshots.KINDS
+        )
         self._snapshots = Snapshots(placement)
         self.ended = 0
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
-        return [watched.control_planes(watched.own_key)]
+        return [watched.control_planes(watched.own_key), watched.defaults(lambda _: ())]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Restore, or take."""
@@ -104,7 +129,9 @@ class Room:
 
     def __init__(self, spec: PlaneSnapshots | None = None, datastore: DatastoreKind = DatastoreKind.SQLITE) -> None:
         self.world = World()
-        self.cabinet = Cabinet()
+        self.cabinet, self.distant = Cabinet(), Cabinet()
+        self.distant.kind = StoreError
+        self.world.create(DEFAULTS)
         meta = ObjectMeta(name="web", namespace="acme", creation_timestamp="2026-01-01T00:00:00Z")
         wanted = VirtualControlPlaneSpec(snapshots=spec or PlaneSnapshots(), datastore=PlaneDatastore(kind=datastore))
         self.world.put_in(Namespace.resource, {"metadata": {"name": "acme"}})
@@ -114,7 +141,7 @@ class Room:
 
     def restart(self) -> None:
         """Start another operator."""
-        self.keeper = Keeper(self.cabinet)
+        self.keeper = Keeper(self.cabinet, self.distant)
         self.cluster = WorldCluster(self.world, [self.keeper], faults=lambda: self.fault)
 
     def ask(self, field: str, value: str) -> Json:
@@ -344,3 +371,53 @@ async def test_a_claim_is_refused_on_this_machine(tmp_path: Path) -> None:
     """H02: a process here cannot mount it."""
     with pytest.raises(InputError, match="is a claim, which control planes here cannot have"):
         local(tmp_path).at(SnapshotPlace(name="volume", kind=SnapshotPlaceKind.CLAIM, claim="a"))
+
+
+def test_a_destination_has_the_snapshots_of_its_name() -> None:
+    """H02: the status names it first, so that none is left there; a failure is a condition until one succeeds."""
+    room = Room(PlaneSnapshots(keep=1, destination="mounted"))
+    room.distant.trouble = "the store does not answer"
+    found = room.ask(SNAPSHOT, "a")
+    assert found["snapshotDestinations"] == ["mounted"]
+    assert found["lastSnapshot"]["message"] == "the store does not answer"
+    told = [(each["type"], each["message"]) for each in found["conditions"]]
+    assert told == [("SnapshotsFailing", "the store does not answer")]
+    room.distant.trouble = ""
+    for value in ("b", "c"):
+        found = room.ask(SNAPSHOT, value)
+    assert [each["name"] for each in found["snapshots"]] == room.distant.names
+    assert (len(room.distant.names), room.cabinet.names) == (1, [])
+    assert found.get("conditions", []) == []
+    room.ask(RESTORE, room.distant.names[0])
+    assert room.distant.restored == room.distant.names
+
+
+def test_a_given_file_is_restored_beside_a_destination() -> None:
+    """X11: an administrator puts it into the folder of the operator."""
+    room = Room(PlaneSnapshots(destination="mounted"))
+    room.cabinet.names.append(GIVEN)
+    room.ask(RESTORE, GIVEN)
+    assert (room.cabinet.restored, room.cabinet.names, room.distant.restored) == ([GIVEN], [], [])
+
+
+async def test_a_deletion_waits_for_a_destination() -> None:
+    """H02: snapshots have all Secrets; an administrator can remove the destination instead."""
+    distant = Cabinet()
+    distant.kind, distant.trouble = StoreError, "the store does not answer"
+    distant.names.append("20260101T000000Z-1.snapshot")
+    found = VirtualControlPlane(
+        metadata=ObjectMeta(name="web", namespace="acme", uid="a-1"),
+        status=VirtualControlPlaneStatus(snapshot_destinations=("removed", "mounted")),
+    )
+    placement: Any = SimpleNamespace(snapshots_at=distant.at, snapshot_kinds=hostedsnapshots.KINDS)
+
+    def cache(resource: Resource) -> dict[str, TenancyDefaults]:
+        assert resource == TenancyDefaults.resource
+        return {"default": DEFAULTS}
+
+    cluster: Any = SimpleNamespace(cache=cache)
+    with pytest.raises(RetryableError, match="are deleted first, but the store does not answer"):
+        await Snapshots(placement).remove(cluster, found)
+    distant.trouble = ""
+    await Snapshots(placement).remove(cluster, found)
+    assert distant.names == []
