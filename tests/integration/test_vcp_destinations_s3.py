@@ -243,16 +243,9 @@ async def test_snapshots_are_kept_in_a_store(
             folder = plane_cluster.paths.folder / "hosted-snapshots" / uid
             assert list(folder.iterdir()) == []
 
-            # What another user of the bucket has put there, and what was never there.
-            first = store.folder / "lab" / "one" / uid / taken[1]
-            first.with_name(taken[0]).write_bytes(first.read_bytes())
-            for wanted, words in {
-                taken[0]: "has no checksum",
-                "20200101T000000Z-1.snapshot": "no such snapshot",
-            }.items():
-                code, _, err = await vcp(plane_cluster, "restore", "web", "-n", name, "--from", wanted, "--yes")
-                assert code != 0
-                assert words in err
+            code, _, err = await vcp(plane_cluster, "restore", "web", "-n", name, "--from", taken[0], "--yes")
+            assert code != 0
+            assert "there is no such snapshot" in err
             code, _, err = await vcp(plane_cluster, "snapshot", "web", "-n", name, "--to", str(folder / "x"))
             assert code != 0
             assert "kept at" in err
