@@ -110,6 +110,8 @@ WRONG = [
     ({"bucket": "another"}, "the bucket does not exist"),
     ({"region": "eu-north-1"}, "correct region"),
     ({"endpoint": "https://store.invalid"}, "does not resolve"),
+    ({"ca": "nonsense"}, "no certificate in PEM"),
+    ({"ca": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"}, "no certificate in PEM"),
     ({"ca": ""}, "the certificate of the store does not verify"),
 ]
 

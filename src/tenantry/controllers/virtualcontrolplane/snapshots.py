@@ -166,7 +166,7 @@ class Snapshots:
             name = (await store.take(uid, version)).name
         try:
             await _discard(store, uid, found.spec.snapshots.keep)
-        except StoreError as error:
+        except (StoreError, OSError) as error:
             # The upgrade needs only the new one.
             log.warning("older snapshots are not deleted", extra={"key": found.key, "error": str(error)})
         return name
@@ -178,7 +178,7 @@ class Snapshots:
         """
         try:
             kept = await (await self._store(cluster, found)).kept(found.metadata.uid)
-        except (StoreError, TerminalError, InputError):
+        except (StoreError, TerminalError, InputError, OSError):
             return found.status.snapshots
         return tuple(
             PlaneSnapshot(name=each.name, time=rfc3339(each.time), revision=each.revision, size=each.size)
@@ -267,7 +267,7 @@ class Snapshots:
         else:
             try:
                 await _discard(store, uid, found.spec.snapshots.keep)
-            except StoreError as error:
+            except (StoreError, OSError) as error:
                 message = f"the snapshot {name} is kept, but older ones cannot be deleted: {error}"
         return PlaneOutcome(requested=asked, time=rfc3339(now), snapshot=name, message=message)
 

@@ -230,7 +230,10 @@ class BucketClient:
     @asynccontextmanager
     async def _session(self) -> AsyncGenerator[aiohttp.ClientSession]:
         # For each request: they are hours apart.
-        context = await asyncio.to_thread(ssl.create_default_context, cadata=self._bucket.ca or None)
+        try:
+            context = await asyncio.to_thread(ssl.create_default_context, cadata=self._bucket.ca or None)
+        except (ssl.SSLError, ValueError) as error:
+            raise answers.damaged(self._name, "the key ca of the Secret has no certificate in PEM") from error
         timeout = aiohttp.ClientTimeout(total=_TOTAL_SECONDS, connect=_CONNECT_SECONDS, sock_read=_IDLE_SECONDS)
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=context),
