@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import datetime as dt
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ from tenantry.api.virtualcontrolplane import (
 )
 from tenantry.controllers import watched
 from tenantry.controllers.virtualcontrolplane import snapshotdestinations
-from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots, unusable
+from tenantry.controllers.virtualcontrolplane.snapshots import TURN_SECONDS, Snapshots, unusable
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.hosting import snapshots
 from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
@@ -400,6 +401,12 @@ def test_a_given_file_is_restored_beside_a_destination() -> None:
     assert (room.cabinet.restored, room.cabinet.names, room.distant.restored) == ([GIVEN], [], [])
 
 
+def cached(resource: Resource) -> dict[str, TenancyDefaults]:
+    """Return the cache of TenancyDefaults, by name."""
+    assert resource == TenancyDefaults.resource
+    return {"default": DEFAULTS}
+
+
 async def test_a_deletion_waits_for_a_destination() -> None:
     """H02: snapshots have all Secrets; an administrator can remove the destination instead."""
     distant = Cabinet()
@@ -410,14 +417,44 @@ async def test_a_deletion_waits_for_a_destination() -> None:
         status=VirtualControlPlaneStatus(snapshot_destinations=("removed", "mounted")),
     )
     placement: Any = SimpleNamespace(snapshots_at=distant.at, snapshot_kinds=hostedsnapshots.KINDS)
-
-    def cache(resource: Resource) -> dict[str, TenancyDefaults]:
-        assert resource == TenancyDefaults.resource
-        return {"default": DEFAULTS}
-
-    cluster: Any = SimpleNamespace(cache=cache)
+    cluster: Any = SimpleNamespace(cache=cached)
     with pytest.raises(RetryableError, match="are deleted first, but the store does not answer"):
         await Snapshots(placement).remove(cluster, found)
     distant.trouble = ""
     await Snapshots(placement).remove(cluster, found)
     assert distant.names == []
+
+
+async def test_a_slow_destination_occupies_two_workers_only() -> None:
+    """H02: others look again later, so that the control planes of all tenants are served meanwhile."""
+    distant, entered, slow = Cabinet(), asyncio.Semaphore(0), asyncio.Event()
+
+    async def take(uid: str, upgrade: str = "") -> KeptSnapshot:
+        assert (uid, upgrade) != ("", "")
+        entered.release()
+        await slow.wait()
+        raise StoreError("too slow")
+
+    distant.take = take
+    placement: Any = SimpleNamespace(snapshots_at=distant.at, snapshot_kinds=hostedsnapshots.KINDS)
+    kept = Snapshots(placement)
+    spec = VirtualControlPlaneSpec(snapshots=PlaneSnapshots(destination="mounted", request="a"))
+    planes = [
+        VirtualControlPlane(
+            metadata=ObjectMeta(name=f"web-{number}", namespace="acme", uid=f"a-{number}"),
+            spec=spec,
+            status=VirtualControlPlaneStatus(snapshot_destinations=("mounted",)),
+        )
+        for number in range(3)
+    ]
+    cluster: Any = SimpleNamespace(
+        cache=cached,
+        clock=SimpleNamespace(now=lambda: distant.now),
+    )
+    tasks = [asyncio.create_task(kept.take(cluster, each)) for each in planes[:2]]
+    for _ in tasks:
+        await entered.acquire()
+    assert await kept.take(cluster, planes[2]) == TURN_SECONDS
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)

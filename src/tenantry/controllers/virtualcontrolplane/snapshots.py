@@ -44,6 +44,9 @@ from tenantry.world import cron
 AT_ONCE = 2
 """How many are taken or restored at once: each reads a whole database, and occupies a worker of the operator."""
 
+TURN_SECONDS = 5.0
+"""When to look again whether a snapshot has its turn at a destination."""
+
 REMOVAL_SECONDS = 60.0
 """When to try again to delete the snapshots at a destination."""
 
@@ -131,6 +134,9 @@ class Snapshots:
                 return None if seconds is None else min(seconds, _LOOK_SECONDS)
             # The request stays answered.
             asked = found.status.last_snapshot.requested
+        if found.spec.snapshots.destination and self._destination_slots.locked():
+            # A store may answer slowly: those that wait for it must not occupy the workers of all others.
+            return TURN_SECONDS
         await self.record(cluster, found)
         outcome = await self._take(cluster, found, asked, now)
         listed = await self.listed(cluster, found)

@@ -165,15 +165,19 @@ class BucketClient:
         await self._again(lambda: self._short("DELETE", key, {}, "delete objects"))
 
     async def _again(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Return what an attempt does, after up to two more if the store could not answer."""
-        for pause in _PAUSES:
-            try:
+        """Return what an attempt does, after up to two more if the store could not answer; all have one deadline."""
+        try:
+            async with asyncio.timeout(_TOTAL_SECONDS):
+                for pause in _PAUSES:
+                    try:
+                        return await attempt()
+                    except StoreError as error:
+                        if not error.is_passing:
+                            raise
+                    await asyncio.sleep(pause)
                 return await attempt()
-            except StoreError as error:
-                if not error.is_passing:
-                    raise
-            await asyncio.sleep(pause)
-        return await attempt()
+        except TimeoutError as error:
+            raise _unreached(error, self._name) from error
 
     async def _short(self, method: str, key: str, query: Mapping[str, str], doing: str) -> bytes:
         """Return the whole answer to a request, which is short."""
@@ -234,7 +238,7 @@ class BucketClient:
             context = await asyncio.to_thread(ssl.create_default_context, cadata=self._bucket.ca or None)
         except (ssl.SSLError, ValueError) as error:
             raise answers.damaged(self._name, "the key ca of the Secret has no certificate in PEM") from error
-        timeout = aiohttp.ClientTimeout(total=_TOTAL_SECONDS, connect=_CONNECT_SECONDS, sock_read=_IDLE_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=None, connect=_CONNECT_SECONDS, sock_read=_IDLE_SECONDS)
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=context),
             timeout=timeout,
