@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import datetime as dt
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,15 +13,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from tenantry.api.errors import InputError, LocalError
+from tenantry.api.errors import InputError, LocalError, RetryableError, StoreError, TenantryError, TerminalError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.model import ObjectMeta
+from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.planesnapshots import PlaneSnapshots
-from tenantry.api.virtualcontrolplane import DatastoreKind, PlaneDatastore, VirtualControlPlane, VirtualControlPlaneSpec
+from tenantry.api.snapshotdestinations import ControlPlaneDefaults, DestinationFolder, SnapshotDestination
+from tenantry.api.tenancydefaults import TenancyDefaults, TenancyDefaultsSpec
+from tenantry.api.virtualcontrolplane import (
+    DatastoreKind,
+    PlaneDatastore,
+    VirtualControlPlane,
+    VirtualControlPlaneSpec,
+    VirtualControlPlaneStatus,
+)
 from tenantry.controllers import watched
-from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots, unusable
+from tenantry.controllers.virtualcontrolplane import snapshotdestinations
+from tenantry.controllers.virtualcontrolplane.snapshots import TURN_SECONDS, Snapshots, unusable
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.hosting import snapshots
+from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
 from tenantry.hosting.snapshots import KeptSnapshot
 from tenantry.local import hostedsnapshots
 from tenantry.local.hostedsnapshots import LocalSnapshots
@@ -31,6 +43,14 @@ from testkit.worldcluster import WorldCluster
 KEY = "acme/web"
 SNAPSHOT, RESTORE = "request", "restore"
 GIVEN = "given-0123456789abcdef.snapshot"
+DEFAULTS = TenancyDefaults(
+    metadata=ObjectMeta(name="default"),
+    spec=TenancyDefaultsSpec(
+        virtual_control_planes=ControlPlaneDefaults(
+            snapshot_destinations=(SnapshotDestination(name="mounted", folder=DestinationFolder(path="/mnt")),)
+        )
+    ),
+)
 
 
 class Cabinet:
@@ -40,7 +60,13 @@ class Cabinet:
         self.names: list[str] = []
         self.restored: list[str] = []
         self.trouble = ""
+        self.kind: type[TenantryError] = LocalError
         self.now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+    def at(self, place: SnapshotPlace) -> Cabinet:
+        """See `Placement.snapshots_at`."""
+        assert place == SnapshotPlace(name="mounted", kind=SnapshotPlaceKind.FOLDER, folder="/mnt")
+        return self
 
     async def take(self, uid: str, upgrade: str = "") -> KeptSnapshot:
         """See `SnapshotStore.take`."""
@@ -50,6 +76,8 @@ class Cabinet:
 
     async def kept(self, uid: str) -> tuple[KeptSnapshot, ...]:  # noqa: ARG002 - there is one
         """See `SnapshotStore.kept`."""
+        if self.kind is StoreError:
+            self._fail()
         return tuple(each for name in self.names if (each := snapshots.read(name, 1)) is not None)
 
     async def discard(self, uid: str, name: str) -> None:  # noqa: ARG002 - there is one
@@ -65,7 +93,7 @@ class Cabinet:
 
     def _fail(self) -> None:
         if self.trouble:
-            raise LocalError(self.trouble)
+            raise self.kind(self.trouble)
 
 
 class Keeper:
@@ -74,14 +102,16 @@ class Keeper:
     name = "keeper"
     kind = VirtualControlPlane
 
-    def __init__(self, cabinet: Cabinet) -> None:
-        placement: Any = SimpleNamespace(snapshots=cabinet)
+    def __init__(self, cabinet: Cabinet, distant: Cabinet) -> None:
+        placement: Any = SimpleNamespace(
+            snapshots=cabinet, snapshots_at=distant.at, snapshot_kinds=hostedsnapshots.KINDS
+        )
         self._snapshots = Snapshots(placement)
         self.ended = 0
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
-        return [watched.control_planes(watched.own_key)]
+        return [watched.control_planes(watched.own_key), watched.defaults(lambda _: ())]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Restore, or take."""
@@ -100,7 +130,9 @@ class Room:
 
     def __init__(self, spec: PlaneSnapshots | None = None, datastore: DatastoreKind = DatastoreKind.SQLITE) -> None:
         self.world = World()
-        self.cabinet = Cabinet()
+        self.cabinet, self.distant = Cabinet(), Cabinet()
+        self.distant.kind = StoreError
+        self.world.create(DEFAULTS)
         meta = ObjectMeta(name="web", namespace="acme", creation_timestamp="2026-01-01T00:00:00Z")
         wanted = VirtualControlPlaneSpec(snapshots=spec or PlaneSnapshots(), datastore=PlaneDatastore(kind=datastore))
         self.world.put_in(Namespace.resource, {"metadata": {"name": "acme"}})
@@ -110,7 +142,7 @@ class Room:
 
     def restart(self) -> None:
         """Start another operator."""
-        self.keeper = Keeper(self.cabinet)
+        self.keeper = Keeper(self.cabinet, self.distant)
         self.cluster = WorldCluster(self.world, [self.keeper], faults=lambda: self.fault)
 
     def ask(self, field: str, value: str) -> Json:
@@ -265,3 +297,164 @@ async def test_what_is_kept_is_read_from_the_names(tmp_path: Path) -> None:
     assert [(each.revision, each.size) for each in found] == [(9, 2), (10, 2)]
     await store.discard("a-1", found[0].name)
     assert len(await store.kept("a-1")) == 1
+
+
+def defaults(*destinations: Json) -> TenancyDefaults:
+    """Return what an administrator has listed."""
+    spec = {"virtualControlPlanes": {"snapshotDestinations": list(destinations)}}
+    return msgspec.convert({"metadata": {"name": "default"}, "spec": spec}, TenancyDefaults)
+
+
+STORE = {
+    "name": "offsite",
+    "s3": {"endpoint": "https://s3.example.com", "bucket": "abc", "secretRef": {"name": "s3"}},
+}
+
+
+def encoded(**values: str) -> Json:
+    """Return a Secret."""
+    return {"data": {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}}
+
+
+def test_a_destination_has_the_keys_of_its_secret() -> None:
+    """H02: and shows none of them."""
+    found = snapshotdestinations.find(defaults(STORE), "offsite")
+    assert snapshotdestinations.secret_of(found) == "s3"
+    place = snapshotdestinations.place_of(found, encoded(accessKey="AKIA", secretKey="hidden", ca="pem"))
+    assert place.s3 is not None
+    assert (place.s3.key.identifier, place.s3.key.secret, place.s3.ca) == ("AKIA", "hidden", "pem")
+    assert "hidden" not in repr(place)
+
+
+@pytest.mark.parametrize(
+    ("secret", "words"),
+    [
+        (None, "does not exist"),
+        ({}, "must have the keys accessKey and secretKey"),
+        ({"data": {"accessKey": "a", "secretKey": "a"}}, "must have the keys accessKey and secretKey"),
+        (encoded(accessKey="AKIA\n", secretKey="hidden"), "without a line break"),
+        (encoded(accessKey="AKIA", secretKey=""), "visible characters"),
+    ],
+)
+def test_a_secret_without_keys_says_so(secret: Json | None, words: str) -> None:
+    """H02: without a value of it."""
+    found = snapshotdestinations.find(defaults(STORE), "offsite")
+    with pytest.raises(TerminalError, match=words) as caught:
+        snapshotdestinations.place_of(found, secret)
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_destination_that_cannot_be_used_is_a_problem() -> None:
+    """H02: one of no such name, and one of a kind that the placement has not."""
+    known = defaults(STORE, {"name": "volume", "claim": {"name": "a"}})
+    kinds = hostedsnapshots.KINDS
+    found = {name: snapshotdestinations.problem(known, name, kinds) for name in ("offsite", "volume", "x")}
+    assert found["offsite"] is None
+    assert found["volume"] is not None
+    assert 'destination "volume" is a claim' in found["volume"].message
+    assert found["x"] is not None
+    assert '(known: "offsite", "volume")' in found["x"].message
+    none = snapshotdestinations.problem(None, "x", kinds)
+    assert none is not None
+    assert "(known: none)" in none.message
+
+
+async def test_a_folder_that_is_not_mounted_says_so(tmp_path: Path) -> None:
+    """H02: the snapshot must not be written to the disk below."""
+    place = SnapshotPlace(name="mounted", kind=SnapshotPlaceKind.FOLDER, folder=str(tmp_path / "missing"))
+    store = local(tmp_path).at(place)
+    with pytest.raises(StoreError, match='"mounted": its folder does not exist'):
+        await store.take("a-1")
+    assert not (tmp_path / "missing").exists()
+
+
+async def test_a_claim_is_refused_on_this_machine(tmp_path: Path) -> None:
+    """H02: a process here cannot mount it."""
+    with pytest.raises(InputError, match="is a claim, which control planes here cannot have"):
+        local(tmp_path).at(SnapshotPlace(name="volume", kind=SnapshotPlaceKind.CLAIM, claim="a"))
+
+
+def test_a_destination_has_the_snapshots_of_its_name() -> None:
+    """H02: the status names it first, so that none is left there; a failure is a condition until one succeeds."""
+    room = Room(PlaneSnapshots(keep=1, destination="mounted"))
+    room.distant.trouble = "the store does not answer"
+    found = room.ask(SNAPSHOT, "a")
+    assert found["snapshotDestinations"] == ["mounted"]
+    assert found["lastSnapshot"]["message"] == "the store does not answer"
+    told = [(each["type"], each["message"]) for each in found["conditions"]]
+    assert told == [("SnapshotsFailing", "the store does not answer")]
+    room.distant.trouble = ""
+    for value in ("b", "c"):
+        found = room.ask(SNAPSHOT, value)
+    assert [each["name"] for each in found["snapshots"]] == room.distant.names
+    assert (len(room.distant.names), room.cabinet.names) == (1, [])
+    assert found.get("conditions", []) == []
+    room.ask(RESTORE, room.distant.names[0])
+    assert room.distant.restored == room.distant.names
+
+
+def test_a_given_file_is_restored_beside_a_destination() -> None:
+    """X11: an administrator puts it into the folder of the operator."""
+    room = Room(PlaneSnapshots(destination="mounted"))
+    room.cabinet.names.append(GIVEN)
+    room.ask(RESTORE, GIVEN)
+    assert (room.cabinet.restored, room.cabinet.names, room.distant.restored) == ([GIVEN], [], [])
+
+
+def cached(resource: Resource) -> dict[str, TenancyDefaults]:
+    """Return the cache of TenancyDefaults, by name."""
+    assert resource == TenancyDefaults.resource
+    return {"default": DEFAULTS}
+
+
+async def test_a_deletion_waits_for_a_destination() -> None:
+    """H02: snapshots have all Secrets; an administrator can remove the destination instead."""
+    distant = Cabinet()
+    distant.kind, distant.trouble = StoreError, "the store does not answer"
+    distant.names.append("20260101T000000Z-1.snapshot")
+    found = VirtualControlPlane(
+        metadata=ObjectMeta(name="web", namespace="acme", uid="a-1"),
+        status=VirtualControlPlaneStatus(snapshot_destinations=("removed", "mounted")),
+    )
+    placement: Any = SimpleNamespace(snapshots_at=distant.at, snapshot_kinds=hostedsnapshots.KINDS)
+    cluster: Any = SimpleNamespace(cache=cached)
+    with pytest.raises(RetryableError, match="are deleted first, but the store does not answer"):
+        await Snapshots(placement).remove(cluster, found)
+    distant.trouble = ""
+    await Snapshots(placement).remove(cluster, found)
+    assert distant.names == []
+
+
+async def test_a_slow_destination_occupies_two_workers_only() -> None:
+    """H02: others look again later, so that the control planes of all tenants are served meanwhile."""
+    distant, entered, slow = Cabinet(), asyncio.Semaphore(0), asyncio.Event()
+
+    async def take(uid: str, upgrade: str = "") -> KeptSnapshot:
+        assert (uid, upgrade) != ("", "")
+        entered.release()
+        await slow.wait()
+        raise StoreError("too slow")
+
+    distant.take = take
+    placement: Any = SimpleNamespace(snapshots_at=distant.at, snapshot_kinds=hostedsnapshots.KINDS)
+    kept = Snapshots(placement)
+    spec = VirtualControlPlaneSpec(snapshots=PlaneSnapshots(destination="mounted", request="a"))
+    planes = [
+        VirtualControlPlane(
+            metadata=ObjectMeta(name=f"web-{number}", namespace="acme", uid=f"a-{number}"),
+            spec=spec,
+            status=VirtualControlPlaneStatus(snapshot_destinations=("mounted",)),
+        )
+        for number in range(3)
+    ]
+    cluster: Any = SimpleNamespace(
+        cache=cached,
+        clock=SimpleNamespace(now=lambda: distant.now),
+    )
+    tasks = [asyncio.create_task(kept.take(cluster, each)) for each in planes[:2]]
+    for _ in tasks:
+        await entered.acquire()
+    assert await kept.take(cluster, planes[2]) == TURN_SECONDS
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)

@@ -6,6 +6,7 @@
     ├── InputError                  invalid input: a flag, a file, a field (exit code 2)
     ├── ConfigError                 no cluster can be reached with these credentials (exit code 3)
     ├── LocalError                  a local control plane, its build or its files (exit code 4)
+    ├── StoreError                  a store of snapshots refuses, or does not answer
     ├── RetryableError              try again later: after_seconds
     ├── TerminalError               retrying does not help until something changes: reason
     └── ApiError                    the API server answered with an error: status, reason
@@ -48,6 +49,19 @@ class LocalError(TenantryError):
     """A local control plane cannot be built, started, stopped or read."""
 
     exit_code = 4
+
+
+class StoreError(TenantryError):
+    """A store of snapshots outside of the cluster refuses a request, or does not answer.
+
+    Args:
+        message: Why, in one sentence, with the name of the destination and not its address: owners read it.
+        is_passing: The same request may succeed in a moment.
+    """
+
+    def __init__(self, message: str, *, is_passing: bool = False) -> None:
+        super().__init__(message)
+        self.is_passing = is_passing
 
 
 class RetryableError(TenantryError):

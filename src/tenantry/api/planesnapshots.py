@@ -29,6 +29,16 @@ class PlaneSnapshots(Model, frozen=True, kw_only=True):
         int,
         Meta(ge=1, le=MOST_SNAPSHOTS, description="How many snapshots are kept; the oldest is deleted for a new one."),
     ] = 5
+    destination: Annotated[
+        str,
+        Meta(
+            max_length=63,
+            pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$",
+            description="Where snapshots are kept: the name of one of spec.virtualControlPlanes.snapshotDestinations of"
+            " TenancyDefaults. Without it, in a folder of the operator. From the next snapshot on, status.snapshots"
+            " lists those there; others stay where they are, and are deleted with the control plane.",
+        ),
+    ] = ""
     request: Annotated[
         str,
         Meta(

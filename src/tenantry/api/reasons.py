@@ -37,6 +37,8 @@ CONTROL_PLANE_READY = "ControlPlaneReady"
 """Present if `spec.isolation.controlPlane` is Virtual: whether the VirtualControlPlane of the namespace is Ready."""
 UNLIMITED = "Unlimited"
 """Present only while true: the machine does not enforce the limits of a control plane's process."""
+SNAPSHOTS_FAILING = "SnapshotsFailing"
+"""Present only while true: the last snapshot of a control plane failed; the next one that is taken removes it."""
 EXPIRING = "Expiring"
 """Present only while true: the lease ends soon, or has ended."""
 INHERITED = "Inherited"
@@ -67,6 +69,8 @@ NOT_PLACED = "NotPlaced"
 """The process of a control plane does not start, or something of it is left: the message says why."""
 UPGRADE_FAILED = "UpgradeFailed"
 """The process of another version is not ready, or its snapshot could not be taken: the message names the way back."""
+SNAPSHOT_FAILED = "SnapshotFailed"
+"""The last snapshot could not be taken or stored, or an older one could not be deleted: the message says why."""
 NAMESPACE_EXISTS = "NamespaceExists"
 """A namespace of the tenant's name exists, and Tenantry does not manage it: choose another name, or delete it."""
 OBJECT_EXISTS = "ObjectExists"
@@ -246,6 +250,7 @@ CONDITION_TYPES = frozenset(
         SANDBOXED,
         CONTROL_PLANE_READY,
         UNLIMITED,
+        SNAPSHOTS_FAILING,
         EXPIRING,
         INHERITED,
         APPROVED,

@@ -15,6 +15,7 @@ from tenantry.api.quota import Quantity
 from tenantry.api.requests import AutoApproval
 from tenantry.api.rules import Rules
 from tenantry.api.slice import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS
+from tenantry.api.snapshotdestinations import ControlPlaneDefaults
 from tenantry.api.subnamespace import NEVER_INHERITED
 
 NAME = "default"
@@ -344,6 +345,9 @@ class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):
     fairness: Annotated[Fairness, Meta(description="How the API server's work is shared out between tenants.")] = (
         Fairness()
     )
+    virtual_control_planes: Annotated[
+        ControlPlaneDefaults, Meta(description="What virtual control planes may use.")
+    ] = ControlPlaneDefaults()
     auto_approve: Annotated[
         tuple[AutoApproval, ...],
         Meta(

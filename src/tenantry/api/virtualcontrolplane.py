@@ -20,6 +20,7 @@ from tenantry.api.planecredentials import PlaneCredentials, PlaneRotation, Plane
 from tenantry.api.planeserver import PlaneAudit, PlaneAuthentication, PlaneFairness, PlaneTokens
 from tenantry.api.planesnapshots import MOST_LISTED, PlaneOutcome, PlaneSnapshot, PlaneSnapshots, PlaneUpgrade
 from tenantry.api.quota import Quantity
+from tenantry.api.snapshotdestinations import MOST_DESTINATIONS
 
 MAX_NAME = 40
 """The longest name: its process and its kubeconfig have this name with the namespace's before it."""
@@ -354,6 +355,14 @@ class VirtualControlPlaneStatus(Model, frozen=True, kw_only=True):
     snapshots: Annotated[
         tuple[PlaneSnapshot, ...],
         Meta(max_length=MOST_LISTED, description="Those that are kept, the oldest first."),
+    ] = ()
+    snapshot_destinations: Annotated[
+        tuple[str, ...],
+        Meta(
+            max_length=MOST_DESTINATIONS,
+            description="Destinations that may have snapshots of it, which are deleted with it. Each is written before"
+            " its first snapshot.",
+        ),
     ] = ()
     last_snapshot: Annotated[PlaneOutcome, Meta(description="The last snapshot that was to be taken.")] = PlaneOutcome()
     last_restore: Annotated[PlaneOutcome, Meta(description="The last restore.")] = PlaneOutcome()

@@ -79,6 +79,8 @@ def snapshot(target: Target, *, called: str, namespace: str, to: Path | None) ->
 
     async def work(client: Client) -> str:
         found = await read_existing(client, VirtualControlPlane, called, where)
+        if to is not None and (kept := found.spec.snapshots.destination):
+            raise InputError(f"--to copies from the operator's folder, but the snapshots are kept at {kept!r}: omit it")
         outcome = await _ask(client, found, _REQUEST, secrets.token_hex(8))
         if local is not None and to is not None:
             _copy(hostedsnapshots.folder(local, found.metadata.uid) / outcome.snapshot, to)

@@ -32,10 +32,11 @@ from tenantry.engine.tasks import in_background
 from tenantry.hostedpods import credentials, objects
 from tenantry.hostedpods.objects import PodSettings, SeenPod
 from tenantry.hosting import plane as hosting
-from tenantry.hosting import sidecar, versions
+from tenantry.hosting import sidecar, snapshotplaces, versions
 from tenantry.hosting.placement import RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.sidecar import SidecarTunnel
+from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
 from tenantry.hosting.snapshots import KeptSnapshot, SnapshotStore
 from tenantry.hosting.versions import HostedVersion
 from tenantry.kube import watch, wire
@@ -77,6 +78,15 @@ class PodPlacement:
     def snapshots(self) -> SnapshotStore:
         """See `Placement.snapshots`."""
         return _NoSnapshots()
+
+    @property
+    def snapshot_kinds(self) -> frozenset[SnapshotPlaceKind]:
+        """See `Placement.snapshot_kinds`."""
+        return frozenset()
+
+    def snapshots_at(self, place: SnapshotPlace) -> SnapshotStore:
+        """See `Placement.snapshots_at`."""
+        raise snapshotplaces.refusal(place, self.snapshot_kinds)
 
     @property
     def can_sleep(self) -> bool:

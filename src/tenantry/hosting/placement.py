@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from tenantry.hosting.plane import HostedPlane
+from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
 from tenantry.hosting.snapshots import SnapshotStore
 from tenantry.hosting.versions import HostedVersion
 from tenantry.kube.kubeconfig import Connection
@@ -125,6 +126,19 @@ class Placement(Protocol):
     @property
     def snapshots(self) -> SnapshotStore:
         """Return what takes and keeps the snapshots of the control planes here."""
+        ...
+
+    @property
+    def snapshot_kinds(self) -> frozenset[SnapshotPlaceKind]:
+        """Return the kinds of destinations that snapshots of the control planes here can have."""
+        ...
+
+    def snapshots_at(self, place: SnapshotPlace) -> SnapshotStore:
+        """Return what takes the snapshots of the control planes here, and keeps them at a destination.
+
+        Raises:
+            InputError: Its kind is not one of `snapshot_kinds`.
+        """
         ...
 
     def gate(self, uid: str) -> Path:

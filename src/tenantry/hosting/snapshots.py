@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -58,7 +58,11 @@ class SnapshotStore(Protocol):
         ...
 
     async def kept(self, uid: str) -> tuple[KeptSnapshot, ...]:
-        """Return the snapshots of a control plane, the oldest first."""
+        """Return the snapshots of a control plane, the oldest first.
+
+        Raises:
+            TenantryError: Why they cannot be listed.
+        """
         ...
 
     async def discard(self, uid: str, name: str) -> None:
@@ -108,6 +112,11 @@ def read(text: str, size: int) -> KeptSnapshot | None:
     except ValueError:
         return None
     return KeptSnapshot(name=text, time=time, revision=int(found[2]), size=size, upgrade=found[3] or "")
+
+
+def in_order(found: Iterable[KeptSnapshot]) -> tuple[KeptSnapshot, ...]:
+    """Return snapshots, the oldest first."""
+    return tuple(sorted(found, key=lambda each: (each.time, each.revision)))
 
 
 def superfluous(kept: Sequence[KeptSnapshot], keep: int) -> list[str]:

@@ -78,6 +78,11 @@ class Binaries:
         return self.folder / "hosted"
 
     @property
+    def s3_gateway(self) -> Path:
+        """An S3-compatible server; only in the folder of the product S3_GATEWAY."""
+        return self.folder / "s3gateway"
+
+    @property
     def endpoint_proxy(self) -> Path:
         """The endpoint proxy; only in the folder of the product ENDPOINT_PROXY."""
         return self.folder / "endpoint-proxy"
@@ -282,6 +287,8 @@ PROBE = Product("the probe of audits", "half a minute", _plain("probe"))
 """The program that pods of `tenantry audit --probe` run."""
 REGISTRY = Product("a registry of images", "half a minute", _plain("registry"))
 """A registry in memory behind a password; only tests need it."""
+S3_GATEWAY = Product("an S3-compatible server", "half a minute", _plain("s3gateway"))
+"""A server whose buckets are folders; only tests need it."""
 ENDPOINT_PROXY = Product("the endpoint proxy", "half a minute", _plain("endpoint-proxy"))
 """The program that accepts the connections to hosted control planes. Its changes must not cost a build of HOSTED."""
 SIDECAR = Product("the sidecar of hosted control planes", "half a minute", _plain("hosted-sidecar"))
@@ -290,7 +297,19 @@ HOSTED = Product("hosted control planes", "six minutes", _hosted_targets, beside
 """An API server, controllers and SQLite in one process."""
 CONFORMANCE = Product("Kubernetes' end-to-end tests", "fifteen minutes", _conformance_targets)
 """test/e2e of Kubernetes; only the release test of conformance needs it."""
-PRODUCTS = (CONTROL_PLANE, NODES, DNS, AGNHOST, PROBE, REGISTRY, HOSTED, ENDPOINT_PROXY, SIDECAR, CONFORMANCE)
+PRODUCTS = (
+    CONTROL_PLANE,
+    NODES,
+    DNS,
+    AGNHOST,
+    PROBE,
+    REGISTRY,
+    HOSTED,
+    ENDPOINT_PROXY,
+    SIDECAR,
+    CONFORMANCE,
+    S3_GATEWAY,
+)
 
 
 def fingerprint(root: Path, product: Product = CONTROL_PLANE) -> str:

@@ -29,6 +29,8 @@ from tenantry.hosting import plane as hosting
 from tenantry.hosting import serveroptions
 from tenantry.hosting.placement import RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedLimits, HostedPlane
+from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
+from tenantry.hosting.snapshots import SnapshotStore
 from tenantry.hosting.versions import HostedVersion
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
@@ -236,6 +238,15 @@ class LocalPlacement:
         # Also for one that is stopped: an earlier reload may have failed. It returns when the process has ended.
         await self._reload()
         await self._stores.rest(uid, folder)
+
+    @property
+    def snapshot_kinds(self) -> frozenset[SnapshotPlaceKind]:
+        """See `Placement.snapshot_kinds`."""
+        return hostedsnapshots.KINDS
+
+    def snapshots_at(self, place: SnapshotPlace) -> SnapshotStore:
+        """See `Placement.snapshots_at`."""
+        return self.snapshots.at(place)
 
     @property
     def can_sleep(self) -> bool:

@@ -4,6 +4,9 @@ CLUSTER/hosted-snapshots/UID/  TIME-REVISION.snapshot   taken; of this control p
                                given-….snapshot         put there by an administrator, for one restore
 
 The folders have mode 0700 and the files 0600, because a snapshot has all Secrets. No request names a path.
+
+At another destination, a folder for each uid is in the folder that administrators have chosen, or a prefix for each uid
+in a bucket. Files that are given, and those on their way to a bucket, are always in the folder above.
 """
 
 from __future__ import annotations
@@ -11,21 +14,28 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import shutil
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 
 import msgspec
 
-from tenantry.api.errors import InputError, LocalError
+from tenantry.api.errors import InputError, LocalError, StoreError
 from tenantry.hosting import plane as hosting
-from tenantry.hosting import snapshots
-from tenantry.hosting.snapshots import KeptSnapshot
+from tenantry.hosting import snapshotplaces, snapshots
+from tenantry.hosting.s3.snapshots import BucketSnapshots
+from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
+from tenantry.hosting.snapshots import KeptSnapshot, SnapshotStore
 from tenantry.local import hostedversions
 from tenantry.local.files import explain, make_private_folder
 from tenantry.local.paths import ClusterPaths
 
 FOLDER = "hosted-snapshots"
+KINDS = frozenset({SnapshotPlaceKind.FOLDER, SnapshotPlaceKind.S3})
+"""Of the destinations that the snapshots of this machine can have."""
+
+_UNFINISHED = ".unfinished"
+_ON_ITS_WAY = ".on-its-way"
 _TAKE_SECONDS = 300.0
 _RESTORE_SECONDS = 600.0
 _LATER = "of that version or a later one"
@@ -63,17 +73,50 @@ class LocalSnapshots:
         self._opened = opened or _always_open
         self._confined = confined or _without_limits
 
+    def at(self, place: SnapshotPlace) -> SnapshotStore:
+        """See `Placement.snapshots_at`."""
+        if place.kind is SnapshotPlaceKind.FOLDER:
+            return _FolderSnapshots(self, place)
+        if place.s3 is None:
+            raise snapshotplaces.refusal(place, KINDS)
+        return BucketSnapshots(self, place.s3, place.name)
+
     async def take(self, uid: str, upgrade: str = "") -> KeptSnapshot:
         """See `SnapshotStore.take`."""
+        return await self.take_in(folder(self._paths, uid), uid, upgrade)
+
+    async def take_in(self, own: Path, uid: str, upgrade: str) -> KeptSnapshot:
+        """Take a snapshot, and keep it in a folder.
+
+        Args:
+            own: The folder of the control plane there.
+            uid: Of the control plane.
+            upgrade: As in `KeptSnapshot`.
+        """
+        await asyncio.to_thread(make_private_folder, own)
+        unfinished = own / _UNFINISHED
+        found = await self.write(uid, unfinished, upgrade)
+        unfinished.replace(own / found.name)
+        return found
+
+    async def write(self, uid: str, file: Path, upgrade: str = "") -> KeptSnapshot:
+        """See `SnapshotFiles.write`."""
+        async with self._opened(uid):
+            found = await self._run(uid, _TAKE_SECONDS, "snapshot", str(self._settings(uid)), str(file))
+        name = snapshots.name(found.time, found.revision, upgrade)
+        size = (await asyncio.to_thread(file.stat)).st_size
+        return KeptSnapshot(name=name, time=found.time, revision=found.revision, size=size, upgrade=upgrade)
+
+    @asynccontextmanager
+    async def scratch(self, uid: str) -> AsyncGenerator[Path]:
+        """See `SnapshotFiles.scratch`."""
         own = folder(self._paths, uid)
         await asyncio.to_thread(make_private_folder, own)
-        unfinished = own / ".unfinished"
-        async with self._opened(uid):
-            found = await self._run(uid, _TAKE_SECONDS, "snapshot", str(self._settings(uid)), str(unfinished))
-        kept = own / snapshots.name(found.time, found.revision, upgrade)
-        unfinished.replace(kept)
-        size = kept.stat().st_size
-        return KeptSnapshot(name=kept.name, time=found.time, revision=found.revision, size=size, upgrade=upgrade)
+        file = own / _ON_ITS_WAY
+        try:
+            yield file
+        finally:
+            file.unlink(missing_ok=True)
 
     async def kept(self, uid: str) -> tuple[KeptSnapshot, ...]:
         """See `SnapshotStore.kept`."""
@@ -85,16 +128,41 @@ class LocalSnapshots:
 
     async def restore(self, uid: str, name: str, version: str = "") -> None:
         """See `SnapshotStore.restore`."""
-        file = folder(self._paths, uid) / snapshots.check_name(name)
+        await self.restore_named(folder(self._paths, uid), uid, name, version)
+
+    async def restore_named(self, own: Path, uid: str, name: str, version: str) -> None:
+        """Restore a snapshot of a folder.
+
+        Args:
+            own: The folder of the control plane there.
+            uid: Of the control plane.
+            name: The name of the snapshot.
+            version: As in `SnapshotStore.restore`.
+
+        Raises:
+            TenantryError: Why it cannot be used, or restored.
+        """
+        file = own / snapshots.check_name(name)
         if not file.is_file():
             raise InputError(f"there is no snapshot {name!r} of this control plane: status.snapshots lists them")
+        await self.restore_file(uid, file, version, foreign=snapshots.is_given(name))
+
+    async def restore_file(self, uid: str, file: Path, version: str = "", *, foreign: bool = False) -> None:
+        """See `SnapshotFiles.restore_file`.
+
+        Args:
+            uid: The uid of the control plane.
+            file: The snapshot.
+            version: As in `SnapshotStore.restore`.
+            foreign: It may be of another control plane.
+        """
         # Most of what is wrong with a file shows before the process ends.
         await self._run(uid, _TAKE_SECONDS, "verify", str(file), version=version)
         await self._stop(uid)
-        foreign = ("foreign",) if snapshots.is_given(name) else ()
+        mark = ("foreign",) if foreign else ()
         async with self._opened(uid):
             await self._run(
-                uid, _RESTORE_SECONDS, "restore", str(self._settings(uid)), str(file), *foreign, version=version
+                uid, _RESTORE_SECONDS, "restore", str(self._settings(uid)), str(file), *mark, version=version
             )
 
     def _settings(self, uid: str) -> Path:
@@ -126,6 +194,48 @@ class LocalSnapshots:
             known = ", ".join(each.name for each in hostedversions.known()) if _LATER in lines[-1] else ""
             raise LocalError(lines[-1].removeprefix("hosted: ") + (f"; versions here are {known}" if known else ""))
         return msgspec.json.decode(out, type=_Header)
+
+
+class _FolderSnapshots:
+    """Keeps snapshots in a folder that administrators have chosen; see `hosting.snapshots.SnapshotStore`."""
+
+    def __init__(self, files: LocalSnapshots, place: SnapshotPlace) -> None:
+        self._files = files
+        self._place = place
+
+    async def take(self, uid: str, upgrade: str = "") -> KeptSnapshot:
+        """See `SnapshotStore.take`."""
+        return await self._files.take_in(await self._folder(uid), uid, upgrade)
+
+    async def kept(self, uid: str) -> tuple[KeptSnapshot, ...]:
+        """See `SnapshotStore.kept`."""
+        return await asyncio.to_thread(_kept, await self._folder(uid))
+
+    async def discard(self, uid: str, name: str) -> None:
+        """See `SnapshotStore.discard`."""
+        own = await self._folder(uid)
+        (own / snapshots.check_name(name)).unlink(missing_ok=True)
+        # The last one was deleted.
+        with suppress(OSError):
+            own.rmdir()
+
+    async def restore(self, uid: str, name: str, version: str = "") -> None:
+        """See `SnapshotStore.restore`."""
+        await self._files.restore_named(await self._folder(uid), uid, name, version)
+
+    async def _folder(self, uid: str) -> Path:
+        """Return the folder of a control plane.
+
+        Raises:
+            StoreError: The folder above it is missing, as while a file server is not mounted.
+        """
+        root = Path(self._place.folder)
+        if not await asyncio.to_thread(root.is_dir):
+            raise StoreError(
+                f'destination "{self._place.name}": its folder does not exist on the machine of the operator: create'
+                " or mount it"
+            )
+        return root / _checked(uid)
 
 
 def folder(paths: ClusterPaths, uid: str) -> Path:
@@ -173,8 +283,7 @@ def _kept(own: Path) -> tuple[KeptSnapshot, ...]:
         files = [(file.name, file.stat().st_size) for file in own.iterdir()]
     except FileNotFoundError:
         return ()
-    found = [each for name, size in files if (each := snapshots.read(name, size)) is not None]
-    return tuple(sorted(found, key=lambda each: (each.time, each.revision)))
+    return snapshots.in_order(each for name, size in files if (each := snapshots.read(name, size)) is not None)
 
 
 def _checked(uid: str) -> str:

@@ -46,7 +46,7 @@ from tenantry.controllers.virtualcontrolplane.rotation import RotationStep
 from tenantry.controllers.virtualcontrolplane.servicenetwork import ServiceNetwork
 from tenantry.controllers.virtualcontrolplane.shards import Shard
 from tenantry.controllers.virtualcontrolplane.sleeper import SYNC_SECONDS, Sleeper
-from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots, unusable
+from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots, misplaced, unusable
 from tenantry.controllers.virtualcontrolplane.startslots import StartSlots
 from tenantry.controllers.virtualcontrolplane.upgrader import Upgrades
 from tenantry.engine import request
@@ -111,7 +111,11 @@ class VirtualControlPlaneController:
 
     def _of_defaults(self, change: Change[TenancyDefaults]) -> Iterable[str]:
         """Return all control planes, if the kinds that are offered have changed."""
-        before, after = (each.spec.offered_kinds if each else () for each in (change.before, change.after))
+        # Also if the destinations of snapshots have changed: conditions report those that do not exist.
+        before, after = (
+            (each.spec.offered_kinds, each.spec.virtual_control_planes) if each else ()
+            for each in (change.before, change.after)
+        )
         return list(self._uids) if before != after else ()
 
     def _of_namespace(self, change: Change[Observed]) -> Iterable[str]:
@@ -212,7 +216,7 @@ class VirtualControlPlaneController:
             if todo.is_written:
                 return None
             if known is not None and running is not None:
-                problem = short or self._trouble(found) or todo.problem
+                problem = short or self._trouble(cluster, found) or todo.problem
                 again = await self._follow(cluster, found, namespace, known, problem)
             elif todo.version is None:
                 await self._close(found)
@@ -244,9 +248,10 @@ class VirtualControlPlaneController:
     def _network(self) -> ServiceNetwork:
         return servicenetwork.find(self._host.lower.cache(SERVICE_CIDRS))
 
-    def _trouble(self, found: VirtualControlPlane) -> Blocked | None:
+    def _trouble(self, cluster: Cluster, found: VirtualControlPlane) -> Blocked | None:
         """Return what of a control plane that runs does not work."""
-        return unusable(found) or serveroptions.unreachable(found) or servicenetwork.missing(self._network())
+        wrong = unusable(found) or misplaced(cluster, found, self._host.placement)
+        return wrong or serveroptions.unreachable(found) or servicenetwork.missing(self._network())
 
     async def _snap(self, cluster: Cluster, found: VirtualControlPlane, again: float | None) -> float | None:
         """Take the snapshot that is due, and return in how many seconds to look again."""
@@ -399,6 +404,7 @@ class VirtualControlPlaneController:
         self._objects.forget(found.metadata.namespace)
         try:
             await self._host.placement.remove(uid)
+            await self._snapshots.remove(cluster, found)
         except TenantryError as error:
             await self._report(cluster, found, Blocked(reason=reasons.NOT_PLACED, message=str(error)))
             raise

@@ -4,6 +4,10 @@ spec.snapshots.request: ANYTHING NEW     ─► take ─► status.lastSnapshot,
 spec.snapshots.schedule                  ─► take ─► the same
 spec.snapshots.restore: NAME[@ANYTHING]  ─► restore ─► status.lastRestore ─► only then, the process starts
 
+They are kept in a folder of the operator, or at the destination of TenancyDefaults that spec.snapshots.destination
+names. The status names each destination before its first snapshot, so that the snapshots there are deleted with the
+control plane.
+
 A request is done when the status has its value. A restore that is interrupted before is done again:
 the process has not run in between, so that nothing is lost.
 """
@@ -15,22 +19,36 @@ import datetime as dt
 import logging
 from collections.abc import Awaitable, Callable
 
+import msgspec
 from msgspec.structs import replace
 
 from tenantry.api import reasons
-from tenantry.api.errors import ApiError, InputError, TenantryError
+from tenantry.api.errors import ApiError, InputError, RetryableError, StoreError, TenantryError, TerminalError
+from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.planesnapshots import MOST_LISTED, PlaneOutcome, PlaneSnapshot, PlaneUpgrade
+from tenantry.api.tenancydefaults import NAME, TenancyDefaults
 from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneStatus
+from tenantry.controllers.virtualcontrolplane import snapshotdestinations as destinations
+from tenantry.controllers.virtualcontrolplane.desired import SECRETS
+from tenantry.controllers.virtualcontrolplane.status import failing_snapshots
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster
+from tenantry.engine.conditions import replaced
 from tenantry.engine.plan import Blocked
 from tenantry.hosting import snapshots
 from tenantry.hosting.placement import Placement
+from tenantry.hosting.snapshots import SnapshotStore
 from tenantry.hosting.versions import HostedVersion
 from tenantry.world import cron
 
 AT_ONCE = 2
 """How many are taken or restored at once: each reads a whole database, and occupies a worker of the operator."""
+
+TURN_SECONDS = 5.0
+"""When to look again whether a snapshot has its turn at a destination."""
+
+REMOVAL_SECONDS = 60.0
+"""When to try again to delete the snapshots at a destination."""
 
 _LOOK_SECONDS = 3600.0
 
@@ -47,6 +65,8 @@ class Snapshots:
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
         self._slots = asyncio.Semaphore(AT_ONCE)
+        # Of their own: a store that answers slowly delays no snapshot of the operator's folder.
+        self._destination_slots = asyncio.Semaphore(AT_ONCE)
 
     def is_restore_due(self, found: VirtualControlPlane) -> bool:
         """Return whether a restore is requested, and not done."""
@@ -75,9 +95,11 @@ class Snapshots:
         name, uid = asked.partition("@")[0], found.metadata.uid
         message = ""
         try:
+            # What an administrator has put there is in the folder of the operator.
+            store = self._placement.snapshots if snapshots.is_given(name) else await self._store(cluster, found)
             # In a shared etcd, the objects before are deleted after those of the snapshot are written.
-            async with self._slots:
-                await self._placement.snapshots.restore(uid, name, back.name if back is not None else "")
+            async with self._turn(found):
+                await store.restore(uid, name, back.name if back is not None else "")
         except ApiError:
             raise
         except (TenantryError, OSError) as error:
@@ -112,17 +134,30 @@ class Snapshots:
                 return None if seconds is None else min(seconds, _LOOK_SECONDS)
             # The request stays answered.
             asked = found.status.last_snapshot.requested
-        outcome = await self._take(found, asked, now)
-        listed = await self.listed(found.metadata.uid)
-        await _write(cluster, found, lambda status: replace(status, last_snapshot=outcome, snapshots=listed))
+        if found.spec.snapshots.destination and self._destination_slots.locked():
+            # A store may answer slowly: those that wait for it must not occupy the workers of all others.
+            return TURN_SECONDS
+        await self.record(cluster, found)
+        outcome = await self._take(cluster, found, asked, now)
+        listed = await self.listed(cluster, found)
+        generation = found.metadata.generation
+
+        def changed(before: VirtualControlPlaneStatus) -> VirtualControlPlaneStatus:
+            # Here, because one that sleeps has no other writer of its conditions.
+            wanted = [failing_snapshots(outcome.message)]
+            told = replaced(before.conditions, wanted, generation=generation, now=rfc3339(now))
+            return replace(before, last_snapshot=outcome, snapshots=listed, conditions=told)
+
+        await _write(cluster, found, changed)
         return None if not found.spec.snapshots.schedule else 1.0
 
     async def before_upgrade(
-        self, found: VirtualControlPlane, version: str, stop: Callable[[], Awaitable[None]]
+        self, cluster: Cluster, found: VirtualControlPlane, version: str, stop: Callable[[], Awaitable[None]]
     ) -> str:
         """Take a snapshot of a control plane whose process has ended, and return its name.
 
         Args:
+            cluster: The host.
             found: The control plane.
             version: The patch release of Kubernetes that starts next.
             stop: Ends the process: not before the snapshot has its turn.
@@ -131,36 +166,137 @@ class Snapshots:
             TenantryError: Why there is none.
         """
         uid = found.metadata.uid
-        async with self._slots:
+        store = await self._store(cluster, found)
+        async with self._turn(found):
             await stop()
-            name = (await self._placement.snapshots.take(uid, version)).name
-        await self._discard(uid, found.spec.snapshots.keep)
+            name = (await store.take(uid, version)).name
+        try:
+            await _discard(store, uid, found.spec.snapshots.keep)
+        except (StoreError, OSError) as error:
+            # The upgrade needs only the new one.
+            log.warning("older snapshots are not deleted", extra={"key": found.key, "error": str(error)})
         return name
 
-    async def listed(self, uid: str) -> tuple[PlaneSnapshot, ...]:
-        """Return the last snapshots of a control plane, the oldest first, for its status."""
+    async def listed(self, cluster: Cluster, found: VirtualControlPlane) -> tuple[PlaneSnapshot, ...]:
+        """Return the last snapshots of a control plane, the oldest first, for its status.
+
+        Those of before, if their destination does not answer.
+        """
+        try:
+            kept = await (await self._store(cluster, found)).kept(found.metadata.uid)
+        except (StoreError, TerminalError, InputError, OSError):
+            return found.status.snapshots
         return tuple(
             PlaneSnapshot(name=each.name, time=rfc3339(each.time), revision=each.revision, size=each.size)
-            for each in (await self._placement.snapshots.kept(uid))[-MOST_LISTED:]
+            for each in kept[-MOST_LISTED:]
         )
 
-    async def _take(self, found: VirtualControlPlane, asked: str, now: dt.datetime) -> PlaneOutcome:
+    async def record(self, cluster: Cluster, found: VirtualControlPlane) -> bool:
+        """Bring the destination of a control plane into its status, before its first snapshot there.
+
+        Args:
+            cluster: The host.
+            found: The control plane.
+
+        Returns:
+            Whether the status was written.
+
+        Raises:
+            ApiError: It cannot be written.
+        """
+        wanted = found.spec.snapshots.destination
+        before = found.status.snapshot_destinations
+        if wanted in ("", *before):
+            return False
+        if not self._is_usable(cluster, wanted):
+            return False
+        # What administrators have removed is out of reach.
+        names = (*(each for each in before if self._is_usable(cluster, each)), wanted)
+        await _write(cluster, found, lambda status: replace(status, snapshot_destinations=names))
+        return True
+
+    async def remove(self, cluster: Cluster, found: VirtualControlPlane) -> None:
+        """Delete all snapshots of a control plane at destinations; its folder of the operator is the placement's.
+
+        Raises:
+            RetryableError: A destination refuses, or does not answer.
+        """
+        uid = found.metadata.uid
+        for name in found.status.snapshot_destinations:
+            if not self._is_usable(cluster, name):
+                continue
+            try:
+                store = await self._store_of(cluster, name)
+                for each in await store.kept(uid):
+                    await store.discard(uid, each.name)
+            except (StoreError, TerminalError, OSError) as error:
+                raise RetryableError(
+                    f"its snapshots have all Secrets and are deleted first, but {error}; or an administrator removes"
+                    f' "{name}" from TenancyDefaults, and deletes them there',
+                    REMOVAL_SECONDS,
+                ) from error
+
+    def _is_usable(self, cluster: Cluster, name: str) -> bool:
+        return destinations.problem(_defaults(cluster), name, self._placement.snapshot_kinds) is None
+
+    def _turn(self, found: VirtualControlPlane) -> asyncio.Semaphore:
+        return self._destination_slots if found.spec.snapshots.destination else self._slots
+
+    async def _store(self, cluster: Cluster, found: VirtualControlPlane) -> SnapshotStore:
+        name = found.spec.snapshots.destination
+        return await self._store_of(cluster, name) if name else self._placement.snapshots
+
+    async def _store_of(self, cluster: Cluster, name: str) -> SnapshotStore:
+        """Return what keeps snapshots at a destination.
+
+        Raises:
+            TerminalError: There is none of this name, or its Secret has not what it needs.
+            InputError: The control planes here cannot have it.
+        """
+        destination = destinations.find(_defaults(cluster), name)
+        secret = destinations.secret_of(destination)
+        # Read for each use: keys are replaced.
+        data = await cluster.live.find(SECRETS, SYSTEM_NAMESPACE, secret) if secret else None
+        place = destinations.place_of(destination, msgspec.json.decode(data) if data is not None else None)
+        return self._placement.snapshots_at(place)
+
+    async def _take(self, cluster: Cluster, found: VirtualControlPlane, asked: str, now: dt.datetime) -> PlaneOutcome:
         uid, name, message = found.metadata.uid, "", ""
         try:
-            async with self._slots:
-                name = (await self._placement.snapshots.take(uid)).name
+            store = await self._store(cluster, found)
+            async with self._turn(found):
+                name = (await store.take(uid)).name
         except ApiError:
             raise
         except (TenantryError, OSError) as error:
             message = str(error)
-        if not message:
-            await self._discard(uid, found.spec.snapshots.keep)
+        else:
+            try:
+                await _discard(store, uid, found.spec.snapshots.keep)
+            except (StoreError, OSError) as error:
+                message = f"the snapshot {name} is kept, but older ones cannot be deleted: {error}"
         return PlaneOutcome(requested=asked, time=rfc3339(now), snapshot=name, message=message)
 
-    async def _discard(self, uid: str, keep: int) -> None:
-        store = self._placement.snapshots
-        for name in snapshots.superfluous(await store.kept(uid), keep):
-            await store.discard(uid, name)
+
+async def _discard(store: SnapshotStore, uid: str, keep: int) -> None:
+    for name in snapshots.superfluous(await store.kept(uid), keep):
+        await store.discard(uid, name)
+
+
+def _defaults(cluster: Cluster) -> TenancyDefaults | None:
+    return cluster.cache(TenancyDefaults.resource).get(NAME)
+
+
+def misplaced(cluster: Cluster, found: VirtualControlPlane, placement: Placement) -> Blocked | None:
+    """Return why the destination of a control plane cannot be used, None if it can.
+
+    Args:
+        cluster: The host.
+        found: The control plane.
+        placement: Where it runs.
+    """
+    name = found.spec.snapshots.destination
+    return destinations.problem(_defaults(cluster), name, placement.snapshot_kinds) if name else None
 
 
 def unusable(found: VirtualControlPlane) -> Blocked | None:

@@ -35,6 +35,15 @@ def unkept(error: ApiError) -> Blocked:
     )
 
 
+def failing_snapshots(message: str) -> Wanted:
+    """Return the condition about the last snapshot.
+
+    Args:
+        message: Why it failed; "" if it did not.
+    """
+    return Wanted(reasons.SNAPSHOTS_FAILING, bool(message), reasons.SNAPSHOT_FAILED, message, only_true=True)
+
+
 def compute(
     found: VirtualControlPlane,
     problem: Blocked | None,
@@ -61,6 +70,8 @@ def compute(
     if unlimited:
         message = f"nothing keeps its process within spec.resources: {unlimited}"
         wanted.append(Wanted(reasons.UNLIMITED, True, reasons.NOT_ENFORCED, message, only_true=True))
+    if failing := found.status.last_snapshot.message:
+        wanted.append(failing_snapshots(failing))
     return replace(
         found.status,
         observed_generation=generation,

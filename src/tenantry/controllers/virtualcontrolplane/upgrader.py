@@ -80,6 +80,8 @@ class Upgrades:
             missing = await self._missing(decided.version)
             if missing is not None:
                 return VersionToRun(version=upgrade.kept(found, self._placement.versions()), problem=missing)
+            if await self._snapshots.record(cluster, found):
+                return VersionToRun(is_written=True)
             last = await self._prepare(cluster, found, decided.version, end)
         now = cluster.clock.now()
         written = replace(found.status, version=last.before, last_upgrade=last)
@@ -103,6 +105,8 @@ class Upgrades:
         if await self._missing(decided.version) is not None:
             # It wakes, as by each change of its spec, and reports this.
             return False
+        if await self._snapshots.record(cluster, found):
+            return True
         last = await self._prepare(cluster, found, decided.version, None)
         await self._write(cluster, found, upgrade.rests(found, last, cluster.clock.now()))
         return True
@@ -145,7 +149,7 @@ class Upgrades:
 
         before = upgrade.running(found, self._placement.versions())
         try:
-            snapshot = await self._snapshots.before_upgrade(found, version.kubernetes, stop)
+            snapshot = await self._snapshots.before_upgrade(cluster, found, version.kubernetes, stop)
         except ApiError:
             raise
         except (TenantryError, OSError) as error:
@@ -155,7 +159,7 @@ class Upgrades:
         return PlaneUpgrade(before=before, after=version.kubernetes, snapshot=snapshot, time=time)
 
     async def _write(self, cluster: Cluster, found: VirtualControlPlane, written: VirtualControlPlaneStatus) -> None:
-        listed = await self._snapshots.listed(found.metadata.uid)
+        listed = await self._snapshots.listed(cluster, found)
         status = replace(written, snapshots=listed)
         # Not quiet: this controller goes on.
         await cluster.writer.own(request.replace(replace(found, status=status), subresource="status"))

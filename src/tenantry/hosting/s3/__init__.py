@@ -1,0 +1,1 @@
+"""Snapshots in a bucket of an S3-compatible store."""
