@@ -37,6 +37,8 @@ from tenantry.controllers.virtualcontrolplane.link import Host, MirroredObjects
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
 from tenantry.hosting.placement import RunningPlane
 from tenantry.hosting.plane import HostedPlane
+from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
+from tenantry.hosting.snapshots import SnapshotStore
 from tenantry.hosting.versions import HostedVersion
 from tenantry.local.hostedsnapshots import LocalSnapshots
 from tenantry.local.paths import ClusterPaths
@@ -88,6 +90,15 @@ class Shelf:
     def can_sleep(self) -> bool:
         """See `Placement.can_sleep`."""
         return True
+
+    @property
+    def snapshot_kinds(self) -> frozenset[SnapshotPlaceKind]:
+        """See `Placement.snapshot_kinds`."""
+        return frozenset()
+
+    def snapshots_at(self, place: SnapshotPlace) -> SnapshotStore:
+        """See `Placement.snapshots_at`."""
+        raise NotImplementedError(place)
 
     def connected(self, uid: str) -> AbstractAsyncContextManager[None]:
         """See `Placement.connected`."""

@@ -24,7 +24,6 @@ from tenantry.cli.delete import confirm, read_existing
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import READY, WaitCondition, wait_for_all
-from tenantry.local import hostedsnapshots
 from tenantry.local.files import explain, make_private_folder
 from tenantry.local.paths import ClusterPaths, cluster_folder, home
 
@@ -60,6 +59,13 @@ class _Answered(WaitCondition):
         return "done"
 
 
+def _folder(local: ClusterPaths, uid: str) -> Path:
+    """Return the folder of the snapshots of a control plane."""
+    from tenantry.local import hostedsnapshots
+
+    return hostedsnapshots.folder(local, uid)
+
+
 @click.command()
 @takes_target
 @_called
@@ -83,7 +89,7 @@ def snapshot(target: Target, *, called: str, namespace: str, to: Path | None) ->
             raise InputError(f"--to copies from the operator's folder, but the snapshots are kept at {kept!r}: omit it")
         outcome = await _ask(client, found, _REQUEST, secrets.token_hex(8))
         if local is not None and to is not None:
-            _copy(hostedsnapshots.folder(local, found.metadata.uid) / outcome.snapshot, to)
+            _copy(_folder(local, found.metadata.uid) / outcome.snapshot, to)
         return outcome.snapshot
 
     output.write(session.run(target, work))
@@ -133,7 +139,7 @@ def restore(target: Target, *, called: str, namespace: str, source: str, version
         name, given = source, None
         if file is not None and local is not None:
             name = f"given-{secrets.token_hex(8)}.snapshot"
-            given = hostedsnapshots.folder(local, found.metadata.uid) / name
+            given = _folder(local, found.metadata.uid) / name
             make_private_folder(given.parent)
             _copy(file, given)
         try:
