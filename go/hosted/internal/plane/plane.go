@@ -164,6 +164,7 @@ func assemble(
 	shared := config.KubeAPIs.ControlPlane.Generic
 	nameOperations(shared)
 	restLonger(config.KubeAPIs)
+	replaceDefaults(shared)
 	// The other servers have copies of this configuration, and make their own documents.
 	shared.SkipOpenAPIInstallation = given.OpenAPI != ""
 	var documents *openapi.Documents
@@ -178,7 +179,10 @@ func assemble(
 		return nil, err
 	}
 	chain, err := apiserver.CreateServerChain(whole)
-	if err != nil || documents == nil {
+	if err != nil {
+		return nil, err
+	}
+	if err := addDefaults(chain.GenericAPIServer); err != nil || documents == nil {
 		return chain, err
 	}
 	builtIn, ok := chain.GenericAPIServer.NextDelegate().(*genericapiserver.GenericAPIServer)
