@@ -61,6 +61,11 @@ async def test_two_control_planes_share_no_identity(tenancy: LocalCluster, name:
 
                 await until(published, "the controllers have published the authority")
                 found = await objects(client)
+                hooks = (await client.request("GET", "/readyz?verbose")).decode()
+                # Not those of Kubernetes, which first wait for a second.
+                assert "start-hosted-defaults ok" in hooks
+                assert "bootstrap-roles" not in hooks
+                assert "bootstrap-system-priority-classes" not in hooks
                 seen.append({(e["kind"], e["metadata"].get("namespace", ""), e["metadata"]["name"]): e for e in found})
         uids = [{each["metadata"]["uid"] for each in of.values()} for of in seen]
         assert len(uids[0]) == len(seen[0]) > 200

@@ -141,7 +141,8 @@ def settings(store: HostedStore, uid: str, processes: int = 1, prebuilt: str = "
     """
     match store.kind:
         case StoreKind.SQLITE:
-            return {"file": "state.db", "maxBytes": MAX_BYTES} | ({"prebuilt": prebuilt} if prebuilt else {})
+            begun = {"prebuilt": prebuilt} if prebuilt else {}
+            return {"file": "state.db", "maxBytes": MAX_BYTES, **begun}
         case StoreKind.SHARED_ETCD | StoreKind.OWN_ETCD:
             return {
                 "etcd": {**access("pki", ETCD_AUTHORITY, ETCD_CLIENT), "prefix": prefix(uid)},
