@@ -3,6 +3,7 @@
 //
 //	hosted SETTINGS
 //	hosted openapi FOLDER
+//	hosted prebuild FILE CONTROLLER[,CONTROLLER...]
 //	hosted etcd ACCESS admit USER PREFIX | remove USER PREFIX | count PREFIX | defragment | save FILE | relieve [routine]
 //	hosted snapshot SETTINGS FILE
 //	hosted verify FILE
@@ -11,8 +12,8 @@
 // SETTINGS is a JSON file, see internal/settings; the names of files in it are relative to its folder,
 // which becomes the working directory: paths of Unix sockets are short. The process ends as soon as one of its parts ends.
 // The second form writes the OpenAPI documents of the built-in kinds, which processes of this very program share. The third
-// form administers an etcd that control planes share; ACCESS is a JSON file, see internal/etcd. The others are about
-// snapshots, see snapshots.go.
+// form writes the database with which they begin, see internal/prebuilt. The next one administers an etcd that control
+// planes share; ACCESS is a JSON file, see internal/etcd. The others are about snapshots, see snapshots.go.
 package main
 
 import (
@@ -37,6 +38,7 @@ import (
 	"tenantry.dev/hosted/internal/datastore"
 	"tenantry.dev/hosted/internal/etcd"
 	"tenantry.dev/hosted/internal/plane"
+	"tenantry.dev/hosted/internal/prebuilt"
 	"tenantry.dev/hosted/internal/reclaim"
 	"tenantry.dev/hosted/internal/settings"
 	"tenantry.dev/hosted/internal/snapshot"
@@ -50,6 +52,8 @@ func main() {
 		err = run(os.Args[1])
 	case len(os.Args) == 3 && os.Args[1] == "openapi":
 		err = writeOpenAPI(os.Args[2])
+	case len(os.Args) == 4 && os.Args[1] == "prebuild":
+		err = writePrebuilt(os.Args[2], os.Args[3])
 	case len(os.Args) > 3 && os.Args[1] == "etcd":
 		err = administer(os.Args[2], os.Args[3:])
 	default:
@@ -82,6 +86,7 @@ func run(file string) error {
 	defer stop()
 	ctx, fail := context.WithCancelCause(asked)
 	defer fail(nil)
+	prebuilt.Begin(ctx, given.Datastore)
 	store, err := datastore.Open(ctx, given.Datastore, fail)
 	if err != nil {
 		return fmt.Errorf("datastore %s: %w", given.Datastore, err)
@@ -117,24 +122,12 @@ func writeOpenAPI(folder string) error {
 	if err != nil {
 		return err
 	}
-	temporary, err := os.MkdirTemp("", "hosted-")
+	given, temporary, err := throwaway()
+	if temporary != "" {
+		defer os.RemoveAll(temporary)
+	}
 	if err != nil {
 		return err
-	}
-	defer os.RemoveAll(temporary)
-	if err := os.Chdir(temporary); err != nil {
-		return err
-	}
-	if err := writeKey("key.pem"); err != nil {
-		return err
-	}
-	given := settings.Settings{
-		Datastore: settings.Datastore{File: "state.db", MaxBytes: 64 << 20},
-		APIServer: []string{
-			"--cert-dir=.", "--authorization-mode=RBAC", "--profiling=false", "--service-cluster-ip-range=10.96.0.0/16",
-			"--service-account-issuer=https://hosted.example",
-			"--service-account-key-file=key.pem", "--service-account-signing-key-file=key.pem",
-		},
 	}
 	ctx, fail := context.WithCancelCause(context.Background())
 	store, err := datastore.Open(ctx, given.Datastore, fail)

@@ -20,6 +20,7 @@ import (
 
 const usage = `usage: hosted SETTINGS
        hosted openapi FOLDER
+       hosted prebuild FILE CONTROLLER[,CONTROLLER...]
        ` + etcd.Usage + `
        hosted snapshot SETTINGS FILE
        hosted verify FILE

@@ -41,6 +41,18 @@ def test_an_etcd_is_reached_by_one_socket_below_one_prefix(kind: StoreKind) -> N
     assert files == ["pki/store-ca.crt", "pki/store.crt", "pki/store.key"]
 
 
+def test_only_a_sqlite_database_begins_with_what_was_made_at_build() -> None:
+    """H02: the process refuses the field for the others, which it would not start with."""
+    assert stores.settings(HostedStore(), "a-1", prebuilt="/cache/prebuilt") == {
+        "file": "state.db",
+        "maxBytes": stores.MAX_BYTES,
+        "prebuilt": "/cache/prebuilt",
+    }
+    assert "prebuilt" not in stores.settings(HostedStore(), "a-1")
+    servers = (HostedStore(kind=StoreKind.SHARED_ETCD), HostedStore(kind=StoreKind.SQL, sql=SERVER))
+    assert all("prebuilt" not in str(stores.settings(each, "a-1", prebuilt="/cache/prebuilt")) for each in servers)
+
+
 def test_the_user_of_one_is_no_user_of_another() -> None:
     """H02: neither the prefix nor the user of a control plane begins another one's, and none is the administrator."""
     leaf = stores.client_leaf("a-1")

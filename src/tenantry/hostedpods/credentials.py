@@ -66,7 +66,12 @@ def contents(plane: HostedPlane, paths: ClusterPaths) -> tuple[dict[str, bytes],
     ignored = hosting.leaves(plane)[hosting.OPERATOR].user
     files: dict[str, bytes] = {
         hosting.SETTINGS: hosting.settings(
-            plane, sidecar.INTERNAL_PORT, objects.OPENAPI, former, sockets=objects.SOCKETS
+            plane,
+            sidecar.INTERNAL_PORT,
+            objects.OPENAPI,
+            former,
+            sockets=objects.SOCKETS,
+            prebuilt=objects.PREBUILT,
         ),
         "egress.json": hosting.egress(objects.SOCKETS),
         f"{manager}.kubeconfig": kubeconfigs.text(paths, plane.name, manager, url, authority=hosting.TRUSTED).encode(),

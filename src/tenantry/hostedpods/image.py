@@ -1,4 +1,4 @@
-"""The image of hosted control planes: two static programs and the OpenAPI documents, on an empty base."""
+"""The image of hosted control planes: two static programs and what `hosted` makes at build, on an empty base."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ def write(progress: Progress, reference: str, target: Path) -> None:
     images.check_reference(reference)
     hosted = build.ensure(progress, build.HOSTED)
     sidecar = build.ensure(progress, build.SIDECAR)
-    files = {objects.PROGRAM: hosted.hosted, objects.OPENAPI: hosted.openapi, objects.SIDECAR: sidecar.sidecar}
+    files = {
+        objects.PROGRAM: hosted.hosted,
+        objects.OPENAPI: hosted.openapi,
+        objects.PREBUILT: hosted.prebuilt,
+        objects.SIDECAR: sidecar.sidecar,
+    }
     recipe = ImageRecipe(reference=reference, files=files, entrypoint=(objects.PROGRAM,), user=_USER)
     images.write(recipe, target)

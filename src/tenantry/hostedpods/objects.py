@@ -48,7 +48,7 @@ KUBERNETES = "1.36.3"
 
 VERSIONS = (HostedVersion(name=versions.minor(KUBERNETES), kubernetes=KUBERNETES, is_default=True),)
 
-OPENAPI = "/openapi"
+OPENAPI, PREBUILT = "/openapi", "/prebuilt"
 PROGRAM, SIDECAR = "/hosted", "/hosted-sidecar"
 SOCKETS = "sockets/"
 _HOME = "/plane"

@@ -277,6 +277,7 @@ def settings(
     *,
     sockets: str = "",
     is_further: bool = False,
+    prebuilt: str = "",
 ) -> bytes:
     """Return the file that the process reads.
 
@@ -287,11 +288,12 @@ def settings(
         former_keys: The names of further files in the folder pki with keys that verify tokens.
         sockets: What the paths of sockets begin with, "" or a folder with a slash.
         is_further: Whether another process of the same control plane is the first.
+        prebuilt: As for `stores.settings`; all control planes share the file.
     """
     keys = (f"--service-account-key-file=pki/{name}" for name in former_keys)
     found: dict[str, object] = {
         "uid": plane.uid,
-        "datastore": stores.settings(plane.store, plane.uid, plane.replicas),
+        "datastore": stores.settings(plane.store, plane.uid, plane.replicas, prebuilt),
         "apiServer": [*_apiserver(plane, port), *keys, *(_FURTHER if is_further else ())],
         "controllers": _manager(plane),
         "openAPI": openapi,

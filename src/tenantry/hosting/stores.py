@@ -127,20 +127,22 @@ def user(uid: str) -> str:
     return f"plane-{uid}"
 
 
-def settings(store: HostedStore, uid: str, processes: int = 1) -> dict[str, object]:
+def settings(store: HostedStore, uid: str, processes: int = 1, prebuilt: str = "") -> dict[str, object]:
     """Return the settings of a datastore.
 
     Args:
         store: The datastore.
         uid: The uid of the control plane.
         processes: How many processes of the control plane write to it.
+        prebuilt: The path of the file with which a SQLite database begins; "" for an empty database.
 
     Raises:
         InputError: The SQL server is missing.
     """
     match store.kind:
         case StoreKind.SQLITE:
-            return {"file": "state.db", "maxBytes": MAX_BYTES}
+            begun = {"prebuilt": prebuilt} if prebuilt else {}
+            return {"file": "state.db", "maxBytes": MAX_BYTES, **begun}
         case StoreKind.SHARED_ETCD | StoreKind.OWN_ETCD:
             return {
                 "etcd": {**access("pki", ETCD_AUTHORITY, ETCD_CLIENT), "prefix": prefix(uid)},

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from tenantry.api.errors import LocalError
+from tenantry.hosting.plane import CONTROLLERS
 from tenantry.local import paths, sources, toolchain
 from tenantry.local.files import check_space, explain, tail
 from tenantry.local.gobuild import Compilation, run
@@ -33,6 +34,7 @@ _FLAGS = ("-trimpath", "-buildvcs=false")
 # Programs, and the linker's temporary files.
 _NEEDED_MIB = 700
 _OPENAPI_SECONDS = 300
+_PREBUILT_SECONDS = 300
 _STAGES = (
     "node/fast/node-initialize.yaml",
     "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
@@ -101,6 +103,11 @@ class Binaries:
     def openapi(self) -> Path:
         """The OpenAPI documents of built-in kinds, which hosted control planes share; only beside their program."""
         return self.folder / "openapi"
+
+    @property
+    def prebuilt(self) -> Path:
+        """The database with which hosted control planes begin; only beside their program, which has made it."""
+        return self.folder / "prebuilt"
 
     @property
     def stages(self) -> Path:
@@ -397,6 +404,7 @@ def _build(product: Product, root: Path, folder: Path, go: toolchain.GoToolchain
             (unfinished / "kwok-stages.yaml").write_text(_stages(go, root))
         if Binaries(unfinished).hosted.exists():
             _write_openapi(Binaries(unfinished), output, log)
+            _write_prebuilt(Binaries(unfinished), output, log)
         seconds = round(time.monotonic() - started, 1)
         about = {"go": go.version, "seconds": seconds, "fingerprint": folder.name}
         (unfinished / "build.json").write_text(json.dumps(about, indent=2) + "\n")
@@ -426,11 +434,23 @@ def _stages(go: toolchain.GoToolchain, root: Path) -> str:
 
 def _write_openapi(binaries: Binaries, output: IO[bytes], log: Path) -> None:
     """Have the new program write the OpenAPI documents of its built-in kinds."""
-    command = [binaries.hosted, "openapi", binaries.openapi]
-    done = subprocess.run(command, stdout=output, stderr=output, timeout=_OPENAPI_SECONDS, check=False)
-    if done.returncode:
+    _run_hosted((binaries.hosted, "openapi", binaries.openapi), _OPENAPI_SECONDS, output, log)
+
+
+def _write_prebuilt(binaries: Binaries, output: IO[bytes], log: Path) -> None:
+    """Have the new program write the database with which control planes begin."""
+    command = (binaries.hosted, "prebuild", binaries.prebuilt, ",".join(CONTROLLERS))
+    _run_hosted(command, _PREBUILT_SECONDS, output, log)
+
+
+def _run_hosted(command: tuple[Path | str, ...], seconds: float, output: IO[bytes], log: Path) -> None:
+    try:
+        code = subprocess.run(command, stdout=output, stderr=output, timeout=seconds, check=False).returncode
+    except subprocess.TimeoutExpired:
+        code = "no result in time"
+    if code:
         lines = "\n".join(f"    {line}" for line in tail(log, 12))
-        raise LocalError(f'"hosted openapi" ended with {done.returncode}. The end of "{log}":\n{lines}')
+        raise LocalError(f'"hosted {command[1]}" ended with {code}. The end of "{log}":\n{lines}')
 
 
 _HINTS = (

@@ -316,7 +316,7 @@ class LocalPlacement:
         if hostedpki.needs_restart(folder / "pki", plane, self._now()):
             return True
         keys = hostedpki.former_keys(folder / "pki")
-        wanted = hosting.settings(plane, process.internal, str(program.openapi), keys)
+        wanted = _settings(plane, process.internal, program, keys)
         file = folder / hosting.SETTINGS
         if file.exists() and file.read_bytes() != wanted:
             return True
@@ -403,7 +403,7 @@ class LocalPlacement:
         write_private(own.folder / serveroptions.AUTHENTICATION, serveroptions.authentication(plane.options))
         ignored = hosting.leaves(plane)[hosting.OPERATOR].user
         write_private(own.folder / serveroptions.AUDIT_POLICY, serveroptions.audit_policy(plane.options, ignored))
-        write_private(own.folder / hosting.SETTINGS, hosting.settings(plane, internal, str(program.openapi), keys))
+        write_private(own.folder / hosting.SETTINGS, _settings(plane, internal, program, keys))
         write_private(own.folder / "egress.json", hosting.egress())
         hostedreplicas.write(own.folder, plane, process.others, str(program.openapi), keys)
         write_private(own.folder / _PROCESS, msgspec.json.encode(process))
@@ -428,6 +428,10 @@ class LocalPlacement:
                 f"{first} is not ready after {START_SECONDS:.0f} s: `tenantry logs {first}` shows why"
             ) from error
         raise LocalError("the supervisor of the cluster ended: `tenantry status` shows why")
+
+
+def _settings(plane: HostedPlane, port: int, program: Binaries, former_keys: Sequence[str]) -> bytes:
+    return hosting.settings(plane, port, str(program.openapi), former_keys, prebuilt=str(program.prebuilt))
 
 
 class _Answer(msgspec.Struct, frozen=True, rename="camel"):

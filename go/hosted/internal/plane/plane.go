@@ -59,20 +59,7 @@ func Run(ctx context.Context, given settings.Settings, fail context.CancelCauseF
 		}
 	}
 	if manager != nil {
-		// The hook runs when the server listens.
-		policies := takePolicies(manager)
-		start := func(hook genericapiserver.PostStartHookContext) error {
-			if policies {
-				go runPolicies(hook, hook.LoopbackClientConfig, fail)
-			}
-			go func() {
-				if err := manage(hook, hook.LoopbackClientConfig, manager); err != nil {
-					fail(fmt.Errorf("controllers: %w", err))
-				}
-			}()
-			return nil
-		}
-		if err := chain.GenericAPIServer.AddPostStartHook("start-hosted-controllers", start); err != nil {
+		if err := control(chain.GenericAPIServer, manager, fail); err != nil {
 			return err
 		}
 	}
@@ -81,6 +68,26 @@ func Run(ctx context.Context, given settings.Settings, fail context.CancelCauseF
 		return err
 	}
 	return prepared.Run(ctx)
+}
+
+// control runs controllers from the time the server listens. If they end by themselves, fail gets the cause.
+func control(
+	server *genericapiserver.GenericAPIServer, manager *controlleroptions.KubeControllerManagerOptions,
+	fail context.CancelCauseFunc,
+) error {
+	policies := takePolicies(manager)
+	start := func(hook genericapiserver.PostStartHookContext) error {
+		if policies {
+			go runPolicies(hook, hook.LoopbackClientConfig, fail)
+		}
+		go func() {
+			if err := manage(hook, hook.LoopbackClientConfig, manager); err != nil {
+				fail(fmt.Errorf("controllers: %w", err))
+			}
+		}()
+		return nil
+	}
+	return server.AddPostStartHook("start-hosted-controllers", start)
 }
 
 // WriteOpenAPI writes the documents of the built-in kinds, for the settings of later control planes.
@@ -157,6 +164,7 @@ func assemble(
 	shared := config.KubeAPIs.ControlPlane.Generic
 	nameOperations(shared)
 	restLonger(config.KubeAPIs)
+	replaceDefaults(shared)
 	// The other servers have copies of this configuration, and make their own documents.
 	shared.SkipOpenAPIInstallation = given.OpenAPI != ""
 	var documents *openapi.Documents
@@ -171,7 +179,10 @@ func assemble(
 		return nil, err
 	}
 	chain, err := apiserver.CreateServerChain(whole)
-	if err != nil || documents == nil {
+	if err != nil {
+		return nil, err
+	}
+	if err := addDefaults(chain.GenericAPIServer); err != nil || documents == nil {
 		return chain, err
 	}
 	builtIn, ok := chain.GenericAPIServer.NextDelegate().(*genericapiserver.GenericAPIServer)

@@ -33,6 +33,8 @@ func TestReadDatastores(t *testing.T) {
 
 		in(inETCD, `"etcd"`, `"file": "state.db", "etcd"`): "one of",
 		in(inETCD, `"socket": "s"`, `"socket": ""`):        "etcd.socket",
+		in(inETCD, `"etcd"`, `"prebuilt": "/p", "etcd"`):   "datastore.prebuilt",
+		in(inSQL, `"sql"`, `"prebuilt": "/p", "sql"`):      "datastore.prebuilt",
 		in(inETCD, "536870912", "1"):                       "datastore.maxBytes",
 		in(inETCD, `"key": "k"`, `"key": ""`):              "etcd.key",
 		// Each of them would have the keys of others.

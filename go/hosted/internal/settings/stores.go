@@ -11,6 +11,8 @@ import (
 type Datastore struct {
 	// File is a SQLite database, which is created if it does not exist.
 	File string `json:"file,omitempty"`
+	// Prebuilt is a file of "hosted prebuild", with which a SQLite database begins that does not exist; "" for none.
+	Prebuilt string `json:"prebuilt,omitempty"`
 	// MaxBytes is how large a SQLite database, or what an etcd holds of this control plane, may grow.
 	MaxBytes int64 `json:"maxBytes,omitempty"`
 	// Processes is how many processes write to an etcd for this control plane; 0 for one.
@@ -105,6 +107,8 @@ func (d Datastore) check() error {
 	switch {
 	case many != 1:
 		return fmt.Errorf("datastore must have one of datastore.file, datastore.etcd and datastore.sql")
+	case d.Prebuilt != "" && d.File == "":
+		return fmt.Errorf("datastore.prebuilt must only be set with datastore.file")
 	case d.SQL != nil:
 		return d.SQL.check()
 	case d.MaxBytes < smallest:

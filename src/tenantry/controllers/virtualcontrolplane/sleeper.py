@@ -280,19 +280,20 @@ class Sleeper:
             for each in lower:
                 namespace, _, name = each.key.partition("/")
                 await self._host.home.writer.remove(PODS, namespace, name, uid=each.uid)
+        if is_open and uid not in self._knocks:
+            # Before the write: a client that connects as soon as the status reports the sleep is held, too.
+            changed = partial(cluster.wake, VirtualControlPlane, found.key)
+            self._knocks[uid] = self._group.create_task(self._wait(uid, changed))
         settled = sleep.resting(found, now)
         if settled != found.status:
             # After the process has ended: others get the share now.
             await self._write(cluster, found, settled)
             return None
-        if is_open and uid not in self._knocks:
-            changed = partial(cluster.wake, VirtualControlPlane, found.key)
-            self._knocks[uid] = self._group.create_task(self._wait(uid, changed))
         return sleep.seconds_left(found, now)
 
     def is_at_rest(self, found: VirtualControlPlane) -> bool:
         """Return whether the process has ended, and only what wakes a control plane is waited for."""
-        return found.metadata.uid in self._knocks
+        return found.metadata.uid in self._knocks and not found.status.charged
 
     async def _wait(self, uid: str, changed: Callable[[], None]) -> None:
         """Wait for a client; no error leaves this method, because it would end the operator's term."""
