@@ -180,14 +180,12 @@ async def test_a_redirect_is_not_followed(store: S3Store, tmp_path: Path) -> Non
 async def offered(host: Api, *destinations: Json) -> AsyncGenerator[None]:
     """An administrator lists destinations in TenancyDefaults."""
     wanted = {"virtualControlPlanes": {"snapshotDestinations": list(destinations)}}
-    if await host.find(TenancyDefaults.resource, "default") is None:
-        await host.create(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": wanted})
-    else:
-        await host.patch(TenancyDefaults.resource, "default", {"spec": wanted})
+    await host.create(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": wanted})
     try:
         yield
     finally:
-        await host.patch(TenancyDefaults.resource, "default", {"spec": {"virtualControlPlanes": None}})
+        # Other modules create it on the same cluster.
+        await host.delete(TenancyDefaults.resource, "default")
 
 
 async def credentials(host: Api, store: S3Store, secret: str) -> None:
