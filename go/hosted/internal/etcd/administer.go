@@ -23,7 +23,7 @@ const (
 	removeBatch  = 1000
 )
 
-const Usage = `hosted etcd ACCESS admit USER PREFIX | remove USER PREFIX | count PREFIX | defragment | save FILE | relieve [routine]`
+const Usage = `hosted etcd ACCESS admit USER PREFIX | remove USER PREFIX | count PREFIX... | defragment | save FILE | relieve [routine]`
 
 // Run does one act of administration. ACCESS is a JSON file, relative to whose folder the names in it are; the caller has
 // changed to it. Each act may be repeated.
@@ -46,14 +46,8 @@ func Run(ctx context.Context, file string, arguments []string) error {
 		return within(ctx, patience, func(ctx context.Context) error { return admit(ctx, client, arguments[1], arguments[2]) })
 	case len(arguments) == 3 && arguments[0] == "remove":
 		return within(ctx, longPatience, func(ctx context.Context) error { return remove(ctx, client, arguments[1], arguments[2]) })
-	case len(arguments) == 2 && arguments[0] == "count":
-		return within(ctx, patience, func(ctx context.Context) error {
-			found, err := client.Get(ctx, arguments[1]+"/", clientv3.WithPrefix(), clientv3.WithCountOnly())
-			if err == nil {
-				fmt.Println(found.Count)
-			}
-			return err
-		})
+	case len(arguments) >= 2 && arguments[0] == "count":
+		return within(ctx, patience, func(ctx context.Context) error { return count(ctx, client, arguments[1:]) })
 	case len(arguments) == 1 && arguments[0] == "defragment":
 		return within(ctx, longPatience, func(ctx context.Context) error {
 			_, err := client.Defragment(ctx, client.Endpoints()[0])
@@ -157,6 +151,22 @@ func DeleteRange(ctx context.Context, client clientv3.KV, start, end string) err
 			return err
 		}
 	}
+}
+
+// count prints how many keys are below each prefix, one a line, all of one revision.
+func count(ctx context.Context, client *clientv3.Client, prefixes []string) error {
+	var counts []clientv3.Op
+	for _, prefix := range prefixes {
+		counts = append(counts, clientv3.OpGet(prefix+"/", clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	}
+	found, err := client.Txn(ctx).Then(counts...).Commit()
+	if err != nil {
+		return err
+	}
+	for _, each := range found.Responses {
+		fmt.Println(each.GetResponseRange().Count)
+	}
+	return nil
 }
 
 // save writes a copy of the whole etcd; a file of this name has a whole one or does not change.
