@@ -174,7 +174,13 @@ async def test_a_bound_claim_shows_a_volume_without_its_handle(planes: Planes, n
             volume = await until(shown, "the volume is shown", seconds=2 * SECONDS)
             assert volume["spec"]["capacity"] == {"storage": "2Gi"}
             assert "of-the-host" not in str(volume)
-            upper = await inside.get(claims.RESOURCE, "data", "default")
+
+            async def named() -> Json | None:
+                found = await inside.get(claims.RESOURCE, "data", "default")
+                return found if found["spec"].get("volumeName") else None
+
+            # The mirror writes it into the claim after the phase of the volume.
+            upper = await until(named, "the claim names its volume")
             assert upper["spec"]["volumeName"] == volume["metadata"]["name"]
             assert volume["spec"]["claimRef"]["uid"] == upper["metadata"]["uid"]
             await inside.delete(claims.RESOURCE, "data", "default")
