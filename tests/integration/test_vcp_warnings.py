@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import msgspec
 from tenantry.api.model import Resource
 from tenantry.kube import wire
 from tenantry.kube.client import MERGE_PATCH
-from testkit.api import PODS, Api
+from testkit.api import PODS, Api, until
 from testkit.planes import Planes
 
 pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
@@ -37,14 +40,39 @@ async def warned(inside: Api, resource: Resource, value: Json, *, method: str = 
         return " ".join(response.headers.getall("Warning", []))
 
 
+async def told(inside: Api, resource: Resource, make: Callable[[str], Json], *, dry: bool = False) -> tuple[str, str]:
+    """Create objects until the API server warns, which waits for the host for a second only.
+
+    Returns:
+        The name of the last object, and the warning.
+    """
+    names = (f"web-{number}" for number in itertools.count())
+
+    async def so() -> tuple[str, str] | None:
+        name = next(names)
+        found = await warned(inside, resource, make(name), dry=dry)
+        return (name, found) if found else None
+
+    return await until(so, f"the API server warns of {resource.plural}")
+
+
 def template(image: str) -> Json:
     containers = [{"name": "web", "image": image}]
     return {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": containers, "restartPolicy": "Always"}}
 
 
-def deployment(image: str, replicas: int = 0) -> Json:
-    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": template(image)}
-    return {"metadata": {"name": "web"}, "spec": spec}
+def deployment(image: str, name: str = "web") -> Json:
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": template(image)}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def pod(name: str) -> Json:
+    return {"metadata": {"name": name}, "spec": template("nginx")["spec"]}
+
+
+def cron_job(name: str) -> Json:
+    job = {"spec": {"template": {"spec": {**template("nginx")["spec"], "restartPolicy": "Never"}}}}
+    return {"metadata": {"name": name}, "spec": {"schedule": "0 0 1 1 *", "jobTemplate": job}}
 
 
 async def test_applied_workloads_are_warned_of_the_hosts_rules(planes: Planes, name: str, tmp_path: Path) -> None:
@@ -53,24 +81,23 @@ async def test_applied_workloads_are_warned_of_the_hosts_rules(planes: Planes, n
     await planes.create(name, "web")
     async with planes.entered(name, "web") as inside:
         for dry in (True, False):
-            told = await warned(inside, DEPLOYMENTS, deployment("nginx"), dry=dry)
-            assert "the host refuses its pods" in told
-            assert "images.allowed" in told
-            assert f"Tenant {name}" in told.replace("'", "").replace("\\", "")
-            assert "nginx" in told
-        assert (await inside.get(DEPLOYMENTS, "web", "default"))["spec"]["replicas"] == 0
+            stored, words = await told(inside, DEPLOYMENTS, partial(deployment, "nginx"), dry=dry)
+            assert "the host refuses its pods" in words
+            assert "images.allowed" in words
+            assert f"Tenant {name}" in words.replace("'", "").replace("\\", "")
+            assert "nginx" in words
+            assert (await inside.find(DEPLOYMENTS, stored, "default") is None) is dry
 
-        assert not await warned(
-            inside, DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": {"replicas": 1}}, method="PATCH"
-        )
-        assert not await warned(inside, DEPLOYMENTS, deployment("busybox"), method="PATCH")
-        assert "nginx" in await warned(inside, DEPLOYMENTS, deployment("nginx"), method="PATCH")
+        scaled: Json = {"metadata": {"name": stored}, "spec": {"replicas": 1}}
+        assert not await warned(inside, DEPLOYMENTS, scaled, method="PATCH")
 
-        pod = {"metadata": {"name": "one"}, "spec": template("nginx")["spec"]}
-        assert "the host refuses this pod" in await warned(inside, PODS, pod, dry=True)
-        job = {"spec": {"template": {"spec": {**template("nginx")["spec"], "restartPolicy": "Never"}}}}
-        cron: Json = {"metadata": {"name": "night"}, "spec": {"schedule": "0 0 1 1 *", "jobTemplate": job}}
-        assert "images.allowed" in await warned(inside, CRON_JOBS, cron)
+        async def changed() -> str:
+            assert not await warned(inside, DEPLOYMENTS, deployment("busybox", stored), method="PATCH")
+            return await warned(inside, DEPLOYMENTS, deployment("nginx", stored), method="PATCH")
+
+        assert "nginx" in await until(changed, "the API server warns of a change")
+        assert "the host refuses this pod" in (await told(inside, PODS, pod, dry=True))[1]
+        assert "images.allowed" in (await told(inside, CRON_JOBS, cron_job))[1]
         assert await planes.names(PODS, name) == []
     await _explained(planes.kubeconfig(name, "web"), tmp_path, name)
 
@@ -80,12 +107,18 @@ async def _explained(kubeconfig: Path, folder: Path, name: str) -> None:
     for image, code in (("nginx", 1), ("busybox", 0)):
         file = folder / f"{image}.json"
         file.write_bytes(msgspec.json.encode({"apiVersion": "apps/v1", "kind": "Deployment", **deployment(image)}))
-        child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tenantry", "explain", "denied", f"--kubeconfig={kubeconfig}", "-f", str(file)),
-            *("-n", "default"),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = (text.decode() for text in await child.communicate())
-        assert child.returncode == code, out + err
-        assert ("images.allowed" in out and f"Tenant '{name}'" in out) == bool(code), out
+        seen: list[str] = []
+
+        async def so(file: Path = file, code: int = code, seen: list[str] = seen) -> bool:
+            child = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "tenantry", "explain", "denied", f"--kubeconfig={kubeconfig}", "-f", str(file)),
+                *("-n", "default"),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            seen[:] = [text.decode() for text in await child.communicate()]
+            return child.returncode == code
+
+        # It asks for the same warnings.
+        await until(so, f"the command ends with {code}", seen=lambda seen=seen: seen)
+        assert ("images.allowed" in seen[0] and f"Tenant '{name}'" in seen[0]) == bool(code), seen
