@@ -165,10 +165,16 @@ async def test_a_tenant_that_runs_gets_a_control_plane(plane_cluster: LocalClust
     await host.ready(name)
     with pytest.raises(ApiError, match=r"spec\.isolation\.controlPlane: .*must not change back"):
         await host.patch(Tenant.resource, name, {"spec": {"isolation": {"controlPlane": "Shared"}}})
+    await _works_inside(planes, name, before, service["spec"]["clusterIP"])
+    await host.delete(Tenant.resource, name)
+
+
+async def _works_inside(planes: Planes, name: str, before: dict[str, str], address: str) -> None:
+    host = planes.host
     async with planes.entered(name, name) as inside:
         names = {each["metadata"]["name"] for each in await running(inside, name, 3)}
         assert names == set(before)
-        assert (await inside.get(SERVICES, "front", name))["spec"]["clusterIP"] == service["spec"]["clusterIP"]
+        assert (await inside.get(SERVICES, "front", name))["spec"]["clusterIP"] == address
         assert (await inside.get(CONFIG_MAPS, "notes", name))["data"] == {"b": "1"}
         await inside.get(ROLES, "reader", name)
         for resource in (CLAIMS, POLICIES):
@@ -184,7 +190,6 @@ async def test_a_tenant_that_runs_gets_a_control_plane(plane_cluster: LocalClust
             return not await host.list(PODS, name) and await host.find(SERVICES, "front", name) is None
 
         await until(gone, "the adopted objects are gone", seconds=2 * SECONDS)
-    await host.delete(Tenant.resource, name)
 
 
 async def dry_run(name: str, config: Path) -> tuple[int, str]:
