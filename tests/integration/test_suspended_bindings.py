@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from tenantry.engine.tasks import all_of
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
+from tenantry.kube.watch import watch
 from tenantry.local.cluster import LocalCluster
 from testkit.api import (
     CONFIG_MAPS,
@@ -135,7 +137,7 @@ async def test_a_suspension_stops_writes_in_the_whole_tree_before_it_empties_man
     unread = time.monotonic() - began
     bindings = [each for place in places for each in await api.list(RoleBinding.resource, place)]
     # Later writes of the same namespaces change their versions: the label came with the first that has it.
-    labelled = await _labelled(api, tenant["metadata"]["resourceVersion"])
+    labelled = await _labelled(api, tenant["metadata"]["resourceVersion"], set(places))
     last = max(labelled[place] for place in places)
     ours = [each for each in bindings if each["metadata"]["name"].startswith("b-")]
     assert min(int(each["metadata"]["resourceVersion"]) for each in ours) > last
@@ -153,15 +155,17 @@ async def test_a_suspension_stops_writes_in_the_whole_tree_before_it_empties_man
     await until(partial(_has_all, api, places, bindings), "all subjects are back", seconds=LONG)
 
 
-async def _labelled(api: Api, since: str) -> dict[str, int]:
+async def _labelled(api: Api, since: str, places: set[str]) -> dict[str, int]:
     """Return by name the version at which each namespace got the label of a suspension, after a version."""
-    query = {"watch": "true", "resourceVersion": since, "timeoutSeconds": "1"}
-    found = await api.client.request("GET", wire.path(Namespace.resource), query=query)
     versions: dict[str, int] = {}
-    for line in found.splitlines():
-        meta = msgspec.json.decode(line)["object"]["metadata"]
-        if SUSPENDED in (meta.get("labels") or {}):
-            versions.setdefault(meta["name"], int(meta["resourceVersion"]))
+    async with asyncio.timeout(LONG):
+        async for events in watch(api.client, Namespace.resource, resource_version=since):
+            for event in events:
+                meta = msgspec.json.decode(event.object)["metadata"]
+                if SUSPENDED in (meta.get("labels") or {}):
+                    versions.setdefault(meta["name"], int(meta["resourceVersion"]))
+            if versions.keys() >= places:
+                break
     return versions
 
 
