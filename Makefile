@@ -24,6 +24,7 @@ demo: ## Start a local cluster with three tenants in it and show them.
 test: ## Run all tests: unit, property, integration on a real control plane, end to end, docs.
 	$(SETUP) dev
 	.venv/bin/tenantry local build --with-hosted
+	.venv/bin/python tools/testprograms.py
 	.venv/bin/python tools/go.py test -vet=off ./...
 	TENANTRY_TEST_REAL=$${TENANTRY_TEST_REAL:-0} \
 		.venv/bin/pytest -n 3 -m "not long" --dist loadfile --no-loadscope-reorder --durations=20 --durations-min=1 $(PYTEST_ARGS)
@@ -38,6 +39,7 @@ RELEASE_TESTS = tests/e2e tests/integration/test_parameters.py tests/integration
 test-release: ## Run the long suites: more examples, chaos for a minute, many clusters, conformance, real nodes (see docs/how-to/real-nodes.md).
 	$(SETUP) dev
 	.venv/bin/tenantry local build --with-hosted --with-conformance
+	.venv/bin/python tools/testprograms.py
 	.venv/bin/pytest -q -n 2 --hypothesis-profile=release tests/property
 	CHAOS_SECONDS=60 TENANTRY_TEST_FLOOD_MEGABYTES=465 TENANTRY_TEST_CLAIMS=100 TENANTRY_TEST_REAL=1 \
 		.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=20 $(RELEASE_TESTS) $(PYTEST_ARGS)
