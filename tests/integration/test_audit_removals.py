@@ -24,7 +24,7 @@ from tenantry.audit.gather import gather
 from tenantry.audit.verdict import Audit
 from tenantry.kube.client import Client
 from tenantry.views.installation import differences
-from testkit.api import Api, until
+from testkit.api import SECONDS, Api, until
 from testkit.installation import without_repairs
 from testkit.unprotected import ELSEWHERE
 
@@ -151,7 +151,7 @@ async def test_each_check_fails_without_its_protection(api: Api, name: str) -> N
 
     async with unprotected(api, name, user):
         try:
-            await until(known, "every check has failed", seconds=20)
+            await until(known, "every check has failed", seconds=2 * SECONDS)
         except AssertionError:
             missing = sorted({check.id for check in CHECKS} - failed - ELSEWHERE.keys())
             pytest.fail(f"nothing removes the protection of {missing}")

@@ -233,7 +233,7 @@ async def succeeded_at_last(person: Api, table: dict[str, Attempt], told: str) -
     async def seen() -> bool:
         return not await attempts.succeeded(person, dry, told=told)
 
-    await until(seen, "it is refused", seconds=10)
+    await until(seen, "it is refused")
     return await attempts.succeeded(person, table, told=told)
 
 

@@ -105,7 +105,7 @@ async def test_a_change_while_a_watch_begins_is_not_lost(served: Served, monkeyp
         return found
 
     monkeypatch.setattr(web.StreamResponse, "prepare", slowly)
-    assert about(await served.watch(since, 1, timeoutSeconds="5")) == [("ADDED", "new")]
+    assert about(await served.watch(since, 1)) == [("ADDED", "new")]
 
 
 async def test_a_client_of_an_earlier_server_lists_again(served: Served) -> None:

@@ -22,7 +22,7 @@ from tenantry.local.state import ComponentState, Phase
 
 _FILE = "endpoint-proxy.json"
 _SOCKET = "knock.sock"
-_LISTEN_SECONDS = 10.0
+_LISTEN_SECONDS = 30.0
 _AGAIN_SECONDS = 1.0
 """When to ask a proxy again that has not answered, unless the supervisor starts another one before."""
 
