@@ -45,7 +45,7 @@ async def the_only(api: Api, resource: Resource, namespace: str) -> Json:
         ]
         return found[0] if len(found) == 1 else None
 
-    return await until(so, f"one {resource.kind} is mirrored")
+    return await until(so, f"one {resource.kind} is mirrored", seconds=2 * SECONDS)
 
 
 def on_host(selector: Json) -> Json:

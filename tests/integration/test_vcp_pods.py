@@ -94,6 +94,21 @@ def told(inside: Api, name: str, words: str) -> Callable[[], Awaitable[Json | No
     return so
 
 
+async def is_closed(host: Api, node: str) -> bool:
+    """Return whether the scheduler of the host puts no pod on a node."""
+    wanted = {**pod("", nodeSelector={HOSTNAME: node}), "metadata": {"generateName": "probe-"}}
+    name = (await host.create(PODS, wanted, "default"))["metadata"]["name"]
+
+    async def decided() -> str:
+        status = (await host.get(PODS, name, "default")).get("status", {})
+        found = [each["status"] for each in status.get("conditions", []) if each["type"] == "PodScheduled"]
+        return found[0] if found else ""
+
+    decision = await until(decided, "the scheduler has decided")
+    await host.delete(PODS, name, "default")
+    return decision == "False"
+
+
 async def test_a_running_pod_is_debugged_and_resized(planes: Planes, name: str) -> None:
     """H01: the host's rules and its quota decide on both, in their own words."""
     await planes.host.make_tenant(name, quota={"hard": {"pods": 4, "cpu": "1", "memory": "8Gi"}})
@@ -178,6 +193,7 @@ async def test_pods_choose_the_nodes_that_exist_inside(planes: Planes, name: str
         (other,) = {each["metadata"]["name"] for each in await planes.host.list(Node.resource)} - {used}
         await planes.host.patch(Node.resource, used, {"spec": {"unschedulable": True}})
         try:
+            await until(lambda: is_closed(planes.host, used), "the scheduler knows that the node is closed")
             await inside.create(PODS, pod("far"), "default")
             await until(runs(inside, "far"), "it runs on the other node")
         finally:
