@@ -83,7 +83,6 @@ async def test_metrics_of_own_pods_come_up(planes: Planes, name: str, tmp_path: 
         await inside.create(Namespace.resource, {"metadata": {"name": "shop"}})
         await inside.default_account("shop")
         await inside.create(DEPLOYMENTS, deployment(), "shop")
-        await inside.create(AUTOSCALERS, autoscaler(), "shop")
         async with measured(planes.host, tmp_path) as adapter:
             pods = await printed("top", "pods", "-A", config=config, words="front-")
             assert "foreign" not in pods
@@ -100,11 +99,10 @@ async def test_metrics_of_own_pods_come_up(planes: Planes, name: str, tmp_path: 
             used = {line.split()[0]: line.split()[1] for line in nodes.splitlines()[1:]}
             assert used.pop(pod["spec"]["nodeName"]) == "7m"
             assert set(used.values()) <= {"0m"}
-            assert {user for user, _ in adapter.asked} == {f"system:serviceaccount:{name}:{MIRROR}"}
-            assert {path for _, path in adapter.asked} == {f"{ROOT}/namespaces/{name}/pods"}
-
             await is_kept(inside, name)
 
+            # Not earlier: its second pod has a use, too.
+            await inside.create(AUTOSCALERS, autoscaler(), "shop")
             seen: list[Json] = []
 
             async def scaled() -> bool:
@@ -112,6 +110,8 @@ async def test_metrics_of_own_pods_come_up(planes: Planes, name: str, tmp_path: 
                 return (await inside.get(DEPLOYMENTS, "front", "shop"))["spec"]["replicas"] == 2
 
             await until(scaled, "the autoscaler adds a pod", seconds=2 * SECONDS, seen=lambda: seen)
+            assert {user for user, _ in adapter.asked} == {f"system:serviceaccount:{name}:{MIRROR}"}
+            assert {path for _, path in adapter.asked} == {f"{ROOT}/namespaces/{name}/pods"}
         await inside.gone(API_SERVICES, NAME)
         await printed("top", "nodes", config=config, words=NO_API)
 
