@@ -19,6 +19,7 @@ from tenantry.mirror.kinds import claims
 from tenantry.mirror.profile import Profile
 from testkit.api import EVENTS, PODS, Api, until
 from testkit.planes import Planes
+from testkit.refusals import refusal, tried
 
 pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
@@ -92,7 +93,14 @@ async def test_allowed_classes_are_there_inside(planes: Planes, name: str) -> No
             profile = Profile(owner_uid="", namespace="", prefix=PREFIX)
             assert stored.digest == digest(kind.shown(below, profile, is_default=below.is_default))
 
-        claim = await inside.create(claims.RESOURCE, {"metadata": {"name": "data"}, "spec": SIZE}, "default")
+        data: Json = {"metadata": {"name": "data"}, "spec": SIZE}
+
+        async def has_default() -> bool:
+            return "storageClassName" in (await tried(inside, claims.RESOURCE, data, "default"))["spec"]
+
+        # Admission has caches of its own.
+        await until(has_default, "admission knows the default class")
+        claim = await inside.create(claims.RESOURCE, data, "default")
         assert claim["spec"]["storageClassName"] == f"{name}-fast"
 
         async def claimed() -> list[Json]:
@@ -115,7 +123,13 @@ async def test_allowed_classes_are_there_inside(planes: Planes, name: str) -> No
         await are_there(PRIORITY.resource, "high")
 
         spec: Json = {"containers": [CONTAINER], "priorityClassName": f"{name}-high"}
-        await inside.create(PODS, {"metadata": {"name": "web"}, "spec": spec}, "default")
+        web: Json = {"metadata": {"name": "web"}, "spec": spec}
+
+        async def is_admitted() -> bool:
+            return not await refusal(inside, PODS, web, "default")
+
+        await until(is_admitted, "admission knows that the class is back")
+        await inside.create(PODS, web, "default")
 
         async def mirrored() -> list[Json]:
             return await host.list(PODS, name)
