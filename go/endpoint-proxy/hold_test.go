@@ -160,7 +160,8 @@ func TestWithoutAWaiterTheAnswerIs503AtOnce(t *testing.T) {
 }
 
 func TestAProcessThatDoesNotBecomeReadyIsA503AfterAWhile(t *testing.T) {
-	const short = 150 * time.Millisecond
+	// A client that sends later wakes nothing.
+	const short = time.Second
 	c := newCluster(t, short, nil)
 	to := c.asleep("a")
 	knocked := c.waits("a")
@@ -239,7 +240,8 @@ func TestHeldClientsAreBounded(t *testing.T) {
 func TestSlowHandshakesEndAndAreBounded(t *testing.T) {
 	c := newCluster(t, time.Hour, nil)
 	c.all.server.close()
-	c.all.server = newRefusals(500 * time.Millisecond)
+	// All of them have to begin within this time.
+	c.all.server = newRefusals(2 * time.Second)
 	to := c.asleep("a")
 	known := c.known("a")
 	slow := []net.Conn{}
