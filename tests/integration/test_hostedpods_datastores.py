@@ -25,8 +25,10 @@ from tenantry.hostedpods import objects, sharedetcd, sqlservers
 from tenantry.hostedpods.objects import PodSettings
 from tenantry.hostedpods.placement import PodPlacement
 from tenantry.hosting import sidecar, stores
+from tenantry.hosting.destinations import Refused
+from tenantry.hosting.gate import Gate
 from tenantry.hosting.placement import RunningPlane
-from tenantry.hosting.plane import HostedPlane
+from tenantry.hosting.plane import GATE, HostedPlane
 from tenantry.hosting.stores import HostedStore, SqlDriver, SqlServer, StoreKind
 from tenantry.install import apply, manifests, planepods, planestore
 from tenantry.install.planepods import PodOptions
@@ -105,8 +107,13 @@ async def operator(admin: Client) -> AsyncGenerator[Client]:
     await host.delete(objects.STATEFUL_SETS, planestore.NAME, PROCESS_NAMESPACE)
     await host.delete(objects.SERVICES, planestore.NAME, PROCESS_NAMESPACE)
     for name in (planestore.NAME, sharedetcd.KEYS):
-        if await host.find(SECRETS, name, PROCESS_NAMESPACE) is not None:
-            await host.delete(SECRETS, name, PROCESS_NAMESPACE)
+        await host.delete(SECRETS, name, PROCESS_NAMESPACE)
+
+    async def gone() -> bool:
+        found = await host.list(PODS, PROCESS_NAMESPACE)
+        return not [each for each in found if planestore.SELECTOR.items() <= each["metadata"]["labels"].items()]
+
+    await until(gone, "the Pod of the etcd is gone", seconds=SECONDS)
 
 
 async def pod_of(host: Api, selector: dict[str, str], *former: str) -> Json:
@@ -155,6 +162,40 @@ async def etcd(host: Api, folder: Path, programs: dict[str, Path]) -> AsyncGener
         yield processes
 
 
+async def led(host: Api, server: PodProcesses, folder: Path, programs: dict[str, Path]) -> PodProcesses:
+    """Return the place for a Pod of a control plane, which reaches the etcd."""
+    service = await host.get(objects.SERVICES, planestore.NAME, PROCESS_NAMESPACE)
+    (port,) = ports.free(1)
+    leads_to = {
+        # No kube-proxy translates addresses of Services here.
+        f"{service['spec']['clusterIP']}:{planestore.CLIENT_PORT}": f"{server.address}:{planestore.CLIENT_PORT}",
+        str(sidecar.INTERNAL_PORT): str(port),
+    }
+    return PodProcesses(host, folder, loopback(), programs, leads_to, further=LOOPBACK)
+
+
+@asynccontextmanager
+async def served(pod: Json, processes: PodProcesses) -> AsyncGenerator[None]:
+    """The containers of a Pod of a control plane run here, and it is ready."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+
+    async def answers() -> bool:
+        processes.check()
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            reader, writer = await asyncio.open_connection(processes.address, sidecar.API_PORT, ssl=context)
+            writer.write(b"GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            line = await reader.readline()
+            writer.close()
+            return b" 200 " in line
+        return False
+
+    async with processes.running(pod):
+        await until(answers, "the API server is ready", seconds=3 * SECONDS)
+        await processes.ready(pod)
+        yield
+
+
 @asynccontextmanager
 async def started(
     place: PodPlacement, wanted: HostedPlane, processes: PodProcesses, host: Api, *former: str
@@ -164,22 +205,7 @@ async def started(
         async with asyncio.TaskGroup() as group:
             start = group.create_task(place.start(wanted))
             pod = await pod_of(host, {objects.UID_LABEL: wanted.uid}, *former)
-            await stack.enter_async_context(processes.running(pod))
-            context = ssl.create_default_context()
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-
-            async def answers() -> bool:
-                processes.check()
-                with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                    reader, writer = await asyncio.open_connection(processes.address, sidecar.API_PORT, ssl=context)
-                    writer.write(b"GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-                    line = await reader.readline()
-                    writer.close()
-                    return b" 200 " in line
-                return False
-
-            await until(answers, "the API server is ready", seconds=3 * SECONDS)
-            await processes.ready(pod)
+            await stack.enter_async_context(served(pod, processes))
         yield start.result(), pod
 
 
@@ -224,14 +250,7 @@ async def test_a_control_plane_in_a_pod_has_its_objects_in_the_shared_etcd(
     for each in ("e", "a"):
         (short_folder / each).mkdir()
     async with in_background(place.keep()), etcd(host, short_folder / "e", programs) as server:
-        service = await host.get(objects.SERVICES, planestore.NAME, PROCESS_NAMESPACE)
-        (port,) = ports.free(1)
-        leads_to = {
-            # No kube-proxy translates addresses of Services here.
-            f"{service['spec']['clusterIP']}:{planestore.CLIENT_PORT}": f"{server.address}:{planestore.CLIENT_PORT}",
-            str(sidecar.INTERNAL_PORT): str(port),
-        }
-        local = PodProcesses(host, short_folder / "a", loopback(), programs, leads_to, further=LOOPBACK)
+        local = await led(host, server, short_folder / "a", programs)
         async with started(place, own, local, host) as (running, pod), Client(running.connection) as client:
             inside = Api(client)
             await inside.default_account("default")
@@ -255,6 +274,57 @@ async def test_a_control_plane_in_a_pod_has_its_objects_in_the_shared_etcd(
             assert [each for each in names if own.uid in each] == []
         kept = objects.files_of(await host.get(SECRETS, sharedetcd.KEYS, PROCESS_NAMESPACE))
         assert [name for name in kept if name.startswith("plane-")] == []
+
+
+@pytest.mark.long
+async def test_several_pods_share_the_etcd_and_the_operator_follows_them(
+    admin: Client, operator: Client, short_folder: Path, tmp_path: Path, programs: dict[str, Path]
+) -> None:
+    """H12: the gate is behind each Pod; the operator connects to a second one, and goes on without the first one."""
+    host, own = Api(admin), replace(plane("r"), replicas=2)
+    place = PodPlacement(operator, SETTINGS, tmp_path)
+    for each in ("e", "a", "b"):
+        (short_folder / each).mkdir()
+    selector = {objects.UID_LABEL: own.uid}
+    async with in_background(place.keep()), etcd(host, short_folder / "e", programs) as server:
+        first, second = [await led(host, server, short_folder / each, programs) for each in ("a", "b")]
+        async with started(place, own, first, host) as (running, pod), Client(running.connection) as client:
+            await Api(client).create(CONFIG_MAPS, {"metadata": {"name": "mine"}}, "default")
+            assert not await place.has_moved(own.uid)
+            other = await pod_of(host, selector, pod["metadata"]["uid"])
+            async with served(other, second):
+                assert await place.has_moved(own.uid)
+                await place.start(own)
+                assert not await place.has_moved(own.uid)
+                gate = Gate(place.gate(own.uid), lambda host, port: Refused(reason=f"no way to {host} at {port}"))
+                async with gate.serve(), place.connected(own.uid):
+                    for each in (first, second):
+                        assert b"no way to 192.0.2.9 at 443" in await asked(each)
+                await host.delete(PODS, pod["metadata"]["name"], PROCESS_NAMESPACE)
+                assert await place.has_moved(own.uid)
+                found = await place.start(own)
+                assert second.address in found.connection.server
+                async with Client(found.connection) as later:
+                    assert await Api(later).find(CONFIG_MAPS, "mine", "default") is not None
+        # One that elects no leader does not run beside the others.
+        single = replace(own, replicas=1)
+        former = [each["metadata"]["uid"] for each in (pod, other)]
+        third = await pod_of(host, selector, *former)
+        async with started(place, single, first, host, *former, third["metadata"]["uid"]) as (_, last):
+            pods = await host.list(PODS, PROCESS_NAMESPACE)
+            mine = [each for each in pods if selector.items() <= each["metadata"]["labels"].items()]
+            assert [each["metadata"]["uid"] for each in mine] == [last["metadata"]["uid"]]
+        await place.remove(own.uid)
+
+
+async def asked(processes: PodProcesses) -> bytes:
+    """Return how the gate answers the API server of a Pod."""
+    async with asyncio.timeout(SECONDS):
+        reader, writer = await asyncio.open_unix_connection(str(processes.volume("sockets") / GATE))
+        writer.write(b"CONNECT 192.0.2.9:443 HTTP/1.1\r\nHost: 192.0.2.9:443\r\n\r\n")
+        found = await reader.read()
+        writer.close()
+        return found
 
 
 async def test_without_the_etcd_the_operator_says_how_to_install_it(
