@@ -158,6 +158,7 @@ def test_pods_open_no_connection_and_only_the_operator_reaches_the_tunnel() -> N
         (["--virtual-control-planes", "--hosted-image", "a b"], "needs --hosted-image"),
         (["--hosted-image", "registry.example/hosted:1"], "need --virtual-control-planes"),
         (["--hosted-storage-class", "fast"], "need --virtual-control-planes"),
+        (["--hosted-etcd"], "need --virtual-control-planes"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(arguments: list[str], problem: str) -> None:

@@ -74,6 +74,11 @@ class _Install(click.Command):
     show_default=True,
     help="Number of replicas of the operator that serve them, each a part.",
 )
+@click.option(
+    "--hosted-etcd",
+    is_flag=True,
+    help="Run an etcd that they can share: spec.datastore.kind SharedEtcd. Its volume has 28 GiB.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the manifests without applying them; no cluster is needed.")
 @output.output_option("yaml", "json", text="With --dry-run: YAML documents (the default), or one JSON List.")
 def install(target: Target, *, image: str, dry_run: bool, form: str | None, **hosted: object) -> None:
@@ -109,8 +114,11 @@ def _pods(given: Mapping[str, object]) -> PodOptions | None:
     """
     image = str(given["hosted_image"] or "")
     if not given["virtual_control_planes"]:
-        if image or given["hosted_storage_class"] or given["hosted_shards"] != 1:
-            raise InputError("--hosted-image, --hosted-storage-class and --hosted-shards need --virtual-control-planes")
+        if image or given["hosted_storage_class"] or given["hosted_shards"] != 1 or given["hosted_etcd"]:
+            raise InputError(
+                "--hosted-etcd, --hosted-image, --hosted-storage-class and --hosted-shards need"
+                " --virtual-control-planes"
+            )
         return None
     if not image or image != "".join(image.split()):
         raise InputError(
@@ -122,6 +130,7 @@ def _pods(given: Mapping[str, object]) -> PodOptions | None:
         storage_class=str(given["hosted_storage_class"]),
         service_type=str(given["hosted_service"]),
         shards=cast("int", given["hosted_shards"]),
+        has_etcd=bool(given["hosted_etcd"]),
     )
 
 

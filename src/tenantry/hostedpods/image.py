@@ -1,4 +1,4 @@
-"""The image of hosted control planes: two static programs and what `hosted` makes at build, on an empty base."""
+"""The image of hosted control planes: four static programs and what `hosted` makes at build, on an empty base."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tenantry import __version__
 from tenantry.hostedpods import objects
+from tenantry.install import planestore
 from tenantry.local import build
 from tenantry.local.progress import Progress
 from tenantry.local.real import images
@@ -32,11 +33,15 @@ def write(progress: Progress, reference: str, target: Path) -> None:
     images.check_reference(reference)
     hosted = build.ensure(progress, build.HOSTED)
     sidecar = build.ensure(progress, build.SIDECAR)
+    forwarder = build.ensure(progress, build.ENDPOINT_PROXY)
+    etcd = build.ensure(progress, build.HOSTED_ETCD)
     files = {
         objects.PROGRAM: hosted.hosted,
         objects.OPENAPI: hosted.openapi,
         objects.PREBUILT: hosted.prebuilt,
         objects.SIDECAR: sidecar.sidecar,
+        objects.FORWARDER: forwarder.endpoint_proxy,
+        planestore.ETCD: etcd.hosted_etcd,
     }
     recipe = ImageRecipe(reference=reference, files=files, entrypoint=(objects.PROGRAM,), user=_USER)
     images.write(recipe, target)

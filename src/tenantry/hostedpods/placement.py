@@ -28,9 +28,10 @@ from msgspec.structs import replace
 from tenantry.api.errors import Forbidden, Gone, InputError, LocalError, NotFound, Unreachable
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
-from tenantry.engine.tasks import in_background
-from tenantry.hostedpods import credentials, objects
+from tenantry.engine.tasks import all_of, in_background
+from tenantry.hostedpods import credentials, keys, objects
 from tenantry.hostedpods.objects import PodSettings, SeenPod
+from tenantry.hostedpods.stores import PodStores
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import sidecar, snapshotplaces, versions
 from tenantry.hosting.placement import RunningPlane, ServerEndpoint
@@ -71,8 +72,13 @@ class PodPlacement:
         self._client = client
         self._settings = settings
         self._root = folder
-        # By uid: where `start` has found the Pod.
-        self._addresses: dict[str, str] = {}
+        self._stores = PodStores(client, settings, folder / "stores")
+        # By uid: where `start` has found the Pods.
+        self._addresses: dict[str, frozenset[str]] = {}
+
+    async def keep(self) -> None:
+        """Keep what control planes share, until cancelled."""
+        await self._stores.keep()
 
     @property
     def snapshots(self) -> SnapshotStore:
@@ -108,14 +114,23 @@ class PodPlacement:
         server = await self._serve(uid)
         plane = replace(plane, names=(*plane.names, server))
         await self._prepare(plane, paths)
+        way = await self._stores.attach(plane)
         files, own = await asyncio.to_thread(credentials.contents, plane, paths)
+        if way is not None:
+            files |= way.files
         await self._apply(objects.SECRETS, objects.secret(uid, objects.name(uid), files))
         await self._apply(objects.SECRETS, objects.secret(uid, objects.sidecar_name(uid), own))
-        await self._claim(uid)
-        wanted = objects.stateful_set(uid, self._settings, plane.limits, files, own)
+        if way is None:
+            await self._claim(uid)
+        wanted = objects.stateful_set(uid, self._settings, plane.limits, files, own, way=way, replicas=plane.replicas)
+        before = await self._find(objects.STATEFUL_SETS, objects.name(uid))
+        if objects.replicas_of(before) not in (0, plane.replicas):
+            # One that elects no leader must not run beside others.
+            await self.stop(uid)
         await self._apply(objects.STATEFUL_SETS, wanted)
-        found = await self._ready(uid, objects.digest_of(wanted))
-        self._addresses[uid] = found.address
+        pods = await self._ready(uid, objects.digest_of(wanted))
+        found = pods[0]
+        self._addresses[uid] = frozenset(each.address for each in pods)
         url, trusted = f"https://{_host(server)}", hosting.TRUSTED
         connection = self._connection(found.address, paths)
         return RunningPlane(
@@ -124,7 +139,9 @@ class PodPlacement:
             kubeconfig=kubeconfigs.text(paths, plane.name, hosting.OWNER, url, authority=trusted),
             from_pods=ServerEndpoint(address=found.address, port=sidecar.API_PORT),
             version=await self._version(connection),
-            renewal=await asyncio.to_thread(credentials.renewal, plane, paths.pki),
+            renewal=_first(
+                await asyncio.to_thread(credentials.renewal, plane, paths.pki), way.renewal if way is not None else None
+            ),
         )
 
     async def stop(self, uid: str) -> None:
@@ -143,6 +160,7 @@ class PodPlacement:
         await self._delete(objects.STATEFUL_SETS, name)
         # Its objects outlive the process, which could not end in order without them.
         await self._gone(uid)
+        await self._stores.detach(uid)
         for resource in (objects.CLAIMS, objects.SERVICES):
             await self._delete(resource, name)
         for each in (name, objects.sidecar_name(uid), objects.keys_name(uid)):
@@ -157,13 +175,16 @@ class PodPlacement:
         context.load_cert_chain(folder / f"{sidecar.CLIENT}.crt", folder / f"{sidecar.CLIENT}.key")
         own = self._paths(uid).folder
         sockets = {sidecar.socket_name(each): own / each for each in sidecar.SOCKETS}
-        async with in_background(SidecarTunnel(self._addresses[uid], context, sockets).run()):
+        tunnels = [SidecarTunnel(each, context, sockets).run() for each in sorted(self._addresses[uid])]
+        async with in_background(all_of(tunnels)):
             yield
 
     async def has_moved(self, uid: str) -> bool:
         """See `Placement.has_moved`."""
         pods = [objects.seen(each) for each in await self._pods(uid)]
-        return all(each.address != self._addresses.get(uid) or each.ends for each in pods)
+        if objects.have_moved(pods, self._addresses.get(uid, frozenset())):
+            return True
+        return await self._stores.has_moved(uid)
 
     async def knocked(self, uid: str) -> None:
         """See `Placement.knocked`; it never returns, because nothing holds clients."""
@@ -243,51 +264,42 @@ class PodPlacement:
         Only when that has them does a Pod get them: after a crash in between, they are issued again.
         """
         await asyncio.to_thread(make_private_folder, paths.folder)
-        data = await self._find(objects.SECRETS, objects.keys_name(plane.uid))
-        known = objects.files_of(data) if data is not None else {}
-        files = await asyncio.to_thread(credentials.issue, plane, paths.pki, known, dt.datetime.now(dt.UTC))
-        if files == known:
-            return
-        wanted = objects.secret(plane.uid, objects.keys_name(plane.uid), files)
-        if data is None:
-            # Not applied: another replica may have written others meanwhile, and those hold.
-            body = wire.encode_json(wanted)
-            await self._client.request("POST", wire.path(objects.SECRETS, PROCESS_NAMESPACE), body=body)
-        else:
-            # At the resourceVersion that was read: keys that another replica has issued meanwhile are not lost.
-            gone = dict.fromkeys(known.keys() - files.keys())
-            patch = {
-                "metadata": {"resourceVersion": data["metadata"]["resourceVersion"]},
-                "data": {**wanted["data"], **gone},
-            }
-            name = objects.keys_name(plane.uid)
-            await self._client.merge_patch(objects.SECRETS, PROCESS_NAMESPACE, name, patch)
+        found = await self._stores.recorded(plane)
+        uid, name, kind = plane.uid, objects.keys_name(plane.uid), plane.store.kind
+        await keys.keep(
+            self._client,
+            found,
+            lambda files: objects.secret(uid, name, files, kind),
+            lambda known: credentials.issue(plane, paths.pki, known, dt.datetime.now(dt.UTC)),
+        )
 
     async def _claim(self, uid: str) -> None:
         # A claim hardly changes, and its class is filled in.
         if await self._find(objects.CLAIMS, objects.name(uid)) is None:
             await self._apply(objects.CLAIMS, objects.claim(uid, self._settings))
 
-    async def _ready(self, uid: str, digest: str) -> SeenPod:
-        """Return the Pod with a digest once it is ready.
+    async def _ready(self, uid: str, digest: str) -> list[SeenPod]:
+        """Return the Pods with a digest that are ready, once there is one and no other Pod serves any more.
+
+        It does not wait for all: the node of one may be away, and `has_moved` reports those that come later.
 
         Raises:
-            LocalError: It is not ready in time, and why.
+            LocalError: None is ready in time, and why.
         """
-        last: SeenPod | None = None
+        last: list[SeenPod] = []
         try:
             async with asyncio.timeout(START_SECONDS):
                 async for found in self._followed(uid):
-                    for each in found.values():
-                        pod = objects.seen(each)
-                        if pod.digest == digest:
-                            last = pod
-                        if pod.digest == digest and pod.is_ready and pod.address:
-                            return pod
+                    pods = [objects.seen(each) for each in found.values()]
+                    last = [each for each in pods if each.digest == digest]
+                    ready = [each for each in last if each.is_ready and each.address]
+                    if ready and not any(each.is_ready for each in pods if each.digest != digest):
+                        return ready
         except TimeoutError:
             pass
         name = f"{objects.name(uid)}-0"
-        why = (last.problem or "`kubectl logs` shows why") if last is not None else "it does not exist yet"
+        problems = [each.problem for each in last if each.problem]
+        why = (problems[0] if problems else "`kubectl logs` shows why") if last else "it does not exist yet"
         raise LocalError(f"Pod {name!r} in {PROCESS_NAMESPACE!r} is not ready after {START_SECONDS:.0f} s: {why}")
 
     async def _gone(self, uid: str) -> None:
@@ -395,6 +407,10 @@ def _host(address: str) -> str:
         return f"[{address}]" if ipaddress.ip_address(address).version == 6 else address  # noqa: PLR2004 - IPv6
     except ValueError:
         return address
+
+
+def _first(*times: dt.datetime | None) -> dt.datetime | None:
+    return min((each for each in times if each is not None), default=None)
 
 
 def _checked(uid: str) -> str:

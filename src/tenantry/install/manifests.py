@@ -116,7 +116,7 @@ def everything(image: str = DEFAULT_IMAGE, pods: PodOptions | None = None) -> li
         image: The operator's.
         pods: How it runs control planes in Pods; None if it runs none.
     """
-    further = planepods.everything(SERVICE_ACCOUNT, pods.shards) if pods is not None else ()
+    further = planepods.everything(SERVICE_ACCOUNT, pods) if pods is not None else ()
     return [*foundation(SERVICE_ACCOUNT), *further, *workload(image, pods)]
 
 

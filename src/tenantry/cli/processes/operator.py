@@ -18,6 +18,7 @@ from tenantry.api import marks
 from tenantry.api.errors import ConfigError, InputError
 from tenantry.controllers.operator import OperatorOptions, operate
 from tenantry.engine.jsonlines import log_to
+from tenantry.engine.tasks import in_background
 from tenantry.hostedpods.objects import PodSettings
 from tenantry.hostedpods.placement import PodPlacement
 from tenantry.install import installed
@@ -68,6 +69,7 @@ from tenantry.local.paths import ClusterPaths
     show_default=True,
     help="Number of parts in which replicas divide these control planes; the same for all replicas.",
 )
+@click.option("--hosted-etcd", is_flag=True, help="Keep the certificates of an etcd that these control planes share.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True)
 def operator(  # noqa: PLR0917 - click gives them by name
     path: Path | None,
@@ -79,6 +81,7 @@ def operator(  # noqa: PLR0917 - click gives them by name
     hosted_storage_class: str,
     hosted_service: str,
     hosted_shards: int,
+    hosted_etcd: bool,  # noqa: FBT001 - click gives it by name
     log_level: str,
 ) -> None:
     """Run the operator until SIGTERM."""
@@ -103,7 +106,12 @@ def operator(  # noqa: PLR0917 - click gives them by name
     if hosted_image is None:
         uvloop.run(operate(connection, options, installed.shipment))
     else:
-        pods = PodSettings(image=hosted_image, storage_class=hosted_storage_class, service_type=hosted_service)
+        pods = PodSettings(
+            image=hosted_image,
+            storage_class=hosted_storage_class,
+            service_type=hosted_service,
+            has_etcd=hosted_etcd,
+        )
         uvloop.run(_operate_in_pods(connection, options, pods))
 
 
@@ -112,7 +120,8 @@ async def _operate_in_pods(connection: Connection, options: OperatorOptions, pod
         # Its waits must not take connections from the controllers.
         async with Client(connection, field_manager=marks.FIELD_MANAGER) as client:
             placement = PodPlacement(client, pods, Path(folder))
-            await operate(connection, replace(options, placement=placement), installed.shipment)
+            async with in_background(placement.keep()):
+                await operate(connection, replace(options, placement=placement), installed.shipment)
 
 
 def _collect_seldom() -> None:
