@@ -57,7 +57,10 @@ def test_the_process_does_not_get_the_keys_of_the_tunnel() -> None:
         each["name"]: {volumes[mount["name"]] for mount in each["volumeMounts"]} - {None}
         for each in pod()["containers"]
     }
-    assert secrets == {"hosted": {objects.name(UID)}, "sidecar": {objects.sidecar_name(UID)}}
+    assert secrets == {"hosted": {objects.name(UID)}, "sidecar": {objects.sidecar_name(UID), objects.name(UID)}}
+    (sidecars,) = [each for each in pod()["containers"] if each["name"] == "sidecar"]
+    files = [each.get("subPath") for each in sidecars["volumeMounts"] if each["name"] in {"files", "pki"}]
+    assert files == ["settings.json"]
     assert objects.keys_name(UID) not in str(made())
 
 
@@ -121,7 +124,7 @@ def test_nothing_is_added_by_default() -> None:
 def test_the_operator_gets_rights_in_one_namespace_only() -> None:
     """H01: no cluster role more, no list of Secrets, no way to a node."""
     plain = manifests.everything()
-    extended = manifests.everything(pods=PodOptions(image="registry.example/hosted:1"))
+    extended = manifests.everything(pods=PodOptions(images=("--hosted-image", "registry.example/hosted:1")))
     added = [each for each in extended if each not in plain]
     assert sorted(each["kind"] for each in added) == ["Deployment", "Namespace", "NetworkPolicy", "Role", "RoleBinding"]
     (role,) = [each for each in added if each["kind"] == "Role"]
@@ -132,7 +135,7 @@ def test_the_operator_gets_rights_in_one_namespace_only() -> None:
 
 def test_mirrors_have_rights_by_role_bindings_only() -> None:
     """H01: no nodes/proxy, no impersonation, and no ClusterRoleBinding of the mirrors' role."""
-    found = manifests.everything(pods=PodOptions(image="registry.example/hosted:1"))
+    found = manifests.everything(pods=PodOptions(images=("--hosted-image", "registry.example/hosted:1")))
     roles = [each for each in found if each["kind"] in {"ClusterRole", "Role"}]
     rules = [rule for each in roles for rule in each.get("rules") or ()]
     granted = {(kind, verb) for rule in rules for kind in rule.get("resources", ()) for verb in rule["verbs"]}
@@ -148,14 +151,14 @@ def test_pods_open_no_connection_and_only_the_operator_reaches_the_tunnel() -> N
     assert (spec["podSelector"], spec["egress"]) == ({}, [])
     assert set(spec["policyTypes"]) == {"Ingress", "Egress"}
     peers = {port["port"]: "from" in rule for rule in spec["ingress"] for port in rule["ports"]}
-    assert peers == {sidecar.API_PORT: False, sidecar.TUNNEL_PORT: True}
+    assert peers == {sidecar.API_PORT: False, sidecar.TUNNEL_PORT: True, sidecar.KEEPER_PORT: True}
 
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         (["--virtual-control-planes"], "needs --hosted-image"),
-        (["--virtual-control-planes", "--hosted-image", "a b"], "needs --hosted-image"),
+        (["--virtual-control-planes", "--hosted-image", "a b"], "must be IMAGE or VERSION=IMAGE"),
         (["--hosted-image", "registry.example/hosted:1"], "need --virtual-control-planes"),
         (["--hosted-storage-class", "fast"], "need --virtual-control-planes"),
     ],
@@ -167,10 +170,13 @@ def test_flags_that_do_not_fit_are_refused(arguments: list[str], problem: str) -
 
 
 def test_the_operator_is_started_with_the_flags() -> None:
-    options = PodOptions(image="registry.example/hosted:1", storage_class="fast", service_type="LoadBalancer")
+    options = PodOptions(
+        images=("--hosted-image", "registry.example/hosted:1"), storage_class="fast", service_type="LoadBalancer"
+    )
     (operator,) = [each for each in manifests.workload("tenantry:1", options) if each["kind"] == "Deployment"]
     arguments = operator["spec"]["template"]["spec"]["containers"][0]["args"]
     assert arguments[3:] == [
         *("--hosted-image", "registry.example/hosted:1", "--hosted-service", "LoadBalancer"),
+        *("--hosted-scratch", planepods.SCRATCH),
         *("--hosted-storage-class", "fast"),
     ]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -24,6 +24,8 @@ from tenantry.api import marks
 from tenantry.api.errors import InputError
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
+from tenantry.hostedpods import versionimages
+from tenantry.hostedpods.versionimages import VersionImages
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import serveroptions, sidecar, versions
 from tenantry.hosting.plane import HostedLimits, HostedPlane
@@ -43,18 +45,43 @@ HASH = "hosting.tenantry.dev/configuration"
 SIZE = "2Gi"
 """Of the volume: the database has at most 512 MiB, its log as much, and a restore writes a second one."""
 
-KUBERNETES = "1.36.3"
-"""The version in the image of this version of Tenantry; the operator of a cluster has no sources to read it from."""
-
-VERSIONS = (HostedVersion(name=versions.minor(KUBERNETES), kubernetes=KUBERNETES, is_default=True),)
-
 OPENAPI, PREBUILT = "/openapi", "/prebuilt"
 PROGRAM, SIDECAR = "/hosted", "/hosted-sidecar"
 SOCKETS = "sockets/"
-_HOME = "/plane"
+HOME = "/plane"
+PROCESS = "hosted"
+"""The container of the process."""
+
+SNAPSHOTS = "snapshots"
+"""The folder of the snapshots in the volume."""
+
+_RESERVE = 256 * 2**20
+"""The bytes of the volume that snapshots leave to the database."""
+
 _USER = 65532
 _SOFT_PART = 0.8
 """Of the memory limit: where Go begins to collect garbage more often."""
+
+
+KEEPING = (
+    *(f"-volume={HOME}", f"-folder={SNAPSHOTS}", f"-program={PROGRAM}"),
+    *(f"-settings={HOME}/{hosting.SETTINGS}", f"-reserve={_RESERVE}"),
+)
+"""The flags of a keeper of the snapshots in the volume of a control plane."""
+
+CONTAINER_SECURITY: Json = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+POD_SECURITY: Json = {
+    "runAsNonRoot": True,
+    "runAsUser": _USER,
+    "runAsGroup": _USER,
+    "fsGroup": _USER,
+    "fsGroupChangePolicy": "OnRootMismatch",
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 
 
 class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,15 +91,26 @@ class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
         image: The image, see `image`.
         storage_class: The StorageClass of volumes; "" for the default one.
         service_type: "ClusterIP" or "LoadBalancer".
+        others: The images of other versions than the default one; see `versionimages`.
     """
 
     image: str
     storage_class: str = ""
     service_type: str = "ClusterIP"
+    others: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+
+    @property
+    def images(self) -> VersionImages:
+        """The images of all versions."""
+        return VersionImages(default=self.image, others=self.others)
 
 
-def check(plane: HostedPlane) -> None:
+def check(plane: HostedPlane, known: Sequence[HostedVersion] = (versionimages.DEFAULT,)) -> None:
     """Check that a control plane can run in a Pod.
+
+    Args:
+        plane: The control plane.
+        known: The versions that have an image.
 
     Raises:
         InputError: It cannot: the field, and what it must be.
@@ -81,7 +119,7 @@ def check(plane: HostedPlane) -> None:
         raise InputError("spec.datastore.kind must be SQLite where control planes run in Pods")
     if plane.replicas > 1:
         raise InputError("spec.replicas must be 1 where control planes run in Pods")
-    versions.find(VERSIONS, plane.version)
+    versions.find(known, plane.version)
 
 
 def name(uid: str) -> str:
@@ -206,14 +244,7 @@ def _pod(uid: str, settings: PodSettings, limits: HostedLimits | None, files: Ma
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 30,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "fsGroup": _USER,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": POD_SECURITY,
         "containers": [_process(settings, limits), _sidecar(settings)],
         "volumes": [
             {"name": "data", "persistentVolumeClaim": {"claimName": name(uid)}},
@@ -231,11 +262,7 @@ def _container(called: str, settings: PodSettings, command: list[str], **more: o
         "name": called,
         "image": settings.image,
         "command": command,
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        "securityContext": CONTAINER_SECURITY,
         **more,
     }
 
@@ -251,12 +278,12 @@ def _process(settings: PodSettings, limits: HostedLimits | None) -> Json:
         resources = {"requests": {"cpu": f"{limits.cpu_millis}m", "memory": memory}, "limits": {"memory": memory}}
     probe: Json = {"scheme": "HTTPS", "port": sidecar.API_PORT}
     return _container(
-        "hosted",
+        PROCESS,
         settings,
-        [PROGRAM, f"{_HOME}/{hosting.SETTINGS}"],
+        [PROGRAM, f"{HOME}/{hosting.SETTINGS}"],
         env=[{"name": key, "value": value} for key, value in sorted(environment.items())],
         resources=resources,
-        workingDir=_HOME,
+        workingDir=HOME,
         readinessProbe={"httpGet": {**probe, "path": "/readyz"}, "periodSeconds": 1, "timeoutSeconds": 5},
         livenessProbe={
             "httpGet": {**probe, "path": "/livez"},
@@ -266,10 +293,10 @@ def _process(settings: PodSettings, limits: HostedLimits | None) -> Json:
             "failureThreshold": 6,
         },
         volumeMounts=[
-            {"name": "data", "mountPath": _HOME},
-            {"name": "pki", "mountPath": f"{_HOME}/pki", "readOnly": True},
-            *({"name": "files", "mountPath": f"{_HOME}/{each}", "subPath": each, "readOnly": True} for each in MOUNTED),
-            {"name": "sockets", "mountPath": f"{_HOME}/{SOCKETS.rstrip('/')}"},
+            {"name": "data", "mountPath": HOME},
+            {"name": "pki", "mountPath": f"{HOME}/pki", "readOnly": True},
+            *({"name": "files", "mountPath": f"{HOME}/{each}", "subPath": each, "readOnly": True} for each in MOUNTED),
+            {"name": "sockets", "mountPath": f"{HOME}/{SOCKETS.rstrip('/')}"},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the container's own
         ],
     )
@@ -287,15 +314,21 @@ def _sidecar(settings: PodSettings) -> Json:
             "-keys=/keys",
             "-sockets=/sockets",
             f"-names={','.join(sidecar.socket_name(each) for each in sidecar.SOCKETS)}",
+            f"-keeper=:{sidecar.KEEPER_PORT}",
+            *KEEPING,
         ],
         ports=[
             {"name": "https", "containerPort": sidecar.API_PORT, "protocol": "TCP"},
             {"name": "tunnel", "containerPort": sidecar.TUNNEL_PORT, "protocol": "TCP"},
+            {"name": "keeper", "containerPort": sidecar.KEEPER_PORT, "protocol": "TCP"},
         ],
-        resources={"requests": {"cpu": "5m", "memory": "24Mi"}, "limits": {"memory": "64Mi"}},
+        resources={"requests": {"cpu": "5m", "memory": "24Mi"}, "limits": {"memory": "128Mi"}},
         volumeMounts=[
             {"name": "sidecar", "mountPath": "/keys", "readOnly": True},
             {"name": "sockets", "mountPath": "/sockets"},
+            # For snapshots.
+            {"name": "data", "mountPath": HOME},
+            {"name": "files", "mountPath": f"{HOME}/{hosting.SETTINGS}", "subPath": hosting.SETTINGS, "readOnly": True},
         ],
     )
 

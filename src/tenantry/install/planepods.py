@@ -23,6 +23,11 @@ from tenantry.hosting import sidecar
 from tenantry.install.rights import LABELS, allow
 
 NAME = "tenantry-control-planes"
+SCRATCH = "/snapshots"
+"""The folder of the operator for snapshots on their way: they are too large for a volume in memory."""
+
+SCRATCH_SIZE = "2Gi"
+
 _KEEP = ("get", "create", "patch", "delete")
 
 
@@ -30,13 +35,13 @@ class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How the operator runs control planes in Pods.
 
     Args:
-        image: Their image; see `tenantry image build --with-hosted`.
+        images: The flags of the operator that name their images; see `tenantry image build --with-hosted`.
         storage_class: The StorageClass of their volumes; "" for the default one.
         service_type: The type of the Services by which users reach them.
         shards: The number of parts in which the replicas of the operator divide them.
     """
 
-    image: str
+    images: tuple[str, ...]
     storage_class: str = ""
     service_type: str = "ClusterIP"
     shards: int = 1
@@ -44,7 +49,7 @@ class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def arguments(options: PodOptions) -> list[str]:
     """Return the arguments of the operator."""
-    found = ["--hosted-image", options.image, "--hosted-service", options.service_type]
+    found = [*options.images, "--hosted-service", options.service_type, "--hosted-scratch", SCRATCH]
     if options.shards > 1:
         found += ["--hosted-shards", str(options.shards)]
     return [*found, "--hosted-storage-class", options.storage_class] if options.storage_class else found
@@ -75,6 +80,8 @@ def _rights(subject: Json, shards: int) -> list[Json]:
         # By name: no list of Secrets.
         allow([""], ["secrets", "services", "persistentvolumeclaims"], _KEEP),
         allow(["apps"], ["statefulsets"], _KEEP),
+        # Of snapshots, while no control plane has the volume.
+        allow(["batch"], ["jobs"], ["create", "delete"]),
         allow([""], ["pods"], ["list", "watch"]),
     ]
     found = _given(subject, PROCESS_NAMESPACE, rules)
@@ -99,7 +106,7 @@ def _network(subject: Json) -> list[Json]:
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": marks.SYSTEM_NAMESPACE}},
         "podSelector": {"matchLabels": {"app.kubernetes.io/component": "operator"}},
     }
-    tunnel: Json = {"ports": [{"protocol": "TCP", "port": sidecar.TUNNEL_PORT}]}
+    tunnel: Json = {"ports": [{"protocol": "TCP", "port": each} for each in (sidecar.TUNNEL_PORT, sidecar.KEEPER_PORT)]}
     if subject["kind"] == "ServiceAccount":
         tunnel["from"] = [operator]
     # An operator outside of the cluster has no address that is known here; certificates admit it alone.

@@ -1,0 +1,96 @@
+"""Follows Pods in the namespace of control planes until they are as wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+
+import msgspec
+
+from tenantry.api.errors import Gone, LocalError, Unreachable
+from tenantry.api.model import Json
+from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
+from tenantry.hostedpods import objects
+from tenantry.hostedpods.objects import SeenPod
+from tenantry.kube import watch, wire
+from tenantry.kube.client import Client
+
+_json: msgspec.json.Decoder[Json] = msgspec.json.Decoder(Json)
+
+
+async def ready(
+    client: Client, selector: str, name: str, seconds: float, is_wanted: Callable[[SeenPod], bool] = lambda _: True
+) -> SeenPod:
+    """Return the Pod of a selector that is ready.
+
+    Args:
+        client: Of the cluster.
+        selector: Of labels.
+        name: What the message calls the Pod.
+        seconds: The time for that.
+        is_wanted: Returns whether a Pod is the one.
+
+    Raises:
+        LocalError: It is not ready in time, and why.
+    """
+    last: SeenPod | None = None
+    try:
+        async with asyncio.timeout(seconds):
+            async for found in pods(client, selector):
+                for each in found.values():
+                    pod = objects.seen(each)
+                    if not is_wanted(pod):
+                        continue
+                    last = pod
+                    if pod.is_ready and pod.address:
+                        return pod
+    except TimeoutError:
+        pass
+    why = (last.problem or "`kubectl logs` shows why") if last is not None else "it does not exist yet"
+    raise LocalError(f"Pod {name!r} in {PROCESS_NAMESPACE!r} is not ready after {seconds:.0f} s: {why}")
+
+
+async def gone(client: Client, selector: str, name: str, seconds: float) -> None:
+    """Return once no Pod of a selector is left; arguments as for `ready`.
+
+    Raises:
+        LocalError: One still ends.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            async for found in pods(client, selector):
+                if not found:
+                    return
+    except TimeoutError as error:
+        raise LocalError(
+            f"Pod {name!r} in {PROCESS_NAMESPACE!r} has not ended after {seconds:.0f} s: if its node is gone,"
+            " delete the Node"
+        ) from error
+
+
+async def pods(client: Client, selector: str) -> AsyncGenerator[dict[str, Json]]:
+    """Yield the Pods of a selector by name, now and after each change, for ever."""
+    query = {"labelSelector": selector}
+    while True:
+        listed = _json.decode(await client.request("GET", wire.path(objects.PODS, PROCESS_NAMESPACE), query=query))
+        found = {each["metadata"]["name"]: each for each in listed["items"]}
+        yield found
+        changes = watch.watch(
+            client,
+            objects.PODS,
+            resource_version=listed["metadata"]["resourceVersion"],
+            selectors=query,
+            namespace=PROCESS_NAMESPACE,
+        )
+        # It is listed again.
+        with suppress(Gone, Unreachable):
+            async for events in changes:
+                for event in events:
+                    pod: Json = _json.decode(event.object)
+                    name = pod["metadata"].get("name", "")
+                    if event.type is watch.EventType.DELETED:
+                        found.pop(name, None)
+                    elif event.type is not watch.EventType.BOOKMARK:
+                        found[name] = pod
+                yield found
