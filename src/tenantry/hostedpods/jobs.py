@@ -60,8 +60,28 @@ def of_data(uid: str, found: Json, image: str) -> Json:
         **{key: process[key] for key in ("env", "resources") if key in process},
         **_container(image or process["image"], command, process["volumeMounts"]),
     }
+    # One that leads to a datastore elsewhere; it ends with the keeper.
+    beside = [each for each in spec["containers"] if each["name"] not in {objects.PROCESS, objects.BESIDE}]
     volumes = [each for each in spec["volumes"] if each["name"] != _KEYS]
-    return _job(uid, KeeperRole.DATA, container, volumes)
+    job = _job(uid, KeeperRole.DATA, container, volumes)
+    template: Json = job["spec"]["template"]
+    if beside:
+        template["spec"]["initContainers"] = [{**each, "restartPolicy": "Always"} for each in beside]
+    # NetworkPolicies go by them. That of the control plane is the selector of its Service.
+    given: dict[str, str] = found["spec"]["template"]["metadata"].get("labels", {})
+    labels = {key: value for key, value in given.items() if key != objects.UID_LABEL}
+    template["metadata"] = {"labels": {**labels, **job["metadata"]["labels"]}}
+    return job
+
+
+def keeps_snapshots(found: Json) -> bool:
+    """Return whether a control plane has a volume that stays.
+
+    Args:
+        found: Its StatefulSet.
+    """
+    volumes: list[Json] = found["spec"]["template"]["spec"]["volumes"]
+    return any("persistentVolumeClaim" in each for each in volumes if each["name"] == "data")
 
 
 def of_place(uid: str, image: str, claim: str) -> Json:

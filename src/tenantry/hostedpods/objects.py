@@ -52,6 +52,9 @@ HOME = "/plane"
 PROCESS = "hosted"
 """The container of the process."""
 
+BESIDE = "sidecar"
+"""The container of the sidecar."""
+
 SNAPSHOTS = "snapshots"
 """The folder of the snapshots in the volume."""
 
@@ -304,7 +307,7 @@ def _process(settings: PodSettings, limits: HostedLimits | None) -> Json:
 
 def _sidecar(settings: PodSettings) -> Json:
     return _container(
-        "sidecar",
+        BESIDE,
         settings,
         [
             SIDECAR,

@@ -81,6 +81,10 @@ class PodSnapshots:
 
     async def take(self, uid: str, upgrade: str = "") -> KeptSnapshot:
         """See `SnapshotStore.take`."""
+        if not jobs.keeps_snapshots(await self._set(uid)):
+            raise InputError(
+                "a control plane with this datastore has no volume for snapshots: set spec.snapshots.destination"
+            )
         keeper = await self._keeper(uid)
         found = _told(await keeper.take(_ON_ITS_WAY), upgrade)
         await keeper.rename(_ON_ITS_WAY, found.name)
@@ -168,13 +172,22 @@ class PodSnapshots:
         return await self._worker(uid, "")
 
     async def _worker(self, uid: str, version: str) -> Keeper:
+        found = await self._set(uid)
+        image = self._subject(version)
+        return await self._workers.opened(uid, KeeperRole.DATA, image, lambda: jobs.of_data(uid, found, image), VOLUME)
+
+    async def _set(self, uid: str) -> Json:
+        """Return the StatefulSet of a control plane.
+
+        Raises:
+            InputError: It has none.
+        """
         path = wire.path(objects.STATEFUL_SETS, PROCESS_NAMESPACE, objects.name(uid))
         try:
             found: Json = msgspec.json.decode(await self._client.request("GET", path))
         except NotFound as error:
             raise InputError("the control plane has not been started yet: it has no objects") from error
-        image = self._subject(version)
-        return await self._workers.opened(uid, KeeperRole.DATA, image, lambda: jobs.of_data(uid, found, image), VOLUME)
+        return found
 
     def _subject(self, version: str) -> str:
         """Return the image of a Job: that which the control plane has, or that of a version."""
