@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import subprocess
 import sys
 import tempfile
@@ -21,15 +22,17 @@ import pytest_asyncio
 import yaml
 
 from tenantry.api.marks import SYSTEM_NAMESPACE
+from tenantry.api.model import Resource
+from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, PROCESS_NAMESPACE, VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane.shards import Shard, lease_name
 from tenantry.engine.lease import Lease
-from tenantry.hostedpods import image, objects, sharedetcd
+from tenantry.hostedpods import image, jobs, objects, seenpods, sharedetcd, versionimages
 from tenantry.hosting import sidecar, stores
 from tenantry.install import planestore
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
-from tenantry.local import build
+from tenantry.local import build, hostedversions
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.files import write_private
 from tenantry.local.progress import SilentProgress
@@ -47,6 +50,14 @@ pytest_plugins = ["testkit.fixtures"]
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 Json = dict[str, Any]
+(EARLIER,) = versionimages.OTHERS
+EARLIER_IMAGE = f"{image.REFERENCE}-{EARLIER.name}"
+
+
+def upgrades() -> bool:
+    """Return whether the program of the earlier version is there, or is built for the release tests."""
+    is_built = build.built(hostedversions.product(EARLIER.name)) is not None
+    return is_built or os.environ.get("TENANTRY_TEST_REAL") == "1"
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -55,6 +66,9 @@ async def pods(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("images")
     written = {image.REFERENCE: folder / "hosted.tar", operatorimage.REFERENCE: folder / "operator.tar"}
     await asyncio.to_thread(image.write, SilentProgress(), image.REFERENCE, written[image.REFERENCE])
+    if upgrades():
+        written[EARLIER_IMAGE] = folder / "earlier.tar"
+        await asyncio.to_thread(image.write, SilentProgress(), EARLIER_IMAGE, written[EARLIER_IMAGE], EARLIER.name)
     await asyncio.to_thread(operatorimage.write, written[operatorimage.REFERENCE])
     cluster = LocalCluster("podplanes", root=tenantry_home)
     await cluster.up(UpOptions(throwaway=True, real_nodes=2, timeout_seconds=180.0))
@@ -65,17 +79,18 @@ async def pods(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) ->
         names = [each.name for each in real.nodes]
         for reference, file in written.items():
             await loading.load(cluster.paths, real.binaries, names, file, reference)
-        await asyncio.to_thread(installed, cluster.kubeconfig_path)
+        await asyncio.to_thread(installed, cluster.kubeconfig_path, EARLIER_IMAGE if EARLIER_IMAGE in written else "")
         yield found
     await cluster.down(purge=True)
 
 
-def installed(path: Path) -> None:
+def installed(path: Path, earlier: str) -> None:
     """Install Tenantry with its command, which does not know that the cluster is a local one."""
     command = (
         *(sys.executable, "-m", "tenantry", "install", "--kubeconfig", str(path)),
         *("--image", operatorimage.REFERENCE, "--virtual-control-planes", "--hosted-image", image.REFERENCE),
         *("--hosted-shards", "2", "--hosted-etcd"),
+        *(("--hosted-image", f"{EARLIER.name}={earlier}") if earlier else ()),
     )
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -212,7 +227,7 @@ async def test_a_control_plane_in_a_pod_works_and_leaves_nothing(pods: RealPods,
     async def moved() -> bool:
         found = await the_pod(host, uid)
         is_new = found["metadata"]["uid"] != before["metadata"]["uid"]
-        return is_new and objects.seen(found).is_ready
+        return is_new and seenpods.seen(found).is_ready
 
     await until(moved, "the Pod is replaced", seconds=START_SECONDS)
     await is_ready(host, name)
@@ -292,7 +307,7 @@ async def has_two_pods(planes: Planes, namespace: str, uid: str) -> None:
     async def ready_pods() -> list[Json]:
         found = await host.list(PODS, PROCESS_NAMESPACE)
         mine = [each for each in found if each["metadata"]["labels"].get(objects.UID_LABEL) == uid]
-        return mine if len(mine) == 2 and all(objects.seen(each).is_ready for each in mine) else []
+        return mine if len(mine) == 2 and all(seenpods.seen(each).is_ready for each in mine) else []
 
     first, second = sorted(await until(ready_pods, "two Pods are ready", seconds=START_SECONDS), key=by_name)
     path = await kubeconfig_of(planes, namespace, uid, second)
@@ -349,7 +364,7 @@ async def test_a_control_plane_in_a_pod_shares_an_etcd_and_reaches_nothing_else(
         found = await host.list(PODS, PROCESS_NAMESPACE)
         mine = [each for each in found if each["metadata"]["labels"].get(objects.UID_LABEL) == uid]
         return any(
-            each["metadata"]["uid"] != before["metadata"]["uid"] and objects.seen(each).is_ready for each in mine
+            each["metadata"]["uid"] != before["metadata"]["uid"] and seenpods.seen(each).is_ready for each in mine
         )
 
     await until(back, "the Pod is replaced", seconds=START_SECONDS)
@@ -368,6 +383,108 @@ async def test_a_control_plane_in_a_pod_shares_an_etcd_and_reaches_nothing_else(
 def bridge_of(pods: RealPods) -> str:
     """Return the address of this machine, as its nodes reach it."""
     return NodeAddresses(pods.cluster.real().block).bridge
+
+
+async def asked(planes: Planes, namespace: str, field: str, value: str, **spec: str) -> Json:
+    """Request a snapshot or a restore, and return its outcome once the control plane is ready again."""
+    host, status = planes.host, {"request": "lastSnapshot", "restore": "lastRestore"}[field]
+    wanted = {"snapshots": {field: value}, **spec}
+    await host.patch(VirtualControlPlane.resource, "web", {"spec": wanted}, namespace)
+    seen: Json = {}
+
+    async def answered() -> bool:
+        seen.update((await host.get(VirtualControlPlane.resource, "web", namespace))["status"])
+        return seen.get(status, {}).get("requested") == value
+
+    await until(answered, f"{field} is answered", seconds=START_SECONDS, seen=lambda: seen)
+    await is_ready(host, namespace)
+    found: Json = seen[status]
+    assert not found.get("message"), found
+    return found
+
+
+async def entered(planes: Planes, namespace: str) -> Kubectl:
+    """Return kubectl of the users of a control plane, whose Pod may be another one."""
+    uid = (await planes.host.get(VirtualControlPlane.resource, "web", namespace))["metadata"]["uid"]
+    return Kubectl(await kubeconfig_of(planes, namespace, uid))
+
+
+async def test_snapshots_are_kept_in_the_volume_and_in_a_claim(planes: Planes, name: str) -> None:
+    """H02: both restore; the claim has a folder for each control plane, which no Pod of another one mounts."""
+    host = planes.host
+    await host.make_tenant(name, isolation={"runtime": "Shared"})
+    await host.create(VirtualControlPlane.resource, {"metadata": {"name": "web"}, "spec": {}}, name)
+    await is_ready(host, name)
+    uid = (await host.get(VirtualControlPlane.resource, "web", name))["metadata"]["uid"]
+    kubectl = await entered(planes, name)
+    await kubectl.out("create", "configmap", "first")
+    kept = await asked(planes, name, "request", "1")
+    await kubectl.out("create", "configmap", "second")
+    spec: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    await host.create(objects.CLAIMS, {"metadata": {"name": "archive"}, "spec": spec}, PROCESS_NAMESPACE)
+    places: Json = {"snapshotDestinations": [{"name": "archive", "claim": {"name": "archive"}}]}
+    defaults: Json = {"metadata": {"name": "default"}, "spec": {"virtualControlPlanes": places}}
+    await host.create(TenancyDefaults.resource, defaults)
+    destination: Json = {"spec": {"snapshots": {"destination": "archive"}}}
+    await host.patch(VirtualControlPlane.resource, "web", destination, name)
+    archived = await asked(planes, name, "request", "2")
+    listed = (await host.get(VirtualControlPlane.resource, "web", name))["status"]["snapshots"]
+    assert [each["name"] for each in listed] == [archived["snapshot"]]
+    await kubectl.out("create", "configmap", "third")
+    await asked(planes, name, "restore", f"{archived['snapshot']}@1")
+    kubectl = await entered(planes, name)
+    assert await names(kubectl) == {"first", "second"}
+    await host.patch(VirtualControlPlane.resource, "web", {"spec": {"snapshots": {"destination": None}}}, name)
+    await asked(planes, name, "restore", f"{kept['snapshot']}@2")
+    assert await names(await entered(planes, name)) == {"first"}
+    await planes.delete(name, "web")
+    for kind in (jobs.JOBS, PODS, SECRETS):
+
+        async def gone(kind: Resource = kind) -> bool:
+            left = await host.list(kind, PROCESS_NAMESPACE)
+            return not [each for each in left if uid in each["metadata"]["name"]]
+
+        await until(gone, f"no {kind.plural} are left", seconds=START_SECONDS)
+    await host.delete(TenancyDefaults.resource, "default")
+
+
+async def names(kubectl: Kubectl) -> set[str]:
+    """Return the names of the ConfigMaps of the tests."""
+    found = (await kubectl.out("get", "configmaps", "-o", "name")).split()
+    return {each.partition("/")[2] for each in found} - {"kube-root-ca.crt"}
+
+
+@pytest.mark.skipif(not upgrades(), reason="`make test-release` upgrades control planes")
+async def test_an_upgrade_takes_a_snapshot_first_and_a_restore_leads_back(planes: Planes, name: str) -> None:
+    """X11: each version has an image; objects stay, and the way back is the snapshot of the upgrade."""
+    host = planes.host
+    await host.make_tenant(name, isolation={"runtime": "Shared"})
+    spec: Json = {"version": EARLIER.name}
+    await host.create(VirtualControlPlane.resource, {"metadata": {"name": "web"}, "spec": spec}, name)
+    await is_ready(host, name)
+    kubectl = await entered(planes, name)
+    assert f"v{EARLIER.kubernetes}" in await kubectl.out("get", "--raw", "/version")
+    await kubectl.out("create", "configmap", "first")
+    later = versionimages.DEFAULT
+    await host.patch(VirtualControlPlane.resource, "web", {"spec": {"version": later.name}}, name)
+    seen: Json = {}
+
+    async def upgraded() -> bool:
+        seen.update((await host.get(VirtualControlPlane.resource, "web", name))["status"])
+        return bool(seen.get("lastUpgrade", {}).get("completed"))
+
+    await until(upgraded, "it is upgraded", seconds=START_SECONDS, seen=lambda: seen)
+    snapshot = seen["lastUpgrade"]["snapshot"]
+    assert snapshot.endswith(f"-before-{later.kubernetes}.snapshot")
+    kubectl = await entered(planes, name)
+    assert f"v{later.kubernetes}" in await kubectl.out("get", "--raw", "/version")
+    assert await names(kubectl) == {"first"}
+    await kubectl.out("create", "configmap", "second")
+    await asked(planes, name, "restore", f"{snapshot}@1", version=EARLIER.name)
+    kubectl = await entered(planes, name)
+    assert f"v{EARLIER.kubernetes}" in await kubectl.out("get", "--raw", "/version")
+    assert await names(kubectl) == {"first"}
+    await planes.delete(name, "web")
 
 
 async def is_ready(host: Api, namespace: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenantry.api.errors import InputError
-from tenantry.hostedpods import credentials, objects
+from tenantry.hostedpods import credentials, objects, versionimages
 from tenantry.hostedpods.objects import PodSettings
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import serveroptions, sidecar
@@ -170,6 +170,5 @@ def test_what_pods_do_not_have_is_refused(plane: HostedPlane, problem: str) -> N
 
 
 def test_the_version_is_the_one_that_the_image_is_built_with() -> None:
-    (default,) = [each for each in hostedversions.known() if each.is_default]
-    assert (default,) == objects.VERSIONS
-    objects.check(replace(PLANE, version=default.name))
+    assert hostedversions.known() == (*versionimages.OTHERS, versionimages.DEFAULT)
+    objects.check(replace(PLANE, version=versionimages.DEFAULT.name))

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from tenantry.api.errors import InputError, LocalError
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
-from tenantry.hostedpods import objects, sharedetcd, sqlservers
-from tenantry.hostedpods.objects import PodSettings, SeenPod, StoreWay
+from tenantry.hostedpods import objects, seenpods, sharedetcd, sqlservers
+from tenantry.hostedpods.objects import PodSettings, StoreWay
+from tenantry.hostedpods.seenpods import SeenPod
 from tenantry.hosting import etcdserver, sidecar, stores
 from tenantry.hosting import plane as hosting
 from tenantry.hosting.plane import HostedPlane
@@ -148,7 +149,7 @@ def test_the_operator_connects_again_when_a_pod_is_lost_or_another_one_is_ready(
     pods: list[SeenPod], known: set[str], *, moved: bool
 ) -> None:
     """H12: one that is not ready for a moment keeps its connections."""
-    assert objects.have_moved(pods, known) is moved
+    assert seenpods.have_moved(pods, known) is moved
 
 
 # -- SQL servers ----------------------------------------------------------------------------------
@@ -166,7 +167,9 @@ def test_the_password_is_in_the_folder_of_the_process_alone() -> None:
         for each in pod["containers"]
     }
     assert stores.PASSWORD_FILE in reads["hosted"]
-    assert (reads["store"], reads["sidecar"]) == ([], [])
+    assert reads["store"] == []
+    # It takes snapshots.
+    assert reads["sidecar"] == [hosting.SETTINGS, stores.PASSWORD_FILE]
     (keys,) = [each for each in pod["volumes"] if each["name"] == "pki"]
     assert [each["key"] for each in keys["secret"]["items"]] == ["store-ca.crt"]
     # A mount of a key that there is not keeps a Pod from starting.
@@ -290,7 +293,7 @@ def test_only_control_planes_of_the_etcd_reach_it_and_nothing_else() -> None:
     assert policies == {}
     # The policy of the whole namespace opens ports of control planes only.
     opened = {port["port"] for rule in everyone["ingress"] for port in rule["ports"]}
-    assert opened == {sidecar.API_PORT, sidecar.TUNNEL_PORT}
+    assert opened == {sidecar.API_PORT, sidecar.TUNNEL_PORT, sidecar.KEEPER_PORT}
     assert not opened & {planestore.CLIENT_PORT, planestore.KEEPER_PORT, planestore.PROBE_PORT}
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -25,6 +25,8 @@ from tenantry.api import marks
 from tenantry.api.errors import InputError
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
+from tenantry.hostedpods import versionimages
+from tenantry.hostedpods.versionimages import VersionImages
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import serveroptions, sidecar, stores, versions
 from tenantry.hosting.plane import HostedLimits, HostedPlane
@@ -45,11 +47,6 @@ HASH = "hosting.tenantry.dev/configuration"
 SIZE = "2Gi"
 """Of the volume: the database has at most 512 MiB, its log as much, and a restore writes a second one."""
 
-KUBERNETES = "1.36.3"
-"""The version in the image of this version of Tenantry; the operator of a cluster has no sources to read it from."""
-
-VERSIONS = (HostedVersion(name=versions.minor(KUBERNETES), kubernetes=KUBERNETES, is_default=True),)
-
 STORES = (StoreKind.SQLITE, StoreKind.SHARED_ETCD, StoreKind.SQL)
 """The datastores of control planes in Pods."""
 
@@ -60,7 +57,19 @@ OPENAPI, PREBUILT = "/openapi", "/prebuilt"
 PROGRAM, SIDECAR = planestore.PROGRAM, "/hosted-sidecar"
 FORWARDER = "/endpoint-proxy"
 SOCKETS = "sockets/"
-_HOME = "/plane"
+HOME = "/plane"
+PROCESS = "hosted"
+"""The container of the process."""
+
+BESIDE = "sidecar"
+"""The container of the sidecar."""
+
+SNAPSHOTS = "snapshots"
+"""The folder of the snapshots in the volume."""
+
+_RESERVE = 256 * 2**20
+"""The bytes of the volume that snapshots leave to the database."""
+
 _USER = 65532
 _SCRATCH: Json = {"sizeLimit": "256Mi"}
 """Of the folder of a process without a database: its audit log is there."""
@@ -89,6 +98,27 @@ class StoreWay(msgspec.Struct, frozen=True, kw_only=True):
     renewal: dt.datetime | None = None
 
 
+KEEPING = (
+    *(f"-volume={HOME}", f"-folder={SNAPSHOTS}", f"-program={PROGRAM}"),
+    *(f"-settings={HOME}/{hosting.SETTINGS}", f"-reserve={_RESERVE}"),
+)
+"""The flags of a keeper of the snapshots in the volume of a control plane."""
+
+CONTAINER_SECURITY: Json = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+POD_SECURITY: Json = {
+    "runAsNonRoot": True,
+    "runAsUser": _USER,
+    "runAsGroup": _USER,
+    "fsGroup": _USER,
+    "fsGroupChangePolicy": "OnRootMismatch",
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
 class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What all Pods have in common.
 
@@ -97,16 +127,27 @@ class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
         storage_class: The StorageClass of volumes; "" for the default one.
         service_type: "ClusterIP" or "LoadBalancer".
         has_etcd: Whether there is an etcd that they can share.
+        others: The images of other versions than the default one; see `versionimages`.
     """
 
     image: str
     storage_class: str = ""
     service_type: str = "ClusterIP"
     has_etcd: bool = False
+    others: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+
+    @property
+    def images(self) -> VersionImages:
+        """The images of all versions."""
+        return VersionImages(default=self.image, others=self.others)
 
 
-def check(plane: HostedPlane) -> None:
+def check(plane: HostedPlane, known: Sequence[HostedVersion] = (versionimages.DEFAULT,)) -> None:
     """Check that a control plane can run in a Pod.
+
+    Args:
+        plane: The control plane.
+        known: The versions that have an image.
 
     Raises:
         InputError: It cannot: the field, and what it must be.
@@ -115,7 +156,7 @@ def check(plane: HostedPlane) -> None:
         raise InputError("spec.datastore.kind must be SQLite, SharedEtcd or External where control planes run in Pods")
     if plane.replicas > 1 and plane.store.kind is not StoreKind.SHARED_ETCD:
         raise InputError("spec.replicas must be 1 where control planes run in Pods, unless the datastore is SharedEtcd")
-    versions.find(VERSIONS, plane.version)
+    versions.find(known, plane.version)
 
 
 def name(uid: str) -> str:
@@ -309,17 +350,10 @@ def _pod(
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 30,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "fsGroup": _USER,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": POD_SECURITY,
         "containers": [
             *(() if way is None else (_forwarder(settings, way),)),
-            *(_process(settings, limits, _mounted(files)), _sidecar(settings)),
+            *(_process(settings, limits, _mounted(files)), _sidecar(settings, _mounted(files), way)),
         ],
         "volumes": [
             {"name": "data", **data},
@@ -337,11 +371,7 @@ def _container(called: str, settings: PodSettings, command: list[str], **more: o
         "name": called,
         "image": settings.image,
         "command": command,
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        "securityContext": CONTAINER_SECURITY,
         **more,
     }
 
@@ -357,12 +387,12 @@ def _process(settings: PodSettings, limits: HostedLimits | None, mounted: tuple[
         resources = {"requests": {"cpu": f"{limits.cpu_millis}m", "memory": memory}, "limits": {"memory": memory}}
     probe: Json = {"scheme": "HTTPS", "port": sidecar.API_PORT}
     return _container(
-        "hosted",
+        PROCESS,
         settings,
-        [PROGRAM, f"{_HOME}/{hosting.SETTINGS}"],
+        [PROGRAM, f"{HOME}/{hosting.SETTINGS}"],
         env=[{"name": key, "value": value} for key, value in sorted(environment.items())],
         resources=resources,
-        workingDir=_HOME,
+        workingDir=HOME,
         readinessProbe={"httpGet": {**probe, "path": "/readyz"}, "periodSeconds": 1, "timeoutSeconds": 5},
         livenessProbe={
             "httpGet": {**probe, "path": "/livez"},
@@ -372,18 +402,24 @@ def _process(settings: PodSettings, limits: HostedLimits | None, mounted: tuple[
             "failureThreshold": 6,
         },
         volumeMounts=[
-            {"name": "data", "mountPath": _HOME},
-            {"name": "pki", "mountPath": f"{_HOME}/pki", "readOnly": True},
-            *({"name": "files", "mountPath": f"{_HOME}/{each}", "subPath": each, "readOnly": True} for each in mounted),
-            {"name": "sockets", "mountPath": f"{_HOME}/{SOCKETS.rstrip('/')}"},
+            {"name": "data", "mountPath": HOME},
+            {"name": "pki", "mountPath": f"{HOME}/pki", "readOnly": True},
+            *({"name": "files", "mountPath": f"{HOME}/{each}", "subPath": each, "readOnly": True} for each in mounted),
+            {"name": "sockets", "mountPath": f"{HOME}/{SOCKETS.rstrip('/')}"},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the container's own
         ],
     )
 
 
-def _sidecar(settings: PodSettings) -> Json:
+def _sidecar(settings: PodSettings, mounted: tuple[str, ...], way: StoreWay | None) -> Json:
+    # A snapshot of a datastore elsewhere takes the way of the process.
+    kept = (hosting.SETTINGS, stores.PASSWORD_FILE) if stores.PASSWORD_FILE in mounted else (hosting.SETTINGS,)
+    elsewhere = (
+        {"name": "pki", "mountPath": f"{HOME}/pki", "readOnly": True},
+        {"name": "sockets", "mountPath": f"{HOME}/{SOCKETS.rstrip('/')}"},
+    )
     return _container(
-        "sidecar",
+        BESIDE,
         settings,
         [
             SIDECAR,
@@ -393,15 +429,22 @@ def _sidecar(settings: PodSettings) -> Json:
             "-keys=/keys",
             "-sockets=/sockets",
             f"-names={','.join(sidecar.socket_name(each) for each in sidecar.SOCKETS)}",
+            f"-keeper=:{sidecar.KEEPER_PORT}",
+            *KEEPING,
         ],
         ports=[
             {"name": "https", "containerPort": sidecar.API_PORT, "protocol": "TCP"},
             {"name": "tunnel", "containerPort": sidecar.TUNNEL_PORT, "protocol": "TCP"},
+            {"name": "keeper", "containerPort": sidecar.KEEPER_PORT, "protocol": "TCP"},
         ],
-        resources={"requests": {"cpu": "5m", "memory": "24Mi"}, "limits": {"memory": "64Mi"}},
+        resources={"requests": {"cpu": "5m", "memory": "24Mi"}, "limits": {"memory": "128Mi"}},
         volumeMounts=[
             {"name": "sidecar", "mountPath": "/keys", "readOnly": True},
             {"name": "sockets", "mountPath": "/sockets"},
+            # For snapshots.
+            {"name": "data", "mountPath": HOME},
+            *({"name": "files", "mountPath": f"{HOME}/{each}", "subPath": each, "readOnly": True} for each in kept),
+            *(() if way is None else elsewhere),
         ],
     )
 
@@ -415,63 +458,3 @@ def _forwarder(settings: PodSettings, way: StoreWay) -> Json:
         resources={"requests": {"cpu": "5m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}},
         volumeMounts=[{"name": "sockets", "mountPath": "/sockets"}],
     )
-
-
-class SeenPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A Pod of a control plane, as far as its start depends on it.
-
-    Args:
-        digest: See `HASH`.
-        address: Its IP address; "" for none yet.
-        is_ready: Whether its API server is ready, and it does not end.
-        ends: Whether it is being deleted.
-        problem: Why it does not start; "" if nothing is known.
-    """
-
-    digest: str
-    address: str
-    is_ready: bool
-    ends: bool
-    problem: str = ""
-
-
-def seen(found: Json) -> SeenPod:
-    """Return what a Pod is."""
-    about: Json = found.get("metadata", {})
-    status: Json = found.get("status", {})
-    conditions: dict[str, Json] = {each["type"]: each for each in status.get("conditions") or ()}
-    ends = "deletionTimestamp" in about
-    return SeenPod(
-        digest=digest_of(found),
-        address=str(status.get("podIP", "")),
-        is_ready=conditions.get("Ready", {}).get("status") == "True" and not ends,
-        ends=ends,
-        problem=_problem(found),
-    )
-
-
-def have_moved(pods: Iterable[SeenPod], known: Collection[str]) -> bool:
-    """Return whether a Pod is gone that was found before, or another one is ready.
-
-    Args:
-        pods: The Pods of a control plane.
-        known: The addresses of those that were found.
-    """
-    there = [each for each in pods if not each.ends]
-    is_lost = not {*known} <= {each.address for each in there}
-    return not known or is_lost or any(each.is_ready and each.address not in known for each in there)
-
-
-def _problem(found: Json) -> str:
-    status: Json = found.get("status", {})
-    states: list[Json] = status.get("containerStatuses") or []
-    for each in states:
-        waiting: Json | None = each.get("state", {}).get("waiting")
-        if waiting is not None and waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-            ended: Json = each.get("lastState", {}).get("terminated") or {}
-            told = waiting.get("message") or ended.get("message") or ""
-            return f"container {each.get('name')}: {waiting['reason']}: {told}".rstrip(": ")
-    for each in status.get("conditions") or ():
-        if each.get("type") == "PodScheduled" and each.get("status") == "False":
-            return f"{each.get('reason')}: {each.get('message')}"
-    return ""

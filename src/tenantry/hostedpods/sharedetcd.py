@@ -22,7 +22,7 @@ import msgspec
 from tenantry.api.errors import AlreadyExists, ApiError, Conflict, InputError, LocalError, NotFound, TenantryError
 from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
-from tenantry.hostedpods import keys, objects
+from tenantry.hostedpods import keys, objects, seenpods
 from tenantry.hostedpods.objects import StoreWay
 from tenantry.hosting import certificates, stores
 from tenantry.hosting.certificates import CertificateUse, LeafCertificate
@@ -207,7 +207,7 @@ class SharedEtcd:
         """
         path = wire.path(objects.PODS, PROCESS_NAMESPACE)
         body = await self._client.request("GET", path, query={"labelSelector": _SELECTOR})
-        pods = [objects.seen(each) for each in _json.decode(body)["items"]]
+        pods = [seenpods.seen(each) for each in _json.decode(body)["items"]]
         ready = [each.address for each in pods if each.is_ready and each.address]
         if not ready:
             why = next((f": {each.problem}" for each in pods if each.problem), "")

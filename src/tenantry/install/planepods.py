@@ -29,6 +29,11 @@ _OPERATOR: Json = {
     "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": marks.SYSTEM_NAMESPACE}},
     "podSelector": {"matchLabels": {"app.kubernetes.io/component": "operator"}},
 }
+SCRATCH = "/snapshots"
+"""The folder of the operator for snapshots on their way: they are too large for a volume in memory."""
+
+SCRATCH_SIZE = "2Gi"
+
 _KEEP = ("get", "create", "patch", "delete")
 
 
@@ -37,6 +42,7 @@ class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         image: Their image; see `tenantry image build --with-hosted`.
+        others: Images of other versions, as VERSION=IMAGE.
         storage_class: The StorageClass of their volumes; "" for the default one.
         service_type: The type of the Services by which users reach them.
         shards: The number of parts in which the replicas of the operator divide them.
@@ -44,6 +50,7 @@ class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     image: str
+    others: tuple[str, ...] = ()
     storage_class: str = ""
     service_type: str = "ClusterIP"
     shards: int = 1
@@ -52,7 +59,8 @@ class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def arguments(options: PodOptions) -> list[str]:
     """Return the arguments of the operator."""
-    found = ["--hosted-image", options.image, "--hosted-service", options.service_type]
+    images = [word for value in (options.image, *options.others) for word in ("--hosted-image", value)]
+    found = [*images, "--hosted-service", options.service_type, "--hosted-scratch", SCRATCH]
     if options.shards > 1:
         found += ["--hosted-shards", str(options.shards)]
     if options.has_etcd:
@@ -92,6 +100,8 @@ def _rights(subject: Json, shards: int) -> list[Json]:
         allow(["apps"], ["statefulsets"], _KEEP),
         # A SQL server elsewhere is opened to the Pod of one control plane.
         allow(["networking.k8s.io"], ["networkpolicies"], _KEEP),
+        # Of snapshots, while no control plane has the volume.
+        allow(["batch"], ["jobs"], ["create", "delete"]),
         allow([""], ["pods"], ["list", "watch"]),
     ]
     found = _given(subject, PROCESS_NAMESPACE, rules)
@@ -112,7 +122,7 @@ def _given(subject: Json, namespace: str, rules: list[Json]) -> list[Json]:
 
 
 def _network(subject: Json) -> list[Json]:
-    tunnel: Json = {"ports": [{"protocol": "TCP", "port": sidecar.TUNNEL_PORT}]}
+    tunnel: Json = {"ports": [{"protocol": "TCP", "port": each} for each in (sidecar.TUNNEL_PORT, sidecar.KEEPER_PORT)]}
     if subject["kind"] == "ServiceAccount":
         tunnel["from"] = [_OPERATOR]
     # An operator outside of the cluster has no address that is known here; certificates admit it alone.
