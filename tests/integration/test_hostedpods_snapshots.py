@@ -127,7 +127,7 @@ async def test_a_keeper_refuses_what_cannot_be_restored(tenancy: LocalCluster, n
             await own.receive(FILE, file)
             damaged.write_bytes(file.read_bytes()[:-40])
             await own.send(damaged, "cut.snapshot")
-            with pytest.raises(StoreError, match=r"the volume: .*damaged"):
+            with pytest.raises(StoreError, match="the volume: the snapshot is cut short"):
                 await own.verify("cut.snapshot")
             with pytest.raises(InputError, match="there is no snapshot of this name"):
                 await own.verify("none.snapshot")

@@ -93,7 +93,7 @@ async def _uninstall(
             await apply.end_rights(client, manifests.operator_bindings())
             # The operator goes before its rights, and the kinds and the namespace go last.
             # Also what only some installations have.
-            backwards = manifests.everything(pods=PodOptions(image="", shards=2))[::-1]
+            backwards = manifests.everything(pods=PodOptions(images=(), shards=2))[::-1]
             foundation = sorted(filter(_is_foundation, backwards), key=_is_foundation)
             for value in (each for each in backwards if not _is_foundation(each)):
                 await _delete(client, value)
