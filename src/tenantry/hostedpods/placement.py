@@ -30,7 +30,7 @@ from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.engine.tasks import in_background
 from tenantry.hostedpods import credentials, following, objects, podsnapshots
 from tenantry.hostedpods.jobs import KeeperRole
-from tenantry.hostedpods.keeper import Keeper
+from tenantry.hostedpods.keeper import SnapshotKeeper
 from tenantry.hostedpods.objects import PodSettings, SeenPod
 from tenantry.hostedpods.podsnapshots import PodSnapshots
 from tenantry.hostedpods.workers import KeeperJobs
@@ -228,11 +228,11 @@ class PodPlacement:
             )
         return address
 
-    def _running(self, uid: str) -> Keeper | None:
+    def _running(self, uid: str) -> SnapshotKeeper | None:
         address = self._addresses.get(uid)
         if address is None:
             return None
-        return Keeper(address, sidecar.context(self._paths(uid).pki), podsnapshots.VOLUME)
+        return SnapshotKeeper(address, sidecar.context(self._paths(uid).pki), podsnapshots.VOLUME)
 
     async def _prepare(self, plane: HostedPlane, paths: ClusterPaths) -> None:
         """Bring the keys of a control plane into its folder, and renewed and replaced ones into its Secret.
