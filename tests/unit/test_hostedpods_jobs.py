@@ -70,8 +70,9 @@ def test_the_job_of_a_control_plane_has_what_its_process_has() -> None:
 def test_a_datastore_elsewhere_is_reached_as_by_the_process() -> None:
     """H02: the container that leads there ends with the keeper; labels admit the Pod; the volume does not stay."""
     spec: Json = SET["spec"]["template"]["spec"]
-    volumes = [{"name": "data", "emptyDir": {}}, *(each for each in spec["volumes"] if each["name"] != "data")]
-    other = {**spec, "containers": [*spec["containers"], {"name": "store", "image": IMAGE}], "volumes": volumes}
+    data: Json = {"name": "data", "emptyDir": {}}
+    volumes: list[Json] = [data, *(each for each in spec["volumes"] if each["name"] != "data")]
+    other: Json = {**spec, "containers": [*spec["containers"], {"name": "store", "image": IMAGE}], "volumes": volumes}
     labels = {**SET["spec"]["template"]["metadata"]["labels"], "reaches": "etcd"}
     found: Json = {"spec": {"template": {"metadata": {"labels": labels}, "spec": other}}}
     job = jobs.of_data(UID, found, "")

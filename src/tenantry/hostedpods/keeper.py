@@ -35,7 +35,7 @@ class _File(msgspec.Struct, frozen=True):
     size: int
 
 
-class Keeper:
+class SnapshotKeeper:
     """Reads and writes the snapshots of one control plane in one volume.
 
     Args:

@@ -30,7 +30,7 @@ from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.engine.tasks import all_of, in_background
 from tenantry.hostedpods import credentials, following, keys, objects, podsnapshots, seenpods
 from tenantry.hostedpods.jobs import KeeperRole
-from tenantry.hostedpods.keeper import Keeper
+from tenantry.hostedpods.keeper import SnapshotKeeper
 from tenantry.hostedpods.objects import PodSettings
 from tenantry.hostedpods.podsnapshots import PodSnapshots
 from tenantry.hostedpods.seenpods import SeenPod
@@ -250,12 +250,12 @@ class PodPlacement:
             )
         return address
 
-    def _running(self, uid: str) -> Keeper | None:
+    def _running(self, uid: str) -> SnapshotKeeper | None:
         addresses = self._addresses.get(uid)
         if not addresses:
             return None
         # Each of several has a way to the datastore.
-        return Keeper(min(addresses), sidecar.context(self._paths(uid).pki), podsnapshots.VOLUME)
+        return SnapshotKeeper(min(addresses), sidecar.context(self._paths(uid).pki), podsnapshots.VOLUME)
 
     async def _prepare(self, plane: HostedPlane, paths: ClusterPaths) -> None:
         """Bring the keys of a control plane into its folder, and renewed and replaced ones into its Secret.

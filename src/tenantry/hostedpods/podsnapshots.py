@@ -24,7 +24,7 @@ from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.hostedpods import jobs, objects
 from tenantry.hostedpods.jobs import KeeperRole
-from tenantry.hostedpods.keeper import Keeper
+from tenantry.hostedpods.keeper import SnapshotKeeper
 from tenantry.hostedpods.versionimages import VersionImages
 from tenantry.hostedpods.workers import KeeperJobs
 from tenantry.hosting import snapshotplaces, snapshots, versions
@@ -59,7 +59,7 @@ class PodSnapshots:
         self,
         client: Client,
         workers: KeeperJobs,
-        running: Callable[[str], Keeper | None],
+        running: Callable[[str], SnapshotKeeper | None],
         stop: Callable[[str], Awaitable[None]],
         images: VersionImages,
         scratch: Path,
@@ -145,7 +145,7 @@ class PodSnapshots:
             with suppress(StoreError):
                 await (self._workers.found(uid, KeeperRole.DATA, self._subject(version)) or keeper).discard(_GIVEN)
 
-    async def _restore(self, keeper: Keeper, uid: str, name: str, version: str, *, foreign: bool) -> None:
+    async def _restore(self, keeper: SnapshotKeeper, uid: str, name: str, version: str, *, foreign: bool) -> None:
         # Most of what is wrong with a file shows before the process ends.
         found = await keeper.verify(name)
         if version and versions.is_before(version, found.kubernetes):
@@ -156,7 +156,7 @@ class PodSnapshots:
         await self._stop(uid)
         await (await self._worker(uid, version)).restore(name, foreign=foreign)
 
-    async def _keeper(self, uid: str) -> Keeper:
+    async def _keeper(self, uid: str) -> SnapshotKeeper:
         """Return what has the volume of a control plane.
 
         Raises:
@@ -171,7 +171,7 @@ class PodSnapshots:
         await self._stop(uid)
         return await self._worker(uid, "")
 
-    async def _worker(self, uid: str, version: str) -> Keeper:
+    async def _worker(self, uid: str, version: str) -> SnapshotKeeper:
         found = await self._set(uid)
         image = self._subject(version)
         return await self._workers.opened(uid, KeeperRole.DATA, image, lambda: jobs.of_data(uid, found, image), VOLUME)
@@ -231,7 +231,7 @@ class _ClaimSnapshots:
             await (await self._keeper(uid)).receive(name, file)
             await self._files.restore_file(uid, file, version, foreign=snapshots.is_given(name))
 
-    async def _keeper(self, uid: str) -> Keeper:
+    async def _keeper(self, uid: str) -> SnapshotKeeper:
         told, claim = f'destination "{self._place.name}"', self._place.claim
         path = wire.path(objects.CLAIMS, PROCESS_NAMESPACE, claim)
         try:

@@ -1,7 +1,7 @@
 """Starts the Jobs that keep snapshots (jobs.py), and connects to them.
 
-opened ─► keys of its own ─► Secret, Job ─► Pod is ready ─► Keeper
-opened again within seconds ─► the same Keeper
+opened ─► keys of its own ─► Secret, Job ─► Pod is ready ─► SnapshotKeeper
+opened again within seconds ─► the same SnapshotKeeper
 ended, before a control plane starts ─► Job and Pod are gone
 """
 
@@ -22,7 +22,7 @@ from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.hostedpods import following, jobs, objects
 from tenantry.hostedpods.jobs import JOBS, KeeperRole
-from tenantry.hostedpods.keeper import Keeper
+from tenantry.hostedpods.keeper import SnapshotKeeper
 from tenantry.hosting import sidecar
 from tenantry.kube import wire
 from tenantry.kube.client import Client
@@ -35,7 +35,7 @@ _REUSED_SECONDS = 20.0
 
 
 class _Open(msgspec.Struct, frozen=True):
-    keeper: Keeper
+    keeper: SnapshotKeeper
     subject: str
 
 
@@ -52,7 +52,7 @@ class KeeperJobs:
         self._folder = folder
         self._open: dict[tuple[str, KeeperRole], _Open] = {}
 
-    def found(self, uid: str, role: KeeperRole, subject: str) -> Keeper | None:
+    def found(self, uid: str, role: KeeperRole, subject: str) -> SnapshotKeeper | None:
         """Return the keeper of a Job that runs; None if there is none.
 
         Args:
@@ -65,7 +65,9 @@ class KeeperJobs:
         is_open = known is not None and known.subject == subject and now - known.keeper.used < _REUSED_SECONDS
         return known.keeper if known is not None and is_open else None
 
-    async def opened(self, uid: str, role: KeeperRole, subject: str, make: Callable[[], Json], told: str) -> Keeper:
+    async def opened(
+        self, uid: str, role: KeeperRole, subject: str, make: Callable[[], Json], told: str
+    ) -> SnapshotKeeper:
         """Return the keeper of a Job, which is started unless it runs.
 
         Args:
@@ -91,7 +93,7 @@ class KeeperJobs:
             pod, *_ = await following.ready(self._client, jobs.selector(uid, role), f"{name}-…", START_SECONDS)
         except LocalError as error:
             raise StoreError(f"{told}: {error}") from error
-        keeper = Keeper(pod.address, context, told)
+        keeper = SnapshotKeeper(pod.address, context, told)
         self._open[uid, role] = _Open(keeper, subject)
         return keeper
 
