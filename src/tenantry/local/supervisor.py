@@ -54,7 +54,12 @@ LIVES_WITH = "TENANTRY_LIVES_WITH"
 COLLECTOR = "TENANTRY_GOGC"
 _LOG_LIMIT_BYTES = 64 * 2**20
 _LOG_CHECK_SECONDS = 60.0
-_WRITE_SECONDS = 10.0
+_CLIENT_SECONDS = 120.0
+"""How long a client may take to send its request or to read a reply.
+
+On a busy machine, `up` computes for more than ten seconds between the opening of a connection and its request.
+"""
+
 _AWAY_SECONDS = 5.0
 """Until then, the API server connects again sooner than it would start."""
 
@@ -266,7 +271,7 @@ class Supervisor:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(_WRITE_SECONDS):
+            async with asyncio.timeout(_CLIENT_SECONDS):
                 line = await reader.readline()
             order = decode_order(line)
             if order.verb == "watch":
@@ -286,7 +291,7 @@ class Supervisor:
 
     async def _send(self, writer: asyncio.StreamWriter, reply: SupervisorReply) -> None:
         writer.write(encode_reply(reply))
-        async with asyncio.timeout(_WRITE_SECONDS):
+        async with asyncio.timeout(_CLIENT_SECONDS):
             await writer.drain()
 
     async def _obey(self, order: SupervisorRequest) -> SupervisorReply:
