@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from typing import Any
+
+import pytest
 
 from tenantry.api import marks
 from tenantry.api.kubernetes import Namespace, RoleBinding
@@ -14,7 +17,9 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import PREFIX, VirtualControlPlane
 from tenantry.controllers.conversion.surroundings import DEFINITIONS
 from tenantry.local.cluster import LocalCluster
-from testkit.api import CONFIG_MAPS, ROLES, Api, tenant_json, until
+from tenantry.local.process import kill_if_same
+from tenantry.local.state import read_state
+from testkit.api import CONFIG_MAPS, ROLES, SECONDS, Api, tenant_json, until
 from testkit.converting import (
     ALICE,
     CLAIMS,
@@ -34,6 +39,9 @@ pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
 Json = dict[str, Any]
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+MOST_KILLS = 3
+"""The supervisor waits longer before each start."""
+
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
 
 
@@ -72,17 +80,29 @@ def volume(namespace: str, claim: str) -> Json:
     return {"metadata": {"name": f"{namespace}-disk"}, "spec": spec}
 
 
-async def test_a_tenant_returns_with_what_runs(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
-    """H01: no pod restarts on the way into a control plane and back; afterwards owners change all of it on the host."""
+async def kill_at_each_stage(cluster: LocalCluster, host: Api, name: str) -> None:
+    """Kill the operator whenever the journal reports another stage of the move; the supervisor starts it again."""
+    seen = set[str]()
+
+    async def news() -> str | None:
+        found = (await host.get(Tenant.resource, name))["status"].get("conversion", {})
+        if found.get("step") == "Converted" and found.get("to") == "Shared":
+            return "Converted"
+        stage = str(found.get("message", "")).partition(",")[0]
+        return stage if found.get("step") == "Moving" and stage not in seen else None
+
+    while (stage := await until(news, "another stage", seconds=SECONDS)) != "Converted":
+        seen.add(stage)
+        state = read_state(cluster.paths)
+        operator = state.component("operator") if state is not None else None
+        if operator is not None and len(seen) <= MOST_KILLS:
+            kill_if_same(operator.pid, operator.start_ticks, signal.SIGKILL)
+    assert seen
+
+
+async def add(planes: Planes, cluster: LocalCluster, name: str) -> tuple[set[str], Json]:
+    """Create inside what gets other names on the host; return the uids of all pods, and the Service of the host."""
     host = planes.host
-    await host.make_tenant(name, owners=[ALICE], quota={"hard": {"memory": "4Gi", "pods": "9"}})
-    await host.open(name)
-    await fill(host, name)
-    await running(host, name, 3)
-    front = await host.get(SERVICES, "front", name)
-    await host.patch(Tenant.resource, name, VIRTUAL)
-    await converted(host, name)
-    await host.ready(name)
     async with planes.entered(name, name) as inside:
         claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
         await inside.create(CLAIMS, {"metadata": {"name": "disk"}, "spec": claim}, name)
@@ -96,11 +116,30 @@ async def test_a_tenant_returns_with_what_runs(plane_cluster: LocalCluster, plan
         await host.create(VOLUMES, volume(name, disk["metadata"]["name"]))
         pods = await running(host, name, 5)
         later = await until(lambda: _of(host, SERVICES, name, "later-"), "the Service is on the host")
-        code, told = await dry_run(name, plane_cluster)
+        code, told = await dry_run(name, cluster)
         assert code == 0, told
-    before = uids(pods)
     assert f"keeps the name '{later['metadata']['name']}'" in told
+    return uids(pods), later
+
+
+@pytest.mark.parametrize("is_killed", [False, pytest.param(True, marks=pytest.mark.long)], ids=["", "killed"])
+async def test_a_tenant_returns_with_what_runs(
+    plane_cluster: LocalCluster, planes: Planes, name: str, *, is_killed: bool
+) -> None:
+    """H01: no pod restarts on the way into a control plane and back; afterwards owners change all of it on the host."""
+    host = planes.host
+    await host.make_tenant(name, owners=[ALICE], quota={"hard": {"memory": "4Gi", "pods": "9"}})
+    await host.open(name)
+    await fill(host, name)
+    await running(host, name, 3)
+    front = await host.get(SERVICES, "front", name)
+    await host.patch(Tenant.resource, name, VIRTUAL)
+    await converted(host, name)
+    await host.ready(name)
+    before, later = await add(planes, plane_cluster, name)
     await host.patch(Tenant.resource, name, SHARED)
+    if is_killed:
+        await kill_at_each_stage(plane_cluster, host, name)
     journal = await converted(host, name, to="Shared")
     assert journal["startedAt"] <= journal["closedAt"] <= journal["endedAt"]
     after = await running(host, name, 5)
@@ -157,7 +196,7 @@ async def test_what_cannot_return_is_listed(plane_cluster: LocalCluster, planes:
         await inside.create(DEFINITIONS, {"metadata": {"name": "wishes.example.dev"}, "spec": spec})
         await inside.create(CLUSTER_ROLES, {"metadata": {"name": "reads-all"}, "rules": []})
         role = {"kind": "ClusterRole", "name": "tenantry-mirror", "apiGroup": "rbac.authorization.k8s.io"}
-        binding = {"metadata": {"name": "takes"}, "roleRef": role, "subjects": []}
+        binding: Json = {"metadata": {"name": "takes"}, "roleRef": role, "subjects": []}
         await inside.create(RoleBinding.resource, binding, name)
         await inside.create(ROLES, {"metadata": {"name": "every"}, "rules": [EVERYTHING]}, name)
         code, told = await dry_run(name, plane_cluster)

@@ -139,7 +139,7 @@ class ReturnWorld:
             for source in value["spec"]["containers"][0]["envFrom"]:
                 for kind, reference in source.items():
                     reference["name"] = lower("ConfigMap" if kind == "configMapRef" else "Secret", reference["name"])
-        self.host[resource, value["metadata"]["name"]] = value
+        self.host[resource, lower(resource.kind, name)] = value
 
     def worlds(self) -> Worlds:
         """Return what a list of both sides returns."""

@@ -164,7 +164,8 @@ def test_names_that_stay_are_told_and_templates_name_claims_so() -> None:
     assert renamed == {"disk": host[CLAIMS][0]["metadata"]["name"]}
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "disk"}}]
     job = {"template": {"metadata": {"finalizers": ["x"]}, "spec": {"volumes": volumes}}}
-    cron = made("c", spec={"jobTemplate": {"metadata": {"ownerReferences": [{}]}, "spec": job}})
+    owned_by: Json = {"ownerReferences": [{"kind": "Tenant", "name": "other", "uid": "u"}]}
+    cron = made("c", spec={"jobTemplate": {"metadata": owned_by, "spec": job}})
     copied = outcopies.lower(CRON_JOBS, cron, PROFILE, renamed)
     assert outcopies.claimed(outcopies.template_of(CRON_JOBS, copied)["spec"]) == [renamed["disk"]]
     assert "finalizers" not in str(copied)
