@@ -167,7 +167,10 @@ class ConversionController:
         if self._connections is None:
             await self._record(cluster, tenant, ConversionStep.REFUSED, self._obstacle)
             return OBSTACLE_SECONDS
-        sides = self._sides(cluster, tenant)
+        sides, before = self._sides(cluster, tenant), journal.of(tenant)
+        is_refused = journal.is_leaving(tenant) and before is not None and before.step is ConversionStep.REFUSED
+        if sides is None and is_refused and _is_asleep(_plane(cluster, tenant)):
+            return OBSTACLE_SECONDS  # what is inside does not change meanwhile
         if sides is None or not sides.is_mirrored:
             await _wake(cluster, tenant)
             await self._record(cluster, tenant, ConversionStep.PREPARING, "the control plane starts")
@@ -175,6 +178,9 @@ class ConversionController:
         if not journal.is_leaving(tenant):
             await self._record(cluster, tenant, ConversionStep.PREPARING, "what is inside is listed")
             return None
+        return await self._look_inside(cluster, tenant, sides)
+
+    async def _look_inside(self, cluster: Cluster, tenant: Tenant, sides: PlaneSides) -> float | None:
         name = tenant.metadata.name
         host = await _listed(cluster.live, objects.READABLE, name)
         inside = await _listed(sides.upper.live, outplan.INSIDE, name)
@@ -351,6 +357,10 @@ async def _wake(cluster: Cluster, tenant: Tenant) -> None:
     body: Json = {"metadata": {"annotations": {REQUESTED_PHASE: asked}}}
     # Not quiet: the controller of control planes reads the request.
     await cluster.writer.own(request.patch(found.resource, found.metadata.namespace, found.metadata.name, body))
+
+
+def _is_asleep(found: VirtualControlPlane | None) -> bool:
+    return found is not None and found.status.phase is PlanePhase.ASLEEP
 
 
 async def _end_rights(cluster: Cluster, namespace: str) -> None:
