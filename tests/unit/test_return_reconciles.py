@@ -19,7 +19,6 @@ from tenantry.controllers.conversion.objects import CONFIG_MAPS, DAEMON_SETS, RE
 from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections, PlaneSides
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.mirror.profile import Profile
-from tenantry.mirror.things import PODS
 from testkit.model import World
 from testkit.worldcluster import WorldCluster
 from testkit.worlds import user
@@ -137,7 +136,7 @@ async def test_nothing_is_written_while_a_mirror_follows() -> None:
 async def test_the_control_plane_is_deleted_when_all_has_moved() -> None:
     world = Returning(ConversionStep.MOVING)
     world.inside.put_in(CONFIG_MAPS, {"metadata": {"name": "notes", "namespace": "acme"}, "data": {"a": "1"}})
-    for _ in range(4):
+    for _ in range(5):
         await world.reconcile(is_mirrored=False)
     assert [each["data"] for each in world.host.list(CONFIG_MAPS, "acme")] == [{"a": "1"}]
     assert world.host.list(VirtualControlPlane.resource, "acme") == []
@@ -151,17 +150,23 @@ async def test_the_control_plane_is_deleted_when_all_has_moved() -> None:
 async def test_what_refuses_after_the_namespace_was_closed_leaves_nothing_on_the_host() -> None:
     world = Returning(ConversionStep.MOVING)
     world.inside.put_in(CONFIG_MAPS, {"metadata": {"name": "notes", "namespace": "acme"}})
-    pod = {"containers": [{"name": "c", "image": "i"}]}
-    world.inside.put_in(PODS, {"metadata": {"name": "p", "namespace": "acme"}, "spec": pod})
-    notes = {f"{PREFIX}/name": "p", f"{PREFIX}/namespace": "acme"}
-    meta = {"name": "p", "namespace": "acme", "annotations": notes, "labels": {f"{PREFIX}/owner": world.uid}}
-    world.host.put_in(PODS, {"metadata": meta, "spec": pod})
-    for _ in range(3):
-        await world.reconcile(is_mirrored=False)
-    assert [each["metadata"]["name"] for each in world.host.list(CONFIG_MAPS, "acme")] == ["notes"]
-    world.host.patch(PODS, "acme/p", {"metadata": {"labels": {f"{PREFIX}/owner": world.uid}, "annotations": notes}})
     world.inside.put_in(REPLICA_SETS, {"metadata": {"name": "r", "namespace": "acme", "finalizers": ["x/y"]}})
-    await world.reconcile(is_mirrored=False)
+    for _ in range(2):
+        await world.reconcile(is_mirrored=False)
     assert world.journal["step"] == "Refused"
     assert world.host.list(CONFIG_MAPS, "acme") == []
     assert world.rights == set()
+
+
+async def test_a_return_that_has_begun_only_goes_on() -> None:
+    world = Returning(ConversionStep.MOVING)
+    world.inside.put_in(CONFIG_MAPS, {"metadata": {"name": "notes", "namespace": "acme"}})
+    for _ in range(2):
+        await world.reconcile(is_mirrored=False)
+    assert world.journal["begunAt"]
+    # A program of the tenant still writes.
+    world.inside.put_in(REPLICA_SETS, {"metadata": {"name": "r", "namespace": "acme", "finalizers": ["x/y"]}})
+    for _ in range(2):
+        await world.reconcile(is_mirrored=False)
+    assert world.journal["step"] == "Moving"
+    assert [each["metadata"].get("finalizers") for each in world.host.list(REPLICA_SETS, "acme")] == [None]

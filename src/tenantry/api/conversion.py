@@ -44,5 +44,8 @@ class Conversion(Model, frozen=True, kw_only=True):
     ]
     started_at: Annotated[str, Meta(description="When the conversion was requested, in RFC 3339.")] = ""
     closed_at: Annotated[str, Meta(description="Since when writes are refused, in RFC 3339.")] = ""
+    begun_at: Annotated[
+        str, Meta(description="Since when objects are written to the host, so that a return only goes on, in RFC 3339.")
+    ] = ""
     ended_at: Annotated[str, Meta(description="When writes were allowed again, in RFC 3339.")] = ""
     message: Annotated[str, Meta(max_length=4096, description="What happens now, or what cannot move.")] = ""

@@ -235,14 +235,16 @@ class ConversionController:
     ) -> float | None:
         name = tenant.metadata.name
         worlds = await _worlds(sides, name, outplan.HOST, outplan.INSIDE)
-        if not outmoves.has_begun(worlds):
+        current = journal.of(tenant)
+        if current is None or not current.begun_at:
             # Until the control plane was closed, users could create what cannot move.
             refusal = await self._refusal_out(cluster, tenant, worlds, sides, is_tried=True)
             if refusal:
-                await send(outmoves.taken_back(worlds), sides)
                 await _end_rights(cluster, name)
                 await self._record(cluster, tenant, ConversionStep.REFUSED, refusal + _OR_VIRTUAL)
                 return RETRY_SECONDS
+            await self._write(cluster, tenant, journal.begun(tenant, rfc3339(cluster.clock.now())))
+            return None
         moved = moves.next_moves(worlds, outmoves.STAGES)
         if moved.is_done:
             self._looks.pop(name, None)

@@ -61,6 +61,17 @@ def at(tenant: Tenant, step: ConversionStep, message: str, now: str) -> Conversi
     return changed
 
 
+def begun(tenant: Tenant, now: str) -> Conversion | None:
+    """Return the journal of a return of which everything can move; from here on, it only goes on.
+
+    Args:
+        tenant: The Tenant.
+        now: RFC 3339.
+    """
+    found = of(tenant)
+    return replace(found, begun_at=found.begun_at or now) if found is not None else None
+
+
 def written(tenant: Tenant, journal: Conversion | None) -> ApiRequest | None:
     """Return the request that writes a journal; None if it is as it should be.
 

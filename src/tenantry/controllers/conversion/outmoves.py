@@ -49,29 +49,6 @@ from tenantry.mirror.things import COPIED, PODS
 _IDENTITY = ("name", "namespace", "uid")
 
 
-def has_begun(worlds: Worlds) -> bool:
-    """Return whether an object of the host is none of the mirror any more, so that a conversion only goes on."""
-    for resource in STAYING:
-        for each in worlds.inside.all(resource):
-            below = counterpart(worlds, resource, each)
-            if below is not None and not outcopies.is_marked(below, worlds.profile):
-                return True
-    return False
-
-
-def taken_back(worlds: Worlds) -> list[Move]:
-    """Return the writes that delete the copies on the host, of a conversion that has not begun to free objects."""
-    found: list[Move] = []
-    for resource in (CONFIG_MAPS, SECRETS, ROLES, ROLE_BINDINGS, *BARRIERS):
-        for each in carried(worlds, resource):
-            there = worlds.host.find(resource, name_of(each))
-            if there is None or outcopies.is_marked(there, worlds.profile) or objects.is_deleting(there):
-                continue
-            if outcopies.lower(resource, there, worlds.profile) == outcopies.lower(resource, each, worlds.profile):
-                found.append(delete(resource, there))
-    return found
-
-
 # -- stages ---------------------------------------------------------------------------------------
 
 

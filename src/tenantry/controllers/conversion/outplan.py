@@ -157,6 +157,8 @@ def _stays(worlds: Worlds, resource: Resource, found: Json) -> tuple[Fate, str]:
         fate = Fate.DELETED  # with its Job; if that runs, it refuses
     elif is_led:
         fate, told = Fate.REFUSED, "has no selector, so that its endpoints cannot move: create it again on the host"
+    elif not is_there and below is not None:
+        fate, told = Fate.REFUSED, "has the name of another object on the host: delete one of them"
     elif not is_there and resource == PODS and (owner or objects.is_deleting(found)):
         fate, told = Fate.MOVED, "is not on the host yet, where its controller creates it again"
     elif not is_there:
