@@ -126,6 +126,12 @@ def test_the_name_of_a_mirrored_object_refuses() -> None:
     assert [fate for _, fate, _ in planned(found, "Secret")] == [Fate.REFUSED]
 
 
+def test_a_pod_with_the_name_of_one_of_the_host_refuses() -> None:
+    pod = made("p", owner="ReplicaSet/r")
+    assert planned(worlds({PODS: [pod]}), "Pod")[0][1] is Fate.MOVED
+    assert planned(worlds({PODS: [pod]}, {PODS: [made("p")]}), "Pod")[0][1] is Fate.REFUSED
+
+
 def test_a_stateful_set_moves_only_with_pods_and_claims_of_its_names() -> None:
     owner = made("s", spec={"selector": {"matchLabels": {"app": "s"}}, "volumeClaimTemplates": []})
     pod = made("s-0", owner="StatefulSet/s", labels={"app": "s"})
