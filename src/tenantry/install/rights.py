@@ -176,12 +176,14 @@ def people_roles() -> list[Json]:
         ],
     )
     mirrored["metadata"]["labels"][MIRROR_RIGHTS] = "true"
+    # Out of a control plane, the mirror also has the rights of owners, which create workloads.
     converter = cluster_role(
         CONVERTER,
         rules=[
             allow([""], ["serviceaccounts", "configmaps", "secrets", "services", "pods"], [*READ, "patch", "delete"]),
             allow([""], ["persistentvolumeclaims", "replicationcontrollers"], [*READ, "patch", "delete"]),
             allow(["apps"], [*_APPS, "controllerrevisions"], [*READ, "delete"]),
+            allow(["apps"], ["controllerrevisions"], ["create"]),
             allow(["batch"], ["jobs", "cronjobs"], [*READ, "delete"]),
             allow(["autoscaling"], ["horizontalpodautoscalers"], [*READ, "delete"]),
             allow(["networking.k8s.io"], ["ingresses", "networkpolicies"], [*READ, "patch"]),

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, Conflict, NotFound, TenantryError, TerminalError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import NETWORK, OWNERS, SUSPENDED, SYSTEM_NAMESPACE, TENANT, TENANT_UID
+from tenantry.api.marks import CONVERTING, NETWORK, OWNERS, SUSPENDED, SYSTEM_NAMESPACE, TENANT, TENANT_UID
 from tenantry.api.model import Json, Resource
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
@@ -45,7 +45,7 @@ from tenantry.controllers.virtualcontrolplane.link import Host, Link
 from tenantry.controllers.virtualcontrolplane.rotation import RotationStep
 from tenantry.controllers.virtualcontrolplane.servicenetwork import ServiceNetwork
 from tenantry.controllers.virtualcontrolplane.shards import Shard
-from tenantry.controllers.virtualcontrolplane.sleeper import SYNC_SECONDS, Sleeper
+from tenantry.controllers.virtualcontrolplane.sleeper import SYNC_SECONDS, Sleeper, is_handed_over
 from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots, misplaced, unusable
 from tenantry.controllers.virtualcontrolplane.startslots import StartSlots
 from tenantry.controllers.virtualcontrolplane.upgrader import Upgrades
@@ -267,8 +267,8 @@ class VirtualControlPlaneController:
         short: Blocked | None,
     ) -> float | None:
         """Bring back what has changed on the host, report how the connection is, and let it sleep if it is idle."""
-        is_open = _is_open(namespace)
-        known.link.open(is_open=is_open)
+        is_open, is_mirrored = _is_open(namespace), not is_handed_over(cluster, found)
+        known.link.open(is_open=is_open and is_mirrored)
         known.link.allow(found.spec.egress)
         wished = replace(
             desired.plane_of(found, known.address, known.plane.store, self._network().ranges),
@@ -276,6 +276,7 @@ class VirtualControlPlaneController:
         )
         is_due = rotations.is_renewed(cluster, known.running) or known.plane != wished
         is_changed = is_due or known.link.offered != offers.of(cluster) or known.limits != desired.limits_of(found)
+        is_changed = is_changed or known.link.is_mirrored != is_mirrored
         if is_changed or await self._host.placement.has_moved(found.metadata.uid):
             # Its watches are those of its kinds, and the process runs on; with other limits or authorities, it starts
             # again, and certificates are renewed.
@@ -331,7 +332,9 @@ class VirtualControlPlaneController:
         await self._report(cluster, found, status.STARTING, running)
         await self._bring(cluster, found, _of_running(found, namespace, running), running)
         changed = partial(cluster.wake, VirtualControlPlane, found.key)
-        link = Link(self._host, found, changed, address, is_open=is_open, offered=offers.of(cluster))
+        is_mirrored, offered = not is_handed_over(cluster, found), offers.of(cluster)
+        is_open = is_open and is_mirrored
+        link = Link(self._host, found, changed, address, is_open=is_open, offered=offered, is_mirrored=is_mirrored)
         task = self._group.create_task(self._serve(found.key, link, running, changed))
         connected = _Connected(link, address, running, plane.limits, plane, task, version)
         self._connected[found.metadata.uid] = connected
@@ -472,8 +475,9 @@ def _is_open(namespace: Observed) -> bool:
     return SUSPENDED not in namespace.labels
 
 
-def _decisive(namespace: Observed) -> tuple[bool, str, str]:
-    return _is_open(namespace), namespace.labels.get(NETWORK, ""), namespace.annotations.get(OWNERS, "")
+def _decisive(namespace: Observed) -> tuple[bool, bool, str, str]:
+    labels = namespace.labels
+    return _is_open(namespace), CONVERTING in labels, labels.get(NETWORK, ""), namespace.annotations.get(OWNERS, "")
 
 
 def _problem(link: Link) -> Blocked | None:

@@ -224,6 +224,7 @@ class Link:
         changed: Called when users can work inside, and when its API server is away or back.
         address: The clusterIP by which its pods reach its API server.
         offered: The kinds of the host that administrators offer.
+        is_mirrored: Whether its objects are mirrored; otherwise, it is connected, and nothing follows it.
     """
 
     def __init__(
@@ -235,8 +236,10 @@ class Link:
         *,
         is_open: bool,
         offered: tuple[Offered, ...] = (),
+        is_mirrored: bool = True,
     ) -> None:
         self.offered = offered
+        self.is_mirrored = is_mirrored
         self._host = host
         profile = desired.profile_of(found, address)
         self._profile = replace(profile, is_adopted=adopted_names(profile, host.lower.cache_of))
@@ -286,7 +289,7 @@ class Link:
 
     def pods(self) -> tuple[list[CachedPod], list[CachedPod]]:
         """Return the pods inside, and those on the host."""
-        if self._upper is None:
+        if self._upper is None or not self.is_mirrored:
             return [], []
         below: list[CachedPod] = list(self._host.lower.cache(PODS).by_index(BY_OWNER, self._profile.owner_uid))
         return list(self._upper.cache(PODS)), [
@@ -318,7 +321,16 @@ class Link:
                 nodes=_HostNodes(host.home.cache(Node.resource)),
                 reason=reasons.HOST_REFUSED,
             )
-            self._sides = PlaneSides(profile=profile, upper=upper, lower=side.writer, reader=Reader(mirror))
+            self._sides = PlaneSides(
+                profile=profile,
+                upper=upper,
+                lower=side.writer,
+                reader=Reader(mirror),
+                is_mirrored=self.is_mirrored,
+            )
+            if not self.is_mirrored:
+                await self._hold(upper)
+                return
             upper_nodes = UpperNodes(profile, upper, side, self._noticed)
             upper_pods = UpperPods(profile, upper)
             kinds = (*KINDS, *(kind_of(each, profile) for each in self.offered))
@@ -364,9 +376,26 @@ class Link:
                 async with self._gate(upper, upper_nodes, mirror), step.serve(), reads, connected:
                     await asyncio.get_running_loop().create_future()
             finally:
-                self._has_arrived = False
-                host.connections.put(self._key, None)
-                await host.runtime.remove(self._id)
+                await self._disconnect()
+
+    async def _hold(self, upper: Cluster) -> None:
+        """Stay connected without a mirror, until cancelled: its objects move to the host.
+
+        Nothing that is deleted inside is deleted on the host any more. No Services are created inside, because nothing
+        answers for the host, and no connection passes a gate.
+        """
+        inner = InsideController(self._plane, lambda: self._is_open, _no_first_node, self._now_usable)
+        self._host.runtime.add(upper, [inner])
+        try:
+            async with self._host.placement.connected(self._plane.uid):
+                await asyncio.get_running_loop().create_future()
+        finally:
+            await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        self._has_arrived = False
+        self._host.connections.put(self._key, None)
+        await self._host.runtime.remove(self._id)
 
     def _now_usable(self) -> None:
         self._has_arrived = True
@@ -451,6 +480,10 @@ class Link:
             # To the mirror, NotFound would mean that the object that it writes is gone.
             raise Unauthorized(f"the mirror has no identity until it is restored: {error}", status=401) from error
         return IssuedToken(msgspec.json.decode(data)["status"]["token"], TOKEN_SECONDS * _RENEW_PART)
+
+
+async def _no_first_node() -> bool:
+    return True
 
 
 async def _read_once(client: Client, path: str, query: Mapping[str, str]) -> bytes:
