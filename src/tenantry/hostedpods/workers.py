@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from tenantry.api.errors import LocalError, NotFound, StoreError
+from tenantry.api.errors import Forbidden, LocalError, NotFound, StoreError
 from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.hostedpods import following, jobs, objects
@@ -91,6 +91,11 @@ class KeeperJobs:
             made = await self._client.request("POST", wire.path(JOBS, PROCESS_NAMESPACE), body=body)
             await self._own(name, msgspec.json.decode(made))
             pod, *_ = await following.ready(self._client, jobs.selector(uid, role), f"{name}-…", START_SECONDS)
+        except Forbidden as error:
+            raise StoreError(
+                f"{told}: a Job cannot be made in namespace {PROCESS_NAMESPACE!r} (`tenantry install"
+                f" --virtual-control-planes` gives the rights): {error}"
+            ) from error
         except LocalError as error:
             raise StoreError(f"{told}: {error}") from error
         keeper = SnapshotKeeper(pod.address, context, told)
