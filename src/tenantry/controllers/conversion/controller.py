@@ -59,6 +59,9 @@ RETRY_SECONDS = 10.0
 OBSTACLE_SECONDS = 30.0
 """When to look again while this operator serves no control planes, or what is inside one cannot move."""
 
+RIGHTS_SECONDS = 10.0
+"""How long the authorizer of the API server may take to see new rights; no event reports that it has."""
+
 UNDO_SECONDS = 0.5
 """When to look again whether the namespace is as before."""
 
@@ -90,6 +93,8 @@ class ConversionController:
         self._obstacle = obstacle
         # By key: what the last look waits for, and when the next one is.
         self._looks: dict[str, tuple[str, float]] = {}
+        # By key: when the mirror got its rights, in monotonic seconds.
+        self._given: dict[str, float] = {}
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
@@ -104,6 +109,7 @@ class ConversionController:
         tenant: Tenant | None = cluster.cache(Tenant.resource).get(key)
         if tenant is None or tenant.metadata.deletion_timestamp:
             self._looks.pop(key, None)
+            self._given.pop(key, None)
             return None
         found = journal.of(tenant)
         again: float | None = None
@@ -191,6 +197,11 @@ class ConversionController:
                 return LOOK_SECONDS
             worlds = await _worlds(sides, name, outplan.HOST, outplan.INSIDE)
             refusal = await self._refusal_out(cluster, tenant, worlds, sides, is_tried=True)
+        if (
+            trial.LACKS_RIGHTS in refusal
+            and cluster.monotonic() - self._given.get(name, float("-inf")) < RIGHTS_SECONDS
+        ):
+            return LOOK_SECONDS
         if refusal:
             await _end_rights(cluster, name)
             await self._record(cluster, tenant, ConversionStep.REFUSED, refusal + _OR_VIRTUAL)
@@ -258,6 +269,7 @@ class ConversionController:
         for each in journal.rights(tenant):
             if cluster.lookup(RoleBinding.resource, each.key) is None:
                 lacks = True
+                self._given[tenant.metadata.name] = cluster.monotonic()
                 with suppress(AlreadyExists):
                     await cluster.writer.create(each)
         return lacks
@@ -397,7 +409,7 @@ async def _sent(move: Move, sides: PlaneSides) -> ApiError | None:
     """Send a write; return why a side refuses it."""
     asked, profile = move.request, sides.profile
     try:
-        if move.side is Side.HOST and asked.verb is Verb.PATCH:
+        if move.side is Side.HOST and asked.verb is Verb.PATCH and sides.is_mirrored:
             # Into the caches of the mirror at once: it must know the marks before there is an upper object.
             await sides.lower.own(asked)
         elif move.side is Side.HOST:

@@ -14,6 +14,9 @@ from tenantry.engine import request
 from tenantry.engine.tasks import all_of
 from tenantry.engine.writer import Writer
 
+LACKS_RIGHTS = "cannot create resource"
+"""What the API server answers to users without the right (k8s.io/apiserver/pkg/endpoints/handlers/responsewriters)."""
+
 AT_ONCE = 16
 """How many dry runs are under way at once."""
 
