@@ -139,6 +139,7 @@ def settings(store: HostedStore, uid: str, processes: int = 1, prebuilt: str = "
     Raises:
         InputError: The SQL server is missing.
     """
+    several = {"processes": processes} if processes > 1 else {}
     match store.kind:
         case StoreKind.SQLITE:
             begun = {"prebuilt": prebuilt} if prebuilt else {}
@@ -147,7 +148,7 @@ def settings(store: HostedStore, uid: str, processes: int = 1, prebuilt: str = "
             return {
                 "etcd": {**access("pki", ETCD_AUTHORITY, ETCD_CLIENT), "prefix": prefix(uid)},
                 "maxBytes": MAX_BYTES,
-                **({"processes": processes} if processes > 1 else {}),
+                **several,
             }
         case StoreKind.SQL:
             if store.sql is None:
@@ -165,7 +166,8 @@ def settings(store: HostedStore, uid: str, processes: int = 1, prebuilt: str = "
                     "user": store.sql.user,
                     "passwordFile": PASSWORD_FILE,
                     "owner": uid,
-                }
+                },
+                **several,
             }
 
 
