@@ -9,6 +9,7 @@ from tenantry.api.errors import ApiError
 from tenantry.api.model import Resource
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.virtualcontrolplane import PREFIX
+from tenantry.mirror.classes import SNAPSHOT, STORAGE
 from tenantry.mirror.kinds import claims, routes, volumesnapshots
 from testkit.api import CRDS, EVENTS, SECONDS, SECRETS, Api, until
 from testkit.hosts import CLUSTER_ROLES, custom_kinds
@@ -62,12 +63,14 @@ async def test_routes_and_snapshots_go_down_while_the_host_has_their_kinds(plane
         assert await inside.find(CRDS, routes.HTTP.full_name) is None
         # Users have defined one already: it stays theirs.
         async with custom_kinds(inside, [routes.GRPC]):
-            async with custom_kinds(host, [routes.HTTP, routes.GRPC, routes.TLS, routes.TCP, volumesnapshots.RESOURCE]):
+            stream = [routes.HTTP, routes.GRPC, routes.TLS, routes.TCP]
+            async with custom_kinds(host, [*stream, volumesnapshots.RESOURCE, SNAPSHOT.resource]):
                 await served(inside, routes.HTTP)
                 await served(inside, volumesnapshots.RESOURCE)
                 await _routes(host, inside, name)
                 await _stream_routes(host, inside, name)
                 await _snapshots(host, inside, name)
+                await _snapshot_classes(host, inside, name)
                 await _definitions(inside)
             # The objects inside outlive the kind of the host.
             assert [each["metadata"]["name"] for each in await inside.list(routes.HTTP, "default")] == ["sly", "web"]
@@ -129,6 +132,40 @@ async def _snapshots(host: Api, inside: Api, name: str) -> None:
     await until(told, "the state of the snapshot comes up")
     await inside.delete(volumesnapshots.RESOURCE, "first", "default")
     await host.gone(volumesnapshots.RESOURCE, key, name)
+
+
+async def _snapshot_classes(host: Api, inside: Api, name: str) -> None:
+    """Those of drivers whose StorageClasses the rules allow appear, if what they delete is what claims delete, too."""
+    for each, driver, policy in (("snap", "a", "Delete"), ("kept", "a", "Retain"), ("other", "b", "Delete")):
+        meta = {"name": f"{name}-{each}", "annotations": {SNAPSHOT.default_marks[0]: "true", "note": "rack 7"}}
+        found = {"metadata": meta, "driver": f"{driver}.{name}", "deletionPolicy": policy, "parameters": {"rack": "7"}}
+        await host.create(SNAPSHOT.resource, found)
+    fast = {"metadata": {"name": f"{name}-fast"}, "provisioner": f"a.{name}", "reclaimPolicy": "Delete"}
+    await host.create(STORAGE.resource, fast)
+
+    async def shown(*wanted: str) -> None:
+        async def so() -> bool:
+            names = {each["metadata"]["name"] for each in await inside.list(SNAPSHOT.resource)}
+            return names == {f"{name}-{each}" for each in wanted}
+
+        await until(so, f"the classes of snapshots inside are {wanted}", seconds=2 * SECONDS)
+
+    try:
+        await served(inside, SNAPSHOT.resource)
+        await shown("snap")
+        above = await inside.get(SNAPSHOT.resource, f"{name}-snap")
+        assert (above["driver"], above["deletionPolicy"]) == (f"{PREFIX}/mirrored", "Delete")
+        assert "parameters" not in above
+        assert above["metadata"]["annotations"] == {SNAPSHOT.default_marks[0]: "true"}
+        await inside.delete(SNAPSHOT.resource, f"{name}-snap")
+        await shown("snap")
+        await host.create(STORAGE.resource, {**fast, "metadata": {"name": f"{name}-slow"}, "provisioner": f"b.{name}"})
+        await shown("snap", "other")
+    finally:
+        for each in ("fast", "slow"):
+            if await host.find(STORAGE.resource, f"{name}-{each}") is not None:
+                await host.delete(STORAGE.resource, f"{name}-{each}")
+    await shown()
 
 
 async def _definitions(inside: Api) -> None:
