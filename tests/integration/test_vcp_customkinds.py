@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
 from tenantry.api import reasons
@@ -221,6 +222,7 @@ async def test_an_offered_kind_goes_down_until_it_is_no_longer_offered(planes: P
 async def _offered(host: Api, inside: Api, name: str) -> None:
     fields = [
         {"path": "spec.secretName", "use": "Secret"},
+        {"path": "spec.issued", "use": "WrittenSecret"},
         {"path": "spec.selector", "use": "LabelSelector"},
         {"path": "spec.everywhere", "use": "Omitted"},
         {"path": "status.handle", "use": "Omitted"},
@@ -251,6 +253,70 @@ async def _offered(host: Api, inside: Api, name: str) -> None:
         return (await inside.get(GADGETS, "mine", "default")).get("status", {})
 
     assert await until(told, "the status comes up") == {"phase": "Done", "message": "mine is done"}
+    await _written(host, inside, name)
     await host.patch(TenancyDefaults.resource, "default", {"spec": {"offeredKinds": []}})
     await host.gone(GADGETS, key, name)
     assert [each["metadata"]["name"] for each in await inside.list(GADGETS, "default")] == ["mine"]
+
+
+async def _write(host: Api, namespace: str, gadget: Json, value: str) -> None:
+    """Write the Secret that a Gadget of the host names, as a program of the host does."""
+    secret = gadget["spec"]["issued"]
+    if await host.find(SECRETS, secret, namespace) is None:
+        await host.create(SECRETS, {"metadata": {"name": secret}, "stringData": {"tls.crt": value}}, namespace)
+    else:
+        await host.patch(SECRETS, secret, {"stringData": {"tls.crt": value}}, namespace)
+    await host.client.merge_patch(
+        GADGETS, namespace, gadget["metadata"]["name"], {"status": {"phase": value}}, subresource="status"
+    )
+
+
+async def _written(host: Api, inside: Api, name: str) -> None:
+    """A Secret that a program of the host writes comes up, follows, and ends with its object; no other one does."""
+
+    async def below(called: str, issued: str) -> Json:
+        spec: Json = {"issued": issued}
+        await inside.create(GADGETS, {"metadata": {"name": called}, "spec": spec}, "default")
+
+        async def there() -> Json | None:
+            found = await host.list(GADGETS, name)
+            mine = [each for each in found if each["metadata"]["annotations"][f"{PREFIX}/name"] == called]
+            return mine[0] if mine else None
+
+        return await until(there, f"Gadget {called!r} is mirrored")
+
+    async def has(value: str) -> None:
+        async def so() -> bool:
+            found = await inside.find(SECRETS, "web-tls", "default")
+            return found is not None and found["data"] == {"tls.crt": b64encode(value.encode()).decode()}
+
+        await until(so, f"the Secret inside has {value!r}")
+
+    # The name of a Secret of the host's namespace leads to another one, which does not exist.
+    sly = await below("sly", "web-kubeconfig")
+    assert await host.find(SECRETS, "web-kubeconfig", name) is not None
+    assert sly["spec"]["issued"] != "web-kubeconfig"
+    await inside.create(SECRETS, {"metadata": {"name": "own"}, "stringData": {"tls.crt": "mine"}}, "default")
+    await _write(host, name, await below("taken", "own"), "of the host")
+    lower = await below("good", "web-tls")
+    await _write(host, name, lower, "first")
+    await has("first")
+    await _write(host, name, lower, "second")
+    await has("second")
+    await inside.patch(SECRETS, "web-tls", {"stringData": {"tls.crt": "edited"}}, "default")
+    await has("second")
+
+    async def named() -> bool:
+        events = await inside.list(EVENTS, "default")
+        return any(
+            (each["reason"], each["regarding"].get("name")) == (reasons.OBJECT_EXISTS, "taken") for each in events
+        )
+
+    await until(named, "an event names the Secret of the users")
+    assert (await inside.get(SECRETS, "own", "default"))["data"] == {"tls.crt": b64encode(b"mine").decode()}
+    assert await inside.find(SECRETS, "web-kubeconfig", "default") is None
+    await inside.delete(GADGETS, "good", "default")
+    await inside.gone(SECRETS, "web-tls", "default")
+    await host.gone(SECRETS, lower["spec"]["issued"], name)
+    for each in ("sly", "taken"):
+        await inside.delete(GADGETS, each, "default")

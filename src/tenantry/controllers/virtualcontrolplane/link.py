@@ -80,6 +80,7 @@ from tenantry.mirror.uppernodes import UpperNodes
 from tenantry.mirror.upperobjects import UpperObjects
 from tenantry.mirror.upperpods import UpperPods
 from tenantry.mirror.volumemirror import VolumeMirror
+from tenantry.mirror.writtensecrets import WrittenSecrets
 
 LOWER = ClusterId("mirrored")
 """The id under which the runtime has the host's API server for mirrored objects."""
@@ -335,6 +336,7 @@ class Link:
                 upper_ingresses=tables[ingresses.RESOURCE],
                 upper_offered=naming,
             )
+            written = WrittenSecrets(profile, upper, side, [(each, tables[each.resource]) for each in self.offered])
             pods = PodMirror(profile, upper, side, upper_pods=upper_pods, upper_nodes=upper_nodes, copies=copies)
             first = partial(self._first_node, upper_nodes)
             inner = InsideController(self._plane, lambda: self._is_open, first, self._now_usable)
@@ -356,6 +358,7 @@ class Link:
                 events,
                 ends,
                 offered,
+                written,
                 shown_volumes,
                 measures,
                 sizes,
