@@ -275,8 +275,8 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "!has(self.replicas) || self.replicas == 1 || (has(self.datastore) && has(self.datastore.kind)"
-            " && self.datastore.kind in ['SharedEtcd', 'OwnEtcd'])",
-            "must be 1, unless the datastore is SharedEtcd or OwnEtcd",
+            " && self.datastore.kind != 'SQLite')",
+            "must be 1, unless the datastore is SharedEtcd, OwnEtcd or External",
             field="replicas",
         ),
     )
@@ -298,8 +298,8 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
             ge=1,
             le=MOST_REPLICAS,
             description="How many processes it has. Clients reach any of them, and the controllers run in one. Several"
-            " need the datastore SharedEtcd or OwnEtcd, and each takes spec.resources. A control plane with several"
-            " processes sleeps by request only.",
+            " need the datastore SharedEtcd, OwnEtcd or External, and each takes spec.resources. A control plane with"
+            " several processes sleeps by request only.",
         ),
     ] = 1
     datastore: Annotated[PlaneDatastore, Meta(description="Where it keeps its objects.")] = PlaneDatastore()

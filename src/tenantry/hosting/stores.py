@@ -149,6 +149,7 @@ def settings(
     Raises:
         InputError: The SQL server is missing.
     """
+    several = {"processes": processes} if processes > 1 else {}
     match store.kind:
         case StoreKind.SQLITE:
             begun = {"prebuilt": prebuilt} if prebuilt else {}
@@ -157,7 +158,7 @@ def settings(
             return {
                 "etcd": {**access("pki", ETCD_AUTHORITY, ETCD_CLIENT, sockets), "prefix": prefix(uid)},
                 "maxBytes": MAX_BYTES,
-                **({"processes": processes} if processes > 1 else {}),
+                **several,
             }
         case StoreKind.SQL:
             if store.sql is None:
@@ -175,7 +176,8 @@ def settings(
                     "user": store.sql.user,
                     "passwordFile": PASSWORD_FILE,
                     "owner": uid,
-                }
+                },
+                **several,
             }
 
 

@@ -117,6 +117,7 @@ def operator_role() -> Json:
         allow(["storage.k8s.io"], ["storageclasses"], READ),
         allow(["networking.k8s.io"], ["ingressclasses"], READ),
         allow(["scheduling.k8s.io"], ["priorityclasses"], READ),
+        allow(["snapshot.storage.k8s.io"], ["volumesnapshotclasses"], READ),
         # Whether the cluster has metrics: with them, virtual control planes have those of their own pods.
         allow(["apiregistration.k8s.io"], ["apiservices"], READ),
         allow([""], ["nodes/status"], ["patch"]),

@@ -29,7 +29,7 @@ from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, PlaneEgress, Virtua
 from tenantry.controllers.virtualcontrolplane import classrules, desired, firstnode, inside, metrics
 from tenantry.controllers.virtualcontrolplane.admission import Admission
 from tenantry.controllers.virtualcontrolplane.advice import Advice
-from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRules
+from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRules, SnapshotClassRules
 from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections, PlaneSides
 from tenantry.controllers.virtualcontrolplane.destinations import BY_OWNER, Destinations, owner_of
 from tenantry.controllers.virtualcontrolplane.egress import HostRanges, rule
@@ -55,10 +55,10 @@ from tenantry.hosting.placement import Placement, RunningPlane
 from tenantry.hosting.resolver import NameResolver
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection, IssuedToken
-from tenantry.mirror import cachedpods, nodesizes, things
+from tenantry.mirror import cachedpods, classmirror, nodesizes, things
 from tenantry.mirror.adoption import adopted_names
 from tenantry.mirror.cachedpods import CachedPod
-from tenantry.mirror.classes import CLASSES
+from tenantry.mirror.classes import CLASSES, SNAPSHOT
 from tenantry.mirror.classmirror import ClassMirror
 from tenantry.mirror.copies import Copies
 from tenantry.mirror.definitionmirror import DefinitionMirror, lower_watch
@@ -80,6 +80,7 @@ from tenantry.mirror.uppernodes import UpperNodes
 from tenantry.mirror.upperobjects import UpperObjects
 from tenantry.mirror.upperpods import UpperPods
 from tenantry.mirror.volumemirror import VolumeMirror
+from tenantry.mirror.writtensecrets import WrittenSecrets
 
 LOWER = ClusterId("mirrored")
 """The id under which the runtime has the host's API server for mirrored objects."""
@@ -151,7 +152,7 @@ class MirroredObjects:
             )
             for each in KINDS
         ]
-        shown = [Watch(resource=each.resource, decode=each.lower, keys=lambda _: ()) for each in CLASSES]
+        shown = [classmirror.lower_watch(each, lambda _: ()) for each in (*CLASSES, SNAPSHOT)]
         return [
             pods,
             *copied,
@@ -347,6 +348,7 @@ class Link:
                 upper_ingresses=tables[ingresses.RESOURCE],
                 upper_offered=naming,
             )
+            written = WrittenSecrets(profile, upper, side, [(each, tables[each.resource]) for each in self.offered])
             pods = PodMirror(profile, upper, side, upper_pods=upper_pods, upper_nodes=upper_nodes, copies=copies)
             first = partial(self._first_node, upper_nodes)
             inner = InsideController(self._plane, lambda: self._is_open, first, self._now_usable)
@@ -355,12 +357,26 @@ class Link:
             ends = EndpointMirror(profile, upper, side, upper_services=tables[services.RESOURCE], upper_slices=slices)
             events = EventMirror(profile, upper, side, upper_nodes, lambda: pods.is_busy)
             rules = NamespaceClassRules(profile.namespace, host.home, host.lower)
-            offered = DefinitionMirror([each.resource for each in kinds if each.is_optional], profile, upper, side)
+            custom = [*(each.resource for each in kinds if each.is_optional), SNAPSHOT.resource]
+            offered = DefinitionMirror(custom, profile, upper, side)
             shown_volumes = VolumeMirror(profile, upper, side, tables[claims.RESOURCE])
-            shown = [ClassMirror(each, profile, upper, host.lower, rules) for each in CLASSES]
+            shown = [
+                *(ClassMirror(each, profile, upper, host.lower, rules) for each in CLASSES),
+                ClassMirror(SNAPSHOT, profile, upper, host.lower, SnapshotClassRules(rules, host.lower)),
+            ]
             measures = MetricsService(host.lower)
             sizes = NodeSizes(upper, side, upper_nodes, Remainder(profile.namespace, host.home, upper))
-            others = [events, ends, offered, shown_volumes, measures, sizes, *objects, *shown]
+            others = [
+                events,
+                ends,
+                offered,
+                written,
+                shown_volumes,
+                measures,
+                sizes,
+                *objects,
+                *shown,
+            ]
             host.runtime.add(
                 upper, [pods, copies, inner, *others], workers=_WORKERS, busy_per_second=_CHANGES_PER_SECOND
             )
