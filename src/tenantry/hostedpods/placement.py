@@ -38,7 +38,7 @@ from tenantry.hostedpods.stores import PodStores
 from tenantry.hostedpods.workers import KeeperJobs
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import sidecar, versions
-from tenantry.hosting.placement import RunningPlane, ServerEndpoint
+from tenantry.hosting.placement import RESPONSE_BYTES, RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.sidecar import SidecarTunnel
 from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
@@ -237,6 +237,7 @@ class PodPlacement:
             tls_server_name=_NAME,
             certificate=(paths.pki / f"{hosting.OPERATOR}.crt").read_bytes(),
             key=(paths.pki / f"{hosting.OPERATOR}.key").read_bytes(),
+            max_bytes=RESPONSE_BYTES,
         )
 
     async def _serve(self, uid: str) -> str:

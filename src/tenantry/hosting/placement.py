@@ -17,6 +17,10 @@ from tenantry.hosting.snapshots import SnapshotStore
 from tenantry.hosting.versions import HostedVersion
 from tenantry.kube.kubeconfig import Connection
 
+RESPONSE_BYTES = 16 * 2**20
+"""The longest response that Tenantry reads of a hosted control plane: its users may route a kind to a program of their
+own, whose response has no end. An object has at most 2 MiB, and a longer list comes in smaller pages."""
+
 
 class ServerEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Where pods reach an API server.
@@ -34,7 +38,7 @@ class RunningPlane(msgspec.Struct, frozen=True, kw_only=True):
     """A hosted control plane that is ready for requests.
 
     Args:
-        connection: How Tenantry reaches it, as a member of system:masters.
+        connection: How Tenantry reaches it, as a member of system:masters; it reads `RESPONSE_BYTES` at most.
         server: The URL of its API server for users.
         kubeconfig: The kubeconfig of the identity `plane.OWNER`.
         from_pods: Where pods reach its API server; None if no pod can.

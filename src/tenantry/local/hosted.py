@@ -23,11 +23,12 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from tenantry.api.errors import InputError, LocalError
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import serveroptions
-from tenantry.hosting.placement import RunningPlane, ServerEndpoint
+from tenantry.hosting.placement import RESPONSE_BYTES, RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
 from tenantry.hosting.snapshots import SnapshotStore
@@ -218,7 +219,7 @@ class LocalPlacement:
         ready = await self._ready(*names)
         await endpointproxy.listens(self._paths, plane.uid, process.port)
         own = ClusterPaths(self._folder(plane.uid))
-        connection = kubeconfig.load([own.kubeconfig(hosting.OPERATOR)])
+        connection = replace(kubeconfig.load([own.kubeconfig(hosting.OPERATOR)]), max_bytes=RESPONSE_BYTES)
         return RunningPlane(
             connection=connection,
             version=await _answered(connection),
