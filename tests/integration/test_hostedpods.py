@@ -143,7 +143,7 @@ async def test_snapshots_need_a_started_control_plane_and_a_claim_that_exists(
 ) -> None:
     """H02: what is missing is told at once; Pod Security admits both Jobs, which the operator makes and deletes."""
     monkeypatch.setattr(placement, "START_SECONDS", 2.0)
-    monkeypatch.setattr(workers, "START_SECONDS", 3.0)
+    monkeypatch.setattr(workers, "START_SECONDS", 6.0)
     host, plane = Api(admin), replace(PLANE, uid="2b5f3a52-7d7e-4c3a-9a52-7f6b1b8c9d12")
     found = PodPlacement(operator, PodSettings(image="registry.example/hosted:1"), tmp_path)
     with pytest.raises(InputError, match="has not been started yet"):
@@ -156,10 +156,10 @@ async def test_snapshots_need_a_started_control_plane_and_a_claim_that_exists(
     spec: Json = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
     await host.create(objects.CLAIMS, {"metadata": {"name": "archive"}, "spec": spec}, PROCESS_NAMESPACE)
     # The cluster has no nodes.
-    with pytest.raises(StoreError, match=r'destination "archive": Pod .* is not ready after 3 s: Unschedulable'):
+    with pytest.raises(StoreError, match=r'destination "archive": Pod .* is not ready after 6 s: Unschedulable'):
         await found.snapshots_at(claim).kept(plane.uid)
     # It may run without being known to this replica: it ends before another Pod has its volume.
-    with pytest.raises(StoreError, match=r"the volume of the control plane: Pod .* is not ready after 3 s"):
+    with pytest.raises(StoreError, match=r"the volume of the control plane: Pod .* is not ready after 6 s"):
         await found.snapshots.take(plane.uid)
     stopped = await host.get(objects.STATEFUL_SETS, objects.name(plane.uid), PROCESS_NAMESPACE)
     assert stopped["spec"]["replicas"] == 0

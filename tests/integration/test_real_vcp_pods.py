@@ -406,6 +406,13 @@ async def asked(planes: Planes, namespace: str, field: str, value: str, **spec: 
 async def entered(planes: Planes, namespace: str) -> Kubectl:
     """Return kubectl of the users of a control plane, whose Pod may be another one."""
     uid = (await planes.host.get(VirtualControlPlane.resource, "web", namespace))["metadata"]["uid"]
+
+    async def runs() -> bool:
+        pods = await planes.host.list(PODS, PROCESS_NAMESPACE)
+        own = [each for each in pods if each["metadata"]["labels"].get(objects.UID_LABEL) == uid]
+        return len(own) == 1 and objects.seen(own[0]).is_ready
+
+    await until(runs, "its Pod is ready", seconds=START_SECONDS)
     return Kubectl(await kubeconfig_of(planes, namespace, uid))
 
 
