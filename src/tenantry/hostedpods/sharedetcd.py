@@ -104,19 +104,7 @@ class SharedEtcd:
             ApiError: A Secret cannot be written.
         """
         async with self._lock:
-            for left in reversed(range(_TRIES)):
-                try:
-                    files = await keys.keep(
-                        self._client,
-                        await keys.find(self._client, KEYS),
-                        lambda files: _secret(KEYS, files),
-                        lambda known: self._issue(known, uid, is_gone=is_gone),
-                    )
-                    break
-                except (AlreadyExists, Conflict):
-                    # Another replica was first: what it has written holds.
-                    if not left:
-                        raise
+            files = await self._kept(uid, is_gone=is_gone)
             wanted = _secret(planestore.NAME, _for_pod(files))
             await self._client.apply(objects.SECRETS, PROCESS_NAMESPACE, planestore.NAME, wanted)
             names = (*leaves(), *((stores.user(uid),) if uid else ()))
@@ -158,6 +146,24 @@ class SharedEtcd:
         found = await self.prepare()
         await self._ask("remove", uid, found.files, _REMOVE_SECONDS)
         await self.prepare(uid, is_gone=True)
+
+    async def _kept(self, uid: str, *, is_gone: bool) -> dict[str, bytes]:
+        """Return the files of the Secret with all keys, as they should be."""
+        tries = 0
+        while True:
+            found = await keys.find(self._client, KEYS)
+            try:
+                return await keys.keep(
+                    self._client,
+                    found,
+                    lambda files: _secret(KEYS, files),
+                    lambda known: self._issue(known, uid, is_gone=is_gone),
+                )
+            except (AlreadyExists, Conflict):
+                # Another replica was first: what it has written holds.
+                tries += 1
+                if tries == _TRIES:
+                    raise
 
     async def _service(self) -> str:
         """Return where Pods reach the etcd.
