@@ -188,13 +188,15 @@ def test_the_second_service_of_a_name_is_not_reached_from_outside(kind: str) -> 
 
 
 def test_files_that_show_the_pod_keep_what_they_show() -> None:
-    shown = {"path": "name", "fieldRef": {"fieldPath": f"metadata.annotations['{PREFIX}/name']"}}
+    shown = {"path": "namespace", "fieldRef": {"fieldPath": f"metadata.annotations['{PREFIX}/namespace']"}}
     pod = made("p")
     below = mirrored(PODS, pod, spec={"volumes": [{"name": "v", "downwardAPI": {"items": [shown]}}]})
     found = outmoves.STAGES["pods"](worlds({PODS: [pod]}, {PODS: [below]}))
     [write] = [each for each in found if not isinstance(each, str)]
     assert isinstance(write.request.body, dict)
-    assert set(write.request.body["metadata"]["annotations"]) == {f"{PREFIX}/namespace", f"{PREFIX}/uid"}
+    assert set(write.request.body["metadata"]["annotations"]) == {f"{PREFIX}/name", f"{PREFIX}/uid"}
+    # NetworkPolicies of the mirror select by the label of the same key.
+    assert set(write.request.body["metadata"]["labels"]) == {f"{PREFIX}/namespace", f"{PREFIX}/owner"}
 
 
 BOOTSTRAPPED = {"kubernetes.io/bootstrapping": "rbac-defaults"}

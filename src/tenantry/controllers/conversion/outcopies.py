@@ -149,9 +149,8 @@ def freed(found: Json, profile: Profile, owners: list[Json], keeps: tuple[str, .
         keeps: Marks that stay, as annotations.
     """
     meta = found["metadata"]
-    kept = {profile.mark(each) for each in keeps}
     removed: Json = {}
-    for field in ("labels", "annotations"):
+    for field, kept in (("labels", ()), ("annotations", [profile.mark(each) for each in keeps])):
         # Others are Tenantry's on this side, such as who has made an object.
         ours = {key: None for key in part(meta, field) if key.startswith(f"{profile.prefix}/") and key not in kept}
         if ours:

@@ -63,23 +63,11 @@ def _ends(worlds: Worlds) -> Iterator[Move | str]:
 
 
 def _basics(worlds: Worlds) -> Iterator[Move | str]:
-    for resource in (SERVICE_ACCOUNTS, CONFIG_MAPS, SECRETS, ROLES):
-        for each in carried(worlds, resource):
-            there = worlds.host.find(resource, name_of(each))
-            if there is None:
-                yield _create(worlds, resource, each)
-            elif outcopies.stands_for(there, worlds.profile, name_of(each)):
-                yield _replaced(worlds, resource, there, each)
+    yield from _settled(worlds, (SERVICE_ACCOUNTS, CONFIG_MAPS, SECRETS, ROLES))
 
 
 def _barriers(worlds: Worlds) -> Iterator[Move | str]:
-    for resource in BARRIERS:
-        for each in carried(worlds, resource):
-            there = worlds.host.find(resource, name_of(each))
-            if there is None:
-                yield _create(worlds, resource, each)
-            elif outcopies.stands_for(there, worlds.profile, name_of(each)):
-                yield _replaced(worlds, resource, there, each)
+    yield from _settled(worlds, BARRIERS)
 
 
 def _services(worlds: Worlds) -> Iterator[Move | str]:
@@ -228,6 +216,17 @@ def _shown_marks(pod: Json, worlds: Worlds) -> tuple[str, ...]:
         paths = {str(part(each, "fieldRef").get("fieldPath")) for source in sources for each in items(source, "items")}
         found += [mark for mark in _IDENTITY if f"metadata.annotations['{worlds.profile.mark(mark)}']" in paths]
     return tuple(sorted(set(found)))
+
+
+def _settled(worlds: Worlds, resources: Sequence[Resource]) -> Iterator[Move | str]:
+    """Create what is missing on the host, and give what was adopted to the users."""
+    for resource in resources:
+        for each in carried(worlds, resource):
+            there = worlds.host.find(resource, name_of(each))
+            if there is None:
+                yield _create(worlds, resource, each)
+            elif outcopies.stands_for(there, worlds.profile, name_of(each)):
+                yield _replaced(worlds, resource, there, each)
 
 
 def _brought(worlds: Worlds, resources: Sequence[Resource], seen: Sequence[Resource]) -> Iterator[Move | str]:
