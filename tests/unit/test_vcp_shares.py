@@ -86,6 +86,10 @@ class Shelf:
         """See `Placement.knocked`."""
         raise NotImplementedError(uid)
 
+    async def kubeconfig(self, uid: str) -> str:
+        """See `Placement.kubeconfig`."""
+        raise NotImplementedError(uid)
+
     @property
     def can_sleep(self) -> bool:
         """See `Placement.can_sleep`."""

@@ -77,6 +77,11 @@ class Bed:
         """See `Placement.remove`."""
         assert uid
 
+    async def kubeconfig(self, uid: str) -> str:
+        """See `Placement.kubeconfig`."""
+        assert uid
+        return ""
+
 
 class Bell(WorldCluster):
     """The operator's cluster, whose controllers are woken by something else than a change."""

@@ -176,6 +176,10 @@ class PodPlacement:
             await self._delete(objects.SECRETS, each)
         await asyncio.to_thread(_erase, self._paths(uid).folder)
 
+    async def kubeconfig(self, uid: str) -> str:  # noqa: ARG002 - no Pod is stopped for a sleep
+        """See `Placement.kubeconfig`."""
+        return ""
+
     @asynccontextmanager
     async def connected(self, uid: str) -> AsyncGenerator[None]:
         """See `Placement.connected`."""

@@ -99,6 +99,14 @@ class Placement(Protocol):
         """Return whether a client of a control plane that is stopped is held and reported; see `knocked`."""
         ...
 
+    async def kubeconfig(self, uid: str) -> str:
+        """Return the kubeconfig of the users of a control plane, which may be stopped; "" for one that never ran here.
+
+        Raises:
+            TenantryError: It cannot be read.
+        """
+        ...
+
     def connected(self, uid: str) -> AbstractAsyncContextManager[None]:
         """Lead the sockets of a control plane that runs to those of this process, while the context is open."""
         ...

@@ -254,6 +254,16 @@ class LocalPlacement:
         """See `Placement.can_sleep`."""
         return True
 
+    async def kubeconfig(self, uid: str) -> str:
+        """See `Placement.kubeconfig`."""
+        file = ClusterPaths(self._folder(uid)).kubeconfig(hosting.OWNER)
+        try:
+            return await asyncio.to_thread(file.read_text)
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise explain(error, file) from error
+
     def connected(self, uid: str) -> contextlib.AbstractAsyncContextManager[None]:  # noqa: ARG002 - its sockets are here
         """See `Placement.connected`."""
         return contextlib.nullcontext()

@@ -180,8 +180,13 @@ class VirtualControlPlaneController:
         if await self._upgrades.rest(cluster, found):
             return None
         again = await self._sleeper.rest(cluster, found, is_open=_is_open(namespace))
-        # Without the process, from its files: a schedule wakes nothing.
-        return await self._snap(cluster, found, again) if self._sleeper.is_at_rest(found) else again
+        if not self._sleeper.is_at_rest(found):
+            return again
+        # Without the process, from its files: neither a schedule nor the Secret wakes anything.
+        text = await self._host.placement.kubeconfig(found.metadata.uid)
+        if text:
+            await self._objects.bring([desired.kubeconfig_secret(found, text)], found.metadata.uid)
+        return await self._snap(cluster, found, again)
 
     async def _keep(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
         share = charge.find(found, self._verdicts.get(found.metadata.uid))
