@@ -208,9 +208,9 @@ async def test_a_control_plane_in_a_pod_works_and_leaves_nothing(pods: RealPods,
     await are_asked_for(host, kubectl)
     kubectl = await is_rotated(planes, name, uid)
     before = await the_pod(host, uid)
-    own = spot(before)
+    own = Spot.of(before)
     (lower,) = [each for each in await host.list(PODS, name) if each["status"]["phase"] == "Running"]
-    theirs = spot(lower)
+    theirs = Spot.of(lower)
     variables = {each["name"]: each.get("value") for each in lower["spec"]["containers"][0]["env"]}
     attempts: list[tuple[str, Spot, str, int, bool]] = [
         ("a pod of the tenant to its API server", theirs, variables["KUBERNETES_SERVICE_HOST"], 443, True),
@@ -257,12 +257,6 @@ async def test_a_control_plane_in_a_pod_works_and_leaves_nothing(pods: RealPods,
     left = [each["metadata"]["name"] for kind in kinds for each in await host.list(kind, PROCESS_NAMESPACE)]
     assert [each for each in left if uid in each] == []
     await host.gone(objects.CLAIMS, objects.name(uid), PROCESS_NAMESPACE)
-
-
-def spot(pod: Json) -> Spot:
-    """Return where a Pod is."""
-    meta = pod["metadata"]
-    return Spot(meta["namespace"], meta["name"], pod["spec"]["nodeName"], pod["status"]["podIP"])
 
 
 async def the_etcd(host: Api) -> Json:
@@ -340,8 +334,8 @@ async def test_a_control_plane_in_a_pod_shares_an_etcd_and_reaches_nothing_else(
     uid = (await host.get(VirtualControlPlane.resource, "web", name))["metadata"]["uid"]
     await Kubectl(await kubeconfig_of(planes, name, uid)).out("create", "configmap", "mine", "--from-literal=a=b")
     assert await host.find(objects.CLAIMS, objects.name(uid), PROCESS_NAMESPACE) is None
-    before, etcd = await the_pod(host, uid), spot(await the_etcd(host))
-    own = spot(before)
+    before, etcd = await the_pod(host, uid), Spot.of(await the_etcd(host))
+    own = Spot.of(before)
     service = await host.get(objects.SERVICES, planestore.NAME, PROCESS_NAMESPACE)
     address = service["spec"]["clusterIP"]
     attempts: list[tuple[str, Spot, str, int, bool]] = [

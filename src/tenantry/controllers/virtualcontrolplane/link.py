@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -33,11 +33,11 @@ from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRu
 from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections, PlaneSides
 from tenantry.controllers.virtualcontrolplane.destinations import BY_OWNER, Destinations, owner_of
 from tenantry.controllers.virtualcontrolplane.egress import HostRanges, rule
+from tenantry.controllers.virtualcontrolplane.hostnodes import HostNodes
 from tenantry.controllers.virtualcontrolplane.inside import InsideController
 from tenantry.controllers.virtualcontrolplane.metrics import MetricsService, PodMeasures
 from tenantry.controllers.virtualcontrolplane.remainder import Remainder
 from tenantry.engine import request
-from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster, ClusterId, Watch
 from tenantry.engine.pace import Pace
 from tenantry.engine.reader import Reader
@@ -68,7 +68,6 @@ from tenantry.mirror.eventmirror import EventMirror
 from tenantry.mirror.kinds import claims, ingresses, services
 from tenantry.mirror.kinds.offered import Offered, copied, kind_of
 from tenantry.mirror.kinds.table import KINDS
-from tenantry.mirror.nodenames import HOSTNAME, LowerNode
 from tenantry.mirror.nodesizes import NodeSizes
 from tenantry.mirror.objectmirror import ObjectMirror
 from tenantry.mirror.podmirror import PodMirror
@@ -167,26 +166,6 @@ class MirroredObjects:
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - it has no keys
         """Do nothing: there are no keys."""
         return None
-
-
-class _HostNodes(Mapping[str, LowerNode]):
-    """The nodes of the host, as last seen."""
-
-    def __init__(self, cache: Cache[Node]) -> None:
-        self._cache = cache
-
-    def __getitem__(self, name: str) -> LowerNode:
-        found = self._cache.get(name)
-        if found is None:
-            raise KeyError(name)
-        hostname = found.metadata.labels.get(HOSTNAME, "")
-        return LowerNode(name=name, uid=found.metadata.uid, hostname=hostname, allocatable=found.status.allocatable)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter([each.key for each in self._cache])
-
-    def __len__(self) -> int:
-        return len(self._cache)
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -319,7 +298,7 @@ class Link:
                 cluster=host.lower,
                 writer=Writer(mirror, host.lower, Pace(_WRITES_PER_SECOND, _BURST), Turns(Slots(_CONNECTIONS), _rank)),
                 node=self._node,
-                nodes=_HostNodes(host.home.cache(Node.resource)),
+                nodes=HostNodes(host.home.cache(Node.resource)),
                 reason=reasons.HOST_REFUSED,
             )
             self._sides = PlaneSides(
