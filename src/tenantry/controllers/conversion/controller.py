@@ -353,6 +353,8 @@ class ConversionController:
     async def _record(self, cluster: Cluster, tenant: Tenant, step: ConversionStep, message: str) -> None:
         # Others have written its status while objects moved.
         current: Tenant = cluster.cache(Tenant.resource).get(tenant.key) or tenant
+        if current.spec.isolation.control_plane is not tenant.spec.isolation.control_plane:
+            return  # the change of the spec wakes this key, and decides anew
         await self._write(cluster, current, journal.at(current, step, message, rfc3339(cluster.clock.now())))
 
     async def _write(self, cluster: Cluster, tenant: Tenant, wanted: Conversion | None) -> None:
