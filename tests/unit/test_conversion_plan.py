@@ -275,6 +275,6 @@ def test_the_rights_of_a_conversion_are_the_mirrors_alone() -> None:
     assert [each.role_ref.name for each in found] == ["tenantry-converter", "tenantry-converter", "tenantry-owner"]
     for binding in found:
         assert [(each.kind, each.name, each.namespace) for each in binding.subjects] == [
-            ("ServiceAccount", "tenantry-mirror", "acme")
+            ("ServiceAccount", "acme", "tenantry-mirrors")
         ]
         assert not objects.is_movable(ROLE_BINDINGS, made(binding.metadata.name))

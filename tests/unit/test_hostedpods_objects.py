@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from tenantry.api.errors import InputError
-from tenantry.api.virtualcontrolplane import MIRROR, PROCESS_NAMESPACE
+from tenantry.api.virtualcontrolplane import MIRROR, MIRRORS_NAMESPACE, PROCESS_NAMESPACE
 from tenantry.cli.install import install
 from tenantry.hostedpods import objects, seenpods
 from tenantry.hostedpods.objects import PodSettings
@@ -142,6 +142,21 @@ def test_mirrors_have_rights_by_role_bindings_only() -> None:
     assert not [each for each in granted if each[0] == "nodes/proxy" or each[1] == "impersonate"]
     bound = [each for each in found if each["kind"] == "ClusterRoleBinding"]
     assert MIRROR not in {each["roleRef"]["name"] for each in bound}
+
+
+def test_tokens_are_requested_in_one_namespace_and_no_policy_trusts_accounts_of_tenants() -> None:
+    """H01: owners may impersonate each ServiceAccount of their namespaces."""
+    found = manifests.everything(pods=PodOptions(image="registry.example/hosted:1"))
+    gives = [
+        each["metadata"]
+        for each in found
+        for rule in each.get("rules") or ()
+        if "serviceaccounts/token" in rule.get("resources", ())
+    ]
+    assert [(each.get("namespace"), each["name"]) for each in gives] == [(MIRRORS_NAMESPACE, MIRROR)]
+    policies = [each for each in found if each["kind"].endswith("AdmissionPolicy")]
+    assert any(f":{MIRRORS_NAMESPACE}:" in str(each) for each in policies)
+    assert not [each for each in policies if "'system:serviceaccount:' + request.namespace" in str(each)]
 
 
 def test_pods_open_no_connection_and_only_the_operator_reaches_the_tunnel() -> None:

@@ -29,7 +29,16 @@ PREFIX = f"vcp.{GROUP}"
 """Of the marks of mirrored objects; the marks of Tenantry, which users cannot write, include them."""
 
 MIRROR = "tenantry-mirror"
-"""The ServiceAccount, the RoleBinding and the ClusterRole by which mirrored objects are written in one namespace."""
+"""The ClusterRole, and the start of the RoleBindings, by which mirrored objects are written in one namespace.
+
+Earlier versions had a ServiceAccount of this name in each namespace with control planes.
+"""
+
+MIRRORS_NAMESPACE = "tenantry-mirrors"
+"""The namespace of the identities of mirrors: a ServiceAccount with the name of each namespace with control planes.
+
+No tenant has a role in this namespace. Owners may impersonate each ServiceAccount of their own namespaces.
+"""
 
 PLANE = f"{PREFIX}/control-plane"
 """The label of what the operator itself keeps on the host for one control plane: its name."""

@@ -124,8 +124,6 @@ def operator_role() -> Json:
         allow(["apiextensions.k8s.io"], ["customresourcedefinitions"], READ),
         allow(["flowcontrol.apiserver.k8s.io"], ["flowschemas", "prioritylevelconfigurations"], KEEP),
         allow(["events.k8s.io"], ["events"], ["create", "patch"]),
-        # The mirrors of virtual control planes write with tokens of this ServiceAccount, in one namespace each.
-        {**allow([""], ["serviceaccounts/token"], ["create"]), "resourceNames": [MIRROR]},
         # The installed objects; see `repairs`.
         allow(
             ["admissionregistration.k8s.io"],
@@ -209,18 +207,19 @@ def bindings(subject: Json) -> list[Json]:
         "resourceNames": [OPERATOR],
     }
     rules = {**allow([marks.GROUP], ["tenancyrules"], ["get"]), "resourceNames": [tenancyrules.NAME]}
+    system = marks.SYSTEM_NAMESPACE
     all_users = {"kind": "Group", "name": "system:authenticated", "apiGroup": RBAC_GROUP}
     return [
         # Two rules: RBAC cannot limit `create` to names, because the name is not known when a creation is authorized.
-        *_given_here(OPERATOR, subject, allow(["coordination.k8s.io"], ["leases"], ["create"]), lease),
-        *_given_here("tenantry-shared-rules", all_users, rules),
+        *given_in(system, OPERATOR, subject, allow(["coordination.k8s.io"], ["leases"], ["create"]), lease),
+        *given_in(system, "tenantry-shared-rules", all_users, rules),
         given(OPERATOR, subject),
     ]
 
 
-def _given_here(name: str, subject: Json, *rules: Json) -> list[Json]:
-    """Return a Role in Tenantry's own namespace, and the RoleBinding that grants it."""
-    metadata: Json = {"name": name, "namespace": marks.SYSTEM_NAMESPACE, "labels": LABELS}
+def given_in(namespace: str, name: str, subject: Json, *rules: Json) -> list[Json]:
+    """Return a Role in a namespace of Tenantry, and the RoleBinding that grants it."""
+    metadata: Json = {"name": name, "namespace": namespace, "labels": LABELS}
     version = f"{RBAC_GROUP}/v1"
     role = {"apiVersion": version, "kind": "Role", "metadata": dict(metadata), "rules": list(rules)}
     reference = {"apiGroup": RBAC_GROUP, "kind": "Role", "name": name}

@@ -15,7 +15,7 @@ from tenantry.api.kubernetes import RBAC_GROUP, Namespace, RoleBinding, RoleRef,
 from tenantry.api.marks import CONTROL_PLANE, CONVERTING, MANAGED_BY, MANAGER, OWNER_ROLE
 from tenantry.api.model import ObjectMeta
 from tenantry.api.tenant import Tenant
-from tenantry.api.virtualcontrolplane import MIRROR
+from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE
 from tenantry.engine import request
 from tenantry.engine.observed import Observed
 from tenantry.engine.request import ApiRequest
@@ -103,7 +103,7 @@ def rights(tenant: Tenant) -> tuple[RoleBinding, ...]:
         RoleBinding(
             metadata=ObjectMeta(name=binding, namespace=name, labels={MANAGED_BY: MANAGER}),
             role_ref=RoleRef(kind="ClusterRole", name=role, api_group=RBAC_GROUP),
-            subjects=(Subject(kind="ServiceAccount", name=MIRROR, namespace=name),),
+            subjects=(Subject(kind="ServiceAccount", name=name, namespace=MIRRORS_NAMESPACE),),
         )
         for binding, role in roles.items()
     )

@@ -290,7 +290,8 @@ class VirtualControlPlaneController:
             return None
         # Kubernetes deletes them first, and the VirtualControlPlane a moment later.
         if not namespace.deleting:
-            wanted = (*desired.mirror_objects(found, is_open=is_open), *_of_running(found, namespace, known.running))
+            identity = desired.mirror_objects(found, namespace, is_open=is_open)
+            wanted = (*identity, *_of_running(found, namespace, known.running))
             await self._bring(cluster, found, wanted, known.running)
             if await self._address(cluster, found, known.address, known.running) != known.address:
                 # Its certificate and its pods need the new one.
@@ -326,7 +327,8 @@ class VirtualControlPlaneController:
         self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed, version: HostedVersion
     ) -> None:
         is_open = _is_open(namespace)
-        await self._bring(cluster, found, desired.mirror_objects(found, is_open=is_open))
+        await self._bring(cluster, found, desired.mirror_objects(found, namespace, is_open=is_open))
+        await self._objects.retire(namespace.name)
         address = await self._address(cluster, found)
         store = datastore.store_of(found, await self._secret(cluster, datastore.secret_of(found)))
         wished = desired.plane_of(found, address, store, self._network().ranges)

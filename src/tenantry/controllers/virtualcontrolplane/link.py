@@ -25,7 +25,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json
 from tenantry.api.node import Node
-from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, PlaneEgress, VirtualControlPlane
+from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE, PREFIX, PlaneEgress, VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import classrules, desired, firstnode, inside, metrics
 from tenantry.controllers.virtualcontrolplane.admission import Admission
 from tenantry.controllers.virtualcontrolplane.advice import Advice
@@ -459,7 +459,7 @@ class Link:
         given = self._host.connection
         return Connection(
             server=given.server,
-            source=f"the ServiceAccount {MIRROR} of namespace {self._profile.namespace!r}",
+            source=f"the ServiceAccount {self._profile.namespace!r} of namespace {MIRRORS_NAMESPACE!r}",
             ca=given.ca,
             insecure=given.insecure,
             tls_server_name=given.tls_server_name,
@@ -468,7 +468,9 @@ class Link:
         )
 
     async def _issue(self) -> IssuedToken:
-        asked = request.token(desired.SERVICE_ACCOUNTS, self._profile.namespace, MIRROR, seconds=TOKEN_SECONDS)
+        asked = request.token(
+            desired.SERVICE_ACCOUNTS, MIRRORS_NAMESPACE, self._profile.namespace, seconds=TOKEN_SECONDS
+        )
         try:
             data = await self._host.home.writer.send(asked)
         except NotFound as error:
