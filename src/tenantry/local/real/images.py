@@ -11,6 +11,7 @@ import io
 import json
 import platform
 import re
+import stat
 import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -128,7 +129,9 @@ def _add(tar: tarfile.TarFile, name: str, content: Path | bytes | None) -> None:
         tar.addfile(about)
         return
     # Any user of a container must be able to read them, whatever the umask of their author was.
-    about.mode = 0o755 if isinstance(content, Path) and content.stat().st_mode & 0o100 else 0o644
+    mode = content.stat().st_mode if isinstance(content, Path) else 0
+    # Programs keep the bit by which they run as their owner, which is root in the image.
+    about.mode = 0o755 | (mode & stat.S_ISUID) if mode & stat.S_IXUSR else 0o644
     data = content if isinstance(content, bytes) else content.read_bytes()
     about.size = len(data)
     tar.addfile(about, io.BytesIO(data))
