@@ -15,7 +15,7 @@ from tenantry.local.real.images import ImageRecipe
 
 
 def modes(image: Path) -> dict[str, int]:
-    """Return the permissions of the files of an image of one layer."""
+    """Return the permissions of the files of the first image of a tar file."""
     with tarfile.open(image) as layout:
 
         def read(name: str) -> bytes:
@@ -42,3 +42,23 @@ def test_programs_keep_that_they_run_as_their_owner(tmp_path: Path, given: int, 
     source.chmod(given)
     images.write(ImageRecipe(reference="tenantry.local/web:1", files={"/program": source}), tmp_path / "image.tar")
     assert modes(tmp_path / "image.tar")["program"] == kept
+
+
+def test_images_with_the_same_files_share_them(tmp_path: Path) -> None:
+    """Kubernetes' tests use one file system under many names."""
+    source = tmp_path / "program"
+    source.write_bytes(b"x")
+    recipes = [
+        ImageRecipe(reference=f"tenantry.local/{name}:1", files={place: source}, entrypoint=(name,))
+        for name, place in (("a", "/p"), ("b", "/p"), ("c", "/q"))
+    ]
+    images.write_all(recipes, tmp_path / "images.tar")
+    with tarfile.open(tmp_path / "images.tar") as layout:
+        blobs = [each.name for each in layout if each.name.startswith("blobs/")]
+        member = layout.extractfile("index.json")
+        assert member is not None
+        index = json.loads(member.read())
+    names = [each["annotations"]["io.containerd.image.name"] for each in index["manifests"]]
+    assert names == [each.reference for each in recipes]
+    # A configuration and a manifest of each, and two layers.
+    assert len(blobs) == len(set(blobs)) == 2 * len(recipes) + 2
