@@ -33,8 +33,7 @@ _LAYOUT = "1"
 _FLAGS = ("-trimpath", "-buildvcs=false")
 # Programs, and the linker's temporary files.
 _NEEDED_MIB = 700
-_OPENAPI_SECONDS = 300
-_PREBUILT_SECONDS = 300
+_HOSTED_SECONDS = 300
 _STAGES = (
     "node/fast/node-initialize.yaml",
     "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
@@ -263,7 +262,10 @@ def hosted(version: str) -> Product:
 
 
 def _conformance_targets(root: Path) -> tuple[_Target, ...]:
-    return (_Target("conformance", ".", "providerless", _kubernetes_linker(root, "conformance")),)
+    # Pods of the tests run these two.
+    packages = ("k8s.io/sample-apiserver", "k8s.io/kubernetes/test/images/nonewprivs")
+    images = (_Target(each.rpartition("/")[2], each, "providerless", "-s -w", "conformance") for each in packages)
+    return (_Target("conformance", ".", "providerless", _kubernetes_linker(root, "conformance")), *images)
 
 
 def _check_compiler() -> None:
@@ -442,18 +444,18 @@ def _stages(go: toolchain.GoToolchain, root: Path) -> str:
 
 def _write_openapi(binaries: Binaries, output: IO[bytes], log: Path) -> None:
     """Have the new program write the OpenAPI documents of its built-in kinds."""
-    _run_hosted((binaries.hosted, "openapi", binaries.openapi), _OPENAPI_SECONDS, output, log)
+    _run_hosted((binaries.hosted, "openapi", binaries.openapi), output, log)
 
 
 def _write_prebuilt(binaries: Binaries, output: IO[bytes], log: Path) -> None:
     """Have the new program write the database with which control planes begin."""
     command = (binaries.hosted, "prebuild", binaries.prebuilt, ",".join(CONTROLLERS))
-    _run_hosted(command, _PREBUILT_SECONDS, output, log)
+    _run_hosted(command, output, log)
 
 
-def _run_hosted(command: tuple[Path | str, ...], seconds: float, output: IO[bytes], log: Path) -> None:
+def _run_hosted(command: tuple[Path | str, ...], output: IO[bytes], log: Path) -> None:
     try:
-        code = subprocess.run(command, stdout=output, stderr=output, timeout=seconds, check=False).returncode
+        code = subprocess.run(command, stdout=output, stderr=output, timeout=_HOSTED_SECONDS, check=False).returncode
     except subprocess.TimeoutExpired:
         code = "no result in time"
     if code:
