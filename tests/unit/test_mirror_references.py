@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenantry.mirror import pods
+import msgspec
+
+from tenantry.mirror import pods, things
 from tenantry.mirror.references import MOST_REFERENCES, PodReference, references
+from tenantry.mirror.things import Copy
 from testkit.mirroring import FULL, PROFILE, upper_pod
 
 Json = dict[str, Any]
@@ -72,3 +75,16 @@ def test_ephemeral_containers_do_not_name_further_objects_without_bound() -> Non
     made = pods.down(pod, PROFILE)
     assert (made.refusal, made.ephemeral) == ("", ())
     assert made.ephemeral_refusal.startswith("spec.ephemeralContainers[0].envFrom[0].secretRef.name must not name one")
+
+
+def test_labels_and_annotations_of_sources_are_not_kept() -> None:
+    """VCP-63: 400 KB of labels become 5 MB of Python objects."""
+    mark = PROFILE.mark(things.WRITTEN_MARK)
+    labels = {f"k{number}": "" for number in range(10_000)} | {mark: "true"}
+    meta: Json = {"name": "keys", "namespace": "shop", "uid": "u", "resourceVersion": "7"}
+    data = msgspec.json.encode({"metadata": {**meta, "labels": labels, "annotations": labels}, "data": {"a": "x"}})
+    assert things.source(mark)(msgspec.Raw(data)) == Copy("shop/keys", "u", 7, {mark: "true"}, {})
+    bare = things.source(mark)(msgspec.Raw(msgspec.json.encode({"metadata": {**meta, "labels": {"a": "b"}}})))
+    assert bare == Copy("shop/keys", "u", 7, {}, {})
+    # All listeners of a kind name one function.
+    assert things.source(mark) is things.source(mark)
