@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, Protocol
 
 import msgspec
@@ -23,6 +24,9 @@ COPIED = {
 
 MOST_LABEL_BYTES = 16 * 1024
 """A namespace with more bytes of labels, as JSON, is selected by no selector."""
+
+WRITTEN_MARK = "lower"
+"""The label of an upper Secret that the mirror writes; the only one that is kept of ConfigMaps and Secrets."""
 
 _anything = msgspec.json.Decoder(Json)
 
@@ -97,8 +101,8 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
         key: `namespace/name`.
         uid: Its uid.
         version: The resourceVersion.
-        labels: Its labels.
-        annotations: Its annotations.
+        labels: Its labels; of a source only the one that `source` keeps.
+        annotations: Its annotations; none of a source.
     """
 
     key: str
@@ -169,6 +173,25 @@ def headed(data: msgspec.Raw) -> Copy:
     meta = _headed.decode(data).metadata
     key = object_key(meta.namespace, meta.name)
     return Copy(key, meta.uid, int(meta.resource_version or 0), meta.labels or {}, meta.annotations or {})
+
+
+@cache
+def source(mark: str) -> Callable[[msgspec.Raw], Copy]:
+    """Return the function that decodes an upper ConfigMap or Secret, of which only one label is kept.
+
+    Users of the upper side choose the labels and annotations, which take ten times their size in memory. The same
+    function each time, as listeners of one kind must name it.
+
+    Args:
+        mark: The key of the label.
+    """
+
+    def decoded(data: msgspec.Raw) -> Copy:
+        found = headed(data)
+        labels = {mark: found.labels[mark]} if mark in found.labels else {}
+        return Copy(found.key, found.uid, found.version, labels, {})
+
+    return decoded
 
 
 def labelled(data: msgspec.Raw) -> LabelledNamespace:

@@ -43,7 +43,7 @@ from tenantry.mirror.things import COPIED, Copy, Thing
 from tenantry.mirror.upperobjects import UpperObjects
 
 SECRETS = COPIED["Secret"]
-MARK = "lower"
+MARK = things.WRITTEN_MARK
 """The label of the upper Secrets that the mirror has made."""
 
 WRITTEN = "written"
@@ -116,7 +116,7 @@ class WrittenSecrets:
                 )
                 for resource, _, names in self._offered
             ),
-            Watch(resource=SECRETS, decode=things.headed, keys=self._of_upper),
+            Watch(resource=SECRETS, decode=things.source(self._profile.mark(MARK)), keys=self._of_upper),
             Watch(resource=SECRETS, decode=things.headed, keys=self._of_written, selectors=selectors, cluster=below),
         ]
 
