@@ -38,6 +38,20 @@ func readHead(client *net.TCPConn) *head {
 	return made
 }
 
+// readFirst returns the first bytes of a client; none if there are none in time, or if they begin no TLS.
+func readFirst(client *net.TCPConn, within time.Duration) []byte {
+	read := readHead(client)
+	select {
+	case <-read.done:
+	case <-time.After(within):
+	}
+	first, err := read.stop()
+	if err != nil || len(first) == 0 || first[0] != handshakeRecord {
+		return nil
+	}
+	return first
+}
+
 // stop ends the reading. It returns what was read, and why the client is gone, nil if it is not.
 func (h *head) stop() ([]byte, error) {
 	h.once.Do(func() {

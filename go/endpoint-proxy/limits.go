@@ -10,6 +10,8 @@ const (
 	// maxRefused is how many of them get a 503 at the same time, and maxRefusedAll how many of all control planes.
 	maxRefused    = 32
 	maxRefusedAll = 128
+	// maxOperator is how many connections of the operator each has, beside those.
+	maxOperator = 64
 	// keptFiles are descriptors for listeners, waiters and the 503s.
 	keptFiles = 512
 )
@@ -48,7 +50,7 @@ type limits struct {
 
 // share is what one control plane may use.
 type share struct {
-	open, held, refused limit
+	open, held, refused, operator limit
 }
 
 func newLimits(files int) *limits {
@@ -66,5 +68,10 @@ func (l *limits) divide(many int) {
 }
 
 func (l *limits) share() *share {
-	return &share{open: limit{most: &l.most}, held: newLimit(maxHeld), refused: limit{most: &l.refused}}
+	return &share{
+		open:     limit{most: &l.most},
+		held:     newLimit(maxHeld),
+		refused:  limit{most: &l.refused},
+		operator: newLimit(maxOperator),
+	}
 }

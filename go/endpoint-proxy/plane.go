@@ -38,13 +38,15 @@ func (r replicas) isKnown() bool {
 	return slices.ContainsFunc(r[:], func(each component) bool { return each.Phase != "" })
 }
 
-// plane is one control plane: its listener, and which of its processes are ready.
+// plane is one control plane: its listeners, and which of its processes are ready.
 type plane struct {
 	process
 	uid string
 	all *planes
 
 	listener *net.TCPListener
+	// Of the operator, nil for none.
+	operator *net.TCPListener
 	share    *share
 
 	mu    sync.Mutex
@@ -64,21 +66,29 @@ func newPlane(all *planes, uid string, from process) *plane {
 	return &plane{process: from, uid: uid, all: all, share: all.limits.share(), changed: make(chan struct{})}
 }
 
-// listen accepts connections at the public port, each in a goroutine of its own.
+// listen accepts connections at the public port and at that of the operator, each in a goroutine of its own.
 func (p *plane) listen() error {
 	listener, err := net.ListenTCP("tcp4", loopback(p.Port))
 	if err != nil {
 		return err
 	}
+	if p.Operator != 0 {
+		if p.operator, err = net.ListenTCP("tcp4", loopback(p.Operator)); err != nil {
+			listener.Close()
+			return err
+		}
+		go p.accept(p.operator, &p.share.operator, p.serve)
+	}
 	p.listener = listener
 	log.Printf("%s: listening at %s", p.Name, listener.Addr())
-	go p.accept()
+	go p.accept(p.listener, &p.share.open, p.admit)
 	return nil
 }
 
-func (p *plane) accept() {
+// accept serves the clients of a listener, within a limit.
+func (p *plane) accept(listener *net.TCPListener, open *limit, serve func(*net.TCPConn)) {
 	for {
-		client, err := p.listener.AcceptTCP()
+		client, err := listener.AcceptTCP()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
@@ -88,14 +98,29 @@ func (p *plane) accept() {
 			time.Sleep(50 * time.Millisecond)
 			continue
 		}
-		if !p.share.open.take() {
+		if !open.take() {
 			refuse(client)
 			continue
 		}
 		go func() {
-			defer p.share.open.give()
-			p.serve(client)
+			defer open.give()
+			serve(client)
 		}()
+	}
+}
+
+// admit serves a user or a pod, unless the control plane is closed.
+func (p *plane) admit(client *net.TCPConn) {
+	p.all.clients.add(p.uid, client)
+	defer p.all.clients.remove(p.uid, client)
+	if !p.all.isClosed(p.uid) {
+		p.serve(client)
+		return
+	}
+	if first := readFirst(client, p.all.holdTime); len(first) > 0 {
+		p.answer(client, first, closed)
+	} else {
+		refuse(client)
 	}
 }
 
@@ -110,10 +135,14 @@ func (p *plane) serve(client *net.TCPConn) {
 	case server != nil:
 		forward(client, server, first)
 	case len(first) > 0:
-		p.all.server.answer(p.share, client, first, filepath.Join(p.all.folder, "hosted", p.uid, "pki"))
+		p.answer(client, first, notRunning)
 	default:
 		refuse(client)
 	}
+}
+
+func (p *plane) answer(client *net.TCPConn, first []byte, why refusal) {
+	p.all.server.answer(p.share, client, first, filepath.Join(p.all.folder, "hosted", p.uid, "pki"), why)
 }
 
 // dialReady connects to a process that is ready, to another one if it does not answer; nil if none does.
@@ -250,9 +279,12 @@ func (p *plane) follow(state replicas) {
 	p.tell()
 }
 
-// close ends the listener, and refuses clients that are held. The others end with the process.
+// close ends the listeners, and refuses clients that are held. The others end with the process.
 func (p *plane) close() {
 	p.listener.Close()
+	if p.operator != nil {
+		p.operator.Close()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.gone = true
