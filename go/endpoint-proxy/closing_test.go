@@ -45,7 +45,7 @@ func TestAClosedControlPlaneEndsItsConnectionsAndAnswers503UntilItIsOpened(t *te
 	if _, err := io.ReadAll(peer); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatal("the process is not told that the client is gone")
 	}
-	response, body := c.ask503(c.dial(to))
+	response, body := c.ask503(c.connect(to))
 	if response.StatusCode != 503 || response.Header.Get("Retry-After") != "" || !strings.Contains(string(body), "suspended") {
 		t.Fatalf("got %v, %s", response, body)
 	}
@@ -61,7 +61,7 @@ func TestAClosedControlPlaneThatSleepsIsNotWoken(t *testing.T) {
 	to := c.asleep("a")
 	c.waits("a")
 	c.shut("a")
-	if response, _ := c.ask503(c.dial(to)); response.StatusCode != 503 {
+	if response, _ := c.ask503(c.connect(to)); response.StatusCode != 503 {
 		t.Fatalf("got %d", response.StatusCode)
 	}
 	if !c.known("a").knockedAt.IsZero() {

@@ -56,7 +56,7 @@ type plane struct {
 	// Closed at each change of the state, and replaced by a new one.
 	changed chan struct{}
 	gone    bool
-	// Clients that have sent something and that are held.
+	// Clients that are held.
 	knocking  int
 	stoppedAt time.Time
 	knockedAt time.Time
@@ -85,8 +85,8 @@ func (p *plane) listen() error {
 	return nil
 }
 
-// accept serves the clients of a listener, within a limit.
-func (p *plane) accept(listener *net.TCPListener, open *limit, serve func(*net.TCPConn)) {
+// accept serves the clients of a listener, within a limit: those that begin with a ClientHello.
+func (p *plane) accept(listener *net.TCPListener, open *limit, serve func(*net.TCPConn, []byte)) {
 	for {
 		client, err := listener.AcceptTCP()
 		if errors.Is(err, net.ErrClosed) {
@@ -98,46 +98,55 @@ func (p *plane) accept(listener *net.TCPListener, open *limit, serve func(*net.T
 			time.Sleep(50 * time.Millisecond)
 			continue
 		}
-		if !open.take() {
-			refuse(client)
-			continue
-		}
-		go func() {
-			defer open.give()
-			serve(client)
-		}()
+		p.share.newcomers.add(client)
+		go p.greet(client, open, serve)
 	}
+}
+
+// greet reads the ClientHello of a client, and serves it if there is room.
+func (p *plane) greet(client *net.TCPConn, open *limit, serve func(*net.TCPConn, []byte)) {
+	first, err := readHello(client, p.all.helloTime)
+	p.share.newcomers.remove(client)
+	if err != nil || !open.take() {
+		refuse(client)
+		return
+	}
+	defer open.give()
+	peer := peerOf(client)
+	// One address leaves half of them to others.
+	if !p.share.peers.take(peer, max(open.most.Load()/2, 1)) {
+		refuse(client)
+		return
+	}
+	defer p.share.peers.give(peer)
+	serve(client, first)
 }
 
 // admit serves a user or a pod, unless the control plane is closed.
-func (p *plane) admit(client *net.TCPConn) {
+func (p *plane) admit(client *net.TCPConn, first []byte) {
 	p.all.clients.add(p.uid, client)
 	defer p.all.clients.remove(p.uid, client)
-	if !p.all.isClosed(p.uid) {
-		p.serve(client)
+	if p.all.isClosed(p.uid) {
+		p.answer(client, first, closed)
 		return
 	}
-	if first := readFirst(client, p.all.holdTime); len(first) > 0 {
-		p.answer(client, first, closed)
-	} else {
-		refuse(client)
-	}
+	p.serve(client, first)
 }
 
 // serve forwards a connection, holds it first, or refuses it.
-func (p *plane) serve(client *net.TCPConn) {
+func (p *plane) serve(client *net.TCPConn, first []byte) {
 	server := p.dialReady()
-	var first []byte
+	isRefused := false
 	if server == nil {
-		first, server = p.hold(client)
+		server, isRefused = p.hold()
 	}
 	switch {
 	case server != nil:
 		forward(client, server, first)
-	case len(first) > 0:
-		p.answer(client, first, notRunning)
-	default:
+	case isRefused:
 		refuse(client)
+	default:
+		p.answer(client, first, notRunning)
 	}
 }
 
@@ -170,49 +179,34 @@ func (p *plane) dialReady() *net.TCPConn {
 	return nil
 }
 
-// hold waits until the process is ready. It returns what the client has sent so far, and a connection to the process:
-// nil if the client is to be refused. A client that has sent nothing wakes no process.
-func (p *plane) hold(client *net.TCPConn) ([]byte, *net.TCPConn) {
+// hold waits until the process is ready. It returns a connection to the process; nil if the client is to be refused, with
+// whether that is without an answer.
+func (p *plane) hold() (*net.TCPConn, bool) {
 	if !p.share.held.take() {
-		return nil, nil
+		return nil, true
 	}
 	defer p.share.held.give()
 	limit := time.NewTimer(p.all.holdTime)
 	defer limit.Stop()
-	head := readHead(client)
-	defer head.stop()
+	p.startKnocking()
+	defer p.endKnocking()
 	for {
 		p.mu.Lock()
 		changed, gone := p.changed, p.gone
 		p.mu.Unlock()
 		if gone {
-			return nil, nil
+			return nil, true
 		}
 		if server := p.dialReady(); server != nil {
-			first, err := head.stop()
-			if err != nil {
-				server.Close()
-				return nil, nil
-			}
-			return first, server
+			return server, false
+		}
+		if !p.mayWake() {
+			return nil, false
 		}
 		select {
-		case <-head.done:
-			if first, err := head.stop(); err != nil || first[0] != handshakeRecord {
-				return nil, nil
-			}
-			// Once: a closed channel would be chosen again and again.
-			head.done = nil
-			p.startKnocking()
-			defer p.endKnocking()
 		case <-changed:
 		case <-limit.C:
-			first, _ := head.stop()
-			return first, nil
-		}
-		if head.done == nil && !p.mayWake() {
-			first, _ := head.stop()
-			return first, nil
+			return nil, false
 		}
 	}
 }

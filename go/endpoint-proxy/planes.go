@@ -63,6 +63,8 @@ type planes struct {
 	clients clients
 	// How long a client is held.
 	holdTime time.Duration
+	// How long a client may take for its ClientHello.
+	helloTime time.Duration
 
 	mu      sync.Mutex
 	byUID   map[string]*plane
@@ -75,13 +77,14 @@ type planes struct {
 
 func newPlanes(folder string) *planes {
 	return &planes{
-		folder:   folder,
-		limits:   newLimits(openFiles()),
-		server:   newRefusals(exchangeTime),
-		holdTime: holdTime,
-		clients:  clients{byUID: map[string]map[*net.TCPConn]struct{}{}},
-		byUID:    map[string]*plane{},
-		waiters:  map[string]map[*waiter]struct{}{},
+		folder:    folder,
+		limits:    newLimits(openFiles()),
+		server:    newRefusals(exchangeTime),
+		holdTime:  holdTime,
+		helloTime: helloTime,
+		clients:   clients{byUID: map[string]map[*net.TCPConn]struct{}{}},
+		byUID:     map[string]*plane{},
+		waiters:   map[string]map[*waiter]struct{}{},
 	}
 }
 
