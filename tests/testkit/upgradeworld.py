@@ -97,6 +97,11 @@ class Forge:
         """See `Placement.remove`."""
         await self.stop(uid)
 
+    async def open(self, uid: str, *, is_open: bool) -> None:
+        """See `Placement.open`."""
+        assert uid
+        assert is_open
+
     async def knocked(self, uid: str) -> None:
         """See `Placement.knocked`."""
         await asyncio.Event().wait()

@@ -83,6 +83,11 @@ class Shelf:
         """See `Placement.stop`."""
         self.processes.discard(uid)
 
+    async def open(self, uid: str, *, is_open: bool) -> None:
+        """See `Placement.open`."""
+        assert uid
+        assert is_open
+
     async def knocked(self, uid: str) -> None:
         """See `Placement.knocked`."""
         raise NotImplementedError(uid)

@@ -62,6 +62,11 @@ class Bed:
         """See `Placement.versions`."""
         return (HostedVersion(name="1.36", kubernetes="1.36.3", is_default=True),)
 
+    async def open(self, uid: str, *, is_open: bool) -> None:
+        """See `Placement.open`."""
+        assert uid
+        assert is_open in {True, False}
+
     async def knocked(self, uid: str) -> None:
         """See `Placement.knocked`."""
         assert uid

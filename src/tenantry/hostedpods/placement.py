@@ -198,6 +198,10 @@ class PodPlacement:
             return True
         return await self._stores.has_moved(uid)
 
+    async def open(self, uid: str, *, is_open: bool) -> None:  # noqa: ARG002 - see below
+        """See `Placement.open`; nothing stands between the clients and a Pod."""
+        _checked(uid)
+
     async def knocked(self, uid: str) -> None:
         """See `Placement.knocked`; it never returns, because nothing holds clients."""
         _checked(uid)

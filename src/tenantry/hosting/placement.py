@@ -94,6 +94,20 @@ class Placement(Protocol):
         """
         ...
 
+    async def open(self, uid: str, *, is_open: bool) -> None:
+        """Let clients reach a control plane, or refuse them and end their connections, also after each start.
+
+        Tenantry itself reaches it in any case. In a place that cannot refuse clients, nothing changes.
+
+        Args:
+            uid: The uid of the control plane, which may not have been started yet.
+            is_open: Whether clients reach it.
+
+        Raises:
+            TenantryError: Connections may still be open, or clients may still be refused.
+        """
+        ...
+
     @property
     def can_sleep(self) -> bool:
         """Return whether a client of a control plane that is stopped is held and reported; see `knocked`."""

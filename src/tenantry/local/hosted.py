@@ -88,6 +88,7 @@ class HostedProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         internal: The port of its API server on 127.0.0.1; 0 if that is `port`, as in earlier versions.
         limits: As in `HostedPlane`, of each process.
         others: The internal ports of the second and further processes, whose components are "hosted@NAME.2" and so on.
+        operator: Where the endpoint proxy leads the operator to any of several processes; 0 for nowhere.
     """
 
     name: str
@@ -96,6 +97,7 @@ class HostedProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     internal: int = 0
     limits: HostedLimits | None = None
     others: tuple[int, ...] = ()
+    operator: int = 0
 
 
 def processes(paths: ClusterPaths) -> tuple[Component, ...]:
@@ -290,6 +292,12 @@ class LocalPlacement:
         await asyncio.to_thread(_remove, folder)
         await asyncio.to_thread(hostedsnapshots.remove, self._paths, uid)
 
+    async def open(self, uid: str, *, is_open: bool) -> None:
+        """See `Placement.open`."""
+        folder = self._folder(uid)
+        # One that has not been started yet has no clients.
+        await endpointproxy.admit(self._paths, folder, self._reload if _known(folder) else None, is_open=is_open)
+
     async def knocked(self, uid: str) -> None:
         """See `Placement.knocked`."""
         self._folder(uid)
@@ -395,6 +403,9 @@ class LocalPlacement:
             port, internal = ports.reserve_some(own.folder, 2)
         else:
             port, internal = before.port, before.internal or ports.reserve_further(own.folder, 1)[0]
+        operator = before.operator if before is not None else 0
+        if plane.replicas > 1 and not operator:
+            operator = ports.reserve_further(own.folder, 1)[0]
         process = HostedProcess(
             name=plane.name,
             program=str(program.hosted),
@@ -402,13 +413,14 @@ class LocalPlacement:
             internal=internal,
             limits=plane.limits,
             others=hostedreplicas.ports_of(own.folder, before.others if before is not None else (), plane.replicas - 1),
+            operator=operator,
         )
         keys = hostedpki.issue(own.pki, plane, self._now())
         kubeconfigs.write(own, plane.name, hosting.OWNER, port, authority=hosting.TRUSTED)
         # Their connections are no reason to wake the process, and do not count as those of users.
-        # With several processes, the operator needs any that answers, and no client wakes them.
-        operator = internal if plane.replicas == 1 else port
-        kubeconfigs.write(own, plane.name, hosting.OPERATOR, operator, authority=hosting.TRUSTED)
+        # With several processes, the operator needs any that answers, also while clients are refused.
+        own_port = internal if plane.replicas == 1 else operator
+        kubeconfigs.write(own, plane.name, hosting.OPERATOR, own_port, authority=hosting.TRUSTED)
         # Its client reads the files anew when they change.
         kubeconfigs.write_named(own, plane.name, components.CONTROLLER_MANAGER, internal, authority=hosting.TRUSTED)
         write_private(own.folder / serveroptions.AUTHENTICATION, serveroptions.authentication(plane.options))

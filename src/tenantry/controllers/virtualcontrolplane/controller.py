@@ -39,6 +39,7 @@ from tenantry.controllers.virtualcontrolplane import (
     upgrade,
     wakes,
 )
+from tenantry.controllers.virtualcontrolplane.clientaccess import ClientAccess
 from tenantry.controllers.virtualcontrolplane.egress import SERVICE_CIDRS
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
@@ -98,6 +99,7 @@ class VirtualControlPlaneController:
         self._upgrades = Upgrades(host.placement, self._snapshots)
         self._objects = HostObjects(host.kept)
         self._sleeper = Sleeper(host, group)
+        self._access = ClientAccess(host.placement)
         # By uid.
         self._connected: dict[str, _Connected] = {}
         # By key: the uid whose link a reconcile without the object has to end.
@@ -138,6 +140,7 @@ class VirtualControlPlaneController:
         if uid and (found is None or found.metadata.uid != uid):
             await self._end(uid)
             self._sleeper.forget(uid)
+            self._access.forget(uid)
             # Nothing charges a process whose finalizer an administrator has removed; `_remove` leaves none to be found.
             await self._host.placement.remove(uid)
             del self._uids[key]
@@ -165,11 +168,17 @@ class VirtualControlPlaneController:
         step = RotationStep() if namespace.deleting else await rotations.begin(cluster, found, namespace)
         if step.status is not None:
             return None
+        return rotation.sooner(await self._admitted(cluster, found, namespace), step.again_seconds)
+
+    async def _admitted(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
+        """Let clients in or shut them out, before anything that a user inside can delay."""
+        if (problem := await self._access.bring(found.metadata.uid, is_open=_is_open(namespace))) is not None:
+            await self._report(cluster, found, problem)
+            return RETRY_SECONDS
         is_asleep = found.status.phase is PlanePhase.ASLEEP
         again = await (self._rest if is_asleep else self._keep)(cluster, found, namespace)
         known = self._connected.get(found.metadata.uid)
-        renewal = rotations.renewal_in(cluster, known.running) if known is not None else None
-        return rotation.sooner(again, step.again_seconds, renewal)
+        return rotation.sooner(again, rotations.renewal_in(cluster, known.running) if known is not None else None)
 
     async def _rest(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
         """Keep a control plane asleep until something wakes it."""
@@ -298,7 +307,8 @@ class VirtualControlPlaneController:
                 await self._end(found.metadata.uid)
                 await self._start_in_turn(cluster, found, namespace, known.version)
                 return None
-        problem = _problem(known.link)
+        problem = _problem(known.link, is_open=is_open)
+        short = short or status.unbound(known.link.refusal)
         overdue = upgrade.overdue_seconds(found, cluster.clock.now()) if problem is not None else None
         if problem is not None and overdue is not None and overdue <= 0:
             problem = upgrade.unready(found, problem.message) or problem
@@ -411,6 +421,7 @@ class VirtualControlPlaneController:
         uid = found.metadata.uid
         await self._end(uid)
         self._sleeper.forget(uid)
+        self._access.forget(uid)
         self._objects.forget(found.metadata.namespace)
         try:
             await self._host.placement.remove(uid)
@@ -487,9 +498,10 @@ def _decisive(namespace: Observed) -> tuple[bool, bool, str, str]:
     return _is_open(namespace), CONVERTING in labels, labels.get(NETWORK, ""), namespace.annotations.get(OWNERS, "")
 
 
-def _problem(link: Link) -> Blocked | None:
+def _problem(link: Link, *, is_open: bool) -> Blocked | None:
     if link.failure:
         return Blocked(reason=reasons.NOT_PLACED, message=f"the operator cannot connect to it: {link.failure}")
     if not link.has_arrived:
         return status.STARTING
-    return None if link.answers else status.AWAY
+    trouble = None if is_open else status.unbound(link.refusal)
+    return trouble if link.answers else status.AWAY

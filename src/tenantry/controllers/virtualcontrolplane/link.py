@@ -235,6 +235,8 @@ class Link:
         self._upper: Cluster | None = None
         self._sides: PlaneSides | None = None
         self._has_arrived = False
+        self.refusal = ""
+        """Why the binding of the users cannot be written; "" if it can."""
         self.failure = ""
         """Why the connection ended; "" while it has not."""
 
@@ -330,7 +332,7 @@ class Link:
             written = WrittenSecrets(profile, upper, side, [(each, tables[each.resource]) for each in self.offered])
             pods = PodMirror(profile, upper, side, upper_pods=upper_pods, upper_nodes=upper_nodes, copies=copies)
             first = partial(self._first_node, upper_nodes)
-            inner = InsideController(self._plane, lambda: self._is_open, first, self._now_usable)
+            inner = InsideController(self._plane, lambda: self._is_open, first, self._now_usable, self._refused)
             slices = upper_slices(profile, upper)
             objects = [ObjectMirror(each, profile, upper, side, tables[each.resource], slices=slices) for each in kinds]
             ends = EndpointMirror(profile, upper, side, upper_services=tables[services.RESOURCE], upper_slices=slices)
@@ -379,7 +381,7 @@ class Link:
         Nothing that is deleted inside is deleted on the host any more. No Services are created inside, because nothing
         answers for the host, and no connection passes a gate.
         """
-        inner = InsideController(self._plane, lambda: self._is_open, _no_first_node, self._now_usable)
+        inner = InsideController(self._plane, lambda: self._is_open, _no_first_node, self._now_usable, self._refused)
         self._host.runtime.add(upper, [inner])
         try:
             async with self._host.placement.connected(self._plane.uid):
@@ -391,6 +393,11 @@ class Link:
         self._has_arrived = False
         self._host.connections.put(self._key, None)
         await self._host.runtime.remove(self._id)
+
+    def _refused(self, refusal: str) -> None:
+        if refusal != self.refusal:
+            self.refusal = refusal
+            self._changed()
 
     def _now_usable(self) -> None:
         self._has_arrived = True
