@@ -37,7 +37,7 @@ from tenantry.hostedpods.seenpods import SeenPod
 from tenantry.hostedpods.stores import PodStores
 from tenantry.hostedpods.workers import KeeperJobs
 from tenantry.hosting import plane as hosting
-from tenantry.hosting import sidecar, versions
+from tenantry.hosting import reportedversion, sidecar, versions
 from tenantry.hosting.placement import RESPONSE_BYTES, RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.sidecar import SidecarTunnel
@@ -339,8 +339,7 @@ async def _version(connection: Connection, wanted: HostedVersion, image: str) ->
         LocalError: The image has another one than this version of Tenantry.
         ApiError: It does not answer.
     """
-    async with Client(connection, max_connections=1) as client:
-        found: str = _json.decode(await client.request("GET", "/version"))["gitVersion"].removeprefix("v")
+    found = await reportedversion.read(connection)
     if found != wanted.kubernetes:
         raise LocalError(
             f"the image {image!r} has Kubernetes {found}, not {wanted.kubernetes}: build it again"

@@ -27,15 +27,13 @@ from msgspec.structs import replace
 
 from tenantry.api.errors import InputError, LocalError
 from tenantry.hosting import plane as hosting
-from tenantry.hosting import serveroptions
+from tenantry.hosting import reportedversion, serveroptions
 from tenantry.hosting.placement import RESPONSE_BYTES, RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
 from tenantry.hosting.snapshots import SnapshotStore
 from tenantry.hosting.versions import HostedVersion
 from tenantry.kube import kubeconfig
-from tenantry.kube.client import Client
-from tenantry.kube.kubeconfig import Connection
 from tenantry.local import (
     components,
     control,
@@ -224,7 +222,7 @@ class LocalPlacement:
         connection = replace(kubeconfig.load([own.kubeconfig(hosting.OPERATOR)]), max_bytes=RESPONSE_BYTES)
         return RunningPlane(
             connection=connection,
-            version=await _answered(connection),
+            version=await reportedversion.read(connection),
             server=f"https://{components.LOOPBACK}:{process.port}",
             kubeconfig=own.kubeconfig(hosting.OWNER).read_text(),
             # Not before it listens: until then, the port could be another program's.
@@ -455,20 +453,6 @@ class LocalPlacement:
 
 def _settings(plane: HostedPlane, port: int, program: Binaries, former_keys: Sequence[str]) -> bytes:
     return hosting.settings(plane, port, str(program.openapi), former_keys, prebuilt=str(program.prebuilt))
-
-
-class _Answer(msgspec.Struct, frozen=True, rename="camel"):
-    git_version: str
-
-
-async def _answered(connection: Connection) -> str:
-    """Return the version that an API server reports, as in "1.36.3".
-
-    Raises:
-        TenantryError: It does not answer.
-    """
-    async with Client(connection, max_connections=1) as client:
-        return msgspec.json.decode(await client.request("GET", "/version"), type=_Answer).git_version.removeprefix("v")
 
 
 def _ready_of(known: Sequence[ComponentState]) -> ComponentState | None:

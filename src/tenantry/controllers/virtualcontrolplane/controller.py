@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, Conflict, NotFound, TenantryError, TerminalError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import CONVERTING, NETWORK, OWNERS, SUSPENDED, SYSTEM_NAMESPACE, TENANT, TENANT_UID
+from tenantry.api.marks import NETWORK, SYSTEM_NAMESPACE, TENANT, TENANT_UID
 from tenantry.api.model import Json, Resource
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
@@ -29,6 +29,7 @@ from tenantry.controllers.virtualcontrolplane import (
     apiservice,
     charge,
     datastore,
+    decisive,
     desired,
     offers,
     rotation,
@@ -123,7 +124,7 @@ class VirtualControlPlaneController:
     def _of_namespace(self, change: Change[Observed]) -> Iterable[str]:
         """Return the control planes of a namespace that was suspended or resumed, or isolated differently."""
         before, after = change.before, change.after
-        if before is None or after is None or _decisive(before) == _decisive(after):
+        if before is None or after is None or decisive.seen(before) == decisive.seen(after):
             return ()
         return [key for key in self._uids if key.startswith(f"{after.name}/")]
 
@@ -172,7 +173,7 @@ class VirtualControlPlaneController:
 
     async def _admitted(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
         """Let clients in or shut them out, before anything that a user inside can delay."""
-        if (problem := await self._access.bring(found.metadata.uid, is_open=_is_open(namespace))) is not None:
+        if (problem := await self._access.bring(found.metadata.uid, is_open=decisive.is_open(namespace))) is not None:
             await self._report(cluster, found, problem)
             return RETRY_SECONDS
         is_asleep = found.status.phase is PlanePhase.ASLEEP
@@ -188,7 +189,7 @@ class VirtualControlPlaneController:
             return None
         if await self._upgrades.rest(cluster, found):
             return None
-        again = await self._sleeper.rest(cluster, found, is_open=_is_open(namespace))
+        again = await self._sleeper.rest(cluster, found, is_open=decisive.is_open(namespace))
         if not self._sleeper.is_at_rest(found):
             return again
         # Without the process, from its files: neither a schedule nor the Secret wakes anything.
@@ -281,7 +282,7 @@ class VirtualControlPlaneController:
         short: Blocked | None,
     ) -> float | None:
         """Bring back what has changed on the host, report how the connection is, and let it sleep if it is idle."""
-        is_open, is_mirrored = _is_open(namespace), not is_handed_over(cluster, found)
+        is_open, is_mirrored = decisive.is_open(namespace), not is_handed_over(cluster, found)
         known.link.open(is_open=is_open and is_mirrored)
         known.link.allow(found.spec.egress)
         wished = replace(
@@ -336,7 +337,7 @@ class VirtualControlPlaneController:
     async def _start(
         self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed, version: HostedVersion
     ) -> None:
-        is_open = _is_open(namespace)
+        is_open = decisive.is_open(namespace)
         await self._bring(cluster, found, desired.mirror_objects(found, namespace, is_open=is_open))
         await self._objects.retire(namespace.name)
         address = await self._address(cluster, found)
@@ -487,15 +488,6 @@ def _of_running(
     """Return the host objects that depend on the process."""
     way = apiservice.way(found, running.from_pods, namespace.labels.get(NETWORK, ""))
     return (*way, desired.kubeconfig_secret(found, running.kubeconfig))
-
-
-def _is_open(namespace: Observed) -> bool:
-    return SUSPENDED not in namespace.labels
-
-
-def _decisive(namespace: Observed) -> tuple[bool, bool, str, str]:
-    labels = namespace.labels
-    return _is_open(namespace), CONVERTING in labels, labels.get(NETWORK, ""), namespace.annotations.get(OWNERS, "")
 
 
 def _problem(link: Link, *, is_open: bool) -> Blocked | None:
