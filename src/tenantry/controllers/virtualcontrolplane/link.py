@@ -346,7 +346,8 @@ class Link:
                 ClassMirror(SNAPSHOT, profile, upper, host.lower, SnapshotClassRules(rules, host.lower)),
             ]
             measures = MetricsService(host.lower)
-            sizes = NodeSizes(upper, side, upper_nodes, Remainder(profile.namespace, host.home, upper))
+            source = things.source(profile.mark(things.WRITTEN_MARK))
+            sizes = NodeSizes(upper, side, upper_nodes, Remainder(profile.namespace, host.home, upper, source))
             others = [
                 events,
                 ends,
