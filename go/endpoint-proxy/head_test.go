@@ -56,8 +56,10 @@ func TestConnectionsThatOnlyBeginTakeNoPlaceOfOthers(t *testing.T) {
 
 func TestOneAddressLeavesConnectionsToOthers(t *testing.T) {
 	of := peers{used: map[string]int64{}}
-	if !of.take("10.0.0.1", 2) || !of.take("10.0.0.1", 2) || of.take("10.0.0.1", 2) {
-		t.Fatal("an address has not two connections")
+	for number, wanted := range []bool{true, true, false} {
+		if of.take("10.0.0.1", 2) != wanted {
+			t.Fatalf("connection %d of an address of two: not %t", number, wanted)
+		}
 	}
 	if !of.take("10.0.0.2", 2) {
 		t.Fatal("another address has none")
