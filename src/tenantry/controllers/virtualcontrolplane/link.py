@@ -25,7 +25,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json
 from tenantry.api.node import Node
-from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, PlaneEgress, VirtualControlPlane
+from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, PlaneEgress, PlaneNodes, VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import classrules, desired, firstnode, inside, metrics
 from tenantry.controllers.virtualcontrolplane.admission import Admission
 from tenantry.controllers.virtualcontrolplane.advice import Advice
@@ -36,6 +36,7 @@ from tenantry.controllers.virtualcontrolplane.egress import HostRanges, rule
 from tenantry.controllers.virtualcontrolplane.inside import InsideController
 from tenantry.controllers.virtualcontrolplane.metrics import MetricsService, PodMeasures
 from tenantry.controllers.virtualcontrolplane.remainder import Remainder
+from tenantry.controllers.virtualcontrolplane.slicenodes import SliceNodes
 from tenantry.engine import request
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster, ClusterId, Watch
@@ -74,6 +75,7 @@ from tenantry.mirror.objectmirror import ObjectMirror
 from tenantry.mirror.podmirror import PodMirror
 from tenantry.mirror.podtrial import PodTrial
 from tenantry.mirror.profile import Profile
+from tenantry.mirror.shownnodes import ShownNodes
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import NODES, PODS
 from tenantry.mirror.uppernodes import UpperNodes
@@ -237,7 +239,8 @@ class Link:
         is_open: bool,
         offered: tuple[Offered, ...] = (),
     ) -> None:
-        self.offered = offered
+        self._offered = offered
+        self._nodes = found.spec.nodes
         self._host = host
         profile = desired.profile_of(found, address)
         self._profile = replace(profile, is_adopted=adopted_names(profile, host.lower.cache_of))
@@ -255,6 +258,10 @@ class Link:
         self._has_arrived = False
         self.failure = ""
         """Why the connection ended; "" while it has not."""
+
+    def shows(self, offered: tuple[Offered, ...], shown: PlaneNodes) -> bool:
+        """Return whether these kinds and nodes are those that it shows."""
+        return (self._offered, self._nodes) == (offered, shown)
 
     def open(self, *, is_open: bool) -> None:
         """Give the users access, or take it from them while their tenant is suspended."""
@@ -322,12 +329,12 @@ class Link:
             self._sides = PlaneSides(profile=profile, upper=upper, lower=side.writer, reader=Reader(mirror))
             upper_nodes = UpperNodes(profile, upper, side, self._noticed)
             upper_pods = UpperPods(profile, upper)
-            kinds = (*KINDS, *(kind_of(each, profile) for each in self.offered))
+            kinds = (*KINDS, *(kind_of(each, profile) for each in self._offered))
             tables = {
                 each.resource: UpperObjects(each.resource, profile, upper, is_optional=each.is_optional)
                 for each in kinds
             }
-            naming = [(tables[each.resource], copied(each)) for each in self.offered]
+            naming = [(tables[each.resource], copied(each)) for each in self._offered]
             copies = Copies(
                 profile,
                 upper,
@@ -336,7 +343,7 @@ class Link:
                 upper_ingresses=tables[ingresses.RESOURCE],
                 upper_offered=naming,
             )
-            written = WrittenSecrets(profile, upper, side, [(each, tables[each.resource]) for each in self.offered])
+            written = WrittenSecrets(profile, upper, side, [(each, tables[each.resource]) for each in self._offered])
             pods = PodMirror(profile, upper, side, upper_pods=upper_pods, upper_nodes=upper_nodes, copies=copies)
             first = partial(self._first_node, upper_nodes)
             inner = InsideController(self._plane, lambda: self._is_open, first, self._now_usable)
@@ -359,6 +366,7 @@ class Link:
                 ends,
                 offered,
                 written,
+                *self._shown_nodes(upper_nodes),
                 shown_volumes,
                 measures,
                 sizes,
@@ -383,6 +391,10 @@ class Link:
                 self._has_arrived = False
                 host.connections.put(self._key, None)
                 await host.runtime.remove(self._id)
+
+    def _shown_nodes(self, upper_nodes: UpperNodes) -> list[ShownNodes]:
+        chosen = SliceNodes(self._profile.namespace, self._host.home)
+        return [ShownNodes(upper_nodes, chosen)] if self._nodes is PlaneNodes.SLICE else []
 
     def _now_usable(self) -> None:
         self._has_arrived = True
