@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -11,6 +12,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"math/big"
 	mathrand "math/rand/v2"
 	"net"
@@ -249,8 +251,17 @@ func (c *cluster) start(of process) *net.TCPListener {
 	return server
 }
 
-// dial connects as a client.
+// dial connects as a client that begins with greeting.
 func (c *cluster) dial(to process) *net.TCPConn {
+	c.t.Helper()
+	connection := c.connect(to)
+	_, err := connection.Write(greeting)
+	check(c.t, err)
+	return connection
+}
+
+// connect connects as a client that has not sent anything.
+func (c *cluster) connect(to process) *net.TCPConn {
 	c.t.Helper()
 	connection, err := net.DialTCP("tcp4", nil, loopback(to.Port))
 	check(c.t, err)
@@ -266,8 +277,27 @@ func accept(t *testing.T, server *net.TCPListener) *net.TCPConn {
 	check(t, err)
 	t.Cleanup(func() { connection.Close() })
 	check(t, connection.SetDeadline(time.Now().Add(patience)))
+	got := make([]byte, len(greeting))
+	_, err = io.ReadFull(connection, got)
+	check(t, err)
+	if !bytes.Equal(got, greeting) {
+		t.Fatal("the process got another beginning")
+	}
 	return connection
 }
+
+// greeting is the ClientHello of a client.
+var greeting = func() []byte {
+	client, server := net.Pipe()
+	go func() { _ = tls.Client(client, &tls.Config{ServerName: "x"}).Handshake() }()
+	made := make([]byte, maxHello)
+	n, err := server.Read(made)
+	server.Close()
+	if err != nil {
+		panic(err)
+	}
+	return made[:n]
+}()
 
 // secure is the TLS of a client that knows the certificates.
 func (c *cluster) secure(over net.Conn) *tls.Conn {

@@ -1,53 +1,104 @@
 package main
 
 import (
+	"bytes"
+	"crypto/tls"
 	"errors"
 	"net"
-	"os"
-	"sync"
 	"time"
 )
 
-// handshakeRecord begins every TLS connection (RFC 8446, 5.1: the type of a record, 22).
-const handshakeRecord = 22
+const (
+	// handshakeRecord begins every TLS connection (RFC 8446, 5.1: the type of a record, 22).
+	handshakeRecord = 22
+	// clientHello is the type of the first message in it (RFC 8446, 4).
+	clientHello = 1
+	// maxHello bounds the ClientHello; those of programs have a few kilobytes.
+	maxHello = 32 << 10
+	// helloTime is how long a client may take for it.
+	helloTime = 10 * time.Second
+)
 
-// headBytes is how much of a client that is held is read: the rest stays in the kernel.
-const headBytes = 1
+var errNoHello = errors.New("the connection begins with no ClientHello of TLS")
 
-// head reads the first bytes of a client that is held. They are not lost: who forwards the client sends them first.
-type head struct {
-	// Closed once there are bytes, or the client is gone.
-	done chan struct{}
-
-	client *net.TCPConn
-	end    chan struct{}
-	once   sync.Once
-	bytes  []byte
-	err    error
-}
-
-func readHead(client *net.TCPConn) *head {
-	made := &head{client: client, end: make(chan struct{})}
-	made.done = made.end
-	go func() {
-		defer close(made.end)
-		buffer := make([]byte, headBytes)
-		n, err := client.Read(buffer)
-		made.bytes, made.err = buffer[:n], err
-	}()
-	return made
-}
-
-// stop ends the reading. It returns what was read, and why the client is gone, nil if it is not.
-func (h *head) stop() ([]byte, error) {
-	h.once.Do(func() {
-		// A deadline in the past ends the reading, but loses nothing.
-		_ = h.client.SetReadDeadline(time.Unix(1, 0))
-		<-h.end
-		_ = h.client.SetReadDeadline(time.Time{})
-	})
-	if errors.Is(h.err, os.ErrDeadlineExceeded) {
-		return nil, nil
+// readHello reads until the ClientHello of a client is whole, and perhaps more. Nothing is lost: serve sends it first.
+func readHello(client *net.TCPConn, within time.Duration) ([]byte, error) {
+	if err := client.SetReadDeadline(time.Now().Add(within)); err != nil {
+		return nil, err
 	}
-	return h.bytes, h.err
+	var got []byte
+	buffer := make([]byte, 2<<10)
+	for {
+		n, err := client.Read(buffer)
+		got = append(got, buffer[:n]...)
+		isWhole, wrong := isHello(got)
+		if isWhole && wrong == nil {
+			return got, client.SetReadDeadline(time.Time{})
+		}
+		if err = errors.Join(wrong, err); err != nil {
+			return nil, err
+		}
+	}
 }
+
+// isHello returns whether a ClientHello is whole, or an error as soon as it cannot become one. It may be in several
+// records.
+func isHello(got []byte) (bool, error) {
+	var message []byte
+	for rest := got; len(rest) > 0; {
+		if rest[0] != handshakeRecord || (len(rest) > 1 && rest[1] != 3) {
+			return false, errNoHello
+		}
+		if len(rest) < 5 {
+			return false, nil
+		}
+		length := int(rest[3])<<8 | int(rest[4])
+		if length == 0 || length > 16<<10 {
+			return false, errNoHello
+		}
+		rest = rest[5:]
+		message = append(message, rest[:min(length, len(rest))]...)
+		if len(message) > 0 && message[0] != clientHello {
+			return false, errNoHello
+		}
+		if len(message) >= 4 {
+			size := int(message[1])<<16 | int(message[2])<<8 | int(message[3])
+			if size > maxHello {
+				return false, errNoHello
+			}
+			if len(message) >= 4+size {
+				return true, parse(got)
+			}
+		}
+		if len(rest) < length {
+			return false, nil
+		}
+		rest = rest[length:]
+	}
+	return false, nil
+}
+
+// parse returns an error unless TLS understands a ClientHello.
+func parse(hello []byte) error {
+	isRead := false
+	settings := &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		isRead = true
+		return nil, errNoHello
+	}}
+	_ = tls.Server(&readOnly{from: bytes.NewReader(hello)}, settings).Handshake()
+	if !isRead {
+		return errNoHello
+	}
+	return nil
+}
+
+// readOnly is a connection that has received some bytes, and whose answers are lost.
+type readOnly struct {
+	net.Conn
+	from *bytes.Reader
+}
+
+func (r *readOnly) Read(to []byte) (int, error)      { return r.from.Read(to) }
+func (r *readOnly) Write(what []byte) (int, error)   { return len(what), nil }
+func (r *readOnly) SetWriteDeadline(time.Time) error { return nil }
+func (r *readOnly) Close() error                     { return nil }

@@ -53,6 +53,8 @@ func (c *cluster) refuses(to process) {
 	check(c.t, err)
 	defer client.Close()
 	check(c.t, client.SetDeadline(time.Now().Add(patience)))
+	// The reset may come before.
+	_, _ = client.Write(greeting)
 	closes(c.t, client)
 }
 
@@ -65,7 +67,7 @@ func TestAClientIsHeldUntilTheProcessIsReady(t *testing.T) {
 	if got := knocked(); got != "{}\n" {
 		t.Fatalf("the waiter got %q", got)
 	}
-	// A second one, and one that does not send before it hears from the server.
+	// A second one, and one that sends nothing more before it hears from the server.
 	second, silent := c.dial(to), c.dial(to)
 	_, err := second.Write(hello(1))
 	check(t, err)
@@ -142,7 +144,7 @@ func (c *cluster) ask503(client net.Conn) (*http.Response, []byte) {
 func TestWithoutAWaiterTheAnswerIs503AtOnce(t *testing.T) {
 	c := newCluster(t, time.Hour, nil)
 	to := c.asleep("a")
-	response, body := c.ask503(c.dial(to))
+	response, body := c.ask503(c.connect(to))
 	var status struct {
 		Kind, APIVersion, Reason string
 		Code                     int
@@ -166,7 +168,7 @@ func TestAProcessThatDoesNotBecomeReadyIsA503AfterAWhile(t *testing.T) {
 	to := c.asleep("a")
 	knocked := c.waits("a")
 	began := time.Now()
-	response, _ := c.ask503(c.dial(to))
+	response, _ := c.ask503(c.connect(to))
 	if response.StatusCode != 503 || time.Since(began) < short {
 		t.Fatalf("got %d after %s", response.StatusCode, time.Since(began))
 	}
@@ -197,10 +199,16 @@ func TestAProcessThatHasJustEndedIsAwaited(t *testing.T) {
 }
 
 func TestAClientThatNeverSendsWakesNothing(t *testing.T) {
-	c := newCluster(t, 100*time.Millisecond, nil)
+	c := newCluster(t, time.Hour, nil)
+	c.all.helloTime = 100 * time.Millisecond
 	to := c.asleep("a")
 	c.waits("a")
-	closes(t, c.dial(to))
+	closes(t, c.connect(to))
+	// Nor does one that only begins.
+	client := c.connect(to)
+	_, err := client.Write(greeting[:3])
+	check(t, err)
+	closes(t, client)
 	known := c.known("a")
 	if !known.knockedAt.IsZero() {
 		t.Fatal("it has knocked")
@@ -212,7 +220,7 @@ func TestOtherProtocolsAreRefusedAndWakeNothing(t *testing.T) {
 	c := newCluster(t, time.Hour, nil)
 	to := c.asleep("a")
 	c.waits("a")
-	client := c.dial(to)
+	client := c.connect(to)
 	_, err := io.WriteString(client, "GET / HTTP/1.1\r\n\r\n")
 	check(t, err)
 	closes(t, client)
@@ -232,7 +240,7 @@ func TestHeldClientsAreBounded(t *testing.T) {
 	eventually(t, "all are held", func() bool { return c.known("a").share.held.used.Load() == maxHeld })
 	c.refuses(to)
 	// Another control plane holds its own.
-	if response, _ := c.ask503(c.dial(other)); response.StatusCode != 503 {
+	if response, _ := c.ask503(c.connect(other)); response.StatusCode != 503 {
 		t.Fatalf("got %d", response.StatusCode)
 	}
 }
@@ -246,26 +254,22 @@ func TestSlowHandshakesEndAndAreBounded(t *testing.T) {
 	known := c.known("a")
 	slow := []net.Conn{}
 	for range maxRefused {
-		client := c.dial(to)
-		// A record of 512 bytes, of which the rest never comes.
-		_, err := client.Write([]byte{handshakeRecord, 3, 1, 2, 0})
-		check(t, err)
-		slow = append(slow, client)
+		// The rest of the handshake never comes.
+		slow = append(slow, c.dial(to))
 	}
 	eventually(t, "all are in their handshake", func() bool { return known.share.refused.used.Load() == maxRefused })
-	above := c.dial(to)
-	_, err := above.Write(hello(1))
-	check(t, err)
-	closes(t, above)
+	c.refuses(to)
 	for _, each := range slow {
-		closes(t, each)
+		if _, err := io.ReadAll(each); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal("it has not ended")
+		}
 	}
 	eventually(t, "nothing is counted", func() bool {
 		return known.share.refused.used.Load() == 0 && c.all.server.all.used.Load() == 0 && known.share.open.used.Load() == 0
 	})
 	// A request without end is one, too.
-	secured := c.secure(c.dial(to))
-	_, err = io.WriteString(secured, "GET / HTTP/1.1\r\nHost: x\r\nA: ")
+	secured := c.secure(c.connect(to))
+	_, err := io.WriteString(secured, "GET / HTTP/1.1\r\nHost: x\r\nA: ")
 	check(t, err)
 	_, _ = io.ReadAll(secured)
 	eventually(t, "it has ended", func() bool { return known.share.open.used.Load() == 0 })

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 )
@@ -17,6 +18,8 @@ const (
 	untilClient = "client"
 	// untilListening: this process listens at the port of a control plane.
 	untilListening = "listening"
+	// untilClosed: the connections of clients from before a control plane was closed have ended; see closedFile.
+	untilClosed = "closed"
 )
 
 const (
@@ -86,8 +89,14 @@ func (a *planes) ask(connection net.Conn) {
 	}
 	_ = connection.SetReadDeadline(time.Time{})
 	var asked question
-	if err := json.Unmarshal(line, &asked); err != nil || (asked.Until != untilClient && asked.Until != untilListening) {
+	known := []string{untilClient, untilListening, untilClosed}
+	if err := json.Unmarshal(line, &asked); err != nil || !slices.Contains(known, asked.Until) {
 		tell(connection, verdict{Error: "a line must be like {\"uid\": \"…\", \"until\": \"client\"}"})
+		return
+	}
+	if asked.Until == untilClosed {
+		a.clients.cut(asked.UID)
+		tell(connection, verdict{})
 		return
 	}
 	who := &waiter{what: asked.Until, done: make(chan struct{})}

@@ -10,6 +10,8 @@ const (
 	// maxRefused is how many of them get a 503 at the same time, and maxRefusedAll how many of all control planes.
 	maxRefused    = 32
 	maxRefusedAll = 128
+	// maxOperator is how many connections of the operator each has, beside those.
+	maxOperator = 64
 	// keptFiles are descriptors for listeners, waiters and the 503s.
 	keptFiles = 512
 )
@@ -48,7 +50,10 @@ type limits struct {
 
 // share is what one control plane may use.
 type share struct {
-	open, held, refused limit
+	open, held, refused, operator limit
+
+	newcomers newcomers
+	peers     peers
 }
 
 func newLimits(files int) *limits {
@@ -60,11 +65,19 @@ func newLimits(files int) *limits {
 // divide sets how many connections and 503s each of so many control planes may have. Those above it stay.
 func (l *limits) divide(many int) {
 	// Each connection has two descriptors.
-	fair := int64(max(l.files-keptFiles, 64)) / 2 / int64(max(many, 1))
+	// There is a quarter as many newcomers, with one each.
+	fair := int64(max(l.files-keptFiles, 64)) * 4 / 9 / int64(max(many, 1))
 	l.most.Store(max(min(fair, maxOpen), 1))
 	l.refused.Store(max(min(maxRefusedAll/int64(max(many, 1)), maxRefused), 1))
 }
 
 func (l *limits) share() *share {
-	return &share{open: limit{most: &l.most}, held: newLimit(maxHeld), refused: limit{most: &l.refused}}
+	return &share{
+		open:      limit{most: &l.most},
+		held:      newLimit(maxHeld),
+		refused:   limit{most: &l.refused},
+		operator:  newLimit(maxOperator),
+		newcomers: newcomers{most: func() int { return int(max(l.most.Load()/4, 1)) }},
+		peers:     peers{used: map[string]int64{}},
+	}
 }

@@ -8,6 +8,7 @@
 //
 //	client ─► 127.0.0.1:port ─► 127.0.0.1:internal, the process     bytes, while the process is ready
 //	                 └────────► held; waiters at hosted/knock.sock learn of it; 503 after a while
+//	                 └────────► 503 while hosted/UID/closed exists: the tenant is suspended
 //	control.sock ─► the phase of each process                       one line for each change
 //
 // The second form, a process of its own for each control plane that needs one, connects each client of a Unix socket to one

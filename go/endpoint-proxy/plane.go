@@ -38,13 +38,15 @@ func (r replicas) isKnown() bool {
 	return slices.ContainsFunc(r[:], func(each component) bool { return each.Phase != "" })
 }
 
-// plane is one control plane: its listener, and which of its processes are ready.
+// plane is one control plane: its listeners, and which of its processes are ready.
 type plane struct {
 	process
 	uid string
 	all *planes
 
 	listener *net.TCPListener
+	// Of the operator, nil for none.
+	operator *net.TCPListener
 	share    *share
 
 	mu    sync.Mutex
@@ -54,7 +56,7 @@ type plane struct {
 	// Closed at each change of the state, and replaced by a new one.
 	changed chan struct{}
 	gone    bool
-	// Clients that have sent something and that are held.
+	// Clients that are held.
 	knocking  int
 	stoppedAt time.Time
 	knockedAt time.Time
@@ -64,21 +66,29 @@ func newPlane(all *planes, uid string, from process) *plane {
 	return &plane{process: from, uid: uid, all: all, share: all.limits.share(), changed: make(chan struct{})}
 }
 
-// listen accepts connections at the public port, each in a goroutine of its own.
+// listen accepts connections at the public port and at that of the operator, each in a goroutine of its own.
 func (p *plane) listen() error {
 	listener, err := net.ListenTCP("tcp4", loopback(p.Port))
 	if err != nil {
 		return err
 	}
+	if p.Operator != 0 {
+		if p.operator, err = net.ListenTCP("tcp4", loopback(p.Operator)); err != nil {
+			listener.Close()
+			return err
+		}
+		go p.accept(p.operator, &p.share.operator, p.serve)
+	}
 	p.listener = listener
 	log.Printf("%s: listening at %s", p.Name, listener.Addr())
-	go p.accept()
+	go p.accept(p.listener, &p.share.open, p.admit)
 	return nil
 }
 
-func (p *plane) accept() {
+// accept serves the clients of a listener, within a limit: those that begin with a ClientHello.
+func (p *plane) accept(listener *net.TCPListener, open *limit, serve func(*net.TCPConn, []byte)) {
 	for {
-		client, err := p.listener.AcceptTCP()
+		client, err := listener.AcceptTCP()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
@@ -88,32 +98,60 @@ func (p *plane) accept() {
 			time.Sleep(50 * time.Millisecond)
 			continue
 		}
-		if !p.share.open.take() {
-			refuse(client)
-			continue
-		}
-		go func() {
-			defer p.share.open.give()
-			p.serve(client)
-		}()
+		p.share.newcomers.add(client)
+		go p.greet(client, open, serve)
 	}
 }
 
+// greet reads the ClientHello of a client, and serves it if there is room.
+func (p *plane) greet(client *net.TCPConn, open *limit, serve func(*net.TCPConn, []byte)) {
+	first, err := readHello(client, p.all.helloTime)
+	p.share.newcomers.remove(client)
+	if err != nil || !open.take() {
+		refuse(client)
+		return
+	}
+	defer open.give()
+	peer := peerOf(client)
+	// One address leaves half of them to others.
+	if !p.share.peers.take(peer, max(open.most.Load()/2, 1)) {
+		refuse(client)
+		return
+	}
+	defer p.share.peers.give(peer)
+	serve(client, first)
+}
+
+// admit serves a user or a pod, unless the control plane is closed.
+func (p *plane) admit(client *net.TCPConn, first []byte) {
+	p.all.clients.add(p.uid, client)
+	defer p.all.clients.remove(p.uid, client)
+	if p.all.isClosed(p.uid) {
+		p.answer(client, first, closed)
+		return
+	}
+	p.serve(client, first)
+}
+
 // serve forwards a connection, holds it first, or refuses it.
-func (p *plane) serve(client *net.TCPConn) {
+func (p *plane) serve(client *net.TCPConn, first []byte) {
 	server := p.dialReady()
-	var first []byte
+	isRefused := false
 	if server == nil {
-		first, server = p.hold(client)
+		server, isRefused = p.hold()
 	}
 	switch {
 	case server != nil:
 		forward(client, server, first)
-	case len(first) > 0:
-		p.all.server.answer(p.share, client, first, filepath.Join(p.all.folder, "hosted", p.uid, "pki"))
-	default:
+	case isRefused:
 		refuse(client)
+	default:
+		p.answer(client, first, notRunning)
 	}
+}
+
+func (p *plane) answer(client *net.TCPConn, first []byte, why refusal) {
+	p.all.server.answer(p.share, client, first, filepath.Join(p.all.folder, "hosted", p.uid, "pki"), why)
 }
 
 // dialReady connects to a process that is ready, to another one if it does not answer; nil if none does.
@@ -141,49 +179,34 @@ func (p *plane) dialReady() *net.TCPConn {
 	return nil
 }
 
-// hold waits until the process is ready. It returns what the client has sent so far, and a connection to the process:
-// nil if the client is to be refused. A client that has sent nothing wakes no process.
-func (p *plane) hold(client *net.TCPConn) ([]byte, *net.TCPConn) {
+// hold waits until the process is ready. It returns a connection to the process; nil if the client is to be refused, with
+// whether that is without an answer.
+func (p *plane) hold() (*net.TCPConn, bool) {
 	if !p.share.held.take() {
-		return nil, nil
+		return nil, true
 	}
 	defer p.share.held.give()
 	limit := time.NewTimer(p.all.holdTime)
 	defer limit.Stop()
-	head := readHead(client)
-	defer head.stop()
+	p.startKnocking()
+	defer p.endKnocking()
 	for {
 		p.mu.Lock()
 		changed, gone := p.changed, p.gone
 		p.mu.Unlock()
 		if gone {
-			return nil, nil
+			return nil, true
 		}
 		if server := p.dialReady(); server != nil {
-			first, err := head.stop()
-			if err != nil {
-				server.Close()
-				return nil, nil
-			}
-			return first, server
+			return server, false
+		}
+		if !p.mayWake() {
+			return nil, false
 		}
 		select {
-		case <-head.done:
-			if first, err := head.stop(); err != nil || first[0] != handshakeRecord {
-				return nil, nil
-			}
-			// Once: a closed channel would be chosen again and again.
-			head.done = nil
-			p.startKnocking()
-			defer p.endKnocking()
 		case <-changed:
 		case <-limit.C:
-			first, _ := head.stop()
-			return first, nil
-		}
-		if head.done == nil && !p.mayWake() {
-			first, _ := head.stop()
-			return first, nil
+			return nil, false
 		}
 	}
 }
@@ -250,9 +273,12 @@ func (p *plane) follow(state replicas) {
 	p.tell()
 }
 
-// close ends the listener, and refuses clients that are held. The others end with the process.
+// close ends the listeners, and refuses clients that are held. The others end with the process.
 func (p *plane) close() {
 	p.listener.Close()
+	if p.operator != nil {
+		p.operator.Close()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.gone = true

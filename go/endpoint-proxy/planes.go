@@ -27,6 +27,8 @@ type process struct {
 	Internal int    `json:"internal"`
 	// The internal ports of further processes of the same control plane, 0 for none.
 	Others [mostOthers]int `json:"others"`
+	// Where the operator reaches any of several processes, also while the control plane is closed; 0 for nowhere.
+	Operator int `json:"operator"`
 }
 
 // ports are the internal ports of all processes.
@@ -55,11 +57,14 @@ func (p process) states(phases map[string]component) replicas {
 
 // planes are the control planes of a cluster, and who waits for their clients.
 type planes struct {
-	folder string
-	limits *limits
-	server *refusals
+	folder  string
+	limits  *limits
+	server  *refusals
+	clients clients
 	// How long a client is held.
 	holdTime time.Duration
+	// How long a client may take for its ClientHello.
+	helloTime time.Duration
 
 	mu      sync.Mutex
 	byUID   map[string]*plane
@@ -72,12 +77,14 @@ type planes struct {
 
 func newPlanes(folder string) *planes {
 	return &planes{
-		folder:   folder,
-		limits:   newLimits(openFiles()),
-		server:   newRefusals(exchangeTime),
-		holdTime: holdTime,
-		byUID:    map[string]*plane{},
-		waiters:  map[string]map[*waiter]struct{}{},
+		folder:    folder,
+		limits:    newLimits(openFiles()),
+		server:    newRefusals(exchangeTime),
+		holdTime:  holdTime,
+		helloTime: helloTime,
+		clients:   clients{byUID: map[string]map[*net.TCPConn]struct{}{}},
+		byUID:     map[string]*plane{},
+		waiters:   map[string]map[*waiter]struct{}{},
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"io"
 	"log"
@@ -14,13 +15,31 @@ import (
 // exchangeTime is how long a handshake, a request and the answer may take, each.
 const exchangeTime = 5 * time.Second
 
-// unavailable is the Status of Kubernetes that clients show, if they do not try again.
-const unavailable = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
-	`"message":"the control plane does not run yet, try again in a second","reason":"ServiceUnavailable",` +
-	`"details":{"retryAfterSeconds":1},"code":503}` + "\n"
+// refusal is the Status of Kubernetes that clients show, if they do not try again, and when they may: Retry-After.
+type refusal struct {
+	body, retryAfter string
+}
 
-// refusals answers requests to control planes that do not run, in their place: with their certificates. client-go obeys
-// Retry-After up to ten times.
+var (
+	notRunning = newRefusal("the control plane does not run yet, try again in a second", "1")
+	// client-go tries again only if it is told when.
+	closed = newRefusal("the tenant of this control plane is suspended: it serves no requests until it is resumed", "")
+)
+
+func newRefusal(message, retryAfter string) refusal {
+	details := ""
+	if retryAfter != "" {
+		details = `"details":{"retryAfterSeconds":` + retryAfter + `},`
+	}
+	return refusal{`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
+		`"message":"` + message + `","reason":"ServiceUnavailable",` + details + `"code":503}` + "\n", retryAfter}
+}
+
+// whyKey is the key of a refusal in the context of a connection.
+type whyKey struct{}
+
+// refusals answers requests to control planes that do not run, or are closed, in their place: with their certificates.
+// client-go obeys Retry-After up to ten times.
 type refusals struct {
 	http  http.Server
 	queue chan net.Conn
@@ -36,6 +55,7 @@ func newRefusals(each time.Duration) *refusals {
 	made.http = http.Server{
 		Handler:        http.HandlerFunc(refuseRequest),
 		Protocols:      protocols,
+		ConnContext:    withRefusal,
 		ReadTimeout:    each,
 		WriteTimeout:   each,
 		MaxHeaderBytes: 64 << 10,
@@ -46,21 +66,34 @@ func newRefusals(each time.Duration) *refusals {
 	return made
 }
 
-func refuseRequest(response http.ResponseWriter, _ *http.Request) {
+func withRefusal(ctx context.Context, connection net.Conn) context.Context {
+	why := notRunning
+	if secured, ok := connection.(*tls.Conn); ok {
+		if replayed, ok := secured.NetConn().(*replayedConn); ok {
+			why = replayed.why
+		}
+	}
+	return context.WithValue(ctx, whyKey{}, why)
+}
+
+func refuseRequest(response http.ResponseWriter, request *http.Request) {
+	why, _ := request.Context().Value(whyKey{}).(refusal)
 	header := response.Header()
 	header.Set("Content-Type", "application/json")
-	header.Set("Retry-After", "1")
+	if why.retryAfter != "" {
+		header.Set("Retry-After", why.retryAfter)
+	}
 	// The next connection may be forwarded.
 	header.Set("Connection", "close")
 	header.Set("Cache-Control", "no-cache, private")
 	response.WriteHeader(http.StatusServiceUnavailable)
-	_, _ = io.WriteString(response, unavailable)
+	_, _ = io.WriteString(response, why.body)
 }
 
 // answer completes TLS with a client, answers one request and closes the connection; it returns after that.
 //
-// first is what was read from the client before, and pki the folder with the certificate.
-func (r *refusals) answer(of *share, client *net.TCPConn, first []byte, pki string) {
+// first is what was read from the client before, pki the folder with the certificate, and why the answer.
+func (r *refusals) answer(of *share, client *net.TCPConn, first []byte, pki string, why refusal) {
 	// Its own share first: what is above it takes no place of another control plane.
 	if !of.refused.take() {
 		refuse(client)
@@ -85,7 +118,7 @@ func (r *refusals) answer(of *share, client *net.TCPConn, first []byte, pki stri
 		// Tickets of this process would be worth nothing to the control plane.
 		SessionTicketsDisabled: true,
 	}
-	replayed := &replayedConn{TCPConn: client, first: first, closed: make(chan struct{})}
+	replayed := &replayedConn{TCPConn: client, first: first, why: why, closed: make(chan struct{})}
 	select {
 	case r.queue <- tls.Server(replayed, settings):
 		<-replayed.closed
@@ -122,6 +155,7 @@ func (r *refusals) close() {
 type replayedConn struct {
 	*net.TCPConn
 	first  []byte
+	why    refusal
 	once   sync.Once
 	closed chan struct{}
 }

@@ -7,6 +7,9 @@
 // It then names a socket, and the connection is parked. A process that connects to the socket gets a parked connection:
 // one byte tells the operator, and all further bytes are passed on. So the Pod opens no connection of its own, and
 // needs no egress. Without a parked connection, a process waits for a moment and is then rejected.
+//
+// It also keeps snapshots, which the operator requests at KEEPER in the same way; see keeper.go. Without an address for
+// clients, it does nothing else: such a program is alone in a Pod, and ends when the operator has been silent for IDLE.
 package main
 
 import (
@@ -34,16 +37,60 @@ func main() {
 	sockets := flag.String("sockets", "/sockets", "folder of the Unix sockets")
 	names := flag.String("names", "gate,admission", "names of the Unix sockets, without .sock")
 	wait := flag.Duration("wait", 10*time.Second, "time that a process waits for the operator")
+	keeping := flag.String("keeper", "", "address at which the operator requests snapshots; none by default")
+	var own keeper
+	flag.StringVar(&own.volume, "volume", "", "folder of the volume in which snapshots are kept")
+	flag.StringVar(&own.folder, "folder", ".", "folder in the volume")
+	flag.StringVar(&own.program, "program", "", "program of the control plane, which verifies snapshots; none by default")
+	flag.StringVar(&own.settings, "settings", "", "its settings, for snapshots and restores; none by default")
+	flag.StringVar(&own.database, "database", "state.db", "its database in the volume")
+	flag.Uint64Var(&own.reserve, "reserve", 0, "bytes of the volume that snapshots leave free")
+	idle := flag.Duration("idle", 0, "time without a request after which a keeper ends; 0 for never")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *api, *server, *tunnel, *keys, *sockets, strings.Split(*names, ","), *wait); err != nil {
+	failed := make(chan error, 1)
+	err := keep(ctx, stop, *keeping, *keys, &own, *idle, failed)
+	if err == nil && *api != "" {
+		err = run(ctx, *api, *server, *tunnel, *keys, *sockets, strings.Split(*names, ","), *wait, failed)
+	} else if err == nil {
+		log.Print("ready")
+		err = ended(ctx, failed)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "hosted-sidecar:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, api, server, tunnel, keys, sockets string, names []string, wait time.Duration) error {
+// keep serves snapshots if there is an address for that.
+func keep(
+	ctx context.Context, stop func(), at, keys string, own *keeper, idle time.Duration, failed chan<- error,
+) error {
+	if at == "" {
+		return nil
+	}
+	identity, err := identityOf(keys)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", at)
+	if err != nil {
+		return err
+	}
+	go func() { failed <- own.serve(listener, identity) }()
+	if idle > 0 {
+		go func() {
+			own.idle(ctx, idle)
+			stop()
+		}()
+	}
+	return nil
+}
+
+func run(
+	ctx context.Context, api, server, tunnel, keys, sockets string, names []string, wait time.Duration, other <-chan error,
+) error {
 	identity, err := identityOf(keys)
 	if err != nil {
 		return err
@@ -58,7 +105,7 @@ func run(ctx context.Context, api, server, tunnel, keys, sockets string, names [
 		return err
 	}
 	defer operators.Close()
-	failed := make(chan error, len(names)+2)
+	failed := make(chan error, len(names)+3)
 	lots := map[string]*lot{}
 	for _, name := range names {
 		listener, err := listen(filepath.Join(sockets, name+".sock"))
@@ -72,7 +119,13 @@ func run(ctx context.Context, api, server, tunnel, keys, sockets string, names [
 	go func() { failed <- serve(clients, mostOpen, func(client net.Conn) { pass(client, server) }) }()
 	parker := func(operator net.Conn) { park(tls.Server(operator, identity), lots) }
 	go func() { failed <- serve(operators, mostOpen, parker) }()
+	go func() { failed <- <-other }()
 	log.Print("ready")
+	return ended(ctx, failed)
+}
+
+// ended returns the first error, nil if the program is to end.
+func ended(ctx context.Context, failed <-chan error) error {
 	select {
 	case err := <-failed:
 		return err

@@ -22,6 +22,7 @@ import (
 type pod struct {
 	socket, address string
 	client          *tls.Config
+	identity        *tls.Config
 }
 
 func authority(t *testing.T) (*x509.Certificate, *ecdsa.PrivateKey) {
@@ -100,7 +101,7 @@ func started(t *testing.T) pod {
 	}
 	return pod{socket, operators.Addr().String(), &tls.Config{
 		Certificates: []tls.Certificate{pair}, RootCAs: identity.ClientCAs, ServerName: "sidecar",
-	}}
+	}, identity}
 }
 
 func (p pod) parked(t *testing.T, config *tls.Config, name string) *tls.Conn {

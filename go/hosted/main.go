@@ -5,6 +5,7 @@
 //	hosted openapi FOLDER
 //	hosted prebuild FILE CONTROLLER[,CONTROLLER...]
 //	hosted etcd ACCESS admit USER PREFIX | remove USER PREFIX | count PREFIX | defragment | save FILE | relieve [routine]
+//	hosted etcd ACCESS keep ADDRESS PROBES KEYS BACKUP
 //	hosted snapshot SETTINGS FILE
 //	hosted verify FILE
 //	hosted restore SETTINGS FILE [foreign]
@@ -12,8 +13,8 @@
 // SETTINGS is a JSON file, see internal/settings; the names of files in it are relative to its folder,
 // which becomes the working directory: paths of Unix sockets are short. The process ends as soon as one of its parts ends.
 // The second form writes the OpenAPI documents of the built-in kinds, which processes of this very program share. The third
-// form writes the database with which they begin, see internal/prebuilt. The next one administers an etcd that control
-// planes share; ACCESS is a JSON file, see internal/etcd. The others are about snapshots, see snapshots.go.
+// form writes the database with which they begin, see internal/prebuilt. The next two administer an etcd that control
+// planes share, once or until the end; ACCESS is a JSON file, see internal/etcd. The others are about snapshots, see snapshots.go.
 package main
 
 import (

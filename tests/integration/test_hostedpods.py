@@ -17,12 +17,13 @@ import pytest_asyncio
 from cryptography import x509
 from msgspec.structs import replace
 
-from tenantry.api.errors import Forbidden, LocalError
+from tenantry.api.errors import Forbidden, InputError, LocalError, StoreError
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.controllers.virtualcontrolplane import metrics
 from tenantry.engine.tasks import in_background
-from tenantry.hostedpods import objects, placement
+from tenantry.hostedpods import jobs, objects, placement, workers
+from tenantry.hostedpods.jobs import KeeperRole
 from tenantry.hostedpods.objects import PodSettings
 from tenantry.hostedpods.placement import PodPlacement
 from tenantry.hosting import sidecar
@@ -31,6 +32,7 @@ from tenantry.hosting.forwarding import ForwardedRead, ForwardingServer
 from tenantry.hosting.gate import Gate
 from tenantry.hosting.plane import FORWARDED, CredentialGenerations, HostedLimits, HostedPlane
 from tenantry.hosting.sidecar import SidecarTunnel
+from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
 from tenantry.install import apply, manifests, planepods
 from tenantry.kube.client import Client
 from tenantry.local import build, pki
@@ -134,6 +136,51 @@ async def test_the_operator_makes_and_removes_the_objects_with_its_rights_here(
             return not [each for each in await host.list(kind, PROCESS_NAMESPACE) if UID in each["metadata"]["name"]]
 
         await until(gone, f"no {kind.plural} are left", seconds=SECONDS)
+
+
+async def test_snapshots_need_a_started_control_plane_and_a_claim_that_exists(
+    admin: Client, operator: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H02: what is missing is told at once; Pod Security admits both Jobs, which the operator makes and deletes."""
+    monkeypatch.setattr(placement, "START_SECONDS", 2.0)
+    monkeypatch.setattr(workers, "START_SECONDS", 6.0)
+    host, plane = Api(admin), replace(PLANE, uid="2b5f3a52-7d7e-4c3a-9a52-7f6b1b8c9d12")
+    found = PodPlacement(operator, PodSettings(image="registry.example/hosted:1"), tmp_path)
+    with pytest.raises(InputError, match="has not been started yet"):
+        await found.snapshots.take(plane.uid)
+    with pytest.raises(LocalError, match="is not ready"):
+        await found.start(plane)
+    claim = SnapshotPlace(name="archive", kind=SnapshotPlaceKind.CLAIM, claim="archive")
+    with pytest.raises(StoreError, match='destination "archive": its claim does not exist in namespace'):
+        await found.snapshots_at(claim).take(plane.uid)
+    spec: Json = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    await host.create(objects.CLAIMS, {"metadata": {"name": "archive"}, "spec": spec}, PROCESS_NAMESPACE)
+    # The cluster has no nodes.
+    with pytest.raises(StoreError, match=r'destination "archive": Pod .* is not ready after 6 s: Unschedulable'):
+        await found.snapshots_at(claim).kept(plane.uid)
+    # It may run without being known to this replica: it ends before another Pod has its volume.
+    with pytest.raises(StoreError, match=r"the volume of the control plane: Pod .* is not ready after 6 s"):
+        await found.snapshots.take(plane.uid)
+    stopped = await host.get(objects.STATEFUL_SETS, objects.name(plane.uid), PROCESS_NAMESPACE)
+    assert stopped["spec"]["replicas"] == 0
+    names = {jobs.name(plane.uid, each) for each in KeeperRole}
+    assert names <= {each["metadata"]["name"] for each in await host.list(jobs.JOBS, PROCESS_NAMESPACE)}
+    keys = await host.get(SECRETS, jobs.name(plane.uid, KeeperRole.DATA), PROCESS_NAMESPACE)
+    assert set(keys["data"]) == {"ca.crt", "tls.crt", "tls.key"}
+    assert keys["metadata"]["ownerReferences"][0]["kind"] == "Job"
+    # The volume is free before the process starts.
+    with pytest.raises(LocalError, match="is not ready"):
+        await found.start(plane)
+    assert await host.find(jobs.JOBS, jobs.name(plane.uid, KeeperRole.DATA), PROCESS_NAMESPACE) is None
+    await found.remove(plane.uid)
+    for kind in (*KINDS, jobs.JOBS):
+
+        async def gone(kind: Resource = kind) -> bool:
+            left = await host.list(kind, PROCESS_NAMESPACE)
+            return not [each for each in left if plane.uid in each["metadata"]["name"]]
+
+        await until(gone, f"no {kind.plural} are left", seconds=SECONDS)
+    await host.delete(objects.CLAIMS, "archive", PROCESS_NAMESPACE)
 
 
 async def test_users_reach_a_load_balancer_at_its_address(

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import os
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,16 @@ import msgspec
 import pytest
 import pytest_asyncio
 import yaml
+from msgspec.structs import replace
 
-from tenantry.api.errors import ConfigError, NotFound, Unreachable
+from tenantry.api.errors import ApiError, ConfigError, NotFound, TooLarge, Unreachable
 from tenantry.api.kubernetes import Namespace
 from tenantry.kube import kubeconfig, transport
 from tenantry.kube.client import Client
+from tenantry.kube.kubeconfig import Connection
+from tenantry.kube.watch import watch
 from tenantry.local.light import LightCluster, light_clusters
-from testkit.api import SECONDS
+from testkit.api import CONFIG_MAPS, SECONDS, Api
 
 Json = dict[str, Any]
 
@@ -129,3 +132,52 @@ async def test_an_upgrade_without_a_server_names_the_address(light: LightCluster
         with pytest.raises(Unreachable, match=f"https://127.0.0.1:{light.port} .* cannot be reached"):
             await client.transport.upgrade("GET", "/", headers=_handshake())
         await light.start()
+
+
+async def test_long_lists_come_in_small_pages_and_one_object_may_be_too_large(light: LightCluster) -> None:
+    """VCP-58: a client that bounds responses reads everything that an honest API server has."""
+    connection = kubeconfig.load([light.kubeconfig_path])
+    names = {f"large-{number}" for number in range(9)}
+    async with Client(connection) as client:
+        api = Api(client)
+        await api.create(Namespace.resource, {"metadata": {"name": "pages"}})
+        for name in names:
+            await api.create(CONFIG_MAPS, {"metadata": {"name": name}, "data": {"a": "x" * 10_000}}, "pages")
+    async with Client(replace(connection, max_bytes=25_000)) as bounded:
+        pages = [page async for page in bounded.pages(CONFIG_MAPS, Json, namespace="pages")]
+        assert {each["metadata"]["name"] for page in pages for each in page.items} >= names
+        assert max(len(page.items) for page in pages) <= 2
+    async with Client(replace(connection, max_bytes=5_000)) as bounded:
+        with pytest.raises(TooLarge, match="/pages/configmaps/large-1 is longer than 5000 bytes"):
+            await Api(bounded).get(CONFIG_MAPS, "large-1", "pages")
+        with pytest.raises(TooLarge):
+            [page async for page in bounded.pages(CONFIG_MAPS, Json, namespace="pages")]
+
+
+@pytest.mark.parametrize("status", ["200 OK", "403 Forbidden"])
+async def test_a_response_without_an_end_is_not_read_to_its_end(status: str) -> None:
+    """VCP-58: an aggregated API of a tenant answers the operator for ever."""
+    sent = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n\r\n".encode())
+        with suppress(OSError):
+            while True:
+                writer.write(b"A" * 65_536)
+                await writer.drain()
+                sent += 65_536
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, Client(Connection(server=url, source="a test", max_bytes=1_000_000)) as client:
+        with pytest.raises(ApiError) as caught:
+            await client.request("GET", "/api/v1/pods", attempts=1)
+        assert isinstance(caught.value, TooLarge) == status.startswith("200")
+        changes = watch(client, CONFIG_MAPS, resource_version="1")
+        with pytest.raises(ApiError):
+            await anext(changes)
+    # What it sent beyond the limits is in buffers of the connections.
+    assert sent < 64 * 2**20

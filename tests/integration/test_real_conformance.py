@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tenantry.api.model import Resource
 from tenantry.bench.planes.processes import process_cost
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
@@ -48,7 +47,6 @@ RUN_SECONDS = 900.0
 TENANT = "conformance"
 PLANE = "web"
 NODES = 2
-DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 RULES: Json = {
     "services": {
         "types": ["ClusterIP", "NodePort", "LoadBalancer"],
@@ -92,24 +90,8 @@ async def user(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) 
         await planes.host.make_tenant(TENANT, quota={"hard": {"pods": NODES}}, rules=RULES)
         await planes.create(TENANT, PLANE)
         async with planes.entered(TENANT, PLANE) as inside:
-            await _bring_nodes(inside)
+            await conformance.bring_nodes(inside, _CONTAINER, NODES, 2 * SECONDS)
             yield planes.kubeconfig(TENANT, PLANE)
-
-
-async def _bring_nodes(inside: Api) -> None:
-    """Run a pod on each of the host's nodes: a Node is there from its first pod on."""
-    labels = {"app": "nodes"}
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
-    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    template = {"metadata": {"labels": labels}, "spec": {"affinity": affinity, "containers": [_CONTAINER]}}
-    deployment = {"replicas": NODES, "selector": {"matchLabels": labels}, "template": template}
-    await inside.create(DEPLOYMENTS, {"metadata": {"name": "nodes"}, "spec": deployment}, "default")
-
-    async def run() -> bool:
-        found = await inside.list(PODS, "default")
-        return len({each["spec"].get("nodeName") for each in found if each["status"]["phase"] == "Running"}) == NODES
-
-    await until(run, "a pod runs on each node", seconds=2 * SECONDS)
 
 
 _CONTAINER: Json = {"name": "pause", "image": "registry.example.com/pause:1"}

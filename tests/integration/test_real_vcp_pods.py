@@ -7,31 +7,40 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 import yaml
 
 from tenantry.api.marks import SYSTEM_NAMESPACE
+from tenantry.api.model import Resource
+from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, PROCESS_NAMESPACE, VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane.shards import Shard, lease_name
 from tenantry.engine.lease import Lease
-from tenantry.hostedpods import image, objects
-from tenantry.hosting import sidecar
+from tenantry.hostedpods import image, jobs, objects, seenpods, sharedetcd, versionimages
+from tenantry.hosting import sidecar, stores
+from tenantry.install import planestore
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
+from tenantry.local import build, hostedversions
 from tenantry.local.cluster import LocalCluster, UpOptions
+from tenantry.local.files import write_private
 from tenantry.local.progress import SilentProgress
 from tenantry.local.real import loading
 from tenantry.local.real.network import NodeAddresses
 from testkit import operatorimage
 from testkit.api import PODS, SECRETS, Api, until
+from testkit.etcdaccess import opens_only_its_prefix
 from testkit.kubectl import Kubectl
 from testkit.metricsadapter import API_SERVICES, NAME, ROOT, SERVICE
 from testkit.planes import Planes, ready
@@ -41,6 +50,14 @@ pytest_plugins = ["testkit.fixtures"]
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 Json = dict[str, Any]
+(EARLIER,) = versionimages.OTHERS
+EARLIER_IMAGE = f"{image.REFERENCE}-{EARLIER.name}"
+
+
+def upgrades() -> bool:
+    """Return whether the program of the earlier version is there, or is built for the release tests."""
+    is_built = build.built(hostedversions.product(EARLIER.name)) is not None
+    return is_built or os.environ.get("TENANTRY_TEST_REAL") == "1"
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -49,6 +66,9 @@ async def pods(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("images")
     written = {image.REFERENCE: folder / "hosted.tar", operatorimage.REFERENCE: folder / "operator.tar"}
     await asyncio.to_thread(image.write, SilentProgress(), image.REFERENCE, written[image.REFERENCE])
+    if upgrades():
+        written[EARLIER_IMAGE] = folder / "earlier.tar"
+        await asyncio.to_thread(image.write, SilentProgress(), EARLIER_IMAGE, written[EARLIER_IMAGE], EARLIER.name)
     await asyncio.to_thread(operatorimage.write, written[operatorimage.REFERENCE])
     cluster = LocalCluster("podplanes", root=tenantry_home)
     await cluster.up(UpOptions(throwaway=True, real_nodes=2, timeout_seconds=180.0))
@@ -59,17 +79,18 @@ async def pods(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) ->
         names = [each.name for each in real.nodes]
         for reference, file in written.items():
             await loading.load(cluster.paths, real.binaries, names, file, reference)
-        await asyncio.to_thread(installed, cluster.kubeconfig_path)
+        await asyncio.to_thread(installed, cluster.kubeconfig_path, EARLIER_IMAGE if EARLIER_IMAGE in written else "")
         yield found
     await cluster.down(purge=True)
 
 
-def installed(path: Path) -> None:
+def installed(path: Path, earlier: str) -> None:
     """Install Tenantry with its command, which does not know that the cluster is a local one."""
     command = (
         *(sys.executable, "-m", "tenantry", "install", "--kubeconfig", str(path)),
         *("--image", operatorimage.REFERENCE, "--virtual-control-planes", "--hosted-image", image.REFERENCE),
-        *("--hosted-shards", "2"),
+        *("--hosted-shards", "2", "--hosted-etcd"),
+        *(("--hosted-image", f"{EARLIER.name}={earlier}") if earlier else ()),
     )
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -88,14 +109,21 @@ async def the_pod(host: Api, uid: str) -> Json:
     return own
 
 
-async def kubeconfig_of(planes: Planes, namespace: str, uid: str) -> Path:
-    """Return the kubeconfig of the users, for this machine: it has no way to addresses of Services."""
+async def kubeconfig_of(planes: Planes, namespace: str, uid: str, pod: Json | None = None) -> Path:
+    """Return the kubeconfig of the users, for this machine: it has no way to addresses of Services.
+
+    Args:
+        planes: The control planes.
+        namespace: The tenant's.
+        uid: Of the control plane.
+        pod: The Pod that it leads to; None for the only one.
+    """
     secret = await planes.host.get(SECRETS, "web-kubeconfig", namespace)
     found = yaml.safe_load(base64.b64decode(secret["data"][KUBECONFIG_KEY]))
     service = await planes.host.get(objects.SERVICES, objects.name(uid), PROCESS_NAMESPACE)
     cluster = found["clusters"][0]["cluster"]
     assert cluster["server"] == f"https://{service['spec']['clusterIP']}"
-    address = (await the_pod(planes.host, uid))["status"]["podIP"]
+    address = (pod or await the_pod(planes.host, uid))["status"]["podIP"]
     cluster |= {"server": f"https://{address}:{sidecar.API_PORT}", "tls-server-name": "kubernetes"}
     path = planes.kubeconfig(namespace, "web")
     path.write_text(yaml.safe_dump(found))
@@ -180,16 +208,15 @@ async def test_a_control_plane_in_a_pod_works_and_leaves_nothing(pods: RealPods,
     await are_asked_for(host, kubectl)
     kubectl = await is_rotated(planes, name, uid)
     before = await the_pod(host, uid)
-    own = Spot(PROCESS_NAMESPACE, before["metadata"]["name"], before["spec"]["nodeName"], before["status"]["podIP"])
+    own = Spot.of(before)
     (lower,) = [each for each in await host.list(PODS, name) if each["status"]["phase"] == "Running"]
-    theirs = Spot(name, lower["metadata"]["name"], lower["spec"]["nodeName"], lower["status"]["podIP"])
+    theirs = Spot.of(lower)
     variables = {each["name"]: each.get("value") for each in lower["spec"]["containers"][0]["env"]}
-    bridge = NodeAddresses(pods.cluster.real().block).bridge
     attempts: list[tuple[str, Spot, str, int, bool]] = [
         ("a pod of the tenant to its API server", theirs, variables["KUBERNETES_SERVICE_HOST"], 443, True),
         ("a pod of the tenant to the tunnel", theirs, own.address, sidecar.TUNNEL_PORT, False),
         ("the Pod to itself", own, "127.0.0.1", sidecar.INTERNAL_PORT, True),
-        ("the Pod to the host's API server", own, bridge, pods.cluster.spec().ports.apiserver, False),
+        ("the Pod to the host's API server", own, bridge_of(pods), pods.cluster.spec().ports.apiserver, False),
         ("the Pod to the host's Service", own, "10.96.0.1", 443, False),
         ("the Pod to a pod of the tenant", own, theirs.address, 8080, False),
     ]
@@ -200,7 +227,7 @@ async def test_a_control_plane_in_a_pod_works_and_leaves_nothing(pods: RealPods,
     async def moved() -> bool:
         found = await the_pod(host, uid)
         is_new = found["metadata"]["uid"] != before["metadata"]["uid"]
-        return is_new and objects.seen(found).is_ready
+        return is_new and seenpods.seen(found).is_ready
 
     await until(moved, "the Pod is replaced", seconds=START_SECONDS)
     await is_ready(host, name)
@@ -230,6 +257,235 @@ async def test_a_control_plane_in_a_pod_works_and_leaves_nothing(pods: RealPods,
     left = [each["metadata"]["name"] for kind in kinds for each in await host.list(kind, PROCESS_NAMESPACE)]
     assert [each for each in left if uid in each] == []
     await host.gone(objects.CLAIMS, objects.name(uid), PROCESS_NAMESPACE)
+
+
+async def the_etcd(host: Api) -> Json:
+    """Return the Pod of the etcd that control planes share."""
+    found = await host.list(PODS, PROCESS_NAMESPACE)
+    (own,) = [each for each in found if planestore.SELECTOR.items() <= each["metadata"]["labels"].items()]
+    return own
+
+
+async def opens_no_other_prefix(pods: RealPods, own: Spot, uid: str, address: str) -> None:
+    """Use the certificate of a control plane from its Pod: another prefix is refused."""
+    forwarder, hosted = build.built(build.ENDPOINT_PROXY), build.built(build.HOSTED)
+    assert forwarder is not None
+    assert hosted is not None
+    files = objects.files_of(await pods.api.get(SECRETS, objects.name(uid), PROCESS_NAMESPACE))
+    with tempfile.TemporaryDirectory(prefix="etcd-") as name:
+        folder = Path(name)
+        for each in (f"{stores.ETCD_AUTHORITY}.crt", f"{stores.ETCD_CLIENT}.crt", f"{stores.ETCD_CLIENT}.key"):
+            write_private(folder / each, files[each])
+        access = folder / "access.json"
+        way = stores.access(str(folder), stores.ETCD_AUTHORITY, stores.ETCD_CLIENT)
+        write_private(access, msgspec.json.encode(way))
+        command = (forwarder.endpoint_proxy, "datastore", folder / stores.ETCD_SOCKET, address)
+        process = await pods.inside_pod(own, partial(subprocess.Popen[bytes], command))
+        try:
+
+            async def listens() -> bool:
+                return await asyncio.to_thread((folder / stores.ETCD_SOCKET).exists)
+
+            await until(listens, "the way to the etcd is there")
+            await opens_only_its_prefix(hosted.hosted, access, uid)
+        finally:
+            process.kill()
+            process.wait()
+
+
+async def has_two_pods(planes: Planes, namespace: str, uid: str) -> None:
+    """Give a control plane a second Pod, and take the first one: the other one serves, with the same objects."""
+    host = planes.host
+    await host.patch(VirtualControlPlane.resource, "web", {"spec": {"replicas": 2}}, namespace)
+
+    async def ready_pods() -> list[Json]:
+        found = await host.list(PODS, PROCESS_NAMESPACE)
+        mine = [each for each in found if each["metadata"]["labels"].get(objects.UID_LABEL) == uid]
+        return mine if len(mine) == 2 and all(seenpods.seen(each).is_ready for each in mine) else []
+
+    first, second = sorted(await until(ready_pods, "two Pods are ready", seconds=START_SECONDS), key=by_name)
+    path = await kubeconfig_of(planes, namespace, uid, second)
+    await host.delete(PODS, first["metadata"]["name"], PROCESS_NAMESPACE)
+    kubectl = Kubectl(path)
+    assert "mine" in await kubectl.out("get", "configmaps", "-o", "name")
+
+    async def connected() -> bool:
+        # A Service is created on the host first, by the admission step.
+        return (await kubectl.run("create", "service", "clusterip", "later", "--tcp=80")).returncode == 0
+
+    await until(connected, "the operator serves the second Pod", seconds=START_SECONDS)
+    await until(ready_pods, "two Pods are ready again", seconds=START_SECONDS)
+
+
+def by_name(pod: Json) -> str:
+    """Return the name of a Pod."""
+    return str(pod["metadata"]["name"])
+
+
+async def test_a_control_plane_in_a_pod_shares_an_etcd_and_reaches_nothing_else(
+    pods: RealPods, planes: Planes, name: str
+) -> None:
+    """H03: objects survive the Pod; only the port of the etcd is open, and only its own prefix; nothing is left."""
+    host = planes.host
+    await host.make_tenant(name, isolation={"runtime": "Shared"})
+    wanted: Json = {"metadata": {"name": "web"}, "spec": {"datastore": {"kind": "SharedEtcd"}}}
+    await host.create(VirtualControlPlane.resource, wanted, name)
+    await is_ready(host, name)
+    uid = (await host.get(VirtualControlPlane.resource, "web", name))["metadata"]["uid"]
+    await Kubectl(await kubeconfig_of(planes, name, uid)).out("create", "configmap", "mine", "--from-literal=a=b")
+    assert await host.find(objects.CLAIMS, objects.name(uid), PROCESS_NAMESPACE) is None
+    before, etcd = await the_pod(host, uid), Spot.of(await the_etcd(host))
+    own = Spot.of(before)
+    service = await host.get(objects.SERVICES, planestore.NAME, PROCESS_NAMESPACE)
+    address = service["spec"]["clusterIP"]
+    attempts: list[tuple[str, Spot, str, int, bool]] = [
+        ("the Pod to the Service of the etcd", own, address, planestore.CLIENT_PORT, True),
+        ("the Pod to the etcd", own, etcd.address, planestore.CLIENT_PORT, True),
+        ("the Pod to the keeper", own, etcd.address, planestore.KEEPER_PORT, False),
+        ("the Pod to the host's Service", own, "10.96.0.1", 443, False),
+        ("the Pod to the host's API server", own, bridge_of(pods), pods.cluster.spec().ports.apiserver, False),
+        ("the etcd to the tunnel of the Pod", etcd, own.address, sidecar.TUNNEL_PORT, False),
+        ("the etcd to the host's Service", etcd, "10.96.0.1", 443, False),
+    ]
+    tried = await asyncio.gather(*(pods.inside_pod(each[1], partial(connects, each[2], each[3])) for each in attempts))
+    assert [(each[0], found) for each, found in zip(attempts, tried, strict=True) if found is not each[4]] == []
+    await opens_no_other_prefix(pods, own, uid, objects.at_port(address, planestore.CLIENT_PORT))
+    # The Pods of both are replaced.
+    for each in (own, etcd):
+        await host.delete(PODS, each.name, PROCESS_NAMESPACE)
+
+    async def back() -> bool:
+        found = await host.list(PODS, PROCESS_NAMESPACE)
+        mine = [each for each in found if each["metadata"]["labels"].get(objects.UID_LABEL) == uid]
+        return any(
+            each["metadata"]["uid"] != before["metadata"]["uid"] and seenpods.seen(each).is_ready for each in mine
+        )
+
+    await until(back, "the Pod is replaced", seconds=START_SECONDS)
+    await is_ready(host, name)
+    kubectl = Kubectl(await kubeconfig_of(planes, name, uid))
+    assert "mine" in await kubectl.out("get", "configmaps", "-o", "name")
+    await has_two_pods(planes, name, uid)
+    await planes.delete(name, "web")
+    kinds = (objects.SECRETS, objects.SERVICES, objects.STATEFUL_SETS, PODS)
+    left = [each["metadata"]["name"] for kind in kinds for each in await host.list(kind, PROCESS_NAMESPACE)]
+    assert [each for each in left if uid in each] == []
+    kept = objects.files_of(await host.get(SECRETS, sharedetcd.KEYS, PROCESS_NAMESPACE))
+    assert [each for each in kept if uid in each] == []
+
+
+def bridge_of(pods: RealPods) -> str:
+    """Return the address of this machine, as its nodes reach it."""
+    return NodeAddresses(pods.cluster.real().block).bridge
+
+
+async def asked(planes: Planes, namespace: str, field: str, value: str, **spec: str) -> Json:
+    """Request a snapshot or a restore, and return its outcome once the control plane is ready again."""
+    host, status = planes.host, {"request": "lastSnapshot", "restore": "lastRestore"}[field]
+    wanted = {"snapshots": {field: value}, **spec}
+    await host.patch(VirtualControlPlane.resource, "web", {"spec": wanted}, namespace)
+    seen: Json = {}
+
+    async def answered() -> bool:
+        seen.update((await host.get(VirtualControlPlane.resource, "web", namespace))["status"])
+        return seen.get(status, {}).get("requested") == value
+
+    await until(answered, f"{field} is answered", seconds=START_SECONDS, seen=lambda: seen)
+    await is_ready(host, namespace)
+    found: Json = seen[status]
+    assert not found.get("message"), found
+    return found
+
+
+async def entered(planes: Planes, namespace: str) -> Kubectl:
+    """Return kubectl of the users of a control plane, whose Pod may be another one."""
+    uid = (await planes.host.get(VirtualControlPlane.resource, "web", namespace))["metadata"]["uid"]
+
+    async def runs() -> bool:
+        pods = await planes.host.list(PODS, PROCESS_NAMESPACE)
+        own = [each for each in pods if each["metadata"]["labels"].get(objects.UID_LABEL) == uid]
+        return len(own) == 1 and objects.seen(own[0]).is_ready
+
+    await until(runs, "its Pod is ready", seconds=START_SECONDS)
+    return Kubectl(await kubeconfig_of(planes, namespace, uid))
+
+
+async def test_snapshots_are_kept_in_the_volume_and_in_a_claim(planes: Planes, name: str) -> None:
+    """H02: both restore; the claim has a folder for each control plane, which no Pod of another one mounts."""
+    host = planes.host
+    await host.make_tenant(name, isolation={"runtime": "Shared"})
+    await host.create(VirtualControlPlane.resource, {"metadata": {"name": "web"}, "spec": {}}, name)
+    await is_ready(host, name)
+    uid = (await host.get(VirtualControlPlane.resource, "web", name))["metadata"]["uid"]
+    kubectl = await entered(planes, name)
+    await kubectl.out("create", "configmap", "first")
+    kept = await asked(planes, name, "request", "1")
+    await kubectl.out("create", "configmap", "second")
+    spec: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    await host.create(objects.CLAIMS, {"metadata": {"name": "archive"}, "spec": spec}, PROCESS_NAMESPACE)
+    places: Json = {"snapshotDestinations": [{"name": "archive", "claim": {"name": "archive"}}]}
+    defaults: Json = {"metadata": {"name": "default"}, "spec": {"virtualControlPlanes": places}}
+    await host.create(TenancyDefaults.resource, defaults)
+    destination: Json = {"spec": {"snapshots": {"destination": "archive"}}}
+    await host.patch(VirtualControlPlane.resource, "web", destination, name)
+    archived = await asked(planes, name, "request", "2")
+    listed = (await host.get(VirtualControlPlane.resource, "web", name))["status"]["snapshots"]
+    assert [each["name"] for each in listed] == [archived["snapshot"]]
+    await kubectl.out("create", "configmap", "third")
+    await asked(planes, name, "restore", f"{archived['snapshot']}@1")
+    kubectl = await entered(planes, name)
+    assert await names(kubectl) == {"first", "second"}
+    await host.patch(VirtualControlPlane.resource, "web", {"spec": {"snapshots": {"destination": None}}}, name)
+    await asked(planes, name, "restore", f"{kept['snapshot']}@2")
+    assert await names(await entered(planes, name)) == {"first"}
+    await planes.delete(name, "web")
+    for kind in (jobs.JOBS, PODS, SECRETS):
+
+        async def gone(kind: Resource = kind) -> bool:
+            left = await host.list(kind, PROCESS_NAMESPACE)
+            return not [each for each in left if uid in each["metadata"]["name"]]
+
+        await until(gone, f"no {kind.plural} are left", seconds=START_SECONDS)
+    await host.delete(TenancyDefaults.resource, "default")
+
+
+async def names(kubectl: Kubectl) -> set[str]:
+    """Return the names of the ConfigMaps of the tests."""
+    found = (await kubectl.out("get", "configmaps", "-o", "name")).split()
+    return {each.partition("/")[2] for each in found} - {"kube-root-ca.crt"}
+
+
+@pytest.mark.skipif(not upgrades(), reason="`make test-release` upgrades control planes")
+async def test_an_upgrade_takes_a_snapshot_first_and_a_restore_leads_back(planes: Planes, name: str) -> None:
+    """X11: each version has an image; objects stay, and the way back is the snapshot of the upgrade."""
+    host = planes.host
+    await host.make_tenant(name, isolation={"runtime": "Shared"})
+    spec: Json = {"version": EARLIER.name}
+    await host.create(VirtualControlPlane.resource, {"metadata": {"name": "web"}, "spec": spec}, name)
+    await is_ready(host, name)
+    kubectl = await entered(planes, name)
+    assert f"v{EARLIER.kubernetes}" in await kubectl.out("get", "--raw", "/version")
+    await kubectl.out("create", "configmap", "first")
+    later = versionimages.DEFAULT
+    await host.patch(VirtualControlPlane.resource, "web", {"spec": {"version": later.name}}, name)
+    seen: Json = {}
+
+    async def upgraded() -> bool:
+        seen.update((await host.get(VirtualControlPlane.resource, "web", name))["status"])
+        return bool(seen.get("lastUpgrade", {}).get("completed"))
+
+    await until(upgraded, "it is upgraded", seconds=START_SECONDS, seen=lambda: seen)
+    snapshot = seen["lastUpgrade"]["snapshot"]
+    assert snapshot.endswith(f"-before-{later.kubernetes}.snapshot")
+    kubectl = await entered(planes, name)
+    assert f"v{later.kubernetes}" in await kubectl.out("get", "--raw", "/version")
+    assert await names(kubectl) == {"first"}
+    await kubectl.out("create", "configmap", "second")
+    await asked(planes, name, "restore", f"{snapshot}@1", version=EARLIER.name)
+    kubectl = await entered(planes, name)
+    assert f"v{EARLIER.kubernetes}" in await kubectl.out("get", "--raw", "/version")
+    assert await names(kubectl) == {"first"}
+    await planes.delete(name, "web")
 
 
 async def is_ready(host: Api, namespace: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
 from tenantry.api import reasons
@@ -9,6 +10,7 @@ from tenantry.api.errors import ApiError
 from tenantry.api.model import Resource
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.virtualcontrolplane import PREFIX
+from tenantry.mirror.classes import SNAPSHOT, STORAGE
 from tenantry.mirror.kinds import claims, routes, volumesnapshots
 from testkit.api import CRDS, EVENTS, SECONDS, SECRETS, Api, until
 from testkit.hosts import CLUSTER_ROLES, custom_kinds
@@ -62,12 +64,14 @@ async def test_routes_and_snapshots_go_down_while_the_host_has_their_kinds(plane
         assert await inside.find(CRDS, routes.HTTP.full_name) is None
         # Users have defined one already: it stays theirs.
         async with custom_kinds(inside, [routes.GRPC]):
-            async with custom_kinds(host, [routes.HTTP, routes.GRPC, routes.TLS, routes.TCP, volumesnapshots.RESOURCE]):
+            stream = [routes.HTTP, routes.GRPC, routes.TLS, routes.TCP]
+            async with custom_kinds(host, [*stream, volumesnapshots.RESOURCE, SNAPSHOT.resource]):
                 await served(inside, routes.HTTP)
                 await served(inside, volumesnapshots.RESOURCE)
                 await _routes(host, inside, name)
                 await _stream_routes(host, inside, name)
                 await _snapshots(host, inside, name)
+                await _snapshot_classes(host, inside, name)
                 await _definitions(inside)
             # The objects inside outlive the kind of the host.
             assert [each["metadata"]["name"] for each in await inside.list(routes.HTTP, "default")] == ["sly", "web"]
@@ -131,6 +135,40 @@ async def _snapshots(host: Api, inside: Api, name: str) -> None:
     await host.gone(volumesnapshots.RESOURCE, key, name)
 
 
+async def _snapshot_classes(host: Api, inside: Api, name: str) -> None:
+    """Those of drivers whose StorageClasses the rules allow appear, if what they delete is what claims delete, too."""
+    for each, driver, policy in (("snap", "a", "Delete"), ("kept", "a", "Retain"), ("other", "b", "Delete")):
+        meta = {"name": f"{name}-{each}", "annotations": {SNAPSHOT.default_marks[0]: "true", "note": "rack 7"}}
+        found = {"metadata": meta, "driver": f"{driver}.{name}", "deletionPolicy": policy, "parameters": {"rack": "7"}}
+        await host.create(SNAPSHOT.resource, found)
+    fast = {"metadata": {"name": f"{name}-fast"}, "provisioner": f"a.{name}", "reclaimPolicy": "Delete"}
+    await host.create(STORAGE.resource, fast)
+
+    async def shown(*wanted: str) -> None:
+        async def so() -> bool:
+            names = {each["metadata"]["name"] for each in await inside.list(SNAPSHOT.resource)}
+            return names == {f"{name}-{each}" for each in wanted}
+
+        await until(so, f"the classes of snapshots inside are {wanted}", seconds=2 * SECONDS)
+
+    try:
+        await served(inside, SNAPSHOT.resource)
+        await shown("snap")
+        above = await inside.get(SNAPSHOT.resource, f"{name}-snap")
+        assert (above["driver"], above["deletionPolicy"]) == (f"{PREFIX}/mirrored", "Delete")
+        assert "parameters" not in above
+        assert above["metadata"]["annotations"] == {SNAPSHOT.default_marks[0]: "true"}
+        await inside.delete(SNAPSHOT.resource, f"{name}-snap")
+        await shown("snap")
+        await host.create(STORAGE.resource, {**fast, "metadata": {"name": f"{name}-slow"}, "provisioner": f"b.{name}"})
+        await shown("snap", "other")
+    finally:
+        for each in ("fast", "slow"):
+            if await host.find(STORAGE.resource, f"{name}-{each}") is not None:
+                await host.delete(STORAGE.resource, f"{name}-{each}")
+    await shown()
+
+
 async def _definitions(inside: Api) -> None:
     """An edit of one from the host is undone, a deletion too; one of users stays, and an event names it."""
     key = volumesnapshots.RESOURCE.full_name
@@ -184,6 +222,7 @@ async def test_an_offered_kind_goes_down_until_it_is_no_longer_offered(planes: P
 async def _offered(host: Api, inside: Api, name: str) -> None:
     fields = [
         {"path": "spec.secretName", "use": "Secret"},
+        {"path": "spec.issued", "use": "WrittenSecret"},
         {"path": "spec.selector", "use": "LabelSelector"},
         {"path": "spec.everywhere", "use": "Omitted"},
         {"path": "status.handle", "use": "Omitted"},
@@ -214,6 +253,70 @@ async def _offered(host: Api, inside: Api, name: str) -> None:
         return (await inside.get(GADGETS, "mine", "default")).get("status", {})
 
     assert await until(told, "the status comes up") == {"phase": "Done", "message": "mine is done"}
+    await _written(host, inside, name)
     await host.patch(TenancyDefaults.resource, "default", {"spec": {"offeredKinds": []}})
     await host.gone(GADGETS, key, name)
     assert [each["metadata"]["name"] for each in await inside.list(GADGETS, "default")] == ["mine"]
+
+
+async def _write(host: Api, namespace: str, gadget: Json, value: str) -> None:
+    """Write the Secret that a Gadget of the host names, as a program of the host does."""
+    secret = gadget["spec"]["issued"]
+    if await host.find(SECRETS, secret, namespace) is None:
+        await host.create(SECRETS, {"metadata": {"name": secret}, "stringData": {"tls.crt": value}}, namespace)
+    else:
+        await host.patch(SECRETS, secret, {"stringData": {"tls.crt": value}}, namespace)
+    await host.client.merge_patch(
+        GADGETS, namespace, gadget["metadata"]["name"], {"status": {"phase": value}}, subresource="status"
+    )
+
+
+async def _written(host: Api, inside: Api, name: str) -> None:
+    """A Secret that a program of the host writes comes up, follows, and ends with its object; no other one does."""
+
+    async def below(called: str, issued: str) -> Json:
+        spec: Json = {"issued": issued}
+        await inside.create(GADGETS, {"metadata": {"name": called}, "spec": spec}, "default")
+
+        async def there() -> Json | None:
+            found = await host.list(GADGETS, name)
+            mine = [each for each in found if each["metadata"]["annotations"][f"{PREFIX}/name"] == called]
+            return mine[0] if mine else None
+
+        return await until(there, f"Gadget {called!r} is mirrored")
+
+    async def has(value: str) -> None:
+        async def so() -> bool:
+            found = await inside.find(SECRETS, "web-tls", "default")
+            return found is not None and found["data"] == {"tls.crt": b64encode(value.encode()).decode()}
+
+        await until(so, f"the Secret inside has {value!r}")
+
+    # The name of a Secret of the host's namespace leads to another one, which does not exist.
+    sly = await below("sly", "web-kubeconfig")
+    assert await host.find(SECRETS, "web-kubeconfig", name) is not None
+    assert sly["spec"]["issued"] != "web-kubeconfig"
+    await inside.create(SECRETS, {"metadata": {"name": "own"}, "stringData": {"tls.crt": "mine"}}, "default")
+    await _write(host, name, await below("taken", "own"), "of the host")
+    lower = await below("good", "web-tls")
+    await _write(host, name, lower, "first")
+    await has("first")
+    await _write(host, name, lower, "second")
+    await has("second")
+    await inside.patch(SECRETS, "web-tls", {"stringData": {"tls.crt": "edited"}}, "default")
+    await has("second")
+
+    async def named() -> bool:
+        events = await inside.list(EVENTS, "default")
+        return any(
+            (each["reason"], each["regarding"].get("name")) == (reasons.OBJECT_EXISTS, "taken") for each in events
+        )
+
+    await until(named, "an event names the Secret of the users")
+    assert (await inside.get(SECRETS, "own", "default"))["data"] == {"tls.crt": b64encode(b"mine").decode()}
+    assert await inside.find(SECRETS, "web-kubeconfig", "default") is None
+    await inside.delete(GADGETS, "good", "default")
+    await inside.gone(SECRETS, "web-tls", "default")
+    await host.gone(SECRETS, lower["spec"]["issued"], name)
+    for each in ("sly", "taken"):
+        await inside.delete(GADGETS, each, "default")

@@ -11,7 +11,7 @@ import pytest
 
 from tenantry.api.marks import REQUESTED_PHASE, SYSTEM_NAMESPACE
 from tenantry.api.model import Resource
-from tenantry.api.virtualcontrolplane import MIRROR, PlanePhase, VirtualControlPlane
+from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.state import read_state
 from testkit.api import CONFIG_MAPS, PODS, ROLES, SECONDS, SECRETS, SERVICE_ACCOUNTS, Api, until
@@ -133,8 +133,6 @@ async def test_it_comes_out_right_whenever_the_operator_is_killed(
     assert lives["create"] >= 5
     assert all(lives.values())
 
-    # The identity of the mirrors of all control planes of the namespace stays; it has no rights any more.
-    before["serviceaccounts"].append(MIRROR)
     after: dict[str, list[str]] = {}
 
     async def as_before() -> bool:

@@ -10,7 +10,7 @@ from tenantry.api import reasons
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import MANAGED_BY, MANAGER
 from tenantry.api.model import Resource
-from tenantry.api.virtualcontrolplane import MIRROR
+from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE
 from tenantry.local import build
 from testkit.api import PODS, SECONDS, Api, until
 from testkit.metricsadapter import API_SERVICES, NAME, ROOT, measured
@@ -110,7 +110,7 @@ async def test_metrics_of_own_pods_come_up(planes: Planes, name: str, tmp_path: 
                 return (await inside.get(DEPLOYMENTS, "front", "shop"))["spec"]["replicas"] == 2
 
             await until(scaled, "the autoscaler adds a pod", seconds=2 * SECONDS, seen=lambda: seen)
-            assert {user for user, _ in adapter.asked} == {f"system:serviceaccount:{name}:{MIRROR}"}
+            assert {user for user, _ in adapter.asked} == {f"system:serviceaccount:{MIRRORS_NAMESPACE}:{name}"}
             assert {path for _, path in adapter.asked} == {f"{ROOT}/namespaces/{name}/pods"}
         await inside.gone(API_SERVICES, NAME)
         await printed("top", "nodes", config=config, words=NO_API)

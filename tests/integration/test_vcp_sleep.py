@@ -17,7 +17,7 @@ from tenantry.engine.tasks import in_background
 from tenantry.kube.watch import watch
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.state import read_state
-from testkit.api import CONFIG_MAPS, CRON_JOBS, PODS, SECONDS, Api, until
+from testkit.api import CONFIG_MAPS, CRON_JOBS, JOBS, PODS, SECONDS, SECRETS, Api, until
 from testkit.planes import Planes, ready, vcp, without_operator
 
 pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
@@ -121,6 +121,16 @@ async def test_a_control_plane_sleeps_while_its_pods_run(
     await planes.host.make_tenant(f"{name}-o")
     still = await in_phase(planes, name, PlanePhase.ASLEEP, wakes=0)
     assert still["status"] == asleep["status"]
+    # Its users find the address by which they wake it.
+    secret = asleep["status"]["kubeconfigSecret"]
+    before = await planes.host.get(SECRETS, secret, name)
+    await planes.host.delete(SECRETS, secret, name)
+
+    async def restored() -> Json | None:
+        return await planes.host.find(SECRETS, secret, name)
+
+    assert (await until(restored, "the kubeconfig is there again"))["data"] == before["data"]
+    await in_phase(planes, name, PlanePhase.ASLEEP, wakes=0)
     assert not has_process(plane_cluster, name)
     code, _, output = await vcp(plane_cluster, "wake", "web", "-n", name)
     assert (code, "is awake" in output) == (0, True), output
@@ -193,6 +203,28 @@ async def test_a_request_overrules_clients_and_ends_with_the_next_event(
     await planes.delete(name, "web")
     assert not folder.exists()
     assert not has_process(plane_cluster, name)
+
+
+@pytest.mark.long
+async def test_a_job_that_is_done_is_deleted_in_time(planes: Planes, name: str) -> None:
+    """H01: the end of ttlSecondsAfterFinished wakes its control plane."""
+    await made(planes, name)
+    async with planes.entered(name, "web") as inside:
+        template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "busybox"}]}}
+        # Done as soon as it is there.
+        job = {"completions": 0, "ttlSecondsAfterFinished": 60, "template": template}
+        await inside.create(JOBS, {"metadata": {"name": "once"}, "spec": job}, "default")
+
+        async def is_done() -> bool:
+            found = await inside.find(JOBS, "once", "default")
+            conditions = found["status"].get("conditions", []) if found is not None else []
+            return any(each["type"] == "Complete" for each in conditions)
+
+        await until(is_done, "the Job is done")
+    await request(planes, name, PlanePhase.ASLEEP)
+    await in_phase(planes, name, PlanePhase.AWAKE, wakes=1)
+    async with planes.entered(name, "web") as inside:
+        await inside.gone(JOBS, "once", "default")
 
 
 async def _watch(inside: Api, is_open: asyncio.Event) -> None:

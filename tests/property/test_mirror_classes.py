@@ -18,9 +18,10 @@ from tenantry.api.model import ObjectMeta
 from tenantry.api.tenancyrules import NAME, Bound, Listed, Section, TenancyRules, TenancyRulesSpec
 from tenantry.controllers import watched
 from tenantry.controllers.virtualcontrolplane import classrules
-from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRules
+from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRules, SnapshotClassRules
 from tenantry.engine.cluster import Watch
-from tenantry.mirror.classes import CLASSES, PRIORITY, STORAGE, LowerClass, MirroredClass
+from tenantry.mirror import classmirror
+from tenantry.mirror.classes import CLASSES, PRIORITY, SNAPSHOT, STORAGE, LowerClass, MirroredClass
 from tenantry.mirror.classmirror import ClassMirror
 from testkit import runs
 from testkit.examples import examples
@@ -47,7 +48,7 @@ class Below:
 
     def watches(self) -> list[Watch]:
         """Return them."""
-        shown = [Watch(resource=each.resource, decode=each.lower, keys=lambda _: ()) for each in CLASSES]
+        shown = [classmirror.lower_watch(each, lambda _: ()) for each in (*CLASSES, SNAPSHOT)]
         return [*shown, classrules.watch(lambda _: ())]
 
     async def reconcile(self, cluster: object, key: str, attempt: int) -> float | None:
@@ -100,7 +101,7 @@ class Sides(MirrorStory):
         for name in (PROFILE.namespace, SYSTEM_NAMESPACE):
             self.lower.create(Namespace(metadata=ObjectMeta(name=name)))
         self.lower.create(rules(SYSTEM_NAMESPACE, ["a"]))
-        for kind in CLASSES:
+        for kind in (*CLASSES, SNAPSHOT):
             # A World knows the kinds of its objects.
             for world in (self.upper, self.lower):
                 world.put_in(kind.resource, {"metadata": {"name": "first"}})
@@ -119,6 +120,9 @@ class Sides(MirrorStory):
         for kind in CLASSES:
             mirror = ClassMirror(kind, PROFILE, self.above, self.below, found)
             self.add(mirror)
+        self.add(ClassMirror(SNAPSHOT, PROFILE, self.above, self.below, SnapshotClassRules(found, self.below)))
+        for side in (self.above, self.below):
+            side.serve(SNAPSHOT.resource)
 
     def allowed(self) -> Section:
         """Return the rules in force."""
@@ -265,6 +269,51 @@ def test_a_class_of_users_that_hides_another_is_named_in_an_event() -> None:
     sides.upper.delete(PRIORITY.resource, "a")
     sides.settle()
     assert sides.upper.get(PRIORITY.resource, "a")["value"] == 0
+
+
+@pytest.mark.parametrize(
+    ("driver", "deletes", "storage", "is_shown"),
+    [
+        ("disks.example.com", "Delete", "a", True),
+        ("disks.example.com", "Delete", "b", False),
+        ("disks.example.com", "Retain", "a", False),
+        ("tapes.example.com", "Delete", "a", False),
+        ("disks.example.com", "Delete", "", False),
+    ],
+)
+def test_a_class_of_snapshots_goes_by_the_classes_of_its_driver(
+    driver: str, deletes: str, storage: str, *, is_shown: bool
+) -> None:
+    """No rule names these classes: users may name a StorageClass of the driver, with this policy of deletion."""
+    sides = Sides()
+    sides.lower.create(
+        TenancyRules(
+            metadata=ObjectMeta(name=NAME, namespace=PROFILE.namespace),
+            spec=TenancyRulesSpec(
+                enforce=Section(
+                    allowed={
+                        STORAGE_RULE: Listed(source="Tenant 'a'", values=("a",)),
+                        "storageClasses.reclaimPolicies": Listed(source="Tenant 'a'", values=("Delete",)),
+                    }
+                )
+            ),
+        )
+    )
+    sides.lower.put_in(
+        SNAPSHOT.resource, {"metadata": {"name": "s"}, "driver": driver, "deletionPolicy": deletes, "parameters": {}}
+    )
+    sides.settle(LONG)
+    assert [each["metadata"]["name"] for each in sides.upper.list(SNAPSHOT.resource)] == ["foreign"]
+    if storage:
+        sides.lower.put_in(STORAGE.resource, lower_class(STORAGE, storage, 0))
+    sides.settle(LONG)
+    found = {each["metadata"]["name"]: each for each in sides.upper.list(SNAPSHOT.resource)}
+    assert ("s" in found) == is_shown
+    if is_shown:
+        assert (found["s"]["driver"], found["s"]["deletionPolicy"]) == ("example.dev/mirrored", deletes)
+        sides.lower.delete(STORAGE.resource, storage)
+        sides.settle(LONG)
+        assert [each["metadata"]["name"] for each in sides.upper.list(SNAPSHOT.resource)] == ["foreign"]
 
 
 def test_a_namespace_without_rules_shows_nothing() -> None:

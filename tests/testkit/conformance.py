@@ -7,22 +7,34 @@ import os
 import re
 import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from tenantry.api.model import Resource
 from tenantry.local import build, sources
+from testkit.api import PODS, Api, until
 
+Json = dict[str, Any]
+
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 PODLESS = "podless.txt"
 """The names of the conformance tests that need no running pod."""
 
 WITH_PODS = "with-pods.txt"
 """The names of all others."""
 
+FAILING = "with-pods-failing.yaml"
+"""The tests of the others that fail on real nodes, by their causes."""
+
 SLOW = "[Slow]"
+SERIAL = "[Serial]"
 SCHEDULED = "] CronJob "
 """In the names of tests that wait for the beginning of a minute, up to three times."""
 
+_FOLDER = sources.root() / "go" / "conformance"
 _PASSED = "passed"
 _TEST = "It"
 _REPORT_SECONDS = 120.0
@@ -62,9 +74,26 @@ class ConformanceRun(msgspec.Struct, frozen=True):
     others: dict[str, str]
 
 
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """Why tests fail.
+
+    Args:
+        cause: In one sentence.
+        tests: Their names.
+    """
+
+    cause: str
+    tests: list[str]
+
+
+def failing() -> list[Cause]:
+    """Return the tests that are known to fail on real nodes, by their causes."""
+    return msgspec.yaml.decode((_FOLDER / FAILING).read_bytes(), type=list[Cause])
+
+
 def names(file: str) -> tuple[str, ...]:
     """Return the names of a list beside the program, in its order."""
-    return tuple((sources.root() / "go" / "conformance" / file).read_text().splitlines())
+    return tuple((_FOLDER / file).read_text().splitlines())
 
 
 async def known(program: build.Binaries) -> tuple[str, ...]:
@@ -99,30 +128,74 @@ async def run(
     slow = [(each,) for each in wanted if SLOW in each]
     scheduled = tuple(each for each in wanted if SLOW not in each and SCHEDULED in each)
     groups = [tuple(each for each in wanted if SLOW not in each and SCHEDULED not in each), scheduled, *slow]
+    return await run_groups(program, kubeconfig, groups, folder, limit_seconds)
+
+
+async def run_groups(
+    program: build.Binaries,
+    kubeconfig: Path,
+    groups: Sequence[tuple[str, ...]],
+    folder: Path,
+    limit_seconds: float,
+    **environment: str,
+) -> ConformanceRun:
+    """Run groups of tests beside each other, those of a group one after the other.
+
+    Args:
+        program: The folder of the program.
+        kubeconfig: An administrator of the API server that is tested.
+        groups: The names of each group.
+        folder: An empty folder for the reports and the logs.
+        limit_seconds: When the tests that have not ended yet fail.
+        environment: Further environment variables of the program.
+    """
+    kubectl = build.built()
+    assert kubectl is not None, "the local control plane is not built"
+    base = (str(program.conformance), f"--kubeconfig={kubeconfig}", f"--kubectl-path={kubectl.kubectl}")
     found = await asyncio.gather(
         *(
-            asyncio.to_thread(_run, program, kubeconfig, group, folder / str(number), limit_seconds)
+            asyncio.to_thread(_run, base, group, folder / str(number), limit_seconds, environment)
             for number, group in enumerate(groups)
             if group
         )
     )
     passed = frozenset(name for each in found for name in each.passed)
     others = {name: told for each in found for name, told in each.others.items()}
+    wanted = (name for group in groups for name in group)
     missing = {name: "not in the report" for name in wanted if name not in passed and name not in others}
     return ConformanceRun(passed, others | missing)
 
 
+async def bring_nodes(inside: Api, container: Json, count: int, seconds: float) -> None:
+    """Run a pod on each of the host's nodes: a Node is there from its first pod on.
+
+    Args:
+        inside: The user of the control plane.
+        container: The container of these pods.
+        count: The number of nodes.
+        seconds: How long the pods may take to start.
+    """
+    labels = {"app": "nodes"}
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    template = {"metadata": {"labels": labels}, "spec": {"affinity": affinity, "containers": [container]}}
+    deployment = {"replicas": count, "selector": {"matchLabels": labels}, "template": template}
+    await inside.create(DEPLOYMENTS, {"metadata": {"name": "nodes"}, "spec": deployment}, "default")
+
+    async def run() -> bool:
+        found = await inside.list(PODS, "default")
+        return len({each["spec"].get("nodeName") for each in found if each["status"]["phase"] == "Running"}) == count
+
+    await until(run, "a pod runs on each node", seconds=seconds)
+
+
 def _run(
-    program: build.Binaries, kubeconfig: Path, wanted: tuple[str, ...], folder: Path, limit_seconds: float
+    base: tuple[str, ...], wanted: tuple[str, ...], folder: Path, limit_seconds: float, environment: dict[str, str]
 ) -> ConformanceRun:
     folder.mkdir(parents=True)
     report = folder / "report.json"
-    kubectl = build.built()
-    assert kubectl is not None, "the local control plane is not built"
     command = (
-        str(program.conformance),
-        f"--kubeconfig={kubeconfig}",
-        f"--kubectl-path={kubectl.kubectl}",
+        *base,
         *("--provider=local", "--dump-logs-on-failure=false", "--disable-log-dump=true"),
         *("--ginkgo.no-color", f"--ginkgo.timeout={limit_seconds:.0f}s", "--ginkgo.grace-period=20s"),
         f"--ginkgo.json-report={report}",
@@ -133,7 +206,13 @@ def _run(
     with (
         (folder / "log").open("wb") as log,
         subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=folder,
+            env=os.environ | environment,
+            start_new_session=True,
         ) as process,
     ):
         try:

@@ -23,6 +23,7 @@ async def running(
     *rules: AdmissionRule,
     store: HostedStore | None = None,
     service_range: str = "10.96.0.0/16",
+    replicas: int = 1,
 ) -> AsyncGenerator[tuple[LocalPlacement, HostedPlane, RunningPlane]]:
     """A hosted control plane that is ready."""
     await asyncio.to_thread(build.ensure, SilentProgress(), build.HOSTED)
@@ -36,6 +37,7 @@ async def running(
         admission=rules,
         store=store or HostedStore(),
         service_range=service_range,
+        replicas=replicas,
     )
     try:
         yield place, plane, await place.start(plane)

@@ -158,10 +158,11 @@ def _definition(resource: Resource) -> Json:
     names = {"plural": resource.plural, "singular": resource.kind.lower(), "kind": resource.kind}
     version: Json = {"name": resource.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     version["subresources"] = {"status": {}}
+    scope = "Namespaced" if resource.namespaced else "Cluster"
     return {
         "metadata": {
             "name": resource.full_name,
             "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
         },
-        "spec": {"group": resource.group, "scope": "Namespaced", "names": names, "versions": [version]},
+        "spec": {"group": resource.group, "scope": scope, "names": names, "versions": [version]},
     }

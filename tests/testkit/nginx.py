@@ -10,16 +10,13 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
-import subprocess
-import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from tenantry.api.model import Resource
-from tenantry.local import paths
-from tenantry.local.locks import holding
+from testkit import debian
 from testkit.api import SECONDS, Api, until
 from testkit.hosts import INGRESSES
 from testkit.podnet import Endpoint
@@ -31,7 +28,6 @@ PORT = 8000
 """Where visitors find it."""
 
 _PACKAGE = "nginx"
-_FETCH_SECONDS = 300
 # One second is enough between processes of one machine, and 504 is the answer of a controller that is kept away.
 _MAIN = """\
 daemon off;
@@ -72,38 +68,12 @@ def program() -> Path:
         RuntimeError: The package cannot be fetched, or a library that nginx needs is missing, with apt's message.
     """
     found = shutil.which("nginx")
-    if found:
-        return Path(found)
-    folder = paths.cache() / "packages"
-    folder.mkdir(parents=True, exist_ok=True)
-    unpacked = folder / _PACKAGE
-    with holding(folder / "lock"):
-        if not unpacked.is_dir():
-            with tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-") as temporary:
-                _fetch(Path(temporary))
-                (Path(temporary) / "unpacked").rename(unpacked)
-    return unpacked / "usr" / "sbin" / "nginx"
+    return Path(found) if found else debian.cached(_PACKAGE, _fetch) / "usr" / "sbin" / "nginx"
 
 
 def _fetch(folder: Path) -> None:
-    try:
-        _run("apt-get", "download", _PACKAGE, folder=folder)
-    except RuntimeError:
-        # A bare machine has no lists of packages yet.
-        _run("apt-get", "update", folder=folder)
-        _run("apt-get", "download", _PACKAGE, folder=folder)
-    (package,) = folder.glob("*.deb")
-    _run("dpkg-deb", "--extract", str(package), "unpacked", folder=folder)
-    _run("unpacked/usr/sbin/nginx", "-v", folder=folder)
-
-
-def _run(*command: str, folder: Path) -> None:
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=_FETCH_SECONDS)
-    except FileNotFoundError as error:
-        raise RuntimeError("there is no nginx here, and no apt-get to fetch it: install the package nginx") from error
-    if done.returncode:
-        raise RuntimeError(f"`{' '.join(command)}` failed; install the package nginx: {done.stderr.strip()}")
+    debian.fetch(_PACKAGE, folder=folder)
+    debian.run("unpacked/usr/sbin/nginx", "-v", folder=folder)
 
 
 class Nginx:

@@ -86,6 +86,12 @@ class Spot(msgspec.Struct, frozen=True):
     node: str
     address: str
 
+    @classmethod
+    def of(cls, pod: Json) -> Spot:
+        """Return where a pod is."""
+        meta = pod["metadata"]
+        return cls(meta["namespace"], meta["name"], pod["spec"]["nodeName"], pod["status"]["podIP"])
+
 
 def _process_with(group: str) -> int:
     """Return a process in whose cgroups' path a text is."""

@@ -15,8 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from tenantry.api.errors import InputError, LocalError
+from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
-from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane, VirtualControlPlaneSpec
+from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE, PlanePhase, VirtualControlPlane, VirtualControlPlaneSpec
 from tenantry.controllers.operator import controllers
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.virtualcontrolplane import apiservice
@@ -96,6 +97,11 @@ class Forge:
         """See `Placement.remove`."""
         await self.stop(uid)
 
+    async def open(self, uid: str, *, is_open: bool) -> None:
+        """See `Placement.open`."""
+        assert uid
+        assert is_open
+
     async def knocked(self, uid: str) -> None:
         """See `Placement.knocked`."""
         await asyncio.Event().wait()
@@ -149,6 +155,7 @@ class Workshop:
     def __init__(self, version: str = "") -> None:
         self.world: World = world_of()
         self.world.put_in(apiservice.SERVICES, {"metadata": {"name": "first", "namespace": "acme"}})
+        self.world.put_in(Namespace.resource, {"metadata": {"name": MIRRORS_NAMESPACE}})
         self.forge = Forge()
         meta = ObjectMeta(name="web", namespace="acme", creation_timestamp="2026-01-01T00:00:00Z", generation=1)
         self.world.create(VirtualControlPlane(metadata=meta, spec=VirtualControlPlaneSpec(version=version)))

@@ -65,6 +65,9 @@ class WorldClient(Client):
         return answer
 
     def _answer(self, method: str, path: str, query: Mapping[str, str], body: bytes | None, content_type: str) -> bytes:
+        found = self._discovered(path)
+        if found is not None:
+            return msgspec.json.encode(found)
         resource, namespace, name, subresource = self._parse(path)
         if method == "GET" and not name:
             items = self._world.list(resource, namespace, query)
@@ -81,6 +84,19 @@ class WorldClient(Client):
             patch_type=PatchType(content_type) if method == "PATCH" else PatchType.MERGE,
         )
         return self._world.answer(asked)
+
+    def _discovered(self, path: str) -> dict[str, Any] | None:
+        """Return the answer of the discovery API, which has the kinds of the World's objects; None for other paths."""
+        kinds = {resource for resource, _ in self._world.objects}
+        if path == "/apis":
+            versions = sorted({each.api_version for each in kinds if each.group})
+            return {"groups": [{"versions": [{"groupVersion": each}]} for each in versions]}
+        listed = [
+            {"name": each.plural, "kind": each.kind, "namespaced": each.namespaced, "verbs": ["list"]}
+            for each in sorted(kinds, key=lambda each: each.plural)
+            if path == f"/{'apis' if each.group else 'api'}/{each.api_version}"
+        ]
+        return {"resources": listed} if listed or path == "/api/v1" else None
 
     def _parse(self, path: str) -> tuple[Resource, str, str, str]:
         """Return the parts of a URL path: kind, namespace, name and subresource.

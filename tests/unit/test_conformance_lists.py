@@ -22,3 +22,12 @@ def test_no_test_is_in_both_lists() -> None:
     podless = set(conformance.names(conformance.PODLESS))
     assert not podless & set(conformance.names(conformance.WITH_PODS))
     assert len(podless) >= MIN_TESTS
+
+
+def test_each_test_that_fails_has_one_cause() -> None:
+    """The tests on real nodes compare their results with this list."""
+    causes = conformance.failing()
+    tests = [test for each in causes for test in each.tests]
+    assert sorted(set(tests)) == sorted(tests)
+    assert set(tests) <= set(conformance.names(conformance.WITH_PODS))
+    assert all(each.cause.strip() and each.tests == sorted(each.tests) for each in causes)

@@ -270,8 +270,11 @@ def test_only_a_conversion_that_has_not_begun_is_undone() -> None:
 
 
 def test_the_rights_of_a_conversion_are_the_mirrors_alone() -> None:
-    found = journal.rights(tenant())
-    assert [(each.kind, each.name, each.namespace) for each in found.subjects] == [
-        ("ServiceAccount", "tenantry-mirror", "acme")
-    ]
-    assert not objects.is_movable(ROLE_BINDINGS, made(found.metadata.name))
+    leaving = Conversion(to=ControlPlaneChoice.SHARED, step=ConversionStep.MOVING)
+    found = (*journal.rights(tenant()), *journal.rights(tenant(journal=leaving)))
+    assert [each.role_ref.name for each in found] == ["tenantry-converter", "tenantry-converter", "tenantry-owner"]
+    for binding in found:
+        assert [(each.kind, each.name, each.namespace) for each in binding.subjects] == [
+            ("ServiceAccount", "acme", "tenantry-mirrors")
+        ]
+        assert not objects.is_movable(ROLE_BINDINGS, made(binding.metadata.name))

@@ -65,13 +65,14 @@ def test_what_is_for_one_tenant_goes_with_the_defaults() -> None:
 
 
 def test_mirrors_have_a_level_while_there_are_control_planes() -> None:
-    """H06: only the identity of the mirror is served there, and no other ServiceAccount of the namespaces."""
-    assert desired.children(Fairness(), {}, None) == desired.children(Fairness(), {}, None, ())
-    objects = [child.object for child in desired.children(Fairness(), {}, DEFAULTS, ("beta", "acme"))]
+    """H06: only their identities are served there, and no ServiceAccount that a tenant may impersonate."""
+    names = {child.object.metadata.name for child in desired.children(Fairness(), {}, DEFAULTS)}
+    assert desired.MIRRORS not in names
+    objects = [child.object for child in desired.children(Fairness(), {}, DEFAULTS, has_planes=True)]
     (schema,) = (each for each in objects if isinstance(each, FlowSchema) and each.metadata.name == desired.MIRRORS)
     accounts = [each.service_account for each in schema.spec.rules[0].subjects]
     found_ = [(each.namespace, each.name) for each in accounts if each is not None]
-    assert found_ == [("acme", "tenantry-mirror"), ("beta", "tenantry-mirror")]
+    assert found_ == [("tenantry-mirrors", "*")]
     (made,) = (each for each in objects if isinstance(each, PriorityLevelConfiguration) and each.key == desired.MIRRORS)
     assert made.spec.limited.borrowing_limit_percent == 0
     assert desired.TRUSTED_PRECEDENCE < schema.spec.matching_precedence < desired.RESERVED_PRECEDENCE

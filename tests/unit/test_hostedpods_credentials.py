@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenantry.api.errors import InputError
-from tenantry.hostedpods import credentials, objects
+from tenantry.hostedpods import credentials, objects, versionimages
 from tenantry.hostedpods.objects import PodSettings
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import serveroptions, sidecar
@@ -159,8 +159,8 @@ def test_certificates_of_the_tunnel_are_renewed_although_the_others_are_newer(
 @pytest.mark.parametrize(
     ("plane", "problem"),
     [
-        (replace(PLANE, replicas=2), "spec.replicas must be 1 where control planes run in Pods"),
-        (replace(PLANE, store=HostedStore(kind=StoreKind.SHARED_ETCD)), "spec.datastore.kind must be SQLite"),
+        (replace(PLANE, replicas=2), "spec.replicas must be 1 where control planes run in Pods, unless"),
+        (replace(PLANE, store=HostedStore(kind=StoreKind.OWN_ETCD)), "must be SQLite, SharedEtcd or External"),
         (replace(PLANE, version="1.35"), "'1.35' is not a version of Kubernetes that control planes can have here"),
     ],
 )
@@ -170,6 +170,5 @@ def test_what_pods_do_not_have_is_refused(plane: HostedPlane, problem: str) -> N
 
 
 def test_the_version_is_the_one_that_the_image_is_built_with() -> None:
-    (default,) = [each for each in hostedversions.known() if each.is_default]
-    assert (default,) == objects.VERSIONS
-    objects.check(replace(PLANE, version=default.name))
+    assert hostedversions.known() == (*versionimages.OTHERS, versionimages.DEFAULT)
+    objects.check(replace(PLANE, version=versionimages.DEFAULT.name))

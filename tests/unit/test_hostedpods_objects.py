@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from tenantry.api.errors import InputError
-from tenantry.api.virtualcontrolplane import MIRROR, PROCESS_NAMESPACE
+from tenantry.api.virtualcontrolplane import MIRROR, MIRRORS_NAMESPACE, PROCESS_NAMESPACE
 from tenantry.cli.install import install
-from tenantry.hostedpods import objects
+from tenantry.hostedpods import objects, seenpods
 from tenantry.hostedpods.objects import PodSettings
 from tenantry.hosting import sidecar
 from tenantry.hosting.plane import HostedLimits
@@ -57,7 +57,10 @@ def test_the_process_does_not_get_the_keys_of_the_tunnel() -> None:
         each["name"]: {volumes[mount["name"]] for mount in each["volumeMounts"]} - {None}
         for each in pod()["containers"]
     }
-    assert secrets == {"hosted": {objects.name(UID)}, "sidecar": {objects.sidecar_name(UID)}}
+    assert secrets == {"hosted": {objects.name(UID)}, "sidecar": {objects.sidecar_name(UID), objects.name(UID)}}
+    (sidecars,) = [each for each in pod()["containers"] if each["name"] == "sidecar"]
+    files = [each.get("subPath") for each in sidecars["volumeMounts"] if each["name"] in {"files", "pki"}]
+    assert files == ["settings.json"]
     assert objects.keys_name(UID) not in str(made())
 
 
@@ -98,15 +101,15 @@ def test_users_reach_the_service_at_its_address(service: Json, address: str) -> 
 def test_a_pod_that_does_not_start_says_why() -> None:
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
     status = {"containerStatuses": [{"name": "hosted", "state": waiting}]}
-    assert objects.seen({"status": status}).problem == "container hosted: ImagePullBackOff: not found"
+    assert seenpods.seen({"status": status}).problem == "container hosted: ImagePullBackOff: not found"
     conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no nodes"}]
-    assert objects.seen({"status": {"conditions": conditions}}).problem == "Unschedulable: no nodes"
+    assert seenpods.seen({"status": {"conditions": conditions}}).problem == "Unschedulable: no nodes"
 
 
 def test_a_pod_that_ends_is_not_ready() -> None:
     conditions = [{"type": "Ready", "status": "True"}]
     meta = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-    found = objects.seen({"metadata": meta, "status": {"conditions": conditions}})
+    found = seenpods.seen({"metadata": meta, "status": {"conditions": conditions}})
     assert (found.is_ready, found.ends) == (False, True)
 
 
@@ -141,6 +144,21 @@ def test_mirrors_have_rights_by_role_bindings_only() -> None:
     assert MIRROR not in {each["roleRef"]["name"] for each in bound}
 
 
+def test_tokens_are_requested_in_one_namespace_and_no_policy_trusts_accounts_of_tenants() -> None:
+    """H01: owners may impersonate each ServiceAccount of their namespaces."""
+    found = manifests.everything(pods=PodOptions(image="registry.example/hosted:1"))
+    gives = [
+        each["metadata"]
+        for each in found
+        for rule in each.get("rules") or ()
+        if "serviceaccounts/token" in rule.get("resources", ())
+    ]
+    assert [(each.get("namespace"), each["name"]) for each in gives] == [(MIRRORS_NAMESPACE, MIRROR)]
+    policies = [each for each in found if each["kind"].endswith("AdmissionPolicy")]
+    assert any(f":{MIRRORS_NAMESPACE}:" in str(each) for each in policies)
+    assert not [each for each in policies if "'system:serviceaccount:' + request.namespace" in str(each)]
+
+
 def test_pods_open_no_connection_and_only_the_operator_reaches_the_tunnel() -> None:
     """H01: an API server that its users have taken over reaches no address."""
     (policy,) = [each for each in planepods.everything(manifests.SERVICE_ACCOUNT) if each["kind"] == "NetworkPolicy"]
@@ -148,16 +166,17 @@ def test_pods_open_no_connection_and_only_the_operator_reaches_the_tunnel() -> N
     assert (spec["podSelector"], spec["egress"]) == ({}, [])
     assert set(spec["policyTypes"]) == {"Ingress", "Egress"}
     peers = {port["port"]: "from" in rule for rule in spec["ingress"] for port in rule["ports"]}
-    assert peers == {sidecar.API_PORT: False, sidecar.TUNNEL_PORT: True}
+    assert peers == {sidecar.API_PORT: False, sidecar.TUNNEL_PORT: True, sidecar.KEEPER_PORT: True}
 
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         (["--virtual-control-planes"], "needs --hosted-image"),
-        (["--virtual-control-planes", "--hosted-image", "a b"], "needs --hosted-image"),
+        (["--virtual-control-planes", "--hosted-image", "a b"], "must be IMAGE or VERSION=IMAGE"),
         (["--hosted-image", "registry.example/hosted:1"], "need --virtual-control-planes"),
         (["--hosted-storage-class", "fast"], "need --virtual-control-planes"),
+        (["--hosted-etcd"], "need --virtual-control-planes"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(arguments: list[str], problem: str) -> None:
@@ -172,5 +191,6 @@ def test_the_operator_is_started_with_the_flags() -> None:
     arguments = operator["spec"]["template"]["spec"]["containers"][0]["args"]
     assert arguments[3:] == [
         *("--hosted-image", "registry.example/hosted:1", "--hosted-service", "LoadBalancer"),
+        *("--hosted-scratch", planepods.SCRATCH),
         *("--hosted-storage-class", "fast"),
     ]

@@ -201,6 +201,23 @@ async def test_connections_above_the_limit_are_closed(path: Path) -> None:
         assert (await first)[0] == 200
 
 
+async def test_a_client_that_ends_in_the_middle_of_a_request_is_not_logged(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """VCP-8: a client that sends parts of requests would fill the log with tracebacks."""
+    body = msgspec.json.encode(REQUEST)
+    head = f"POST / HTTP/1.1\r\nHost: admission\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    async with serving(path, stored):
+        reader, writer = await asyncio.open_unix_connection(str(path))
+        writer.write(head + body + head + body[:10])
+        # The server reads the second request once it has answered the first.
+        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+        writer.transport.abort()
+        # The step goes on.
+        assert (await asked(path))[0] == 200
+    assert [each.getMessage() for each in caplog.records] == []
+
+
 async def test_the_end_ends_requests(path: Path) -> None:
     entered = asyncio.Event()
     ended: list[bool] = []

@@ -77,6 +77,13 @@ def test_a_sql_server_is_reached_by_one_socket(driver: SqlDriver) -> None:
     }
 
 
+def test_a_process_knows_that_others_write_to_its_server() -> None:
+    """H02: one alone need not look for the writes of others."""
+    store = HostedStore(kind=StoreKind.SQL, sql=SERVER)
+    found = [stores.settings(store, "a-1", processes).get("processes") for processes in (1, 2)]
+    assert found == [None, 2]
+
+
 def test_no_message_has_the_password() -> None:
     assert WORD not in repr(SERVER)
     assert WORD not in repr(HostedStore(kind=StoreKind.SQL, sql=SERVER))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenantry.api.errors import TooLarge
 from tenantry.kube.watch import LineBuffer
 
 LINES = st.lists(st.binary(min_size=1, max_size=40).filter(lambda line: b"\n" not in line), max_size=8)
@@ -33,3 +35,17 @@ def test_empty_lines_and_no_bytes_are_nothing() -> None:
     assert buffer.feed(b"\n\n") == []
     assert buffer.feed(b"") == []
     assert buffer.feed(b"a\n\nb\n") == [b"a", b"b"]
+
+
+def test_a_line_without_an_end_is_refused() -> None:
+    """VCP-58: a program of a tenant may send one; what arrived is not kept."""
+    buffer = LineBuffer(limit=4)
+    assert buffer.feed(b"ab\ncdef\nab") == [b"ab", b"cdef"]
+    assert buffer.feed(b"cd") == []
+    with pytest.raises(TooLarge, match="longer than 4 bytes"):
+        buffer.feed(b"e")
+
+
+def test_a_long_line_among_others_is_refused() -> None:
+    with pytest.raises(TooLarge):
+        LineBuffer(limit=4).feed(b"ab\nabcde\nab")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tenantry.api.errors import LocalError
-from tenantry.local import build, sources, toolchain
+from tenantry.local import build, complaints, sources, toolchain
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_an_old_go_is_too_old() -> None:
     ],
 )
 def test_what_to_do_about_a_failed_build(text: str, words: str) -> None:
-    assert words in build.hint(text)
-    assert bool(build.hint(text)) == bool(words)
+    assert words in complaints.hint(text)
+    assert bool(complaints.hint(text)) == bool(words)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tenantry.mirror import classes
-from tenantry.mirror.classes import INGRESS, PRIORITY, RUNTIME, STORAGE, LowerClass, MirroredClass, UpperClass
+from tenantry.mirror.classes import INGRESS, PRIORITY, RUNTIME, SNAPSHOT, STORAGE, LowerClass, MirroredClass, UpperClass
 from testkit.mirroring import PROFILE, copied
 
 Json = dict[str, Any]
@@ -39,6 +39,11 @@ LOWER: dict[str, Json] = {
         "overhead": {"podFixed": {"cpu": "1"}},
         "scheduling": {"nodeSelector": {"rack": "7"}},
     },
+    "VolumeSnapshotClass": {
+        "driver": "disks.example.com",
+        "deletionPolicy": "Delete",
+        "parameters": {"csi.storage.k8s.io/snapshotter-secret-name": "admin"},
+    },
 }
 UPPER: dict[str, Json] = {
     "StorageClass": {
@@ -50,14 +55,18 @@ UPPER: dict[str, Json] = {
     "IngressClass": {"spec": {"controller": "example.dev/mirrored"}},
     "PriorityClass": {"value": 7, "preemptionPolicy": "Never"},
     "RuntimeClass": {"handler": "mirrored"},
+    "VolumeSnapshotClass": {"driver": "example.dev/mirrored", "deletionPolicy": "Delete"},
 }
 DEFAULT: dict[str, Json] = {
     "StorageClass": {"metadata": {"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}},
     "IngressClass": {"metadata": {"annotations": {"ingressclass.kubernetes.io/is-default-class": "true"}}},
     "PriorityClass": {"globalDefault": True},
+    "VolumeSnapshotClass": {"metadata": {"annotations": {"snapshot.storage.kubernetes.io/is-default-class": "true"}}},
 }
-KINDS = pytest.mark.parametrize("kind", classes.CLASSES, ids=lambda kind: kind.resource.kind)
-WITH_DEFAULT = pytest.mark.parametrize("kind", [STORAGE, INGRESS, PRIORITY], ids=lambda kind: kind.resource.kind)
+KINDS = pytest.mark.parametrize("kind", [*classes.CLASSES, SNAPSHOT], ids=lambda kind: kind.resource.kind)
+WITH_DEFAULT = pytest.mark.parametrize(
+    "kind", [STORAGE, INGRESS, PRIORITY, SNAPSHOT], ids=lambda kind: kind.resource.kind
+)
 
 
 def below(kind: MirroredClass, more: Json | None = None) -> LowerClass:

@@ -9,7 +9,7 @@ import pytest
 from tenantry.api.model import Resource
 from tenantry.mirror import things
 from tenantry.mirror.kinds.kind import Origin
-from tenantry.mirror.kinds.offered import Offered, OfferedPlace, PlaceUse, copied, kind_of
+from tenantry.mirror.kinds.offered import Offered, OfferedPlace, PlaceUse, copied, kind_of, written
 from tenantry.mirror.shapes import NotTranslated
 from testkit.mirroring import PROFILE
 
@@ -36,6 +36,28 @@ def lowered(spec: object) -> Json:
     )
     KIND.translate(found, origin)
     return found
+
+
+def test_a_written_secret_has_a_name_that_no_copied_one_has() -> None:
+    """VCP-53: the same name inside is another Secret; what is no name of a Secret is refused, and not looked for."""
+    offered = Offered(OFFERED.resource, (OfferedPlace("spec.issued", PlaceUse.WRITTEN), *OFFERED.places))
+    kind, names = kind_of(offered, PROFILE), written(offered)
+
+    def down(value: str) -> Json:
+        found = kind.spec({"issued": value, "secretName": value}, "spec")
+        origin = Origin(profile=PROFILE, namespace="shop", upper={}, lower={}, status={}, namespaces=lambda _: ())
+        kind.translate(found, origin)
+        return found
+
+    found = down("web-kubeconfig")
+    assert found["issued"] == PROFILE.lower_name("WrittenSecret", "shop", "web-kubeconfig")
+    assert len({found["issued"], found["secretName"], "web-kubeconfig"}) == 3
+    thing = things.thing("shop/a", 1, {"spec": {"issued": "web-kubeconfig", "secretName": "other"}})
+    assert names(thing) == ["shop/web-kubeconfig"]
+    for wrong in ("../../kube-system/secrets/x", "a/b", "-", "A", "a" * 254):
+        with pytest.raises(NotTranslated, match=r"spec.issued must be the name of a Secret"):
+            down(wrong)
+        assert names(things.thing("shop/a", 1, {"spec": {"issued": wrong}})) == []
 
 
 def test_listed_places_become_those_of_the_lower_side() -> None:

@@ -11,12 +11,13 @@ import pytest
 from tenantry.api import reasons
 from tenantry.api.errors import Forbidden, Invalid, TerminalError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import MADE_BY
+from tenantry.api.marks import MADE_BY, MANAGED_BY, MANAGER
 from tenantry.api.model import ObjectMeta, Resource
-from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, MIRROR, VirtualControlPlane
+from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, MIRROR, MIRRORS_NAMESPACE, VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import apiservice, desired
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjectController, HostObjects
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
+from tenantry.engine.observed import Observed
 from tenantry.engine.request import ApiRequest
 from tenantry.hosting.placement import ServerEndpoint
 from testkit.model import World
@@ -25,13 +26,15 @@ from testkit.worldcluster import WorldCluster
 Json = dict[str, Any]
 
 WEB = VirtualControlPlane(metadata=ObjectMeta(name="web", namespace="acme", uid="u-web"))
+ACME = Observed("acme", "", "acme", "u-acme", 1, {}, {}, "", deleting=False, digest=b"", has_subjects=False)
 WANTED = (
-    *desired.mirror_objects(WEB, is_open=True),
+    *desired.mirror_objects(WEB, ACME, is_open=True),
     apiservice.service(WEB),
     *apiservice.way(WEB, ServerEndpoint(address="10.112.128.1", port=20001), "Isolated"),
     desired.kubeconfig_secret(WEB, "text"),
 )
-KEYS = [(resource, f"acme/{value['metadata']['name']}") for resource, value in WANTED]
+KEYS = [(resource, f"{value['metadata']['namespace']}/{value['metadata']['name']}") for resource, value in WANTED]
+FORMER = f"acme/{MIRROR}"
 
 
 class _World(World):
@@ -55,7 +58,8 @@ class _Host:
 
     def __init__(self, faults: Callable[[], str] = lambda: "none") -> None:
         self.world = _World()
-        self.world.put_in(Namespace.resource, {"metadata": {"name": "acme"}})
+        self.world.put_in(Namespace.resource, {"metadata": {"name": "acme", "uid": ACME.uid}})
+        self.world.put_in(Namespace.resource, {"metadata": {"name": MIRRORS_NAMESPACE}})
         self.world.create(WEB)
         for resource in dict(WANTED):
             # A World knows the kinds of its objects.
@@ -91,7 +95,7 @@ def test_what_is_missing_is_created_and_nothing_is_sent_while_it_is_there() -> N
     host = _Host(count)
     host.bring()
     names = [host.get(*each)["metadata"]["name"] for each in KEYS]
-    assert [*names[:2], names[-1]] == [MIRROR, f"{MIRROR}-web", "web-kubeconfig"]
+    assert [*names[:2], names[-1]] == ["acme", f"{MIRROR}-web", "web-kubeconfig"]
     sent.clear()
     host.bring()
     assert sent == []
@@ -121,16 +125,41 @@ def test_what_is_changed_is_put_right(more: Json) -> None:
 
 def test_an_object_of_another_client_is_left_as_it_is() -> None:
     host = _Host()
-    meta = {"name": MIRROR, "namespace": "acme", "annotations": {MADE_BY: "mallory"}}
-    host.world.put_in(desired.SERVICE_ACCOUNTS, {"metadata": meta})
+    host.world.put_in(desired.SECRETS, {"metadata": {"name": "web-kubeconfig", "namespace": "acme"}, "data": {}})
     with pytest.raises(TerminalError, match="delete or rename it") as failed:
         host.bring()
     assert failed.value.reason == reasons.OBJECT_EXISTS
-    assert host.get(desired.SERVICE_ACCOUNTS, f"acme/{MIRROR}")["metadata"]["annotations"] == {MADE_BY: "mallory"}
+    assert host.get(desired.SECRETS, "acme/web-kubeconfig")["data"] == {}
+
+
+def test_the_identity_of_mirrors_is_in_no_namespace_of_a_tenant_and_ends_with_it() -> None:
+    """H01: owners may impersonate the ServiceAccounts of their namespaces."""
+    (_, account), (_, binding) = desired.mirror_objects(WEB, ACME, is_open=True)
+    assert (account["metadata"]["namespace"], account["metadata"]["name"]) == ("tenantry-mirrors", "acme")
+    assert [(each["kind"], each["uid"]) for each in account["metadata"]["ownerReferences"]] == [("Namespace", "u-acme")]
+    assert binding["metadata"]["namespace"] == "acme"
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "acme", "namespace": "tenantry-mirrors"}]
+
+
+@pytest.mark.parametrize(
+    ("meta", "stays"),
+    [
+        ({"labels": {MANAGED_BY: MANAGER}}, False),
+        ({}, True),
+        # Users may set the label, but not remove the annotation.
+        ({"labels": {MANAGED_BY: MANAGER}, "annotations": {MADE_BY: "alice"}}, True),
+    ],
+)
+def test_the_identity_of_an_earlier_version_is_deleted(meta: Json, *, stays: bool) -> None:
+    host = _Host()
+    host.world.put_in(desired.SERVICE_ACCOUNTS, {"metadata": {"name": MIRROR, "namespace": "acme", **meta}})
+    for _ in range(2):
+        asyncio.run(host.objects.retire("acme"))
+        assert ((desired.SERVICE_ACCOUNTS, FORMER) in host.world.objects) is stays
 
 
 def test_a_suspension_keeps_the_bindings_without_subjects() -> None:
-    kinds = [resource for resource, _ in desired.mirror_objects(WEB, is_open=False)]
+    kinds = [resource for resource, _ in desired.mirror_objects(WEB, ACME, is_open=False)]
     assert kinds == [desired.SERVICE_ACCOUNTS]
 
 

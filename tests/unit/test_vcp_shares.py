@@ -14,12 +14,13 @@ import pytest
 
 from tenantry.api import reasons
 from tenantry.api.errors import LocalError
-from tenantry.api.kubernetes import ResourceQuota
+from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.model import ObjectMeta
 from tenantry.api.quota import Quota
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.virtualcontrolplane import (
+    MIRRORS_NAMESPACE,
     PROCESS_FINALIZER,
     PlaneLimits,
     PlaneResources,
@@ -82,8 +83,17 @@ class Shelf:
         """See `Placement.stop`."""
         self.processes.discard(uid)
 
+    async def open(self, uid: str, *, is_open: bool) -> None:
+        """See `Placement.open`."""
+        assert uid
+        assert is_open
+
     async def knocked(self, uid: str) -> None:
         """See `Placement.knocked`."""
+        raise NotImplementedError(uid)
+
+    async def kubeconfig(self, uid: str) -> str:
+        """See `Placement.kubeconfig`."""
         raise NotImplementedError(uid)
 
     @property
@@ -134,6 +144,7 @@ class Place:
 
     def __init__(self, **quota: str) -> None:
         self.world = world_of(quota={key.replace("_", "."): value for key, value in quota.items()})
+        self.world.put_in(Namespace.resource, {"metadata": {"name": MIRRORS_NAMESPACE}})
         # A World knows the kinds of its objects.
         self.world.put_in(apiservice.SERVICES, {"metadata": {"name": "first", "namespace": "acme"}})
         self.shelf = Shelf()

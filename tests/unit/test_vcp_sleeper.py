@@ -62,6 +62,11 @@ class Bed:
         """See `Placement.versions`."""
         return (HostedVersion(name="1.36", kubernetes="1.36.3", is_default=True),)
 
+    async def open(self, uid: str, *, is_open: bool) -> None:
+        """See `Placement.open`."""
+        assert uid
+        assert is_open in {True, False}
+
     async def knocked(self, uid: str) -> None:
         """See `Placement.knocked`."""
         assert uid
@@ -76,6 +81,11 @@ class Bed:
     async def remove(self, uid: str) -> None:
         """See `Placement.remove`."""
         assert uid
+
+    async def kubeconfig(self, uid: str) -> str:
+        """See `Placement.kubeconfig`."""
+        assert uid
+        return ""
 
 
 class Bell(WorldCluster):

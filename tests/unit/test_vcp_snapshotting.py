@@ -6,6 +6,7 @@ import asyncio
 import base64
 import datetime as dt
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -102,10 +103,8 @@ class Keeper:
     name = "keeper"
     kind = VirtualControlPlane
 
-    def __init__(self, cabinet: Cabinet, distant: Cabinet) -> None:
-        placement: Any = SimpleNamespace(
-            snapshots=cabinet, snapshots_at=distant.at, snapshot_kinds=hostedsnapshots.KINDS
-        )
+    def __init__(self, cabinet: Cabinet, distant: Cabinet, kinds: AbstractSet[SnapshotPlaceKind]) -> None:
+        placement: Any = SimpleNamespace(snapshots=cabinet, snapshots_at=distant.at, snapshot_kinds=kinds)
         self._snapshots = Snapshots(placement)
         self.ended = 0
 
@@ -138,11 +137,12 @@ class Room:
         self.world.put_in(Namespace.resource, {"metadata": {"name": "acme"}})
         self.world.create(VirtualControlPlane(metadata=meta, spec=wanted))
         self.fault = "none"
+        self.kinds: AbstractSet[SnapshotPlaceKind] = hostedsnapshots.KINDS
         self.restart()
 
     def restart(self) -> None:
         """Start another operator."""
-        self.keeper = Keeper(self.cabinet, self.distant)
+        self.keeper = Keeper(self.cabinet, self.distant, self.kinds)
         self.cluster = WorldCluster(self.world, [self.keeper], faults=lambda: self.fault)
 
     def ask(self, field: str, value: str) -> Json:
@@ -399,6 +399,16 @@ def test_a_given_file_is_restored_beside_a_destination() -> None:
     room.cabinet.names.append(GIVEN)
     room.ask(RESTORE, GIVEN)
     assert (room.cabinet.restored, room.cabinet.names, room.distant.restored) == ([GIVEN], [], [])
+
+
+def test_where_control_planes_have_volumes_a_given_file_is_at_the_destination() -> None:
+    """X11: an administrator puts it into a claim, where it stays: the operator has no folder."""
+    room = Room(PlaneSnapshots(destination="mounted"))
+    room.kinds = hostedsnapshots.KINDS | {SnapshotPlaceKind.CLAIM}
+    room.restart()
+    room.distant.names.append(GIVEN)
+    room.ask(RESTORE, GIVEN)
+    assert (room.distant.restored, room.distant.names, room.cabinet.restored) == ([GIVEN], [GIVEN], [])
 
 
 def cached(resource: Resource) -> dict[str, TenancyDefaults]:

@@ -29,9 +29,8 @@ _OLD, _NEW = "oldSelf.spec.isolation.controlPlane", "self.spec.isolation.control
 _JOURNAL = "oldSelf.?status.?conversion.?step.orValue('')"
 
 CONVERTED = Rule(
-    f"{_OLD} == {_NEW} || {_NEW} == 'Virtual' || {_JOURNAL} in ['Refused', 'Preparing']",
-    "must not change back to Shared when objects have moved: users inside may have objects that the cluster cannot have"
-    " for one tenant, such as CustomResourceDefinitions; create another Tenant, and move the objects yourself",
+    f"{_OLD} == {_NEW} || {_JOURNAL} != 'Moving'",
+    "must not change while objects move: status.conversion reports the progress",
     field="spec.isolation.controlPlane",
 )
 """The transition rule of a Tenant; see `conversion`."""

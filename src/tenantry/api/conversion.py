@@ -13,6 +13,9 @@ from tenantry.api.model import Model
 CONVERTER = "tenantry-converter"
 """The ClusterRole, and the RoleBinding in a namespace, by which the mirror moves the objects of a tenant."""
 
+BRINGER = "tenantry-converter-owners"
+"""The RoleBinding by which the mirror has the rights of owners while it moves objects out of a control plane."""
+
 
 class ConversionStep(StrEnum):
     """How far a conversion is."""
@@ -35,10 +38,14 @@ class Conversion(Model, frozen=True, kw_only=True):
         ConversionStep,
         Meta(
             description="Refused: nothing has changed, and the message names what cannot move. Preparing: the control"
-            " plane starts. Moving: writes are refused while objects move; this step ends by itself. Converted: done."
+            " plane starts, or what is inside it is listed. Moving: writes are refused while objects move; this step"
+            " ends by itself. Converted: done."
         ),
     ]
     started_at: Annotated[str, Meta(description="When the conversion was requested, in RFC 3339.")] = ""
     closed_at: Annotated[str, Meta(description="Since when writes are refused, in RFC 3339.")] = ""
+    begun_at: Annotated[
+        str, Meta(description="Since when objects are written to the host, so that a return only goes on, in RFC 3339.")
+    ] = ""
     ended_at: Annotated[str, Meta(description="When writes were allowed again, in RFC 3339.")] = ""
     message: Annotated[str, Meta(max_length=4096, description="What happens now, or what cannot move.")] = ""

@@ -20,6 +20,7 @@
         ├── Invalid                 422
         ├── TooManyRequests         429
         ├── ServerError             5xx
+        ├── TooLarge                the response is longer than the client reads
         └── Unreachable             no response at all
             └── Interrupted         the response broke off
 """
@@ -155,6 +156,10 @@ class TooManyRequests(ApiError):
 
 class ServerError(ApiError):
     """5xx."""
+
+
+class TooLarge(ApiError):
+    """The response is longer than the client reads: it was not read to its end."""
 
 
 class Unreachable(ApiError):

@@ -49,6 +49,7 @@ class OfferedUse(StrEnum):
     CONFIG_MAP = "ConfigMap"
     SERVICE = "Service"
     CLAIM = "PersistentVolumeClaim"
+    WRITTEN_SECRET = "WrittenSecret"  # noqa: S105 - a use
     SELECTOR = "LabelSelector"
     OMITTED = "Omitted"
 
@@ -69,8 +70,9 @@ class OfferedField(Model, frozen=True, kw_only=True):
         OfferedUse,
         Meta(
             description="What is there: the name of a Secret or ConfigMap, which is copied; the name of a Service or"
-            " PersistentVolumeClaim; a LabelSelector, which then selects objects of the same namespace inside only; or"
-            " Omitted, for a field that is not mirrored."
+            " PersistentVolumeClaim; WrittenSecret, for the name of a Secret that a program of the cluster writes, and"
+            " which then appears inside; a LabelSelector, which then selects objects of the same namespace inside only;"
+            " or Omitted, for a field that is not mirrored."
         ),
     ]
 

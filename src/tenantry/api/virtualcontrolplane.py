@@ -29,7 +29,16 @@ PREFIX = f"vcp.{GROUP}"
 """Of the marks of mirrored objects; the marks of Tenantry, which users cannot write, include them."""
 
 MIRROR = "tenantry-mirror"
-"""The ServiceAccount, the RoleBinding and the ClusterRole by which mirrored objects are written in one namespace."""
+"""The ClusterRole, and the start of the RoleBindings, by which mirrored objects are written in one namespace.
+
+Earlier versions had a ServiceAccount of this name in each namespace with control planes.
+"""
+
+MIRRORS_NAMESPACE = "tenantry-mirrors"
+"""The namespace of the identities of mirrors: a ServiceAccount with the name of each namespace with control planes.
+
+No tenant has a role in this namespace. Owners may impersonate each ServiceAccount of their own namespaces.
+"""
 
 PLANE = f"{PREFIX}/control-plane"
 """The label of what the operator itself keeps on the host for one control plane: its name."""
@@ -275,8 +284,8 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "!has(self.replicas) || self.replicas == 1 || (has(self.datastore) && has(self.datastore.kind)"
-            " && self.datastore.kind in ['SharedEtcd', 'OwnEtcd'])",
-            "must be 1, unless the datastore is SharedEtcd or OwnEtcd",
+            " && self.datastore.kind != 'SQLite')",
+            "must be 1, unless the datastore is SharedEtcd, OwnEtcd or External",
             field="replicas",
         ),
     )
@@ -298,8 +307,8 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
             ge=1,
             le=MOST_REPLICAS,
             description="How many processes it has. Clients reach any of them, and the controllers run in one. Several"
-            " need the datastore SharedEtcd or OwnEtcd, and each takes spec.resources. A control plane with several"
-            " processes sleeps by request only.",
+            " need the datastore SharedEtcd, OwnEtcd or External, and each takes spec.resources. A control plane with"
+            " several processes sleeps by request only.",
         ),
     ] = 1
     datastore: Annotated[PlaneDatastore, Meta(description="Where it keeps its objects.")] = PlaneDatastore()

@@ -15,6 +15,7 @@ from tenantry.api.owner import OwnerKind
 from tenantry.api.tenancydefaults import NAME, IngressController, TenancyDefaults
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
+from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE
 from tenantry.audit import kinds
 from tenantry.audit.context import AuditContext, AuditNode, ClaimedVolume, ManagedObject, OtherNamespace
 from tenantry.audit.volumes import bound
@@ -25,7 +26,7 @@ from tenantry.policy.request import part, parts
 from tenantry.world.addresses import gateways
 from tenantry.world.sandbox import is_sandbox
 
-SYSTEM = ("kube-system", "default", "kube-public", "kube-node-lease", marks.SYSTEM_NAMESPACE)
+SYSTEM = ("kube-system", "default", "kube-public", "kube-node-lease", marks.SYSTEM_NAMESPACE, MIRRORS_NAMESPACE)
 """Namespaces that every cluster has, tried even if the namespaces may not be listed."""
 
 MAX_OTHERS = 8

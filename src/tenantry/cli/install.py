@@ -56,8 +56,10 @@ class _Install(click.Command):
 )
 @click.option(
     "--hosted-image",
-    metavar="IMAGE",
-    help="Image of these Pods, from `tenantry image build --with-hosted`. Required with --virtual-control-planes.",
+    multiple=True,
+    metavar="[VERSION=]IMAGE",
+    help="Image of these Pods, from `tenantry image build --with-hosted`. Required with --virtual-control-planes."
+    " Repeat it with VERSION= for other versions of Kubernetes.",
 )
 @click.option("--hosted-storage-class", default="", help="StorageClass of their volumes (default: the cluster's).")
 @click.option(
@@ -73,6 +75,11 @@ class _Install(click.Command):
     default=1,
     show_default=True,
     help="Number of replicas of the operator that serve them, each a part.",
+)
+@click.option(
+    "--hosted-etcd",
+    is_flag=True,
+    help="Run an etcd that they can share: spec.datastore.kind SharedEtcd. Its volume has 28 GiB.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the manifests without applying them; no cluster is needed.")
 @output.output_option("yaml", "json", text="With --dry-run: YAML documents (the default), or one JSON List.")
@@ -107,21 +114,28 @@ def _pods(given: Mapping[str, object]) -> PodOptions | None:
     Raises:
         InputError: An image without Pods, or Pods without an image.
     """
-    image = str(given["hosted_image"] or "")
+    from tenantry.hostedpods import versionimages
+
+    images = versionimages.read(cast("tuple[str, ...]", given["hosted_image"]))
     if not given["virtual_control_planes"]:
-        if image or given["hosted_storage_class"] or given["hosted_shards"] != 1:
-            raise InputError("--hosted-image, --hosted-storage-class and --hosted-shards need --virtual-control-planes")
+        if images or given["hosted_storage_class"] or given["hosted_shards"] != 1 or given["hosted_etcd"]:
+            raise InputError(
+                "--hosted-etcd, --hosted-image, --hosted-storage-class and --hosted-shards need"
+                " --virtual-control-planes"
+            )
         return None
-    if not image or image != "".join(image.split()):
+    if images is None:
         raise InputError(
             "--virtual-control-planes needs --hosted-image with the name of an image that the nodes can pull:"
             " `tenantry image build --with-hosted` makes it"
         )
     return PodOptions(
-        image=image,
+        image=images.default,
+        others=images.values(),
         storage_class=str(given["hosted_storage_class"]),
         service_type=str(given["hosted_service"]),
         shards=cast("int", given["hosted_shards"]),
+        has_etcd=bool(given["hosted_etcd"]),
     )
 
 

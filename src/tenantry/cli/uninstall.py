@@ -17,6 +17,7 @@ from tenantry.api.model import Json, KubernetesObject, Model, ObjectMeta
 from tenantry.api.nodeview import ROLE_PREFIX
 from tenantry.api.requests import FINALIZER, REQUESTER_ROLE_PREFIX, TenantRequest
 from tenantry.api.tenant import Tenant
+from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE
 from tenantry.api.wording import shortened
 from tenantry.cli import durations, flags, output, session
 from tenantry.cli.delete import confirm, remove
@@ -79,7 +80,10 @@ async def _uninstall(
         )
     if tenants:
         output.talk(f"tenants, with everything in them: {names}")
-    output.talk(f"Tenantry: its operator, policies, rights and kinds, and the namespace {SYSTEM_NAMESPACE!r}")
+    output.talk(
+        f"Tenantry: its operator, policies, rights and kinds, and the namespaces {SYSTEM_NAMESPACE!r} and"
+        f" {MIRRORS_NAMESPACE!r}"
+    )
     if not yes:
         confirm("Delete all this? This cannot be undone.")
     try:
@@ -93,7 +97,7 @@ async def _uninstall(
             await apply.end_rights(client, manifests.operator_bindings())
             # The operator goes before its rights, and the kinds and the namespace go last.
             # Also what only some installations have.
-            backwards = manifests.everything(pods=PodOptions(image="", shards=2))[::-1]
+            backwards = manifests.everything(pods=PodOptions(image="", shards=2, has_etcd=True))[::-1]
             foundation = sorted(filter(_is_foundation, backwards), key=_is_foundation)
             for value in (each for each in backwards if not _is_foundation(each)):
                 await _delete(client, value)
@@ -161,10 +165,11 @@ async def _delete(client: Client, value: Json) -> None:
 
 
 async def _gone(client: Client) -> None:
-    """Wait until the namespace is gone: Kubernetes deletes it last."""
+    """Wait until the namespaces are gone: a new installation could write nothing in one that is being deleted."""
     from tenantry.cli.following import follow, only
 
-    async with aclosing(follow(client, Namespace, selectors=only((SYSTEM_NAMESPACE,)))) as namespaces:
-        async for found in namespaces:
-            if SYSTEM_NAMESPACE not in found:
-                return
+    for name in (SYSTEM_NAMESPACE, MIRRORS_NAMESPACE):
+        async with aclosing(follow(client, Namespace, selectors=only((name,)))) as namespaces:
+            async for found in namespaces:
+                if name not in found:
+                    break

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tenantry.api import marks, reasons
 from tenantry.api.controlplanechoice import ControlPlaneChoice
-from tenantry.api.conversion import Conversion, ConversionStep
+from tenantry.api.conversion import UNDONE_BY_SPEC, Conversion, ConversionStep
 from tenantry.api.errors import AlreadyExists, NotFound
 from tenantry.api.kinds import KINDS
 from tenantry.api.kubernetes import NamespaceRole, RoleRule
@@ -48,39 +48,91 @@ def waits(tenant: Tenant, namespace: Observed | None) -> bool:
         tenant: The Tenant.
         namespace: Its core namespace as it is.
     """
-    journal = tenant.status.conversion
-    has_begun = isinstance(journal, Conversion) and journal.step is not ConversionStep.REFUSED
-    if tenant.spec.isolation.control_plane is not ControlPlaneChoice.VIRTUAL or has_begun or namespace is None:
+    if tenant.spec.isolation.control_plane is not ControlPlaneChoice.VIRTUAL or not _is_of(namespace, tenant):
         return False
-    if namespace.labels.get(marks.TENANT_UID) != tenant.metadata.uid or marks.CONTROL_PLANE in namespace.labels:
+    journal = _journal(tenant)
+    if journal is not None and journal.to is ControlPlaneChoice.SHARED:
+        # Until the labels of its former control plane are gone, it does not have one, either.
+        return journal.step is ConversionStep.CONVERTED
+    if journal is not None and journal.step is not ConversionStep.REFUSED:
         return False
-    # A label that was removed by hand makes no conversion.
-    return find(tenant.status.conditions, reasons.CONTROL_PLANE_READY) is None
+    return not _has_plane(tenant, namespace)
+
+
+def leaves(tenant: Tenant, namespace: Observed | None) -> bool:
+    """Return whether a tenant is to return to the API server of the cluster, and still has its control plane.
+
+    Args:
+        tenant: The Tenant.
+        namespace: Its core namespace as it is.
+    """
+    if tenant.spec.isolation.control_plane is not ControlPlaneChoice.SHARED or not _is_of(namespace, tenant):
+        return False
+    journal = _journal(tenant)
+    if journal is None:
+        return _has_plane(tenant, namespace)
+    if journal.to is ControlPlaneChoice.SHARED:
+        return journal.step is not ConversionStep.CONVERTED
+    return journal.step not in UNDONE_BY_SPEC
+
+
+def _is_of(namespace: Observed | None, tenant: Tenant) -> bool:
+    return namespace is not None and namespace.labels.get(marks.TENANT_UID) == tenant.metadata.uid
+
+
+def _has_plane(tenant: Tenant, namespace: Observed | None) -> bool:
+    """Return whether a tenant has a control plane: a label that was removed or set by hand makes no conversion."""
+    labels = namespace.labels if namespace is not None else {}
+    return marks.CONTROL_PLANE in labels or find(tenant.status.conditions, reasons.CONTROL_PLANE_READY) is not None
+
+
+def is_forgotten(tenant: Tenant, namespace: Observed | None) -> bool:
+    """Return whether nothing shows any more that a tenant was about to get a control plane.
+
+    Args:
+        tenant: The Tenant.
+        namespace: Its core namespace as it is.
+    """
+    return not _has_plane(tenant, namespace)
+
+
+def _journal(tenant: Tenant) -> Conversion | None:
+    found = tenant.status.conversion
+    return found if isinstance(found, Conversion) else None
 
 
 def effective(tenant: Tenant, namespace: Observed | None) -> Tenant:
-    """Return a tenant as it is to be kept now: like one that shares the API server until its conversion begins.
+    """Return a tenant as it is to be kept now: as it was, until its conversion begins, or has ended.
 
     Args:
         tenant: The Tenant.
         namespace: As for `waits`.
     """
-    if not waits(tenant, namespace):
+    if waits(tenant, namespace):
+        kept = ControlPlaneChoice.SHARED
+    elif leaves(tenant, namespace):
+        kept = ControlPlaneChoice.VIRTUAL
+    else:
         return tenant
-    shared = replace(tenant.spec.isolation, control_plane=ControlPlaneChoice.SHARED)
-    return replace(tenant, spec=replace(tenant.spec, isolation=shared))
+    return replace(tenant, spec=replace(tenant.spec, isolation=replace(tenant.spec.isolation, control_plane=kept)))
 
 
 def is_converting(tenant: Tenant) -> bool:
     """Return whether objects of a tenant move, so that its namespace is closed."""
-    journal = tenant.status.conversion
-    return isinstance(journal, Conversion) and journal.step is ConversionStep.MOVING
+    journal = _journal(tenant)
+    return journal is not None and journal.step is ConversionStep.MOVING
+
+
+def is_handed_over(tenant: Tenant) -> bool:
+    """Return whether objects of a tenant move out of its control plane, so that no mirror follows it any more."""
+    journal = _journal(tenant)
+    return journal is not None and is_converting(tenant) and journal.to is ControlPlaneChoice.SHARED
 
 
 def is_under_way(tenant: Tenant) -> bool:
     """Return whether a conversion needs the control plane of a tenant: it starts, or objects move."""
-    journal = tenant.status.conversion
-    return isinstance(journal, Conversion) and journal.step in (ConversionStep.PREPARING, ConversionStep.MOVING)
+    journal = _journal(tenant)
+    return journal is not None and journal.step in (ConversionStep.PREPARING, ConversionStep.MOVING)
 
 
 def label(owner: Tenant | Subnamespace) -> dict[str, str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Protocol, TypeVar
 
 import msgspec
 
 from tenantry.api.errors import NotFound
 from tenantry.api.model import KubernetesObject, Resource
+from tenantry.engine import served
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 
@@ -108,3 +110,7 @@ class Reader:
         except NotFound:
             return False
         return True
+
+    async def kinds(self) -> list[Resource]:
+        """Return the kinds whose objects can be listed; see `served.listable`."""
+        return await served.listable(partial(self._client.request, "GET"))

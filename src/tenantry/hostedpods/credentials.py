@@ -79,9 +79,4 @@ def contents(plane: HostedPlane, paths: ClusterPaths) -> tuple[dict[str, bytes],
         serveroptions.AUDIT_POLICY: serveroptions.audit_policy(plane.options, ignored),
     }
     files |= {each: (paths.pki / each).read_bytes() for each in (*_IN_POD, *former)}
-    names: Mapping[str, str] = {
-        "ca.crt": f"{sidecar.AUTHORITY}.crt",
-        "tls.crt": f"{sidecar.SERVER}.crt",
-        "tls.key": f"{sidecar.SERVER}.key",
-    }
-    return files, {key: (paths.pki / name).read_bytes() for key, name in names.items()}
+    return files, {key: (paths.pki / name).read_bytes() for key, name in sidecar.FILES.items()}

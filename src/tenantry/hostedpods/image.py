@@ -1,4 +1,4 @@
-"""The image of hosted control planes: two static programs and what `hosted` makes at build, on an empty base."""
+"""The image of hosted control planes: four static programs and what `hosted` makes at build, on an empty base."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 from tenantry import __version__
 from tenantry.hostedpods import objects
-from tenantry.local import build
+from tenantry.install import planestore
+from tenantry.local import build, hostedversions
 from tenantry.local.progress import Progress
 from tenantry.local.real import images
 from tenantry.local.real.images import ImageRecipe
@@ -17,26 +18,31 @@ REFERENCE = f"tenantry.local/hosted:{__version__}"
 _USER = "65532:65532"
 
 
-def write(progress: Progress, reference: str, target: Path) -> None:
+def write(progress: Progress, reference: str, target: Path, version: str = "") -> None:
     """Build the programs unless they are in the cache, and write the image as a tar file.
 
     Args:
         progress: Shows what is being built.
         reference: The name of the image.
         target: The file.
+        version: The minor version of Kubernetes; "" for the default.
 
     Raises:
-        InputError: The reference is invalid.
+        InputError: The reference is invalid, or there is no such version.
         LocalError: The programs cannot be built, or the file cannot be written.
     """
     images.check_reference(reference)
-    hosted = build.ensure(progress, build.HOSTED)
+    hosted = build.ensure(progress, hostedversions.product(version))
     sidecar = build.ensure(progress, build.SIDECAR)
+    forwarder = build.ensure(progress, build.ENDPOINT_PROXY)
+    etcd = build.ensure(progress, build.HOSTED_ETCD)
     files = {
         objects.PROGRAM: hosted.hosted,
         objects.OPENAPI: hosted.openapi,
         objects.PREBUILT: hosted.prebuilt,
         objects.SIDECAR: sidecar.sidecar,
+        objects.FORWARDER: forwarder.endpoint_proxy,
+        planestore.ETCD: etcd.hosted_etcd,
     }
     recipe = ImageRecipe(reference=reference, files=files, entrypoint=(objects.PROGRAM,), user=_USER)
     images.write(recipe, target)

@@ -3,7 +3,7 @@
     Secret hosted-UID-keys      all keys, which only the operator reads
     Secret hosted-UID           what the process reads           ─► container hosted ──sockets──┐
     Secret hosted-UID-sidecar   the certificate of the sidecar   ─► container sidecar ◄─────────┘
-    PersistentVolumeClaim       SQLite                              ▲ 6443 clients, 6445 operator
+    PersistentVolumeClaim       SQLite, or a container `store`      ▲ 6443 clients, 6445 operator
     StatefulSet, Service
 
 A StatefulSet runs at most one Pod of a name, so that a database has one writer. The Pod has no token and needs no
@@ -15,8 +15,9 @@ Source: Kubernetes, "Pod Security Standards" (restricted), "StatefulSets", "Secr
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -24,11 +25,14 @@ from tenantry.api import marks
 from tenantry.api.errors import InputError
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
+from tenantry.hostedpods import versionimages
+from tenantry.hostedpods.versionimages import VersionImages
 from tenantry.hosting import plane as hosting
-from tenantry.hosting import serveroptions, sidecar, versions
+from tenantry.hosting import serveroptions, sidecar, stores, versions
 from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.hosting.stores import StoreKind
 from tenantry.hosting.versions import HostedVersion
+from tenantry.install import planestore
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
 SERVICES = Resource("", "v1", "services", "Service")
@@ -43,18 +47,76 @@ HASH = "hosting.tenantry.dev/configuration"
 SIZE = "2Gi"
 """Of the volume: the database has at most 512 MiB, its log as much, and a restore writes a second one."""
 
-KUBERNETES = "1.36.3"
-"""The version in the image of this version of Tenantry; the operator of a cluster has no sources to read it from."""
+STORES = (StoreKind.SQLITE, StoreKind.SHARED_ETCD, StoreKind.SQL)
+"""The datastores of control planes in Pods."""
 
-VERSIONS = (HostedVersion(name=versions.minor(KUBERNETES), kubernetes=KUBERNETES, is_default=True),)
+STORE = "hosting.tenantry.dev/datastore"
+"""The annotation of the Secret with all keys that records the datastore; without it, that is SQLite."""
 
 OPENAPI, PREBUILT = "/openapi", "/prebuilt"
-PROGRAM, SIDECAR = "/hosted", "/hosted-sidecar"
+PROGRAM, SIDECAR = planestore.PROGRAM, "/hosted-sidecar"
+FORWARDER = "/endpoint-proxy"
 SOCKETS = "sockets/"
-_HOME = "/plane"
+HOME = "/plane"
+PROCESS = "hosted"
+"""The container of the process."""
+
+BESIDE = "sidecar"
+"""The container of the sidecar."""
+
+SNAPSHOTS = "snapshots"
+"""The folder of the snapshots in the volume."""
+
+_RESERVE = 256 * 2**20
+"""The bytes of the volume that snapshots leave to the database."""
+
 _USER = 65532
+_SCRATCH: Json = {"sizeLimit": "256Mi"}
+"""Of the folder of a process without a database: its audit log is there."""
+
 _SOFT_PART = 0.8
 """Of the memory limit: where Go begins to collect garbage more often."""
+
+
+class StoreWay(msgspec.Struct, frozen=True, kw_only=True):
+    """How a control plane reaches a datastore that is elsewhere, through a container that forwards one Unix socket.
+
+    Args:
+        socket: The name of the socket.
+        address: Where the datastore is, as "ADDRESS:PORT".
+        allowed: CIDRs of addresses that the forwarder refuses otherwise.
+        labels: Of the Pod, by which a NetworkPolicy admits it to the datastore.
+        files: Of the process, by their keys in its Secret.
+        renewal: When one of them is to be renewed; None for never.
+    """
+
+    socket: str
+    address: str
+    allowed: tuple[str, ...] = ()
+    labels: Mapping[str, str] = {}
+    files: Mapping[str, bytes]
+    renewal: dt.datetime | None = None
+
+
+KEEPING = (
+    *(f"-volume={HOME}", f"-folder={SNAPSHOTS}", f"-program={PROGRAM}"),
+    *(f"-settings={HOME}/{hosting.SETTINGS}", f"-reserve={_RESERVE}"),
+)
+"""The flags of a keeper of the snapshots in the volume of a control plane."""
+
+CONTAINER_SECURITY: Json = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+POD_SECURITY: Json = {
+    "runAsNonRoot": True,
+    "runAsUser": _USER,
+    "runAsGroup": _USER,
+    "fsGroup": _USER,
+    "fsGroupChangePolicy": "OnRootMismatch",
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 
 
 class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,24 +126,37 @@ class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
         image: The image, see `image`.
         storage_class: The StorageClass of volumes; "" for the default one.
         service_type: "ClusterIP" or "LoadBalancer".
+        has_etcd: Whether there is an etcd that they can share.
+        others: The images of other versions than the default one; see `versionimages`.
     """
 
     image: str
     storage_class: str = ""
     service_type: str = "ClusterIP"
+    has_etcd: bool = False
+    others: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+
+    @property
+    def images(self) -> VersionImages:
+        """The images of all versions."""
+        return VersionImages(default=self.image, others=self.others)
 
 
-def check(plane: HostedPlane) -> None:
+def check(plane: HostedPlane, known: Sequence[HostedVersion] = (versionimages.DEFAULT,)) -> None:
     """Check that a control plane can run in a Pod.
+
+    Args:
+        plane: The control plane.
+        known: The versions that have an image.
 
     Raises:
         InputError: It cannot: the field, and what it must be.
     """
-    if plane.store.kind is not StoreKind.SQLITE:
-        raise InputError("spec.datastore.kind must be SQLite where control planes run in Pods")
-    if plane.replicas > 1:
-        raise InputError("spec.replicas must be 1 where control planes run in Pods")
-    versions.find(VERSIONS, plane.version)
+    if plane.store.kind not in STORES:
+        raise InputError("spec.datastore.kind must be SQLite, SharedEtcd or External where control planes run in Pods")
+    if plane.replicas > 1 and plane.store.kind is not StoreKind.SHARED_ETCD:
+        raise InputError("spec.replicas must be 1 where control planes run in Pods, unless the datastore is SharedEtcd")
+    versions.find(known, plane.version)
 
 
 def name(uid: str) -> str:
@@ -99,21 +174,51 @@ def sidecar_name(uid: str) -> str:
     return f"{name(uid)}-sidecar"
 
 
-def _meta(uid: str, called: str) -> Json:
-    labels = {marks.MANAGED_BY: marks.MANAGER, UID_LABEL: uid}
-    return {"name": called, "namespace": PROCESS_NAMESPACE, "labels": labels}
+def meta(uid: str, called: str) -> Json:
+    """Return the metadata of an object of a control plane.
+
+    Args:
+        uid: Of the control plane.
+        called: The name of the object.
+    """
+    return _named(called, {UID_LABEL: uid})
 
 
-def secret(uid: str, called: str, files: Mapping[str, bytes]) -> Json:
+def _named(called: str, labels: Mapping[str, str]) -> Json:
+    return {"name": called, "namespace": PROCESS_NAMESPACE, "labels": {marks.MANAGED_BY: marks.MANAGER, **labels}}
+
+
+def secret(uid: str, called: str, files: Mapping[str, bytes], store: StoreKind | None = None) -> Json:
     """Return a Secret.
 
     Args:
         uid: Of the control plane.
         called: The name.
         files: The contents by their keys.
+        store: The datastore that it records; None for none.
+    """
+    found = opaque(called, {UID_LABEL: uid}, files)
+    if store is not None:
+        found["metadata"]["annotations"] = {STORE: store.value}
+    return found
+
+
+def recorded(found: Json) -> StoreKind:
+    """Return the datastore that a Secret with all keys records."""
+    about: Json = found["metadata"].get("annotations") or {}
+    return StoreKind(about.get(STORE, StoreKind.SQLITE.value))
+
+
+def opaque(called: str, labels: Mapping[str, str], files: Mapping[str, bytes]) -> Json:
+    """Return a Secret that is not of one control plane.
+
+    Args:
+        called: The name.
+        labels: Beside the one that says what manages it.
+        files: The contents by their keys.
     """
     data = {key: base64.b64encode(content).decode() for key, content in sorted(files.items())}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": _meta(uid, called), "type": "Opaque", "data": data}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": _named(called, labels), "type": "Opaque", "data": data}
 
 
 def files_of(found: Json) -> dict[str, bytes]:
@@ -127,14 +232,14 @@ def claim(uid: str, settings: PodSettings) -> Json:
     spec: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": SIZE}}}
     if settings.storage_class:
         spec["storageClassName"] = settings.storage_class
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": _meta(uid, name(uid)), "spec": spec}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta(uid, name(uid)), "spec": spec}
 
 
 def service(uid: str, settings: PodSettings) -> Json:
     """Return the Service by which users reach the API server."""
     ports = [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": sidecar.API_PORT}]
     spec: Json = {"type": settings.service_type, "selector": {UID_LABEL: uid}, "ports": ports}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": _meta(uid, name(uid)), "spec": spec}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": meta(uid, name(uid)), "spec": spec}
 
 
 def address(found: Json) -> str:
@@ -151,8 +256,20 @@ def address(found: Json) -> str:
     return str(given[0].get("ip") or given[0].get("hostname") or "") if given else ""
 
 
+def at_port(address: str, port: int) -> str:
+    """Return an address, or a name, and a port as URLs have them."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
 def stateful_set(
-    uid: str, settings: PodSettings, limits: HostedLimits | None, files: Mapping[str, bytes], own: Mapping[str, bytes]
+    uid: str,
+    settings: PodSettings,
+    limits: HostedLimits | None,
+    files: Mapping[str, bytes],
+    own: Mapping[str, bytes],
+    *,
+    way: StoreWay | None = None,
+    replicas: int = 1,
 ) -> Json:
     """Return the StatefulSet.
 
@@ -162,17 +279,21 @@ def stateful_set(
         limits: What the process may take; None for no limits.
         files: The contents of the process's Secret. Keys of `mounts` are in its folder, others in its folder pki.
         own: The contents of the sidecar's Secret.
+        way: How it reaches its datastore; None if that is SQLite.
+        replicas: The number of Pods.
     """
-    labels = _meta(uid, "")["labels"]
-    spec = _pod(uid, settings, limits, files)
+    labels = {**meta(uid, "")["labels"], **(way.labels if way is not None else {})}
+    spec = _pod(uid, settings, limits, files, way)
+    if replicas > 1:
+        spec["topologySpreadConstraints"] = [_spread(uid)]
     digest = hashlib.sha256(msgspec.json.encode([spec, sorted(files.items()), sorted(own.items())], order="sorted"))
     template: Json = {"metadata": {"labels": labels, "annotations": {HASH: digest.hexdigest()[:32]}}, "spec": spec}
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": _meta(uid, name(uid)),
+        "metadata": meta(uid, name(uid)),
         "spec": {
-            "replicas": 1,
+            "replicas": replicas,
             # A Pod that never becomes ready is replaced when its template changes.
             "podManagementPolicy": "Parallel",
             "serviceName": name(uid),
@@ -180,6 +301,20 @@ def stateful_set(
             "template": template,
         },
     }
+
+
+def _spread(uid: str) -> Json:
+    return {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {UID_LABEL: uid}},
+    }
+
+
+def replicas_of(found: Json | None) -> int:
+    """Return the number of Pods that a StatefulSet has; 0 if there is none."""
+    return int(found.get("spec", {}).get("replicas", 1)) if found is not None else 0
 
 
 def digest_of(found: Json) -> str:
@@ -198,25 +333,30 @@ MOUNTED = (
 """The keys of the process's Secret that are files in its folder; all others are in its folder pki."""
 
 
-def _pod(uid: str, settings: PodSettings, limits: HostedLimits | None, files: Mapping[str, bytes]) -> Json:
-    keys = [{"key": key, "path": key} for key in sorted(files) if key not in MOUNTED]
+def _mounted(files: Iterable[str]) -> tuple[str, ...]:
+    # Only some have a password: a mount of a key that there is not would keep the Pod from starting.
+    return (*MOUNTED, stores.PASSWORD_FILE) if stores.PASSWORD_FILE in files else MOUNTED
+
+
+def _pod(
+    uid: str, settings: PodSettings, limits: HostedLimits | None, files: Mapping[str, bytes], way: StoreWay | None
+) -> Json:
+    # An etcd has all of its objects, and the Pod may go to any node.
+    data: Json = {"persistentVolumeClaim": {"claimName": name(uid)}} if way is None else {"emptyDir": _SCRATCH}
+    keys = [{"key": key, "path": key} for key in sorted(files) if key not in _mounted(files)]
     # Their owner is root: the group of the Pod reads them.
     private = 0o440
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 30,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "fsGroup": _USER,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "containers": [_process(settings, limits), _sidecar(settings)],
+        "securityContext": POD_SECURITY,
+        "containers": [
+            *(() if way is None else (_forwarder(settings, way),)),
+            *(_process(settings, limits, _mounted(files)), _sidecar(settings, _mounted(files), way)),
+        ],
         "volumes": [
-            {"name": "data", "persistentVolumeClaim": {"claimName": name(uid)}},
+            {"name": "data", **data},
             {"name": "files", "secret": {"secretName": name(uid), "defaultMode": private}},
             {"name": "pki", "secret": {"secretName": name(uid), "defaultMode": private, "items": keys}},
             {"name": "sidecar", "secret": {"secretName": sidecar_name(uid), "defaultMode": private}},
@@ -231,16 +371,12 @@ def _container(called: str, settings: PodSettings, command: list[str], **more: o
         "name": called,
         "image": settings.image,
         "command": command,
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        "securityContext": CONTAINER_SECURITY,
         **more,
     }
 
 
-def _process(settings: PodSettings, limits: HostedLimits | None) -> Json:
+def _process(settings: PodSettings, limits: HostedLimits | None, mounted: tuple[str, ...]) -> Json:
     # A small heap from the start: one that grows first stays scattered. Freed memory goes back at once.
     environment = {"GOGC": "20", "GODEBUG": "madvdontneed=1"}
     resources: Json = {}
@@ -251,12 +387,12 @@ def _process(settings: PodSettings, limits: HostedLimits | None) -> Json:
         resources = {"requests": {"cpu": f"{limits.cpu_millis}m", "memory": memory}, "limits": {"memory": memory}}
     probe: Json = {"scheme": "HTTPS", "port": sidecar.API_PORT}
     return _container(
-        "hosted",
+        PROCESS,
         settings,
-        [PROGRAM, f"{_HOME}/{hosting.SETTINGS}"],
+        [PROGRAM, f"{HOME}/{hosting.SETTINGS}"],
         env=[{"name": key, "value": value} for key, value in sorted(environment.items())],
         resources=resources,
-        workingDir=_HOME,
+        workingDir=HOME,
         readinessProbe={"httpGet": {**probe, "path": "/readyz"}, "periodSeconds": 1, "timeoutSeconds": 5},
         livenessProbe={
             "httpGet": {**probe, "path": "/livez"},
@@ -266,18 +402,24 @@ def _process(settings: PodSettings, limits: HostedLimits | None) -> Json:
             "failureThreshold": 6,
         },
         volumeMounts=[
-            {"name": "data", "mountPath": _HOME},
-            {"name": "pki", "mountPath": f"{_HOME}/pki", "readOnly": True},
-            *({"name": "files", "mountPath": f"{_HOME}/{each}", "subPath": each, "readOnly": True} for each in MOUNTED),
-            {"name": "sockets", "mountPath": f"{_HOME}/{SOCKETS.rstrip('/')}"},
+            {"name": "data", "mountPath": HOME},
+            {"name": "pki", "mountPath": f"{HOME}/pki", "readOnly": True},
+            *({"name": "files", "mountPath": f"{HOME}/{each}", "subPath": each, "readOnly": True} for each in mounted),
+            {"name": "sockets", "mountPath": f"{HOME}/{SOCKETS.rstrip('/')}"},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the container's own
         ],
     )
 
 
-def _sidecar(settings: PodSettings) -> Json:
+def _sidecar(settings: PodSettings, mounted: tuple[str, ...], way: StoreWay | None) -> Json:
+    # A snapshot of a datastore elsewhere takes the way of the process.
+    kept = (hosting.SETTINGS, stores.PASSWORD_FILE) if stores.PASSWORD_FILE in mounted else (hosting.SETTINGS,)
+    elsewhere = (
+        {"name": "pki", "mountPath": f"{HOME}/pki", "readOnly": True},
+        {"name": "sockets", "mountPath": f"{HOME}/{SOCKETS.rstrip('/')}"},
+    )
     return _container(
-        "sidecar",
+        BESIDE,
         settings,
         [
             SIDECAR,
@@ -287,62 +429,32 @@ def _sidecar(settings: PodSettings) -> Json:
             "-keys=/keys",
             "-sockets=/sockets",
             f"-names={','.join(sidecar.socket_name(each) for each in sidecar.SOCKETS)}",
+            f"-keeper=:{sidecar.KEEPER_PORT}",
+            *KEEPING,
         ],
         ports=[
             {"name": "https", "containerPort": sidecar.API_PORT, "protocol": "TCP"},
             {"name": "tunnel", "containerPort": sidecar.TUNNEL_PORT, "protocol": "TCP"},
+            {"name": "keeper", "containerPort": sidecar.KEEPER_PORT, "protocol": "TCP"},
         ],
-        resources={"requests": {"cpu": "5m", "memory": "24Mi"}, "limits": {"memory": "64Mi"}},
+        resources={"requests": {"cpu": "5m", "memory": "24Mi"}, "limits": {"memory": "128Mi"}},
         volumeMounts=[
             {"name": "sidecar", "mountPath": "/keys", "readOnly": True},
             {"name": "sockets", "mountPath": "/sockets"},
+            # For snapshots.
+            {"name": "data", "mountPath": HOME},
+            *({"name": "files", "mountPath": f"{HOME}/{each}", "subPath": each, "readOnly": True} for each in kept),
+            *(() if way is None else elsewhere),
         ],
     )
 
 
-class SeenPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A Pod of a control plane, as far as its start depends on it.
-
-    Args:
-        digest: See `HASH`.
-        address: Its IP address; "" for none yet.
-        is_ready: Whether its API server is ready, and it does not end.
-        ends: Whether it is being deleted.
-        problem: Why it does not start; "" if nothing is known.
-    """
-
-    digest: str
-    address: str
-    is_ready: bool
-    ends: bool
-    problem: str = ""
-
-
-def seen(found: Json) -> SeenPod:
-    """Return what a Pod is."""
-    meta: Json = found.get("metadata", {})
-    status: Json = found.get("status", {})
-    conditions: dict[str, Json] = {each["type"]: each for each in status.get("conditions") or ()}
-    ends = "deletionTimestamp" in meta
-    return SeenPod(
-        digest=digest_of(found),
-        address=str(status.get("podIP", "")),
-        is_ready=conditions.get("Ready", {}).get("status") == "True" and not ends,
-        ends=ends,
-        problem=_problem(found),
+def _forwarder(settings: PodSettings, way: StoreWay) -> Json:
+    return _container(
+        "store",
+        settings,
+        [FORWARDER, "datastore", f"/sockets/{way.socket}", way.address, *way.allowed],
+        env=[{"name": "GOMAXPROCS", "value": "1"}],
+        resources={"requests": {"cpu": "5m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}},
+        volumeMounts=[{"name": "sockets", "mountPath": "/sockets"}],
     )
-
-
-def _problem(found: Json) -> str:
-    status: Json = found.get("status", {})
-    states: list[Json] = status.get("containerStatuses") or []
-    for each in states:
-        waiting: Json | None = each.get("state", {}).get("waiting")
-        if waiting is not None and waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-            ended: Json = each.get("lastState", {}).get("terminated") or {}
-            told = waiting.get("message") or ended.get("message") or ""
-            return f"container {each.get('name')}: {waiting['reason']}: {told}".rstrip(": ")
-    for each in status.get("conditions") or ():
-        if each.get("type") == "PodScheduled" and each.get("status") == "False":
-            return f"{each.get('reason')}: {each.get('message')}"
-    return ""

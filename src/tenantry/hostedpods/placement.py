@@ -20,26 +20,31 @@ import ssl
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 from msgspec.structs import replace
 
-from tenantry.api.errors import Forbidden, Gone, InputError, LocalError, NotFound, Unreachable
+from tenantry.api.errors import Forbidden, InputError, LocalError, NotFound
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
-from tenantry.engine.tasks import in_background
-from tenantry.hostedpods import credentials, objects
-from tenantry.hostedpods.objects import PodSettings, SeenPod
+from tenantry.engine.tasks import all_of, in_background
+from tenantry.hostedpods import credentials, following, keys, objects, podsnapshots, seenpods
+from tenantry.hostedpods.jobs import KeeperRole
+from tenantry.hostedpods.keeper import SnapshotKeeper
+from tenantry.hostedpods.objects import PodSettings
+from tenantry.hostedpods.podsnapshots import PodSnapshots
+from tenantry.hostedpods.seenpods import SeenPod
+from tenantry.hostedpods.stores import PodStores
+from tenantry.hostedpods.workers import KeeperJobs
 from tenantry.hosting import plane as hosting
-from tenantry.hosting import sidecar, snapshotplaces, versions
-from tenantry.hosting.placement import RunningPlane, ServerEndpoint
+from tenantry.hosting import reportedversion, sidecar, versions
+from tenantry.hosting.placement import RESPONSE_BYTES, RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.sidecar import SidecarTunnel
 from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
-from tenantry.hosting.snapshots import KeptSnapshot, SnapshotStore
+from tenantry.hosting.snapshots import SnapshotStore
 from tenantry.hosting.versions import HostedVersion
-from tenantry.kube import watch, wire
+from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 from tenantry.local import kubeconfigs, pki
@@ -65,28 +70,33 @@ class PodPlacement:
         client: The operator's, of the cluster.
         settings: What all Pods have in common.
         folder: A private folder of this process.
+        scratch: A folder with room for snapshots on their way; None for the former.
     """
 
-    def __init__(self, client: Client, settings: PodSettings, folder: Path) -> None:
+    def __init__(self, client: Client, settings: PodSettings, folder: Path, scratch: Path | None = None) -> None:
         self._client = client
         self._settings = settings
         self._root = folder
-        # By uid: where `start` has found the Pod.
-        self._addresses: dict[str, str] = {}
+        self._stores = PodStores(client, settings, folder / "stores")
+        # By uid: where `start` has found the Pods.
+        self._addresses: dict[str, frozenset[str]] = {}
+        self._keepers = KeeperJobs(client, folder)
+        self.snapshots = PodSnapshots(
+            client, self._keepers, self._running, self.stop, settings.images, (scratch or folder) / "snapshots"
+        )
 
-    @property
-    def snapshots(self) -> SnapshotStore:
-        """See `Placement.snapshots`."""
-        return _NoSnapshots()
+    async def keep(self) -> None:
+        """Keep what control planes share, until cancelled."""
+        await self._stores.keep()
 
     @property
     def snapshot_kinds(self) -> frozenset[SnapshotPlaceKind]:
         """See `Placement.snapshot_kinds`."""
-        return frozenset()
+        return podsnapshots.KINDS
 
     def snapshots_at(self, place: SnapshotPlace) -> SnapshotStore:
         """See `Placement.snapshots_at`."""
-        raise snapshotplaces.refusal(place, self.snapshot_kinds)
+        return self.snapshots.at(place)
 
     @property
     def can_sleep(self) -> bool:
@@ -94,28 +104,40 @@ class PodPlacement:
         return False
 
     def versions(self) -> tuple[HostedVersion, ...]:
-        """See `Placement.versions`: that of the image."""
-        return objects.VERSIONS
+        """See `Placement.versions`: those that have an image."""
+        return self._settings.images.versions()
 
     async def provide(self, version: str) -> None:
         """See `Placement.provide`: the image is there, or a Pod reports that it is not."""
-        versions.find(objects.VERSIONS, version)
+        versions.find(self.versions(), version)
 
     async def start(self, plane: HostedPlane) -> RunningPlane:
         """See `Placement.start`."""
-        objects.check(plane)
+        objects.check(plane, self.versions())
+        settings = replace(self._settings, image=self._settings.images.of(plane.version))
         uid, paths = plane.uid, self._paths(plane.uid)
         server = await self._serve(uid)
         plane = replace(plane, names=(*plane.names, server))
         await self._prepare(plane, paths)
+        way = await self._stores.attach(plane)
         files, own = await asyncio.to_thread(credentials.contents, plane, paths)
+        if way is not None:
+            files |= way.files
         await self._apply(objects.SECRETS, objects.secret(uid, objects.name(uid), files))
         await self._apply(objects.SECRETS, objects.secret(uid, objects.sidecar_name(uid), own))
-        await self._claim(uid)
-        wanted = objects.stateful_set(uid, self._settings, plane.limits, files, own)
+        if way is None:
+            await self._claim(uid)
+        # A Job that has its volume may be on another node.
+        await self._keepers.end(uid, KeeperRole.DATA)
+        wanted = objects.stateful_set(uid, settings, plane.limits, files, own, way=way, replicas=plane.replicas)
+        before = await self._find(objects.STATEFUL_SETS, objects.name(uid))
+        if objects.replicas_of(before) not in (0, plane.replicas):
+            # One that elects no leader must not run beside others.
+            await self.stop(uid)
         await self._apply(objects.STATEFUL_SETS, wanted)
-        found = await self._ready(uid, objects.digest_of(wanted))
-        self._addresses[uid] = found.address
+        pods = await self._ready(uid, objects.digest_of(wanted))
+        found = pods[0]
+        self._addresses[uid] = frozenset(each.address for each in pods)
         url, trusted = f"https://{_host(server)}", hosting.TRUSTED
         connection = self._connection(found.address, paths)
         return RunningPlane(
@@ -123,8 +145,10 @@ class PodPlacement:
             server=url,
             kubeconfig=kubeconfigs.text(paths, plane.name, hosting.OWNER, url, authority=trusted),
             from_pods=ServerEndpoint(address=found.address, port=sidecar.API_PORT),
-            version=await self._version(connection),
-            renewal=await asyncio.to_thread(credentials.renewal, plane, paths.pki),
+            version=await _version(connection, versions.find(self.versions(), plane.version), settings.image),
+            renewal=_first(
+                await asyncio.to_thread(credentials.renewal, plane, paths.pki), way.renewal if way is not None else None
+            ),
         )
 
     async def stop(self, uid: str) -> None:
@@ -143,27 +167,40 @@ class PodPlacement:
         await self._delete(objects.STATEFUL_SETS, name)
         # Its objects outlive the process, which could not end in order without them.
         await self._gone(uid)
+        for role in KeeperRole:
+            await self._keepers.remove(uid, role)
+        await self._stores.detach(uid)
         for resource in (objects.CLAIMS, objects.SERVICES):
             await self._delete(resource, name)
         for each in (name, objects.sidecar_name(uid), objects.keys_name(uid)):
             await self._delete(objects.SECRETS, each)
         await asyncio.to_thread(_erase, self._paths(uid).folder)
 
+    async def kubeconfig(self, uid: str) -> str:  # noqa: ARG002 - no Pod is stopped for a sleep
+        """See `Placement.kubeconfig`."""
+        return ""
+
     @asynccontextmanager
     async def connected(self, uid: str) -> AsyncGenerator[None]:
         """See `Placement.connected`."""
         folder = self._paths(uid).pki
-        context = ssl.create_default_context(cafile=folder / f"{sidecar.AUTHORITY}.crt")
-        context.load_cert_chain(folder / f"{sidecar.CLIENT}.crt", folder / f"{sidecar.CLIENT}.key")
+        context = sidecar.context(folder)
         own = self._paths(uid).folder
         sockets = {sidecar.socket_name(each): own / each for each in sidecar.SOCKETS}
-        async with in_background(SidecarTunnel(self._addresses[uid], context, sockets).run()):
+        tunnels = [SidecarTunnel(each, context, sockets).run() for each in sorted(self._addresses[uid])]
+        async with in_background(all_of(tunnels)):
             yield
 
     async def has_moved(self, uid: str) -> bool:
         """See `Placement.has_moved`."""
-        pods = [objects.seen(each) for each in await self._pods(uid)]
-        return all(each.address != self._addresses.get(uid) or each.ends for each in pods)
+        pods = [seenpods.seen(each) for each in await self._pods(uid)]
+        if seenpods.have_moved(pods, self._addresses.get(uid, frozenset())):
+            return True
+        return await self._stores.has_moved(uid)
+
+    async def open(self, uid: str, *, is_open: bool) -> None:  # noqa: ARG002 - see below
+        """See `Placement.open`; nothing stands between the clients and a Pod."""
+        _checked(uid)
 
     async def knocked(self, uid: str) -> None:
         """See `Placement.knocked`; it never returns, because nothing holds clients."""
@@ -208,6 +245,7 @@ class PodPlacement:
             tls_server_name=_NAME,
             certificate=(paths.pki / f"{hosting.OPERATOR}.crt").read_bytes(),
             key=(paths.pki / f"{hosting.OPERATOR}.key").read_bytes(),
+            max_bytes=RESPONSE_BYTES,
         )
 
     async def _serve(self, uid: str) -> str:
@@ -221,21 +259,12 @@ class PodPlacement:
             )
         return address
 
-    async def _version(self, connection: Connection) -> str:
-        """Return the version that an API server reports.
-
-        Raises:
-            LocalError: The image has another one than this version of Tenantry.
-            ApiError: It does not answer.
-        """
-        async with Client(connection, max_connections=1) as client:
-            found: str = _json.decode(await client.request("GET", "/version"))["gitVersion"].removeprefix("v")
-        if found != objects.KUBERNETES:
-            raise LocalError(
-                f"the image {self._settings.image!r} has Kubernetes {found}, not {objects.KUBERNETES}: build it again"
-                " with the version of Tenantry that the operator has (`tenantry image build --with-hosted`)"
-            )
-        return found
+    def _running(self, uid: str) -> SnapshotKeeper | None:
+        addresses = self._addresses.get(uid)
+        if not addresses:
+            return None
+        # Each of several has a way to the datastore.
+        return SnapshotKeeper(min(addresses), sidecar.context(self._paths(uid).pki), podsnapshots.VOLUME)
 
     async def _prepare(self, plane: HostedPlane, paths: ClusterPaths) -> None:
         """Bring the keys of a control plane into its folder, and renewed and replaced ones into its Secret.
@@ -243,52 +272,28 @@ class PodPlacement:
         Only when that has them does a Pod get them: after a crash in between, they are issued again.
         """
         await asyncio.to_thread(make_private_folder, paths.folder)
-        data = await self._find(objects.SECRETS, objects.keys_name(plane.uid))
-        known = objects.files_of(data) if data is not None else {}
-        files = await asyncio.to_thread(credentials.issue, plane, paths.pki, known, dt.datetime.now(dt.UTC))
-        if files == known:
-            return
-        wanted = objects.secret(plane.uid, objects.keys_name(plane.uid), files)
-        if data is None:
-            # Not applied: another replica may have written others meanwhile, and those hold.
-            body = wire.encode_json(wanted)
-            await self._client.request("POST", wire.path(objects.SECRETS, PROCESS_NAMESPACE), body=body)
-        else:
-            # At the resourceVersion that was read: keys that another replica has issued meanwhile are not lost.
-            gone = dict.fromkeys(known.keys() - files.keys())
-            patch = {
-                "metadata": {"resourceVersion": data["metadata"]["resourceVersion"]},
-                "data": {**wanted["data"], **gone},
-            }
-            name = objects.keys_name(plane.uid)
-            await self._client.merge_patch(objects.SECRETS, PROCESS_NAMESPACE, name, patch)
+        found = await self._stores.recorded(plane)
+        uid, name, kind = plane.uid, objects.keys_name(plane.uid), plane.store.kind
+        await keys.keep(
+            self._client,
+            found,
+            lambda files: objects.secret(uid, name, files, kind),
+            lambda known: credentials.issue(plane, paths.pki, known, dt.datetime.now(dt.UTC)),
+        )
 
     async def _claim(self, uid: str) -> None:
         # A claim hardly changes, and its class is filled in.
         if await self._find(objects.CLAIMS, objects.name(uid)) is None:
             await self._apply(objects.CLAIMS, objects.claim(uid, self._settings))
 
-    async def _ready(self, uid: str, digest: str) -> SeenPod:
-        """Return the Pod with a digest once it is ready.
+    async def _ready(self, uid: str, digest: str) -> list[SeenPod]:
+        """Return the Pods with a digest that are ready; `has_moved` reports those that come later.
 
         Raises:
-            LocalError: It is not ready in time, and why.
+            LocalError: None is ready in time, and why.
         """
-        last: SeenPod | None = None
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                async for found in self._followed(uid):
-                    for each in found.values():
-                        pod = objects.seen(each)
-                        if pod.digest == digest:
-                            last = pod
-                        if pod.digest == digest and pod.is_ready and pod.address:
-                            return pod
-        except TimeoutError:
-            pass
         name = f"{objects.name(uid)}-0"
-        why = (last.problem or "`kubectl logs` shows why") if last is not None else "it does not exist yet"
-        raise LocalError(f"Pod {name!r} in {PROCESS_NAMESPACE!r} is not ready after {START_SECONDS:.0f} s: {why}")
+        return await following.ready(self._client, _select(uid), name, START_SECONDS, lambda pod: pod.digest == digest)
 
     async def _gone(self, uid: str) -> None:
         """Return once no Pod of a control plane is left.
@@ -296,46 +301,12 @@ class PodPlacement:
         Raises:
             LocalError: One still ends.
         """
-        try:
-            async with asyncio.timeout(END_SECONDS):
-                async for found in self._followed(uid):
-                    if not found:
-                        return
-        except TimeoutError as error:
-            name = f"{objects.name(uid)}-0"
-            raise LocalError(
-                f"Pod {name!r} in {PROCESS_NAMESPACE!r} has not ended after {END_SECONDS:.0f} s: if its node is gone,"
-                " delete the Node"
-            ) from error
-
-    async def _followed(self, uid: str) -> AsyncGenerator[dict[str, Json]]:
-        """Yield the Pods of a control plane by name, now and after each change, for ever."""
-        while True:
-            body = await self._client.request("GET", wire.path(objects.PODS, PROCESS_NAMESPACE), query=_select(uid))
-            listed = _json.decode(body)
-            found = {each["metadata"]["name"]: each for each in listed["items"]}
-            yield found
-            changes = watch.watch(
-                self._client,
-                objects.PODS,
-                resource_version=listed["metadata"]["resourceVersion"],
-                selectors=_select(uid),
-                namespace=PROCESS_NAMESPACE,
-            )
-            # It is listed again.
-            with suppress(Gone, Unreachable):
-                async for events in changes:
-                    for event in events:
-                        pod: Json = _json.decode(event.object)
-                        name = pod["metadata"].get("name", "")
-                        if event.type is watch.EventType.DELETED:
-                            found.pop(name, None)
-                        elif event.type is not watch.EventType.BOOKMARK:
-                            found[name] = pod
-                    yield found
+        await following.gone(self._client, _select(uid), f"{objects.name(uid)}-0", END_SECONDS)
 
     async def _pods(self, uid: str) -> list[Json]:
-        body = await self._client.request("GET", wire.path(objects.PODS, PROCESS_NAMESPACE), query=_select(uid))
+        body = await self._client.request(
+            "GET", wire.path(objects.PODS, PROCESS_NAMESPACE), query={"labelSelector": _select(uid)}
+        )
         found: list[Json] = _json.decode(body)["items"]
         return found
 
@@ -361,32 +332,24 @@ class PodPlacement:
             await self._client.delete(resource, PROCESS_NAMESPACE, name)
 
 
-class _NoSnapshots:
-    """Takes none: the files of a Pod are not reached yet."""
+async def _version(connection: Connection, wanted: HostedVersion, image: str) -> str:
+    """Return the version that an API server reports.
 
-    async def take(self, uid: str, upgrade: str = "") -> KeptSnapshot:  # noqa: ARG002 - it is refused
-        """See `SnapshotStore.take`."""
-        _refuse(uid)
-
-    async def kept(self, uid: str) -> tuple[KeptSnapshot, ...]:  # noqa: ARG002 - there is none of any
-        """See `SnapshotStore.kept`."""
-        return ()
-
-    async def discard(self, uid: str, name: str) -> None:
-        """See `SnapshotStore.discard`."""
-
-    async def restore(self, uid: str, name: str, version: str = "") -> None:  # noqa: ARG002 - it is refused
-        """See `SnapshotStore.restore`."""
-        _refuse(uid)
+    Raises:
+        LocalError: The image has another one than this version of Tenantry.
+        ApiError: It does not answer.
+    """
+    found = await reportedversion.read(connection)
+    if found != wanted.kubernetes:
+        raise LocalError(
+            f"the image {image!r} has Kubernetes {found}, not {wanted.kubernetes}: build it again"
+            " with the version of Tenantry that the operator has (`tenantry image build --with-hosted`)"
+        )
+    return found
 
 
-def _refuse(uid: str) -> NoReturn:
-    _checked(uid)
-    raise InputError("control planes in Pods have no snapshots yet: take one of the volume")
-
-
-def _select(uid: str) -> dict[str, str]:
-    return {"labelSelector": f"{objects.UID_LABEL}={_checked(uid)}"}
+def _select(uid: str) -> str:
+    return f"{objects.UID_LABEL}={_checked(uid)}"
 
 
 def _host(address: str) -> str:
@@ -395,6 +358,10 @@ def _host(address: str) -> str:
         return f"[{address}]" if ipaddress.ip_address(address).version == 6 else address  # noqa: PLR2004 - IPv6
     except ValueError:
         return address
+
+
+def _first(*times: dt.datetime | None) -> dt.datetime | None:
+    return min((each for each in times if each is not None), default=None)
 
 
 def _checked(uid: str) -> str:

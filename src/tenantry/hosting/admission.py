@@ -182,7 +182,11 @@ class AdmissionServer:
             return web.Response(status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         try:
             async with asyncio.timeout(self._limits.answer_seconds):
-                body = await request.content.read()
+                try:
+                    body = await request.content.read()
+                except OSError:
+                    # The client has ended.
+                    return web.Response(status=HTTPStatus.BAD_REQUEST)
                 found = await self._decide(msgspec.json.decode(body, type=AdmissionRequest))
         except msgspec.MsgspecError:
             # The other end is not of this version.

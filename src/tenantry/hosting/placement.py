@@ -17,6 +17,10 @@ from tenantry.hosting.snapshots import SnapshotStore
 from tenantry.hosting.versions import HostedVersion
 from tenantry.kube.kubeconfig import Connection
 
+RESPONSE_BYTES = 16 * 2**20
+"""The longest response that Tenantry reads of a hosted control plane: its users may route a kind to a program of their
+own, whose response has no end. An object has at most 2 MiB, and a longer list comes in smaller pages."""
+
 
 class ServerEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Where pods reach an API server.
@@ -34,7 +38,7 @@ class RunningPlane(msgspec.Struct, frozen=True, kw_only=True):
     """A hosted control plane that is ready for requests.
 
     Args:
-        connection: How Tenantry reaches it, as a member of system:masters.
+        connection: How Tenantry reaches it, as a member of system:masters; it reads `RESPONSE_BYTES` at most.
         server: The URL of its API server for users.
         kubeconfig: The kubeconfig of the identity `plane.OWNER`.
         from_pods: Where pods reach its API server; None if no pod can.
@@ -90,9 +94,31 @@ class Placement(Protocol):
         """
         ...
 
+    async def open(self, uid: str, *, is_open: bool) -> None:
+        """Let clients reach a control plane, or refuse them and end their connections, also after each start.
+
+        Tenantry itself reaches it in any case. In a place that cannot refuse clients, nothing changes.
+
+        Args:
+            uid: The uid of the control plane, which may not have been started yet.
+            is_open: Whether clients reach it.
+
+        Raises:
+            TenantryError: Connections may still be open, or clients may still be refused.
+        """
+        ...
+
     @property
     def can_sleep(self) -> bool:
         """Return whether a client of a control plane that is stopped is held and reported; see `knocked`."""
+        ...
+
+    async def kubeconfig(self, uid: str) -> str:
+        """Return the kubeconfig of the users of a control plane, which may be stopped; "" for one that never ran here.
+
+        Raises:
+            TenantryError: It cannot be read.
+        """
         ...
 
     def connected(self, uid: str) -> AbstractAsyncContextManager[None]:

@@ -293,7 +293,7 @@ def settings(
     keys = (f"--service-account-key-file=pki/{name}" for name in former_keys)
     found: dict[str, object] = {
         "uid": plane.uid,
-        "datastore": stores.settings(plane.store, plane.uid, plane.replicas, prebuilt),
+        "datastore": stores.settings(plane.store, plane.uid, plane.replicas, prebuilt, sockets=sockets),
         "apiServer": [*_apiserver(plane, port), *keys, *(_FURTHER if is_further else ())],
         "controllers": _manager(plane),
         "openAPI": openapi,

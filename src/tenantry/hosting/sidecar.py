@@ -28,11 +28,17 @@ API_PORT = 6443
 TUNNEL_PORT = 6445
 """Where connections are parked."""
 
+KEEPER_PORT = 6446
+"""Where snapshots are requested; see `hostedpods.keeper`."""
+
 INTERNAL_PORT = 6444
 """The port of the API server on 127.0.0.1 in its Pod."""
 
 AUTHORITY, SERVER, CLIENT = "sidecar-ca", "sidecar", "sidecar-client"
 """The files with the authority of a Pod's tunnel, and with the certificates of its ends."""
+
+FILES = {"ca.crt": f"{AUTHORITY}.crt", "tls.crt": f"{SERVER}.crt", "tls.key": f"{SERVER}.key"}
+"""The files that a sidecar reads, and their names in the folder of the operator."""
 
 SOCKETS = (plane.GATE, plane.ADMISSION, plane.FORWARDED)
 """The Unix sockets of a Pod that this process serves."""
@@ -54,6 +60,17 @@ def leaves() -> dict[str, LeafCertificate]:
         SERVER: LeafCertificate(ca=AUTHORITY, user=SERVER, use=CertificateUse.SERVER, names=(SERVER,)),
         CLIENT: LeafCertificate(ca=AUTHORITY, user=CLIENT),
     }
+
+
+def context(folder: Path) -> ssl.SSLContext:
+    """Return the context of connections to a sidecar, or to a keeper of snapshots.
+
+    Args:
+        folder: The one with the certificates of `leaves`.
+    """
+    found = ssl.create_default_context(cafile=folder / f"{AUTHORITY}.crt")
+    found.load_cert_chain(folder / f"{CLIENT}.crt", folder / f"{CLIENT}.key")
+    return found
 
 
 def socket_name(socket_file: str) -> str:

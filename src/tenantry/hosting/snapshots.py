@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 
@@ -19,6 +19,9 @@ from tenantry.api.errors import InputError
 _KEPT = re.compile(r"(\d{8}T\d{6}Z)-(\d{1,19})(?:-before-(\d{1,3}\.\d{1,4}\.\d{1,4}))?\.snapshot")
 _GIVEN = re.compile(r"given-[0-9a-f]{8,32}\.snapshot")
 _STAMP = "%Y%m%dT%H%M%SZ"
+
+_LATER = "of that version or a later one"
+"""In the message about a snapshot of a later version of Kubernetes."""
 
 KEPT_UPGRADES = 2
 """How many snapshots of upgrades are kept: that of the last one, and that of the one before."""
@@ -40,6 +43,20 @@ class KeptSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     revision: int
     size: int
     upgrade: str = ""
+
+
+class SnapshotHeader(msgspec.Struct, frozen=True):
+    """What `hosted` reports about a snapshot.
+
+    Args:
+        revision: Of the datastore.
+        time: When it was taken.
+        kubernetes: The version of Kubernetes that has written it, as in "v1.36.3".
+    """
+
+    revision: Annotated[int, msgspec.Meta(ge=0)]
+    time: dt.datetime
+    kubernetes: Annotated[str, msgspec.Meta(max_length=32)] = ""
 
 
 class SnapshotStore(Protocol):
@@ -117,6 +134,26 @@ def read(text: str, size: int) -> KeptSnapshot | None:
 def in_order(found: Iterable[KeptSnapshot]) -> tuple[KeptSnapshot, ...]:
     """Return snapshots, the oldest first."""
     return tuple(sorted(found, key=lambda each: (each.time, each.revision)))
+
+
+def listed(files: Iterable[tuple[str, int]]) -> tuple[KeptSnapshot, ...]:
+    """Return those files that are snapshots of a control plane, the oldest first.
+
+    Args:
+        files: Their names and sizes in bytes.
+    """
+    return in_order(each for name, size in files if (each := read(name, size)) is not None)
+
+
+def failure(text: str, known: Iterable[str]) -> str:
+    """Return why a command of `hosted` failed.
+
+    Args:
+        text: What it wrote to its standard error.
+        known: The versions of Kubernetes that control planes can have here.
+    """
+    last = (text.strip().splitlines() or [""])[-1].removeprefix("hosted: ")
+    return f"{last}; versions here are {', '.join(known)}" if _LATER in last else last
 
 
 def superfluous(kept: Sequence[KeptSnapshot], keep: int) -> list[str]:

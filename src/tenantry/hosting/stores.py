@@ -127,7 +127,16 @@ def user(uid: str) -> str:
     return f"plane-{uid}"
 
 
-def settings(store: HostedStore, uid: str, processes: int = 1, prebuilt: str = "") -> dict[str, object]:
+def socket(store: HostedStore) -> str:
+    """Return the name of the Unix socket through which a process reaches its datastore; "" for SQLite."""
+    if store.kind is StoreKind.SQLITE:
+        return ""
+    return ETCD_SOCKET if store.sql is None else SQL_SOCKETS[store.sql.driver]
+
+
+def settings(
+    store: HostedStore, uid: str, processes: int = 1, prebuilt: str = "", *, sockets: str = ""
+) -> dict[str, object]:
     """Return the settings of a datastore.
 
     Args:
@@ -135,19 +144,21 @@ def settings(store: HostedStore, uid: str, processes: int = 1, prebuilt: str = "
         uid: The uid of the control plane.
         processes: How many processes of the control plane write to it.
         prebuilt: The path of the file with which a SQLite database begins; "" for an empty database.
+        sockets: What the path of the socket begins with, "" or a folder with a slash.
 
     Raises:
         InputError: The SQL server is missing.
     """
+    several = {"processes": processes} if processes > 1 else {}
     match store.kind:
         case StoreKind.SQLITE:
             begun = {"prebuilt": prebuilt} if prebuilt else {}
             return {"file": "state.db", "maxBytes": MAX_BYTES, **begun}
         case StoreKind.SHARED_ETCD | StoreKind.OWN_ETCD:
             return {
-                "etcd": {**access("pki", ETCD_AUTHORITY, ETCD_CLIENT), "prefix": prefix(uid)},
+                "etcd": {**access("pki", ETCD_AUTHORITY, ETCD_CLIENT, sockets), "prefix": prefix(uid)},
                 "maxBytes": MAX_BYTES,
-                **({"processes": processes} if processes > 1 else {}),
+                **several,
             }
         case StoreKind.SQL:
             if store.sql is None:
@@ -160,25 +171,27 @@ def settings(store: HostedStore, uid: str, processes: int = 1, prebuilt: str = "
                 "sql": {
                     **({} if tls is None else {"tls": tls}),
                     "driver": store.sql.driver,
-                    "socket": SQL_SOCKETS[store.sql.driver],
+                    "socket": f"{sockets}{SQL_SOCKETS[store.sql.driver]}",
                     "database": store.sql.database,
                     "user": store.sql.user,
                     "passwordFile": PASSWORD_FILE,
                     "owner": uid,
-                }
+                },
+                **several,
             }
 
 
-def access(folder: str, authority: str, client: str) -> dict[str, str]:
+def access(folder: str, authority: str, client: str, sockets: str = "") -> dict[str, str]:
     """Return how an etcd is reached, for the process and for the administration.
 
     Args:
         folder: The folder of the certificates.
         authority: The name of the authority's files there.
         client: The name of the client's.
+        sockets: As for `settings`.
     """
     return {
-        "socket": ETCD_SOCKET,
+        "socket": f"{sockets}{ETCD_SOCKET}",
         "serverName": ETCD_NAME,
         "ca": f"{folder}/{authority}.crt",
         "certificate": f"{folder}/{client}.crt",

@@ -116,7 +116,7 @@ def everything(image: str = DEFAULT_IMAGE, pods: PodOptions | None = None) -> li
         image: The operator's.
         pods: How it runs control planes in Pods; None if it runs none.
     """
-    further = planepods.everything(SERVICE_ACCOUNT, pods.shards) if pods is not None else ()
+    further = planepods.everything(SERVICE_ACCOUNT, pods) if pods is not None else ()
     return [*foundation(SERVICE_ACCOUNT), *further, *workload(image, pods)]
 
 
@@ -181,6 +181,12 @@ def _pod(image: str, pods: PodOptions | None) -> Json:
         # The client certificate's way into Python's ssl is a file.
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - the container's own
     }
+    volumes: list[Json] = []
+    security: Json = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+    if pods is not None:
+        container["volumeMounts"].append({"name": "snapshots", "mountPath": planepods.SCRATCH})
+        volumes.append({"name": "snapshots", "emptyDir": {"sizeLimit": planepods.SCRATCH_SIZE}})
+        security["fsGroup"] = 65532
     # Where control planes run in Pods, it has their keys, too.
     size = "16Mi" if pods is None else "64Mi"
     spread = {
@@ -194,10 +200,10 @@ def _pod(image: str, pods: PodOptions | None) -> Json:
         "spec": {
             "serviceAccountName": OPERATOR,
             "priorityClassName": "system-cluster-critical",
-            "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+            "securityContext": security,
             "topologySpreadConstraints": [spread],
             "terminationGracePeriodSeconds": 30,
             "containers": [container],
-            "volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": size}}],
+            "volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": size}}, *volumes],
         },
     }

@@ -14,9 +14,10 @@ import msgspec
 from tenantry.api import marks
 from tenantry.api.model import Json
 from tenantry.api.requests import REQUESTS, ROLE_BINDING_PREFIX
-from tenantry.api.virtualcontrolplane import MIRROR, PREFIX
+from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE, PREFIX
 from tenantry.install.bandwidth import ANNOTATIONS as BANDWIDTH
 from tenantry.install.makers import is_stamped
+from tenantry.install.mirror import BY_MIRROR
 from tenantry.install.policy import ADMINISTER, IN_TENANTS, KUBERNETES, bound, by, rule, says, validating
 
 MARKS = "tenantry-marks"
@@ -157,10 +158,7 @@ def _inside(subject: Json, guard: ObjectGuard) -> Json:
     # Where a node passes them on, they mount files of the node, or set options of the sandbox itself.
     runtimes = " || ".join(f"k.startsWith('{prefix}')" for prefix in marks.OF_RUNTIMES)
     # The mirror of a namespace's own virtual control planes names the mirrored objects.
-    mirrored = (
-        f"(k.startsWith('{PREFIX}/')"
-        f" && request.userInfo.username == 'system:serviceaccount:' + request.namespace + ':{MIRROR}')"
-    )
+    mirrored = f"(k.startsWith('{PREFIX}/') && {BY_MIRROR})"
     mark = f"{is_protected('k')} && !{is_stamped('k')} && !{mirrored}"
     of_key = f"({mark} || {fixed} || request.resource.resource == 'pods' && ({runtimes}))"
     # Updates by Kubernetes copy nothing from tenants' objects, and must pass whatever an object carries. New objects
@@ -290,7 +288,7 @@ def _namespaces(subject: Json) -> Json:
     """
 
     def ours(of: str) -> str:
-        named = f"{of}.metadata.name == '{marks.SYSTEM_NAMESPACE}'"
+        named = f"{of}.metadata.name in ['{marks.SYSTEM_NAMESPACE}', '{MIRRORS_NAMESPACE}']"
         marked = f"{_many(of)} || {_any(of, is_ours('k'))}"
         return f"({of} != null && (({of}.?metadata.name.hasValue() && {named}) || {marked}))"
 

@@ -1,50 +1,38 @@
-"""The policy that keeps the identity of the mirrors from all users: pure.
+"""The namespace with the identities of the mirrors, and the operator's rights there: pure.
 
-The ServiceAccount `tenantry-mirror` of a namespace may write the marks of mirrored objects there. A user who could run
-a pod as this ServiceAccount, or request its tokens, could forge them. A user who could delete or change it would stop
-the mirrors of the namespace.
+The mirrors of a tenant's namespace may write the marks of mirrored objects there. Policies know them by their user name
+alone. So no user of a tenant may act under that name: neither by a pod, nor by a token, nor by impersonation. The
+ClusterRole `admin` of Kubernetes grants impersonation of each ServiceAccount of a namespace that it is bound in.
 
-Source: Kubernetes, "Validating Admission Policy", "Managing Service Accounts" (TokenRequest, token Secrets).
+    namespace "acme" ─► ServiceAccount "acme" of namespace "tenantry-mirrors" ─► RoleBinding in "acme"
+
+Source: Kubernetes, "User impersonation", "Managing Service Accounts" (TokenRequest).
 """
 
 from __future__ import annotations
 
 from tenantry.api.model import Json
-from tenantry.api.tokens import ACCOUNT_NAME, TOKEN_SECRET
-from tenantry.api.virtualcontrolplane import MIRROR
-from tenantry.install.policy import IN_TENANTS, KUBERNETES, NEW_PODS, not_administrator, refusing, rule
+from tenantry.api.virtualcontrolplane import MIRROR, MIRRORS_NAMESPACE
+from tenantry.install.rights import LABELS, allow, given_in
 
-NAME = "tenantry-mirror-identity"
+BY_MIRROR = f"request.userInfo.username == 'system:serviceaccount:{MIRRORS_NAMESPACE}:' + request.namespace"
+"""CEL: the request comes from the mirror of its own namespace."""
 
 
 def everything(subject: Json) -> list[Json]:
-    """Return the policy and its binding.
+    """Return the namespace, and the right to request tokens of its ServiceAccounts.
 
     Args:
-        subject: The operator, as RBAC names it. It requests the tokens of the mirrors.
+        subject: The operator, as RBAC names it.
     """
-    # The deletion of a collection has no name in the request. Kubernetes empties a namespace that is being deleted.
-    the_account = (
-        f"(object != null ? object : oldObject).metadata.name == '{MIRROR}'"
-        f" && !(request.operation != 'CREATE' && {KUBERNETES})"
-    )
-    # Controllers of Kubernetes create pods from templates of users: they are no exception.
-    as_mirror = (
-        f"request.resource.resource == 'pods' ? object.?spec.serviceAccountName.orValue('') == '{MIRROR}'"
-        f" : request.resource.resource == 'serviceaccounts'"
-        f" ? (has(request.subResource) ? request.name == '{MIRROR}' : {the_account})"
-        f" : object.?type.orValue('') == '{TOKEN_SECRET}'"
-        f" && object.?metadata.annotations[?'{ACCOUNT_NAME}'].orValue('') == '{MIRROR}'"
-    )
-    return refusing(
-        NAME,
-        [
-            NEW_PODS,
-            rule("", ["serviceaccounts/token"], "CREATE", apiVersions=["v1"]),
-            rule("", ["serviceaccounts"], "CREATE", "UPDATE", "DELETE", apiVersions=["v1"]),
-            rule("", ["secrets"], "CREATE", "UPDATE", apiVersions=["v1"]),
-        ],
-        f"ServiceAccount '{MIRROR}' is Tenantry's: use another ServiceAccount",
-        conditions={"names-the-mirror": as_mirror, **not_administrator(subject)},
-        where=IN_TENANTS,
-    )
+    namespace: Json = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": MIRRORS_NAMESPACE,
+            "labels": {**LABELS, "pod-security.kubernetes.io/enforce": "restricted"},
+        },
+    }
+    # Nowhere else: the right to request tokens of any ServiceAccount would be a right to be any workload.
+    tokens = allow([""], ["serviceaccounts/token"], ["create"])
+    return [namespace, *given_in(MIRRORS_NAMESPACE, MIRROR, subject, tokens)]

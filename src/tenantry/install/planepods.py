@@ -3,6 +3,7 @@
     Namespace tenantry-vcp ─► Pod Security Standard "restricted"
     NetworkPolicies        ─► no egress; ingress to the API server, and from the operator to the sidecar
     Role                   ─► the operator's rights in this namespace only
+    StatefulSet            ─► an etcd that they can share (planestore.py), with `--hosted-etcd`
 
 In the tenants' namespaces, control planes in Pods need no further rights: their mirrors write with tokens of a
 ServiceAccount there, which a RoleBinding gives the ClusterRole of mirrors.
@@ -20,9 +21,19 @@ from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.controllers.virtualcontrolplane.shards import lease_name
 from tenantry.hosting import sidecar
+from tenantry.install import planestore
 from tenantry.install.rights import LABELS, allow
 
 NAME = "tenantry-control-planes"
+_OPERATOR: Json = {
+    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": marks.SYSTEM_NAMESPACE}},
+    "podSelector": {"matchLabels": {"app.kubernetes.io/component": "operator"}},
+}
+SCRATCH = "/snapshots"
+"""The folder of the operator for snapshots on their way: they are too large for a volume in memory."""
+
+SCRATCH_SIZE = "2Gi"
+
 _KEEP = ("get", "create", "patch", "delete")
 
 
@@ -31,39 +42,51 @@ class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         image: Their image; see `tenantry image build --with-hosted`.
+        others: Images of other versions, as VERSION=IMAGE.
         storage_class: The StorageClass of their volumes; "" for the default one.
         service_type: The type of the Services by which users reach them.
         shards: The number of parts in which the replicas of the operator divide them.
+        has_etcd: Whether there is an etcd that they can share.
     """
 
     image: str
+    others: tuple[str, ...] = ()
     storage_class: str = ""
     service_type: str = "ClusterIP"
     shards: int = 1
+    has_etcd: bool = False
 
 
 def arguments(options: PodOptions) -> list[str]:
     """Return the arguments of the operator."""
-    found = ["--hosted-image", options.image, "--hosted-service", options.service_type]
+    images = [word for value in (options.image, *options.others) for word in ("--hosted-image", value)]
+    found = [*images, "--hosted-service", options.service_type, "--hosted-scratch", SCRATCH]
     if options.shards > 1:
         found += ["--hosted-shards", str(options.shards)]
+    if options.has_etcd:
+        found.append("--hosted-etcd")
     return [*found, "--hosted-storage-class", options.storage_class] if options.storage_class else found
 
 
-def everything(subject: Json, shards: int = 1) -> list[Json]:
-    """Return the namespace, its NetworkPolicies, and the operator's rights there.
+_DEFAULTS = PodOptions(image="")
+
+
+def everything(subject: Json, options: PodOptions = _DEFAULTS) -> list[Json]:
+    """Return the namespace, its NetworkPolicies, the operator's rights there, and the etcd if there is one.
 
     Args:
         subject: The operator, as RBAC names it.
-        shards: See `PodOptions`.
+        options: How the operator runs control planes in Pods.
     """
+    is_in_cluster = subject["kind"] == "ServiceAccount"
+    etcd = planestore.everything(options.image, options.storage_class, _OPERATOR, is_in_cluster=is_in_cluster)
     security = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "audit", "warn")}
     namespace: Json = {
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {"name": PROCESS_NAMESPACE, "labels": {**LABELS, **security}},
     }
-    return [namespace, *_rights(subject, shards), *_network(subject)]
+    return [namespace, *_rights(subject, options.shards), *_network(subject), *(etcd if options.has_etcd else ())]
 
 
 def _meta(name: str, namespace: str = PROCESS_NAMESPACE) -> Json:
@@ -75,6 +98,10 @@ def _rights(subject: Json, shards: int) -> list[Json]:
         # By name: no list of Secrets.
         allow([""], ["secrets", "services", "persistentvolumeclaims"], _KEEP),
         allow(["apps"], ["statefulsets"], _KEEP),
+        # A SQL server elsewhere is opened to the Pod of one control plane.
+        allow(["networking.k8s.io"], ["networkpolicies"], _KEEP),
+        # Of snapshots, while no control plane has the volume.
+        allow(["batch"], ["jobs"], ["create", "delete"]),
         allow([""], ["pods"], ["list", "watch"]),
     ]
     found = _given(subject, PROCESS_NAMESPACE, rules)
@@ -95,13 +122,9 @@ def _given(subject: Json, namespace: str, rules: list[Json]) -> list[Json]:
 
 
 def _network(subject: Json) -> list[Json]:
-    operator: Json = {
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": marks.SYSTEM_NAMESPACE}},
-        "podSelector": {"matchLabels": {"app.kubernetes.io/component": "operator"}},
-    }
-    tunnel: Json = {"ports": [{"protocol": "TCP", "port": sidecar.TUNNEL_PORT}]}
+    tunnel: Json = {"ports": [{"protocol": "TCP", "port": each} for each in (sidecar.TUNNEL_PORT, sidecar.KEEPER_PORT)]}
     if subject["kind"] == "ServiceAccount":
-        tunnel["from"] = [operator]
+        tunnel["from"] = [_OPERATOR]
     # An operator outside of the cluster has no address that is known here; certificates admit it alone.
     api: Json = {"ports": [{"protocol": "TCP", "port": sidecar.API_PORT}]}
     spec: Json = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json
-from tenantry.api.virtualcontrolplane import MIRROR
+from tenantry.install.mirror import BY_MIRROR
 from tenantry.install.policy import IN_TENANTS, KUBERNETES, bound, not_administrator, refusing, rule, says, validating
 
 SUSPENDED = "tenantry-suspended"
@@ -62,7 +62,6 @@ def converting(subject: Json) -> list[Json]:
     makes = (
         "request.operation == 'CREATE' && request.resource.resource in ['pods', 'jobs'] && !has(request.subResource)"
     )
-    mirror = f"request.userInfo.username == 'system:serviceaccount:' + request.namespace + ':{MIRROR}'"
     # Simulated nodes, and other components that report for all pods of the cluster.
     what = "authorizer.group('').resource('pods').subresource('status').namespace('kube-system')"
     nodes = f"{what}.check('patch').allowed()"
@@ -73,7 +72,7 @@ def converting(subject: Json) -> list[Json]:
         told=True,
         conditions={
             "not-kubernetes-keeping-house": f"!{KUBERNETES} || ({makes})",
-            "not-the-mirror": f"!({mirror})",
+            "not-the-mirror": f"!({BY_MIRROR})",
             "not-a-node": f"!({nodes})",
             **not_administrator(subject),
         },

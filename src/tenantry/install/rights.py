@@ -117,14 +117,13 @@ def operator_role() -> Json:
         allow(["storage.k8s.io"], ["storageclasses"], READ),
         allow(["networking.k8s.io"], ["ingressclasses"], READ),
         allow(["scheduling.k8s.io"], ["priorityclasses"], READ),
+        allow(["snapshot.storage.k8s.io"], ["volumesnapshotclasses"], READ),
         # Whether the cluster has metrics: with them, virtual control planes have those of their own pods.
         allow(["apiregistration.k8s.io"], ["apiservices"], READ),
         allow([""], ["nodes/status"], ["patch"]),
         allow(["apiextensions.k8s.io"], ["customresourcedefinitions"], READ),
         allow(["flowcontrol.apiserver.k8s.io"], ["flowschemas", "prioritylevelconfigurations"], KEEP),
         allow(["events.k8s.io"], ["events"], ["create", "patch"]),
-        # The mirrors of virtual control planes write with tokens of this ServiceAccount, in one namespace each.
-        {**allow([""], ["serviceaccounts/token"], ["create"]), "resourceNames": [MIRROR]},
         # The installed objects; see `repairs`.
         allow(
             ["admissionregistration.k8s.io"],
@@ -176,12 +175,14 @@ def people_roles() -> list[Json]:
         ],
     )
     mirrored["metadata"]["labels"][MIRROR_RIGHTS] = "true"
+    # Out of a control plane, the mirror also has the rights of owners, which create workloads.
     converter = cluster_role(
         CONVERTER,
         rules=[
             allow([""], ["serviceaccounts", "configmaps", "secrets", "services", "pods"], [*READ, "patch", "delete"]),
             allow([""], ["persistentvolumeclaims", "replicationcontrollers"], [*READ, "patch", "delete"]),
             allow(["apps"], [*_APPS, "controllerrevisions"], [*READ, "delete"]),
+            allow(["apps"], ["controllerrevisions"], ["create"]),
             allow(["batch"], ["jobs", "cronjobs"], [*READ, "delete"]),
             allow(["autoscaling"], ["horizontalpodautoscalers"], [*READ, "delete"]),
             allow(["networking.k8s.io"], ["ingresses", "networkpolicies"], [*READ, "patch"]),
@@ -206,18 +207,19 @@ def bindings(subject: Json) -> list[Json]:
         "resourceNames": [OPERATOR],
     }
     rules = {**allow([marks.GROUP], ["tenancyrules"], ["get"]), "resourceNames": [tenancyrules.NAME]}
+    system = marks.SYSTEM_NAMESPACE
     all_users = {"kind": "Group", "name": "system:authenticated", "apiGroup": RBAC_GROUP}
     return [
         # Two rules: RBAC cannot limit `create` to names, because the name is not known when a creation is authorized.
-        *_given_here(OPERATOR, subject, allow(["coordination.k8s.io"], ["leases"], ["create"]), lease),
-        *_given_here("tenantry-shared-rules", all_users, rules),
+        *given_in(system, OPERATOR, subject, allow(["coordination.k8s.io"], ["leases"], ["create"]), lease),
+        *given_in(system, "tenantry-shared-rules", all_users, rules),
         given(OPERATOR, subject),
     ]
 
 
-def _given_here(name: str, subject: Json, *rules: Json) -> list[Json]:
-    """Return a Role in Tenantry's own namespace, and the RoleBinding that grants it."""
-    metadata: Json = {"name": name, "namespace": marks.SYSTEM_NAMESPACE, "labels": LABELS}
+def given_in(namespace: str, name: str, subject: Json, *rules: Json) -> list[Json]:
+    """Return a Role in a namespace of Tenantry, and the RoleBinding that grants it."""
+    metadata: Json = {"name": name, "namespace": namespace, "labels": LABELS}
     version = f"{RBAC_GROUP}/v1"
     role = {"apiVersion": version, "kind": "Role", "metadata": dict(metadata), "rules": list(rules)}
     reference = {"apiGroup": RBAC_GROUP, "kind": "Role", "name": name}

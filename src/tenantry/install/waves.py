@@ -34,6 +34,7 @@ _RESOURCES = {
         Resource("", "v1", "services", "Service"),
         PolicyParameters.resource,
         Resource("apps", "v1", "deployments", "Deployment"),
+        Resource("apps", "v1", "statefulsets", "StatefulSet"),
         Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"),
         Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
         Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),

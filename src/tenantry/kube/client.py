@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 import aiohttp
 import msgspec
 
-from tenantry.api.errors import ApiError, TooManyRequests
+from tenantry.api.errors import ApiError, TooLarge, TooManyRequests
 from tenantry.api.marks import CLI_FIELD_MANAGER
 from tenantry.api.model import KubernetesObject, Resource
 from tenantry.kube import wire
@@ -30,6 +30,8 @@ MAX_RETRY_AFTER_SECONDS = 30.0
 ATTEMPTS = 5
 PAGE_SIZE = 500
 """The page size of client-go."""
+
+_SMALLER = 8
 
 
 class _CountMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -142,7 +144,8 @@ class Client:
         for attempt in range(1, attempts + 1):
             try:
                 async with self.transport.exchange(asked) as response:
-                    return ApiAnswer(await response.read(), tuple(response.headers.getall("Warning", ())))
+                    body = await self.transport.read(response)
+                    return ApiAnswer(body, tuple(response.headers.getall("Warning", ())))
             except ApiError as error:
                 # Without Retry-After, the server may have carried out the write: only the caller can repeat it.
                 again = isinstance(error, TooManyRequests) or error.status >= 500  # noqa: PLR2004
@@ -191,7 +194,7 @@ class Client:
     async def pages(
         self, resource: Resource, item: type[T], *, namespace: str = "", selectors: Mapping[str, str] | None = None
     ) -> AsyncIterator[wire.Page[T]]:
-        """Yield a collection page by page.
+        """Yield a collection page by page; a page that is too large for this client is read in smaller ones.
 
         Args:
             resource: What to list.
@@ -201,11 +204,19 @@ class Client:
 
         Raises:
             Gone: The list took so long that its snapshot is gone; begin again.
+            TooLarge: One object is larger than what this client reads.
         """
-        url, query = wire.path(resource, namespace), {**(selectors or {}), "limit": str(PAGE_SIZE)}
+        url, size, query = wire.path(resource, namespace), PAGE_SIZE, dict(selectors or {})
         page_type = wire.Page[item]
         while True:
-            page = self.decode(page_type, await self.request("GET", url, query=query))
+            query["limit"] = str(size)
+            try:
+                page = self.decode(page_type, await self.request("GET", url, query=query))
+            except TooLarge:
+                if size == 1:
+                    raise
+                size = max(1, size // _SMALLER)
+                continue
             yield page
             if not page.metadata.continue_:
                 return

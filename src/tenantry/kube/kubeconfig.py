@@ -119,6 +119,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
         impersonate_groups: The groups to act in; only with a user.
         files: The files that all of this was read from.
         reload: Reads them anew; None for what did not come from files.
+        max_bytes: The longest response that is read, streams apart; None for any length.
     """
 
     server: str
@@ -138,6 +139,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     impersonate_groups: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
     reload: Callable[[], Connection] | None = None
+    max_bytes: int | None = None
 
     def fingerprint(self) -> tuple[tuple[int, int, int], ...]:
         """Return what changes when one of the files is replaced or written: inode, size and time of change."""

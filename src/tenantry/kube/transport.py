@@ -15,7 +15,7 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlencode, urlsplit
@@ -24,7 +24,7 @@ import aiohttp
 from yarl import URL
 
 from tenantry import __version__
-from tenantry.api.errors import ApiError, ConfigError, Interrupted, Unauthorized, Unreachable
+from tenantry.api.errors import ApiError, ConfigError, Interrupted, TooLarge, Unauthorized, Unreachable
 from tenantry.kube import wire
 from tenantry.kube.credentials import Credentials, expired_certificate
 from tenantry.kube.kubeconfig import Connection
@@ -38,6 +38,7 @@ ROTATION_SECONDS = 10.0
 """How often the files that credentials come from are looked at, at the most."""
 
 UPGRADE_SECONDS = 30.0
+_ERROR_BYTES = 2**20
 HEAD_LIMIT_BYTES = 64 * 1024
 """How long the head of a response to an upgrade may be."""
 
@@ -117,6 +118,7 @@ class Transport:
         accept: str = JSON,
     ) -> None:
         self.connection = connection
+        self._max_bytes = connection.max_bytes
         self.credentials = Credentials(connection)
         self._max_connections = max_connections
         self._observer = observer
@@ -195,7 +197,28 @@ class Transport:
             retry_after = response.headers.get("Retry-After", "")
             # Retry-After may also be a date (RFC 9110, section 10.2.3); API servers send seconds.
             seconds = float(retry_after) if retry_after.isdigit() else None
-            raise self._refused(status, await response.read(), f"{asked.method} {asked.path}", seconds)
+            # The rest of a longer one does not matter.
+            body = b"".join([part async for part in _parts(response, _ERROR_BYTES)])
+            raise self._refused(status, body, f"{asked.method} {asked.path}", seconds)
+
+    async def read(self, response: aiohttp.ClientResponse) -> bytes:
+        """Return the body of a response.
+
+        Raises:
+            TooLarge: It is longer than this transport reads.
+        """
+        if self._max_bytes is None:
+            return await response.read()
+        size, parts = 0, list[bytes]()
+        async for part in response.content.iter_any():
+            size += len(part)
+            if size > self._max_bytes:
+                raise TooLarge(
+                    f"the response of {self.connection.server} to {response.method} {response.url.path} is longer than"
+                    f" {self._max_bytes} bytes"
+                )
+            parts.append(part)
+        return b"".join(parts)
 
     async def _headers(self) -> list[tuple[str, str]]:
         """Return the headers of every request, with the credentials of the moment."""
@@ -393,3 +416,12 @@ class Exchange:
             raise Interrupted(
                 f"the answer of {self._transport.connection.server} broke off: {str(error) or type(error).__name__}"
             ) from error
+
+
+async def _parts(response: aiohttp.ClientResponse, limit: int) -> AsyncIterator[bytes]:
+    """Yield a body until it has so many bytes."""
+    async for part in response.content.iter_any():
+        yield part
+        limit -= len(part)
+        if limit <= 0:
+            return

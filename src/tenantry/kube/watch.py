@@ -8,7 +8,7 @@ from enum import StrEnum
 import aiohttp
 import msgspec
 
-from tenantry.api.errors import ApiError
+from tenantry.api.errors import ApiError, TooLarge
 from tenantry.api.model import Resource
 from tenantry.kube import wire
 from tenantry.kube.client import Client
@@ -41,16 +41,39 @@ class WatchEvent(msgspec.Struct, frozen=True, gc=False):
 _event_decoder = msgspec.json.Decoder(WatchEvent)
 
 
-class LineBuffer:
-    """Bytes in, whole lines out."""
+LINE_BYTES = 16 * 2**20
+"""The longest line of a watch that is read: an object has at most 2 MiB."""
 
-    def __init__(self) -> None:
-        self._rest = b""
+
+class LineBuffer:
+    """Bytes in, whole lines out.
+
+    Args:
+        limit: The longest line in bytes.
+    """
+
+    def __init__(self, limit: int = LINE_BYTES) -> None:
+        self._limit = limit
+        # Joined once when the line ends: what arrives is not copied again and again.
+        self._parts: list[bytes] = []
+        self._size = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that are whole with this data, without their ends."""
-        lines = (self._rest + data).split(b"\n") if self._rest else data.split(b"\n")
-        self._rest = lines.pop()
+        """Return the lines that are whole with this data, without their ends.
+
+        Raises:
+            TooLarge: A line is too long.
+        """
+        first, *others = data.split(b"\n")
+        self._parts.append(first)
+        self._size += len(first)
+        if self._size > self._limit or any(len(each) > self._limit for each in others):
+            raise TooLarge(f"a line of the watch is longer than {self._limit} bytes")
+        if not others:
+            return []
+        lines = [b"".join(self._parts), *others]
+        rest = lines.pop()
+        self._parts, self._size = [rest], len(rest)
         return [line for line in lines if line]
 
 
@@ -67,6 +90,7 @@ async def watch(
     Raises:
         Gone: The resourceVersion is too old: list again.
         Unreachable: The connection broke: watch again from the last resourceVersion seen.
+        TooLarge: A line has no end.
         ApiError: The server refuses.
     """
     query = {

@@ -22,7 +22,7 @@ from typing import IO
 
 from tenantry.api.errors import LocalError
 from tenantry.hosting.plane import CONTROLLERS
-from tenantry.local import paths, sources, toolchain
+from tenantry.local import complaints, paths, sources, toolchain
 from tenantry.local.files import check_space, explain, tail
 from tenantry.local.gobuild import Compilation, run
 from tenantry.local.locks import holding
@@ -33,8 +33,7 @@ _LAYOUT = "1"
 _FLAGS = ("-trimpath", "-buildvcs=false")
 # Programs, and the linker's temporary files.
 _NEEDED_MIB = 700
-_OPENAPI_SECONDS = 300
-_PREBUILT_SECONDS = 300
+_HOSTED_SECONDS = 300
 _STAGES = (
     "node/fast/node-initialize.yaml",
     "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
@@ -93,6 +92,11 @@ class Binaries:
     def sidecar(self) -> Path:
         """The program beside hosted control planes in Pods; only in the folder of the product SIDECAR."""
         return self.folder / "hosted-sidecar"
+
+    @property
+    def hosted_etcd(self) -> Path:
+        """The server of etcd alone; only in the folder of the product HOSTED_ETCD."""
+        return self.folder / "hosted-etcd"
 
     @property
     def conformance(self) -> Path:
@@ -258,7 +262,10 @@ def hosted(version: str) -> Product:
 
 
 def _conformance_targets(root: Path) -> tuple[_Target, ...]:
-    return (_Target("conformance", ".", "providerless", _kubernetes_linker(root, "conformance")),)
+    # Pods of the tests run these two.
+    packages = ("k8s.io/sample-apiserver", "k8s.io/kubernetes/test/images/nonewprivs")
+    images = (_Target(each.rpartition("/")[2], each, "providerless", "-s -w", "conformance") for each in packages)
+    return (_Target("conformance", ".", "providerless", _kubernetes_linker(root, "conformance")), *images)
 
 
 def _check_compiler() -> None:
@@ -300,6 +307,8 @@ ENDPOINT_PROXY = Product("the endpoint proxy", "half a minute", _plain("endpoint
 """The program that accepts the connections to hosted control planes. Its changes must not cost a build of HOSTED."""
 SIDECAR = Product("the sidecar of hosted control planes", "half a minute", _plain("hosted-sidecar"))
 """The program that connects hosted control planes in Pods; only their image has it."""
+HOSTED_ETCD = Product("etcd", "one minute", _plain("hosted-etcd"))
+"""The server of etcd, which the image of hosted control planes has."""
 HOSTED = Product("hosted control planes", "six minutes", _hosted_targets, beside=(ENDPOINT_PROXY,))
 """An API server, controllers and SQLite in one process."""
 CONFORMANCE = Product("Kubernetes' end-to-end tests", "fifteen minutes", _conformance_targets)
@@ -314,6 +323,7 @@ PRODUCTS = (
     HOSTED,
     ENDPOINT_PROXY,
     SIDECAR,
+    HOSTED_ETCD,
     CONFORMANCE,
     S3_GATEWAY,
 )
@@ -398,7 +408,7 @@ def _build(product: Product, root: Path, folder: Path, go: toolchain.GoToolchain
                 cgo=target.cgo,
             )
             if not run(compilation, target.name, output, progress):
-                raise LocalError(_complaint(target.name, log))
+                raise LocalError(complaints.about(target.name, log))
         if product is CONTROL_PLANE:
             (unfinished / "kubectl").symlink_to("controlplane")
             (unfinished / "kwok-stages.yaml").write_text(_stages(go, root))
@@ -434,53 +444,23 @@ def _stages(go: toolchain.GoToolchain, root: Path) -> str:
 
 def _write_openapi(binaries: Binaries, output: IO[bytes], log: Path) -> None:
     """Have the new program write the OpenAPI documents of its built-in kinds."""
-    _run_hosted((binaries.hosted, "openapi", binaries.openapi), _OPENAPI_SECONDS, output, log)
+    _run_hosted((binaries.hosted, "openapi", binaries.openapi), output, log)
 
 
 def _write_prebuilt(binaries: Binaries, output: IO[bytes], log: Path) -> None:
     """Have the new program write the database with which control planes begin."""
     command = (binaries.hosted, "prebuild", binaries.prebuilt, ",".join(CONTROLLERS))
-    _run_hosted(command, _PREBUILT_SECONDS, output, log)
+    _run_hosted(command, output, log)
 
 
-def _run_hosted(command: tuple[Path | str, ...], seconds: float, output: IO[bytes], log: Path) -> None:
+def _run_hosted(command: tuple[Path | str, ...], output: IO[bytes], log: Path) -> None:
     try:
-        code = subprocess.run(command, stdout=output, stderr=output, timeout=seconds, check=False).returncode
+        code = subprocess.run(command, stdout=output, stderr=output, timeout=_HOSTED_SECONDS, check=False).returncode
     except subprocess.TimeoutExpired:
         code = "no result in time"
     if code:
         lines = "\n".join(f"    {line}" for line in tail(log, 12))
         raise LocalError(f'"hosted {command[1]}" ended with {code}. The end of "{log}":\n{lines}')
-
-
-_HINTS = (
-    ("no space left on device", "the disk is full: free about 6 GiB in Go's cache (`go env GOCACHE`)"),
-    ("disk quota exceeded", "your disk quota is used up: free about 6 GiB"),
-    ("signal: killed", "the compiler was killed, most likely because memory ran out: it needs about 3 GiB"),
-    ("checksum mismatch", "a Go module is not the one that was locked: do not use this proxy (`go env GOPROXY`)"),
-    ("permission denied", "a folder cannot be written: see `go env GOCACHE GOMODCACHE`"),
-)
-_NETWORK = re.compile(
-    r"dial tcp|no such host|i/o timeout|connection refused|network is unreachable|TLS handshake|proxyconnect"
-    r"|server misbehaving|unexpected EOF|50[234] |x509:"
-)
-
-
-def hint(output: str) -> str:
-    """Return advice on a failed build from Go's output; "" if there is none."""
-    for words, advice in _HINTS:
-        if words in output:
-            return advice
-    if _NETWORK.search(output):
-        return "the Go modules could not be fetched: check the network, or set GOPROXY to a proxy that answers"
-    return ""
-
-
-def _complaint(name: str, log: Path) -> str:
-    last = [line for line in tail(log, 200) if not line.startswith("# get ")]
-    advice = hint("\n".join(last))
-    lines = "\n".join(f"    {line}" for line in last[-12:])
-    return f'building "{name}" failed{": " + advice if advice else ""}. The end of "{log}":\n{lines}'
 
 
 def cached() -> list[Path]:

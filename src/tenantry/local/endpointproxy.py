@@ -2,13 +2,16 @@
 
 go/endpoint-proxy listens at the port of each control plane, and forwards to the internal port of its process. It learns
 the phases of the processes from the supervisor, as `tenantry status` does. While a process does not run, it holds the
-clients, and answers those who wait for one at CLUSTER/hosted/knock.sock: a line of JSON each way.
+clients, and answers those who wait for one at CLUSTER/hosted/knock.sock: a line of JSON each way. While there is a file
+CLUSTER/hosted/UID/closed, it refuses the clients of that control plane.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import msgspec
 
@@ -22,6 +25,7 @@ from tenantry.local.state import ComponentState, Phase
 
 _FILE = "endpoint-proxy.json"
 _SOCKET = "knock.sock"
+_CLOSED = "closed"
 _LISTEN_SECONDS = 30.0
 _AGAIN_SECONDS = 1.0
 """When to ask a proxy again that has not answered, unless the supervisor starts another one before."""
@@ -98,6 +102,41 @@ async def listens(paths: ClusterPaths, uid: str, port: int) -> None:
 async def knocked(paths: ClusterPaths, uid: str) -> None:
     """Wait until a client of a control plane is held because its process does not run."""
     await _answered(paths, _Question(uid=uid, until="client"))
+
+
+async def admit(
+    paths: ClusterPaths, folder: Path, reload: Callable[[], Awaitable[object]] | None, *, is_open: bool
+) -> None:
+    """Open a control plane to its clients, or close it and end their connections.
+
+    Args:
+        paths: The cluster's.
+        folder: The folder of the control plane, which may not exist yet.
+        reload: Has the supervisor run what the files name; None if no client can be connected.
+        is_open: Whether clients reach it.
+
+    Raises:
+        LocalError: The endpoint proxy does not confirm in time that connections have ended.
+    """
+    file = folder / _CLOSED
+    if is_open:
+        file.unlink(missing_ok=True)
+        return
+    # First: it ends no connection, but refuses those from now on.
+    make_private_folder(folder)
+    write_private(file, b"")
+    if reload is None:
+        return
+    # One of an earlier version does not know the question.
+    write(paths)
+    await reload()
+    try:
+        async with asyncio.timeout(_LISTEN_SECONDS):
+            await _answered(paths, _Question(uid=folder.name, until="closed"))
+    except TimeoutError as error:
+        raise LocalError(
+            f"the endpoint proxy does not confirm that connections ended: `tenantry logs {ENDPOINT_PROXY}` shows why"
+        ) from error
 
 
 async def _answered(paths: ClusterPaths, question: _Question) -> None:

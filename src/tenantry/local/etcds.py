@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from tenantry.hosting import stores
+from tenantry.hosting import etcdserver, stores
 from tenantry.local.components import Component, ReadinessSignal
 from tenantry.local.limits import ProcessLimits
 from tenantry.local.paths import ClusterPaths
@@ -27,15 +27,8 @@ STOPPED = "stopped.json"
 
 DATA = "data"
 _PEER = "peer.sock"
-# Single members dial no peer, but etcd wants a host and a port.
-_NOWHERE = "https://localhost:1"
-_RETENTION = "5m"
-_SHARED_BYTES, _OWN_BYTES = 8 * 2**30, 2 * 2**30
-_DEFRAGMENT_MEGABYTES = 64
-# Without the pages of its file, which the kernel takes back. Most is its index, about 250 bytes for each key.
-_SHARED_LIMITS = ProcessLimits(memory_bytes=2 * 2**30, cpu_millis=1000)
-_OWN_LIMITS = ProcessLimits(memory_bytes=512 * 2**20, cpu_millis=250)
-_SOFT_PART = 0.8
+_SHARED_LIMITS = ProcessLimits(memory_bytes=etcdserver.SHARED_MEMORY_BYTES, cpu_millis=1000)
+_OWN_LIMITS = ProcessLimits(memory_bytes=etcdserver.OWN_MEMORY_BYTES, cpu_millis=250)
 
 
 class EtcdProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -58,7 +51,7 @@ class EtcdProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def quota(self) -> int:
         """How large its file may be, in bytes: it refuses all writes then."""
-        return self.quota_bytes or (_SHARED_BYTES if self.name == SHARED else _OWN_BYTES)
+        return self.quota_bytes or (etcdserver.SHARED_BYTES if self.name == SHARED else etcdserver.OWN_BYTES)
 
 
 def folder(paths: ClusterPaths, uid: str, *, is_shared: bool) -> Path:
@@ -107,36 +100,17 @@ def component(process: EtcdProcess, at: Path) -> Component:
         process: How it runs.
         at: Its folder, which becomes its working directory: paths of Unix sockets are short.
     """
-    certificates = [
-        f"--{prefix}{flag}=pki/{file}"
-        for prefix in ("", "peer-")
-        for flag, file in (
-            ("cert-file", "server.crt"),
-            ("key-file", "server.key"),
-            ("trusted-ca-file", "etcd-ca.crt"),
-        )
-    ]
     limits = _SHARED_LIMITS if process.name == SHARED else _OWN_LIMITS
     return Component(
         name=f"{PREFIX}{process.name}",
         command=(
-            *(process.program, "etcd", "--name=local", f"--data-dir={DATA}"),
-            *(f"--listen-client-urls=unixs://{stores.ETCD_SOCKET}", f"--advertise-client-urls={_NOWHERE}"),
-            *(f"--listen-peer-urls=unixs://{_PEER}", f"--initial-advertise-peer-urls={_NOWHERE}"),
-            *(f"--initial-cluster=local={_NOWHERE}", "--client-cert-auth", "--peer-client-cert-auth", *certificates),
-            # The gateway would hide who a client is.
-            *("--enable-grpc-gateway=false", "--heartbeat-interval=50", "--election-timeout=250"),
-            *("--log-level=warn", "--logger=zap"),
-            # Control planes may not compact, because that is for all keys.
-            *("--auto-compaction-mode=periodic", f"--auto-compaction-retention={_RETENTION}"),
-            f"--quota-backend-bytes={process.quota}",
-            # At its start, nothing waits for it.
-            f"--bootstrap-defrag-threshold-megabytes={_DEFRAGMENT_MEGABYTES}",
+            *(process.program, "etcd"),
+            *etcdserver.flags([f"unixs://{stores.ETCD_SOCKET}"], _PEER, DATA, "pki", process.quota),
             *(("--unsafe-no-fsync",) if process.throwaway else ()),
         ),
         port=0,
         signal=ReadinessSignal.NOTIFY,
         folder=at,
-        environment={"GOMEMLIMIT": str(int(limits.memory_bytes * _SOFT_PART))},
+        environment={"GOMEMLIMIT": str(int(limits.memory_bytes * etcdserver.SOFT_PART))},
         limits=limits,
     )

@@ -23,18 +23,17 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from tenantry.api.errors import InputError, LocalError
 from tenantry.hosting import plane as hosting
-from tenantry.hosting import serveroptions
-from tenantry.hosting.placement import RunningPlane, ServerEndpoint
+from tenantry.hosting import reportedversion, serveroptions
+from tenantry.hosting.placement import RESPONSE_BYTES, RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
 from tenantry.hosting.snapshots import SnapshotStore
 from tenantry.hosting.versions import HostedVersion
 from tenantry.kube import kubeconfig
-from tenantry.kube.client import Client
-from tenantry.kube.kubeconfig import Connection
 from tenantry.local import (
     components,
     control,
@@ -87,6 +86,7 @@ class HostedProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         internal: The port of its API server on 127.0.0.1; 0 if that is `port`, as in earlier versions.
         limits: As in `HostedPlane`, of each process.
         others: The internal ports of the second and further processes, whose components are "hosted@NAME.2" and so on.
+        operator: Where the endpoint proxy leads the operator to any of several processes; 0 for nowhere.
     """
 
     name: str
@@ -95,6 +95,7 @@ class HostedProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     internal: int = 0
     limits: HostedLimits | None = None
     others: tuple[int, ...] = ()
+    operator: int = 0
 
 
 def processes(paths: ClusterPaths) -> tuple[Component, ...]:
@@ -218,10 +219,10 @@ class LocalPlacement:
         ready = await self._ready(*names)
         await endpointproxy.listens(self._paths, plane.uid, process.port)
         own = ClusterPaths(self._folder(plane.uid))
-        connection = kubeconfig.load([own.kubeconfig(hosting.OPERATOR)])
+        connection = replace(kubeconfig.load([own.kubeconfig(hosting.OPERATOR)]), max_bytes=RESPONSE_BYTES)
         return RunningPlane(
             connection=connection,
-            version=await _answered(connection),
+            version=await reportedversion.read(connection),
             server=f"https://{components.LOOPBACK}:{process.port}",
             kubeconfig=own.kubeconfig(hosting.OWNER).read_text(),
             # Not before it listens: until then, the port could be another program's.
@@ -253,6 +254,16 @@ class LocalPlacement:
         """See `Placement.can_sleep`."""
         return True
 
+    async def kubeconfig(self, uid: str) -> str:
+        """See `Placement.kubeconfig`."""
+        file = ClusterPaths(self._folder(uid)).kubeconfig(hosting.OWNER)
+        try:
+            return await asyncio.to_thread(file.read_text)
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise explain(error, file) from error
+
     def connected(self, uid: str) -> contextlib.AbstractAsyncContextManager[None]:  # noqa: ARG002 - its sockets are here
         """See `Placement.connected`."""
         return contextlib.nullcontext()
@@ -278,6 +289,12 @@ class LocalPlacement:
         await self._stores.detach(uid, folder)
         await asyncio.to_thread(_remove, folder)
         await asyncio.to_thread(hostedsnapshots.remove, self._paths, uid)
+
+    async def open(self, uid: str, *, is_open: bool) -> None:
+        """See `Placement.open`."""
+        folder = self._folder(uid)
+        # One that has not been started yet has no clients.
+        await endpointproxy.admit(self._paths, folder, self._reload if _known(folder) else None, is_open=is_open)
 
     async def knocked(self, uid: str) -> None:
         """See `Placement.knocked`."""
@@ -384,6 +401,9 @@ class LocalPlacement:
             port, internal = ports.reserve_some(own.folder, 2)
         else:
             port, internal = before.port, before.internal or ports.reserve_further(own.folder, 1)[0]
+        operator = before.operator if before is not None else 0
+        if plane.replicas > 1 and not operator:
+            operator = ports.reserve_further(own.folder, 1)[0]
         process = HostedProcess(
             name=plane.name,
             program=str(program.hosted),
@@ -391,13 +411,14 @@ class LocalPlacement:
             internal=internal,
             limits=plane.limits,
             others=hostedreplicas.ports_of(own.folder, before.others if before is not None else (), plane.replicas - 1),
+            operator=operator,
         )
         keys = hostedpki.issue(own.pki, plane, self._now())
         kubeconfigs.write(own, plane.name, hosting.OWNER, port, authority=hosting.TRUSTED)
         # Their connections are no reason to wake the process, and do not count as those of users.
-        # With several processes, the operator needs any that answers, and no client wakes them.
-        operator = internal if plane.replicas == 1 else port
-        kubeconfigs.write(own, plane.name, hosting.OPERATOR, operator, authority=hosting.TRUSTED)
+        # With several processes, the operator needs any that answers, also while clients are refused.
+        own_port = internal if plane.replicas == 1 else operator
+        kubeconfigs.write(own, plane.name, hosting.OPERATOR, own_port, authority=hosting.TRUSTED)
         # Its client reads the files anew when they change.
         kubeconfigs.write_named(own, plane.name, components.CONTROLLER_MANAGER, internal, authority=hosting.TRUSTED)
         write_private(own.folder / serveroptions.AUTHENTICATION, serveroptions.authentication(plane.options))
@@ -432,20 +453,6 @@ class LocalPlacement:
 
 def _settings(plane: HostedPlane, port: int, program: Binaries, former_keys: Sequence[str]) -> bytes:
     return hosting.settings(plane, port, str(program.openapi), former_keys, prebuilt=str(program.prebuilt))
-
-
-class _Answer(msgspec.Struct, frozen=True, rename="camel"):
-    git_version: str
-
-
-async def _answered(connection: Connection) -> str:
-    """Return the version that an API server reports, as in "1.36.3".
-
-    Raises:
-        TenantryError: It does not answer.
-    """
-    async with Client(connection, max_connections=1) as client:
-        return msgspec.json.decode(await client.request("GET", "/version"), type=_Answer).git_version.removeprefix("v")
 
 
 def _ready_of(known: Sequence[ComponentState]) -> ComponentState | None:

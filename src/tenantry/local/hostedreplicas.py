@@ -1,8 +1,8 @@
 """The second and further processes of a hosted control plane on this machine: a folder each, within that of the first.
 
-    hosted/UID/            pki/  gate.sock  admission.sock  etcd.sock  settings.json  activity.sock  process.lock
-    hosted/UID/replicas/2/   ▲       ▲            ▲             ▲      settings.json  activity.sock  process.lock
-                             └───────┴─ links ────┴─────────────┘      *.kubeconfig   egress.json
+    hosted/UID/            pki/  gate.sock  admission.sock  etcd.sock, mysql.sock, …  settings.json  activity.sock
+    hosted/UID/replicas/2/   ▲       ▲            ▲            ▲                      settings.json  activity.sock
+                             └───────┴─ links ────┴────────────┘                      *.kubeconfig   egress.json
 
 What the processes share are links; what each has for itself are files of its own.
 """
@@ -21,6 +21,7 @@ from tenantry.local.paths import ClusterPaths
 
 _LINKS = (
     *("pki", hosting.GATE, hosting.ADMISSION, hosting.FORWARDED, stores.ETCD_SOCKET),
+    *(*stores.SQL_SOCKETS.values(), stores.PASSWORD_FILE),
     *(serveroptions.AUTHENTICATION, serveroptions.AUDIT_POLICY),
 )
 

@@ -12,7 +12,6 @@ in a bucket. Files that are given, and those on their way to a bucket, are alway
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import shutil
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
@@ -25,7 +24,7 @@ from tenantry.hosting import plane as hosting
 from tenantry.hosting import snapshotplaces, snapshots
 from tenantry.hosting.s3.snapshots import BucketSnapshots
 from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
-from tenantry.hosting.snapshots import KeptSnapshot, SnapshotStore
+from tenantry.hosting.snapshots import KeptSnapshot, SnapshotHeader, SnapshotStore
 from tenantry.local import hostedversions
 from tenantry.local.files import explain, make_private_folder
 from tenantry.local.paths import ClusterPaths
@@ -38,13 +37,6 @@ _UNFINISHED = ".unfinished"
 _ON_ITS_WAY = ".on-its-way"
 _TAKE_SECONDS = 300.0
 _RESTORE_SECONDS = 600.0
-_LATER = "of that version or a later one"
-"""In the message about a snapshot of a later version of Kubernetes."""
-
-
-class _Header(msgspec.Struct, frozen=True):
-    revision: int
-    time: dt.datetime
 
 
 class LocalSnapshots:
@@ -168,7 +160,7 @@ class LocalSnapshots:
     def _settings(self, uid: str) -> Path:
         return self._paths.folder / "hosted" / _checked(uid) / hosting.SETTINGS
 
-    async def _run(self, uid: str, seconds: float, *arguments: str, version: str = "") -> _Header:
+    async def _run(self, uid: str, seconds: float, *arguments: str, version: str = "") -> SnapshotHeader:
         """Run a command of the program that the control plane has, and return what it writes.
 
         Raises:
@@ -190,10 +182,9 @@ class LocalSnapshots:
                 await child.wait()
             await asyncio.to_thread(end)
         if child.returncode:
-            lines = err.decode(errors="replace").strip().splitlines() or [f"it ended with {child.returncode}"]
-            known = ", ".join(each.name for each in hostedversions.known()) if _LATER in lines[-1] else ""
-            raise LocalError(lines[-1].removeprefix("hosted: ") + (f"; versions here are {known}" if known else ""))
-        return msgspec.json.decode(out, type=_Header)
+            why = snapshots.failure(err.decode(errors="replace"), [each.name for each in hostedversions.known()])
+            raise LocalError(why or f"it ended with {child.returncode}")
+        return msgspec.json.decode(out, type=SnapshotHeader)
 
 
 class _FolderSnapshots:
@@ -283,7 +274,7 @@ def _kept(own: Path) -> tuple[KeptSnapshot, ...]:
         files = [(file.name, file.stat().st_size) for file in own.iterdir()]
     except FileNotFoundError:
         return ()
-    return snapshots.in_order(each for name, size in files if (each := snapshots.read(name, size)) is not None)
+    return snapshots.listed(files)
 
 
 def _checked(uid: str) -> str:

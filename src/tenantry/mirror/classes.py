@@ -8,7 +8,8 @@ the real name would serve these classes there.
 
 A class of the upper side without the label is the users' own.
 
-Sources: Kubernetes, "Storage Classes", "Ingress" (Ingress class), "Pod Priority and Preemption", "Runtime Class".
+Sources: Kubernetes, "Storage Classes", "Ingress" (Ingress class), "Pod Priority and Preemption", "Runtime Class",
+"Volume Snapshot Classes".
 """
 
 from __future__ import annotations
@@ -45,12 +46,14 @@ class LowerClass(msgspec.Struct, frozen=True, gc=False):
         version: The resourceVersion.
         content: Its fields that the allow-list has.
         is_default: Whether objects that name no class get it.
+        driver: What makes the volumes or snapshots of the class; "" for other kinds. It stays below.
     """
 
     key: str
     version: int
     content: Json
     is_default: bool
+    driver: str = ""
 
 
 class UpperClass(msgspec.Struct, frozen=True, gc=False):
@@ -85,6 +88,8 @@ class MirroredClass(msgspec.Struct, frozen=True, kw_only=True):
         has_domain: Whether that name needs a domain.
         default_fields: The fields that make it the default.
         default_marks: The annotations that make it the default; the upper class gets the first.
+        driver: The field with the driver; "" for none.
+        is_optional: Whether a side need not have the kind, which is a custom one.
     """
 
     resource: Resource
@@ -93,13 +98,16 @@ class MirroredClass(msgspec.Struct, frozen=True, kw_only=True):
     has_domain: bool = True
     default_fields: tuple[str, ...] = ()
     default_marks: tuple[str, ...] = ()
+    driver: str = ""
+    is_optional: bool = False
 
     def lower(self, data: msgspec.Raw) -> LowerClass:
         """Return a class of the lower side as it is cached."""
         found = _anything.decode(data)
         meta = part(found, "metadata")
         content = {field: found[field] for field in self.kept if field in found}
-        return LowerClass(meta["name"], _version(meta), content, self._is_default(found))
+        driver = str(found.get(self.driver) or "") if self.driver else ""
+        return LowerClass(meta["name"], _version(meta), content, self._is_default(found), driver)
 
     def upper(self, data: msgspec.Raw, mark: str) -> UpperClass:
         """Return a class of the upper side as it is cached.
@@ -184,6 +192,7 @@ STORAGE = MirroredClass(
         "storageclass.kubernetes.io/is-default-class",
         "storageclass.beta.kubernetes.io/is-default-class",
     ),
+    driver="provisioner",
 )
 INGRESS = MirroredClass(
     resource=_resource("networking.k8s.io", "ingressclasses", "IngressClass"),
@@ -202,5 +211,14 @@ RUNTIME = MirroredClass(
     has_domain=False,
 )
 
+SNAPSHOT = MirroredClass(
+    resource=_resource("snapshot.storage.k8s.io", "volumesnapshotclasses", "VolumeSnapshotClass"),
+    kept=("deletionPolicy",),
+    neutral="driver",
+    default_marks=("snapshot.storage.kubernetes.io/is-default-class",),
+    driver="driver",
+    is_optional=True,
+)
+
 CLASSES = (STORAGE, INGRESS, PRIORITY, RUNTIME)
-"""All kinds, in the order in which their controllers are named."""
+"""The kinds that each API server has, in the order in which their controllers are named."""

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.errors import AlreadyExists, Conflict, Invalid, NotFound
@@ -31,6 +32,9 @@ from tenantry.mirror.profile import Profile
 
 ORIGIN = "origin"
 """The index of upper classes: those of the mirror, and the defaults of users."""
+
+LISTED_SECONDS = 5.0
+"""When to look again at a class of an optional kind that the upper side does not have yet."""
 
 _OURS, _USERS_DEFAULT = "mirror", "default of users"
 
@@ -53,6 +57,22 @@ class ClassRules(Protocol):
     def default(self, resource: Resource) -> str:
         """Return the class that is the default whatever the lower side's own is; "" for that one."""
         ...
+
+
+def lower_watch(mirrored: MirroredClass, keys: Callable[[Change[LowerClass]], Iterable[str]]) -> Watch:
+    """Return the watch of the lower classes of a kind.
+
+    Args:
+        mirrored: The kind.
+        keys: As in `Watch`.
+    """
+    return Watch(
+        resource=mirrored.resource,
+        decode=mirrored.lower,
+        keys=keys,
+        optional=mirrored.is_optional,
+        awaited=not mirrored.is_optional,
+    )
 
 
 class ClassMirror:
@@ -88,8 +108,15 @@ class ClassMirror:
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         return [
-            Watch(resource=self.resource, decode=self._seen, keys=self._of_upper, indexes={ORIGIN: _origin}),
-            Watch(resource=self.resource, decode=self._mirrored.lower, keys=things.own_key, cluster=self._lower),
+            Watch(
+                resource=self.resource,
+                decode=self._seen,
+                keys=self._of_upper,
+                indexes={ORIGIN: _origin},
+                optional=self._mirrored.is_optional,
+                awaited=not self._mirrored.is_optional,
+            ),
+            replace(lower_watch(self._mirrored, things.own_key), cluster=self._lower),
             *self._rules.watches(self._every_key),
         ]
 
@@ -117,6 +144,8 @@ class ClassMirror:
         Raises:
             ApiError: The upper side refuses, as by a webhook of users; the queue tries again.
         """
+        if not self._is_known():
+            return LISTED_SECONDS if self._lower.cache_of(self.resource) is not None else None
         upper: UpperClass | None = cluster.cache(self.resource).get(key)
         wanted = self._wanted(key)
         if upper is None:
@@ -137,6 +166,11 @@ class ClassMirror:
         elif classes.digest(wanted) != upper.digest:
             await self._replace(upper, wanted)
         return None
+
+    def _is_known(self) -> bool:
+        """Return whether the classes of both sides are known; a side need not have an optional kind."""
+        sides = (self._upper, self._lower)
+        return not self._mirrored.is_optional or all(each.is_listed(self.resource) for each in sides)
 
     def _wanted(self, name: str) -> Json | None:
         """Return the upper class of a name; None if there is to be none."""

@@ -80,12 +80,13 @@ class Copies:
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         below, selectors = self._lower.cluster, things.selector(self._profile.prefix)
+        source = things.source(self._profile.mark(things.WRITTEN_MARK))
         return [
             self._pods.watch(partial(_named_by, _of_pod), {BY_REFERENCE: _of_pod}),
             self._ingresses.watch(partial(_named_by, _of_ingress), {BY_REFERENCE: _of_ingress}),
             *(each.watch(partial(_named_by, names), {BY_REFERENCE: names}) for each, names in self._offered),
             *(
-                Watch(resource=resource, decode=things.headed, keys=partial(self._of_source, kind))
+                Watch(resource=resource, decode=source, keys=partial(self._of_source, kind))
                 for kind, resource in COPIED.items()
             ),
             *(

@@ -106,7 +106,8 @@ def wanted(found: Json, resource: Resource, profile: Profile) -> Json | None:
     """
     spec = part(found, "spec")
     version = next((each for each in items(spec, "versions") if each.get("name") == resource.version), None)
-    if version is None or not version.get("served") or spec.get("scope") != "Namespaced":
+    scope = "Namespaced" if resource.namespaced else "Cluster"
+    if version is None or not version.get("served") or spec.get("scope") != scope:
         return None
     given: Mapping[str, str] = part(part(found, "metadata"), "annotations")
     return {

@@ -14,9 +14,10 @@ there      there, or waits     bring the lower object to what it should be, and 
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
@@ -33,21 +34,21 @@ from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind, NamedObject
 from tenantry.engine.plan import merge_patch
 from tenantry.engine.request import ApiRequest
-from tenantry.mirror import adoption, marking, things
+from tenantry.mirror import adoption, marking, selections, things
 from tenantry.mirror.cachedpods import Kept
 from tenantry.mirror.endpointmirror import services_of
 from tenantry.mirror.endpoints import BY_SERVICE, INDEXES, SLICES, WrittenSlice
 from tenantry.mirror.kinds.kind import MirroredKind, Origin
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.refusals import REFUSALS, retry_seconds, upper_words
-from tenantry.mirror.shapes import NotTranslated, items, part
+from tenantry.mirror.selections import Selections
+from tenantry.mirror.shapes import NotTranslated, part
 from tenantry.mirror.side import LowerSide
-from tenantry.mirror.things import Copy, Thing
+from tenantry.mirror.things import LabelledNamespace, Thing
 from tenantry.mirror.upperobjects import BoundedObjects, UpperObjects
-from tenantry.world.selectors import meets
 
 SELECTING = "selecting"
-"""The index of upper objects whose translation depends on the labels of namespaces; it has the one value "yes"."""
+"""The index of upper objects whose translation depends on the labels of namespaces, by `selections.labels_of`."""
 
 FIRST_SECONDS = 60.0
 """How long a lower object that was made or changed first waits for its upper one, which may not be stored after all."""
@@ -59,6 +60,11 @@ LOOK_SECONDS = 300.0
 """When to look again at an object of an optional kind."""
 
 log = logging.getLogger(__name__)
+
+
+def _none(_selector: Json) -> Sequence[str]:
+    """Return the namespaces that a selector of a kind without selectors selects."""
+    return ()
 
 
 class ObjectMirror:
@@ -93,6 +99,7 @@ class ObjectMirror:
         self._profile = profile
         self._upper = upper
         self._lower = lower
+        self._selections = Selections()
         # By key of a refused object: how often in a row.
         self._refused: dict[str, int] = {}
         # By key: the hash of the patch that the lower side stored in another form, which is not sent again.
@@ -119,17 +126,17 @@ class ObjectMirror:
         ]
         if self._mirrored.reads_slices:
             found.append(self._slices.watch(services_of, INDEXES))
-        if self._mirrored.selects_namespaces is not None:
+        if self._mirrored.selectors is not None:
             found.append(Watch(resource=Namespace.resource, decode=things.labelled, keys=self._of_namespace))
         return found
 
-    def _of_namespace(self, change: Change[Copy]) -> Iterable[str]:
-        """Return the objects that select namespaces, if labels of a namespace have changed."""
-        before, after = (each.labels if each else None for each in (change.before, change.after))
+    def _of_namespace(self, change: Change[LabelledNamespace]) -> Iterable[str]:
+        """Return the objects whose selection of namespaces a change of one may change."""
         cache = self._upper.cache_of(self.resource)
-        if before == after or cache is None:
+        if cache is None:
             return ()
-        return [each.key for each in cache.by_index(SELECTING, "yes")]
+        values = selections.values_of(change.before, change.after)
+        return {each.key for value in values for each in cache.by_index(SELECTING, value)}
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Bring one object a step further; return in how many seconds to look again, None for never.
@@ -345,7 +352,8 @@ class ObjectMirror:
         left = self._left_ahead(upper)
         if left:
             return left
-        wanted = self.wanted(upper.object, lower)
+        above = upper.object
+        wanted = self.wanted(above, lower, await self._selected(above))
         if lower is None:
             await self._lower.writer.own(request.create_json(self.resource, wanted))
             return None
@@ -366,12 +374,31 @@ class ObjectMirror:
             self._followed[upper.key] = digest
         return None
 
-    def wanted(self, upper: Json, lower: Thing | None) -> Json:
+    async def _selected(self, upper: Json) -> Callable[[Json], Sequence[str]]:
+        """Return the function that returns the upper namespaces which a selector of an upper object selects.
+
+        Raises:
+            NotTranslated: Its selectors cost too much.
+        """
+        if self._mirrored.selectors is None:
+            return _none
+        spec = self._mirrored.spec(part(upper, "spec"), "spec")
+        selectors = selections.different(self._mirrored.selectors(spec))
+        namespaces = self._upper.cache(Namespace.resource)
+        selections.check(selectors, len(namespaces))
+        found: dict[bytes, Sequence[str]] = {}
+        for _ in self._selections.steps(namespaces, selectors, found):
+            # Other control planes, and the lease of the operator, must not wait for the selectors of one.
+            await asyncio.sleep(0)
+        return lambda selector: found[selections.key_of(selector)]
+
+    def wanted(self, upper: Json, lower: Thing | None, namespaces: Callable[[Json], Sequence[str]] = _none) -> Json:
         """Return the lower object of an upper one.
 
         Args:
             upper: The upper object.
             lower: The lower object as it is; None if there is none.
+            namespaces: See `Origin`.
 
         Raises:
             NotTranslated: The object is not mirrored.
@@ -385,7 +412,7 @@ class ObjectMirror:
             upper=upper,
             lower=lower.spec if lower is not None else {},
             status=lower.status if lower is not None else {},
-            namespaces=self._namespaces,
+            namespaces=namespaces,
             slices=partial(self._slices_of, object_key(own["namespace"], own["name"])),
         )
         self._mirrored.translate(spec, origin)
@@ -397,10 +424,6 @@ class ObjectMirror:
         live = _filled(self._mirrored.spec(lower.spec, "spec"))
         spec = merge_patch(live, _filled(wanted["spec"]))
         return ({"metadata": meta} if meta else {}) | ({"spec": spec} if spec else {})
-
-    def _namespaces(self, selector: Json) -> Sequence[str]:
-        """Return the upper namespaces that a selector selects."""
-        return [each.key for each in self._upper.cache(Namespace.resource) if _selects(selector, each.labels)]
 
     def _slices_of(self, key: str) -> Sequence[WrittenSlice]:
         """Return the EndpointSlices that users have written for an upper Service."""
@@ -443,16 +466,8 @@ class ObjectMirror:
 
 
 def _selecting(mirrored: MirroredKind, upper: Thing) -> Iterable[str]:
-    return ["yes"] if mirrored.selects_namespaces is not None and mirrored.selects_namespaces(upper.object) else ()
-
-
-def _selects(selector: Json, labels: dict[str, str]) -> bool:
-    """Return whether a label selector, as its allow-list builds it, selects an object of these labels."""
-    if any(labels.get(key) != value for key, value in selector.get("matchLabels", {}).items()):
-        return False
-    return all(
-        meets(labels, each.get("key", ""), each.get("operator", ""), each.get("values", ()))
-        for each in items(selector, "matchExpressions")
+    return (
+        selections.labels_of(mirrored.selectors(part(upper.object, "spec"))) if mirrored.selectors is not None else ()
     )
 
 

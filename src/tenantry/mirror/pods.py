@@ -94,6 +94,7 @@ def down(pod: Json, profile: Profile, nodes: LowerNodes = nodenames.no_nodes) ->
         metadata = _metadata(pod)
         lower_metadata = marking.metadata("Pod", pod, profile, {GIVEN_GATES: gates(part(pod, "spec"))})
         spec = SPEC(part(pod, "spec"), "spec")
+        references.check(spec)
         namespace, name = metadata["namespace"], metadata["name"]
         selectors.confine(spec, marking.users(metadata.get("labels"), profile), namespace, profile)
         nodenames.translate(spec, nodes, profile)
@@ -128,6 +129,7 @@ def _added(pod: Json, metadata: Json, identity: Mapping[str, str], profile: Prof
     """Return the ephemeral containers, and why they are refused."""
     try:
         added = ADDED(part(pod, "spec"), "spec")
+        references.check(SPEC(part(pod, "spec"), "spec"), added)
         _rename(added, metadata, profile)
         _keep_environment(added, identity, profile)
     except NotTranslated as refused:

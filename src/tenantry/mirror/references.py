@@ -20,6 +20,9 @@ CONFIG_MAP = "ConfigMap"
 SECRET = "Secret"  # noqa: S105 - a kind
 CLAIM = "PersistentVolumeClaim"
 
+MOST_REFERENCES = 500
+"""How many different objects a pod may name: each is kept in an index, and copied before the pod starts."""
+
 _POD = fields({"metadata": METADATA, "spec": SPEC})
 
 
@@ -61,13 +64,19 @@ class NamePlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def references(pod: Json) -> frozenset[PodReference]:
-    """Return the ConfigMaps and Secrets that a pod refers to; none for a pod that `pods.down` refuses as malformed."""
+    """Return the ConfigMaps and Secrets that a pod refers to.
+
+    None for a pod that `pods.down` refuses, because it is malformed or names too many objects. Those of ephemeral
+    containers do not count if `pods.down` leaves these out.
+    """
     try:
         upper = _POD(pod, "")
+        spec = upper.get("spec", {})
+        check(spec)
     except NotTranslated:
         return frozenset()
     needed: dict[tuple[str, str], bool] = {}
-    for place in chain(places(upper.get("spec", {})), places(_added(pod))):
+    for place in chain(places(spec), places(_added(pod, spec))):
         if place.kind != CLAIM and place.name:
             key = (place.kind, place.name)
             needed[key] = needed.get(key, True) and place.holder.get("optional") is True
@@ -78,11 +87,32 @@ def references(pod: Json) -> frozenset[PodReference]:
     )
 
 
-def _added(pod: Json) -> Json:
+def _added(pod: Json, spec: Json) -> Json:
     try:
-        return ADDED(part(pod, "spec"), "spec")
+        added = ADDED(part(pod, "spec"), "spec")
+        check(spec, added)
     except NotTranslated:
         return {}  # They are not mirrored; the rest of the pod is.
+    return added
+
+
+def check(*specs: Json) -> None:
+    """Refuse a pod that names too many different objects.
+
+    Args:
+        specs: As `podfields.SPEC` and `podfields.ADDED` build them, before any name is replaced.
+
+    Raises:
+        NotTranslated: It names more than `MOST_REFERENCES`.
+    """
+    named = set[tuple[str, str]]()
+    for place in chain.from_iterable(map(places, specs)):
+        named.add((place.kind, place.name))
+        if len(named) > MOST_REFERENCES:
+            raise NotTranslated(
+                f"{place.path} must not name one more object: a pod may name at most {MOST_REFERENCES} different"
+                " ConfigMaps, Secrets and PersistentVolumeClaims; put what it needs into fewer objects"
+            )
 
 
 def places(spec: Json) -> Iterator[NamePlace]:

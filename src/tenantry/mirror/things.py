@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, Protocol
 
 import msgspec
@@ -20,6 +21,12 @@ COPIED = {
     "Secret": Resource("", "v1", "secrets", "Secret"),
 }
 """The kinds of objects that go down because a pod names them."""
+
+MOST_LABEL_BYTES = 16 * 1024
+"""A namespace with more bytes of labels, as JSON, is selected by no selector."""
+
+WRITTEN_MARK = "lower"
+"""The label of an upper Secret that the mirror writes; the only one that is kept of ConfigMaps and Secrets."""
 
 _anything = msgspec.json.Decoder(Json)
 
@@ -94,8 +101,8 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
         key: `namespace/name`.
         uid: Its uid.
         version: The resourceVersion.
-        labels: Its labels.
-        annotations: Its annotations.
+        labels: Its labels; of a source only the one that `source` keeps.
+        annotations: Its annotations; none of a source.
     """
 
     key: str
@@ -105,7 +112,33 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
     annotations: dict[str, str]
 
 
+class LabelledNamespace(msgspec.Struct, frozen=True, gc=False):
+    """A Namespace of which only the labels count; users of the upper side choose how many it has.
+
+    Args:
+        key: Its name.
+        version: The resourceVersion.
+        labels: As JSON, in a tenth of the memory of a dict; None for more than `MOST_LABEL_BYTES`.
+    """
+
+    key: str
+    version: int
+    labels: bytes | None
+
+
+class _Labelled(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    name: str
+    resource_version: str = "0"
+    labels: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _LabelledObject(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Labelled
+
+
 _headed = msgspec.json.Decoder(_Headed)
+_labelled = msgspec.json.Decoder(_LabelledObject)
+_labels = msgspec.json.Decoder(dict[str, str] | None)
 
 
 def whole(data: msgspec.Raw) -> Thing:
@@ -142,10 +175,31 @@ def headed(data: msgspec.Raw) -> Copy:
     return Copy(key, meta.uid, int(meta.resource_version or 0), meta.labels or {}, meta.annotations or {})
 
 
-def labelled(data: msgspec.Raw) -> Copy:
-    """Return an object of which only the labels count."""
-    found = headed(data)
-    return Copy(found.key, found.uid, found.version, found.labels, {})
+@cache
+def source(mark: str) -> Callable[[msgspec.Raw], Copy]:
+    """Return the function that decodes an upper ConfigMap or Secret, of which only one label is kept.
+
+    Users of the upper side choose the labels and annotations, which take ten times their size in memory. The same
+    function each time, as listeners of one kind must name it.
+
+    Args:
+        mark: The key of the label.
+    """
+
+    def decoded(data: msgspec.Raw) -> Copy:
+        found = headed(data)
+        labels = {mark: found.labels[mark]} if mark in found.labels else {}
+        return Copy(found.key, found.uid, found.version, labels, {})
+
+    return decoded
+
+
+def labelled(data: msgspec.Raw) -> LabelledNamespace:
+    """Return a Namespace of which only the labels count."""
+    meta = _labelled.decode(data).metadata
+    raw = bytes(meta.labels)
+    labels = msgspec.json.encode(_labels.decode(raw) or {}) if len(raw) <= MOST_LABEL_BYTES else None
+    return LabelledNamespace(meta.name, int(meta.resource_version or 0), labels)
 
 
 def selector(prefix: str) -> dict[str, str]:

@@ -3,7 +3,7 @@
 // polling, and may then end the process.
 //
 //	request ─► Tracker: open requests, end of the last one ─┐
-//	CronJobs, deadlines of Jobs ─► next event ──────────────┴─► Unix socket ─► operator
+//	CronJobs, times of Jobs ─► next event ──────────────────┴─► Unix socket ─► operator
 //
 // A client is every authenticated user, except those of the settings and this process itself. Requests that fail
 // authentication or authorization are no activity. A watch counts until its end.

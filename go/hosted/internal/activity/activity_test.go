@@ -14,6 +14,7 @@ import (
 	"time"
 
 	batch "k8s.io/api/batch/v1"
+	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -202,6 +203,36 @@ func TestTheNextEvent(t *testing.T) {
 			}
 			if !found.Equal(test.next) {
 				t.Errorf("the next event is at %s, not %s", found, test.next)
+			}
+		})
+	}
+}
+
+func TestAJobThatIsDoneIsDeletedAfterItsTime(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 30, 0, 0, time.UTC)
+	for name, test := range map[string]struct {
+		seconds int32
+		end     batch.JobConditionType
+		status  core.ConditionStatus
+		deletes time.Time
+	}{
+		"complete":             {3600, batch.JobComplete, core.ConditionTrue, now.Add(30 * time.Minute)},
+		"failed":               {3600, batch.JobFailed, core.ConditionTrue, now.Add(30 * time.Minute)},
+		"about to be deleted":  {60, batch.JobComplete, core.ConditionTrue, time.Time{}},
+		"not done":             {3600, batch.JobComplete, core.ConditionFalse, time.Time{}},
+		"suspended, not done":  {3600, batch.JobSuspended, core.ConditionTrue, time.Time{}},
+		"the longest time":     {1<<31 - 1, batch.JobComplete, core.ConditionTrue, now.Add(-30*time.Minute + (1<<31-1)*time.Second)},
+		"without a time, done": {-1, batch.JobComplete, core.ConditionTrue, time.Time{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := batch.Job{Status: batch.JobStatus{Conditions: []batch.JobCondition{
+				{Type: test.end, Status: test.status, LastTransitionTime: meta.NewTime(now.Add(-30 * time.Minute))},
+			}}}
+			if test.seconds >= 0 {
+				found.Spec.TTLSecondsAfterFinished = &test.seconds
+			}
+			if next := deletion(&found, now); !next.Equal(test.deletes) {
+				t.Errorf("it is deleted at %s, not %s", next, test.deletes)
 			}
 		})
 	}

@@ -18,7 +18,8 @@ import (
 const pageSize = 500
 
 // NextEvent returns when a controller acts next because of the time alone: the next time of a CronJob, the end of the
-// time that a Job has, or the next pod of a Job after one that failed; zero if there is none.
+// time that a Job has, the next pod of a Job after one that failed, or the deletion of one that is done; zero if there is
+// none.
 func NextEvent(ctx context.Context, client kubernetes.Interface, now time.Time) (time.Time, error) {
 	var next time.Time
 	earlier := func(found time.Time) {
@@ -47,6 +48,7 @@ func NextEvent(ctx context.Context, client kubernetes.Interface, now time.Time) 
 		for index := range page.Items {
 			earlier(deadline(&page.Items[index], now))
 			earlier(nextPod(&page.Items[index], now))
+			earlier(deletion(&page.Items[index], now))
 		}
 		if options.Continue = page.Continue; options.Continue == "" {
 			return next, nil
@@ -86,9 +88,11 @@ func nextPod(found *batch.Job, now time.Time) time.Time {
 }
 
 func isDone(found *batch.Job) bool {
-	return slices.ContainsFunc(found.Status.Conditions, func(each batch.JobCondition) bool {
-		return (each.Type == batch.JobComplete || each.Type == batch.JobFailed) && each.Status == core.ConditionTrue
-	})
+	return slices.ContainsFunc(found.Status.Conditions, isEnd)
+}
+
+func isEnd(each batch.JobCondition) bool {
+	return (each.Type == batch.JobComplete || each.Type == batch.JobFailed) && each.Status == core.ConditionTrue
 }
 
 const retrySeconds = 60
@@ -104,6 +108,22 @@ func deadline(found *batch.Job, now time.Time) time.Time {
 		return time.Time{}
 	}
 	return ends
+}
+
+// deletion returns when the controller deletes a Job that is done; zero if it never does, or is about to.
+func deletion(found *batch.Job, now time.Time) time.Time {
+	seconds := found.Spec.TTLSecondsAfterFinished
+	if found.DeletionTimestamp != nil || seconds == nil {
+		return time.Time{}
+	}
+	for _, each := range found.Status.Conditions {
+		if isEnd(each) && !each.LastTransitionTime.IsZero() {
+			if ends := each.LastTransitionTime.Add(time.Duration(*seconds) * time.Second); ends.After(now) {
+				return ends
+			}
+		}
+	}
+	return time.Time{}
 }
 
 // More would not be a duration.

@@ -72,7 +72,11 @@ func (s *Store) open(ctx context.Context, given settings.Datastore, fail context
 	var log changes
 	var err error
 	if given.SQL != nil {
-		backend, log, err = openSQL(ctx, s.done, *given.SQL)
+		var opened func()
+		if backend, log, opened, err = openSQL(ctx, s.done, *given.SQL, given.Processes); err == nil {
+			// After kine's first row.
+			defer opened()
+		}
 	} else {
 		backend, log, err = openSQLite(ctx, s.done, given)
 	}

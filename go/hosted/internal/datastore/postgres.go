@@ -10,8 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/k3s-io/kine/pkg/drivers/generic"
-	"github.com/k3s-io/kine/pkg/logstructured"
-	"github.com/k3s-io/kine/pkg/logstructured/sqllog"
 	"github.com/k3s-io/kine/pkg/query"
 	"github.com/k3s-io/kine/pkg/server"
 )
@@ -60,12 +58,23 @@ const postgresCompact = `
 		) AS ks
 		WHERE kv.id = ks.id`
 
-func openPostgres(ctx context.Context, done *sync.WaitGroup, connector driver.Connector) (server.Backend, changes, error) {
-	pool := generic.ConnectionPoolConfig{MaxOpen: mostConnections + mostReaders}
+// postgresInsert is kine's InsertSQL, and takes revisions in the order in which they become visible.
+//
+// Without the lock, a transaction that has the smaller id may end after one with the larger id. A list between them has
+// the larger id as its revision, and a watch from there never has the smaller one. The lock ends after the row is visible.
+// The ids are taken after the lock: the rows of a CTE that calls a volatile function are computed first.
+const postgresInsert = `
+			WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(hashtext('kine'), 1))
+			INSERT INTO kine(name, created, deleted, create_revision, prev_revision, lease, value, old_value)
+			SELECT ?, ?, ?, ?, ?, ?, ?, (SELECT value FROM kine WHERE id = ?) AS old_value FROM turn RETURNING id`
+
+func openPostgres(ctx context.Context, done *sync.WaitGroup, connector driver.Connector) (*generic.Generic, error) {
+	pool := generic.ConnectionPoolConfig{MaxOpen: mostConnections}
 	dialect, err := generic.OpenDB(ctx, done, "pgx", connector, pool, "$", true, nil)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	dialect.InsertSQL = query.New(postgresInsert, "$", true, "Insert")
 	dialect.GetSizeSQL = query.New(`SELECT pg_total_relation_size('kine')`, "$", true, "GetSize")
 	dialect.CompactSQL = query.New(postgresCompact, "$", true, "Compact")
 	dialect.FillRetryDuration = time.Millisecond + 5
@@ -80,13 +89,6 @@ func openPostgres(ctx context.Context, done *sync.WaitGroup, connector driver.Co
 		}
 		return err
 	}
-	// Its metrics name errors.
-	dialect.ErrCode = func(err error) string {
-		if err == nil {
-			return ""
-		}
-		return err.Error()
-	}
 	dialect.TranslateStartKeyFunc = func(startKey string) string {
 		// PostgreSQL allows no NUL in UTF-8.
 		if length := len(startKey); length > 0 && startKey[length-1] == 0 {
@@ -96,9 +98,8 @@ func openPostgres(ctx context.Context, done *sync.WaitGroup, connector driver.Co
 	}
 	for _, statement := range postgresTables {
 		if _, err := dialect.DB.ExecContext(ctx, statement); err != nil {
-			return nil, nil, fmt.Errorf("tables: %w", err)
+			return nil, fmt.Errorf("tables: %w", err)
 		}
 	}
-	log := sqllog.New(dialect, compactInterval, 0, compactTimeout, compactMinRetain, batchSize, pollBatchSize)
-	return logstructured.New(log), dialect, nil
+	return dialect, nil
 }

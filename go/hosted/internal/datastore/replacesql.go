@@ -57,7 +57,10 @@ func replaceSQL(
 func prepare(ctx context.Context, given settings.SQL) (*sql.DB, error) {
 	opening, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
-	_, _, err := openSQL(opening, &done, given)
+	_, _, opened, err := openSQL(opening, &done, given, 1)
+	if err == nil {
+		opened()
+	}
 	cancel()
 	done.Wait()
 	if err != nil {
@@ -67,7 +70,7 @@ func prepare(ctx context.Context, given settings.SQL) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, connector, err := connectorOf(given, strings.TrimSuffix(string(password), "\n"))
+	connector, err := connectorOf(given, strings.TrimSuffix(string(password), "\n"))
 	if err != nil {
 		return nil, err
 	}

@@ -18,87 +18,92 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/k3s-io/kine/pkg/drivers/generic"
-	kinemysql "github.com/k3s-io/kine/pkg/drivers/mysql"
+	"github.com/k3s-io/kine/pkg/logstructured"
+	"github.com/k3s-io/kine/pkg/logstructured/sqllog"
 	"github.com/k3s-io/kine/pkg/server"
 
 	"tenantry.dev/hosted/internal/settings"
 )
 
 const (
-	sqlPatience = 10 * time.Second
+	sqlPatience  = 10 * time.Second
+	turnPatience = 60 * time.Second
 	// PostgreSQL has 100 connections by default, for all.
-	mostConnections = 8
-	mostReaders     = 2
+	mostConnections = 10
 	postgresPort    = 5432
 	tlsName         = "store"
 )
 
-// openSQL opens a database of a SQL server, after it is sure that it is this control plane's.
-func openSQL(ctx context.Context, done *sync.WaitGroup, given settings.SQL) (server.Backend, changes, error) {
+// openSQL opens a database of a SQL server, after it is sure that it is this control plane's. It waits until no other
+// process opens the database, and until the returned function is called, none does.
+func openSQL(
+	ctx context.Context, done *sync.WaitGroup, given settings.SQL, processes int64,
+) (backend server.Backend, log changes, opened func(), err error) {
 	password, err := os.ReadFile(given.PasswordFile)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	source, connector, err := connectorOf(given, strings.TrimSuffix(string(password), "\n"))
+	connector, err := connectorOf(given, strings.TrimSuffix(string(password), "\n"))
 	if err != nil {
+		return nil, nil, nil, err
+	}
+	opened, err = takeTurn(ctx, connector, given)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	backend, log, err = openTurn(ctx, done, connector, given, processes)
+	if err != nil {
+		opened()
+	}
+	return backend, log, opened, err
+}
+
+func openTurn(
+	ctx context.Context, done *sync.WaitGroup, connector driver.Connector, given settings.SQL, processes int64,
+) (server.Backend, changes, error) {
+	var err error
+	if err = own(ctx, connector, given); err != nil {
 		return nil, nil, err
 	}
-	if err := own(ctx, connector, given); err != nil {
-		return nil, nil, err
-	}
+	var dialect *generic.Generic
 	if given.Driver == settings.Postgres {
-		return openPostgres(ctx, done, connector)
+		dialect, err = openPostgres(ctx, done, connector)
+	} else {
+		dialect, err = openMySQL(ctx, done, connector)
 	}
-	config := driverConfig(source)
-	config.ConnectionPoolConfig = generic.ConnectionPoolConfig{MaxOpen: mostConnections}
-	_, backend, err := kinemysql.New(ctx, done, config)
-	if err != nil {
-		return nil, nil, err
-	}
-	// kine's driver keeps its log of changes to itself; this one reads the same table.
-	readers := generic.ConnectionPoolConfig{MaxOpen: mostReaders}
-	log, err := generic.OpenDB(ctx, done, given.Driver, connector, readers, "?", false, nil)
 	if err != nil {
 		return nil, nil, err
 	}
 	// Its metrics name errors.
-	log.ErrCode = func(err error) string {
+	dialect.ErrCode = func(err error) string {
 		if err == nil {
 			return ""
 		}
 		return err.Error()
 	}
-	return backend, log, nil
+	log := sqllog.New(dialect, compactInterval, 0, compactTimeout, compactMinRetain, batchSize, pollBatchSize)
+	if processes > 1 {
+		return logstructured.New(newShared(log, dialect)), dialect, nil
+	}
+	return logstructured.New(log), dialect, nil
 }
 
-// connectorOf returns the source as kine's driver of MySQL has it, and what makes connections.
-func connectorOf(given settings.SQL, password string) (string, driver.Connector, error) {
+// connectorOf returns what makes connections.
+func connectorOf(given settings.SQL, password string) (driver.Connector, error) {
+	if given.Driver == settings.MySQL {
+		config, err := mysqlConfig(given, password)
+		if err != nil {
+			return nil, err
+		}
+		return mysql.NewConnector(config)
+	}
 	verified, err := verification(given.TLS)
 	if err != nil {
-		return "", nil, err
-	}
-	if given.Driver == settings.MySQL {
-		config := mysql.NewConfig()
-		config.Net, config.Addr, config.DBName = "unix", given.Socket, given.Database
-		config.User, config.Passwd = given.User, password
-		if verified != nil {
-			if err := mysql.RegisterTLSConfig(tlsName, verified); err != nil {
-				return "", nil, err
-			}
-			config.TLSConfig = tlsName
-		}
-		source := config.FormatDSN()
-		// It looks the name up.
-		config, err := mysql.ParseDSN(source)
-		if err != nil {
-			return "", nil, errors.New("the user, the password or the name of the database has characters that do not work")
-		}
-		connector, err := mysql.NewConnector(config)
-		return source, connector, err
+		return nil, err
 	}
 	config, err := pgx.ParseConfig("sslmode=disable host=localhost")
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	// Nothing of the environment, and nothing that is resolved: only the dialer decides where a connection leads to.
 	config.Host, config.Port = serverName(given.TLS), postgresPort
@@ -108,7 +113,28 @@ func connectorOf(given settings.SQL, password string) (string, driver.Connector,
 	config.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", given.Socket)
 	}
-	return "", stdlib.GetConnector(*config), nil
+	return stdlib.GetConnector(*config), nil
+}
+
+func mysqlConfig(given settings.SQL, password string) (*mysql.Config, error) {
+	verified, err := verification(given.TLS)
+	if err != nil {
+		return nil, err
+	}
+	config := mysql.NewConfig()
+	config.Net, config.Addr, config.DBName = "unix", given.Socket, given.Database
+	config.User, config.Passwd = given.User, password
+	if verified != nil {
+		if err := mysql.RegisterTLSConfig(tlsName, verified); err != nil {
+			return nil, err
+		}
+		config.TLSConfig = tlsName
+	}
+	// It looks the name up.
+	if config, err = mysql.ParseDSN(config.FormatDSN()); err != nil {
+		return nil, errors.New("the user, the password or the name of the database has characters that do not work")
+	}
+	return config, nil
 }
 
 func serverName(given *settings.TLS) string {

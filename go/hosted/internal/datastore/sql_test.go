@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-sql-driver/mysql"
-
 	"tenantry.dev/hosted/internal/settings"
 )
 
@@ -22,11 +20,7 @@ func TestSourcesLeadToTheSocket(t *testing.T) {
 		Driver: settings.MySQL, Socket: "mysql.sock", Database: "objects", User: "owner@x", Owner: "a",
 		TLS: &settings.TLS{ServerName: "db.example.com"},
 	}
-	source, _, err := connectorOf(given, awkward)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mariadb, err := mysql.ParseDSN(source)
+	mariadb, err := mysqlConfig(given, awkward)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +48,7 @@ func TestPostgresIsDialledAtTheSocketOnly(t *testing.T) {
 		given := settings.SQL{
 			Driver: settings.Postgres, Socket: socket, Database: "objects", User: "owner@x", Owner: "a", TLS: verified,
 		}
-		_, connector, err := connectorOf(given, awkward)
+		connector, err := connectorOf(given, awkward)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,28 +98,60 @@ func TestAServerIsVerified(t *testing.T) {
 	}
 }
 
-func TestTheStatementsForPostgresAreThoseOfKine(t *testing.T) {
+// kineDriver returns the source of one of kine's drivers.
+func kineDriver(t *testing.T, path string) string {
+	t.Helper()
 	folder, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/k3s-io/kine").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	content, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(folder)), "pkg/drivers/pgsql/pgsql.go"))
+	content, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(folder)), "pkg/drivers", path))
 	if err != nil {
 		t.Fatal(err)
 	}
-	source := string(content)
-	for _, each := range append(append([]string{}, postgresTables...), postgresCompact, `s + "\x1a"`, `"kine_pkey"`) {
-		if !strings.Contains(source, each) {
-			t.Errorf("kine has another one: %s", each)
+	return string(content)
+}
+
+func TestTheStatementsForServersAreThoseOfKine(t *testing.T) {
+	postgres := append(append([]string{}, postgresTables...), postgresCompact, `s + "\x1a"`, `"kine_pkey"`)
+	mariadb := append(append([]string{}, mysqlTables...), mysqlCompact, mysqlSize, `s + "#"`, "== 1062", "!= 1061")
+	for path, each := range map[string]struct {
+		has            []string
+		tables, fields int
+	}{
+		"pgsql/pgsql.go": {has: postgres, tables: len(postgresTables), fields: 8},
+		"mysql/mysql.go": {has: mariadb, tables: len(mysqlTables), fields: 7},
+	} {
+		source := kineDriver(t, path)
+		for _, statement := range each.has {
+			if !strings.Contains(source, statement) {
+				t.Errorf("%s has another one: %s", path, statement)
+			}
+		}
+		begin, end := strings.Index(source, "schema = []string{"), strings.Index(source, "schemaMigrations")
+		if found := strings.Count(source[begin:end], "`") / 2; found != each.tables {
+			t.Errorf("%s has %d statements", path, found)
+		}
+		_, code, _ := strings.Cut(source, "func New(")
+		code, _, _ = strings.Cut(code, "\nfunc ")
+		if found := strings.Count(code, "\tdialect."); found != each.fields {
+			t.Errorf("%s sets or calls %d fields of its dialect", path, found)
 		}
 	}
-	begin, end := strings.Index(source, "schema = []string{"), strings.Index(source, "schemaMigrations")
-	if found := strings.Count(source[begin:end], "`") / 2; found != len(postgresTables) {
-		t.Errorf("kine has %d statements", found)
+}
+
+// Each is kine's own statement, and what takes the turn.
+func TestInsertsTakeTurns(t *testing.T) {
+	source := kineDriver(t, "generic/generic.go")
+	_, after, _ := strings.Cut(postgresInsert, "1))")
+	turns := map[string]string{
+		after:       " FROM turn",
+		mysqlInsert: "\n\t\t\tFROM hosted_owner WHERE hosted_owner.id = 1 FOR UPDATE",
 	}
-	_, code, _ := strings.Cut(source, "func New(")
-	code, _, _ = strings.Cut(code, "\nfunc ")
-	if found := strings.Count(code, "\tdialect."); found != 8 {
-		t.Errorf("kine sets or calls %d fields of its dialect", found)
+	for statement, turn := range turns {
+		own := strings.Replace(statement, turn, "", 1)
+		if own == statement || !strings.Contains(source, own) {
+			t.Errorf("kine has another one: %s", own)
+		}
 	}
 }

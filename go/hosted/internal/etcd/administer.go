@@ -23,7 +23,7 @@ const (
 	removeBatch  = 1000
 )
 
-const Usage = `hosted etcd ACCESS admit USER PREFIX | remove USER PREFIX | count PREFIX... | defragment | save FILE | relieve [routine]`
+const Usage = `hosted etcd ACCESS admit USER PREFIX | remove USER PREFIX | count PREFIX... | defragment | save FILE | relieve [routine] | keep ADDRESS PROBES KEYS BACKUP`
 
 // Run does one act of administration. ACCESS is a JSON file, relative to whose folder the names in it are; the caller has
 // changed to it. Each act may be repeated.
@@ -55,6 +55,8 @@ func Run(ctx context.Context, file string, arguments []string) error {
 		})
 	case len(arguments) == 2 && arguments[0] == "save":
 		return within(ctx, longPatience, func(ctx context.Context) error { return save(ctx, client, arguments[1]) })
+	case len(arguments) == 5 && arguments[0] == "keep":
+		return keep(ctx, client, arguments[1], arguments[2], arguments[3], arguments[4])
 	case arguments[0] == "relieve" && (len(arguments) == 1 || len(arguments) == 2 && arguments[1] == "routine"):
 		return within(ctx, longPatience, func(ctx context.Context) error {
 			done, err := relieve(ctx, client, len(arguments) == 2)

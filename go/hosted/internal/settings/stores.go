@@ -15,7 +15,7 @@ type Datastore struct {
 	Prebuilt string `json:"prebuilt,omitempty"`
 	// MaxBytes is how large a SQLite database, or what an etcd holds of this control plane, may grow.
 	MaxBytes int64 `json:"maxBytes,omitempty"`
-	// Processes is how many processes write to an etcd for this control plane; 0 for one.
+	// Processes is how many processes write to an etcd or a SQL server for this control plane; 0 for one.
 	Processes int64 `json:"processes,omitempty"`
 	ETCD      *ETCD `json:"etcd,omitempty"`
 	SQL       *SQL  `json:"sql,omitempty"`

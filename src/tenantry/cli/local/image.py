@@ -28,6 +28,13 @@ def image() -> None:
 @click.option(
     "--with-hosted", is_flag=True, help="Build the image of VirtualControlPlanes in Pods, instead of one of FILEs."
 )
+@click.option(
+    "--hosted-version",
+    "version",
+    default="",
+    metavar="VERSION",
+    help="With --with-hosted: minor version of Kubernetes (default: the latest).",
+)
 @click.option("--entrypoint", "-e", multiple=True, metavar="WORD", help="Word of the entrypoint. May be repeated.")
 @click.option(
     "--argument", "-a", multiple=True, metavar="WORD", help="Argument that pods may replace. May be repeated."
@@ -48,6 +55,7 @@ def build(
     user: str,
     target: Path | None,
     with_hosted: bool,
+    version: str,
 ) -> None:
     r"""Write an image as a tar file. Prints its name.
 
@@ -64,9 +72,11 @@ def build(
         if files or entrypoint or argument or user:
             raise InputError("--with-hosted names the contents of the image: leave the others out")
         with StreamProgress() as progress:
-            hostedimage.write(progress, reference, target)
+            hostedimage.write(progress, reference, target, version)
         click.echo(target)
         return
+    if version:
+        raise InputError("--hosted-version needs --with-hosted")
     if not files:
         raise InputError("FILE:PATH is missing: name the files of the image, or --with-hosted")
     placed = dict(_placed(text) for text in files)

@@ -18,6 +18,8 @@ from tenantry.api import marks
 from tenantry.api.errors import ConfigError, InputError
 from tenantry.controllers.operator import OperatorOptions, operate
 from tenantry.engine.jsonlines import log_to
+from tenantry.engine.tasks import in_background
+from tenantry.hostedpods import versionimages
 from tenantry.hostedpods.objects import PodSettings
 from tenantry.hostedpods.placement import PodPlacement
 from tenantry.install import installed
@@ -50,8 +52,10 @@ from tenantry.local.paths import ClusterPaths
 )
 @click.option(
     "--hosted-image",
-    metavar="IMAGE",
-    help="Image of the Pods in which the control planes of VirtualControlPlanes run; see `tenantry image build`.",
+    multiple=True,
+    metavar="[VERSION=]IMAGE",
+    help="Image of the Pods in which the control planes of VirtualControlPlanes run; see `tenantry image build`. Repeat"
+    " it with VERSION= for other versions of Kubernetes.",
 )
 @click.option("--hosted-storage-class", default="", help="StorageClass of the volumes of these Pods.")
 @click.option(
@@ -68,6 +72,12 @@ from tenantry.local.paths import ClusterPaths
     show_default=True,
     help="Number of parts in which replicas divide these control planes; the same for all replicas.",
 )
+@click.option("--hosted-etcd", is_flag=True, help="Keep the certificates of an etcd that these control planes share.")
+@click.option(
+    "--hosted-scratch",
+    type=click.Path(path_type=Path),
+    help="Folder with room for snapshots of these control planes on their way (default: a temporary one).",
+)
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True)
 def operator(  # noqa: PLR0917 - click gives them by name
     path: Path | None,
@@ -75,10 +85,12 @@ def operator(  # noqa: PLR0917 - click gives them by name
     metrics_address: str,
     namespace: str,
     hosted_in: Path | None,
-    hosted_image: str | None,
+    hosted_image: tuple[str, ...],
     hosted_storage_class: str,
     hosted_service: str,
     hosted_shards: int,
+    hosted_etcd: bool,  # noqa: FBT001 - click gives it by name
+    hosted_scratch: Path | None,
     log_level: str,
 ) -> None:
     """Run the operator until SIGTERM."""
@@ -89,7 +101,8 @@ def operator(  # noqa: PLR0917 - click gives them by name
     pod = os.environ.get("POD_NAME", socket.gethostname())
     # Unique, as in client-go: a restarted container must not take the Lease of its predecessor for its own.
     identity = f"{pod}_{uuid.uuid4()}"
-    if hosted_in is not None and hosted_image is not None:
+    images = versionimages.read(hosted_image)
+    if hosted_in is not None and images is not None:
         raise InputError("--hosted-in and --hosted-image exclude each other: control planes run in one place")
     placement = LocalPlacement(ClusterPaths(hosted_in)) if hosted_in is not None else None
     options = OperatorOptions(
@@ -97,22 +110,31 @@ def operator(  # noqa: PLR0917 - click gives them by name
         namespace=namespace,
         identity=identity,
         placement=placement,
-        shards=hosted_shards if hosted_image is not None else 1,
+        shards=hosted_shards if images is not None else 1,
     )
     _collect_seldom()
-    if hosted_image is None:
+    if images is None:
         uvloop.run(operate(connection, options, installed.shipment))
     else:
-        pods = PodSettings(image=hosted_image, storage_class=hosted_storage_class, service_type=hosted_service)
-        uvloop.run(_operate_in_pods(connection, options, pods))
+        pods = PodSettings(
+            image=images.default,
+            others=images.others,
+            storage_class=hosted_storage_class,
+            service_type=hosted_service,
+            has_etcd=hosted_etcd,
+        )
+        uvloop.run(_operate_in_pods(connection, options, pods, hosted_scratch))
 
 
-async def _operate_in_pods(connection: Connection, options: OperatorOptions, pods: PodSettings) -> None:
+async def _operate_in_pods(
+    connection: Connection, options: OperatorOptions, pods: PodSettings, scratch: Path | None
+) -> None:
     with tempfile.TemporaryDirectory(prefix="tenantry-") as folder:
         # Its waits must not take connections from the controllers.
         async with Client(connection, field_manager=marks.FIELD_MANAGER) as client:
-            placement = PodPlacement(client, pods, Path(folder))
-            await operate(connection, replace(options, placement=placement), installed.shipment)
+            placement = PodPlacement(client, pods, Path(folder), scratch)
+            async with in_background(placement.keep()):
+                await operate(connection, replace(options, placement=placement), installed.shipment)
 
 
 def _collect_seldom() -> None:

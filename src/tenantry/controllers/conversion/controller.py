@@ -1,31 +1,36 @@
-"""Converts tenants: from the API server of the cluster to a control plane of their own. The glue.
+"""Converts tenants: from the API server of the cluster to a control plane of their own, and back. The glue.
 
 spec.isolation.controlPlane: Virtual ─► list ─► plan ─► Refused, or Preparing: the tenant controller starts it
 Preparing, the control plane is ready ─► plan again ─► Moving: the tenant controller closes the namespace
 Moving ─► list both sides ─► `moves` ─► writes; again, until nothing is left ─► Converted
+
+Shared ─► Preparing: list both sides ─► `outplan`, and a dry run on the host ─► Refused, or Moving: no mirror any more
+Moving ─► the same with `outmoves` ─► the control plane is deleted ─► Converted
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import cast
 
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.conversion import CONVERTER, Conversion, ConversionStep
+from tenantry.api.conversion import BRINGER, CONVERTER, Conversion, ConversionStep
 from tenantry.api.errors import AlreadyExists, ApiError, Conflict, InputError, NotFound
 from tenantry.api.kubernetes import Namespace, RoleBinding
-from tenantry.api.marks import REQUESTED_PHASE, SUSPENDED
+from tenantry.api.marks import OWNER_ROLE, REQUESTED_PHASE, SUSPENDED
 from tenantry.api.model import Json, Resource, object_key
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.controllers import controlplane, watched
-from tenantry.controllers.conversion import journal, moves, objects
+from tenantry.controllers.conversion import inventory, journal, moves, objects, outmoves, outplan, trial
 from tenantry.controllers.conversion.moves import Move, Moves, Side, Worlds
-from tenantry.controllers.conversion.objects import Holdings
-from tenantry.controllers.conversion.plan import plan
+from tenantry.controllers.conversion.objects import CLUSTER_ROLES, Holdings
+from tenantry.controllers.conversion.plan import ConversionPlan, plan
 from tenantry.controllers.virtualcontrolplane import sleep
 from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections, PlaneSides
 from tenantry.engine import request
@@ -38,6 +43,7 @@ from tenantry.engine.request import Verb
 from tenantry.engine.tasks import all_of
 from tenantry.mirror.adoption import RESOURCES
 from tenantry.mirror.profile import Profile
+from tenantry.mirror.shapes import items
 from tenantry.mirror.things import COPIED
 from tenantry.world.leases import with_lease
 
@@ -51,13 +57,21 @@ RETRY_SECONDS = 10.0
 """When to look again whether a tenant can be converted."""
 
 OBSTACLE_SECONDS = 30.0
-"""When to look again while this operator serves no control planes."""
+"""When to look again while this operator serves no control planes, or what is inside one cannot move."""
+
+RIGHTS_SECONDS = 10.0
+"""How long the authorizer of the API server may take to see new rights; no event reports that it has."""
+
+UNDO_SECONDS = 0.5
+"""When to look again whether the namespace is as before."""
 
 UNPLACED = "no control planes can run on this cluster"
 IN_SHARDS = "the operator serves control planes in shards: set --hosted-shards 1"
 """Why an operator converts no tenants."""
 
 _OR_SHARED = ", or set spec.isolation.controlPlane back to Shared"
+_OR_VIRTUAL = ", or set spec.isolation.controlPlane back to Virtual"
+_WAITS_FOR_SUSPENSION = "objects move: waits for the suspension to end"
 
 AT_ONCE = 16
 """How many writes are under way at once."""
@@ -79,6 +93,8 @@ class ConversionController:
         self._obstacle = obstacle
         # By key: what the last look waits for, and when the next one is.
         self._looks: dict[str, tuple[str, float]] = {}
+        # By key: when the mirror got its rights, in monotonic seconds.
+        self._given: dict[str, float] = {}
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
@@ -93,13 +109,17 @@ class ConversionController:
         tenant: Tenant | None = cluster.cache(Tenant.resource).get(key)
         if tenant is None or tenant.metadata.deletion_timestamp:
             self._looks.pop(key, None)
+            self._given.pop(key, None)
             return None
         found = journal.of(tenant)
         again: float | None = None
+        namespace = cluster.lookup(Namespace.resource, key)
         if journal.is_undone(tenant):
-            await self._undo(cluster, tenant)
-        elif controlplane.waits(tenant, cluster.lookup(Namespace.resource, key)):
+            again = await self._undo(cluster, tenant)
+        elif controlplane.waits(tenant, namespace):
             again = await self._begin(cluster, tenant)
+        elif controlplane.leaves(tenant, namespace) and not controlplane.is_handed_over(tenant):
+            again = await self._leave(cluster, tenant)
         elif controlplane.is_under_way(tenant) and self._connections is None:
             await self._record(cluster, tenant, cast("Conversion", found).step, self._obstacle)
             again = OBSTACLE_SECONDS
@@ -128,16 +148,133 @@ class ConversionController:
         host = await _listed(cluster.live, objects.PLANNED, tenant.metadata.name)
         return plan(_counted(cluster, tenant), host, _children(cluster, tenant)).refusal
 
-    async def _undo(self, cluster: Cluster, tenant: Tenant) -> None:
+    async def _undo(self, cluster: Cluster, tenant: Tenant) -> float | None:
         """Take back what the step Preparing has made: nothing has moved."""
+        if journal.is_leaving(tenant):
+            await _end_rights(cluster, tenant.metadata.name)
+            await self._write(cluster, tenant, None)
+            return None
         found: VirtualControlPlane | None = cluster.cache(VirtualControlPlane.resource).get(
             object_key(tenant.metadata.name, tenant.metadata.name)
         )
         known = journal.of(tenant)
         if found is not None and known is not None and known.step is ConversionStep.PREPARING:
             await cluster.writer.delete(found)
-            return  # its end wakes this key
+            return None  # its end wakes this key
+        if not controlplane.is_forgotten(tenant, cluster.lookup(Namespace.resource, tenant.metadata.name)):
+            return UNDO_SECONDS  # without the journal, it would look like a tenant that is to leave its control plane
         await self._write(cluster, tenant, None)
+        return None
+
+    # -- out of a control plane -------------------------------------------------------------------
+
+    async def _leave(self, cluster: Cluster, tenant: Tenant) -> float | None:
+        """Look at what is inside: the control plane runs on unchanged until all of it can move."""
+        if self._connections is None:
+            await self._record(cluster, tenant, ConversionStep.REFUSED, self._obstacle)
+            return OBSTACLE_SECONDS
+        sides, before = self._sides(cluster, tenant), journal.of(tenant)
+        is_refused = journal.is_leaving(tenant) and before is not None and before.step is ConversionStep.REFUSED
+        if sides is None and is_refused and _is_asleep(_plane(cluster, tenant)):
+            return OBSTACLE_SECONDS  # what is inside does not change meanwhile
+        if sides is None or not sides.is_mirrored:
+            await _wake(cluster, tenant)
+            await self._record(cluster, tenant, ConversionStep.PREPARING, "the control plane starts")
+            return RETRY_SECONDS
+        if not journal.is_leaving(tenant):
+            await self._record(cluster, tenant, ConversionStep.PREPARING, "what is inside is listed")
+            return None
+        return await self._look_inside(cluster, tenant, sides)
+
+    async def _look_inside(self, cluster: Cluster, tenant: Tenant, sides: PlaneSides) -> float | None:
+        name = tenant.metadata.name
+        host = await _listed(cluster.live, objects.READABLE, name)
+        inside = await _listed(sides.upper.live, outplan.INSIDE, name)
+        worlds = Worlds(host=host, inside=inside, has_namespace=True, profile=sides.profile)
+        refusal = await self._refusal_out(cluster, tenant, worlds, sides)
+        if not refusal:
+            if await self._give_rights(cluster, tenant):
+                return LOOK_SECONDS
+            worlds = await _worlds(sides, name, outplan.HOST, outplan.INSIDE)
+            refusal = await self._refusal_out(cluster, tenant, worlds, sides, is_tried=True)
+        if (
+            trial.LACKS_RIGHTS in refusal
+            and cluster.monotonic() - self._given.get(name, float("-inf")) < RIGHTS_SECONDS
+        ):
+            return LOOK_SECONDS
+        if refusal:
+            await _end_rights(cluster, name)
+            await self._record(cluster, tenant, ConversionStep.REFUSED, refusal + _OR_VIRTUAL)
+            return OBSTACLE_SECONDS
+        await self._record(cluster, tenant, ConversionStep.MOVING, "objects move")
+        return None
+
+    async def _refusal_out(
+        self, cluster: Cluster, tenant: Tenant, worlds: Worlds, sides: PlaneSides, *, is_tried: bool = False
+    ) -> str:
+        """Return what keeps a tenant in its control plane; "" for nothing."""
+        counted = _counted(cluster, tenant)
+        obstacles = await inventory.obstacles(sides.upper.live, tenant.metadata.name)
+        rules = await _rules_of_owners(cluster)
+        found = await asyncio.to_thread(outplan.plan, counted, worlds, obstacles, rules)
+        if found.refusal or not is_tried:
+            return found.refusal
+        return ConversionPlan(objects=await trial.refused(worlds, sides.lower)).refusal
+
+    async def _move_out(self, cluster: Cluster, tenant: Tenant) -> float | None:
+        """Move objects to the host, and delete the control plane once all are there."""
+        name, found = tenant.metadata.name, _plane(cluster, tenant)
+        if found is None:
+            await _end_rights(cluster, name)
+            await self._record(cluster, tenant, ConversionStep.CONVERTED, "")
+            return None
+        if found.metadata.deletion_timestamp:
+            return LOOK_SECONDS
+        sides, namespace = self._sides(cluster, tenant), cluster.lookup(Namespace.resource, name)
+        if sides is None or sides.is_mirrored or namespace is None or not journal.is_closed(tenant, namespace):
+            await _wake(cluster, tenant)
+            return LOOK_SECONDS
+        if _counted(cluster, tenant).spec.suspended or SUSPENDED in namespace.labels:
+            await self._record(cluster, tenant, ConversionStep.MOVING, _WAITS_FOR_SUSPENSION)
+            return RETRY_SECONDS
+        if await self._give_rights(cluster, tenant):
+            return LOOK_SECONDS
+        return await self._hand_over(cluster, tenant, found, sides)
+
+    async def _hand_over(
+        self, cluster: Cluster, tenant: Tenant, found: VirtualControlPlane, sides: PlaneSides
+    ) -> float | None:
+        name = tenant.metadata.name
+        worlds = await _worlds(sides, name, outplan.HOST, outplan.INSIDE)
+        current = journal.of(tenant)
+        if current is None or not current.begun_at:
+            # Until the control plane was closed, users could create what cannot move.
+            refusal = await self._refusal_out(cluster, tenant, worlds, sides, is_tried=True)
+            if refusal:
+                await _end_rights(cluster, name)
+                await self._record(cluster, tenant, ConversionStep.REFUSED, refusal + _OR_VIRTUAL)
+                return RETRY_SECONDS
+            await self._write(cluster, tenant, journal.begun(tenant, rfc3339(cluster.clock.now())))
+            return None
+        moved = moves.next_moves(worlds, outmoves.STAGES)
+        if moved.is_done:
+            self._looks.pop(name, None)
+            await cluster.writer.delete(found)
+            return LOOK_SECONDS
+        return await self._advance(cluster, tenant, moved, sides)
+
+    async def _give_rights(self, cluster: Cluster, tenant: Tenant) -> bool:
+        """Create the RoleBindings that the mirror needs; return whether one was missing."""
+        lacks = False
+        for each in journal.rights(tenant):
+            if cluster.lookup(RoleBinding.resource, each.key) is None:
+                lacks = True
+                self._given[tenant.metadata.name] = cluster.monotonic()
+                with suppress(AlreadyExists):
+                    await cluster.writer.create(each)
+        return lacks
+
+    # -- into a control plane ---------------------------------------------------------------------
 
     async def _prepare(self, cluster: Cluster, tenant: Tenant) -> float | None:
         sides = self._sides(cluster, tenant)
@@ -156,6 +293,8 @@ class ConversionController:
         return None
 
     async def _move(self, cluster: Cluster, tenant: Tenant) -> float | None:
+        if journal.is_leaving(tenant):
+            return await self._move_out(cluster, tenant)
         name, sides = tenant.metadata.name, self._sides(cluster, tenant)
         namespace = cluster.lookup(Namespace.resource, name)
         if sides is None or namespace is None or not journal.is_closed(tenant, namespace):
@@ -163,14 +302,10 @@ class ConversionController:
             return LOOK_SECONDS
         if _counted(cluster, tenant).spec.suspended or SUSPENDED in namespace.labels:
             # All bindings lose their subjects, those of the mirror with them.
-            await self._record(cluster, tenant, ConversionStep.MOVING, "objects move: waits for the suspension to end")
+            await self._record(cluster, tenant, ConversionStep.MOVING, _WAITS_FOR_SUSPENSION)
             return RETRY_SECONDS
-        if cluster.lookup(RoleBinding.resource, object_key(name, CONVERTER)) is None:
-            try:
-                await cluster.writer.create(journal.rights(tenant))
-            except AlreadyExists:
-                return LOOK_SECONDS
-        worlds = await _worlds(sides, name)
+        await self._give_rights(cluster, tenant)
+        worlds = await _worlds(sides, name, objects.EVERY, objects.INSIDE)
         if not moves.has_begun(worlds.host, sides.profile):
             # Until the namespace was closed, users could create what cannot move.
             refusal = plan(_counted(cluster, tenant), worlds.host, _children(cluster, tenant), sides.profile).refusal
@@ -186,12 +321,16 @@ class ConversionController:
             await _end_rights(cluster, name)
             await self._record(cluster, tenant, ConversionStep.CONVERTED, "")
             return None
+        return await self._advance(cluster, tenant, found, sides)
+
+    async def _advance(self, cluster: Cluster, tenant: Tenant, found: Moves, sides: PlaneSides) -> float:
+        """Send the writes of a stage, and record how far the conversion is."""
         error = await send(found.writes, sides)
         told = f"{_told(found)}: {error}" if error is not None else _told(found)
         await self._record(cluster, tenant, ConversionStep.MOVING, told)
         if error is not None:
             raise error
-        return self._pause(name, found)
+        return self._pause(tenant.metadata.name, found)
 
     def _pause(self, key: str, found: Moves) -> float:
         """Return in how many seconds to look again: the later, the longer it waits for the same."""
@@ -214,6 +353,8 @@ class ConversionController:
     async def _record(self, cluster: Cluster, tenant: Tenant, step: ConversionStep, message: str) -> None:
         # Others have written its status while objects moved.
         current: Tenant = cluster.cache(Tenant.resource).get(tenant.key) or tenant
+        if current.spec.isolation.control_plane is not tenant.spec.isolation.control_plane:
+            return  # the change of the spec wakes this key, and decides anew
         await self._write(cluster, current, journal.at(current, step, message, rfc3339(cluster.clock.now())))
 
     async def _write(self, cluster: Cluster, tenant: Tenant, wanted: Conversion | None) -> None:
@@ -234,11 +375,22 @@ async def _wake(cluster: Cluster, tenant: Tenant) -> None:
     await cluster.writer.own(request.patch(found.resource, found.metadata.namespace, found.metadata.name, body))
 
 
+def _is_asleep(found: VirtualControlPlane | None) -> bool:
+    return found is not None and found.status.phase is PlanePhase.ASLEEP
+
+
 async def _end_rights(cluster: Cluster, namespace: str) -> None:
     """Take the rights of the step Moving from the mirror."""
-    found = cluster.lookup(RoleBinding.resource, object_key(namespace, CONVERTER))
-    if found is not None:
-        await cluster.writer.remove(RoleBinding.resource, namespace, CONVERTER, uid=found.uid)
+    for name in (CONVERTER, BRINGER):
+        found = cluster.lookup(RoleBinding.resource, object_key(namespace, name))
+        if found is not None:
+            await cluster.writer.remove(RoleBinding.resource, namespace, name, uid=found.uid)
+
+
+async def _rules_of_owners(cluster: Cluster) -> list[Json] | None:
+    """Return what owners may do in a namespace of the host; None if the operator may not read it."""
+    data = await cluster.live.find(CLUSTER_ROLES, "", OWNER_ROLE)
+    return items(msgspec.json.decode(data), "rules") if data is not None else None
 
 
 async def send(writes: Sequence[Move], sides: PlaneSides) -> ApiError | None:
@@ -259,7 +411,7 @@ async def _sent(move: Move, sides: PlaneSides) -> ApiError | None:
     """Send a write; return why a side refuses it."""
     asked, profile = move.request, sides.profile
     try:
-        if move.side is Side.HOST and asked.verb is Verb.PATCH:
+        if move.side is Side.HOST and asked.verb is Verb.PATCH and sides.is_mirrored:
             # Into the caches of the mirror at once: it must know the marks before there is an upper object.
             await sides.lower.own(asked)
         elif move.side is Side.HOST:
@@ -283,10 +435,12 @@ def _told(found: Moves) -> str:
     return f"objects move: stage {found.stage}{waits}"
 
 
-async def _worlds(sides: PlaneSides, namespace: str) -> Worlds:
+async def _worlds(
+    sides: PlaneSides, namespace: str, of_host: Sequence[Resource], of_inside: Sequence[Resource]
+) -> Worlds:
     has_namespace = await sides.upper.live.find(objects.NAMESPACES, "", namespace) is not None
     host, inside = await all_of(
-        [_listed(sides.reader, objects.EVERY, namespace), _listed(sides.upper.live, objects.INSIDE, namespace)]
+        [_listed(sides.reader, of_host, namespace), _listed(sides.upper.live, of_inside, namespace)]
     )
     return Worlds(host=host, inside=inside, has_namespace=has_namespace, profile=sides.profile)
 

@@ -18,7 +18,7 @@ Source: Kubernetes, "Garbage Collection" (orphaned dependents), "ReplicaSet" (ac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -127,9 +127,18 @@ def has_begun(host: Holdings, profile: Profile) -> bool:
     return any(objects.is_adopted(each, profile) for found in host.of.values() for each in found)
 
 
-def next_moves(worlds: Worlds) -> Moves:
-    """Return what is next."""
-    for name, stage in _STAGES.items():
+Stages = Mapping[str, Callable[[Worlds], Iterator["Move | str"]]]
+"""By name, in their order: each yields its writes, and what others have to do before the next stage."""
+
+
+def next_moves(worlds: Worlds, stages: Stages | None = None) -> Moves:
+    """Return what is next.
+
+    Args:
+        worlds: Both sides.
+        stages: Those of a conversion in the other direction; see `outmoves`.
+    """
+    for name, stage in (STAGES if stages is None else stages).items():
         found = list(stage(worlds))
         writes = tuple(each for each in found if isinstance(each, Move))
         told = shortened([each for each in found if isinstance(each, str)])
@@ -145,7 +154,7 @@ def taken_back(worlds: Worlds) -> list[Move]:
         for each in worlds.movable(resource):
             above = worlds.inside.find(resource, name_of(each))
             if above is not None and objects.is_same(resource, each, above) and not objects.is_deleting(above):
-                found.append(_delete(resource, above, side=Side.INSIDE))
+                found.append(delete(resource, above, side=Side.INSIDE))
     return found
 
 
@@ -173,7 +182,7 @@ def _basics(worlds: Worlds) -> Iterator[Move | str]:
 def _again(resource: Resource, above: Json) -> Move | str:
     if objects.is_deleting(above):
         return f"the end of {resource.kind} {name_of(above)!r} inside"
-    return _delete(resource, above, side=Side.INSIDE)
+    return delete(resource, above, side=Side.INSIDE)
 
 
 def _marks(worlds: Worlds) -> Iterator[Move | str]:
@@ -233,10 +242,10 @@ def _rest(worlds: Worlds) -> Iterator[Move | str]:
             if resource == JOBS and not objects.is_finished(each):
                 yield f"the end of Job {name_of(each)!r}"
             elif resource == JOBS or _is_copied(resource, each, worlds):
-                yield _delete(resource, each)
+                yield delete(resource, each)
 
 
-_STAGES: dict[str, Callable[[Worlds], Iterator[Move | str]]] = {
+STAGES: Stages = {
     "basics": _basics,
     "marks": _marks,
     "twins": _twins,
@@ -295,7 +304,7 @@ def _released(resources: Sequence[Resource], worlds: Worlds) -> Iterator[Move | 
             if objects.is_deleting(each):
                 yield f"the end of {resource.kind} {name_of(each)!r}"
             else:
-                yield _delete(resource, each, "Orphan")
+                yield delete(resource, each, "Orphan")
 
 
 def _inside(asked: ApiRequest) -> Move:
@@ -319,7 +328,8 @@ def _patch(resource: Resource, found: Json, metadata: Json) -> Move:
     return Move(side=Side.HOST, request=request.patch(resource, meta["namespace"], meta["name"], body))
 
 
-def _delete(resource: Resource, found: Json, policy: str = "Background", side: Side = Side.HOST) -> Move:
+def delete(resource: Resource, found: Json, policy: str = "Background", side: Side = Side.HOST) -> Move:
+    """Return the write that deletes an object as it was listed."""
     meta = found["metadata"]
     body: Json = {"propagationPolicy": policy, "preconditions": {"uid": meta["uid"]}}
     asked = ApiRequest(verb=Verb.DELETE, resource=resource, namespace=meta["namespace"], name=meta["name"], body=body)

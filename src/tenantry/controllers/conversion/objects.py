@@ -26,6 +26,7 @@ from tenantry.mirror.things import COPIED, PODS
 
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+CLUSTER_ROLES = Resource(RBAC_GROUP, "v1", "clusterroles", "ClusterRole", namespaced=False)
 ROLES = Resource(RBAC_GROUP, "v1", "roles", "Role")
 ROLE_BINDINGS = Resource(RBAC_GROUP, "v1", "rolebindings", "RoleBinding")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
@@ -53,6 +54,9 @@ REFUSED_KINDS = (DAEMON_SETS, REPLICATION_CONTROLLERS)
 
 PLANNED = (ROLE_BINDINGS, PODS, *ADOPTED_KINDS, *LOW[1:], *HIGH[:2], *REFUSED_KINDS, JOBS)
 """What the plan needs: what the operator may read in all namespaces."""
+
+READABLE = tuple(each for each in PLANNED if each not in (JOBS, *REFUSED_KINDS))
+"""The same, of what moves out of a control plane."""
 
 INSIDE = (*BASICS, PODS, *ADOPTED_KINDS, *LOW, *HIGH)
 EVERY = (*INSIDE, *REFUSED_KINDS, JOBS)

@@ -115,7 +115,7 @@ def plan(
         profile: The configuration of the mirror that adopts; None before there is one.
     """
     named, accounts = objects.named(host, profile), _accounts(host, profile)
-    found = [*_of_tenant(tenant), *_of_children(children), *_granted(host)]
+    found = [*of_tenant(tenant), *_of_children(children), *_granted(host)]
     for resource in (*BASICS, *ADOPTED_KINDS, PODS, *LOW, *HIGH, *REFUSED_KINDS, JOBS):
         for each in sorted(host.all(resource), key=name_of):
             if objects.is_movable(resource, each, profile) and _counts(resource, each):
@@ -138,6 +138,14 @@ def _finalizers(resource: Resource, found: Json) -> list[str]:
     return sorted(each for each in found["metadata"].get("finalizers") or () if each not in _OF_COLLECTOR)
 
 
+def finalizers_reason(resource: Resource, found: Json) -> str:
+    """Return why finalizers keep an object from a move; "" if it has none that matter."""
+    found_there = _finalizers(resource, found)
+    if not found_there:
+        return ""
+    return f"has finalizers ({shortened(found_there)}), which would keep it where it is: remove them"
+
+
 def _within(found: Iterable[PlannedObject], host: Holdings, profile: Profile) -> Iterator[PlannedObject]:
     """Refuse what is adopted, and the mirror would not bring to the host: too many objects, or too large ones."""
     numbers: dict[str, int] = {}
@@ -158,7 +166,8 @@ def _within(found: Iterable[PlannedObject], host: Holdings, profile: Profile) ->
         yield _refused(resource, each.name, reason) if reason else each
 
 
-def _of_tenant(tenant: Tenant) -> Iterator[PlannedObject]:
+def of_tenant(tenant: Tenant) -> Iterator[PlannedObject]:
+    """Yield what of a Tenant itself refuses its conversion."""
     name = tenant.metadata.name
     if len(name) > MAX_NAME:
         why = f"has a name of more than {MAX_NAME} characters, and its control plane would have the same name"
@@ -217,11 +226,10 @@ def _fate(
 def _refusal(resource: Resource, found: Json, accounts: set[str] | None) -> str:
     """Return why an object cannot move, and what to do; "" if it can."""
     owner, spec = objects.controller_of(found), part(found, "spec")
-    finalizers = _finalizers(resource, found)
-    refusal = ""
-    if finalizers:
-        refusal = f"has finalizers ({shortened(finalizers)}), which would keep it on the host: remove them"
-    elif resource == JOBS:
+    refusal = finalizers_reason(resource, found)
+    if refusal:
+        return refusal
+    if resource == JOBS:
         refusal = "" if objects.is_finished(found) else "has not ended: wait, or delete it"
     elif resource in REFUSED_KINDS:
         refusal = "is not supported in a conversion: delete it, and create it again inside"
@@ -229,7 +237,7 @@ def _refusal(resource: Resource, found: Json, accounts: set[str] | None) -> str:
         refusal = _pod(found, owner, accounts)
     elif resource == ROLE_BINDINGS and objects.is_suspended(found):
         refusal = "does not have its subjects yet, which a suspension has taken: wait until they are back"
-    elif owner and not _is_moved(resource, owner):
+    elif owner and not is_moved(resource, owner):
         refusal = _foreign(owner)
     elif resource == services.RESOURCE and not spec.get("selector") and spec.get("type") != "ExternalName":
         refusal = "has no selector, so that its endpoints cannot move: delete it, and create it again inside"
@@ -238,7 +246,7 @@ def _refusal(resource: Resource, found: Json, accounts: set[str] | None) -> str:
     return refusal
 
 
-def _is_moved(resource: Resource, owner: Json) -> bool:
+def is_moved(resource: Resource, owner: Json) -> bool:
     """Return whether an object may have a controller, because that moves too, or only its data counts."""
     kinds = _CONTROLLERS.get(resource, ())
     return resource in BASICS or owner.get("kind") in kinds

@@ -37,7 +37,7 @@ from tenantry.api.flowcontrol import (
 from tenantry.api.model import ObjectMeta, OwnerReference, Resource
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.api.virtualcontrolplane import MIRROR
+from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Child, Equivalent, Lookup, Plan, compare, same
 
@@ -114,7 +114,7 @@ class FairnessInputs(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         defaults: None if there are none.
         reserved: The tenants with a level of their own, by name, and their namespaces; None if there is no such tenant.
-        mirrored: The namespaces that have control planes, sorted.
+        has_planes: Whether there is a control plane.
         missing: The names of reserved tenants that are not there, sorted.
         made: Every priority level and FlowSchema of the cluster.
         lookup: What is there, by kind and key.
@@ -122,7 +122,7 @@ class FairnessInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     defaults: TenancyDefaults | None
     reserved: dict[str, ReservedTenant | None]
-    mirrored: tuple[str, ...] = ()
+    has_planes: bool = False
     missing: tuple[str, ...]
     made: tuple[tuple[Resource, Observed], ...]
     lookup: Lookup
@@ -140,7 +140,7 @@ def plan(inputs: FairnessInputs, equivalent: Equivalent = same) -> Plan:
         for name, tenant in inputs.reserved.items()
         if tenant is not None
     }
-    wanted = children(inputs.fairness, members, _owner_of(inputs.defaults), inputs.mirrored)
+    wanted = children(inputs.fairness, members, _owner_of(inputs.defaults), has_planes=inputs.has_planes)
     keys = {(child.object.resource, child.object.key) for child in wanted}
     stale = [
         (resource, found) for resource, found in inputs.made if _is_made(found) and (resource, found.key) not in keys
@@ -172,7 +172,8 @@ def children(
     fairness: Fairness,
     members: Mapping[str, Sequence[FlowSubject]],
     owner: OwnerReference | None,
-    mirrored: Sequence[str] = (),
+    *,
+    has_planes: bool = False,
 ) -> list[Child]:
     """Return every priority level and FlowSchema that should exist.
 
@@ -180,11 +181,11 @@ def children(
         fairness: The administrator's settings.
         members: By tenant with a level of its own, the subjects of that level; see `members_of`.
         owner: The TenancyDefaults; None if there are none.
-        mirrored: The namespaces that have control planes.
+        has_planes: Whether there is a control plane.
     """
     # Without an owner: the shared level stays when TenancyDefaults are deleted, because tenants still need it.
     ours = {marks.MANAGED_BY: frozenset({marks.MANAGER})}
-    shared = [*common(fairness.shares), *(mirrors(mirrored) if mirrored else ())]
+    shared = [*common(fairness.shares), *(mirrors() if has_planes else ())]
     found = [Child(object=each, wave=0, marks=ours) for each in shared]
     if owner is None:
         return found
@@ -207,17 +208,10 @@ def children(
     return [*found, *(Child(object=each, wave=0, owner_uid=owner.uid) for each in more)]
 
 
-def mirrors(namespaces: Sequence[str]) -> list[PriorityLevelConfiguration | FlowSchema]:
-    """Return the level of the identities that write the objects of control planes, and its FlowSchema.
-
-    Args:
-        namespaces: Of the control planes; at least one.
-    """
-    # Not all ServiceAccounts there: a tenant may use the others.
-    subjects = [
-        FlowSubject(kind="ServiceAccount", service_account=ServiceAccountNamed(namespace=each, name=MIRROR))
-        for each in sorted(namespaces)
-    ]
+def mirrors() -> list[PriorityLevelConfiguration | FlowSchema]:
+    """Return the level of the identities that write the objects of control planes, and its FlowSchema."""
+    # No ServiceAccount of a tenant's namespace: its owners could send any requests to the level by impersonation.
+    subjects = [_all_of(MIRRORS_NAMESPACE)]
     schema = flow_schema(MIRRORS, level_name=MIRRORS, precedence=MIRRORS_PRECEDENCE, subjects=subjects)
     return [level(MIRRORS, MIRROR_SHARES), schema]
 

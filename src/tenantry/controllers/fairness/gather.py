@@ -24,16 +24,11 @@ def gather(cluster: Cluster) -> FairnessInputs:
     return FairnessInputs(
         defaults=defaults,
         reserved={name: _reserved(cluster, name) for name in names},
-        mirrored=_mirrored(cluster),
+        has_planes=bool(cluster.cache_of(VirtualControlPlane.resource)),
         missing=tuple(name for name in names if cluster.cache(Tenant.resource).get(name) is None),
         made=tuple((resource, found) for resource in KINDS for found in cluster.cache(resource)),
         lookup=cluster.lookup,
     )
-
-
-def _mirrored(cluster: Cluster) -> tuple[str, ...]:
-    found = cluster.cache_of(VirtualControlPlane.resource) or ()
-    return tuple(sorted({each.metadata.namespace for each in found}))
 
 
 def _reserved(cluster: Cluster, name: str) -> ReservedTenant | None:

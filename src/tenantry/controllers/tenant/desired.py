@@ -87,6 +87,8 @@ def control_plane(inputs: TenantInputs) -> tuple[DirectWrite, ...]:
     Raises:
         InputError: As `plan`.
     """
+    if controlplane.is_handed_over(inputs.tenant):
+        return ()  # it is deleted, with nothing left inside, before the journal reports the end
     return controlplane.creation(room_of(inputs.tenant), inputs.plane)
 
 

@@ -2,6 +2,9 @@
 
 TenancyRules of the namespace, or else those that all share ─┐
 labels of the namespace ─────────────────────────────────────┴─► policy.classes ─► ClassMirror
+
+No rule names VolumeSnapshotClasses. One appears if its driver makes the volumes of a StorageClass that users may name,
+and they may name one with this policy of deletion.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from tenantry.controllers import watched
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Observed
-from tenantry.mirror.classes import LowerClass
+from tenantry.mirror import classmirror
+from tenantry.mirror.classes import STORAGE, LowerClass
 from tenantry.policy import classes
 
 
@@ -91,11 +95,14 @@ class NamespaceClassRules:
 
     def allows(self, resource: Resource, lower: LowerClass) -> bool:
         """See `ClassRules`."""
+        return self.allows_policy(resource, lower, str(lower.content.get("reclaimPolicy") or classes.DELETE))
+
+    def allows_policy(self, resource: Resource, lower: LowerClass, policy: str) -> bool:
+        """Return whether users may name a class if it had a reclaim policy."""
         namespace, rules = self._home.lookup(Namespace.resource, self._namespace), self._in_force()
         if namespace is None or rules is None:
             # The host refuses everything without rules.
             return False
-        policy = str(lower.content.get("reclaimPolicy") or classes.DELETE)
         return classes.is_allowed(resource.kind, lower.key, rules, namespace.labels, reclaim_policy=policy)
 
     def default(self, resource: Resource) -> str:
@@ -107,3 +114,35 @@ class NamespaceClassRules:
         cache = self._lower.cache(TenancyRules.resource)
         found: RulesAboutClasses | None = cache.get(self._own_key) or cache.get(self._shared_key)
         return found.enforced if found is not None else None
+
+
+class SnapshotClassRules:
+    """The rules about VolumeSnapshotClasses in the namespace of one control plane; see `ClassRules`.
+
+    Args:
+        rules: The rules about StorageClasses.
+        lower: Its caches have the StorageClasses.
+    """
+
+    def __init__(self, rules: NamespaceClassRules, lower: Cluster) -> None:
+        self._rules = rules
+        self._lower = lower
+
+    def watches(self, keys: Callable[[], Iterable[str]]) -> Sequence[Watch]:
+        """See `ClassRules`."""
+        storage = classmirror.lower_watch(STORAGE, lambda _: keys())
+        return [*self._rules.watches(keys), msgspec.structs.replace(storage, cluster=self._lower)]
+
+    def allows(self, resource: Resource, lower: LowerClass) -> bool:  # noqa: ARG002 - there is one kind
+        """See `ClassRules`."""
+        policy, storage = str(lower.content.get("deletionPolicy")), STORAGE.resource
+        known: Iterable[LowerClass] = self._lower.cache(storage)
+        return any(
+            self._rules.allows(storage, each) and self._rules.allows_policy(storage, each, policy)
+            for each in known
+            if each.driver == lower.driver
+        )
+
+    def default(self, resource: Resource) -> str:  # noqa: ARG002 - no rule names one
+        """See `ClassRules`."""
+        return ""

@@ -18,12 +18,14 @@ class PlaneSides(msgspec.Struct, frozen=True, kw_only=True):
         upper: Its API server, as an administrator inside.
         lower: Writes to its namespace on the host, as its mirror.
         reader: Reads there, as its mirror.
+        is_mirrored: Whether a mirror follows what happens inside; not while its objects move to the host.
     """
 
     profile: Profile
     upper: Cluster
     lower: Writer
     reader: Reader
+    is_mirrored: bool = True
 
 
 class PlaneConnections:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, Conflict, NotFound, TenantryError, TerminalError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import NETWORK, OWNERS, SUSPENDED, SYSTEM_NAMESPACE, TENANT, TENANT_UID
+from tenantry.api.marks import NETWORK, SYSTEM_NAMESPACE, TENANT, TENANT_UID
 from tenantry.api.model import Json, Resource
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
@@ -29,6 +29,7 @@ from tenantry.controllers.virtualcontrolplane import (
     apiservice,
     charge,
     datastore,
+    decisive,
     desired,
     offers,
     rotation,
@@ -39,13 +40,14 @@ from tenantry.controllers.virtualcontrolplane import (
     upgrade,
     wakes,
 )
+from tenantry.controllers.virtualcontrolplane.clientaccess import ClientAccess
 from tenantry.controllers.virtualcontrolplane.egress import SERVICE_CIDRS
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
 from tenantry.controllers.virtualcontrolplane.rotation import RotationStep
 from tenantry.controllers.virtualcontrolplane.servicenetwork import ServiceNetwork
 from tenantry.controllers.virtualcontrolplane.shards import Shard
-from tenantry.controllers.virtualcontrolplane.sleeper import SYNC_SECONDS, Sleeper
+from tenantry.controllers.virtualcontrolplane.sleeper import SYNC_SECONDS, Sleeper, is_handed_over
 from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots, misplaced, unusable
 from tenantry.controllers.virtualcontrolplane.startslots import StartSlots
 from tenantry.controllers.virtualcontrolplane.upgrader import Upgrades
@@ -98,6 +100,7 @@ class VirtualControlPlaneController:
         self._upgrades = Upgrades(host.placement, self._snapshots)
         self._objects = HostObjects(host.kept)
         self._sleeper = Sleeper(host, group)
+        self._access = ClientAccess(host.placement)
         # By uid.
         self._connected: dict[str, _Connected] = {}
         # By key: the uid whose link a reconcile without the object has to end.
@@ -121,7 +124,7 @@ class VirtualControlPlaneController:
     def _of_namespace(self, change: Change[Observed]) -> Iterable[str]:
         """Return the control planes of a namespace that was suspended or resumed, or isolated differently."""
         before, after = change.before, change.after
-        if before is None or after is None or _decisive(before) == _decisive(after):
+        if before is None or after is None or decisive.seen(before) == decisive.seen(after):
             return ()
         return [key for key in self._uids if key.startswith(f"{after.name}/")]
 
@@ -138,6 +141,7 @@ class VirtualControlPlaneController:
         if uid and (found is None or found.metadata.uid != uid):
             await self._end(uid)
             self._sleeper.forget(uid)
+            self._access.forget(uid)
             # Nothing charges a process whose finalizer an administrator has removed; `_remove` leaves none to be found.
             await self._host.placement.remove(uid)
             del self._uids[key]
@@ -165,11 +169,17 @@ class VirtualControlPlaneController:
         step = RotationStep() if namespace.deleting else await rotations.begin(cluster, found, namespace)
         if step.status is not None:
             return None
+        return rotation.sooner(await self._admitted(cluster, found, namespace), step.again_seconds)
+
+    async def _admitted(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
+        """Let clients in or shut them out, before anything that a user inside can delay."""
+        if (problem := await self._access.bring(found.metadata.uid, is_open=decisive.is_open(namespace))) is not None:
+            await self._report(cluster, found, problem)
+            return RETRY_SECONDS
         is_asleep = found.status.phase is PlanePhase.ASLEEP
         again = await (self._rest if is_asleep else self._keep)(cluster, found, namespace)
         known = self._connected.get(found.metadata.uid)
-        renewal = rotations.renewal_in(cluster, known.running) if known is not None else None
-        return rotation.sooner(again, step.again_seconds, renewal)
+        return rotation.sooner(again, rotations.renewal_in(cluster, known.running) if known is not None else None)
 
     async def _rest(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
         """Keep a control plane asleep until something wakes it."""
@@ -179,9 +189,14 @@ class VirtualControlPlaneController:
             return None
         if await self._upgrades.rest(cluster, found):
             return None
-        again = await self._sleeper.rest(cluster, found, is_open=_is_open(namespace))
-        # Without the process, from its files: a schedule wakes nothing.
-        return await self._snap(cluster, found, again) if self._sleeper.is_at_rest(found) else again
+        again = await self._sleeper.rest(cluster, found, is_open=decisive.is_open(namespace))
+        if not self._sleeper.is_at_rest(found):
+            return again
+        # Without the process, from its files: neither a schedule nor the Secret wakes anything.
+        text = await self._host.placement.kubeconfig(found.metadata.uid)
+        if text:
+            await self._objects.bring([desired.kubeconfig_secret(found, text)], found.metadata.uid)
+        return await self._snap(cluster, found, again)
 
     async def _keep(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
         share = charge.find(found, self._verdicts.get(found.metadata.uid))
@@ -267,8 +282,8 @@ class VirtualControlPlaneController:
         short: Blocked | None,
     ) -> float | None:
         """Bring back what has changed on the host, report how the connection is, and let it sleep if it is idle."""
-        is_open = _is_open(namespace)
-        known.link.open(is_open=is_open)
+        is_open, is_mirrored = decisive.is_open(namespace), not is_handed_over(cluster, found)
+        known.link.open(is_open=is_open and is_mirrored)
         known.link.allow(found.spec.egress)
         wished = replace(
             desired.plane_of(found, known.address, known.plane.store, self._network().ranges),
@@ -276,6 +291,7 @@ class VirtualControlPlaneController:
         )
         is_due = rotations.is_renewed(cluster, known.running) or known.plane != wished
         is_changed = is_due or known.link.offered != offers.of(cluster) or known.limits != desired.limits_of(found)
+        is_changed = is_changed or known.link.is_mirrored != is_mirrored
         if is_changed or await self._host.placement.has_moved(found.metadata.uid):
             # Its watches are those of its kinds, and the process runs on; with other limits or authorities, it starts
             # again, and certificates are renewed.
@@ -284,14 +300,16 @@ class VirtualControlPlaneController:
             return None
         # Kubernetes deletes them first, and the VirtualControlPlane a moment later.
         if not namespace.deleting:
-            wanted = (*desired.mirror_objects(found, is_open=is_open), *_of_running(found, namespace, known.running))
+            identity = desired.mirror_objects(found, namespace, is_open=is_open)
+            wanted = (*identity, *_of_running(found, namespace, known.running))
             await self._bring(cluster, found, wanted, known.running)
             if await self._address(cluster, found, known.address, known.running) != known.address:
                 # Its certificate and its pods need the new one.
                 await self._end(found.metadata.uid)
                 await self._start_in_turn(cluster, found, namespace, known.version)
                 return None
-        problem = _problem(known.link)
+        problem = _problem(known.link, is_open=is_open)
+        short = short or status.unbound(known.link.refusal)
         overdue = upgrade.overdue_seconds(found, cluster.clock.now()) if problem is not None else None
         if problem is not None and overdue is not None and overdue <= 0:
             problem = upgrade.unready(found, problem.message) or problem
@@ -319,8 +337,9 @@ class VirtualControlPlaneController:
     async def _start(
         self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed, version: HostedVersion
     ) -> None:
-        is_open = _is_open(namespace)
-        await self._bring(cluster, found, desired.mirror_objects(found, is_open=is_open))
+        is_open = decisive.is_open(namespace)
+        await self._bring(cluster, found, desired.mirror_objects(found, namespace, is_open=is_open))
+        await self._objects.retire(namespace.name)
         address = await self._address(cluster, found)
         store = datastore.store_of(found, await self._secret(cluster, datastore.secret_of(found)))
         wished = desired.plane_of(found, address, store, self._network().ranges)
@@ -331,7 +350,9 @@ class VirtualControlPlaneController:
         await self._report(cluster, found, status.STARTING, running)
         await self._bring(cluster, found, _of_running(found, namespace, running), running)
         changed = partial(cluster.wake, VirtualControlPlane, found.key)
-        link = Link(self._host, found, changed, address, is_open=is_open, offered=offers.of(cluster))
+        is_mirrored, offered = not is_handed_over(cluster, found), offers.of(cluster)
+        is_open = is_open and is_mirrored
+        link = Link(self._host, found, changed, address, is_open=is_open, offered=offered, is_mirrored=is_mirrored)
         task = self._group.create_task(self._serve(found.key, link, running, changed))
         connected = _Connected(link, address, running, plane.limits, plane, task, version)
         self._connected[found.metadata.uid] = connected
@@ -401,6 +422,7 @@ class VirtualControlPlaneController:
         uid = found.metadata.uid
         await self._end(uid)
         self._sleeper.forget(uid)
+        self._access.forget(uid)
         self._objects.forget(found.metadata.namespace)
         try:
             await self._host.placement.remove(uid)
@@ -468,17 +490,10 @@ def _of_running(
     return (*way, desired.kubeconfig_secret(found, running.kubeconfig))
 
 
-def _is_open(namespace: Observed) -> bool:
-    return SUSPENDED not in namespace.labels
-
-
-def _decisive(namespace: Observed) -> tuple[bool, str, str]:
-    return _is_open(namespace), namespace.labels.get(NETWORK, ""), namespace.annotations.get(OWNERS, "")
-
-
-def _problem(link: Link) -> Blocked | None:
+def _problem(link: Link, *, is_open: bool) -> Blocked | None:
     if link.failure:
         return Blocked(reason=reasons.NOT_PLACED, message=f"the operator cannot connect to it: {link.failure}")
     if not link.has_arrived:
         return status.STARTING
-    return None if link.answers else status.AWAY
+    trouble = None if is_open else status.unbound(link.refusal)
+    return trouble if link.answers else status.AWAY

@@ -17,6 +17,7 @@ from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import (
     KUBECONFIG_KEY,
     MIRROR,
+    MIRRORS_NAMESPACE,
     PLANE,
     PREFIX,
     PROCESS_FINALIZER,
@@ -26,6 +27,7 @@ from tenantry.api.virtualcontrolplane import (
 from tenantry.controllers.virtualcontrolplane import metrics, rotation, serveroptions
 from tenantry.controllers.virtualcontrolplane.admission import RULES
 from tenantry.controllers.virtualcontrolplane.servicenetwork import FALLBACK
+from tenantry.engine.observed import Observed
 from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.hosting.stores import HostedStore
 from tenantry.mirror.profile import Profile
@@ -139,19 +141,30 @@ def labels(found: VirtualControlPlane) -> dict[str, str]:
     return {**_LABELS, PLANE: found.metadata.name}
 
 
-def mirror_objects(found: VirtualControlPlane, *, is_open: bool) -> tuple[tuple[Resource, Json], ...]:
+def mirror_objects(
+    found: VirtualControlPlane, namespace: Observed, *, is_open: bool
+) -> tuple[tuple[Resource, Json], ...]:
     """Return the identity that writes mirrored objects, and its rights in one namespace.
 
-    The ServiceAccount stays when the VirtualControlPlane is gone, because others of the namespace use it.
+    The ServiceAccount stays when the VirtualControlPlane is gone, because others of the namespace use it: the garbage
+    collector deletes it with the namespace that it is for.
 
     Args:
         found: The VirtualControlPlane.
+        namespace: Its namespace.
         is_open: Whether the tenant is not suspended: a suspension takes the subjects of all bindings, and gives them
             back.
     """
     meta = found.metadata
     account: Json = {
-        "metadata": {"name": MIRROR, "namespace": meta.namespace, "labels": _LABELS},
+        "metadata": {
+            "name": meta.namespace,
+            "namespace": MIRRORS_NAMESPACE,
+            "labels": _LABELS,
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Namespace", "name": namespace.name, "uid": namespace.uid}
+            ],
+        },
         "automountServiceAccountToken": False,
     }
     binding: Json = {
@@ -162,7 +175,7 @@ def mirror_objects(found: VirtualControlPlane, *, is_open: bool) -> tuple[tuple[
             "ownerReferences": [owner_of(found)],
         },
         "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": MIRROR},
-        "subjects": [{"kind": "ServiceAccount", "name": MIRROR, "namespace": meta.namespace}],
+        "subjects": [{"kind": "ServiceAccount", "name": meta.namespace, "namespace": MIRRORS_NAMESPACE}],
     }
     return ((SERVICE_ACCOUNTS, account), (ROLE_BINDINGS, binding)) if is_open else ((SERVICE_ACCOUNTS, account),)
 
@@ -206,8 +219,18 @@ def is_ours(seen: Json, wanted: Json, uid: str) -> bool:
         wanted: What it should be.
         uid: The uid of the VirtualControlPlane.
     """
+    # The ServiceAccount, which several share, is in a namespace of Tenantry.
+    if wanted["metadata"]["namespace"] == MIRRORS_NAMESPACE:
+        return True
+    return any(each.get("uid") == uid for each in seen["metadata"].get("ownerReferences") or ())
+
+
+def is_former_account(seen: Json) -> bool:
+    """Return whether a ServiceAccount `tenantry-mirror` in a tenant's namespace is an earlier version's.
+
+    Args:
+        seen: The ServiceAccount.
+    """
     meta: Json = seen["metadata"]
-    if "ownerReferences" in wanted["metadata"]:
-        return any(each.get("uid") == uid for each in meta.get("ownerReferences") or ())
-    # The ServiceAccount, which several share: one that a user has made may have tokens that the user keeps.
-    return meta.get("annotations", {}).get(marks.MADE_BY) is None
+    is_ours = meta.get("labels", {}).get(marks.MANAGED_BY) == marks.MANAGER
+    return is_ours and marks.MADE_BY not in meta.get("annotations", {})

@@ -16,7 +16,7 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.errors import Conflict, Invalid, TerminalError
 from tenantry.api.model import Json, Resource, object_key
-from tenantry.api.virtualcontrolplane import MIRROR, PLANE, VirtualControlPlane
+from tenantry.api.virtualcontrolplane import MIRROR, MIRRORS_NAMESPACE, PLANE, VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import apiservice, desired
 from tenantry.engine import request
 from tenantry.engine.cache import Change
@@ -46,9 +46,9 @@ class HostObjectController:
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
-        account, ours = {"fieldSelector": f"metadata.name={MIRROR}"}, {"labelSelector": PLANE}
+        accounts, ours = {"fieldSelector": f"metadata.namespace={MIRRORS_NAMESPACE}"}, {"labelSelector": PLANE}
         return [
-            Watch(resource=desired.SERVICE_ACCOUNTS, decode=things.headed, keys=_namespace, selectors=account),
+            Watch(resource=desired.SERVICE_ACCOUNTS, decode=things.headed, keys=_named, selectors=accounts),
             Watch(resource=desired.ROLE_BINDINGS, decode=things.headed, keys=_namespace, selectors=ours),
             Watch(resource=desired.SECRETS, decode=things.headed, keys=_namespace, selectors=ours),
             Watch(resource=apiservice.SERVICES, decode=things.whole, keys=_namespace, selectors=ours),
@@ -124,10 +124,25 @@ class HostObjects:
         data = await self._cluster.live.find(apiservice.SERVICES, meta["namespace"], meta["name"])
         return apiservice.address_of(_json.decode(data)) if data is not None else ""
 
+    async def retire(self, namespace: str) -> None:
+        """Delete the identity that earlier versions had in a tenant's namespace, which its owners may impersonate.
+
+        Args:
+            namespace: The tenant's namespace.
+
+        Raises:
+            ApiError: The API server refuses, or does not answer.
+        """
+        data = await self._cluster.live.find(desired.SERVICE_ACCOUNTS, namespace, MIRROR)
+        live = _json.decode(data) if data is not None else None
+        if live is not None and desired.is_former_account(live):
+            await self._cluster.writer.remove(desired.SERVICE_ACCOUNTS, namespace, MIRROR, uid=live["metadata"]["uid"])
+
     def forget(self, namespace: str) -> None:
         """Drop what is known of the objects of a namespace; objects of other control planes are looked at again."""
-        here = f"{namespace}/"
-        self._brought = {each: known for each, known in self._brought.items() if not each[1].startswith(here)}
+        here, account = f"{namespace}/", object_key(MIRRORS_NAMESPACE, namespace)
+        brought = self._brought.items()
+        self._brought = {each: known for each, known in brought if not each[1].startswith(here) and each[1] != account}
 
     async def _bring(self, resource: Resource, value: Json, uid: str) -> None:
         meta: Json = value["metadata"]
@@ -156,6 +171,12 @@ class HostObjects:
             await writer.remove(resource, meta["namespace"], meta["name"], uid=live["metadata"]["uid"])
             written = await writer.own(asked, quiet=True)
         self._brought[resource, key] = (written.version, value)
+
+
+def _named(change: Change[Copy | Thing]) -> Iterable[str]:
+    """Return the namespace whose mirrors have a ServiceAccount: its name."""
+    found = change.after or change.before
+    return [found.key.partition("/")[2]] if found is not None else ()
 
 
 def _namespace(change: Change[Copy | Thing]) -> Iterable[str]:

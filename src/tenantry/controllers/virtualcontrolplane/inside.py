@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from tenantry.api.errors import Invalid
+from tenantry.api.errors import ApiError, Conflict, Invalid
 from tenantry.controllers.virtualcontrolplane import desired
 from tenantry.engine import request
 from tenantry.engine.cache import Change
@@ -16,6 +16,9 @@ from tenantry.mirror.things import Copy
 KEY = "inside"
 """The one key of the controller."""
 
+
+_AWAY = frozenset({0, 429, 503})
+"""The statuses that are no refusals: no answer, too many requests, unavailable."""
 
 NODE_SECONDS = 30.0
 """When to look again for a node that the pods of this control plane can use."""
@@ -30,6 +33,7 @@ class InsideController:
         first_node: Makes sure that there is a node, and returns whether there is: programs and Kubernetes' own tests
             expect one.
         arrived: Called once users can work: their binding and the first ServiceAccount are there.
+        refused: Called with why the API server refuses to write their binding, and with "" once it does not.
     """
 
     name = "inside"
@@ -41,11 +45,13 @@ class InsideController:
         is_open: Callable[[], bool],
         first_node: Callable[[], Awaitable[bool]],
         arrived: Callable[[], None],
+        refused: Callable[[str], None],
     ) -> None:
         self._plane = plane
         self._is_open = is_open
         self._first_node = first_node
         self._arrived = arrived
+        self._refused = refused
         self._has_arrived = False
         self._has_node = False
 
@@ -64,7 +70,16 @@ class InsideController:
         Raises:
             ApiError: The API server refuses, or does not answer.
         """
-        await self._bind_users(cluster)
+        try:
+            await self._bind_users(cluster)
+        except Conflict:
+            raise  # the next try succeeds
+        except ApiError as error:
+            # Administrators inside can refuse it by policies and webhooks; a server that is away reports none of them.
+            if error.status not in _AWAY:
+                self._refused(str(error))
+            raise
+        self._refused("")
         # The ServiceAccount's creation is the first event in any case: it wakes this key.
         if not self._has_arrived and not len(cluster.cache(desired.SERVICE_ACCOUNTS)):
             return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -25,19 +25,19 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json
 from tenantry.api.node import Node
-from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, PlaneEgress, VirtualControlPlane
+from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE, PREFIX, PlaneEgress, VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import classrules, desired, firstnode, inside, metrics
 from tenantry.controllers.virtualcontrolplane.admission import Admission
 from tenantry.controllers.virtualcontrolplane.advice import Advice
-from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRules
+from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRules, SnapshotClassRules
 from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections, PlaneSides
 from tenantry.controllers.virtualcontrolplane.destinations import BY_OWNER, Destinations, owner_of
 from tenantry.controllers.virtualcontrolplane.egress import HostRanges, rule
+from tenantry.controllers.virtualcontrolplane.hostnodes import HostNodes
 from tenantry.controllers.virtualcontrolplane.inside import InsideController
 from tenantry.controllers.virtualcontrolplane.metrics import MetricsService, PodMeasures
 from tenantry.controllers.virtualcontrolplane.remainder import Remainder
 from tenantry.engine import request
-from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster, ClusterId, Watch
 from tenantry.engine.pace import Pace
 from tenantry.engine.reader import Reader
@@ -55,10 +55,10 @@ from tenantry.hosting.placement import Placement, RunningPlane
 from tenantry.hosting.resolver import NameResolver
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection, IssuedToken
-from tenantry.mirror import cachedpods, nodesizes, things
+from tenantry.mirror import cachedpods, classmirror, nodesizes, things
 from tenantry.mirror.adoption import adopted_names
 from tenantry.mirror.cachedpods import CachedPod
-from tenantry.mirror.classes import CLASSES
+from tenantry.mirror.classes import CLASSES, SNAPSHOT
 from tenantry.mirror.classmirror import ClassMirror
 from tenantry.mirror.copies import Copies
 from tenantry.mirror.definitionmirror import DefinitionMirror, lower_watch
@@ -68,7 +68,6 @@ from tenantry.mirror.eventmirror import EventMirror
 from tenantry.mirror.kinds import claims, ingresses, services
 from tenantry.mirror.kinds.offered import Offered, copied, kind_of
 from tenantry.mirror.kinds.table import KINDS
-from tenantry.mirror.nodenames import HOSTNAME, LowerNode
 from tenantry.mirror.nodesizes import NodeSizes
 from tenantry.mirror.objectmirror import ObjectMirror
 from tenantry.mirror.podmirror import PodMirror
@@ -80,6 +79,7 @@ from tenantry.mirror.uppernodes import UpperNodes
 from tenantry.mirror.upperobjects import UpperObjects
 from tenantry.mirror.upperpods import UpperPods
 from tenantry.mirror.volumemirror import VolumeMirror
+from tenantry.mirror.writtensecrets import WrittenSecrets
 
 LOWER = ClusterId("mirrored")
 """The id under which the runtime has the host's API server for mirrored objects."""
@@ -151,7 +151,7 @@ class MirroredObjects:
             )
             for each in KINDS
         ]
-        shown = [Watch(resource=each.resource, decode=each.lower, keys=lambda _: ()) for each in CLASSES]
+        shown = [classmirror.lower_watch(each, lambda _: ()) for each in (*CLASSES, SNAPSHOT)]
         return [
             pods,
             *copied,
@@ -166,26 +166,6 @@ class MirroredObjects:
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - it has no keys
         """Do nothing: there are no keys."""
         return None
-
-
-class _HostNodes(Mapping[str, LowerNode]):
-    """The nodes of the host, as last seen."""
-
-    def __init__(self, cache: Cache[Node]) -> None:
-        self._cache = cache
-
-    def __getitem__(self, name: str) -> LowerNode:
-        found = self._cache.get(name)
-        if found is None:
-            raise KeyError(name)
-        hostname = found.metadata.labels.get(HOSTNAME, "")
-        return LowerNode(name=name, uid=found.metadata.uid, hostname=hostname, allocatable=found.status.allocatable)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter([each.key for each in self._cache])
-
-    def __len__(self) -> int:
-        return len(self._cache)
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,6 +204,7 @@ class Link:
         changed: Called when users can work inside, and when its API server is away or back.
         address: The clusterIP by which its pods reach its API server.
         offered: The kinds of the host that administrators offer.
+        is_mirrored: Whether its objects are mirrored; otherwise, it is connected, and nothing follows it.
     """
 
     def __init__(
@@ -235,8 +216,10 @@ class Link:
         *,
         is_open: bool,
         offered: tuple[Offered, ...] = (),
+        is_mirrored: bool = True,
     ) -> None:
         self.offered = offered
+        self.is_mirrored = is_mirrored
         self._host = host
         profile = desired.profile_of(found, address)
         self._profile = replace(profile, is_adopted=adopted_names(profile, host.lower.cache_of))
@@ -252,6 +235,8 @@ class Link:
         self._upper: Cluster | None = None
         self._sides: PlaneSides | None = None
         self._has_arrived = False
+        self.refusal = ""
+        """Why the binding of the users cannot be written; "" if it can."""
         self.failure = ""
         """Why the connection ended; "" while it has not."""
 
@@ -286,7 +271,7 @@ class Link:
 
     def pods(self) -> tuple[list[CachedPod], list[CachedPod]]:
         """Return the pods inside, and those on the host."""
-        if self._upper is None:
+        if self._upper is None or not self.is_mirrored:
             return [], []
         below: list[CachedPod] = list(self._host.lower.cache(PODS).by_index(BY_OWNER, self._profile.owner_uid))
         return list(self._upper.cache(PODS)), [
@@ -315,10 +300,19 @@ class Link:
                 cluster=host.lower,
                 writer=Writer(mirror, host.lower, Pace(_WRITES_PER_SECOND, _BURST), Turns(Slots(_CONNECTIONS), _rank)),
                 node=self._node,
-                nodes=_HostNodes(host.home.cache(Node.resource)),
+                nodes=HostNodes(host.home.cache(Node.resource)),
                 reason=reasons.HOST_REFUSED,
             )
-            self._sides = PlaneSides(profile=profile, upper=upper, lower=side.writer, reader=Reader(mirror))
+            self._sides = PlaneSides(
+                profile=profile,
+                upper=upper,
+                lower=side.writer,
+                reader=Reader(mirror),
+                is_mirrored=self.is_mirrored,
+            )
+            if not self.is_mirrored:
+                await self._hold(upper)
+                return
             upper_nodes = UpperNodes(profile, upper, side, self._noticed)
             upper_pods = UpperPods(profile, upper)
             kinds = (*KINDS, *(kind_of(each, profile) for each in self.offered))
@@ -335,20 +329,36 @@ class Link:
                 upper_ingresses=tables[ingresses.RESOURCE],
                 upper_offered=naming,
             )
+            written = WrittenSecrets(profile, upper, side, [(each, tables[each.resource]) for each in self.offered])
             pods = PodMirror(profile, upper, side, upper_pods=upper_pods, upper_nodes=upper_nodes, copies=copies)
             first = partial(self._first_node, upper_nodes)
-            inner = InsideController(self._plane, lambda: self._is_open, first, self._now_usable)
+            inner = InsideController(self._plane, lambda: self._is_open, first, self._now_usable, self._refused)
             slices = upper_slices(profile, upper)
             objects = [ObjectMirror(each, profile, upper, side, tables[each.resource], slices=slices) for each in kinds]
             ends = EndpointMirror(profile, upper, side, upper_services=tables[services.RESOURCE], upper_slices=slices)
             events = EventMirror(profile, upper, side, upper_nodes, lambda: pods.is_busy)
             rules = NamespaceClassRules(profile.namespace, host.home, host.lower)
-            offered = DefinitionMirror([each.resource for each in kinds if each.is_optional], profile, upper, side)
+            custom = [*(each.resource for each in kinds if each.is_optional), SNAPSHOT.resource]
+            offered = DefinitionMirror(custom, profile, upper, side)
             shown_volumes = VolumeMirror(profile, upper, side, tables[claims.RESOURCE])
-            shown = [ClassMirror(each, profile, upper, host.lower, rules) for each in CLASSES]
+            shown = [
+                *(ClassMirror(each, profile, upper, host.lower, rules) for each in CLASSES),
+                ClassMirror(SNAPSHOT, profile, upper, host.lower, SnapshotClassRules(rules, host.lower)),
+            ]
             measures = MetricsService(host.lower)
-            sizes = NodeSizes(upper, side, upper_nodes, Remainder(profile.namespace, host.home, upper))
-            others = [events, ends, offered, shown_volumes, measures, sizes, *objects, *shown]
+            source = things.source(profile.mark(things.WRITTEN_MARK))
+            sizes = NodeSizes(upper, side, upper_nodes, Remainder(profile.namespace, host.home, upper, source))
+            others = [
+                events,
+                ends,
+                offered,
+                written,
+                shown_volumes,
+                measures,
+                sizes,
+                *objects,
+                *shown,
+            ]
             host.runtime.add(
                 upper, [pods, copies, inner, *others], workers=_WORKERS, busy_per_second=_CHANGES_PER_SECOND
             )
@@ -364,9 +374,31 @@ class Link:
                 async with self._gate(upper, upper_nodes, mirror), step.serve(), reads, connected:
                     await asyncio.get_running_loop().create_future()
             finally:
-                self._has_arrived = False
-                host.connections.put(self._key, None)
-                await host.runtime.remove(self._id)
+                await self._disconnect()
+
+    async def _hold(self, upper: Cluster) -> None:
+        """Stay connected without a mirror, until cancelled: its objects move to the host.
+
+        Nothing that is deleted inside is deleted on the host any more. No Services are created inside, because nothing
+        answers for the host, and no connection passes a gate.
+        """
+        inner = InsideController(self._plane, lambda: self._is_open, _no_first_node, self._now_usable, self._refused)
+        self._host.runtime.add(upper, [inner])
+        try:
+            async with self._host.placement.connected(self._plane.uid):
+                await asyncio.get_running_loop().create_future()
+        finally:
+            await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        self._has_arrived = False
+        self._host.connections.put(self._key, None)
+        await self._host.runtime.remove(self._id)
+
+    def _refused(self, refusal: str) -> None:
+        if refusal != self.refusal:
+            self.refusal = refusal
+            self._changed()
 
     def _now_usable(self) -> None:
         self._has_arrived = True
@@ -435,7 +467,7 @@ class Link:
         given = self._host.connection
         return Connection(
             server=given.server,
-            source=f"the ServiceAccount {MIRROR} of namespace {self._profile.namespace!r}",
+            source=f"the ServiceAccount {self._profile.namespace!r} of namespace {MIRRORS_NAMESPACE!r}",
             ca=given.ca,
             insecure=given.insecure,
             tls_server_name=given.tls_server_name,
@@ -444,13 +476,19 @@ class Link:
         )
 
     async def _issue(self) -> IssuedToken:
-        asked = request.token(desired.SERVICE_ACCOUNTS, self._profile.namespace, MIRROR, seconds=TOKEN_SECONDS)
+        asked = request.token(
+            desired.SERVICE_ACCOUNTS, MIRRORS_NAMESPACE, self._profile.namespace, seconds=TOKEN_SECONDS
+        )
         try:
             data = await self._host.home.writer.send(asked)
         except NotFound as error:
             # To the mirror, NotFound would mean that the object that it writes is gone.
             raise Unauthorized(f"the mirror has no identity until it is restored: {error}", status=401) from error
         return IssuedToken(msgspec.json.decode(data)["status"]["token"], TOKEN_SECONDS * _RENEW_PART)
+
+
+async def _no_first_node() -> bool:
+    return True
 
 
 async def _read_once(client: Client, path: str, query: Mapping[str, str]) -> bytes:

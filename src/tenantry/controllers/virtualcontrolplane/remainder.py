@@ -83,12 +83,14 @@ class Remainder:
         namespace: The namespace.
         home: The host.
         upper: The control plane.
+        decode: The form of the sources of copies, so that they share a cache.
     """
 
-    def __init__(self, namespace: str, home: Cluster, upper: Cluster) -> None:
+    def __init__(self, namespace: str, home: Cluster, upper: Cluster, decode: Callable[[msgspec.Raw], Copy]) -> None:
         self._namespace = namespace
         self._home = home
         self._upper = upper
+        self._decode = decode
         self._shown: Json | None = None
         self._version = 0
 
@@ -108,8 +110,7 @@ class Remainder:
             return keys()
 
         quotas = msgspec.structs.replace(watched.watch(ResourceQuota.resource, of_quota), cluster=self._home)
-        # In the form of the sources of copies, so that they share a cache.
-        return [quotas, Watch(resource=CONFIG_MAPS, decode=things.headed, keys=of_map)]
+        return [quotas, Watch(resource=CONFIG_MAPS, decode=self._decode, keys=of_map)]
 
     async def left(self) -> Mapping[str, Fraction]:
         """See `CapacityBounds`; the users of the control plane see it, too."""

@@ -57,7 +57,7 @@ class SleepInputs(msgspec.Struct, frozen=True, kw_only=True):
         is_busy: The mirror writes.
         waiting: The keys of pods that wait for the mirror, the host or their end.
         renewal: When the first token of its pods is renewed; None for never.
-        is_converting: The objects of its tenant are about to move into it, or do.
+        is_converting: The objects of its tenant are about to move into it or out of it, or do.
     """
 
     now: dt.datetime
@@ -101,7 +101,7 @@ def decide(given: SleepInputs) -> Sleep | StayAwake:
         return StayAwake(reason=f"the next event is not known: {activity.error}", again_seconds=LOOK_AGAIN_SECONDS)
     if given.is_converting:
         # Also by request: the request is handled afterwards.
-        return StayAwake(reason="the objects of its tenant move into it", again_seconds=LOOK_AGAIN_SECONDS)
+        return StayAwake(reason="the objects of its tenant move", again_seconds=LOOK_AGAIN_SECONDS)
     due = (each for each in (activity.next_event, given.renewal, given.now + MOST_SLEEP) if each is not None)
     next_wake = min(due)
     if given.is_requested:

@@ -93,10 +93,21 @@ def _namespace(change: Change[CachedPod]) -> Iterable[str]:
     return [found.key.partition("/")[0]] if found is not None else ()
 
 
-def _is_converting(cluster: Cluster, found: VirtualControlPlane) -> bool:
+def _tenant_of(cluster: Cluster, found: VirtualControlPlane) -> Tenant | None:
+    """Return the tenant whose owners work with a control plane; None if it is another one in its namespace."""
     cache = cluster.cache_of(Tenant.resource) if found.metadata.name == found.metadata.namespace else None
-    tenant: Tenant | None = cache.get(found.metadata.name) if cache is not None else None
+    return cache.get(found.metadata.name) if cache is not None else None
+
+
+def _is_converting(cluster: Cluster, found: VirtualControlPlane) -> bool:
+    tenant = _tenant_of(cluster, found)
     return tenant is not None and controlplane.is_under_way(tenant)
+
+
+def is_handed_over(cluster: Cluster, found: VirtualControlPlane) -> bool:
+    """Return whether the objects of a control plane move to the host now."""
+    tenant = _tenant_of(cluster, found)
+    return tenant is not None and controlplane.is_handed_over(tenant)
 
 
 class _Question(msgspec.Struct, frozen=True):

@@ -37,6 +37,7 @@ from tenantry.engine.conditions import replaced
 from tenantry.engine.plan import Blocked
 from tenantry.hosting import snapshots
 from tenantry.hosting.placement import Placement
+from tenantry.hosting.snapshotplaces import SnapshotPlaceKind
 from tenantry.hosting.snapshots import SnapshotStore
 from tenantry.hosting.versions import HostedVersion
 from tenantry.world import cron
@@ -95,8 +96,7 @@ class Snapshots:
         name, uid = asked.partition("@")[0], found.metadata.uid
         message = ""
         try:
-            # What an administrator has put there is in the folder of the operator.
-            store = self._placement.snapshots if snapshots.is_given(name) else await self._store(cluster, found)
+            store = await self._source(cluster, found, name)
             # In a shared etcd, the objects before are deleted after those of the snapshot are written.
             async with self._turn(found):
                 await store.restore(uid, name, back.name if back is not None else "")
@@ -117,7 +117,7 @@ class Snapshots:
             # The snapshot of an upgrade that has not begun has other objects than it will find.
             version = {"last_upgrade": PlaneUpgrade()}
         await _write(cluster, found, lambda status: replace(status, last_restore=outcome, **version))
-        if snapshots.is_given(name):
+        if self._is_in_folder(name):
             await self._placement.snapshots.discard(uid, name)
 
     async def take(self, cluster: Cluster, found: VirtualControlPlane) -> float | None:
@@ -241,6 +241,16 @@ class Snapshots:
 
     def _turn(self, found: VirtualControlPlane) -> asyncio.Semaphore:
         return self._destination_slots if found.spec.snapshots.destination else self._slots
+
+    def _is_in_folder(self, name: str) -> bool:
+        """Return whether an administrator has put a snapshot into the folder of the operator.
+
+        Where control planes have volumes, it is in the claim of a destination, and stays there.
+        """
+        return snapshots.is_given(name) and SnapshotPlaceKind.CLAIM not in self._placement.snapshot_kinds
+
+    async def _source(self, cluster: Cluster, found: VirtualControlPlane, name: str) -> SnapshotStore:
+        return self._placement.snapshots if self._is_in_folder(name) else await self._store(cluster, found)
 
     async def _store(self, cluster: Cluster, found: VirtualControlPlane) -> SnapshotStore:
         name = found.spec.snapshots.destination

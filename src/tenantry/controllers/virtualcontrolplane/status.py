@@ -35,6 +35,24 @@ def unkept(error: ApiError) -> Blocked:
     )
 
 
+def unbound(refusal: str) -> Blocked | None:
+    """Return what to report while the API server inside refuses the write of the users' binding.
+
+    Args:
+        refusal: Its answer; "" if it does not refuse.
+    """
+    if not refusal:
+        return None
+    return Blocked(
+        reason=reasons.API_ERROR,
+        message=(
+            "the ClusterRoleBinding of its users inside cannot be written, by which a suspension takes their rights;"
+            f" policies or webhooks inside may refuse it: {refusal}"
+        ),
+        passing=True,
+    )
+
+
 def failing_snapshots(message: str) -> Wanted:
     """Return the condition about the last snapshot.
 

@@ -27,6 +27,7 @@ from tenantry.api.errors import StoreError
 from tenantry.hosting.s3 import answers, signature
 from tenantry.hosting.s3.answers import MOST_BYTES, ObjectPage, StoredObject
 from tenantry.hosting.s3.signature import EMPTY, SigningScope
+from tenantry.hosting.snapshotfiles import measured, new_private
 from tenantry.hosting.snapshotplaces import S3Bucket
 
 MOST_OBJECT_BYTES = 5 * 2**30
@@ -110,7 +111,7 @@ class BucketClient:
         Raises:
             StoreError: The store refuses, or does not answer; then, it has no part of the object.
         """
-        size, digest = await asyncio.to_thread(_measured, file)
+        size, digest = await asyncio.to_thread(measured, file)
         if size > MOST_OBJECT_BYTES:
             raise answers.damaged(self._name, "the snapshot has more than 5 GiB, which an object must not have")
         headers = {CHECKSUM: digest, "content-length": str(size)}
@@ -142,7 +143,7 @@ class BucketClient:
                     why = "the object has no checksum, so that Tenantry has not written it: restore it from a file"
                     raise answers.damaged(self._name, why)
                 found, size = hashlib.sha256(), 0
-                with await asyncio.to_thread(_opened, file) as written:
+                with await asyncio.to_thread(new_private, file) as written:
                     async for piece in response.content.iter_chunked(_PIECE_BYTES):
                         size += len(piece)
                         if size > MOST_OBJECT_BYTES:
@@ -246,19 +247,6 @@ class BucketClient:
             cookie_jar=aiohttp.DummyCookieJar(),
         ) as session:
             yield session
-
-
-def _measured(file: Path) -> tuple[int, str]:
-    with file.open("rb") as found:
-        digest = hashlib.file_digest(found, "sha256").hexdigest()
-        return found.tell(), digest
-
-
-def _opened(file: Path) -> IO[bytes]:
-    """Open a new file with mode 0600: a snapshot has all Secrets."""
-    file.unlink(missing_ok=True)
-    file.touch(mode=0o600, exist_ok=False)
-    return file.open("wb")
 
 
 def _unreached(error: Exception, name: str) -> StoreError:

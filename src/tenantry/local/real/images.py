@@ -11,8 +11,9 @@ import io
 import json
 import platform
 import re
+import stat
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -66,13 +67,29 @@ def write(recipe: ImageRecipe, target: Path) -> None:
         InputError: The reference is invalid.
         LocalError: A file cannot be read.
     """
-    check_reference(recipe.reference)
-    try:
-        layer = _layer(recipe.files)
-    except OSError as error:
-        raise LocalError(f'the image "{recipe.reference}" cannot be made: {error}') from error
+    write_all([recipe], target)
+
+
+def write_all(recipes: Sequence[ImageRecipe], target: Path) -> None:
+    """Write images as one tar file, as `write` does; those with the same files share a layer.
+
+    Raises:
+        InputError: A reference is invalid.
+        LocalError: A file cannot be read.
+    """
+    layers: dict[tuple[tuple[str, Path], ...], _Layer] = {}
+    images: list[tuple[ImageRecipe, _Layer]] = []
+    for recipe in recipes:
+        check_reference(recipe.reference)
+        files = tuple(sorted(recipe.files.items()))
+        try:
+            layer = layers.get(files) or _layer(recipe.files)
+        except OSError as error:
+            raise LocalError(f'the image "{recipe.reference}" cannot be made: {error}') from error
+        layers[files] = layer
+        images.append((recipe, layer))
     unfinished = target.with_name(f".{target.name}")
-    unfinished.write_bytes(_layout(recipe, layer))
+    unfinished.write_bytes(_layout(images))
     unfinished.replace(target)
 
 
@@ -99,7 +116,20 @@ def reference_of(file: Path) -> str:
     return check_reference(str(names[0]))
 
 
-def _layer(files: dict[str, Path]) -> bytes:
+@dataclass(frozen=True)
+class _Layer:
+    """The files of an image.
+
+    Args:
+        digest: Of the files before they are compressed.
+        data: The compressed files.
+    """
+
+    digest: str
+    data: bytes
+
+
+def _layer(files: dict[str, Path]) -> _Layer:
     entries: dict[str, Path | bytes | None] = dict.fromkeys(_FOLDERS)
     entries |= {name: text.encode() for name, text in _TEXTS.items()}
     for place, source in files.items():
@@ -110,7 +140,9 @@ def _layer(files: dict[str, Path]) -> bytes:
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, content in sorted(entries.items()):
             _add(tar, name, content)
-    return out.getvalue()
+    data = out.getvalue()
+    # Fast rather than small: it never leaves this machine.
+    return _Layer(hashlib.sha256(data).hexdigest(), gzip.compress(data, 1, mtime=0))
 
 
 def _found(place: str, source: Path) -> Iterator[tuple[str, Path]]:
@@ -128,13 +160,15 @@ def _add(tar: tarfile.TarFile, name: str, content: Path | bytes | None) -> None:
         tar.addfile(about)
         return
     # Any user of a container must be able to read them, whatever the umask of their author was.
-    about.mode = 0o755 if isinstance(content, Path) and content.stat().st_mode & 0o100 else 0o644
+    mode = content.stat().st_mode if isinstance(content, Path) else 0
+    # Programs keep the bit by which they run as their owner, which is root in the image.
+    about.mode = 0o755 | (mode & stat.S_ISUID) if mode & stat.S_IXUSR else 0o644
     data = content if isinstance(content, bytes) else content.read_bytes()
     about.size = len(data)
     tar.addfile(about, io.BytesIO(data))
 
 
-def _layout(recipe: ImageRecipe, layer: bytes) -> bytes:
+def _layout(images: Sequence[tuple[ImageRecipe, _Layer]]) -> bytes:
     blobs: dict[str, bytes] = {}
 
     def blob(data: bytes, kind: str) -> Json:
@@ -143,31 +177,34 @@ def _layout(recipe: ImageRecipe, layer: bytes) -> bytes:
         return {"mediaType": kind, "digest": f"sha256:{digest}", "size": len(data)}
 
     machine = {"architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()), "os": "linux"}
-    said = {
-        "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"],
-        "Entrypoint": list(recipe.entrypoint),
-        "Cmd": list(recipe.command),
-        "User": recipe.user,
-        "WorkingDir": "/",
-    }
-    config = machine | {
-        "created": "1970-01-01T00:00:00Z",
-        "config": {key: value for key, value in said.items() if value},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
-    }
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": _MANIFEST,
-        "config": blob(_text(config), "application/vnd.oci.image.config.v1+json"),
-        # Fast rather than small: it never leaves this machine.
-        "layers": [blob(gzip.compress(layer, 1, mtime=0), "application/vnd.oci.image.layer.v1.tar+gzip")],
-    }
-    names = {
-        "io.containerd.image.name": recipe.reference,
-        "org.opencontainers.image.ref.name": recipe.reference.rpartition(":")[2],
-    }
-    named = blob(_text(manifest), _MANIFEST) | {"platform": machine, "annotations": names}
-    index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [named]}
+
+    def manifest(recipe: ImageRecipe, layer: _Layer) -> Json:
+        said = {
+            "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"],
+            "Entrypoint": list(recipe.entrypoint),
+            "Cmd": list(recipe.command),
+            "User": recipe.user,
+            "WorkingDir": "/",
+        }
+        config = machine | {
+            "created": "1970-01-01T00:00:00Z",
+            "config": {key: value for key, value in said.items() if value},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer.digest}"]},
+        }
+        found = {
+            "schemaVersion": 2,
+            "mediaType": _MANIFEST,
+            "config": blob(_text(config), "application/vnd.oci.image.config.v1+json"),
+            "layers": [blob(layer.data, "application/vnd.oci.image.layer.v1.tar+gzip")],
+        }
+        names = {
+            "io.containerd.image.name": recipe.reference,
+            "org.opencontainers.image.ref.name": recipe.reference.rpartition(":")[2],
+        }
+        return blob(_text(found), _MANIFEST) | {"platform": machine, "annotations": names}
+
+    manifests = [manifest(recipe, layer) for recipe, layer in images]
+    index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": manifests}
     files = {"oci-layout": _text({"imageLayoutVersion": "1.0.0"}), "index.json": _text(index)}
     return _tar([*files.items(), *((f"blobs/sha256/{digest}", data) for digest, data in blobs.items())])
 

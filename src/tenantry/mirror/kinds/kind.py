@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -21,8 +21,8 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
         upper: The upper object, whole.
         lower: The spec of the lower object; {} if there is none. What the lower API server has chosen stays.
         status: The status of the lower object; {} if there is none.
-        namespaces: Returns the names of the upper namespaces that a label selector selects, or raises
-            NotTranslated if there are too many.
+        namespaces: Returns the names of the upper namespaces that a label selector selects, one of those that
+            `MirroredKind.selectors` returns; `selections.check` has bounded them.
         slices: Returns the EndpointSlices that users have written for an upper Service.
     """
 
@@ -49,8 +49,8 @@ class MirroredKind(msgspec.Struct, frozen=True, kw_only=True):
         status: Builds the upper status from a lower object; None if the upper side finds it out itself.
         is_left: Whether the mirror leaves alone an upper object of a namespace and a name, and what has the name of its
             lower one, also while there is no upper object.
-        selects_namespaces: Whether the translation of a spec depends on the labels of upper namespaces; None if
-            it never does.
+        selectors: Returns the label selectors of upper namespaces in a spec of any content, on which its translation
+            depends; None for a kind without them.
         chosen: Returns an upper object with what the lower API server has chosen for the lower one: the lower object is
             made before the upper one is stored. None for kinds whose lower object is made after it.
         reads_slices: Whether the translation of a spec depends on EndpointSlices.
@@ -62,7 +62,7 @@ class MirroredKind(msgspec.Struct, frozen=True, kw_only=True):
     translate: Callable[[Json, Origin], None]
     status: Callable[[Json], Json] | None = None
     is_left: Callable[[str, str], bool] = _none
-    selects_namespaces: Callable[[Json], bool] | None = None
+    selectors: Callable[[Json], Iterable[Json]] | None = None
     chosen: Callable[[Json, Json], Json] | None = None
     reads_slices: bool = False
     is_optional: bool = False

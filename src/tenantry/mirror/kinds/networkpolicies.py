@@ -11,9 +11,7 @@ Source: Kubernetes, "Network Policies"; k8s.io/api/networking/v1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import msgspec
+from collections.abc import Iterator, Sequence
 
 from tenantry.api.model import Json, Resource
 from tenantry.mirror.kinds.kind import MirroredKind, Origin
@@ -23,9 +21,6 @@ from tenantry.mirror.profile import Profile
 from tenantry.mirror.shapes import NotTranslated, fields, integer, items, listed, number_or_text, part, text
 
 RESOURCE = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
-
-MOST_SELECTORS = 100
-"""How many different selectors of namespaces a policy may have: each is compared with all namespaces."""
 
 MOST_NAMES = 10_000
 """How many namespaces the peers of a policy may name together: each is listed in the lower policy."""
@@ -64,14 +59,14 @@ def translate(spec: Json, origin: Origin) -> None:
         NotTranslated: It selects too many namespaces.
     """
     spec["podSelector"] = confined(spec.get("podSelector", {}), [origin.namespace], origin.profile)
-    selected, total = dict[bytes, Sequence[str]](), 0
+    total = 0
     for peer in _peers_of(spec):
         if "ipBlock" in peer:
             continue
         selector = peer.pop("namespaceSelector", None)
         names: Sequence[str] | None = [origin.namespace] if selector is None else None
         if selector is not None and any(selector.values()):
-            names = _selected(selector, selected, origin)
+            names = origin.namespaces(selector)
         total += len(names or ())
         if total > MOST_NAMES:
             raise NotTranslated(
@@ -79,18 +74,6 @@ def translate(spec: Json, origin: Origin) -> None:
                 " an empty namespaceSelector, or divide the policy"
             )
         peer["podSelector"] = confined(peer.get("podSelector", {}), names, origin.profile)
-
-
-def _selected(selector: Json, selected: dict[bytes, Sequence[str]], origin: Origin) -> Sequence[str]:
-    """Return the namespaces that a selector selects; equal selectors are evaluated once."""
-    key = msgspec.json.encode(selector)
-    if key not in selected:
-        if len(selected) >= MOST_SELECTORS:
-            raise NotTranslated(
-                f"spec must not have more than {MOST_SELECTORS} different namespaceSelectors: divide it"
-            )
-        selected[key] = origin.namespaces(selector)
-    return selected[key]
 
 
 def confined(selector: Json, namespaces: Sequence[str] | None, profile: Profile) -> Json:
@@ -109,9 +92,12 @@ def confined(selector: Json, namespaces: Sequence[str] | None, profile: Profile)
     return {**selector, "matchExpressions": [*selector.get("matchExpressions", ()), *own]}
 
 
-def selects_namespaces(upper: Json) -> bool:
-    """Return whether a policy selects namespaces by their labels."""
-    return any(any(part(peer, "namespaceSelector").values()) for peer in _peers_of(part(upper, "spec")))
+def selectors(spec: Json) -> Iterator[Json]:
+    """Yield the selectors of namespaces by their labels in the spec of a policy, translated or not."""
+    for peer in _peers_of(spec):
+        selector = part(peer, "namespaceSelector")
+        if any(selector.values()):
+            yield selector
 
 
 def _peers_of(spec: Json) -> list[Json]:
@@ -123,4 +109,4 @@ def _peers_of(spec: Json) -> list[Json]:
     return found
 
 
-KIND = MirroredKind(resource=RESOURCE, spec=_SPEC, translate=translate, selects_namespaces=selects_namespaces)
+KIND = MirroredKind(resource=RESOURCE, spec=_SPEC, translate=translate, selectors=selectors)

@@ -6,12 +6,16 @@ up, except for the places that are listed to be left out.
 
     places  {"spec.secretName": Secret, "spec.selector": LabelSelector, "spec.namespaceSelector": Omitted}
 
+The name of a Secret that a program of the lower side writes becomes one that no copied Secret has. `writtensecrets`
+brings this Secret up.
+
 Source: Kubernetes, "Extend the Kubernetes API with CustomResourceDefinitions".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator
 from enum import StrEnum
 from functools import partial
 from typing import Any, cast
@@ -29,6 +33,12 @@ from tenantry.mirror.things import Thing
 MOST_NAMES = 100
 """How many names of Secrets and ConfigMaps an object may have: each is looked up, and copied."""
 
+MOST_WRITTEN = 4
+"""How many Secrets that a program of the lower side writes for one object come up: each is looked for."""
+
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+"""The name of a Secret (Kubernetes: "Object Names and IDs", DNS subdomain names); no object has another one."""
+
 
 class PlaceUse(StrEnum):
     """What a place in an object has."""
@@ -38,6 +48,7 @@ class PlaceUse(StrEnum):
     SERVICE = "Service"
     CLAIM = "PersistentVolumeClaim"
     SELECTOR = "LabelSelector"
+    WRITTEN = "WrittenSecret"
     OMITTED = "Omitted"
 
 
@@ -83,19 +94,36 @@ def kind_of(offered: Offered, profile: Profile) -> MirroredKind:
 
 def copied(offered: Offered) -> Callable[[Thing], list[str]]:
     """Return the function that returns `KIND/NAMESPACE/NAME` of the Secrets and ConfigMaps that an object names."""
+    uses = {PlaceUse.SECRET, PlaceUse.CONFIG_MAP}
 
     def found(upper: Thing) -> list[str]:
         namespace, whole = upper.key.partition("/")[0], upper.object
-        names = {
-            f"{place.use}/{namespace}/{value}"
-            for place in offered.places
-            if place.use in {PlaceUse.SECRET, PlaceUse.CONFIG_MAP}
-            for holder, key in _at(whole, place.path)
-            if isinstance(value := holder.get(key), str) and value
-        }
+        names = {f"{use}/{namespace}/{value}" for use, value in _named(offered, whole, uses)}
         return sorted(names)[:MOST_NAMES]
 
     return found
+
+
+def written(offered: Offered) -> Callable[[Thing], list[str]]:
+    """Return the function that returns `NAMESPACE/NAME` of the Secrets that are written for an object."""
+
+    def found(upper: Thing) -> list[str]:
+        namespace, whole = upper.key.partition("/")[0], upper.object
+        values = (value for _, value in _named(offered, whole, {PlaceUse.WRITTEN}))
+        names = {f"{namespace}/{value}" for value in values if _OBJECT_NAME.fullmatch(value)}
+        return sorted(names)[:MOST_WRITTEN]
+
+    return found
+
+
+def _named(offered: Offered, whole: Json, uses: Collection[PlaceUse]) -> Iterator[tuple[PlaceUse, str]]:
+    """Yield the names at the places of some uses."""
+    for place in offered.places:
+        if place.use in uses:
+            for holder, key in _at(whole, place.path):
+                value = holder.get(key)
+                if isinstance(value, str) and value:
+                    yield place.use, value
 
 
 def _anything(value: object, path: str) -> Json:
@@ -129,6 +157,9 @@ def _change(place: OfferedPlace, holder: Json, key: str, origin: Origin) -> None
         holder[key] = confined(SELECTOR(value, place.path), [origin.namespace], origin.profile)
     elif not isinstance(value, str):
         raise NotTranslated(f"{place.path} must be a string")
+    elif place.use is PlaceUse.WRITTEN and value and not _OBJECT_NAME.fullmatch(value):
+        # A program would write this Secret, and it could never come up.
+        raise NotTranslated(f"{place.path} must be the name of a Secret")
     elif value:
         holder[key] = origin.profile.lower_name(place.use, origin.namespace, value)
 

@@ -1,0 +1,55 @@
+"""Asks the host whether it would accept what is to move there: dry runs with the rights of owners."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tenantry.api.errors import AlreadyExists, BadRequest, Forbidden, Invalid
+from tenantry.api.model import Json, Resource
+from tenantry.controllers.conversion import outplan
+from tenantry.controllers.conversion.moves import Worlds
+from tenantry.controllers.conversion.objects import name_of
+from tenantry.controllers.conversion.plan import Fate, PlannedObject
+from tenantry.engine import request
+from tenantry.engine.tasks import all_of
+from tenantry.engine.writer import Writer
+
+LACKS_RIGHTS = "cannot create resource"
+"""What the API server answers to users without the right (k8s.io/apiserver/pkg/endpoints/handlers/responsewriters)."""
+
+AT_ONCE = 16
+"""How many dry runs are under way at once."""
+
+
+async def refused(worlds: Worlds, writer: Writer) -> tuple[PlannedObject, ...]:
+    """Return what the host refuses.
+
+    Args:
+        worlds: Both sides.
+        writer: Writes to the host as the mirror, which has the rights of owners, too.
+
+    Raises:
+        ApiError: The host does not answer.
+    """
+    wanted = list(outplan.missing(worlds))
+    found: list[PlannedObject] = []
+    for start in range(0, len(wanted), AT_ONCE):
+        batch = wanted[start : start + AT_ONCE]
+        told = await all_of(_refusal(writer, resource, value) for resource, value in batch)
+        found += [
+            PlannedObject(kind=resource.kind, name=name_of(value), fate=Fate.REFUSED, reason=reason)
+            for (resource, value), reason in zip(batch, told, strict=True)
+            if reason
+        ]
+    return tuple(found)
+
+
+async def _refusal(writer: Writer, resource: Resource, value: Json) -> str:
+    asked = replace(request.create_json(resource, value), is_dry_run=True)
+    try:
+        await writer.send(asked)
+    except AlreadyExists:
+        return ""  # another look compares it
+    except (Forbidden, Invalid, BadRequest) as error:
+        return f"is refused by the host: {error}"
+    return ""

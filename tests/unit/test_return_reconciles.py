@@ -1,0 +1,172 @@
+"""The controller of conversions returns a tenant, in a world without I/O (H01)."""
+
+from __future__ import annotations
+
+from msgspec import UNSET
+
+from tenantry.api import reasons
+from tenantry.api.controlplanechoice import ControlPlaneChoice
+from tenantry.api.conversion import Conversion, ConversionStep
+from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.marks import CONTROL_PLANE, CONVERTING, OWNER_ROLE, TENANT_UID
+from tenantry.api.model import Condition, ConditionStatus, Json, ObjectMeta
+from tenantry.api.tenant import Tenant, TenantSpec, TenantStatus
+from tenantry.api.virtualcontrolplane import PREFIX, VirtualControlPlane, VirtualControlPlaneStatus
+from tenantry.controllers import watched
+from tenantry.controllers.conversion import objects, surroundings
+from tenantry.controllers.conversion.controller import OBSTACLE_SECONDS, ConversionController
+from tenantry.controllers.conversion.objects import CONFIG_MAPS, DAEMON_SETS, REPLICA_SETS
+from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections, PlaneSides
+from tenantry.engine.cluster import Cluster, Watch
+from tenantry.mirror.profile import Profile
+from testkit.model import World
+from testkit.worldcluster import WorldCluster
+from testkit.worlds import user
+
+KEY = "acme/acme"
+
+
+class _OtherWatches:
+    """Holds the watches of the other controllers."""
+
+    name = "others"
+    kind = Namespace
+
+    def watches(self) -> list[Watch]:
+        """Return them."""
+        return [watched.watch(each.resource, lambda _: ()) for each in (Namespace, RoleBinding)]
+
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:
+        """Do nothing."""
+
+
+class Returning:
+    """A tenant that is to return, and its control plane.
+
+    Args:
+        step: The step of its journal; None for no journal.
+    """
+
+    def __init__(self, step: ConversionStep | None = None) -> None:
+        self.host, self.inside = World(), World()
+        conversion = Conversion(to=ControlPlaneChoice.SHARED, step=step) if step else UNSET
+        spec = TenantSpec(owners=(user("alice"),))
+        self.host.create(
+            Tenant(metadata=ObjectMeta(name="acme"), spec=spec, status=TenantStatus(conversion=conversion))
+        )
+        labels = {TENANT_UID: self.host.get(Tenant.resource, "acme")["metadata"]["uid"], CONTROL_PLANE: "acme"}
+        if step is ConversionStep.MOVING:
+            labels[CONVERTING] = "true"
+        for world in (self.host, self.inside):
+            world.create(Namespace(metadata=ObjectMeta(name="default")))
+            for each in objects.EVERY:
+                # A World knows the kinds of its objects.
+                own = {"name": "known", "namespace": "default", "labels": {f"{PREFIX}/lower": "true"}}
+                world.put_in(each, {"metadata": own})
+        self.host.create(Namespace(metadata=ObjectMeta(name="acme", labels=labels)))
+        self.inside.create(Namespace(metadata=ObjectMeta(name="acme")))
+        for each in (surroundings.DEFINITIONS, surroundings.API_SERVICES):
+            self.inside.put_in(each, {"metadata": {"name": "known", "labels": {f"{PREFIX}/lower": "true"}}})
+        role = {"metadata": {"name": OWNER_ROLE}, "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}
+        self.host.put_in(objects.CLUSTER_ROLES, role)
+        ready = Condition(
+            type=reasons.READY,
+            status=ConditionStatus.TRUE,
+            reason=reasons.ESTABLISHED,
+            message="it serves",
+            last_transition_time="2026-01-01T00:00:00Z",
+        )
+        meta = ObjectMeta(name="acme", namespace="acme")
+        self.host.create(VirtualControlPlane(metadata=meta, status=VirtualControlPlaneStatus(conditions=(ready,))))
+        self.uid = self.host.get(VirtualControlPlane.resource, KEY)["metadata"]["uid"]
+        self.connections = PlaneConnections()
+        self.made = ConversionController(self.connections)
+
+    @property
+    def journal(self) -> Json:
+        """Return the journal."""
+        found: Json = self.host.get(Tenant.resource, "acme")["status"]["conversion"]
+        return found
+
+    @property
+    def rights(self) -> set[str]:
+        """Return the roles that the mirror has for the conversion."""
+        return {each["roleRef"]["name"] for each in self.host.list(RoleBinding.resource, "acme")}
+
+    async def reconcile(self, *, is_mirrored: bool) -> float | None:
+        """Reconcile the tenant once, while its control plane is connected."""
+        home = WorldCluster(self.host, [self.made, _OtherWatches()])
+        profile = Profile(owner_uid=self.uid, namespace="acme", prefix=PREFIX)
+        sides = PlaneSides(
+            profile=profile,
+            upper=WorldCluster(self.inside, []),
+            lower=home.writer,
+            reader=home.live,
+            is_mirrored=is_mirrored,
+        )
+        self.connections.put(KEY, sides)
+        return await self.made.reconcile(home, "acme", 0)
+
+
+async def test_nothing_moves_before_all_of_it_can() -> None:
+    world = Returning()
+    world.inside.put_in(DAEMON_SETS, {"metadata": {"name": "d", "namespace": "acme"}})
+    await world.reconcile(is_mirrored=True)
+    assert (world.journal["to"], world.journal["step"]) == ("Shared", "Preparing")
+    assert await world.reconcile(is_mirrored=True) == OBSTACLE_SECONDS
+    assert world.journal["step"] == "Refused"
+    assert world.journal["message"].startswith("cannot move: DaemonSet 'acme/d' is not supported in a conversion")
+    assert world.journal["message"].endswith(", or set spec.isolation.controlPlane back to Virtual")
+    assert world.rights == set()
+    world.inside.delete(DAEMON_SETS, "acme/d")
+    await world.reconcile(is_mirrored=True)
+    assert world.rights == {"tenantry-converter", OWNER_ROLE}
+    await world.reconcile(is_mirrored=True)
+    assert world.journal["step"] == "Moving"
+
+
+async def test_nothing_is_written_while_a_mirror_follows() -> None:
+    world = Returning(ConversionStep.MOVING)
+    world.inside.put_in(CONFIG_MAPS, {"metadata": {"name": "notes", "namespace": "acme"}, "data": {"a": "1"}})
+    await world.reconcile(is_mirrored=True)
+    assert world.host.list(CONFIG_MAPS, "acme") == []
+    assert world.rights == set()
+
+
+async def test_the_control_plane_is_deleted_when_all_has_moved() -> None:
+    world = Returning(ConversionStep.MOVING)
+    world.inside.put_in(CONFIG_MAPS, {"metadata": {"name": "notes", "namespace": "acme"}, "data": {"a": "1"}})
+    for _ in range(5):
+        await world.reconcile(is_mirrored=False)
+    assert [each["data"] for each in world.host.list(CONFIG_MAPS, "acme")] == [{"a": "1"}]
+    assert world.host.list(VirtualControlPlane.resource, "acme") == []
+    await world.reconcile(is_mirrored=False)
+    assert (world.journal["step"], world.rights) == ("Converted", set())
+    version = world.host.get(Tenant.resource, "acme")["metadata"]["resourceVersion"]
+    assert await world.reconcile(is_mirrored=False) is None
+    assert world.host.get(Tenant.resource, "acme")["metadata"]["resourceVersion"] == version
+
+
+async def test_what_refuses_after_the_namespace_was_closed_leaves_nothing_on_the_host() -> None:
+    world = Returning(ConversionStep.MOVING)
+    world.inside.put_in(CONFIG_MAPS, {"metadata": {"name": "notes", "namespace": "acme"}})
+    world.inside.put_in(REPLICA_SETS, {"metadata": {"name": "r", "namespace": "acme", "finalizers": ["x/y"]}})
+    for _ in range(2):
+        await world.reconcile(is_mirrored=False)
+    assert world.journal["step"] == "Refused"
+    assert world.host.list(CONFIG_MAPS, "acme") == []
+    assert world.rights == set()
+
+
+async def test_a_return_that_has_begun_only_goes_on() -> None:
+    world = Returning(ConversionStep.MOVING)
+    world.inside.put_in(CONFIG_MAPS, {"metadata": {"name": "notes", "namespace": "acme"}})
+    for _ in range(2):
+        await world.reconcile(is_mirrored=False)
+    assert world.journal["begunAt"]
+    # A program of the tenant still writes.
+    world.inside.put_in(REPLICA_SETS, {"metadata": {"name": "r", "namespace": "acme", "finalizers": ["x/y"]}})
+    for _ in range(2):
+        await world.reconcile(is_mirrored=False)
+    assert world.journal["step"] == "Moving"
+    assert [each["metadata"].get("finalizers") for each in world.host.list(REPLICA_SETS, "acme")] == [None]
