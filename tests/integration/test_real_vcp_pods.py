@@ -404,7 +404,7 @@ async def entered(planes: Planes, namespace: str) -> Kubectl:
     async def runs() -> bool:
         pods = await planes.host.list(PODS, PROCESS_NAMESPACE)
         own = [each for each in pods if each["metadata"]["labels"].get(objects.UID_LABEL) == uid]
-        return len(own) == 1 and objects.seen(own[0]).is_ready
+        return len(own) == 1 and seenpods.seen(own[0]).is_ready
 
     await until(runs, "its Pod is ready", seconds=START_SECONDS)
     return Kubectl(await kubeconfig_of(planes, namespace, uid))

@@ -217,7 +217,7 @@ async def test_a_job_that_is_done_is_deleted_in_time(planes: Planes, name: str) 
 
         async def is_done() -> bool:
             found = await inside.find(JOBS, "once", "default")
-            conditions = found["status"].get("conditions", []) if found is not None else []
+            conditions: list[Json] = found["status"].get("conditions", []) if found is not None else []
             return any(each["type"] == "Complete" for each in conditions)
 
         await until(is_done, "the Job is done")

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/k3s-io/kine/pkg/drivers"
 	"github.com/k3s-io/kine/pkg/server"
 	"github.com/sirupsen/logrus"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -101,17 +100,6 @@ func (s *Store) open(ctx context.Context, given settings.Datastore, fail context
 	s.calls = &calls{server: server.New(backend, "", 0, emulatedVersion)}
 	s.client = (&clients{calls: s.calls, watches: watches}).client
 	return install(ctx, s.client)
-}
-
-func driverConfig(source string) *drivers.Config {
-	return &drivers.Config{
-		DataSourceName:   source,
-		CompactInterval:  compactInterval,
-		CompactTimeout:   compactTimeout,
-		CompactMinRetain: compactMinRetain,
-		CompactBatchSize: batchSize,
-		PollBatchSize:    pollBatchSize,
-	}
 }
 
 // Prefix begins all keys of the control plane, without a slash at its end. It is another one after each restore into an etcd.
