@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from tenantry.api.marks import SLICE
+from tenantry.api.model import Resource
 from tenantry.api.node import Node
+from tenantry.api.slice import SliceClaim
+from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.world import quantity
-from testkit.api import CONFIG_MAPS, PODS, Api, until
+from testkit.api import CONFIG_MAPS, PODS, SECONDS, Api, until
 from testkit.planes import Planes
 
 pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
 Json = dict[str, Any]
 
+DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
 PLACE = ("tenantry-quota", "kube-public")
 
 
@@ -76,3 +83,62 @@ async def test_nodes_inside_have_what_the_quota_has_left(planes: Planes, name: s
             return await inside.find(CONFIG_MAPS, *PLACE) is not None
 
         await until(is_there, "the ConfigMap is there again")
+
+
+async def test_all_nodes_of_a_slice_are_there(planes: Planes, name: str) -> None:
+    """H07: a DaemonSet reaches each without another pod, and a Node that users delete comes back."""
+    host = planes.host
+    pace = {"minGracePeriodSeconds": 0, "disruptionBudgetSeconds": 0, "sharedNodes": 0}
+    await host.create(TenancyDefaults.resource, {"metadata": {"name": "default"}, "spec": {"slices": pace}})
+    await host.make_tenant(name)
+    try:
+        await _with_slice(planes, name)
+    finally:
+        await host.delete(SliceClaim.resource, "own", name)
+        await host.gone(SliceClaim.resource, "own", name)
+        await host.delete(TenancyDefaults.resource, "default")
+
+        async def are_back() -> bool:
+            return not any(SLICE in each["metadata"]["labels"] for each in await host.list(Node.resource))
+
+        # Other tests need them.
+        await until(are_back, "the nodes are given back", seconds=2 * SECONDS)
+
+
+async def _with_slice(planes: Planes, name: str) -> None:
+    host = planes.host
+    spec: Json = {"count": 2, "users": "Everybody", "gracePeriodSeconds": 1}
+    await host.create(SliceClaim.resource, {"metadata": {"name": "own"}, "spec": spec}, name)
+
+    async def bound() -> list[str]:
+        found = (await host.get(SliceClaim.resource, "own", name)).get("status", {})
+        return found.get("nodes", []) if found.get("state") == "Bound" else []
+
+    assert len(await until(bound, "the slice is bound", seconds=2 * SECONDS)) == 2
+    await planes.create(name, "web")
+    async with planes.entered(name, "web") as inside:
+        # It is there from the start, and no other.
+        assert len(await inside.list(Node.resource)) == 1
+        await host.patch(VirtualControlPlane.resource, "web", {"spec": {"nodes": "Slice"}}, name)
+
+        async def are(count: int) -> bool:
+            return len(await inside.list(Node.resource)) == count
+
+        await until(partial(are, 2), "both nodes are there", seconds=2 * SECONDS)
+        labels = {"app": "agent"}
+        template: Json = {"metadata": {"labels": labels}, "spec": {"containers": pod("x", "10m")["spec"]["containers"]}}
+        daemons: Json = {"selector": {"matchLabels": labels}, "template": template}
+        await inside.create(DAEMON_SETS, {"metadata": {"name": "agent"}, "spec": daemons}, "default")
+
+        async def running() -> list[str]:
+            found = await host.list(PODS, name)
+            return sorted(each["spec"]["nodeName"] for each in found if each["status"].get("phase") == "Running")
+
+        async def each_has_one() -> bool:
+            return await running() == sorted(await bound())
+
+        await until(each_has_one, "each node has a pod", seconds=2 * SECONDS)
+        (first, _) = await inside.list(Node.resource)
+        await inside.delete(Node.resource, first["metadata"]["name"])
+        await until(partial(are, 2), "the deleted Node is there again")
+    await planes.delete(name, "web")

@@ -250,7 +250,9 @@ class World:
             return self.delete(resource, key, body["deleteOptions"]["preconditions"]["uid"])
         if resource.plural in self.forbidden:
             raise Forbidden(self.forbidden[resource.plural], status=403)
-        return self.put_in(resource, {field: part for field, part in body.items() if field != "status"})
+        # A kubelet creates its Node with a status.
+        is_kept = resource.plural == "nodes"
+        return self.put_in(resource, {field: part for field, part in body.items() if field != "status" or is_kept})
 
     def _patched(self, asked: ApiRequest, key: str, body: Json) -> Json:
         resource = asked.resource

@@ -278,6 +278,13 @@ class PlanePhase(StrEnum):
     ASLEEP = "Asleep"
 
 
+class PlaneNodes(StrEnum):
+    """Which nodes of the host have a Node inside."""
+
+    USED = "Used"
+    SLICE = "Slice"
+
+
 class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
     """How a control plane runs."""
 
@@ -319,6 +326,14 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
             " requests.memory and limits.memory, if the quota has them. Its process starts when there is room."
         ),
     ] = PlaneResources()
+    nodes: Annotated[
+        PlaneNodes,
+        Meta(
+            description="Used: one Node from the start, and one for each other node of the host from its first pod on."
+            " Slice: all nodes of the slice that the namespace has, so that a DaemonSet reaches each. Without a slice,"
+            " Slice is the same as Used."
+        ),
+    ] = PlaneNodes.USED
     sleep: Annotated[PlaneSleep, Meta(description="When its process ends while it is not used.")] = PlaneSleep()
     egress: Annotated[
         PlaneEgress,

@@ -290,8 +290,8 @@ class VirtualControlPlaneController:
             version=known.version.name,
         )
         is_due = rotations.is_renewed(cluster, known.running) or known.plane != wished
-        is_changed = is_due or known.link.offered != offers.of(cluster) or known.limits != desired.limits_of(found)
-        is_changed = is_changed or known.link.is_mirrored != is_mirrored
+        is_shown = known.link.shows(offers.of(cluster), found.spec.nodes, is_mirrored=is_mirrored)
+        is_changed = is_due or not is_shown or known.limits != desired.limits_of(found)
         if is_changed or await self._host.placement.has_moved(found.metadata.uid):
             # Its watches are those of its kinds, and the process runs on; with other limits or authorities, it starts
             # again, and certificates are renewed.

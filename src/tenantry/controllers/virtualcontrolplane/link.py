@@ -25,8 +25,8 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json
 from tenantry.api.node import Node
-from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE, PREFIX, PlaneEgress, VirtualControlPlane
-from tenantry.controllers.virtualcontrolplane import classrules, desired, firstnode, inside, metrics
+from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE, PREFIX, PlaneEgress, PlaneNodes, VirtualControlPlane
+from tenantry.controllers.virtualcontrolplane import classrules, desired, firstnode, inside, metrics, slicenodes
 from tenantry.controllers.virtualcontrolplane.admission import Admission
 from tenantry.controllers.virtualcontrolplane.advice import Advice
 from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRules, SnapshotClassRules
@@ -218,8 +218,9 @@ class Link:
         offered: tuple[Offered, ...] = (),
         is_mirrored: bool = True,
     ) -> None:
-        self.offered = offered
-        self.is_mirrored = is_mirrored
+        self._offered = offered
+        self._nodes = found.spec.nodes
+        self._is_mirrored = is_mirrored
         self._host = host
         profile = desired.profile_of(found, address)
         self._profile = replace(profile, is_adopted=adopted_names(profile, host.lower.cache_of))
@@ -239,6 +240,10 @@ class Link:
         """Why the binding of the users cannot be written; "" if it can."""
         self.failure = ""
         """Why the connection ended; "" while it has not."""
+
+    def shows(self, offered: tuple[Offered, ...], shown: PlaneNodes, *, is_mirrored: bool) -> bool:
+        """Return whether it mirrors, and which kinds and nodes it shows, are as wished."""
+        return (self._offered, self._nodes, self._is_mirrored) == (offered, shown, is_mirrored)
 
     def open(self, *, is_open: bool) -> None:
         """Give the users access, or take it from them while their tenant is suspended."""
@@ -271,12 +276,11 @@ class Link:
 
     def pods(self) -> tuple[list[CachedPod], list[CachedPod]]:
         """Return the pods inside, and those on the host."""
-        if self._upper is None or not self.is_mirrored:
+        if self._upper is None or not self._is_mirrored:
             return [], []
         below: list[CachedPod] = list(self._host.lower.cache(PODS).by_index(BY_OWNER, self._profile.owner_uid))
-        return list(self._upper.cache(PODS)), [
-            each for each in below if things.is_of(self._profile, each.key, each.meta.get("labels"))
-        ]
+        own = [each for each in below if things.is_of(self._profile, each.key, each.meta.get("labels"))]
+        return list(self._upper.cache(PODS)), own
 
     @property
     def answers(self) -> bool:
@@ -308,19 +312,19 @@ class Link:
                 upper=upper,
                 lower=side.writer,
                 reader=Reader(mirror),
-                is_mirrored=self.is_mirrored,
+                is_mirrored=self._is_mirrored,
             )
-            if not self.is_mirrored:
+            if not self._is_mirrored:
                 await self._hold(upper)
                 return
             upper_nodes = UpperNodes(profile, upper, side, self._noticed)
             upper_pods = UpperPods(profile, upper)
-            kinds = (*KINDS, *(kind_of(each, profile) for each in self.offered))
+            kinds = (*KINDS, *(kind_of(each, profile) for each in self._offered))
             tables = {
                 each.resource: UpperObjects(each.resource, profile, upper, is_optional=each.is_optional)
                 for each in kinds
             }
-            naming = [(tables[each.resource], copied(each)) for each in self.offered]
+            naming = [(tables[each.resource], copied(each)) for each in self._offered]
             copies = Copies(
                 profile,
                 upper,
@@ -329,7 +333,7 @@ class Link:
                 upper_ingresses=tables[ingresses.RESOURCE],
                 upper_offered=naming,
             )
-            written = WrittenSecrets(profile, upper, side, [(each, tables[each.resource]) for each in self.offered])
+            written = WrittenSecrets(profile, upper, side, [(each, tables[each.resource]) for each in self._offered])
             pods = PodMirror(profile, upper, side, upper_pods=upper_pods, upper_nodes=upper_nodes, copies=copies)
             first = partial(self._first_node, upper_nodes)
             inner = InsideController(self._plane, lambda: self._is_open, first, self._now_usable, self._refused)
@@ -353,6 +357,7 @@ class Link:
                 ends,
                 offered,
                 written,
+                *slicenodes.shown(self._nodes, upper_nodes, self._profile.namespace, host.home),
                 shown_volumes,
                 measures,
                 sizes,
