@@ -162,6 +162,10 @@ func assemble(
 		tracker.Install(&config.Aggregator.GenericConfig.Config)
 	}
 	shared := config.KubeAPIs.ControlPlane.Generic
+	others := []*genericapiserver.Config{&config.Aggregator.GenericConfig.Config, &config.ApiExtensions.GenericConfig.Config}
+	if err := keepOwn(shared, others...); err != nil {
+		return nil, err
+	}
 	nameOperations(shared)
 	restLonger(config.KubeAPIs)
 	replaceDefaults(shared)
