@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Protocol
 
 import msgspec
@@ -30,8 +30,8 @@ class KindReader(Protocol):
         """Yield the JSON of all objects of a kind."""
         ...
 
-    async def kinds(self) -> list[Resource]:
-        """Return the kinds whose objects can be listed."""
+    async def kinds(self, left_out: Collection[str] = ()) -> list[Resource]:
+        """Return the kinds whose objects can be listed, without those of some groups."""
         ...
 
     async def count(self, resource: Resource, namespace: str = "") -> int:
@@ -49,13 +49,14 @@ async def obstacles(reader: KindReader, namespace: str) -> list[PlannedObject]:
     Raises:
         ApiError: The API server does not answer.
     """
-    remote = await _remote_groups(reader)
+    # An APIService of the tenant is listed, its kinds are not: its program may answer anything.
+    left_out = {*surroundings.SERVED_BY_OPERATOR, *await _remote_groups(reader)}
     found = await _listed(reader, DEFINITIONS, namespace)
     custom = {each.name for each in found}
     counted = 0
-    for resource in await reader.kinds():
-        if resource == DEFINITIONS or not surroundings.is_looked_at(resource) or resource.group in remote:
-            continue  # an APIService of the tenant is listed, its objects are not: its program may answer anything
+    for resource in await reader.kinds(left_out):
+        if resource == DEFINITIONS or not surroundings.is_looked_at(resource):
+            continue
         if f"{resource.plural}.{resource.group}" not in custom:
             found += await _listed(reader, resource, namespace)
         elif counted < MOST_CUSTOM:
