@@ -19,6 +19,7 @@ from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.stores import HostedStore, StoreKind
 from tenantry.install import manifests, planepods, planestore
 from tenantry.install.planepods import PodOptions
+from tenantry.world.quantity import parse
 
 Json = dict[str, Any]
 
@@ -83,6 +84,12 @@ def test_a_pod_whose_objects_are_elsewhere_has_no_volume() -> None:
     assert len([each for each in made(None)["spec"]["volumes"] if "persistentVolumeClaim" in each]) == 1
     keys = next(each for each in made()["spec"]["volumes"] if each["name"] == "pki")
     assert {each["key"] for each in keys["secret"]["items"]} == set(WAY.files)
+
+
+def test_a_snapshot_on_its_way_does_not_evict_the_pod() -> None:
+    """H02: kubelet evicts a Pod with a larger volume than its limit."""
+    (data,) = [each for each in made()["spec"]["volumes"] if each["name"] == "data"]
+    assert parse(data["emptyDir"]["sizeLimit"]) >= 2 * stores.MAX_BYTES
 
 
 def test_only_control_planes_of_the_etcd_have_its_label() -> None:

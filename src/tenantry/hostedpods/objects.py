@@ -71,8 +71,8 @@ _RESERVE = 256 * 2**20
 """The bytes of the volume that snapshots leave to the database."""
 
 _USER = 65532
-_SCRATCH: Json = {"sizeLimit": "256Mi"}
-"""Of the folder of a process without a database: its audit log is there."""
+_SCRATCH: Json = {"sizeLimit": SIZE}
+"""Of the folder of a process without a database: its audit log is there, and a snapshot on its way."""
 
 _SOFT_PART = 0.8
 """Of the memory limit: where Go begins to collect garbage more often."""
