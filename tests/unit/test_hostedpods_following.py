@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +28,7 @@ class Watched:
         return msgspec.json.encode({"metadata": {"resourceVersion": "1"}, "items": [POD]})
 
     @asynccontextmanager
-    async def open(self, method: str, path: str, **_: object) -> AsyncIterator[Any]:  # noqa: ARG002 - it only watches
+    async def open(self, method: str, path: str, **_: object) -> AsyncGenerator[Any]:  # noqa: ARG002 - it only watches
         """Answer a watch."""
         self.open_watches += 1
         try:
