@@ -28,7 +28,7 @@ def kinds_of(*resources: Resource) -> Json:
     return {"resources": found}
 
 
-class Discovery:
+class ServedGroups:
     """An API server with groups; the client of a `Reader`, too.
 
     Args:
@@ -58,13 +58,13 @@ class Discovery:
 
 async def test_a_group_that_does_not_answer_is_never_left_out_in_silence() -> None:
     """Its objects would be deleted with the control plane."""
-    asked = Discovery({"/apis/apps/v1": ServerError("no")}, {})
+    asked = ServedGroups({"/apis/apps/v1": ServerError("no")}, {})
     with pytest.raises(ServerError):
         await listable(lambda path: asked.request("GET", path))
 
 
 async def test_a_group_that_is_gone_since_has_no_kinds() -> None:
-    asked = Discovery({"/apis/a.example/v1": NotFound("no"), "/apis/apps/v1": kinds_of(DAEMON_SETS)}, {})
+    asked = ServedGroups({"/apis/a.example/v1": NotFound("no"), "/apis/apps/v1": kinds_of(DAEMON_SETS)}, {})
     assert await listable(lambda path: asked.request("GET", path)) == [DAEMON_SETS]
 
 
@@ -77,6 +77,6 @@ async def test_a_program_of_the_tenant_that_serves_a_group_is_not_asked(answer: 
         "/apis/metrics.k8s.io/v1beta1": answer,
         f"/apis/{API_SERVICES.api_version}": kinds_of(API_SERVICES),
     }
-    asked = Discovery(groups, {API_SERVICES: [service]})
+    asked = ServedGroups(groups, {API_SERVICES: [service]})
     found = await inventory.obstacles(Reader(asked), "acme")  # pyright: ignore[reportArgumentType] - it only reads
     assert [each.name for each in found] == ["v1.a.example"]

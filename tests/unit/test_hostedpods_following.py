@@ -14,7 +14,7 @@ from tenantry.hostedpods import following
 POD = {"metadata": {"name": "hosted-a-0"}, "status": {"podIP": "192.0.2.1"}}
 
 
-class Watched:
+class PodWatchClient:
     """A client of an API server with one Pod, which is deleted.
 
     `open_watches` is how many watches are open.
@@ -42,6 +42,6 @@ class Watched:
 
 async def test_a_watch_ends_with_what_waits_for_it() -> None:
     """H02: a watch that stays open keeps a connection of the operator."""
-    client = Watched()
+    client = PodWatchClient()
     await following.gone(client, "a=b", "hosted-a-0", 10.0)  # pyright: ignore[reportArgumentType] - it only reads
     assert client.open_watches == 0
