@@ -244,6 +244,9 @@ def test_a_journal_keeps_its_times_and_clears_its_message() -> None:
     again = journal.at(tenant(journal=moving), ConversionStep.MOVING, "n", "3")
     done = journal.at(tenant(journal=again), ConversionStep.CONVERTED, "", "4")
     assert (done.started_at, done.closed_at, done.ended_at, done.message) == ("1", "2", "4", "")
+    for step in (ConversionStep.REFUSED, ConversionStep.PREPARING):
+        # Writes are allowed again.
+        assert journal.at(tenant(journal=moving), step, "r", "3").closed_at == ""
     asked = journal.written(tenant(journal=again), done)
     assert asked is not None
     assert isinstance(asked.body, Tenant)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tenantry.api.errors import InputError, LocalError
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
-from tenantry.hostedpods import objects, seenpods, sharedetcd, sqlservers
+from tenantry.hostedpods import jobs, objects, seenpods, sharedetcd, sqlservers
 from tenantry.hostedpods.objects import PodSettings, StoreWay
 from tenantry.hostedpods.seenpods import SeenPod
 from tenantry.hosting import etcdserver, sidecar, stores
@@ -19,6 +19,7 @@ from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.stores import HostedStore, StoreKind
 from tenantry.install import manifests, planepods, planestore
 from tenantry.install.planepods import PodOptions
+from tenantry.world.quantity import parse
 
 Json = dict[str, Any]
 
@@ -83,6 +84,12 @@ def test_a_pod_whose_objects_are_elsewhere_has_no_volume() -> None:
     assert len([each for each in made(None)["spec"]["volumes"] if "persistentVolumeClaim" in each]) == 1
     keys = next(each for each in made()["spec"]["volumes"] if each["name"] == "pki")
     assert {each["key"] for each in keys["secret"]["items"]} == set(WAY.files)
+
+
+def test_a_snapshot_on_its_way_does_not_evict_the_pod() -> None:
+    """H02: kubelet evicts a Pod with a larger volume than its limit."""
+    (data,) = [each for each in made()["spec"]["volumes"] if each["name"] == "data"]
+    assert parse(data["emptyDir"]["sizeLimit"]) >= 2 * stores.MAX_BYTES
 
 
 def test_only_control_planes_of_the_etcd_have_its_label() -> None:
@@ -207,7 +214,7 @@ def test_no_way_is_opened_to_the_node_or_to_its_metadata(address: str) -> None:
 def test_one_address_and_port_are_opened_to_the_pod_of_one_control_plane() -> None:
     """H03: no name is resolved in the Pod, and no DNS server is reached."""
     policy = sqlservers.network_policy(UID, "192.0.2.9", 5432)
-    assert policy["spec"]["podSelector"] == {"matchLabels": {objects.UID_LABEL: UID}}
+    assert policy["spec"]["podSelector"] == {"matchLabels": {sqlservers.LABEL: UID}}
     assert policy["spec"]["policyTypes"] == ["Egress"]
     way = {"to": [{"ipBlock": {"cidr": "192.0.2.9/32"}}], "ports": [{"protocol": "TCP", "port": 5432}]}
     assert policy["spec"]["egress"] == [way]
@@ -215,6 +222,23 @@ def test_one_address_and_port_are_opened_to_the_pod_of_one_control_plane() -> No
     six = sqlservers.network_policy(UID, "2001:db8::1", 5432)
     assert six["spec"]["egress"][0]["to"] == [{"ipBlock": {"cidr": "2001:db8::1/128"}}]
     assert sqlservers.opened({"spec": {}}) == ""
+
+
+def test_the_job_of_a_restore_reaches_the_server_as_the_process_does() -> None:
+    """H02: the NetworkPolicy of the namespace denies all other egress."""
+    way = replace(WAY, files=SQL_FILES, labels=sqlservers.client_labels(UID))
+    found = objects.stateful_set(UID, SETTINGS, None, SQL_FILES, {}, way=way)
+    selector = sqlservers.network_policy(UID, "192.0.2.9", 5432)["spec"]["podSelector"]["matchLabels"]
+    for pod in (found["spec"]["template"], jobs.of_data(UID, found, "")["spec"]["template"]):
+        assert selector.items() <= pod["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize(
+    "text", ["192.0.2.9", "::ffff:192.0.2.9", "2001:DB8::0:1", "2001:db8:0:0:0:0:0:1", "2001:db8::1"]
+)
+def test_another_spelling_of_an_address_is_no_other_server(text: str) -> None:
+    """H03: otherwise, the Pod would be replaced again and again."""
+    assert sqlservers.choose(text, [text], "", ()) in sqlservers.addresses([text])
 
 
 # -- the installation -----------------------------------------------------------------------------

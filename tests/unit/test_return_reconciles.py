@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import UNSET
 
 from tenantry.api import reasons
@@ -13,7 +14,7 @@ from tenantry.api.model import Condition, ConditionStatus, Json, ObjectMeta
 from tenantry.api.tenant import Tenant, TenantSpec, TenantStatus
 from tenantry.api.virtualcontrolplane import PREFIX, VirtualControlPlane, VirtualControlPlaneStatus
 from tenantry.controllers import watched
-from tenantry.controllers.conversion import objects, surroundings
+from tenantry.controllers.conversion import inventory, objects, surroundings
 from tenantry.controllers.conversion.controller import OBSTACLE_SECONDS, ConversionController
 from tenantry.controllers.conversion.objects import CONFIG_MAPS, DAEMON_SETS, REPLICA_SETS
 from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections, PlaneSides
@@ -123,6 +124,25 @@ async def test_nothing_moves_before_all_of_it_can() -> None:
     assert world.rights == {"tenantry-converter", OWNER_ROLE}
     await world.reconcile(is_mirrored=True)
     assert world.journal["step"] == "Moving"
+
+
+@pytest.mark.parametrize(("step", "is_mirrored"), [(ConversionStep.PREPARING, True), (ConversionStep.MOVING, False)])
+async def test_objects_that_are_too_large_together_refuse(
+    monkeypatch: pytest.MonkeyPatch, step: ConversionStep, *, is_mirrored: bool
+) -> None:
+    """VCP-63: an administrator inside would take the memory of the operator, and so stop all tenants."""
+    monkeypatch.setattr(inventory, "MOST_BYTES", 2**20)
+    world = Returning(step)
+    for name in ("a", "b"):
+        meta = {"name": name, "namespace": "acme"}
+        world.inside.put_in(CONFIG_MAPS, {"metadata": meta, "data": {"a": "x" * 600_000}})
+    assert await world.reconcile(is_mirrored=is_mirrored) is not None
+    if step is ConversionStep.MOVING:
+        # Its rights were missing.
+        await world.reconcile(is_mirrored=is_mirrored)
+    assert world.journal["step"] == "Refused"
+    assert "the objects of namespace 'acme' inside have more than 1 MiB together" in world.journal["message"]
+    assert (world.rights, world.host.list(CONFIG_MAPS, "acme")) == (set(), [])
 
 
 async def test_nothing_is_written_while_a_mirror_follows() -> None:

@@ -19,11 +19,13 @@ from tenantry.api.virtualcontrolplane import (
     PlanePhase,
     VirtualControlPlane,
     VirtualControlPlaneStatus,
+    kubeconfig_secret_name,
 )
 from tenantry.controllers.quota.verdicts import Verdicts
-from tenantry.controllers.virtualcontrolplane import sleeper
+from tenantry.controllers.virtualcontrolplane import apiservice, desired, sleeper
 from tenantry.controllers.virtualcontrolplane.controller import VirtualControlPlaneController
 from tenantry.controllers.virtualcontrolplane.egress import HostRanges
+from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjectController
 from tenantry.controllers.virtualcontrolplane.link import Host, MirroredObjects
 from tenantry.controllers.virtualcontrolplane.rotation import digest
 from tenantry.engine.runtime import Controller
@@ -57,6 +59,7 @@ class Bed:
 
     def __init__(self) -> None:
         self.answers: asyncio.Queue[Exception | None] = asyncio.Queue()
+        self.text = ""
 
     def versions(self) -> tuple[HostedVersion, ...]:
         """See `Placement.versions`."""
@@ -85,7 +88,7 @@ class Bed:
     async def kubeconfig(self, uid: str) -> str:
         """See `Placement.kubeconfig`."""
         assert uid
-        return ""
+        return self.text
 
 
 class Bell(WorldCluster):
@@ -114,7 +117,7 @@ class Night:
         host = Host(
             home=unused,
             lower=lower,
-            kept=unused,
+            kept=WorldCluster(world, [HostObjectController(unused)]),
             connection=unused,
             runtime=unused,
             placement=cast("Placement", self.bed),
@@ -141,6 +144,9 @@ def world() -> World:
     found = world_of()
     meta = ObjectMeta(name="web", namespace="acme", generation=1, finalizers=(PROCESS_FINALIZER,))
     found.create(VirtualControlPlane(metadata=meta, status=ASLEEP))
+    for resource in (desired.SECRETS, desired.SERVICE_ACCOUNTS, desired.ROLE_BINDINGS, apiservice.SERVICES):
+        # A World knows the kinds of its objects.
+        found.put_in(resource, {"metadata": {"name": "known", "namespace": "acme"}, "spec": {}})
     return found
 
 
@@ -182,6 +188,18 @@ async def test_no_client_of_a_suspended_tenant_wakes_it(world: World) -> None:
         night.bed.answers.put_nowait(None)
         await night.home.rung.wait()
         assert (await night.reconcile())["status"]["wakes"] == 1
+
+
+async def test_a_foreign_secret_with_the_name_of_the_kubeconfig_ends_nothing(world: World) -> None:
+    """H01: an owner would stop the snapshots of the schedule."""
+    name = kubeconfig_secret_name("web")
+    world.put_in(desired.SECRETS, {"metadata": {"name": name, "namespace": "acme"}, "data": {}})
+    async with cancelled_at_end() as group:
+        night = Night(world, group)
+        night.bed.text = "users: []"
+        for _ in range(3):
+            assert (await night.reconcile())["status"]["phase"] == PlanePhase.ASLEEP
+        assert world.get(desired.SECRETS, f"acme/{name}")["data"] == {}
 
 
 async def test_the_end_of_its_namespace_wakes_nothing(world: World) -> None:

@@ -135,7 +135,7 @@ async def _plan_out(client: Client, found: Tenant) -> ConversionPlan:
         connection = kubeconfig.load([path])
     async with InsideClient(connection) as inside_client:
         obstacles = await inventory.obstacles(Reader(inside_client), name)
-        inside = objects.Holdings(of=await _listed(inside_client, outplan.INSIDE, name))
+        inside = await inventory.holdings(Reader(inside_client), outplan.INSIDE, name)
     host = objects.Holdings(of=await _listed(client, outplan.HOST, name))
     worlds = Worlds(host=host, inside=inside, has_namespace=True, profile=profile)
     data = msgspec.json.decode(await client.request("GET", wire.path(objects.CLUSTER_ROLES, "", OWNER_ROLE)))

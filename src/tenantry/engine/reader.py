@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -111,6 +111,6 @@ class Reader:
             return False
         return True
 
-    async def kinds(self) -> list[Resource]:
+    async def kinds(self, left_out: Collection[str] = ()) -> list[Resource]:
         """Return the kinds whose objects can be listed; see `served.listable`."""
-        return await served.listable(partial(self._client.request, "GET"))
+        return await served.listable(partial(self._client.request, "GET"), left_out)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
+from typing import cast
 
 import msgspec
 
@@ -15,6 +16,7 @@ from tenantry.hostedpods import objects, seenpods
 from tenantry.hostedpods.seenpods import SeenPod
 from tenantry.kube import watch, wire
 from tenantry.kube.client import Client
+from tenantry.kube.watch import EventType, WatchEvent
 
 _json: msgspec.json.Decoder[Json] = msgspec.json.Decoder(Json)
 
@@ -38,8 +40,8 @@ async def ready(
     """
     last: list[SeenPod] = []
     try:
-        async with asyncio.timeout(seconds):
-            async for found in pods(client, selector):
+        async with asyncio.timeout(seconds), aclosing(pods(client, selector)) as changes:
+            async for found in changes:
                 seen = [seenpods.seen(each) for each in found.values()]
                 last = [each for each in seen if is_wanted(each)]
                 serving = [each for each in last if each.is_ready and each.address]
@@ -59,8 +61,8 @@ async def gone(client: Client, selector: str, name: str, seconds: float) -> None
         LocalError: One still ends.
     """
     try:
-        async with asyncio.timeout(seconds):
-            async for found in pods(client, selector):
+        async with asyncio.timeout(seconds), aclosing(pods(client, selector)) as changes:
+            async for found in changes:
                 if not found:
                     return
     except TimeoutError as error:
@@ -71,7 +73,10 @@ async def gone(client: Client, selector: str, name: str, seconds: float) -> None
 
 
 async def pods(client: Client, selector: str) -> AsyncGenerator[dict[str, Json]]:
-    """Yield the Pods of a selector by name, now and after each change, for ever."""
+    """Yield the Pods of a selector by name, now and after each change, for ever.
+
+    The caller uses `aclosing`: a generator that is not closed keeps its connection.
+    """
     query = {"labelSelector": selector}
     while True:
         listed = _json.decode(await client.request("GET", wire.path(objects.PODS, PROCESS_NAMESPACE), query=query))
@@ -86,12 +91,17 @@ async def pods(client: Client, selector: str) -> AsyncGenerator[dict[str, Json]]
         )
         # It is listed again.
         with suppress(Gone, Unreachable):
-            async for events in changes:
-                for event in events:
-                    pod: Json = _json.decode(event.object)
-                    name = pod["metadata"].get("name", "")
-                    if event.type is watch.EventType.DELETED:
-                        found.pop(name, None)
-                    elif event.type is not watch.EventType.BOOKMARK:
-                        found[name] = pod
-                yield found
+            async with aclosing(cast("AsyncGenerator[list[WatchEvent]]", changes)):
+                async for events in changes:
+                    for event in events:
+                        _take(found, event)
+                    yield found
+
+
+def _take(found: dict[str, Json], event: WatchEvent) -> None:
+    pod: Json = _json.decode(event.object)
+    name = pod["metadata"].get("name", "")
+    if event.type is EventType.DELETED:
+        found.pop(name, None)
+    elif event.type is not EventType.BOOKMARK:
+        found[name] = pod

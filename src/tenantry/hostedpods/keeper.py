@@ -1,7 +1,7 @@
 """A client of the keeper of snapshots in a Pod (go/hosted-sidecar/keeper.go), over TLS with the keys of this Pod alone.
 
 operator ─► GET, PUT, DELETE /files/NAME   the files of one control plane
-─► POST /files/NAME/take …        commands of `hosted` in the Pod
+         ─► POST /files/NAME/take, …       commands of `hosted` in the Pod
 """
 
 from __future__ import annotations

@@ -70,9 +70,8 @@ SNAPSHOTS = "snapshots"
 _RESERVE = 256 * 2**20
 """The bytes of the volume that snapshots leave to the database."""
 
-_USER = 65532
-_SCRATCH: Json = {"sizeLimit": "256Mi"}
-"""Of the folder of a process without a database: its audit log is there."""
+_SCRATCH: Json = {"sizeLimit": SIZE}
+"""Of the folder of a process without a database: its audit log is there, and a snapshot on its way."""
 
 _SOFT_PART = 0.8
 """Of the memory limit: where Go begins to collect garbage more often."""
@@ -104,19 +103,7 @@ KEEPING = (
 )
 """The flags of a keeper of the snapshots in the volume of a control plane."""
 
-CONTAINER_SECURITY: Json = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "readOnlyRootFilesystem": True,
-}
-POD_SECURITY: Json = {
-    "runAsNonRoot": True,
-    "runAsUser": _USER,
-    "runAsGroup": _USER,
-    "fsGroup": _USER,
-    "fsGroupChangePolicy": "OnRootMismatch",
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
+CONTAINER_SECURITY, POD_SECURITY = planestore.CONTAINER_SECURITY, planestore.POD_SECURITY
 
 
 class PodSettings(msgspec.Struct, frozen=True, kw_only=True):

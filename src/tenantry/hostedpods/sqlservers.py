@@ -28,6 +28,9 @@ from tenantry.kube.client import Client
 
 POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 
+LABEL = "hosting.tenantry.dev/sql-client"
+"""The label of Pods that reach the server of one control plane: its own ones, and that of the Job of a restore."""
+
 _SECONDS = 10.0
 
 _json: msgspec.json.Decoder[Json] = msgspec.json.Decoder(Json)
@@ -73,6 +76,7 @@ class SqlServers:
             socket=stores.SQL_SOCKETS[server.driver],
             address=objects.at_port(address, port),
             allowed=allowed,
+            labels=client_labels(uid),
             files=files,
         )
 
@@ -90,7 +94,7 @@ class SqlServers:
         if not host:
             return False
         try:
-            return address not in await _resolved(host)
+            return address not in addresses(await _resolved(host))
         except LocalError:
             return False
 
@@ -117,6 +121,11 @@ async def _resolved(host: str) -> list[str]:
     except (OSError, TimeoutError) as error:
         raise LocalError(f"the SQL server {host!r} has no address: {error or 'no answer in time'}") from error
     return [str(each[4][0]) for each in found]
+
+
+def addresses(found: Iterable[str]) -> list[str]:
+    """Return addresses in the one form that `choose` returns; what is no address is left out."""
+    return [str(address) for text in found if (address := outside.canonical(text)) is not None]
 
 
 def choose(host: str, found: Iterable[str], before: str, allowed: Iterable[str]) -> str:
@@ -150,12 +159,17 @@ def choose(host: str, found: Iterable[str], before: str, allowed: Iterable[str])
     return min(good, key=lambda each: (":" in each, ipaddress.ip_address(each).packed))
 
 
+def client_labels(uid: str) -> dict[str, str]:
+    """Return the labels of Pods that reach the server of a control plane."""
+    return {LABEL: uid}
+
+
 def network_policy(uid: str, address: str, port: int) -> Json:
-    """Return the NetworkPolicy that opens one address and port to the Pod of one control plane."""
+    """Return the NetworkPolicy that opens one address and port to the Pods of one control plane."""
     bits = 128 if ":" in address else 32
     to = {"to": [{"ipBlock": {"cidr": f"{address}/{bits}"}}], "ports": [{"protocol": "TCP", "port": port}]}
     spec: Json = {
-        "podSelector": {"matchLabels": {objects.UID_LABEL: uid}},
+        "podSelector": {"matchLabels": client_labels(uid)},
         "policyTypes": ["Egress"],
         "egress": [to],
     }

@@ -5,8 +5,8 @@
     Role                   ─► the operator's rights in this namespace only
     StatefulSet            ─► an etcd that they can share (planestore.py), with `--hosted-etcd`
 
-In the tenants' namespaces, control planes in Pods need no further rights: their mirrors write with tokens of a
-ServiceAccount there, which a RoleBinding gives the ClusterRole of mirrors.
+In the tenants' namespaces, control planes in Pods need no further rights: their mirrors write with tokens of
+ServiceAccounts in `tenantry-mirrors`, to which RoleBindings in these namespaces give the ClusterRole of mirrors.
 
 Source: Kubernetes, "Pod Security Admission", "Network Policies", "Using RBAC Authorization".
 """

@@ -51,6 +51,21 @@ KEEPER_FILES = {
 SOCKETS = "/sockets/"
 _DATA = "/data"
 _USER = 65532
+CONTAINER_SECURITY: Json = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+POD_SECURITY: Json = {
+    "runAsNonRoot": True,
+    "runAsUser": _USER,
+    "runAsGroup": _USER,
+    "fsGroup": _USER,
+    "fsGroupChangePolicy": "OnRootMismatch",
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""The Pod Security Standard `restricted`, as all Pods of this namespace keep it."""
+
 _VOLUME_BYTES = 28 * 2**30
 """Of the file at its largest, the copy, the next copy or the file that replaces it, and the log."""
 
@@ -120,14 +135,7 @@ def _pod(image: str) -> Json:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 30,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "fsGroup": _USER,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": POD_SECURITY,
         "containers": [_etcd(image), _keeper(image)],
         "volumes": [
             _files("server", SERVER_FILES),
@@ -152,11 +160,7 @@ def _container(name: str, image: str, command: list[str], mounts: dict[str, str]
         "command": command,
         "env": [{"name": "GOMEMLIMIT", "value": str(int(limit * etcdserver.SOFT_PART))}],
         "resources": {"requests": {"cpu": "50m", "memory": str(request)}, "limits": {"memory": str(limit)}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        "securityContext": CONTAINER_SECURITY,
         "volumeMounts": [
             *({"name": volume, "mountPath": path} for volume, path in mounts.items() if volume in ("data", "sockets")),
             *(

@@ -384,6 +384,8 @@ class ObjectMirror:
             return _none
         spec = self._mirrored.spec(part(upper, "spec"), "spec")
         selectors = selections.different(self._mirrored.selectors(spec))
+        if not selectors:
+            return _none  # without selectors, the number of namespaces has no limit
         namespaces = self._upper.cache(Namespace.resource)
         selections.check(selectors, len(namespaces))
         found: dict[bytes, Sequence[str]] = {}

@@ -184,12 +184,15 @@ class ConversionController:
         if not journal.is_leaving(tenant):
             await self._record(cluster, tenant, ConversionStep.PREPARING, "what is inside is listed")
             return None
-        return await self._look_inside(cluster, tenant, sides)
+        try:
+            return await self._look_inside(cluster, tenant, sides)
+        except InputError as error:
+            return await self._refuse(cluster, tenant, str(error), OBSTACLE_SECONDS)
 
     async def _look_inside(self, cluster: Cluster, tenant: Tenant, sides: PlaneSides) -> float | None:
         name = tenant.metadata.name
         host = await _listed(cluster.live, objects.READABLE, name)
-        inside = await _listed(sides.upper.live, outplan.INSIDE, name)
+        inside = await inventory.holdings(sides.upper.live, outplan.INSIDE, name)
         worlds = Worlds(host=host, inside=inside, has_namespace=True, profile=sides.profile)
         refusal = await self._refusal_out(cluster, tenant, worlds, sides)
         if not refusal:
@@ -203,11 +206,14 @@ class ConversionController:
         ):
             return LOOK_SECONDS
         if refusal:
-            await _end_rights(cluster, name)
-            await self._record(cluster, tenant, ConversionStep.REFUSED, refusal + _OR_VIRTUAL)
-            return OBSTACLE_SECONDS
+            return await self._refuse(cluster, tenant, refusal, OBSTACLE_SECONDS)
         await self._record(cluster, tenant, ConversionStep.MOVING, "objects move")
         return None
+
+    async def _refuse(self, cluster: Cluster, tenant: Tenant, refusal: str, seconds: float) -> float:
+        await _end_rights(cluster, tenant.metadata.name)
+        await self._record(cluster, tenant, ConversionStep.REFUSED, refusal + _OR_VIRTUAL)
+        return seconds
 
     async def _refusal_out(
         self, cluster: Cluster, tenant: Tenant, worlds: Worlds, sides: PlaneSides, *, is_tried: bool = False
@@ -244,16 +250,19 @@ class ConversionController:
     async def _hand_over(
         self, cluster: Cluster, tenant: Tenant, found: VirtualControlPlane, sides: PlaneSides
     ) -> float | None:
-        name = tenant.metadata.name
-        worlds = await _worlds(sides, name, outplan.HOST, outplan.INSIDE)
-        current = journal.of(tenant)
-        if current is None or not current.begun_at:
+        name, current = tenant.metadata.name, journal.of(tenant)
+        has_begun = current is not None and bool(current.begun_at)
+        try:
+            worlds = await _worlds(sides, name, outplan.HOST, outplan.INSIDE)
+        except InputError as error:
+            if has_begun:
+                raise  # programs of the tenant still write; the queue tries again
+            return await self._refuse(cluster, tenant, str(error), RETRY_SECONDS)
+        if not has_begun:
             # Until the control plane was closed, users could create what cannot move.
             refusal = await self._refusal_out(cluster, tenant, worlds, sides, is_tried=True)
             if refusal:
-                await _end_rights(cluster, name)
-                await self._record(cluster, tenant, ConversionStep.REFUSED, refusal + _OR_VIRTUAL)
-                return RETRY_SECONDS
+                return await self._refuse(cluster, tenant, refusal, RETRY_SECONDS)
             await self._write(cluster, tenant, journal.begun(tenant, rfc3339(cluster.clock.now())))
             return None
         moved = moves.next_moves(worlds, outmoves.STAGES)
@@ -440,7 +449,7 @@ async def _worlds(
 ) -> Worlds:
     has_namespace = await sides.upper.live.find(objects.NAMESPACES, "", namespace) is not None
     host, inside = await all_of(
-        [_listed(sides.reader, of_host, namespace), _listed(sides.upper.live, of_inside, namespace)]
+        [_listed(sides.reader, of_host, namespace), inventory.holdings(sides.upper.live, of_inside, namespace)]
     )
     return Worlds(host=host, inside=inside, has_namespace=has_namespace, profile=sides.profile)
 

@@ -1,17 +1,22 @@
-"""Lists what is inside a control plane, except the content of its objects. The glue of `surroundings`."""
+"""Lists what is inside a control plane: the objects that move, and what cannot. The glue of `surroundings`.
+
+Users inside choose how much there is of both, and the operator has all tenants: all lists have a bound.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
-from tenantry.api.errors import NotFound, ServerError
-from tenantry.api.model import Resource
+from tenantry.api.errors import InputError, NotFound, ServerError
+from tenantry.api.model import Json, Resource
 from tenantry.controllers.conversion import surroundings
+from tenantry.controllers.conversion.objects import Holdings
 from tenantry.controllers.conversion.plan import Fate, PlannedObject
 from tenantry.controllers.conversion.surroundings import API_SERVICES, DEFINITIONS
+from tenantry.engine.tasks import all_of
 from tenantry.mirror.shapes import part
 
 MOST_OF_KIND = 500
@@ -19,6 +24,9 @@ MOST_OF_KIND = 500
 
 MOST_CUSTOM = 100
 """Of how many CustomResourceDefinitions the objects are counted."""
+
+MOST_BYTES = 64 * 2**20
+"""How much JSON the objects that move may have together; decoded, it takes up to ten times as much memory."""
 
 
 class KindReader(Protocol):
@@ -30,13 +38,44 @@ class KindReader(Protocol):
         """Yield the JSON of all objects of a kind."""
         ...
 
-    async def kinds(self) -> list[Resource]:
-        """Return the kinds whose objects can be listed."""
+    async def kinds(self, left_out: Collection[str] = ()) -> list[Resource]:
+        """Return the kinds whose objects can be listed, without those of some groups."""
         ...
 
     async def count(self, resource: Resource, namespace: str = "") -> int:
         """Return the number of objects of a kind."""
         ...
+
+
+async def holdings(reader: KindReader, resources: Sequence[Resource], namespace: str) -> Holdings:
+    """Return the objects of a namespace inside.
+
+    Args:
+        reader: Reads the API server inside.
+        resources: Their kinds.
+        namespace: The namespace.
+
+    Raises:
+        ApiError: The API server does not answer.
+        InputError: They have more than `MOST_BYTES` together.
+    """
+    left = MOST_BYTES
+
+    async def of(resource: Resource) -> list[Json]:
+        nonlocal left
+        found: list[Json] = []
+        async for each in reader.raw(resource, namespace=namespace):
+            left -= len(memoryview(each))
+            if left < 0:
+                raise InputError(
+                    f"cannot move: the objects of namespace {namespace!r} inside have more than"
+                    f" {MOST_BYTES // 2**20} MiB together: delete those that are not needed"
+                )
+            found.append(msgspec.json.decode(each))
+        return found
+
+    listed = await all_of(of(each) for each in resources)
+    return Holdings(of=dict(zip(resources, listed, strict=True)))
 
 
 async def obstacles(reader: KindReader, namespace: str) -> list[PlannedObject]:
@@ -49,13 +88,14 @@ async def obstacles(reader: KindReader, namespace: str) -> list[PlannedObject]:
     Raises:
         ApiError: The API server does not answer.
     """
-    remote = await _remote_groups(reader)
+    # An APIService of the tenant is listed, its kinds are not: its program may answer anything.
+    left_out = {*surroundings.SERVED_BY_OPERATOR, *await _remote_groups(reader)}
     found = await _listed(reader, DEFINITIONS, namespace)
     custom = {each.name for each in found}
     counted = 0
-    for resource in await reader.kinds():
-        if resource == DEFINITIONS or not surroundings.is_looked_at(resource) or resource.group in remote:
-            continue  # an APIService of the tenant is listed, its objects are not: its program may answer anything
+    for resource in await reader.kinds(left_out):
+        if resource == DEFINITIONS or not surroundings.is_looked_at(resource):
+            continue
         if f"{resource.plural}.{resource.group}" not in custom:
             found += await _listed(reader, resource, namespace)
         elif counted < MOST_CUSTOM:

@@ -56,6 +56,9 @@ def at(tenant: Tenant, step: ConversionStep, message: str, now: str) -> Conversi
     changed = replace(found, step=step, message=message[:_MOST_TEXT])
     if step is ConversionStep.MOVING and not found.closed_at:
         changed = replace(changed, closed_at=now)
+    if step in UNDONE_BY_SPEC:
+        # What was refused at the last moment opens the namespace again.
+        changed = replace(changed, closed_at="")
     if step is ConversionStep.CONVERTED and not found.ended_at:
         changed = replace(changed, ended_at=now)
     return changed

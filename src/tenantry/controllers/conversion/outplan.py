@@ -225,7 +225,7 @@ def _deployment(worlds: Worlds, found: Json) -> str:
 
 def _of_copy(worlds: Worlds, resource: Resource, found: Json, rules: Sequence[Json] | None) -> str:
     name = name_of(found)
-    if name.startswith(_TENANTRYS) or (resource, name) == (SERVICE_ACCOUNTS, MIRROR):
+    if name.startswith(_TENANTRYS):
         return "has a name that is Tenantry's on the host: delete it"
     if resource == ROLE_BINDINGS:
         refusal = _binding(worlds, found)

@@ -16,6 +16,7 @@ from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import PREFIX
 from tenantry.controllers.conversion import objects
 from tenantry.controllers.conversion.objects import DEFAULT_ACCOUNT, INSIDE, JOBS, SERVICE_ACCOUNTS
+from tenantry.mirror import metrics
 from tenantry.mirror.kinds import services
 from tenantry.mirror.shapes import part
 from tenantry.mirror.things import NODES
@@ -24,6 +25,9 @@ DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )
 API_SERVICES = Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)
+
+SERVED_BY_OPERATOR = (metrics.GROUP,)
+"""The groups that the operator serves inside, and not while objects move; nothing is stored there."""
 
 _MOVED = frozenset((each.group, each.plural) for each in (*INSIDE, JOBS))
 _OF_CLUSTERS = frozenset(
@@ -35,8 +39,6 @@ _OF_CLUSTERS = frozenset(
         ("coordination.k8s.io", "leases"),
         ("coordination.k8s.io", "leasecandidates"),
         ("networking.k8s.io", "ipaddresses"),
-        ("metrics.k8s.io", "nodes"),
-        ("metrics.k8s.io", "pods"),
         ("internal.apiserver.k8s.io", "storageversions"),
     }
 )

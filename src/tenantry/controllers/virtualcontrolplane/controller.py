@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import msgspec
@@ -193,9 +193,10 @@ class VirtualControlPlaneController:
         if not self._sleeper.is_at_rest(found):
             return again
         # Without the process, from its files: neither a schedule nor the Secret wakes anything.
-        text = await self._host.placement.kubeconfig(found.metadata.uid)
-        if text:
-            await self._objects.bring([desired.kubeconfig_secret(found, text)], found.metadata.uid)
+        if text := await self._host.placement.kubeconfig(found.metadata.uid):
+            # Another client may have a Secret of this name: that is reported when it wakes.
+            with suppress(TerminalError):
+                await self._objects.bring([desired.kubeconfig_secret(found, text)], found.metadata.uid)
         return await self._snap(cluster, found, again)
 
     async def _keep(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
