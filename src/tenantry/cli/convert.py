@@ -121,6 +121,7 @@ async def _plan_out(client: Client, found: Tenant) -> ConversionPlan:
     from tenantry.controllers.conversion import inventory, objects, outplan
     from tenantry.controllers.conversion.moves import Worlds
     from tenantry.engine.reader import Reader
+    from tenantry.hosting.placement import RESPONSE_BYTES
     from tenantry.kube import kubeconfig
     from tenantry.kube.client import Client as InsideClient
     from tenantry.mirror.profile import Profile
@@ -132,7 +133,8 @@ async def _plan_out(client: Client, found: Tenant) -> ConversionPlan:
         path = Path(folder) / "kubeconfig"
         path.touch(mode=0o600)
         path.write_text(await read_kubeconfig(client, name, name))
-        connection = kubeconfig.load([path])
+        # A tenant may route kinds inside to programs of its own.
+        connection = msgspec.structs.replace(kubeconfig.load([path]), max_bytes=RESPONSE_BYTES)
     async with InsideClient(connection) as inside_client:
         obstacles = await inventory.obstacles(Reader(inside_client), name)
         inside = await inventory.holdings(Reader(inside_client), outplan.INSIDE, name)

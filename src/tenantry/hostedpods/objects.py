@@ -191,9 +191,18 @@ def secret(uid: str, called: str, files: Mapping[str, bytes], store: StoreKind |
 
 
 def recorded(found: Json) -> StoreKind:
-    """Return the datastore that a Secret with all keys records."""
+    """Return the datastore that a Secret with all keys records.
+
+    Raises:
+        InputError: It records none that this version has.
+    """
     about: Json = found["metadata"].get("annotations") or {}
-    return StoreKind(about.get(STORE, StoreKind.SQLITE.value))
+    text = about.get(STORE, StoreKind.SQLITE.value)
+    try:
+        return StoreKind(text)
+    except ValueError as error:
+        known = ", ".join(StoreKind)
+        raise InputError(f"{found['metadata']['name']}: {STORE} is {text!r} and must be one of {known}") from error
 
 
 def opaque(called: str, labels: Mapping[str, str], files: Mapping[str, bytes]) -> Json:

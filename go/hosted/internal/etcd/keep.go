@@ -26,6 +26,7 @@ import (
 const (
 	lookEvery    = 10 * time.Second
 	checkEvery   = 10 * time.Minute
+	failedAgain  = time.Minute
 	routineEvery = 24 * time.Hour
 	saveEvery    = 6 * time.Hour
 	// A request of the administrator.
@@ -200,10 +201,16 @@ func (k *Keeper) everyFew(ctx context.Context) {
 	for {
 		now := time.Now()
 		isCheck := now.Sub(checked) >= checkEvery
-		if err := k.once(ctx, now, isCheck); err != nil {
+		err := k.once(ctx, now, isCheck)
+		if err != nil {
 			log.Print("the etcd is not kept: ", err)
-		} else if isCheck {
+		}
+		if isCheck {
 			checked = now
+			if err != nil {
+				// Not at every tick: until the volume has room for a copy, each check writes one in vain.
+				checked = now.Add(failedAgain - checkEvery)
+			}
 		}
 		select {
 		case <-ctx.Done():
