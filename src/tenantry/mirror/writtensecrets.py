@@ -16,6 +16,9 @@ there          made by the mirror     bring it to what it should be
 there          of users               leave it alone, and record an event
 none           made by the mirror     delete it
 no object names it                    delete both
+
+A Secret that has not come up has no mark. If an object names another one instead, and the operator ends before it has
+looked, the former Secret stays on the lower side, as it would if users changed the lower object.
 """
 
 from __future__ import annotations
