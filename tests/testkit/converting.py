@@ -6,6 +6,7 @@ from typing import Any
 
 from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.model import Resource
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from testkit.api import CONFIG_MAPS, PODS, ROLES, SECONDS, SECRETS, Api, until
 
@@ -71,12 +72,13 @@ async def running(side: Api, namespace: str, count: int) -> list[Json]:
     return await until(so, f"{count} pods run", seconds=2 * SECONDS)
 
 
-async def converted(host: Api, name: str, step: str = "Converted", to: str = "Virtual") -> Json:
-    """Wait for a step of the conversion, and return the journal."""
+async def converted(host: Api, name: str, step: str = "Converted", to: str = "Virtual", parent: str = "") -> Json:
+    """Wait for a step of the conversion of a Tenant, or of a Subnamespace of a parent, and return the journal."""
+    kind = Subnamespace if parent else Tenant
     seen: Json = {}
 
     async def so() -> Json | None:
-        seen.update((await host.get(Tenant.resource, name)).get("status", {}).get("conversion", {}))
+        seen.update((await host.get(kind.resource, name, parent)).get("status", {}).get("conversion", {}))
         return seen if seen.get("step") in (step, "Converted") and seen.get("to") == to else None
 
     return await until(so, f"the step {step}", seconds=3 * SECONDS, seen=lambda: seen)

@@ -30,6 +30,7 @@ from tenantry.controllers.conversion.objects import (
     Holdings,
 )
 from tenantry.controllers.conversion.plan import Fate
+from tenantry.controllers.conversion.scope import ConversionScope
 from tenantry.controllers.conversion.surroundings import FoundObject
 from tenantry.engine.observed import Observed
 from tenantry.mirror import names
@@ -41,7 +42,7 @@ Json = dict[str, Any]
 CLAIMS, SERVICES = claims.RESOURCE, services.RESOURCE
 OWNER: Json = {"apiVersion": "tenantry.dev/v1alpha1", "kind": "VirtualControlPlane", "name": "acme", "uid": "u-vcp"}
 PROFILE = Profile(owner_uid="u-vcp", namespace="acme", prefix=PREFIX, owner=OWNER)
-ACME = Tenant(metadata=ObjectMeta(name="acme", uid="u-t"), spec=TenantSpec(owners=()))
+ACME = ConversionScope(owner=Tenant(metadata=ObjectMeta(name="acme", uid="u-t"), spec=TenantSpec(owners=())))
 RULES: list[Json] = [{"apiGroups": ["", "apps"], "resources": ["pods", "deployments"], "verbs": ["get", "list"]}]
 
 

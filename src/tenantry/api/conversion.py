@@ -1,4 +1,4 @@
-"""The journal of a change between the API server of the cluster and a control plane of the tenant's own (H01)."""
+"""The journal of a change between the API server of the cluster and a control plane of the owners' own (H01)."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class ConversionStep(StrEnum):
 
 
 UNDONE_BY_SPEC = (ConversionStep.REFUSED, ConversionStep.PREPARING)
-"""The steps from which the tenant returns to what it was when its spec does."""
+"""The steps from which a Tenant or Subnamespace returns to what it was when its spec does."""
 
 
 class Conversion(Model, frozen=True, kw_only=True):
     """The journal of a conversion: an operator that starts goes on from here."""
 
-    to: Annotated[ControlPlaneChoice, Meta(description="What the tenant becomes.")]
+    to: Annotated[ControlPlaneChoice, Meta(description="What the Tenant or Subnamespace becomes.")]
     step: Annotated[
         ConversionStep,
         Meta(

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tenantry.api.model import Json, Resource
-from tenantry.api.tenant import Tenant
 from tenantry.api.tokens import TOKEN_SECRET
 from tenantry.api.virtualcontrolplane import MIRROR
 from tenantry.api.wording import shortened
@@ -38,8 +37,9 @@ from tenantry.controllers.conversion.plan import (
     PlannedObject,
     finalizers_reason,
     is_moved,
-    of_tenant,
+    of_owner,
 )
+from tenantry.controllers.conversion.scope import ConversionScope
 from tenantry.mirror import names
 from tenantry.mirror.kinds import budgets, claims, ingresses, networkpolicies, services
 from tenantry.mirror.shapes import items, part
@@ -102,17 +102,17 @@ def claim_names(worlds: Worlds) -> dict[str, str]:
 
 
 def plan(
-    tenant: Tenant, worlds: Worlds, obstacles: Iterable[PlannedObject] = (), rules: Sequence[Json] | None = None
+    scope: ConversionScope, worlds: Worlds, obstacles: Iterable[PlannedObject] = (), rules: Sequence[Json] | None = None
 ) -> ConversionPlan:
-    """Return what the return of a tenant to the API server of the host does, before anything has moved.
+    """Return what the return of a Tenant or Subnamespace to the API server of the host does, before anything has moved.
 
     Args:
-        tenant: The Tenant as it counts now.
+        scope: The Tenant or Subnamespace.
         worlds: Both sides; of kinds of the host that are not read, nothing is compared.
         obstacles: What else is inside, and cannot move.
         rules: The rules of the ClusterRole of owners; None if it is not known.
     """
-    found = [*of_tenant(tenant), *obstacles]
+    found = [*of_owner(scope), *obstacles]
     for resource in (*STAYING, *COPIED, JOBS):
         every = worlds.inside.all(resource)
         for index, each in enumerate(sorted(every, key=name_of)):

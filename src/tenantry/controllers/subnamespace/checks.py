@@ -115,7 +115,13 @@ def _adoptable(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
 
 def _immovable(inputs: SubnamespaceInputs, tenant: Tenant, found: Observed) -> str:
     """Return why a namespace cannot be moved here; "" if it can."""
-    subnamespace = inputs.subnamespace
+    subnamespace, old = inputs.subnamespace, inputs.adopted_from
+    if old is not None and controlplane.is_under_way(old):
+        # The new Subnamespace would not have its journal.
+        return (
+            f"Subnamespace {old.key!r} is being converted: wait until its status.conversion reports Converted, or set"
+            " its spec.isolation.controlPlane back, and move it again"
+        )
     if found.labels.get(marks.TENANT_UID) != tenant.metadata.uid:
         return (
             f"namespace {found.name!r} belongs to another tenant; an administrator can move it: omit spec.adopt.parent"

@@ -1,0 +1,107 @@
+"""Subnamespaces that get a control plane of their own, and return from it, while their pods run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Any
+
+from tenantry.api import marks
+from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.local.cluster import LocalCluster
+from testkit.api import CONFIG_MAPS, SECONDS, SECRETS, Api, until
+from testkit.converting import ALICE, DEPLOYMENTS, running, workload
+from testkit.planes import Planes, ready
+
+pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
+
+Json = dict[str, Any]
+BOB: Json = {"kind": "User", "name": "bob"}
+
+
+async def sub_convert(cluster: LocalCluster, name: str, parent: str, *flags: str) -> tuple[int, str]:
+    """Run `tenantry sub convert`; return its exit code and its output."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tenantry", "sub", "convert", name, "-n", parent, *flags),
+        *("--kubeconfig", str(cluster.kubeconfig_path)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={key: value for key, value in os.environ.items() if key != "TENANTRY_NAME"},
+    )
+    out, _ = await process.communicate()
+    return process.returncode or 0, out.decode()
+
+
+async def child_of(host: Api, parent: str, name: str, **spec: object) -> str:
+    """Create a Subnamespace, wait until it is ready, and return its namespace."""
+    await host.create(Subnamespace.resource, {"metadata": {"name": name}, "spec": {"owners": [BOB], **spec}}, parent)
+    return await ready_child(host, parent, name)
+
+
+async def ready_child(host: Api, parent: str, name: str) -> str:
+    """Wait until a Subnamespace is ready as it is specified, and return its namespace."""
+    seen: Json = {}
+
+    async def so() -> str | None:
+        seen.update(await host.get(Subnamespace.resource, name, parent))
+        is_seen = seen.get("status", {}).get("observedGeneration") == seen["metadata"]["generation"]
+        return str(seen["status"]["namespace"]) if is_seen and ready(seen).get("status") == "True" else None
+
+    return await until(so, "the Subnamespace is ready", seconds=3 * SECONDS, seen=lambda: ready(seen))
+
+
+async def test_a_subnamespace_gets_a_control_plane_and_returns(
+    plane_cluster: LocalCluster, planes: Planes, name: str
+) -> None:
+    """H01: no pod restarts in either direction, and only the rights of its own owners change."""
+    host = planes.host
+    await host.make_tenant(name, owners=[ALICE], quota={"hard": {"memory": "4Gi", "pods": "9"}})
+    await host.open(name)
+    web = await child_of(host, name, "web", mode="Workspace", quota={"hard": {"memory": "2Gi", "pods": "4"}})
+    await host.create(CONFIG_MAPS, {"metadata": {"name": "settings"}, "data": {"a": "1"}}, web)
+    await host.create(SECRETS, {"metadata": {"name": "password"}, "stringData": {"password": "x"}}, web)
+    await host.create(CONFIG_MAPS, {"metadata": {"name": "sibling"}, "data": {"a": "1"}}, name)
+    await host.create(DEPLOYMENTS, workload("front", 2), web)
+    before = {each["metadata"]["uid"] for each in await running(host, web, 2)}
+    code, told = await sub_convert(plane_cluster, "web", name, "--wait")
+    assert code == 0, told
+    assert "has a control plane of its own" in told
+    assert {each["metadata"]["uid"] for each in await running(host, web, 2)} == before
+    assert await planes.names(DEPLOYMENTS, web) == []
+    await ready_child(host, name, "web")
+    async with planes.entered(web, "web") as inside:
+        await running(inside, web, 2)
+        await inside.patch(DEPLOYMENTS, "front", {"spec": {"replicas": 3}}, web)
+        pods = await running(host, web, 3)
+        assert await inside.find(CONFIG_MAPS, "sibling", name) is None
+    now = {each["metadata"]["uid"] for each in pods}
+    assert before < now
+
+    async def has_narrow_rights() -> bool:
+        return not await host.may(BOB, "create", "", "pods", web)
+
+    await until(has_narrow_rights, "the owners work inside")
+    assert await host.may(ALICE, "create", "", "pods", name)
+    code, told = await sub_convert(plane_cluster, "web", name, "--to", "shared", "--wait")
+    assert code == 0, told
+    after = await running(host, web, 3)
+    assert {each["metadata"]["uid"] for each in after} == now
+    assert [each["restartCount"] for pod in after for each in pod["status"]["containerStatuses"]] == [0] * 3
+    assert await host.find(VirtualControlPlane.resource, "web", web) is None
+
+    async def is_open() -> bool:
+        labels = (await host.get(Namespace.resource, web))["metadata"]["labels"]
+        is_closed = {marks.CONVERTING, marks.CONTROL_PLANE} & set(labels)
+        return not is_closed and await host.may(BOB, "create", "", "pods", web)
+
+    await until(is_open, "the owners work on the host again")
+    assert not await host.may(BOB, "get", "", "configmaps", name)
+    for namespace in (name, web):
+        assert not [each for each in await planes.names(RoleBinding.resource, namespace) if "converter" in each]
+    await host.patch(DEPLOYMENTS, "front", {"spec": {"replicas": 4}}, web)
+    assert now < {each["metadata"]["uid"] for each in await running(host, web, 4)}
+    await host.delete(Tenant.resource, name)
