@@ -9,17 +9,20 @@ from typing import Any
 
 from tenantry.api import marks
 from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.local.cluster import LocalCluster
 from testkit.api import CONFIG_MAPS, SECONDS, SECRETS, Api, until
-from testkit.converting import ALICE, DEPLOYMENTS, running, workload
+from testkit.converting import ALICE, DEPLOYMENTS, VIRTUAL, converted, running, workload
 from testkit.planes import Planes, ready
 
 pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
 Json = dict[str, Any]
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
+JOBS = Resource("batch", "v1", "jobs", "Job")
 BOB: Json = {"kind": "User", "name": "bob"}
 
 
@@ -104,4 +107,39 @@ async def test_a_subnamespace_gets_a_control_plane_and_returns(
         assert not [each for each in await planes.names(RoleBinding.resource, namespace) if "converter" in each]
     await host.patch(DEPLOYMENTS, "front", {"spec": {"replicas": 4}}, web)
     assert now < {each["metadata"]["uid"] for each in await running(host, web, 4)}
+    await host.delete(Tenant.resource, name)
+
+
+async def test_what_keeps_a_subtenant_is_shown_to_its_own_owners(
+    plane_cluster: LocalCluster, planes: Planes, name: str
+) -> None:
+    """H01, E05: its parent reads how many objects cannot move, an Event inside names them, and nothing changes."""
+    host = planes.host
+    await host.make_tenant(name, owners=[ALICE])
+    await host.open(name)
+    shop = await child_of(host, name, "shop", mode="Subtenant")
+    job = {
+        "suspend": True,
+        "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "nginx"}]}},
+    }
+    await host.create(JOBS, {"metadata": {"name": "salaries"}, "spec": job}, shop)
+    code, told = await sub_convert(plane_cluster, "shop", name, "--dry-run")
+    assert (code, "salaries" in told) == (1, True), told
+    await host.patch(Subnamespace.resource, "shop", VIRTUAL, name)
+    journal = await converted(host, "shop", "Refused", parent=name)
+    assert journal["message"] == f"cannot move: 1 Job; an Event in namespace {shop!r} names them"
+
+    async def is_named() -> bool:
+        return any("Job 'salaries' has not ended" in each["note"] for each in await host.list(EVENTS, shop))
+
+    await until(is_named, "an Event names what cannot move")
+    assert await planes.names(VirtualControlPlane.resource, shop) == []
+    code, told = await sub_convert(plane_cluster, "shop", name, "--to", "shared")
+    assert (code, "the conversion is undone" in told) == (0, True), told
+
+    async def is_forgotten() -> bool:
+        return "conversion" not in (await host.get(Subnamespace.resource, "shop", name))["status"]
+
+    await until(is_forgotten, "the conversion is forgotten")
+    assert await host.may(BOB, "create", "", "pods", shop)
     await host.delete(Tenant.resource, name)
