@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sys
 from typing import Any
 
 from tenantry.api import marks
@@ -14,9 +11,9 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.local.cluster import LocalCluster
-from testkit.api import CONFIG_MAPS, SECONDS, SECRETS, Api, until
-from testkit.converting import ALICE, DEPLOYMENTS, VIRTUAL, converted, running, workload
-from testkit.planes import Planes, ready
+from testkit.api import CONFIG_MAPS, SECRETS, Api, until
+from testkit.converting import ALICE, DEPLOYMENTS, VIRTUAL, convert_command, converted, ready_child, running, workload
+from testkit.planes import Planes
 
 pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
@@ -26,35 +23,10 @@ JOBS = Resource("batch", "v1", "jobs", "Job")
 BOB: Json = {"kind": "User", "name": "bob"}
 
 
-async def sub_convert(cluster: LocalCluster, name: str, parent: str, *flags: str) -> tuple[int, str]:
-    """Run `tenantry sub convert`; return its exit code and its output."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tenantry", "sub", "convert", name, "-n", parent, *flags),
-        *("--kubeconfig", str(cluster.kubeconfig_path)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env={key: value for key, value in os.environ.items() if key != "TENANTRY_NAME"},
-    )
-    out, _ = await process.communicate()
-    return process.returncode or 0, out.decode()
-
-
 async def child_of(host: Api, parent: str, name: str, **spec: object) -> str:
     """Create a Subnamespace, wait until it is ready, and return its namespace."""
     await host.create(Subnamespace.resource, {"metadata": {"name": name}, "spec": {"owners": [BOB], **spec}}, parent)
     return await ready_child(host, parent, name)
-
-
-async def ready_child(host: Api, parent: str, name: str) -> str:
-    """Wait until a Subnamespace is ready as it is specified, and return its namespace."""
-    seen: Json = {}
-
-    async def so() -> str | None:
-        seen.update(await host.get(Subnamespace.resource, name, parent))
-        is_seen = seen.get("status", {}).get("observedGeneration") == seen["metadata"]["generation"]
-        return str(seen["status"]["namespace"]) if is_seen and ready(seen).get("status") == "True" else None
-
-    return await until(so, "the Subnamespace is ready", seconds=3 * SECONDS, seen=lambda: ready(seen))
 
 
 async def test_a_subnamespace_gets_a_control_plane_and_returns(
@@ -70,7 +42,7 @@ async def test_a_subnamespace_gets_a_control_plane_and_returns(
     await host.create(CONFIG_MAPS, {"metadata": {"name": "sibling"}, "data": {"a": "1"}}, name)
     await host.create(DEPLOYMENTS, workload("front", 2), web)
     before = {each["metadata"]["uid"] for each in await running(host, web, 2)}
-    code, told = await sub_convert(plane_cluster, "web", name, "--wait")
+    code, told = await convert_command(plane_cluster, "sub", "web", "-n", name, "--wait")
     assert code == 0, told
     assert "has a control plane of its own" in told
     assert {each["metadata"]["uid"] for each in await running(host, web, 2)} == before
@@ -89,7 +61,7 @@ async def test_a_subnamespace_gets_a_control_plane_and_returns(
 
     await until(has_narrow_rights, "the owners work inside")
     assert await host.may(ALICE, "create", "", "pods", name)
-    code, told = await sub_convert(plane_cluster, "web", name, "--to", "shared", "--wait")
+    code, told = await convert_command(plane_cluster, "sub", "web", "-n", name, "--to", "shared", "--wait")
     assert code == 0, told
     after = await running(host, web, 3)
     assert {each["metadata"]["uid"] for each in after} == now
@@ -123,7 +95,7 @@ async def test_what_keeps_a_subtenant_is_shown_to_its_own_owners(
         "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "nginx"}]}},
     }
     await host.create(JOBS, {"metadata": {"name": "salaries"}, "spec": job}, shop)
-    code, told = await sub_convert(plane_cluster, "shop", name, "--dry-run")
+    code, told = await convert_command(plane_cluster, "sub", "shop", "-n", name, "--dry-run")
     assert (code, "salaries" in told) == (1, True), told
     await host.patch(Subnamespace.resource, "shop", VIRTUAL, name)
     journal = await converted(host, "shop", "Refused", parent=name)
@@ -134,7 +106,7 @@ async def test_what_keeps_a_subtenant_is_shown_to_its_own_owners(
 
     await until(is_named, "an Event names what cannot move")
     assert await planes.names(VirtualControlPlane.resource, shop) == []
-    code, told = await sub_convert(plane_cluster, "shop", name, "--to", "shared")
+    code, told = await convert_command(plane_cluster, "sub", "shop", "-n", name, "--to", "shared")
     assert (code, "the conversion is undone" in told) == (0, True), told
 
     async def is_forgotten() -> bool:

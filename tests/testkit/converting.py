@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
 from typing import Any
 
 from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
+from tenantry.local.cluster import LocalCluster
 from testkit.api import CONFIG_MAPS, PODS, ROLES, SECONDS, SECRETS, Api, until
+from testkit.planes import ready
 
 Json = dict[str, Any]
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
@@ -82,3 +87,27 @@ async def converted(host: Api, name: str, step: str = "Converted", to: str = "Vi
         return seen if seen.get("step") in (step, "Converted") and seen.get("to") == to else None
 
     return await until(so, f"the step {step}", seconds=3 * SECONDS, seen=lambda: seen)
+
+
+async def ready_child(host: Api, parent: str, name: str) -> str:
+    """Wait until a Subnamespace is ready as it is specified, and return its namespace."""
+    seen: Json = {}
+
+    async def so() -> str | None:
+        seen.update(await host.get(Subnamespace.resource, name, parent))
+        is_seen = seen.get("status", {}).get("observedGeneration") == seen["metadata"]["generation"]
+        return str(seen["status"]["namespace"]) if is_seen and ready(seen).get("status") == "True" else None
+
+    return await until(so, "the Subnamespace is ready", seconds=3 * SECONDS, seen=lambda: ready(seen))
+
+
+async def convert_command(cluster: LocalCluster, kind: str, *arguments: str) -> tuple[int, str]:
+    """Run `tenantry tenant convert` or `tenantry sub convert`; return its exit code and its output."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tenantry", kind, "convert", *arguments, "--kubeconfig", str(cluster.kubeconfig_path)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={key: value for key, value in os.environ.items() if key != "TENANTRY_NAME"},
+    )
+    out, _ = await process.communicate()
+    return process.returncode or 0, out.decode()

@@ -232,10 +232,11 @@ def test_everything_that_kubernetes_or_tenantry_has_not_made_counts(
     assert bool(surroundings.obstacle(found, "acme")) is refuses
 
 
-@pytest.mark.parametrize(("name", "refuses"), [("acme", False), ("default", False), ("shop", True)])
-def test_other_namespaces_refuse(name: str, *, refuses: bool) -> None:
-    found = FoundObject(resource=objects.NAMESPACES, name=name)
+@pytest.mark.parametrize(("place", "refuses"), [("acme", False), ("default", True), ("shop", False)])
+def test_only_namespaces_that_each_cluster_has_keep_their_objects(place: str, *, refuses: bool) -> None:
+    found = FoundObject(resource=CONFIG_MAPS, namespace=place, name="notes")
     assert bool(surroundings.obstacle(found, "acme")) is refuses
+    assert not surroundings.obstacle(FoundObject(resource=objects.NAMESPACES, name=place), "acme")
 
 
 def test_what_each_namespace_has_does_not_count() -> None:

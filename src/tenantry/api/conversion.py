@@ -16,6 +16,9 @@ CONVERTER = "tenantry-converter"
 BRINGER = "tenantry-converter-owners"
 """The RoleBinding by which the mirror has the rights of owners while it moves objects out of a control plane."""
 
+CHILD_BRINGER = "tenantry-converter-parent"
+"""The RoleBinding in a child namespace by which the mirror of its parent has the rights of owners there meanwhile."""
+
 
 class ConversionStep(StrEnum):
     """How far a conversion is."""

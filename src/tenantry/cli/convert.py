@@ -199,12 +199,12 @@ async def _plan_out(client: Client, scope: ConversionScope) -> ConversionPlan:
 
     from tenantry.api.virtualcontrolplane import PREFIX, VirtualControlPlane
     from tenantry.cli.vcp import read_kubeconfig
-    from tenantry.controllers.conversion import inventory, objects, outplan
-    from tenantry.controllers.conversion.moves import Worlds
+    from tenantry.controllers.conversion import inventory, objects, outplan, returns
     from tenantry.engine.reader import Reader
     from tenantry.kube import kubeconfig
     from tenantry.kube.client import Client as InsideClient
     from tenantry.mirror.profile import Profile
+    from tenantry.mirror.shapes import items
 
     name, plane_name = scope.namespace, scope.owner.metadata.name
     plane = await client.get(VirtualControlPlane, plane_name, name)
@@ -214,13 +214,16 @@ async def _plan_out(client: Client, scope: ConversionScope) -> ConversionPlan:
         path.touch(mode=0o600)
         path.write_text(await read_kubeconfig(client, plane_name, name))
         connection = kubeconfig.load([path])
+    children = {each.metadata.name: each for each in await client.list(Subnamespace, namespace=name)}
     async with InsideClient(connection) as inside_client:
-        obstacles = await inventory.obstacles(Reader(inside_client), name)
-        inside = objects.Holdings(of=await _listed(inside_client, outplan.INSIDE, name))
-    host = objects.Holdings(of=await _listed(client, outplan.HOST, name))
-    worlds = Worlds(host=host, inside=inside, has_namespace=True, profile=profile)
+        inside = Reader(inside_client)
+        obstacles = await inventory.obstacles(inside, name)
+        found = await returns.listed_sides(
+            profile, Reader(client), inside, children, lambda child: child.status.namespace, is_whole=True
+        )
     data = msgspec.json.decode(await client.request("GET", wire.path(objects.CLUSTER_ROLES, "", OWNER_ROLE)))
-    return outplan.plan(scope, worlds, obstacles, data.get("rules") or [])
+    rules = items(data, "rules")
+    return outplan.plan(scope, found.root, obstacles, rules, others=found.others, children=children)
 
 
 async def _listed(client: Client, resources: Sequence[Resource], namespace: str) -> dict[Resource, Sequence[Json]]:

@@ -10,26 +10,23 @@ Moving ─► the same with `outmoves` ─► the control plane is deleted ─�
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import cast
 
-import msgspec
-
 from tenantry.api import reasons
-from tenantry.api.conversion import BRINGER, CONVERTER, Conversion, ConversionStep
+from tenantry.api.conversion import BRINGER, CHILD_BRINGER, CONVERTER, Conversion, ConversionStep
 from tenantry.api.errors import AlreadyExists, ApiError, InputError
 from tenantry.api.kubernetes import Namespace, RoleBinding
-from tenantry.api.marks import OWNER_ROLE, REQUESTED_PHASE, SUSPENDED, TENANT, TENANT_UID
+from tenantry.api.marks import REQUESTED_PHASE, SUSPENDED, TENANT, TENANT_UID
 from tenantry.api.model import Json, ObjectMeta, object_key
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
+from tenantry.api.wording import shortened
 from tenantry.controllers import controlplane, watched
-from tenantry.controllers.conversion import inventory, journal, moves, objects, outmoves, outplan, trial
-from tenantry.controllers.conversion.moves import Moves, Worlds
-from tenantry.controllers.conversion.objects import CLUSTER_ROLES
+from tenantry.controllers.conversion import journal, moves, objects, outmoves, returns, trial
+from tenantry.controllers.conversion.moves import Moves
 from tenantry.controllers.conversion.plan import ConversionPlan, plan
 from tenantry.controllers.conversion.scope import ConversionScope
 from tenantry.controllers.conversion.sides import listed, send, worlds_of
@@ -43,7 +40,6 @@ from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.conditions import is_true
 from tenantry.engine.events import EventKind, NamedObject
 from tenantry.engine.observed import Observed
-from tenantry.mirror.shapes import items
 from tenantry.world.leases import with_lease
 
 LOOK_SECONDS = 0.25
@@ -170,12 +166,12 @@ class ConversionController:
         if cluster.cache(VirtualControlPlane.resource).get(key) is not None:
             return f"VirtualControlPlane {key!r} exists already: delete it first"
         host = await listed(cluster.live, objects.PLANNED, scope.namespace)
-        return _told(cluster, scope, plan(scope, host, _children(cluster, scope)))
+        return _told(cluster, scope, plan(scope, host, returns.children_of(cluster, scope)))
 
     async def _undo(self, cluster: Cluster, scope: ConversionScope) -> float | None:
         """Take back what the step Preparing has made: nothing has moved."""
         if journal.is_leaving(scope.owner):
-            await _end_rights(cluster, scope.namespace)
+            await _end_rights(cluster, scope)
             await self._write(cluster, scope.owner, None)
             return None
         found, known = _plane(cluster, scope), journal.of(scope.owner)
@@ -208,42 +204,35 @@ class ConversionController:
         return await self._look_inside(cluster, scope, sides)
 
     async def _look_inside(self, cluster: Cluster, scope: ConversionScope, sides: PlaneSides) -> float | None:
-        name = scope.namespace
-        host = await listed(cluster.live, objects.READABLE, name)
-        inside = await listed(sides.upper.live, outplan.INSIDE, name)
-        worlds = Worlds(host=host, inside=inside, has_namespace=True, profile=sides.profile)
-        found = await self._plan_out(cluster, scope, worlds, sides)
-        if not found.refused:
+        found = await returns.both_sides(cluster, scope, sides, is_mirror=False)
+        planned = await returns.planned(cluster, scope, found, sides)
+        if not planned.refused:
             if await self._give_rights(cluster, scope):
                 return LOOK_SECONDS
-            worlds = await worlds_of(sides, name, outplan.HOST, outplan.INSIDE)
-            found = await self._plan_out(cluster, scope, worlds, sides, is_tried=True)
+            planned = await returns.made_room(scope, found, sides)
+            if planned.objects and not planned.refused:
+                await self._record(cluster, scope, ConversionStep.PREPARING, _awaited(scope, planned))
+                return LOOK_SECONDS
+        if not planned.refused:
+            if await self._give_rights(cluster, scope, found.places):
+                return LOOK_SECONDS
+            found = await returns.both_sides(cluster, scope, sides, is_mirror=True)
+            planned = await returns.planned(cluster, scope, found, sides, is_tried=True)
         given = self._given.get(scope.owner.key, float("-inf"))
-        if trial.LACKS_RIGHTS in found.refusal and cluster.monotonic() - given < RIGHTS_SECONDS:
+        if trial.LACKS_RIGHTS in planned.refusal and cluster.monotonic() - given < RIGHTS_SECONDS:
             return LOOK_SECONDS
-        if found.refused:
-            await _end_rights(cluster, name)
-            await self._record(cluster, scope, ConversionStep.REFUSED, _told(cluster, scope, found) + _OR_VIRTUAL)
+        if planned.refused:
+            await _end_rights(cluster, scope)
+            await self._record(cluster, scope, ConversionStep.REFUSED, _told(cluster, scope, planned) + _OR_VIRTUAL)
             return OBSTACLE_SECONDS
         await self._record(cluster, scope, ConversionStep.MOVING, "objects move")
         return None
-
-    async def _plan_out(
-        self, cluster: Cluster, scope: ConversionScope, worlds: Worlds, sides: PlaneSides, *, is_tried: bool = False
-    ) -> ConversionPlan:
-        """Return what keeps an owner in its control plane."""
-        obstacles = await inventory.obstacles(sides.upper.live, scope.namespace)
-        rules = await _rules_of_owners(cluster)
-        found = await asyncio.to_thread(outplan.plan, scope, worlds, obstacles, rules)
-        if found.refused or not is_tried:
-            return found
-        return ConversionPlan(objects=await trial.refused(worlds, sides.lower))
 
     async def _move_out(self, cluster: Cluster, scope: ConversionScope) -> float | None:
         """Move objects to the host, and delete the control plane once all are there."""
         name, found = scope.namespace, _plane(cluster, scope)
         if found is None:
-            await _end_rights(cluster, name)
+            await _end_rights(cluster, scope)
             await self._record(cluster, scope, ConversionStep.CONVERTED, "")
             return None
         if found.metadata.deletion_timestamp:
@@ -262,29 +251,39 @@ class ConversionController:
     async def _hand_over(
         self, cluster: Cluster, scope: ConversionScope, found: VirtualControlPlane, sides: PlaneSides
     ) -> float | None:
-        name = scope.namespace
-        worlds = await worlds_of(sides, name, outplan.HOST, outplan.INSIDE)
-        current = journal.of(scope.owner)
-        if current is None or not current.begun_at:
+        there = await returns.both_sides(cluster, scope, sides, is_mirror=True)
+        current, planned = journal.of(scope.owner), await returns.made_room(scope, there, sides)
+        has_begun = current is not None and bool(current.begun_at)
+        if planned.objects and has_begun:
+            # A program of the tenant inside has created another namespace.
+            await self._record(cluster, scope, ConversionStep.MOVING, _awaited(scope, planned))
+            return LOOK_SECONDS
+        if await self._give_rights(cluster, scope, there.places):
+            return LOOK_SECONDS
+        if not has_begun:
             # Until the control plane was closed, users could create what cannot move.
-            planned = await self._plan_out(cluster, scope, worlds, sides, is_tried=True)
-            if planned.refused:
-                await _end_rights(cluster, name)
-                await self._record(cluster, scope, ConversionStep.REFUSED, _told(cluster, scope, planned) + _OR_VIRTUAL)
+            if not planned.objects:
+                planned = await returns.planned(cluster, scope, there, sides, is_tried=True)
+            if planned.objects:
+                told = _told(cluster, scope, planned) or _awaited(scope, planned)
+                await _end_rights(cluster, scope)
+                await self._record(cluster, scope, ConversionStep.REFUSED, told + _OR_VIRTUAL)
                 return RETRY_SECONDS
             await self._write(cluster, scope.owner, journal.begun(scope.owner, rfc3339(cluster.clock.now())))
             return None
-        moved = moves.next_moves(worlds, outmoves.STAGES)
+        moved = outmoves.next_elsewhere(there.others)
+        if moved.is_done:
+            moved = moves.next_moves(there.root, outmoves.STAGES)
         if moved.is_done:
             self._looks.pop(scope.owner.key, None)
             await cluster.writer.delete(found)
             return LOOK_SECONDS
         return await self._advance(cluster, scope, moved, sides)
 
-    async def _give_rights(self, cluster: Cluster, scope: ConversionScope) -> bool:
-        """Create the RoleBindings that the mirror needs; return whether one was missing."""
+    async def _give_rights(self, cluster: Cluster, scope: ConversionScope, places: Iterable[str] = ()) -> bool:
+        """Create the RoleBindings that the mirror needs, also in child namespaces; return whether one was missing."""
         lacks = False
-        for each in journal.rights(scope.owner):
+        for each in journal.rights(scope.owner, places):
             if cluster.lookup(RoleBinding.resource, each.key) is None:
                 lacks = True
                 self._given[scope.owner.key] = cluster.monotonic()
@@ -303,7 +302,7 @@ class ConversionController:
             await self._record(cluster, scope, ConversionStep.PREPARING, told)
             return RETRY_SECONDS
         host = await listed(cluster.live, objects.PLANNED, scope.namespace)
-        refusal = _told(cluster, scope, plan(scope, host, _children(cluster, scope), sides.profile))
+        refusal = _told(cluster, scope, plan(scope, host, returns.children_of(cluster, scope), sides.profile))
         if refusal:
             await self._record(cluster, scope, ConversionStep.PREPARING, refusal + _OR_SHARED)
             return RETRY_SECONDS
@@ -326,17 +325,19 @@ class ConversionController:
         worlds = await worlds_of(sides, name, objects.EVERY, objects.INSIDE)
         if not moves.has_begun(worlds.host, sides.profile):
             # Until the namespace was closed, users could create what cannot move.
-            refusal = _told(cluster, scope, plan(scope, worlds.host, _children(cluster, scope), sides.profile))
+            refusal = _told(
+                cluster, scope, plan(scope, worlds.host, returns.children_of(cluster, scope), sides.profile)
+            )
             if refusal:
                 # What stays inside nevertheless is replaced later.
                 await send(moves.taken_back(worlds), sides)
-                await _end_rights(cluster, name)
+                await _end_rights(cluster, scope)
                 await self._record(cluster, scope, ConversionStep.PREPARING, refusal + _OR_SHARED)
                 return RETRY_SECONDS
         found = moves.next_moves(worlds)
         if found.is_done:
             self._looks.pop(scope.owner.key, None)
-            await _end_rights(cluster, name)
+            await _end_rights(cluster, scope)
             await self._record(cluster, scope, ConversionStep.CONVERTED, "")
             return None
         return await self._advance(cluster, scope, found, sides)
@@ -398,18 +399,20 @@ def _is_asleep(found: VirtualControlPlane | None) -> bool:
     return found is not None and found.status.phase is PlanePhase.ASLEEP
 
 
-async def _end_rights(cluster: Cluster, namespace: str) -> None:
+async def _end_rights(cluster: Cluster, scope: ConversionScope) -> None:
     """Take the rights of the step Moving from the mirror."""
-    for name in (CONVERTER, BRINGER):
+    children = [each.status.namespace for each in returns.children_of(cluster, scope) if each.status.namespace]
+    given = [(scope.namespace, CONVERTER), (scope.namespace, BRINGER), *((each, CHILD_BRINGER) for each in children)]
+    for namespace, name in given:
         found = cluster.lookup(RoleBinding.resource, object_key(namespace, name))
         if found is not None:
             await cluster.writer.remove(RoleBinding.resource, namespace, name, uid=found.uid)
 
 
-async def _rules_of_owners(cluster: Cluster) -> list[Json] | None:
-    """Return what owners may do in a namespace of the host; None if the operator may not read it."""
-    data = await cluster.live.find(CLUSTER_ROLES, "", OWNER_ROLE)
-    return items(msgspec.json.decode(data), "rules") if data is not None else None
+def _awaited(scope: ConversionScope, planned: ConversionPlan) -> str:
+    """Return for which Subnamespaces a return waits; without names for users who may not see them."""
+    told = shortened([each.reason for each in planned.objects])
+    return "Subnamespaces are created" if scope.is_blind else told
 
 
 def _told(cluster: Cluster, scope: ConversionScope, found: ConversionPlan) -> str:
@@ -452,9 +455,3 @@ def _is_suspended(cluster: Cluster, tenant: Tenant) -> bool:
 def _plane(cluster: Cluster, scope: ConversionScope) -> VirtualControlPlane | None:
     found: VirtualControlPlane | None = cluster.cache(VirtualControlPlane.resource).get(scope.plane_key)
     return found
-
-
-def _children(cluster: Cluster, scope: ConversionScope) -> list[Subnamespace]:
-    # Another controller watches this kind: a runtime without it has no such cache.
-    cache = cluster.cache_of(Subnamespace.resource)
-    return [each for each in cache or () if each.metadata.namespace == scope.namespace]

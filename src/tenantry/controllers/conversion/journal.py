@@ -6,11 +6,13 @@ requested ─► Refused ◄─► Preparing ─► Moving ─► Converted
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from tenantry.api.controlplanechoice import ControlPlaneChoice
-from tenantry.api.conversion import BRINGER, CONVERTER, UNDONE_BY_SPEC, Conversion, ConversionStep
+from tenantry.api.conversion import BRINGER, CHILD_BRINGER, CONVERTER, UNDONE_BY_SPEC, Conversion, ConversionStep
 from tenantry.api.kubernetes import RBAC_GROUP, Namespace, RoleBinding, RoleRef, Subject
 from tenantry.api.marks import CONTROL_PLANE, CONVERTING, MANAGED_BY, MANAGER, OWNER_ROLE
 from tenantry.api.model import ObjectMeta
@@ -93,19 +95,26 @@ def is_closed(owner: Tenant | Subnamespace, namespace: Observed | Namespace | No
     return found.get(CONTROL_PLANE) == owner.metadata.name and CONVERTING in found
 
 
-def rights(owner: Tenant | Subnamespace) -> tuple[RoleBinding, ...]:
+def rights(owner: Tenant | Subnamespace, places: Iterable[str] = ()) -> tuple[RoleBinding, ...]:
     """Return the RoleBindings by which the mirror of the namespace moves its objects.
 
     What leaves a control plane, the mirror creates with the rights that the owners have in a namespace of the host: the
     API server refuses each Role and RoleBinding that they could not create.
+
+    Args:
+        owner: The Tenant or Subnamespace.
+        places: The child namespaces to which objects of other namespaces inside move.
     """
-    roles = {CONVERTER: CONVERTER, **({BRINGER: OWNER_ROLE} if is_leaving(owner) else {})}
     name = controlplane.namespace_of(owner)
+    roles = {(name, CONVERTER): CONVERTER}
+    if is_leaving(owner):
+        roles[name, BRINGER] = OWNER_ROLE
+        roles |= {(each, CHILD_BRINGER): OWNER_ROLE for each in places}
     return tuple(
         RoleBinding(
-            metadata=ObjectMeta(name=binding, namespace=name, labels={MANAGED_BY: MANAGER}),
+            metadata=ObjectMeta(name=binding, namespace=namespace, labels={MANAGED_BY: MANAGER}),
             role_ref=RoleRef(kind="ClusterRole", name=role, api_group=RBAC_GROUP),
             subjects=(Subject(kind="ServiceAccount", name=name, namespace=MIRRORS_NAMESPACE),),
         )
-        for binding, role in roles.items()
+        for (namespace, binding), role in roles.items()
     )
