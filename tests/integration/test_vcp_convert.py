@@ -141,9 +141,9 @@ async def test_what_cannot_move_keeps_a_tenant_as_it_is(plane_cluster: LocalClus
     }
     jobs = Resource("batch", "v1", "jobs", "Job")
     await host.create(CONFIG_MAPS, {"metadata": {"name": "notes"}}, name)
-    assert (await convert_command(plane_cluster, "tenant", name, "--dry-run"))[0] == 0
+    assert (await convert_command(plane_cluster.kubeconfig_path, "tenant", name, "--dry-run"))[0] == 0
     await host.create(jobs, {"metadata": {"name": "import"}, "spec": job}, name)
-    code, told = await convert_command(plane_cluster, "tenant", name, "--dry-run")
+    code, told = await convert_command(plane_cluster.kubeconfig_path, "tenant", name, "--dry-run")
     rows = [line.split()[:3] for line in told.splitlines()]
     assert code == 1, told
     assert ["ConfigMap", "notes", "Moved"] in rows

@@ -101,12 +101,12 @@ async def add(planes: Planes, cluster: LocalCluster, name: str) -> tuple[set[str
         await host.create(VOLUMES, volume(name, disk["metadata"]["name"]))
         pods = await running(host, name, 5)
         later = await until(lambda: _of(host, SERVICES, name, "later-"), "the Service is on the host")
-        code, told = await convert_command(cluster, "tenant", name, "--to", "shared", "--dry-run")
+        code, told = await convert_command(cluster.kubeconfig_path, "tenant", name, "--to", "shared", "--dry-run")
         assert (code, ["Role", "all", "Refused"] in [line.split()[:3] for line in told.splitlines()]) == (1, True), told
         # Its rights were granted by an administrator of the host.
         for resource in (RoleBinding.resource, ROLES):
             await inside.delete(resource, "all", name)
-        code, told = await convert_command(cluster, "tenant", name, "--to", "shared", "--dry-run")
+        code, told = await convert_command(cluster.kubeconfig_path, "tenant", name, "--to", "shared", "--dry-run")
         assert code == 0, told
     assert f"keeps the name '{later['metadata']['name']}'" in told
     return uids(pods), later
@@ -175,7 +175,7 @@ async def test_what_cannot_return_is_listed(plane_cluster: LocalCluster, planes:
         await inside.create(Namespace.resource, {"metadata": {"name": name}})
         await inside.default_account(name)
         await inside.create(CONFIG_MAPS, {"metadata": {"name": "notes"}}, name)
-        code, told = await convert_command(plane_cluster, "tenant", name, "--to", "shared", "--dry-run")
+        code, told = await convert_command(plane_cluster.kubeconfig_path, "tenant", name, "--to", "shared", "--dry-run")
         assert (code, "Refused" in told) == (0, False), told
         await inside.create(Namespace.resource, {"metadata": {"name": "shop"}})
         await inside.create(CONFIG_MAPS, {"metadata": {"name": "left"}}, "default")
@@ -189,7 +189,7 @@ async def test_what_cannot_return_is_listed(plane_cluster: LocalCluster, planes:
         binding: Json = {"metadata": {"name": "takes"}, "roleRef": role, "subjects": []}
         await inside.create(RoleBinding.resource, binding, name)
         await inside.create(ROLES, {"metadata": {"name": "every"}, "rules": [EVERYTHING]}, name)
-        code, told = await convert_command(plane_cluster, "tenant", name, "--to", "shared", "--dry-run")
+        code, told = await convert_command(plane_cluster.kubeconfig_path, "tenant", name, "--to", "shared", "--dry-run")
         assert code == 1, told
         rows = {tuple(line.split()[:3]) for line in told.splitlines()}
         assert rows >= {

@@ -69,7 +69,7 @@ async def test_other_namespaces_become_subnamespaces(plane_cluster: LocalCluster
         before = [
             each["metadata"]["uid"] for each in await running(host, name, 2) if "back" in each["metadata"]["name"]
         ]
-        code, told = await convert_command(plane_cluster, "tenant", name, "--to", "shared", "--dry-run")
+        code, told = await convert_command(plane_cluster.kubeconfig_path, "tenant", name, "--to", "shared", "--dry-run")
         rows = {tuple(line.split()[:3]) for line in told.splitlines()}
         assert code == 1, told
         assert rows >= {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from tenantry.api import marks
@@ -12,7 +13,16 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.local.cluster import LocalCluster
 from testkit.api import CONFIG_MAPS, SECRETS, Api, until
-from testkit.converting import ALICE, DEPLOYMENTS, VIRTUAL, convert_command, converted, ready_child, running, workload
+from testkit.converting import (
+    ALICE,
+    DEPLOYMENTS,
+    convert_command,
+    converted,
+    kubeconfig_of,
+    ready_child,
+    running,
+    workload,
+)
 from testkit.planes import Planes
 
 pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
@@ -42,7 +52,7 @@ async def test_a_subnamespace_gets_a_control_plane_and_returns(
     await host.create(CONFIG_MAPS, {"metadata": {"name": "sibling"}, "data": {"a": "1"}}, name)
     await host.create(DEPLOYMENTS, workload("front", 2), web)
     before = {each["metadata"]["uid"] for each in await running(host, web, 2)}
-    code, told = await convert_command(plane_cluster, "sub", "web", "-n", name, "--wait")
+    code, told = await convert_command(plane_cluster.kubeconfig_path, "sub", "web", "-n", name, "--wait")
     assert code == 0, told
     assert "has a control plane of its own" in told
     assert {each["metadata"]["uid"] for each in await running(host, web, 2)} == before
@@ -61,7 +71,9 @@ async def test_a_subnamespace_gets_a_control_plane_and_returns(
 
     await until(has_narrow_rights, "the owners work inside")
     assert await host.may(ALICE, "create", "", "pods", name)
-    code, told = await convert_command(plane_cluster, "sub", "web", "-n", name, "--to", "shared", "--wait")
+    code, told = await convert_command(
+        plane_cluster.kubeconfig_path, "sub", "web", "-n", name, "--to", "shared", "--wait"
+    )
     assert code == 0, told
     after = await running(host, web, 3)
     assert {each["metadata"]["uid"] for each in after} == now
@@ -83,7 +95,7 @@ async def test_a_subnamespace_gets_a_control_plane_and_returns(
 
 
 async def test_what_keeps_a_subtenant_is_shown_to_its_own_owners(
-    plane_cluster: LocalCluster, planes: Planes, name: str
+    plane_cluster: LocalCluster, planes: Planes, name: str, tmp_path: Path
 ) -> None:
     """H01, E05: its parent reads how many objects cannot move, an Event inside names them, and nothing changes."""
     host = planes.host
@@ -95,9 +107,15 @@ async def test_what_keeps_a_subtenant_is_shown_to_its_own_owners(
         "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "nginx"}]}},
     }
     await host.create(JOBS, {"metadata": {"name": "salaries"}, "spec": job}, shop)
-    code, told = await convert_command(plane_cluster, "sub", "shop", "-n", name, "--dry-run")
+    code, told = await convert_command(plane_cluster.kubeconfig_path, "sub", "shop", "-n", name, "--dry-run")
     assert (code, "salaries" in told) == (1, True), told
-    await host.patch(Subnamespace.resource, "shop", VIRTUAL, name)
+    # An owner of the parent requests it without seeing what would move.
+    alice = tmp_path / "alice.kubeconfig"
+    alice.write_text(await kubeconfig_of(plane_cluster.kubeconfig_path, name, "alice"))
+    code, told = await convert_command(alice, "sub", "shop", "-n", name, "--dry-run")
+    assert (code != 0, "salaries" in told) == (True, False), told
+    code, told = await convert_command(alice, "sub", "shop", "-n", name)
+    assert (code, "the operator checks whether it can move" in told) == (0, True), told
     journal = await converted(host, "shop", "Refused", parent=name)
     assert journal["message"] == f"cannot move: 1 Job; an Event in namespace {shop!r} names them"
 
@@ -106,7 +124,7 @@ async def test_what_keeps_a_subtenant_is_shown_to_its_own_owners(
 
     await until(is_named, "an Event names what cannot move")
     assert await planes.names(VirtualControlPlane.resource, shop) == []
-    code, told = await convert_command(plane_cluster, "sub", "shop", "-n", name, "--to", "shared")
+    code, told = await convert_command(plane_cluster.kubeconfig_path, "sub", "shop", "-n", name, "--to", "shared")
     assert (code, "the conversion is undone" in told) == (0, True), told
 
     async def is_forgotten() -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.local.cluster import LocalCluster
 from testkit.api import CONFIG_MAPS, PODS, ROLES, SECONDS, SECRETS, Api, until
 from testkit.planes import ready
 
@@ -101,13 +101,25 @@ async def ready_child(host: Api, parent: str, name: str) -> str:
     return await until(so, "the Subnamespace is ready", seconds=3 * SECONDS, seen=lambda: ready(seen))
 
 
-async def convert_command(cluster: LocalCluster, kind: str, *arguments: str) -> tuple[int, str]:
-    """Run `tenantry tenant convert` or `tenantry sub convert`; return its exit code and its output."""
+async def convert_command(config: Path, kind: str, *arguments: str) -> tuple[int, str]:
+    """Run `tenantry KIND convert` with a kubeconfig; return its exit code, and its output with its messages."""
+    code, out, err = await _run(kind, "convert", *arguments, config=config)
+    return code, out + err
+
+
+async def kubeconfig_of(config: Path, tenant: str, user: str) -> str:
+    """Return a kubeconfig of a user, who is an owner of a tenant."""
+    code, out, err = await _run("kubeconfig", "--tenant", tenant, "--user", user, config=config)
+    assert code == 0, err
+    return out
+
+
+async def _run(*arguments: str, config: Path) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tenantry", kind, "convert", *arguments, "--kubeconfig", str(cluster.kubeconfig_path)),
+        *(sys.executable, "-m", "tenantry", *arguments, "--kubeconfig", str(config)),
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        stderr=asyncio.subprocess.PIPE,
         env={key: value for key, value in os.environ.items() if key != "TENANTRY_NAME"},
     )
-    out, _ = await process.communicate()
-    return process.returncode or 0, out.decode()
+    out, err = await process.communicate()
+    return process.returncode or 0, out.decode(), err.decode()

@@ -12,9 +12,9 @@ from tenantry.api.controlplanechoice import ControlPlaneChoice
 from tenantry.api.conversion import Conversion, ConversionStep
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.tenant import Isolation, Tenant, TenantSpec, TenantStatus
-from tenantry.api.virtualcontrolplane import PREFIX
+from tenantry.api.virtualcontrolplane import PLANE, PREFIX
 from tenantry.controllers import controlplane
-from tenantry.controllers.conversion import journal, objects, outcopies, outmoves, outplan, owned, surroundings
+from tenantry.controllers.conversion import journal, moves, objects, outcopies, outmoves, outplan, owned, surroundings
 from tenantry.controllers.conversion.moves import Worlds
 from tenantry.controllers.conversion.objects import (
     CONFIG_MAPS,
@@ -246,6 +246,15 @@ def test_what_each_namespace_has_does_not_count() -> None:
         SECRETS: [made("t", type="kubernetes.io/service-account-token")],
     }
     assert outplan.plan(ACME, worlds(inside)).objects == ()
+
+
+def test_the_service_of_the_api_server_ends_with_the_control_plane() -> None:
+    """H01: the operator would create it again after each deletion."""
+    service = mirrored(SERVICES, made("kubernetes"))
+    service["metadata"]["labels"][PLANE] = "acme"
+    assert moves.next_moves(worlds({}, {SERVICES: [service]}), outmoves.STAGES).is_done
+    other = mirrored(SERVICES, made("gone"))
+    assert moves.next_moves(worlds({}, {SERVICES: [other, service]}), outmoves.STAGES).stage == "ends"
 
 
 # -- the journal ----------------------------------------------------------------------------------

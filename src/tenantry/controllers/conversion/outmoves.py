@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from tenantry.api.model import Json, Resource
+from tenantry.api.virtualcontrolplane import PLANE
 from tenantry.api.wording import shortened
 from tenantry.controllers.conversion import objects, outcopies
 from tenantry.controllers.conversion.moves import Move, Moves, Side, Stages, Worlds, delete, next_moves
@@ -163,9 +164,13 @@ def next_elsewhere(others: Iterable[Worlds]) -> Moves:
 
 
 def _marked(worlds: Worlds, resource: Resource) -> list[Json]:
-    """Return the objects of the host that have the label of the mirror."""
+    """Return the objects of the host that have the label of the mirror.
+
+    The operator keeps others for the control plane itself, such as the Service of its API server: these end with it.
+    """
     mark, uid = worlds.profile.mark("owner"), worlds.profile.owner_uid
-    return [each for each in worlds.host.all(resource) if objects.labels(each).get(mark) == uid]
+    found = [each for each in worlds.host.all(resource) if objects.labels(each).get(mark) == uid]
+    return [each for each in found if PLANE not in objects.labels(each)]
 
 
 def _above(worlds: Worlds, resource: Resource, below: Json) -> Json | None:
