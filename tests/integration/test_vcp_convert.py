@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -33,6 +30,7 @@ from testkit.converting import (
     SERVICES,
     STATEFUL_SETS,
     VIRTUAL,
+    convert_command,
     converted,
     fill,
     running,
@@ -132,17 +130,6 @@ async def _works_inside(planes: Planes, name: str, before: dict[str, str], addre
         await until(gone, "the adopted objects are gone", seconds=2 * SECONDS)
 
 
-async def dry_run(name: str, config: Path) -> tuple[int, str]:
-    """Run the command that lists what moves; return its exit code and its output."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tenantry", "tenant", "convert", name, "--dry-run", "--kubeconfig", str(config)),
-        stdout=asyncio.subprocess.PIPE,
-        env={key: value for key, value in os.environ.items() if key != "TENANTRY_NAME"},
-    )
-    out, _ = await process.communicate()
-    return process.returncode or 0, out.decode()
-
-
 async def test_what_cannot_move_keeps_a_tenant_as_it_is(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
     """H01: the refusal names it, nothing changes, and the spec can be taken back."""
     host = planes.host
@@ -154,9 +141,9 @@ async def test_what_cannot_move_keeps_a_tenant_as_it_is(plane_cluster: LocalClus
     }
     jobs = Resource("batch", "v1", "jobs", "Job")
     await host.create(CONFIG_MAPS, {"metadata": {"name": "notes"}}, name)
-    assert (await dry_run(name, plane_cluster.kubeconfig_path))[0] == 0
+    assert (await convert_command(plane_cluster.kubeconfig_path, "tenant", name, "--dry-run"))[0] == 0
     await host.create(jobs, {"metadata": {"name": "import"}, "spec": job}, name)
-    code, told = await dry_run(name, plane_cluster.kubeconfig_path)
+    code, told = await convert_command(plane_cluster.kubeconfig_path, "tenant", name, "--dry-run")
     rows = [line.split()[:3] for line in told.splitlines()]
     assert code == 1, told
     assert ["ConfigMap", "notes", "Moved"] in rows

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import signal
-import sys
 from typing import Any
 
 import pytest
@@ -28,6 +25,7 @@ from testkit.converting import (
     SERVICES,
     SHARED,
     VIRTUAL,
+    convert_command,
     converted,
     fill,
     running,
@@ -48,19 +46,6 @@ CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "Clu
 def uids(pods: list[Json]) -> set[str]:
     """Return the uids of pods."""
     return {each["metadata"]["uid"] for each in pods}
-
-
-async def dry_run(name: str, cluster: LocalCluster) -> tuple[int, str]:
-    """Run the command that lists what moves back; return its exit code and its output."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tenantry", "tenant", "convert", name, "--to", "shared", "--dry-run"),
-        *("--kubeconfig", str(cluster.kubeconfig_path)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env={key: value for key, value in os.environ.items() if key != "TENANTRY_NAME"},
-    )
-    out, _ = await process.communicate()
-    return process.returncode or 0, out.decode()
 
 
 async def _of(host: Api, resource: Resource, namespace: str, start: str) -> Json | None:
@@ -116,12 +101,12 @@ async def add(planes: Planes, cluster: LocalCluster, name: str) -> tuple[set[str
         await host.create(VOLUMES, volume(name, disk["metadata"]["name"]))
         pods = await running(host, name, 5)
         later = await until(lambda: _of(host, SERVICES, name, "later-"), "the Service is on the host")
-        code, told = await dry_run(name, cluster)
+        code, told = await convert_command(cluster.kubeconfig_path, "tenant", name, "--to", "shared", "--dry-run")
         assert (code, ["Role", "all", "Refused"] in [line.split()[:3] for line in told.splitlines()]) == (1, True), told
         # Its rights were granted by an administrator of the host.
         for resource in (RoleBinding.resource, ROLES):
             await inside.delete(resource, "all", name)
-        code, told = await dry_run(name, cluster)
+        code, told = await convert_command(cluster.kubeconfig_path, "tenant", name, "--to", "shared", "--dry-run")
         assert code == 0, told
     assert f"keeps the name '{later['metadata']['name']}'" in told
     return uids(pods), later
@@ -190,7 +175,7 @@ async def test_what_cannot_return_is_listed(plane_cluster: LocalCluster, planes:
         await inside.create(Namespace.resource, {"metadata": {"name": name}})
         await inside.default_account(name)
         await inside.create(CONFIG_MAPS, {"metadata": {"name": "notes"}}, name)
-        code, told = await dry_run(name, plane_cluster)
+        code, told = await convert_command(plane_cluster.kubeconfig_path, "tenant", name, "--to", "shared", "--dry-run")
         assert (code, "Refused" in told) == (0, False), told
         await inside.create(Namespace.resource, {"metadata": {"name": "shop"}})
         await inside.create(CONFIG_MAPS, {"metadata": {"name": "left"}}, "default")
@@ -204,11 +189,11 @@ async def test_what_cannot_return_is_listed(plane_cluster: LocalCluster, planes:
         binding: Json = {"metadata": {"name": "takes"}, "roleRef": role, "subjects": []}
         await inside.create(RoleBinding.resource, binding, name)
         await inside.create(ROLES, {"metadata": {"name": "every"}, "rules": [EVERYTHING]}, name)
-        code, told = await dry_run(name, plane_cluster)
+        code, told = await convert_command(plane_cluster.kubeconfig_path, "tenant", name, "--to", "shared", "--dry-run")
         assert code == 1, told
         rows = {tuple(line.split()[:3]) for line in told.splitlines()}
         assert rows >= {
-            ("Namespace", "shop", "Refused"),
+            ("Namespace", "shop", "Moved"),
             ("ConfigMap", "default/left", "Refused"),
             ("CustomResourceDefinition", "wishes.example.dev", "Refused"),
             ("ClusterRole", "reads-all", "Refused"),

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenantry.api import marks, reasons
-from tenantry.api.errors import ApiError, Forbidden, ServerError, Unreachable
+from tenantry.api.errors import Forbidden, ServerError, Unreachable
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.subnamespace import Subnamespace
@@ -281,8 +281,6 @@ async def test_a_subnamespace_with_a_control_plane_of_its_own(
     namespace = child["status"]["namespace"]
     told = {each["type"]: each["status"] for each in child["status"]["conditions"]}
     assert told[reasons.CONTROL_PLANE_READY] == "True"
-    with pytest.raises(ApiError, match=r"spec\.isolation\.controlPlane: .*must not change"):
-        await host.patch(Subnamespace.resource, "shop", {"spec": {"isolation": {"controlPlane": "Shared"}}}, name)
     for verb, resource in REFUSED:
         assert not await may(host, verb, resource, namespace), (verb, resource)
     parent = {"kind": "User", "name": "root-of-tree"}

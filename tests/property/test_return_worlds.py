@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import PREFIX
@@ -251,3 +252,44 @@ def test_a_return_cut_short_at_any_write_keeps_every_pod(
             world.act()
     assert found.is_done, found
     check(world)
+
+
+class OtherNamespaceWorld(ReturnWorld):
+    """Another namespace inside, in which nothing runs, and the child namespace of its Subnamespace."""
+
+    def __init__(self, deployments: int, sets: int, others: int) -> None:
+        super().__init__([0] * deployments, [0] * sets, others, adopted=False)
+        self.host.clear()
+        self.inside = {key: each for key, each in self.inside.items() if key[0] not in (PODS, CLAIMS)}
+
+    def worlds(self) -> Worlds:
+        """Return what a list of both sides returns."""
+        profile = replace(PROFILE, namespace="shop-0123456789abcdef")
+        return replace(super().worlds(), profile=profile, source="shop", places={"shop": profile.namespace})
+
+
+@settings(max_examples=40)
+@given(deployments=st.integers(0, 3), sets=st.integers(0, 2), others=st.integers(1, 3), seed=st.integers(0, 1000))
+def test_another_namespace_cut_short_at_any_write_moves_as_a_whole(
+    deployments: int, sets: int, others: int, seed: int
+) -> None:
+    chance = random.Random(seed)
+    world = OtherNamespaceWorld(deployments, sets, others)
+    found = Moves(stage="", waits="the first")
+    for _ in range(400):
+        found = outmoves.next_elsewhere([world.worlds()])
+        if found.is_done:
+            break
+        writes = list(found.writes)
+        chance.shuffle(writes)
+        for each in writes[: chance.randint(0, len(writes))]:
+            assert each.request.namespace == "shop-0123456789abcdef"
+            assert each.request.verb is Verb.CREATE, "nothing there is deleted or changed"
+            world.send(each)
+        if chance.random() < 0.7:
+            world.act()
+    assert found.is_done, found
+    assert set(world.host) == set(world.inside)
+    for (kind, name), each in world.host.items():
+        if kind == REPLICA_SETS:
+            assert objects.controller_of(each)["name"] == name.removesuffix("-new")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
 from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.model import Resource
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from testkit.api import CONFIG_MAPS, PODS, ROLES, SECONDS, SECRETS, Api, until
+from testkit.planes import ready
 
 Json = dict[str, Any]
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
@@ -71,12 +77,49 @@ async def running(side: Api, namespace: str, count: int) -> list[Json]:
     return await until(so, f"{count} pods run", seconds=2 * SECONDS)
 
 
-async def converted(host: Api, name: str, step: str = "Converted", to: str = "Virtual") -> Json:
-    """Wait for a step of the conversion, and return the journal."""
+async def converted(host: Api, name: str, step: str = "Converted", to: str = "Virtual", parent: str = "") -> Json:
+    """Wait for a step of the conversion of a Tenant, or of a Subnamespace of a parent, and return the journal."""
+    kind = Subnamespace if parent else Tenant
     seen: Json = {}
 
     async def so() -> Json | None:
-        seen.update((await host.get(Tenant.resource, name)).get("status", {}).get("conversion", {}))
+        seen.update((await host.get(kind.resource, name, parent)).get("status", {}).get("conversion", {}))
         return seen if seen.get("step") in (step, "Converted") and seen.get("to") == to else None
 
     return await until(so, f"the step {step}", seconds=3 * SECONDS, seen=lambda: seen)
+
+
+async def ready_child(host: Api, parent: str, name: str) -> str:
+    """Wait until a Subnamespace is ready as it is specified, and return its namespace."""
+    seen: Json = {}
+
+    async def so() -> str | None:
+        seen.update(await host.get(Subnamespace.resource, name, parent))
+        is_seen = seen.get("status", {}).get("observedGeneration") == seen["metadata"]["generation"]
+        return str(seen["status"]["namespace"]) if is_seen and ready(seen).get("status") == "True" else None
+
+    return await until(so, "the Subnamespace is ready", seconds=3 * SECONDS, seen=lambda: ready(seen))
+
+
+async def convert_command(config: Path, kind: str, *arguments: str) -> tuple[int, str]:
+    """Run `tenantry KIND convert` with a kubeconfig; return its exit code, and its output with its messages."""
+    code, out, err = await _run(kind, "convert", *arguments, config=config)
+    return code, out + err
+
+
+async def kubeconfig_of(config: Path, tenant: str, user: str) -> str:
+    """Return a kubeconfig of a user, who is an owner of a tenant."""
+    code, out, err = await _run("kubeconfig", "--tenant", tenant, "--user", user, config=config)
+    assert code == 0, err
+    return out
+
+
+async def _run(*arguments: str, config: Path) -> tuple[int, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tenantry", *arguments, "--kubeconfig", str(config)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={key: value for key, value in os.environ.items() if key != "TENANTRY_NAME"},
+    )
+    out, err = await process.communicate()
+    return process.returncode or 0, out.decode(), err.decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -83,7 +84,9 @@ class WorldClient(Client):
             subresource=subresource,
             patch_type=PatchType(content_type) if method == "PATCH" else PatchType.MERGE,
         )
-        return self._world.answer(asked)
+        # A dry run changes nothing.
+        world = copy.deepcopy(self._world) if query.get("dryRun") == "All" else self._world
+        return world.answer(asked)
 
     def _discovered(self, path: str) -> dict[str, Any] | None:
         """Return the answer of the discovery API, which has the kinds of the World's objects; None for other paths."""

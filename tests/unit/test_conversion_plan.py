@@ -30,6 +30,7 @@ from tenantry.controllers.conversion.objects import (
     Holdings,
 )
 from tenantry.controllers.conversion.plan import Fate, plan
+from tenantry.controllers.conversion.scope import ConversionScope
 from tenantry.engine.observed import Observed
 from tenantry.mirror.cachedpods import MOST_BYTES
 from tenantry.mirror.kinds import claims, services
@@ -39,9 +40,13 @@ from tenantry.mirror.things import PODS
 Json = dict[str, Any]
 
 
-def tenant(name: str = "acme", *, suspended: bool = False, journal: Conversion | UnsetType = UNSET) -> Tenant:
-    spec = TenantSpec(owners=(), suspended=suspended, isolation=Isolation(control_plane=ControlPlaneChoice.VIRTUAL))
+def tenant(name: str = "acme", *, journal: Conversion | UnsetType = UNSET) -> Tenant:
+    spec = TenantSpec(owners=(), isolation=Isolation(control_plane=ControlPlaneChoice.VIRTUAL))
     return Tenant(metadata=ObjectMeta(name=name, uid="u-t"), spec=spec, status=TenantStatus(conversion=journal))
+
+
+def scope(name: str = "acme", *, suspended: bool = False) -> ConversionScope:
+    return ConversionScope(owner=tenant(name), is_suspended=suspended)
 
 
 def made(name: str, *, owner: str = "", spec: Json | None = None, labels: Json | None = None, **more: object) -> Json:
@@ -77,7 +82,7 @@ ENDED: Json = {"conditions": [{"type": "Complete", "status": "True"}]}
     ],
 )
 def test_each_kind_moves_or_refuses(resource: Resource, found: Json, told: str) -> None:
-    refusal = plan(tenant(), Holdings(of={resource: [found]})).refusal
+    refusal = plan(scope(), Holdings(of={resource: [found]})).refusal
     assert bool(refusal) is bool(told)
     assert told.replace("Person", "PersistentVolumeClaim 'c' has a selector or a source") in refusal
 
@@ -92,7 +97,7 @@ def test_what_is_not_of_users_stays() -> None:
             made("other-1", labels={f"{PREFIX}/owner": "u-other"}),
         ],
     }
-    assert [each.name for each in plan(tenant(), Holdings(of=of)).objects] == ["own"]
+    assert [each.name for each in plan(scope(), Holdings(of=of)).objects] == ["own"]
 
 
 def test_only_the_names_that_users_cannot_choose_are_reserved() -> None:
@@ -101,7 +106,7 @@ def test_only_the_names_that_users_cannot_choose_are_reserved() -> None:
         SECRETS: [made("tenantry-x"), made("acme-kubeconfig")],
         CONFIG_MAPS: [made("tenantry-x")],
     }
-    assert [each.name for each in plan(tenant(), Holdings(of=of)).objects] == ["tenantry-runner", "tenantry-x"]
+    assert [each.name for each in plan(scope(), Holdings(of=of)).objects] == ["tenantry-runner", "tenantry-x"]
 
 
 @pytest.mark.parametrize(
@@ -113,11 +118,11 @@ def test_a_pod_needs_an_account_inside(account: str, told: str) -> None:
     ending = made("gone")
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     pods = [made("p", spec={**POD, "serviceAccountName": account})]
-    refusal = plan(tenant(), Holdings(of={SERVICE_ACCOUNTS: [*accounts, ending], PODS: pods})).refusal
+    refusal = plan(scope(), Holdings(of={SERVICE_ACCOUNTS: [*accounts, ending], PODS: pods})).refusal
     assert bool(refusal) is bool(told)
     assert told in refusal
     # The operator does not read ServiceAccounts before the namespace is closed.
-    assert not plan(tenant(), Holdings(of={PODS: pods})).refusal
+    assert not plan(scope(), Holdings(of={PODS: pods})).refusal
 
 
 @pytest.mark.parametrize("resource", [*objects.LOW, *objects.HIGH], ids=lambda each: each.kind)
@@ -129,7 +134,7 @@ def test_foreign_finalizers_refuse_workloads(resource: Resource) -> None:
     ):
         for ending in ({}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}):
             found["metadata"] |= {"finalizers": finalizers, **ending}
-            refusal = plan(tenant(), Holdings(of={resource: [found]})).refusal
+            refusal = plan(scope(), Holdings(of={resource: [found]})).refusal
             assert bool(refusal) is bool(told)
             assert told in refusal
 
@@ -141,19 +146,19 @@ def test_what_the_mirror_would_not_bring_refuses() -> None:
         services.RESOURCE: [made("s1", spec={"selector": {"a": "b"}}), made("s2", spec={"selector": {"a": "b"}})],
         SECRETS: [made(f"x{number}") for number in range(3)],
     }
-    refused = plan(tenant(), Holdings(of=of), (), profile).refused
+    refused = plan(scope(), Holdings(of=of), (), profile).refused
     assert [each.name for each in refused] == ["s2", "p3"]
     assert "the 2 that a control plane mirrors" in refused[1].reason
     large = made("p", spec=POD)
     large["metadata"]["annotations"] = {"a": "x" * MOST_BYTES}
-    assert "256 KiB" in plan(tenant(), Holdings(of={PODS: [large]})).refusal
+    assert "256 KiB" in plan(scope(), Holdings(of={PODS: [large]})).refusal
 
 
 def test_a_suspension_is_ended_first() -> None:
     binding = made("b")
     binding["metadata"]["annotations"] = {SUSPENDED_SUBJECTS: "[]"}
     assert (
-        "RoleBinding 'b' does not have its subjects" in plan(tenant(), Holdings(of={ROLE_BINDINGS: [binding]})).refusal
+        "RoleBinding 'b' does not have its subjects" in plan(scope(), Holdings(of={ROLE_BINDINGS: [binding]})).refusal
     )
 
 
@@ -177,7 +182,7 @@ def test_what_pods_name_is_adopted_and_the_rest_is_moved() -> None:
         JOBS: [made("j", status=ENDED)],
         STATEFUL_SETS: [made("s")],
     }
-    found = {each.name: each.fate for each in plan(tenant(), Holdings(of=of)).objects}
+    found = {each.name: each.fate for each in plan(scope(), Holdings(of=of)).objects}
     assert found == {
         "settings": Fate.ADOPTED,
         "notes": Fate.MOVED,
@@ -193,7 +198,7 @@ def test_the_tree_and_the_tenant_can_refuse() -> None:
         Subnamespace(metadata=ObjectMeta(name="lab", namespace="acme"), spec=SubnamespaceSpec(mode=Mode.WORKSPACE)),
         Subnamespace(metadata=ObjectMeta(name="shop", namespace="acme"), spec=SubnamespaceSpec(mode=Mode.SUBTENANT)),
     ]
-    refused = plan(tenant("a" * 41, suspended=True), Holdings(of={}), children).refused
+    refused = plan(scope("a" * 41, suspended=True), Holdings(of={}), children).refused
     assert [each.name for each in refused] == ["a" * 41, "a" * 41, "lab"]
     assert "Workspace" in refused[-1].reason
 

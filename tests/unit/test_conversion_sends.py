@@ -5,9 +5,9 @@ from __future__ import annotations
 from tenantry.api.errors import Unreachable
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Json, ObjectMeta
-from tenantry.controllers.conversion.controller import send
 from tenantry.controllers.conversion.moves import Move, Side
 from tenantry.controllers.conversion.objects import ROLES
+from tenantry.controllers.conversion.sides import send
 from tenantry.controllers.virtualcontrolplane.connections import PlaneSides
 from tenantry.engine import request
 from testkit.mirroring import PROFILE

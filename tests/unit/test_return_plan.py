@@ -12,9 +12,9 @@ from tenantry.api.controlplanechoice import ControlPlaneChoice
 from tenantry.api.conversion import Conversion, ConversionStep
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.tenant import Isolation, Tenant, TenantSpec, TenantStatus
-from tenantry.api.virtualcontrolplane import PREFIX
+from tenantry.api.virtualcontrolplane import PLANE, PREFIX
 from tenantry.controllers import controlplane
-from tenantry.controllers.conversion import journal, objects, outcopies, outmoves, outplan, owned, surroundings
+from tenantry.controllers.conversion import journal, moves, objects, outcopies, outmoves, outplan, owned, surroundings
 from tenantry.controllers.conversion.moves import Worlds
 from tenantry.controllers.conversion.objects import (
     CONFIG_MAPS,
@@ -30,6 +30,7 @@ from tenantry.controllers.conversion.objects import (
     Holdings,
 )
 from tenantry.controllers.conversion.plan import Fate
+from tenantry.controllers.conversion.scope import ConversionScope
 from tenantry.controllers.conversion.surroundings import FoundObject
 from tenantry.engine.observed import Observed
 from tenantry.mirror import names
@@ -41,7 +42,7 @@ Json = dict[str, Any]
 CLAIMS, SERVICES = claims.RESOURCE, services.RESOURCE
 OWNER: Json = {"apiVersion": "tenantry.dev/v1alpha1", "kind": "VirtualControlPlane", "name": "acme", "uid": "u-vcp"}
 PROFILE = Profile(owner_uid="u-vcp", namespace="acme", prefix=PREFIX, owner=OWNER)
-ACME = Tenant(metadata=ObjectMeta(name="acme", uid="u-t"), spec=TenantSpec(owners=()))
+ACME = ConversionScope(owner=Tenant(metadata=ObjectMeta(name="acme", uid="u-t"), spec=TenantSpec(owners=())))
 RULES: list[Json] = [{"apiGroups": ["", "apps"], "resources": ["pods", "deployments"], "verbs": ["get", "list"]}]
 
 
@@ -231,10 +232,11 @@ def test_everything_that_kubernetes_or_tenantry_has_not_made_counts(
     assert bool(surroundings.obstacle(found, "acme")) is refuses
 
 
-@pytest.mark.parametrize(("name", "refuses"), [("acme", False), ("default", False), ("shop", True)])
-def test_other_namespaces_refuse(name: str, *, refuses: bool) -> None:
-    found = FoundObject(resource=objects.NAMESPACES, name=name)
+@pytest.mark.parametrize(("place", "refuses"), [("acme", False), ("default", True), ("shop", False)])
+def test_only_namespaces_that_each_cluster_has_keep_their_objects(place: str, *, refuses: bool) -> None:
+    found = FoundObject(resource=CONFIG_MAPS, namespace=place, name="notes")
     assert bool(surroundings.obstacle(found, "acme")) is refuses
+    assert not surroundings.obstacle(FoundObject(resource=objects.NAMESPACES, name=place), "acme")
 
 
 def test_what_each_namespace_has_does_not_count() -> None:
@@ -244,6 +246,15 @@ def test_what_each_namespace_has_does_not_count() -> None:
         SECRETS: [made("t", type="kubernetes.io/service-account-token")],
     }
     assert outplan.plan(ACME, worlds(inside)).objects == ()
+
+
+def test_the_service_of_the_api_server_ends_with_the_control_plane() -> None:
+    """H01: the operator would create it again after each deletion."""
+    service = mirrored(SERVICES, made("kubernetes"))
+    service["metadata"]["labels"][PLANE] = "acme"
+    assert moves.next_moves(worlds({}, {SERVICES: [service]}), outmoves.STAGES).is_done
+    other = mirrored(SERVICES, made("gone"))
+    assert moves.next_moves(worlds({}, {SERVICES: [other, service]}), outmoves.STAGES).stage == "ends"
 
 
 # -- the journal ----------------------------------------------------------------------------------

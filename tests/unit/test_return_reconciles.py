@@ -9,12 +9,14 @@ from tenantry.api import reasons
 from tenantry.api.controlplanechoice import ControlPlaneChoice
 from tenantry.api.conversion import Conversion, ConversionStep
 from tenantry.api.kubernetes import Namespace, RoleBinding
-from tenantry.api.marks import CONTROL_PLANE, CONVERTING, OWNER_ROLE, TENANT_UID
+from tenantry.api.marks import CONTROL_PLANE, CONVERTING, OWNER_ROLE, SUBNAMESPACE_UID, TENANT_UID
 from tenantry.api.model import Condition, ConditionStatus, Json, ObjectMeta
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant, TenantSpec, TenantStatus
 from tenantry.api.virtualcontrolplane import PREFIX, VirtualControlPlane, VirtualControlPlaneStatus
 from tenantry.controllers import watched
-from tenantry.controllers.conversion import inventory, objects, surroundings
+from tenantry.controllers.conversion import objects, surroundings
+from tenantry.controllers.conversion import sides as both_sides
 from tenantry.controllers.conversion.controller import OBSTACLE_SECONDS, ConversionController
 from tenantry.controllers.conversion.objects import CONFIG_MAPS, DAEMON_SETS, REPLICA_SETS
 from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections, PlaneSides
@@ -35,7 +37,8 @@ class _OtherWatches:
 
     def watches(self) -> list[Watch]:
         """Return them."""
-        return [watched.watch(each.resource, lambda _: ()) for each in (Namespace, RoleBinding)]
+        kinds = [watched.watch(each.resource, lambda _: ()) for each in (Namespace, RoleBinding)]
+        return [watched.subnamespaces(lambda _: ()), *kinds]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:
         """Do nothing."""
@@ -131,7 +134,7 @@ async def test_objects_that_are_too_large_together_refuse(
     monkeypatch: pytest.MonkeyPatch, step: ConversionStep, *, is_mirrored: bool
 ) -> None:
     """VCP-63: an administrator inside would take the memory of the operator, and so stop all tenants."""
-    monkeypatch.setattr(inventory, "MOST_BYTES", 2**20)
+    monkeypatch.setattr(both_sides, "MOST_BYTES", 2**20)
     world = Returning(step)
     for name in ("a", "b"):
         meta = {"name": name, "namespace": "acme"}
@@ -141,7 +144,7 @@ async def test_objects_that_are_too_large_together_refuse(
         # Its rights were missing.
         await world.reconcile(is_mirrored=is_mirrored)
     assert world.journal["step"] == "Refused"
-    assert "the objects of namespace 'acme' inside have more than 1 MiB together" in world.journal["message"]
+    assert "the objects inside have more than 1 MiB together" in world.journal["message"]
     assert (world.rights, world.host.list(CONFIG_MAPS, "acme")) == (set(), [])
 
 
@@ -190,3 +193,70 @@ async def test_a_return_that_has_begun_only_goes_on() -> None:
         await world.reconcile(is_mirrored=False)
     assert world.journal["step"] == "Moving"
     assert [each["metadata"].get("finalizers") for each in world.host.list(REPLICA_SETS, "acme")] == [None]
+
+
+# -- other namespaces inside ------------------------------------------------------------------------
+
+
+def with_shop(step: ConversionStep | None = None) -> Returning:
+    """Return a tenant with another namespace inside."""
+    world = Returning(step)
+    world.inside.create(Namespace(metadata=ObjectMeta(name="shop")))
+    world.inside.put_in(CONFIG_MAPS, {"metadata": {"name": "notes", "namespace": "shop"}, "data": {"a": "1"}})
+    return world
+
+
+def make_ready(world: Returning) -> str:
+    """Give the Subnamespace its namespace, as its controller does; return the namespace."""
+    uid = world.host.get(Subnamespace.resource, "acme/shop")["metadata"]["uid"]
+    world.host.create(Namespace(metadata=ObjectMeta(name="shop-1", labels={SUBNAMESPACE_UID: uid})))
+    ready = {"type": "Ready", "status": "True", "reason": "Established", "message": "", "lastTransitionTime": "t"}
+    status = {"status": {"namespace": "shop-1", "conditions": [ready]}}
+    world.host.patch(Subnamespace.resource, "acme/shop", status)
+    return "shop-1"
+
+
+async def test_subnamespaces_are_there_before_anything_is_closed() -> None:
+    world = with_shop()
+    for _ in range(3):
+        await world.reconcile(is_mirrored=True)
+    assert (world.journal["step"], world.journal["message"]) == ("Preparing", "Subnamespace 'shop' is created")
+    assert world.host.get(Subnamespace.resource, "acme/shop")["spec"]["owners"] == [{"kind": "User", "name": "alice"}]
+    await world.reconcile(is_mirrored=True)
+    assert world.journal["step"] == "Preparing"
+    place = make_ready(world)
+    for _ in range(2):
+        await world.reconcile(is_mirrored=True)
+    assert world.journal["step"] == "Moving"
+    assert world.host.list(CONFIG_MAPS, place) == []
+    assert [each["roleRef"]["name"] for each in world.host.list(RoleBinding.resource, place)] == [OWNER_ROLE]
+
+
+async def test_a_refusal_takes_the_rights_in_child_namespaces_back() -> None:
+    world = with_shop()
+    for _ in range(3):
+        await world.reconcile(is_mirrored=True)
+    place = make_ready(world)
+    await world.reconcile(is_mirrored=True)
+    assert world.host.list(RoleBinding.resource, place)
+    world.inside.put_in(DAEMON_SETS, {"metadata": {"name": "d", "namespace": "shop"}})
+    await world.reconcile(is_mirrored=True)
+    assert world.journal["message"].startswith("cannot move: DaemonSet 'shop/d' is not supported in a conversion")
+    assert world.host.list(RoleBinding.resource, place) == []
+
+
+async def test_their_objects_are_in_the_subnamespace_before_the_control_plane_ends() -> None:
+    world = with_shop()
+    for _ in range(3):
+        await world.reconcile(is_mirrored=True)
+    place = make_ready(world)
+    for _ in range(2):
+        await world.reconcile(is_mirrored=True)
+    world.host.patch(Namespace.resource, "acme", {"metadata": {"labels": {CONVERTING: "true"}}})
+    for _ in range(5):
+        await world.reconcile(is_mirrored=False)
+    assert [each["data"] for each in world.host.list(CONFIG_MAPS, place)] == [{"a": "1"}]
+    assert world.host.list(VirtualControlPlane.resource, "acme") == []
+    await world.reconcile(is_mirrored=False)
+    assert world.journal["step"] == "Converted"
+    assert world.host.list(RoleBinding.resource, place) == []

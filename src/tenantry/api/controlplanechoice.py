@@ -17,14 +17,6 @@ class ControlPlaneChoice(StrEnum):
     VIRTUAL = "Virtual"
 
 
-KEPT = Rule(
-    # The API server also checks the default of `spec.isolation`, {}; objects have the default of the field.
-    "!has(self.controlPlane) || !has(oldSelf.controlPlane) || self.controlPlane == oldSelf.controlPlane",
-    "must not change: create another Tenant or Subnamespace, and move the objects yourself",
-    field="controlPlane",
-)
-"""The transition rule of `spec.isolation` of a Subnamespace."""
-
 _OLD, _NEW = "oldSelf.spec.isolation.controlPlane", "self.spec.isolation.controlPlane"
 _JOURNAL = "oldSelf.?status.?conversion.?step.orValue('')"
 
@@ -33,7 +25,7 @@ CONVERTED = Rule(
     "must not change while objects move: status.conversion reports the progress",
     field="spec.isolation.controlPlane",
 )
-"""The transition rule of a Tenant; see `conversion`."""
+"""The transition rule of a Tenant or Subnamespace; see `conversion`."""
 
 IS_VIRTUAL = "self.spec.isolation.controlPlane == 'Virtual'"
 """CEL: an object whose `spec.isolation` has its defaults has a control plane of its own."""

@@ -1,4 +1,4 @@
-"""The journal of a change between the API server of the cluster and a control plane of the tenant's own (H01)."""
+"""The journal of a change between the API server of the cluster and a control plane of the owners' own (H01)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ CONVERTER = "tenantry-converter"
 BRINGER = "tenantry-converter-owners"
 """The RoleBinding by which the mirror has the rights of owners while it moves objects out of a control plane."""
 
+CHILD_BRINGER = "tenantry-converter-parent"
+"""The RoleBinding in a child namespace by which the mirror of its parent has the rights of owners there meanwhile."""
+
 
 class ConversionStep(StrEnum):
     """How far a conversion is."""
@@ -27,13 +30,13 @@ class ConversionStep(StrEnum):
 
 
 UNDONE_BY_SPEC = (ConversionStep.REFUSED, ConversionStep.PREPARING)
-"""The steps from which the tenant returns to what it was when its spec does."""
+"""The steps from which a Tenant or Subnamespace returns to what it was when its spec does."""
 
 
 class Conversion(Model, frozen=True, kw_only=True):
     """The journal of a conversion: an operator that starts goes on from here."""
 
-    to: Annotated[ControlPlaneChoice, Meta(description="What the tenant becomes.")]
+    to: Annotated[ControlPlaneChoice, Meta(description="What the Tenant or Subnamespace becomes.")]
     step: Annotated[
         ConversionStep,
         Meta(

@@ -182,6 +182,10 @@ VIEW_TOO_LARGE = "ViewTooLarge"
 READS_ALL = "ReadsAll"
 """A binding of an earlier version lets the node read objects of all tenants; the message says how to end that."""
 
+# Reasons of events in a namespace whose objects cannot move
+CONVERSION_REFUSED = "ConversionRefused"
+"""The control plane of a Subtenant is to change, and objects in its namespace cannot move; the message names them."""
+
 # Reasons of PodScheduled, a condition of pods in virtual control planes
 HOST_REFUSED = "HostRefused"
 """The host's API server refuses the pod, or it cannot be mirrored: the message says why, and so does an event."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
-from tenantry.api.controlplanechoice import KEPT, SHORT, ControlPlaneChoice
+from tenantry.api.controlplanechoice import CONVERTED, SHORT, ControlPlaneChoice
+from tenantry.api.conversion import Conversion
 from tenantry.api.crd import (
     AGE,
     MESSAGE,
@@ -136,15 +137,13 @@ class Adoption(Model, frozen=True, kw_only=True):
 class SubnamespaceIsolation(RuntimeIsolation, frozen=True, kw_only=True):
     """How strictly a child is isolated."""
 
-    validations: ClassVar[tuple[Rule, ...]] = (KEPT,)
-
     control_plane: Annotated[
         ControlPlaneChoice,
         Meta(
             description="Shared: owners work with the API server of the cluster. Virtual: a VirtualControlPlane of the"
             " Subnamespace's name is created in the child namespace; owners are administrators there, and cannot run"
-            " pods or write objects in the namespace themselves. It cannot change later, and children do not"
-            " inherit it."
+            " pods or write objects in the namespace themselves. A change converts the Subnamespace while its pods"
+            " run: status.conversion reports the progress. Children do not inherit it."
         ),
     ] = ControlPlaneChoice.SHARED
 
@@ -281,6 +280,9 @@ class SubnamespaceStatus(Model, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(max_length=32, description="The kinds of which the parent's objects were copied; it happens once."),
     ] = ()
+    conversion: (
+        Annotated[Conversion, Meta(description="How far a change of spec.isolation.controlPlane is.")] | UnsetType
+    ) = UNSET
     conditions: Conditions = ()
 
 
@@ -298,6 +300,7 @@ class Subnamespace(KubernetesObject, frozen=True, kw_only=True):
             field="metadata.name",
         ),
         SHORT,
+        CONVERTED,
     )
     columns: ClassVar[tuple[Column, ...]] = (
         READY,

@@ -68,7 +68,7 @@ class Isolation(Model, frozen=True, kw_only=True):
         Meta(
             description="Shared: owners work with the API server of the cluster. Virtual: a VirtualControlPlane of the"
             " tenant's name is created in its namespace; owners are administrators there, and cannot run pods or"
-            " write objects in the namespace themselves. It can change to Virtual later, not back; see"
+            " write objects in the namespace themselves. A change converts the tenant while its pods run; see"
             " status.conversion."
         ),
     ] = ControlPlaneChoice.SHARED

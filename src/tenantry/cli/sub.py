@@ -30,6 +30,7 @@ from tenantry.api.subnamespace import (
 )
 from tenantry.cli import controlplane, flags, kinds, output, ownership, place, removal, session
 from tenantry.cli.completion import candidates
+from tenantry.cli.convert import convert_subnamespace
 from tenantry.cli.delete import delete_objects, read_existing
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
@@ -385,3 +386,6 @@ def remove_owner(target: Target, *, child: str, namespace: str, **choices: Unpac
       tenantry sub remove-owner web bob -n acme --end-tokens
     """
     removal.run(target, ObjectSelection(Subnamespace, (child,), place.parent(target, namespace)), **choices)
+
+
+sub.add_command(convert_subnamespace)

@@ -20,7 +20,7 @@ from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.tenant import Isolation, NamespaceRules, NetworkIsolation, Tenant, TenantQuota, TenantSpec
 from tenantry.cli import controlplane, flags, kinds, output, ownership, removal, session
 from tenantry.cli.completion import candidates
-from tenantry.cli.convert import convert
+from tenantry.cli.convert import convert_tenant
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import WaitCondition, wait_for_all
@@ -221,4 +221,4 @@ def remove_owner(target: Target, *, tenant_name: str, **choices: Unpack[removal.
     removal.run(target, ObjectSelection(Tenant, (tenant_name,)), **choices)
 
 
-tenant.add_command(convert)
+tenant.add_command(convert_tenant)

@@ -9,7 +9,7 @@ isolation.controlPlane: Virtual
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -19,7 +19,7 @@ from tenantry.api.conversion import UNDONE_BY_SPEC, Conversion, ConversionStep
 from tenantry.api.errors import AlreadyExists, NotFound
 from tenantry.api.kinds import KINDS
 from tenantry.api.kubernetes import NamespaceRole, RoleRule
-from tenantry.api.model import READ, KindAccess
+from tenantry.api.model import READ, KindAccess, object_key
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane, kubeconfig_secret_name
@@ -31,6 +31,8 @@ from tenantry.engine.conditions import Wanted, find, is_true
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked, Child, DirectWrite
 
+K = TypeVar("K", Tenant, Subnamespace)
+
 _LOOKED_AT = ("pods", "events", "resourcequotas", "limitranges")
 """What owners read in the namespace: their pods as the host runs them, and what limits these."""
 
@@ -41,104 +43,119 @@ def name_of(owner: Tenant | Subnamespace) -> str:
     return owner.metadata.name if is_virtual else ""
 
 
-def waits(tenant: Tenant, namespace: Observed | None) -> bool:
-    """Return whether a tenant is to get a control plane later, and its conversion has not begun.
+def namespace_of(owner: Tenant | Subnamespace) -> str:
+    """Return the name of the namespace of a Tenant or Subnamespace; "" while a Subnamespace has none."""
+    return owner.metadata.name if isinstance(owner, Tenant) else owner.status.namespace
+
+
+def plane_key(owner: Tenant | Subnamespace) -> str:
+    """Return the key of the VirtualControlPlane that a Tenant or Subnamespace has, or would have."""
+    return object_key(namespace_of(owner), owner.metadata.name)
+
+
+def waits(owner: Tenant | Subnamespace, namespace: Observed | None) -> bool:
+    """Return whether a Tenant or Subnamespace is to get a control plane later, and its conversion has not begun.
 
     Args:
-        tenant: The Tenant.
-        namespace: Its core namespace as it is.
+        owner: The Tenant or Subnamespace.
+        namespace: Its namespace as it is.
     """
-    if tenant.spec.isolation.control_plane is not ControlPlaneChoice.VIRTUAL or not _is_of(namespace, tenant):
+    if owner.spec.isolation.control_plane is not ControlPlaneChoice.VIRTUAL or not _is_of(namespace, owner):
         return False
-    journal = _journal(tenant)
+    journal = _journal(owner)
     if journal is not None and journal.to is ControlPlaneChoice.SHARED:
         # Until the labels of its former control plane are gone, it does not have one, either.
         return journal.step is ConversionStep.CONVERTED
     if journal is not None and journal.step is not ConversionStep.REFUSED:
         return False
-    return not _has_plane(tenant, namespace)
+    return not _has_plane(owner, namespace)
 
 
-def leaves(tenant: Tenant, namespace: Observed | None) -> bool:
-    """Return whether a tenant is to return to the API server of the cluster, and still has its control plane.
+def leaves(owner: Tenant | Subnamespace, namespace: Observed | None) -> bool:
+    """Return whether an owner is to return to the API server of the cluster, and still has its control plane.
 
     Args:
-        tenant: The Tenant.
-        namespace: Its core namespace as it is.
+        owner: The Tenant or Subnamespace.
+        namespace: Its namespace as it is.
     """
-    if tenant.spec.isolation.control_plane is not ControlPlaneChoice.SHARED or not _is_of(namespace, tenant):
+    if owner.spec.isolation.control_plane is not ControlPlaneChoice.SHARED or not _is_of(namespace, owner):
         return False
-    journal = _journal(tenant)
+    journal = _journal(owner)
     if journal is None:
-        return _has_plane(tenant, namespace)
+        return _has_plane(owner, namespace)
     if journal.to is ControlPlaneChoice.SHARED:
         return journal.step is not ConversionStep.CONVERTED
     return journal.step not in UNDONE_BY_SPEC
 
 
-def _is_of(namespace: Observed | None, tenant: Tenant) -> bool:
-    return namespace is not None and namespace.labels.get(marks.TENANT_UID) == tenant.metadata.uid
+def _is_of(namespace: Observed | None, owner: Tenant | Subnamespace) -> bool:
+    """Return whether a namespace is that of its owner; a namespace that a Subnamespace is about to adopt is not yet."""
+    mark = marks.TENANT_UID if isinstance(owner, Tenant) else marks.SUBNAMESPACE_UID
+    if namespace is None or namespace.name != namespace_of(owner):
+        return False
+    return namespace.labels.get(mark) == owner.metadata.uid
 
 
-def _has_plane(tenant: Tenant, namespace: Observed | None) -> bool:
-    """Return whether a tenant has a control plane: a label that was removed or set by hand makes no conversion."""
+def _has_plane(owner: Tenant | Subnamespace, namespace: Observed | None) -> bool:
+    """Return whether it has a control plane: a label that was removed or set by hand makes no conversion."""
     labels = namespace.labels if namespace is not None else {}
-    return marks.CONTROL_PLANE in labels or find(tenant.status.conditions, reasons.CONTROL_PLANE_READY) is not None
+    return marks.CONTROL_PLANE in labels or find(owner.status.conditions, reasons.CONTROL_PLANE_READY) is not None
 
 
-def is_forgotten(tenant: Tenant, namespace: Observed | None) -> bool:
-    """Return whether nothing shows any more that a tenant was about to get a control plane.
+def is_forgotten(owner: Tenant | Subnamespace, namespace: Observed | None) -> bool:
+    """Return whether nothing shows any more that a control plane was about to be created.
 
     Args:
-        tenant: The Tenant.
-        namespace: Its core namespace as it is.
+        owner: The Tenant or Subnamespace.
+        namespace: Its namespace as it is.
     """
-    return not _has_plane(tenant, namespace)
+    return not _has_plane(owner, namespace)
 
 
-def _journal(tenant: Tenant) -> Conversion | None:
-    found = tenant.status.conversion
+def _journal(owner: Tenant | Subnamespace) -> Conversion | None:
+    found = owner.status.conversion
     return found if isinstance(found, Conversion) else None
 
 
-def effective(tenant: Tenant, namespace: Observed | None) -> Tenant:
-    """Return a tenant as it is to be kept now: as it was, until its conversion begins, or has ended.
+def effective(owner: K, namespace: Observed | None) -> K:
+    """Return a Tenant or Subnamespace as it is to be kept now: as it was, until its conversion begins, or has ended.
 
     Args:
-        tenant: The Tenant.
+        owner: The Tenant or Subnamespace.
         namespace: As for `waits`.
     """
-    if waits(tenant, namespace):
+    if waits(owner, namespace):
         kept = ControlPlaneChoice.SHARED
-    elif leaves(tenant, namespace):
+    elif leaves(owner, namespace):
         kept = ControlPlaneChoice.VIRTUAL
     else:
-        return tenant
-    return replace(tenant, spec=replace(tenant.spec, isolation=replace(tenant.spec.isolation, control_plane=kept)))
+        return owner
+    return replace(owner, spec=replace(owner.spec, isolation=replace(owner.spec.isolation, control_plane=kept)))
 
 
-def is_converting(tenant: Tenant) -> bool:
-    """Return whether objects of a tenant move, so that its namespace is closed."""
-    journal = _journal(tenant)
+def is_converting(owner: Tenant | Subnamespace) -> bool:
+    """Return whether objects of an owner move, so that its namespace is closed."""
+    journal = _journal(owner)
     return journal is not None and journal.step is ConversionStep.MOVING
 
 
-def is_handed_over(tenant: Tenant) -> bool:
-    """Return whether objects of a tenant move out of its control plane, so that no mirror follows it any more."""
-    journal = _journal(tenant)
-    return journal is not None and is_converting(tenant) and journal.to is ControlPlaneChoice.SHARED
+def is_handed_over(owner: Tenant | Subnamespace) -> bool:
+    """Return whether objects of an owner move out of its control plane, so that no mirror follows it any more."""
+    journal = _journal(owner)
+    return journal is not None and is_converting(owner) and journal.to is ControlPlaneChoice.SHARED
 
 
-def is_under_way(tenant: Tenant) -> bool:
-    """Return whether a conversion needs the control plane of a tenant: it starts, or objects move."""
-    journal = _journal(tenant)
+def is_under_way(owner: Tenant | Subnamespace) -> bool:
+    """Return whether a conversion needs the control plane of an owner: it starts, or objects move."""
+    journal = _journal(owner)
     return journal is not None and journal.step in (ConversionStep.PREPARING, ConversionStep.MOVING)
 
 
-def label(owner: Tenant | Subnamespace) -> dict[str, str]:
-    """Return the label of the namespace."""
+def labels(owner: Tenant | Subnamespace) -> dict[str, str]:
+    """Return the labels of the namespace: which control plane it has, and whether it is closed."""
     name = name_of(owner)
-    return {marks.CONTROL_PLANE: name} if name else {}
+    closed = {marks.CONVERTING: "true"} if is_converting(owner) else {}
+    return {**({marks.CONTROL_PLANE: name} if name else {}), **closed}
 
 
 def children(namespace: TenantNamespace) -> list[Child]:

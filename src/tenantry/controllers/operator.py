@@ -22,7 +22,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.requests import ClusterRoleRequest, RoleRequest
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.contributions.controller import ContributionController
-from tenantry.controllers.conversion.controller import IN_SHARDS, ConversionController
+from tenantry.controllers.conversion.controller import IN_SHARDS, conversions
 from tenantry.controllers.fairness.controller import FairnessController
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.hosts.controller import HostController
@@ -291,9 +291,9 @@ class _Operator:
         """Return the controller of VirtualControlPlanes, which adds a cluster for each."""
         placement = self._options.placement
         if placement is None:
-            return [UnplacedController(), ConversionController(None)]
+            return [UnplacedController(), *conversions(None)]
         if self._options.shards > 1:
-            return [ChargeController(verdicts), ConversionController(None, IN_SHARDS)]
+            return [ChargeController(verdicts), *conversions(None, IN_SHARDS)]
         return self._serving(runtime, home, client, placement, group, verdicts, Shard())
 
     async def _keep_shards(self, client: Client, election_client: Client, placement: Placement) -> None:
@@ -353,7 +353,7 @@ class _Operator:
         )
         planes = VirtualControlPlaneController(host, group, verdicts, shard)
         # Of several replicas, each knows only the inside of its own control planes.
-        return [planes] if shard.count > 1 else [planes, ConversionController(host.connections)]
+        return [planes] if shard.count > 1 else [planes, *conversions(host.connections)]
 
     async def _wait_for_cluster(self, client: Client) -> str:
         """Return the cluster's uid, once it answers and has the kinds.

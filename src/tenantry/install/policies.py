@@ -57,7 +57,8 @@ def converting(subject: Json) -> list[Json]:
     everything = {**rule("*", ["*/*"], "*"), "scope": "Namespaced"}
     told = (
         f"\"the objects of tenant '\" + namespaceObject.metadata.labels['{marks.TENANT}'] + \"' move to a control plane"
-        ' of its own: nothing can be changed here meanwhile; status.conversion of the Tenant reports the progress"'
+        " of its own: nothing can be changed here meanwhile; status.conversion of the Tenant or Subnamespace reports"
+        ' the progress"'
     )
     makes = (
         "request.operation == 'CREATE' && request.resource.resource in ['pods', 'jobs'] && !has(request.subResource)"

@@ -1,7 +1,7 @@
-"""Converts tenants: from the API server of the cluster to a control plane of their own, and back. The glue.
+"""Converts Tenants and Subnamespaces: to a control plane of their owners' own, and back. The glue.
 
-spec.isolation.controlPlane: Virtual ─► list ─► plan ─► Refused, or Preparing: the tenant controller starts it
-Preparing, the control plane is ready ─► plan again ─► Moving: the tenant controller closes the namespace
+spec.isolation.controlPlane: Virtual ─► list ─► plan ─► Refused, or Preparing: the controller of the owner starts it
+Preparing, the control plane is ready ─► plan again ─► Moving: the same one closes the namespace
 Moving ─► list both sides ─► `moves` ─► writes; again, until nothing is left ─► Converted
 
 Shared ─► Preparing: list both sides ─► `outplan`, and a dry run on the host ─► Refused, or Moving: no mirror any more
@@ -10,41 +10,37 @@ Moving ─► the same with `outmoves` ─► the control plane is deleted ─�
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import cast
 
-import msgspec
-
 from tenantry.api import reasons
-from tenantry.api.conversion import BRINGER, CONVERTER, Conversion, ConversionStep
-from tenantry.api.errors import AlreadyExists, ApiError, Conflict, InputError, NotFound
+from tenantry.api.conversion import BRINGER, CHILD_BRINGER, CONVERTER, Conversion, ConversionStep
+from tenantry.api.errors import AlreadyExists, ApiError, InputError
 from tenantry.api.kubernetes import Namespace, RoleBinding
-from tenantry.api.marks import OWNER_ROLE, REQUESTED_PHASE, SUSPENDED
-from tenantry.api.model import Json, Resource, object_key
+from tenantry.api.marks import REQUESTED_PHASE, SUSPENDED, TENANT, TENANT_UID
+from tenantry.api.model import Json, ObjectMeta, object_key
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
+from tenantry.api.wording import shortened
 from tenantry.controllers import controlplane, watched
-from tenantry.controllers.conversion import inventory, journal, moves, objects, outmoves, outplan, trial
-from tenantry.controllers.conversion.moves import Move, Moves, Side, Worlds
-from tenantry.controllers.conversion.objects import CLUSTER_ROLES, Holdings
+from tenantry.controllers.conversion import journal, moves, objects, outmoves, returns, trial
+from tenantry.controllers.conversion.moves import Moves
 from tenantry.controllers.conversion.plan import ConversionPlan, plan
+from tenantry.controllers.conversion.returns import ReturnSides
+from tenantry.controllers.conversion.scope import ConversionScope
+from tenantry.controllers.conversion.sides import listed, send, worlds_of
+from tenantry.controllers.lineage import subnamespace_key
 from tenantry.controllers.virtualcontrolplane import sleep
 from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections, PlaneSides
 from tenantry.engine import request
-from tenantry.engine.cache import Change
+from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.conditions import is_true
-from tenantry.engine.reader import Reader
-from tenantry.engine.request import Verb
-from tenantry.engine.tasks import all_of
-from tenantry.mirror.adoption import RESOURCES
-from tenantry.mirror.profile import Profile
-from tenantry.mirror.shapes import items
-from tenantry.mirror.things import COPIED
+from tenantry.engine.events import EventKind, NamedObject
+from tenantry.engine.observed import Observed
 from tenantry.world.leases import with_lease
 
 LOOK_SECONDS = 0.25
@@ -54,7 +50,7 @@ MOST_LOOK_SECONDS = 2.0
 """The same, while nothing changes: each look lists both sides."""
 
 RETRY_SECONDS = 10.0
-"""When to look again whether a tenant can be converted."""
+"""When to look again whether a Tenant or Subnamespace can be converted."""
 
 OBSTACLE_SECONDS = 30.0
 """When to look again while this operator serves no control planes, or what is inside one cannot move."""
@@ -67,30 +63,34 @@ UNDO_SECONDS = 0.5
 
 UNPLACED = "no control planes can run on this cluster"
 IN_SHARDS = "the operator serves control planes in shards: set --hosted-shards 1"
-"""Why an operator converts no tenants."""
+"""Why an operator converts nothing."""
 
 _OR_SHARED = ", or set spec.isolation.controlPlane back to Shared"
 _OR_VIRTUAL = ", or set spec.isolation.controlPlane back to Virtual"
 _WAITS_FOR_SUSPENSION = "objects move: waits for the suspension to end"
 
-AT_ONCE = 16
-"""How many writes are under way at once."""
-
 
 class ConversionController:
-    """Converts tenants; the key is the tenant's name.
+    """Converts Tenants, or Subnamespaces; the key is that of the object.
 
     Args:
+        kind: Tenant or Subnamespace.
         connections: The control planes that are connected; None if this operator has none.
         obstacle: Why it has none.
     """
 
-    name = "conversion"
-    kind = Tenant
-
-    def __init__(self, connections: PlaneConnections | None, obstacle: str = UNPLACED) -> None:
+    def __init__(
+        self,
+        connections: PlaneConnections | None,
+        obstacle: str = UNPLACED,
+        kind: type[Tenant | Subnamespace] = Tenant,
+    ) -> None:
+        self.kind = kind
+        self.name = "conversion" if kind is Tenant else "subnamespace-conversion"
         self._connections = connections
         self._obstacle = obstacle
+        # None until the first reconcile, which reads everything that changed before it.
+        self._namespaces: Cache[Observed] | None = None
         # By key: what the last look waits for, and when the next one is.
         self._looks: dict[str, tuple[str, float]] = {}
         # By key: when the mirror got its rights, in monotonic seconds.
@@ -98,7 +98,19 @@ class ConversionController:
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
-        return [watched.tenants(watched.own_key), watched.control_planes(_plane_keys)]
+        own = watched.tenants(watched.own_key) if self.kind is Tenant else watched.subnamespaces(watched.own_key)
+        return [own, watched.control_planes(self._plane_keys)]
+
+    def _plane_keys(self, change: Change[VirtualControlPlane]) -> Iterable[str]:
+        """Return the key of the Tenant or Subnamespace whose control plane has changed: it has its name."""
+        value = change.after or change.before
+        if value is None:
+            return ()
+        if self.kind is Tenant:
+            return [value.metadata.name] if value.metadata.name == value.metadata.namespace else ()
+        namespace = self._namespaces.get(value.metadata.namespace) if self._namespaces is not None else None
+        key = subnamespace_key(namespace) if namespace is not None else ""
+        return [key] if key.rpartition("/")[2] == value.metadata.name else ()
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Bring a conversion a step further; return in how many seconds to look again, None for never.
@@ -106,240 +118,257 @@ class ConversionController:
         Raises:
             ApiError: A side failed; the queue tries again.
         """
-        tenant: Tenant | None = cluster.cache(Tenant.resource).get(key)
-        if tenant is None or tenant.metadata.deletion_timestamp:
+        self._namespaces = cluster.cache_of(Namespace.resource)
+        scope = self._scope(cluster, key)
+        if scope is None:
             self._looks.pop(key, None)
             self._given.pop(key, None)
             return None
-        found = journal.of(tenant)
+        owner, namespace = scope.owner, cluster.lookup(Namespace.resource, scope.namespace)
+        found = journal.of(owner)
         again: float | None = None
-        namespace = cluster.lookup(Namespace.resource, key)
-        if journal.is_undone(tenant):
-            again = await self._undo(cluster, tenant)
-        elif controlplane.waits(tenant, namespace):
-            again = await self._begin(cluster, tenant)
-        elif controlplane.leaves(tenant, namespace) and not controlplane.is_handed_over(tenant):
-            again = await self._leave(cluster, tenant)
-        elif controlplane.is_under_way(tenant) and self._connections is None:
-            await self._record(cluster, tenant, cast("Conversion", found).step, self._obstacle)
+        if journal.is_undone(owner):
+            again = await self._undo(cluster, scope)
+        elif controlplane.waits(owner, namespace):
+            again = await self._begin(cluster, scope)
+        elif controlplane.leaves(owner, namespace) and not controlplane.is_handed_over(owner):
+            again = await self._leave(cluster, scope)
+        elif controlplane.is_under_way(owner) and self._connections is None:
+            await self._record(cluster, scope, cast("Conversion", found).step, self._obstacle)
             again = OBSTACLE_SECONDS
         elif found is not None and found.step is ConversionStep.PREPARING:
-            again = await self._prepare(cluster, tenant)
+            again = await self._prepare(cluster, scope)
         elif found is not None and found.step is ConversionStep.MOVING:
-            again = await self._move(cluster, tenant)
+            again = await self._move(cluster, scope)
         return again
+
+    def _scope(self, cluster: Cluster, key: str) -> ConversionScope | None:
+        """Return what is converted; None if it is gone, or has no namespace yet."""
+        owner: Tenant | Subnamespace | None = cluster.cache(self.kind.resource).get(key)
+        if owner is None or owner.metadata.deletion_timestamp:
+            return None
+        tenant = owner if isinstance(owner, Tenant) else _tenant_of(cluster, owner)
+        return ConversionScope(owner=owner, is_suspended=_is_suspended(cluster, tenant)) if tenant is not None else None
 
     # -- steps ------------------------------------------------------------------------------------
 
-    async def _begin(self, cluster: Cluster, tenant: Tenant) -> float | None:
-        refusal = await self._refusal(cluster, tenant)
+    async def _begin(self, cluster: Cluster, scope: ConversionScope) -> float | None:
+        refusal = await self._refusal(cluster, scope)
         if refusal:
-            await self._record(cluster, tenant, ConversionStep.REFUSED, refusal)
+            await self._record(cluster, scope, ConversionStep.REFUSED, refusal)
             return RETRY_SECONDS
-        await self._record(cluster, tenant, ConversionStep.PREPARING, "the control plane starts")
+        await self._record(cluster, scope, ConversionStep.PREPARING, "the control plane starts")
         return None
 
-    async def _refusal(self, cluster: Cluster, tenant: Tenant) -> str:
+    async def _refusal(self, cluster: Cluster, scope: ConversionScope) -> str:
         if self._connections is None:
             return self._obstacle
-        key = object_key(tenant.metadata.name, tenant.metadata.name)
+        key = scope.plane_key
         if cluster.cache(VirtualControlPlane.resource).get(key) is not None:
             return f"VirtualControlPlane {key!r} exists already: delete it first"
-        host = await _listed(cluster.live, objects.PLANNED, tenant.metadata.name)
-        return plan(_counted(cluster, tenant), host, _children(cluster, tenant)).refusal
+        host = await listed(cluster.live, objects.PLANNED, scope.namespace)
+        return _told(cluster, scope, plan(scope, host, returns.children_of(cluster, scope)))
 
-    async def _undo(self, cluster: Cluster, tenant: Tenant) -> float | None:
+    async def _undo(self, cluster: Cluster, scope: ConversionScope) -> float | None:
         """Take back what the step Preparing has made: nothing has moved."""
-        if journal.is_leaving(tenant):
-            await _end_rights(cluster, tenant.metadata.name)
-            await self._write(cluster, tenant, None)
+        if journal.is_leaving(scope.owner):
+            await _end_rights(cluster, scope)
+            await self._write(cluster, scope.owner, None)
             return None
-        found: VirtualControlPlane | None = cluster.cache(VirtualControlPlane.resource).get(
-            object_key(tenant.metadata.name, tenant.metadata.name)
-        )
-        known = journal.of(tenant)
+        found, known = _plane(cluster, scope), journal.of(scope.owner)
         if found is not None and known is not None and known.step is ConversionStep.PREPARING:
             await cluster.writer.delete(found)
             return None  # its end wakes this key
-        if not controlplane.is_forgotten(tenant, cluster.lookup(Namespace.resource, tenant.metadata.name)):
-            return UNDO_SECONDS  # without the journal, it would look like a tenant that is to leave its control plane
-        await self._write(cluster, tenant, None)
+        if not controlplane.is_forgotten(scope.owner, cluster.lookup(Namespace.resource, scope.namespace)):
+            return UNDO_SECONDS  # without the journal, it would look like one that is to leave its control plane
+        await self._write(cluster, scope.owner, None)
         return None
 
     # -- out of a control plane -------------------------------------------------------------------
 
-    async def _leave(self, cluster: Cluster, tenant: Tenant) -> float | None:
+    async def _leave(self, cluster: Cluster, scope: ConversionScope) -> float | None:
         """Look at what is inside: the control plane runs on unchanged until all of it can move."""
         if self._connections is None:
-            await self._record(cluster, tenant, ConversionStep.REFUSED, self._obstacle)
+            await self._record(cluster, scope, ConversionStep.REFUSED, self._obstacle)
             return OBSTACLE_SECONDS
-        sides, before = self._sides(cluster, tenant), journal.of(tenant)
-        is_refused = journal.is_leaving(tenant) and before is not None and before.step is ConversionStep.REFUSED
-        if sides is None and is_refused and _is_asleep(_plane(cluster, tenant)):
+        sides, before = self._sides(cluster, scope), journal.of(scope.owner)
+        is_refused = journal.is_leaving(scope.owner) and before is not None and before.step is ConversionStep.REFUSED
+        if sides is None and is_refused and _is_asleep(_plane(cluster, scope)):
             return OBSTACLE_SECONDS  # what is inside does not change meanwhile
         if sides is None or not sides.is_mirrored:
-            await _wake(cluster, tenant)
-            await self._record(cluster, tenant, ConversionStep.PREPARING, "the control plane starts")
+            await _wake(cluster, scope)
+            await self._record(cluster, scope, ConversionStep.PREPARING, "the control plane starts")
             return RETRY_SECONDS
-        if not journal.is_leaving(tenant):
-            await self._record(cluster, tenant, ConversionStep.PREPARING, "what is inside is listed")
+        if not journal.is_leaving(scope.owner):
+            await self._record(cluster, scope, ConversionStep.PREPARING, "what is inside is listed")
             return None
         try:
-            return await self._look_inside(cluster, tenant, sides)
+            return await self._look_inside(cluster, scope, sides)
         except InputError as error:
-            return await self._refuse(cluster, tenant, str(error), OBSTACLE_SECONDS)
+            return await self._refuse(cluster, scope, str(error), OBSTACLE_SECONDS)
 
-    async def _look_inside(self, cluster: Cluster, tenant: Tenant, sides: PlaneSides) -> float | None:
-        name = tenant.metadata.name
-        host = await _listed(cluster.live, objects.READABLE, name)
-        inside = await inventory.holdings(sides.upper.live, outplan.INSIDE, name)
-        worlds = Worlds(host=host, inside=inside, has_namespace=True, profile=sides.profile)
-        refusal = await self._refusal_out(cluster, tenant, worlds, sides)
-        if not refusal:
-            if await self._give_rights(cluster, tenant):
+    async def _look_inside(self, cluster: Cluster, scope: ConversionScope, sides: PlaneSides) -> float | None:
+        found = await returns.both_sides(cluster, scope, sides, is_mirror=False)
+        planned = await returns.planned(cluster, scope, found, sides)
+        if not planned.refused:
+            if await self._give_rights(cluster, scope):
                 return LOOK_SECONDS
-            worlds = await _worlds(sides, name, outplan.HOST, outplan.INSIDE)
-            refusal = await self._refusal_out(cluster, tenant, worlds, sides, is_tried=True)
-        if (
-            trial.LACKS_RIGHTS in refusal
-            and cluster.monotonic() - self._given.get(name, float("-inf")) < RIGHTS_SECONDS
-        ):
+            planned = await returns.made_room(scope, found, sides)
+            if planned.objects and not planned.refused:
+                await self._record(cluster, scope, ConversionStep.PREPARING, _awaited(scope, planned))
+                return LOOK_SECONDS
+        if not planned.refused:
+            if await self._give_rights(cluster, scope, found.places):
+                return LOOK_SECONDS
+            found = await returns.both_sides(cluster, scope, sides, is_mirror=True)
+            planned = await returns.planned(cluster, scope, found, sides, is_tried=True)
+        given = self._given.get(scope.owner.key, float("-inf"))
+        if trial.LACKS_RIGHTS in planned.refusal and cluster.monotonic() - given < RIGHTS_SECONDS:
             return LOOK_SECONDS
-        if refusal:
-            return await self._refuse(cluster, tenant, refusal, OBSTACLE_SECONDS)
-        await self._record(cluster, tenant, ConversionStep.MOVING, "objects move")
+        if planned.refused:
+            return await self._refuse(cluster, scope, _told(cluster, scope, planned), OBSTACLE_SECONDS)
+        await self._record(cluster, scope, ConversionStep.MOVING, "objects move")
         return None
 
-    async def _refuse(self, cluster: Cluster, tenant: Tenant, refusal: str, seconds: float) -> float:
-        await _end_rights(cluster, tenant.metadata.name)
-        await self._record(cluster, tenant, ConversionStep.REFUSED, refusal + _OR_VIRTUAL)
+    async def _refuse(self, cluster: Cluster, scope: ConversionScope, refusal: str, seconds: float) -> float:
+        await _end_rights(cluster, scope)
+        await self._record(cluster, scope, ConversionStep.REFUSED, refusal + _OR_VIRTUAL)
         return seconds
 
-    async def _refusal_out(
-        self, cluster: Cluster, tenant: Tenant, worlds: Worlds, sides: PlaneSides, *, is_tried: bool = False
-    ) -> str:
-        """Return what keeps a tenant in its control plane; "" for nothing."""
-        counted = _counted(cluster, tenant)
-        obstacles = await inventory.obstacles(sides.upper.live, tenant.metadata.name)
-        rules = await _rules_of_owners(cluster)
-        found = await asyncio.to_thread(outplan.plan, counted, worlds, obstacles, rules)
-        if found.refusal or not is_tried:
-            return found.refusal
-        return ConversionPlan(objects=await trial.refused(worlds, sides.lower)).refusal
-
-    async def _move_out(self, cluster: Cluster, tenant: Tenant) -> float | None:
+    async def _move_out(self, cluster: Cluster, scope: ConversionScope) -> float | None:
         """Move objects to the host, and delete the control plane once all are there."""
-        name, found = tenant.metadata.name, _plane(cluster, tenant)
+        name, found = scope.namespace, _plane(cluster, scope)
         if found is None:
-            await _end_rights(cluster, name)
-            await self._record(cluster, tenant, ConversionStep.CONVERTED, "")
+            await _end_rights(cluster, scope)
+            await self._record(cluster, scope, ConversionStep.CONVERTED, "")
             return None
         if found.metadata.deletion_timestamp:
             return LOOK_SECONDS
-        sides, namespace = self._sides(cluster, tenant), cluster.lookup(Namespace.resource, name)
-        if sides is None or sides.is_mirrored or namespace is None or not journal.is_closed(tenant, namespace):
-            await _wake(cluster, tenant)
+        sides, namespace = self._sides(cluster, scope), cluster.lookup(Namespace.resource, name)
+        if sides is None or sides.is_mirrored or namespace is None or not journal.is_closed(scope.owner, namespace):
+            await _wake(cluster, scope)
             return LOOK_SECONDS
-        if _counted(cluster, tenant).spec.suspended or SUSPENDED in namespace.labels:
-            await self._record(cluster, tenant, ConversionStep.MOVING, _WAITS_FOR_SUSPENSION)
+        if scope.is_suspended or SUSPENDED in namespace.labels:
+            await self._record(cluster, scope, ConversionStep.MOVING, _WAITS_FOR_SUSPENSION)
             return RETRY_SECONDS
-        if await self._give_rights(cluster, tenant):
+        if await self._give_rights(cluster, scope):
             return LOOK_SECONDS
-        return await self._hand_over(cluster, tenant, found, sides)
+        return await self._hand_over(cluster, scope, found, sides)
 
     async def _hand_over(
-        self, cluster: Cluster, tenant: Tenant, found: VirtualControlPlane, sides: PlaneSides
+        self, cluster: Cluster, scope: ConversionScope, found: VirtualControlPlane, sides: PlaneSides
     ) -> float | None:
-        name, current = tenant.metadata.name, journal.of(tenant)
+        current = journal.of(scope.owner)
         has_begun = current is not None and bool(current.begun_at)
         try:
-            worlds = await _worlds(sides, name, outplan.HOST, outplan.INSIDE)
+            there = await returns.both_sides(cluster, scope, sides, is_mirror=True)
         except InputError as error:
             if has_begun:
                 raise  # programs of the tenant still write; the queue tries again
-            return await self._refuse(cluster, tenant, str(error), RETRY_SECONDS)
+            return await self._refuse(cluster, scope, str(error), RETRY_SECONDS)
+        planned = await returns.made_room(scope, there, sides)
         if not has_begun:
-            # Until the control plane was closed, users could create what cannot move.
-            refusal = await self._refusal_out(cluster, tenant, worlds, sides, is_tried=True)
-            if refusal:
-                return await self._refuse(cluster, tenant, refusal, RETRY_SECONDS)
-            await self._write(cluster, tenant, journal.begun(tenant, rfc3339(cluster.clock.now())))
-            return None
-        moved = moves.next_moves(worlds, outmoves.STAGES)
+            return await self._begin_return(cluster, scope, there, planned, sides)
+        if planned.objects:
+            # A program of the tenant inside has created another namespace.
+            await self._record(cluster, scope, ConversionStep.MOVING, _awaited(scope, planned))
+            return LOOK_SECONDS
+        if await self._give_rights(cluster, scope, there.places):
+            return LOOK_SECONDS
+        moved = outmoves.next_elsewhere(there.others)
         if moved.is_done:
-            self._looks.pop(name, None)
+            moved = moves.next_moves(there.root, outmoves.STAGES)
+        if moved.is_done:
+            self._looks.pop(scope.owner.key, None)
             await cluster.writer.delete(found)
             return LOOK_SECONDS
-        return await self._advance(cluster, tenant, moved, sides)
+        return await self._advance(cluster, scope, moved, sides)
 
-    async def _give_rights(self, cluster: Cluster, tenant: Tenant) -> bool:
-        """Create the RoleBindings that the mirror needs; return whether one was missing."""
+    async def _begin_return(
+        self, cluster: Cluster, scope: ConversionScope, there: ReturnSides, planned: ConversionPlan, sides: PlaneSides
+    ) -> float | None:
+        """Record that the return only goes on, unless something is in its way."""
+        if await self._give_rights(cluster, scope, there.places):
+            return LOOK_SECONDS
+        if not planned.objects:
+            # Until the control plane was closed, users could create what cannot move.
+            planned = await returns.planned(cluster, scope, there, sides, is_tried=True)
+        if planned.objects:
+            refusal = _told(cluster, scope, planned) or _awaited(scope, planned)
+            return await self._refuse(cluster, scope, refusal, RETRY_SECONDS)
+        await self._write(cluster, scope.owner, journal.begun(scope.owner, rfc3339(cluster.clock.now())))
+        return None
+
+    async def _give_rights(self, cluster: Cluster, scope: ConversionScope, places: Iterable[str] = ()) -> bool:
+        """Create the RoleBindings that the mirror needs, also in child namespaces; return whether one was missing."""
         lacks = False
-        for each in journal.rights(tenant):
+        for each in journal.rights(scope.owner, places):
             if cluster.lookup(RoleBinding.resource, each.key) is None:
                 lacks = True
-                self._given[tenant.metadata.name] = cluster.monotonic()
+                self._given[scope.owner.key] = cluster.monotonic()
                 with suppress(AlreadyExists):
                     await cluster.writer.create(each)
         return lacks
 
     # -- into a control plane ---------------------------------------------------------------------
 
-    async def _prepare(self, cluster: Cluster, tenant: Tenant) -> float | None:
-        sides = self._sides(cluster, tenant)
+    async def _prepare(self, cluster: Cluster, scope: ConversionScope) -> float | None:
+        sides = self._sides(cluster, scope)
         if sides is None:
-            await _wake(cluster, tenant)
-            obstacle = controlplane.problem(tenant.metadata.name, _plane(cluster, tenant))
+            await _wake(cluster, scope)
+            obstacle = controlplane.problem(scope.owner.metadata.name, _plane(cluster, scope))
             told = obstacle.message if obstacle is not None else "the control plane starts"
-            await self._record(cluster, tenant, ConversionStep.PREPARING, told)
+            await self._record(cluster, scope, ConversionStep.PREPARING, told)
             return RETRY_SECONDS
-        host = await _listed(cluster.live, objects.PLANNED, tenant.metadata.name)
-        refusal = plan(_counted(cluster, tenant), host, _children(cluster, tenant), sides.profile).refusal
+        host = await listed(cluster.live, objects.PLANNED, scope.namespace)
+        refusal = _told(cluster, scope, plan(scope, host, returns.children_of(cluster, scope), sides.profile))
         if refusal:
-            await self._record(cluster, tenant, ConversionStep.PREPARING, refusal + _OR_SHARED)
+            await self._record(cluster, scope, ConversionStep.PREPARING, refusal + _OR_SHARED)
             return RETRY_SECONDS
-        await self._record(cluster, tenant, ConversionStep.MOVING, "objects move")
+        await self._record(cluster, scope, ConversionStep.MOVING, "objects move")
         return None
 
-    async def _move(self, cluster: Cluster, tenant: Tenant) -> float | None:
-        if journal.is_leaving(tenant):
-            return await self._move_out(cluster, tenant)
-        name, sides = tenant.metadata.name, self._sides(cluster, tenant)
+    async def _move(self, cluster: Cluster, scope: ConversionScope) -> float | None:
+        if journal.is_leaving(scope.owner):
+            return await self._move_out(cluster, scope)
+        name, sides = scope.namespace, self._sides(cluster, scope)
         namespace = cluster.lookup(Namespace.resource, name)
-        if sides is None or namespace is None or not journal.is_closed(tenant, namespace):
-            await _wake(cluster, tenant)
+        if sides is None or namespace is None or not journal.is_closed(scope.owner, namespace):
+            await _wake(cluster, scope)
             return LOOK_SECONDS
-        if _counted(cluster, tenant).spec.suspended or SUSPENDED in namespace.labels:
+        if scope.is_suspended or SUSPENDED in namespace.labels:
             # All bindings lose their subjects, those of the mirror with them.
-            await self._record(cluster, tenant, ConversionStep.MOVING, _WAITS_FOR_SUSPENSION)
+            await self._record(cluster, scope, ConversionStep.MOVING, _WAITS_FOR_SUSPENSION)
             return RETRY_SECONDS
-        await self._give_rights(cluster, tenant)
-        worlds = await _worlds(sides, name, objects.EVERY, objects.INSIDE)
+        await self._give_rights(cluster, scope)
+        worlds = await worlds_of(sides, name, objects.EVERY, objects.INSIDE)
         if not moves.has_begun(worlds.host, sides.profile):
             # Until the namespace was closed, users could create what cannot move.
-            refusal = plan(_counted(cluster, tenant), worlds.host, _children(cluster, tenant), sides.profile).refusal
+            refusal = _told(
+                cluster, scope, plan(scope, worlds.host, returns.children_of(cluster, scope), sides.profile)
+            )
             if refusal:
                 # What stays inside nevertheless is replaced later.
                 await send(moves.taken_back(worlds), sides)
-                await _end_rights(cluster, name)
-                await self._record(cluster, tenant, ConversionStep.PREPARING, refusal + _OR_SHARED)
+                await _end_rights(cluster, scope)
+                await self._record(cluster, scope, ConversionStep.PREPARING, refusal + _OR_SHARED)
                 return RETRY_SECONDS
         found = moves.next_moves(worlds)
         if found.is_done:
-            self._looks.pop(name, None)
-            await _end_rights(cluster, name)
-            await self._record(cluster, tenant, ConversionStep.CONVERTED, "")
+            self._looks.pop(scope.owner.key, None)
+            await _end_rights(cluster, scope)
+            await self._record(cluster, scope, ConversionStep.CONVERTED, "")
             return None
-        return await self._advance(cluster, tenant, found, sides)
+        return await self._advance(cluster, scope, found, sides)
 
-    async def _advance(self, cluster: Cluster, tenant: Tenant, found: Moves, sides: PlaneSides) -> float:
+    async def _advance(self, cluster: Cluster, scope: ConversionScope, found: Moves, sides: PlaneSides) -> float:
         """Send the writes of a stage, and record how far the conversion is."""
         error = await send(found.writes, sides)
-        told = f"{_told(found)}: {error}" if error is not None else _told(found)
-        await self._record(cluster, tenant, ConversionStep.MOVING, told)
+        told = _progress(scope, found, error)
+        await self._record(cluster, scope, ConversionStep.MOVING, told)
         if error is not None:
             raise error
-        return self._pause(tenant.metadata.name, found)
+        return self._pause(scope.owner.key, found)
 
     def _pause(self, key: str, found: Moves) -> float:
         """Return in how many seconds to look again: the later, the longer it waits for the same."""
@@ -351,31 +380,32 @@ class ConversionController:
 
     # -- what it has to do with ---------------------------------------------------------------------
 
-    def _sides(self, cluster: Cluster, tenant: Tenant) -> PlaneSides | None:
-        """Return both sides of the control plane of a tenant; None until users could work there."""
-        found = _plane(cluster, tenant)
+    def _sides(self, cluster: Cluster, scope: ConversionScope) -> PlaneSides | None:
+        """Return both sides of the control plane; None until users could work there."""
+        found = _plane(cluster, scope)
         if self._connections is None or found is None or not is_true(found.status.conditions, reasons.READY):
             return None
         sides = self._connections.get(found.key)
         return sides if sides is not None and sides.profile.owner_uid == found.metadata.uid else None
 
-    async def _record(self, cluster: Cluster, tenant: Tenant, step: ConversionStep, message: str) -> None:
+    async def _record(self, cluster: Cluster, scope: ConversionScope, step: ConversionStep, message: str) -> None:
         # Others have written its status while objects moved.
-        current: Tenant = cluster.cache(Tenant.resource).get(tenant.key) or tenant
-        if current.spec.isolation.control_plane is not tenant.spec.isolation.control_plane:
+        owner = scope.owner
+        current: Tenant | Subnamespace = cluster.cache(self.kind.resource).get(owner.key) or owner
+        if current.spec.isolation.control_plane is not owner.spec.isolation.control_plane:
             return  # the change of the spec wakes this key, and decides anew
         await self._write(cluster, current, journal.at(current, step, message, rfc3339(cluster.clock.now())))
 
-    async def _write(self, cluster: Cluster, tenant: Tenant, wanted: Conversion | None) -> None:
-        asked = journal.written(tenant, wanted)
+    async def _write(self, cluster: Cluster, owner: Tenant | Subnamespace, wanted: Conversion | None) -> None:
+        asked = journal.written(owner, wanted)
         if asked is not None:
-            # Not quiet: the tenant controller follows the step.
+            # Not quiet: the controller of the owner follows the step.
             await cluster.writer.own(asked)
 
 
-async def _wake(cluster: Cluster, tenant: Tenant) -> None:
-    """Request that the control plane of a tenant is awake, if it sleeps."""
-    found = _plane(cluster, tenant)
+async def _wake(cluster: Cluster, scope: ConversionScope) -> None:
+    """Request that the control plane is awake, if it sleeps."""
+    found = _plane(cluster, scope)
     if found is None or found.status.phase is not PlanePhase.ASLEEP or sleep.requested(found) is PlanePhase.AWAKE:
         return
     asked = f"{PlanePhase.AWAKE} {rfc3339(cluster.clock.now())}"
@@ -388,101 +418,59 @@ def _is_asleep(found: VirtualControlPlane | None) -> bool:
     return found is not None and found.status.phase is PlanePhase.ASLEEP
 
 
-async def _end_rights(cluster: Cluster, namespace: str) -> None:
+async def _end_rights(cluster: Cluster, scope: ConversionScope) -> None:
     """Take the rights of the step Moving from the mirror."""
-    for name in (CONVERTER, BRINGER):
+    children = [each.status.namespace for each in returns.children_of(cluster, scope) if each.status.namespace]
+    given = [(scope.namespace, CONVERTER), (scope.namespace, BRINGER), *((each, CHILD_BRINGER) for each in children)]
+    for namespace, name in given:
         found = cluster.lookup(RoleBinding.resource, object_key(namespace, name))
         if found is not None:
             await cluster.writer.remove(RoleBinding.resource, namespace, name, uid=found.uid)
 
 
-async def _rules_of_owners(cluster: Cluster) -> list[Json] | None:
-    """Return what owners may do in a namespace of the host; None if the operator may not read it."""
-    data = await cluster.live.find(CLUSTER_ROLES, "", OWNER_ROLE)
-    return items(msgspec.json.decode(data), "rules") if data is not None else None
+def _awaited(scope: ConversionScope, planned: ConversionPlan) -> str:
+    """Return for which Subnamespaces a return waits; without names for users who may not see them."""
+    told = shortened([each.reason for each in planned.objects])
+    return "Subnamespaces are created" if scope.is_blind else told
 
 
-async def send(writes: Sequence[Move], sides: PlaneSides) -> ApiError | None:
-    """Send all writes, also those after one that a side refuses; return the first error, None for none.
-
-    Args:
-        writes: The writes of one stage.
-        sides: Where they go.
-    """
-    failed: list[ApiError] = []
-    for start in range(0, len(writes), AT_ONCE):
-        found = await all_of(_sent(each, sides) for each in writes[start : start + AT_ONCE])
-        failed += [each for each in found if each is not None]
-    return failed[0] if failed else None
+def _told(cluster: Cluster, scope: ConversionScope, found: ConversionPlan) -> str:
+    """Return why nothing moves, as the journal reports it; an Event in the namespace has what the journal must not."""
+    if scope.is_blind and found.refused:
+        meta = ObjectMeta(name=scope.namespace, namespace=scope.namespace, uid=scope.owner.metadata.uid)
+        about = NamedObject(Namespace.resource, meta)
+        cluster.recorder.say(about, EventKind.WARNING, reasons.CONVERSION_REFUSED, found.refusal)
+    return found.told(scope)
 
 
-async def _sent(move: Move, sides: PlaneSides) -> ApiError | None:
-    """Send a write; return why a side refuses it."""
-    asked, profile = move.request, sides.profile
+def _progress(scope: ConversionScope, found: Moves, error: ApiError | None) -> str:
+    """Return how far objects have moved; for users who may not see what is in the namespace, without names."""
+    waits = f", waits for {found.waits}" if found.waits and not scope.is_blind else ""
+    refused = f": {error}" if error is not None and not scope.is_blind else ""
+    return f"objects move: stage {found.stage}{waits}{refused}"
+
+
+def conversions(connections: PlaneConnections | None, obstacle: str = UNPLACED) -> list[ConversionController]:
+    """Return the controllers that convert Tenants and Subnamespaces; see `ConversionController`."""
+    return [ConversionController(connections, obstacle, kind) for kind in (Tenant, Subnamespace)]
+
+
+def _tenant_of(cluster: Cluster, owner: Subnamespace) -> Tenant | None:
+    """Return the tenant of the tree; None while the Subnamespace has no namespace there."""
+    namespace = cluster.lookup(Namespace.resource, owner.status.namespace) if owner.status.namespace else None
+    found: Tenant | None = cluster.cache(Tenant.resource).get(namespace.labels.get(TENANT, "")) if namespace else None
+    is_of = found is not None and namespace is not None and namespace.labels.get(TENANT_UID) == found.metadata.uid
+    return found if is_of else None
+
+
+def _is_suspended(cluster: Cluster, tenant: Tenant) -> bool:
+    """Return whether a tenant is suspended now: also once its lease has ended."""
     try:
-        if move.side is Side.HOST and asked.verb is Verb.PATCH and sides.is_mirrored:
-            # Into the caches of the mirror at once: it must know the marks before there is an upper object.
-            await sides.lower.own(asked)
-        elif move.side is Side.HOST:
-            await sides.lower.send(asked)
-        elif asked.resource not in RESOURCES.values() or _is_known(asked.resource, asked.name, profile):
-            await sides.upper.writer.send(asked)
-    except (AlreadyExists, NotFound, Conflict):
-        pass  # both sides are listed again
-    except ApiError as error:
-        return error
-    return None
-
-
-def _is_known(resource: Resource, name: str, profile: Profile) -> bool:
-    """Return whether the mirror knows the object that it adopts; it would create another one."""
-    return resource.kind in COPIED or profile.is_adopted(resource.kind, profile.namespace, name)
-
-
-def _told(found: Moves) -> str:
-    waits = f", waits for {found.waits}" if found.waits else ""
-    return f"objects move: stage {found.stage}{waits}"
-
-
-async def _worlds(
-    sides: PlaneSides, namespace: str, of_host: Sequence[Resource], of_inside: Sequence[Resource]
-) -> Worlds:
-    has_namespace = await sides.upper.live.find(objects.NAMESPACES, "", namespace) is not None
-    host, inside = await all_of(
-        [_listed(sides.reader, of_host, namespace), inventory.holdings(sides.upper.live, of_inside, namespace)]
-    )
-    return Worlds(host=host, inside=inside, has_namespace=has_namespace, profile=sides.profile)
-
-
-async def _listed(reader: Reader, resources: Sequence[Resource], namespace: str) -> Holdings:
-    async def of(resource: Resource) -> list[Json]:
-        return [msgspec.json.decode(each) async for each in reader.raw(resource, namespace=namespace)]
-
-    found = await all_of(of(each) for each in resources)
-    return Holdings(of=dict(zip(resources, found, strict=True)))
-
-
-def _counted(cluster: Cluster, tenant: Tenant) -> Tenant:
-    """Return a tenant as it counts now: suspended once its lease has ended."""
-    try:
-        return with_lease(tenant, cluster.clock.now())
+        return with_lease(tenant, cluster.clock.now()).spec.suspended
     except InputError:
-        return tenant  # its own controller reports it
+        return tenant.spec.suspended  # its own controller reports it
 
 
-def _plane(cluster: Cluster, tenant: Tenant) -> VirtualControlPlane | None:
-    name = tenant.metadata.name
-    found: VirtualControlPlane | None = cluster.cache(VirtualControlPlane.resource).get(object_key(name, name))
+def _plane(cluster: Cluster, scope: ConversionScope) -> VirtualControlPlane | None:
+    found: VirtualControlPlane | None = cluster.cache(VirtualControlPlane.resource).get(scope.plane_key)
     return found
-
-
-def _children(cluster: Cluster, tenant: Tenant) -> list[Subnamespace]:
-    # Another controller watches this kind: a runtime without it has no such cache.
-    cache = cluster.cache_of(Subnamespace.resource)
-    return [each for each in cache or () if each.metadata.namespace == tenant.metadata.name]
-
-
-def _plane_keys(change: Change[VirtualControlPlane]) -> Iterable[str]:
-    value = change.after or change.before
-    is_own = value is not None and value.metadata.name == value.metadata.namespace
-    return [value.metadata.name] if value is not None and is_own else ()

@@ -5,18 +5,16 @@ Users inside choose how much there is of both, and the operator has all tenants:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Protocol
 
 import msgspec
 
-from tenantry.api.errors import InputError, NotFound, ServerError
-from tenantry.api.model import Json, Resource
+from tenantry.api.errors import NotFound, ServerError
+from tenantry.api.model import Resource
 from tenantry.controllers.conversion import surroundings
-from tenantry.controllers.conversion.objects import Holdings
 from tenantry.controllers.conversion.plan import Fate, PlannedObject
 from tenantry.controllers.conversion.surroundings import API_SERVICES, DEFINITIONS
-from tenantry.engine.tasks import all_of
 from tenantry.mirror.shapes import part
 
 MOST_OF_KIND = 500
@@ -24,9 +22,6 @@ MOST_OF_KIND = 500
 
 MOST_CUSTOM = 100
 """Of how many CustomResourceDefinitions the objects are counted."""
-
-MOST_BYTES = 64 * 2**20
-"""How much JSON the objects that move may have together; decoded, it takes up to ten times as much memory."""
 
 
 class KindReader(Protocol):
@@ -45,37 +40,6 @@ class KindReader(Protocol):
     async def count(self, resource: Resource, namespace: str = "") -> int:
         """Return the number of objects of a kind."""
         ...
-
-
-async def holdings(reader: KindReader, resources: Sequence[Resource], namespace: str) -> Holdings:
-    """Return the objects of a namespace inside.
-
-    Args:
-        reader: Reads the API server inside.
-        resources: Their kinds.
-        namespace: The namespace.
-
-    Raises:
-        ApiError: The API server does not answer.
-        InputError: They have more than `MOST_BYTES` together.
-    """
-    left = MOST_BYTES
-
-    async def of(resource: Resource) -> list[Json]:
-        nonlocal left
-        found: list[Json] = []
-        async for each in reader.raw(resource, namespace=namespace):
-            left -= len(memoryview(each))
-            if left < 0:
-                raise InputError(
-                    f"cannot move: the objects of namespace {namespace!r} inside have more than"
-                    f" {MOST_BYTES // 2**20} MiB together: delete those that are not needed"
-                )
-            found.append(msgspec.json.decode(each))
-        return found
-
-    listed = await all_of(of(each) for each in resources)
-    return Holdings(of=dict(zip(resources, listed, strict=True)))
 
 
 async def obstacles(reader: KindReader, namespace: str) -> list[PlannedObject]:

@@ -98,15 +98,29 @@ class Worlds(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         host: The objects of the namespace on the host.
-        inside: The objects of the namespace of the same name inside.
+        inside: The objects of the namespace inside.
         has_namespace: Whether there is this namespace inside.
-        profile: The configuration of the mirror that adopts.
+        profile: The configuration of the mirror that adopts; its namespace is the one on the host.
+        source: The namespace inside, if it has another name there, so that no pod is in it; see `elsewhere`.
+        places: The namespaces inside whose objects move, and those on the host that they move to.
     """
 
     host: Holdings
     inside: Holdings
     has_namespace: bool
     profile: Profile
+    source: str = ""
+    places: Mapping[str, str] = {}
+
+    def told(self, name: str) -> str:
+        """Return the name of an object, with its namespace inside if that is another one than on the host."""
+        return f"{self.source}/{name}" if self.source else name
+
+    def place(self, namespace: str) -> str | None:
+        """Return the namespace of the host to which the objects of one inside move; None if they do not move."""
+        if namespace in self.places:
+            return self.places[namespace]
+        return namespace if namespace == self.profile.namespace and not self.source else None
 
     def movable(self, resource: Resource) -> list[Json]:
         """Return the objects of users on the host that are not being deleted."""

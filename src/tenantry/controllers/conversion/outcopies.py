@@ -9,7 +9,7 @@ the names that they have on the host, so templates of pods name them so.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tenantry.api.model import Json, Resource
 from tenantry.controllers.conversion.objects import (
@@ -51,7 +51,17 @@ _OF_SERVICES = (*services.CHOSEN, "externalIPs", "loadBalancerIP", "loadBalancer
 _OUTWARD = ("externalTrafficPolicy", "allocateLoadBalancerNodePorts")
 
 
-def lower(resource: Resource, found: Json, profile: Profile, claims: Mapping[str, str] | None = None) -> Json:
+def _same(namespace: str) -> str | None:
+    return namespace
+
+
+def lower(
+    resource: Resource,
+    found: Json,
+    profile: Profile,
+    claims: Mapping[str, str] | None = None,
+    place: Callable[[str], str | None] = _same,
+) -> Json:
     """Return the copy of an object for the host.
 
     Args:
@@ -59,6 +69,7 @@ def lower(resource: Resource, found: Json, profile: Profile, claims: Mapping[str
         found: The object inside; it is not changed.
         profile: The configuration of the mirror.
         claims: The names of claims on the host, by those inside.
+        place: Returns the namespace of the host for one inside; None for one that does not move.
     """
     value: Json = copy.deepcopy({key: found[key] for key in _FIELDS[resource] if key in found})
     spec = part(value, "spec")
@@ -70,6 +81,9 @@ def lower(resource: Resource, found: Json, profile: Profile, claims: Mapping[str
     for each in items(spec, "volumeClaimTemplates"):
         meta = part(each, "metadata")
         each["metadata"] = {"name": meta.get("name"), **_labelled(meta, profile)}
+    for each in items(value, "subjects"):
+        if each.get("kind") == "ServiceAccount":
+            each["namespace"] = place(str(each.get("namespace", ""))) or each.get("namespace")
     meta = found["metadata"]
     named = {"name": meta["name"], "namespace": profile.namespace}
     head: Json = {"apiVersion": resource.api_version, "kind": resource.kind}

@@ -15,16 +15,20 @@ controllers of the host create no pods meanwhile, because a policy closes the na
     grants    host: RoleBindings
     rest      host: what only the mirror needed is deleted; its copies that pods name end with these pods
 
+Namespaces inside that become Subnamespaces go through the same stages before that one.
+
 Source: Kubernetes, "Garbage Collection", "ReplicaSet" (acquisition of pods).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tenantry.api.model import Json, Resource
+from tenantry.api.virtualcontrolplane import PLANE
+from tenantry.api.wording import shortened
 from tenantry.controllers.conversion import objects, outcopies
-from tenantry.controllers.conversion.moves import Move, Side, Stages, Worlds, delete
+from tenantry.controllers.conversion.moves import Move, Moves, Side, Stages, Worlds, delete, next_moves
 from tenantry.controllers.conversion.objects import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -73,11 +77,9 @@ def _barriers(worlds: Worlds) -> Iterator[Move | str]:
 def _services(worlds: Worlds) -> Iterator[Move | str]:
     for each in worlds.inside.all(services.RESOURCE):
         there = counterpart(worlds, services.RESOURCE, each)
-        if there is None:
-            continue
-        if outcopies.is_marked(there, worlds.profile):
+        if there is not None and outcopies.is_marked(there, worlds.profile):
             yield _selecting(worlds, there, each)
-        elif worlds.host.find(services.RESOURCE, name_of(each)) is None:
+        elif worlds.host.find(services.RESOURCE, name_of(each)) is None and not objects.is_deleting(each):
             body = outcopies.alias(each, worlds.profile)
             yield Move(side=Side.HOST, request=request.create_json(services.RESOURCE, body))
 
@@ -146,13 +148,29 @@ STAGES: Stages = {
 }
 
 
+def next_elsewhere(others: Iterable[Worlds]) -> Moves:
+    """Return what is next in the namespaces that become Subnamespaces; each has these stages of its own.
+
+    Args:
+        others: Both sides of each of them; see `elsewhere`.
+    """
+    found = [each for each in (next_moves(one, STAGES) for one in others) if not each.is_done]
+    writes = tuple(write for each in found for write in each.writes)
+    waits = shortened([each.waits for each in found if each.waits])
+    return Moves(stage="namespaces" if found else "done", writes=writes, waits=waits)
+
+
 # -- parts of stages ------------------------------------------------------------------------------
 
 
 def _marked(worlds: Worlds, resource: Resource) -> list[Json]:
-    """Return the objects of the host that have the label of the mirror."""
+    """Return the objects of the host that have the label of the mirror.
+
+    The operator keeps others for the control plane itself, such as the Service of its API server: these end with it.
+    """
     mark, uid = worlds.profile.mark("owner"), worlds.profile.owner_uid
-    return [each for each in worlds.host.all(resource) if objects.labels(each).get(mark) == uid]
+    found = [each for each in worlds.host.all(resource) if objects.labels(each).get(mark) == uid]
+    return [each for each in found if PLANE not in objects.labels(each)]
 
 
 def _above(worlds: Worlds, resource: Resource, below: Json) -> Json | None:
@@ -170,13 +188,13 @@ def _is_of_job(resource: Resource, above: Json) -> bool:
 
 
 def _create(worlds: Worlds, resource: Resource, above: Json) -> Move:
-    body = outcopies.lower(resource, above, worlds.profile, claim_names(worlds))
+    body = outcopies.lower(resource, above, worlds.profile, claim_names(worlds), worlds.place)
     return Move(side=Side.HOST, request=request.create_json(resource, body))
 
 
 def _replaced(worlds: Worlds, resource: Resource, there: Json, above: Json) -> Move:
     """Return the write by which an adopted object becomes one of users: it keeps its uid."""
-    body = outcopies.lower(resource, above, worlds.profile)
+    body = outcopies.lower(resource, above, worlds.profile, place=worlds.place)
     for field in ("uid", "resourceVersion"):
         if field in there["metadata"]:
             body["metadata"][field] = there["metadata"][field]

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tenantry.api.model import Json, Resource
-from tenantry.api.tenant import Tenant
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tokens import TOKEN_SECRET
 from tenantry.api.virtualcontrolplane import MIRROR
 from tenantry.api.wording import shortened
-from tenantry.controllers.conversion import objects, outcopies, owned
+from tenantry.controllers.conversion import elsewhere, objects, outcopies, owned
 from tenantry.controllers.conversion.moves import Worlds
 from tenantry.controllers.conversion.objects import (
     BASICS,
@@ -38,8 +38,9 @@ from tenantry.controllers.conversion.plan import (
     PlannedObject,
     finalizers_reason,
     is_moved,
-    of_tenant,
+    of_owner,
 )
+from tenantry.controllers.conversion.scope import ConversionScope
 from tenantry.mirror import names
 from tenantry.mirror.kinds import budgets, claims, ingresses, networkpolicies, services
 from tenantry.mirror.shapes import items, part
@@ -102,37 +103,61 @@ def claim_names(worlds: Worlds) -> dict[str, str]:
 
 
 def plan(
-    tenant: Tenant, worlds: Worlds, obstacles: Iterable[PlannedObject] = (), rules: Sequence[Json] | None = None
+    scope: ConversionScope,
+    worlds: Worlds,
+    obstacles: Iterable[PlannedObject] = (),
+    rules: Sequence[Json] | None = None,
+    *,
+    others: Sequence[Worlds] = (),
+    children: Mapping[str, Subnamespace] | None = None,
 ) -> ConversionPlan:
-    """Return what the return of a tenant to the API server of the host does, before anything has moved.
+    """Return what the return of a Tenant or Subnamespace to the API server of the host does, before anything has moved.
 
     Args:
-        tenant: The Tenant as it counts now.
+        scope: The Tenant or Subnamespace.
         worlds: Both sides; of kinds of the host that are not read, nothing is compared.
         obstacles: What else is inside, and cannot move.
         rules: The rules of the ClusterRole of owners; None if it is not known.
+        others: Both sides of the other namespaces inside.
+        children: The Subnamespaces on the host, by name.
     """
-    found = [*of_tenant(tenant), *obstacles]
+    found = [*of_owner(scope), *obstacles, *of_objects(worlds, rules)]
+    found += elsewhere.namespaces(scope, [each.source for each in others], children or {})
+    for each in others:
+        found += of_objects(each, rules)
+    return ConversionPlan(objects=tuple(found))
+
+
+def of_objects(worlds: Worlds, rules: Sequence[Json] | None) -> Iterator[PlannedObject]:
+    """Yield what happens to the objects of one namespace inside.
+
+    Args:
+        worlds: Both sides of the namespace.
+        rules: As for `plan`.
+    """
     for resource in (*STAYING, *COPIED, JOBS):
         every = worlds.inside.all(resource)
         for index, each in enumerate(sorted(every, key=name_of)):
             if _is_kubernetes(resource, each):
                 continue
             fate, reason = _fate(worlds, resource, each)
-            if fate is not Fate.REFUSED and resource in COPIED:
+            if fate is not Fate.REFUSED and (resource in COPIED or (fate is Fate.MOVED and worlds.source)):
                 refusal = _of_copy(worlds, resource, each, rules)
                 fate, reason = (Fate.REFUSED, refusal) if refusal else (fate, reason)
             if index >= worlds.profile.most_objects:
                 fate = Fate.REFUSED
                 reason = f"is one more than the {worlds.profile.most_objects} that move: delete those not needed"
-            found.append(PlannedObject(kind=resource.kind, name=name_of(each), fate=fate, reason=reason))
-    return ConversionPlan(objects=(*found, *owned.overlaps(worlds)))
+            yield PlannedObject(kind=resource.kind, name=worlds.told(name_of(each)), fate=fate, reason=reason)
+    yield from owned.overlaps(worlds)
 
 
 def _fate(worlds: Worlds, resource: Resource, found: Json) -> tuple[Fate, str]:
     if resource == JOBS:
         refused = (Fate.REFUSED, "has not ended: wait, or delete it")
         return (Fate.DELETED, "") if objects.is_finished(found) else refused
+    other = elsewhere.fate(worlds, resource, found) if worlds.source else None
+    if other is not None:
+        return other
     if resource in STAYING:
         return _stays(worlds, resource, found)
     owner = objects.controller_of(found)
@@ -243,7 +268,7 @@ def _binding(worlds: Worlds, found: Json) -> str:
     for each in items(found, "subjects"):
         kind, name = each.get("kind"), str(each.get("name", ""))
         if kind == "ServiceAccount":
-            is_foreign = each.get("namespace") != worlds.profile.namespace or name == MIRROR
+            is_foreign = worlds.place(str(each.get("namespace", ""))) is None or name == MIRROR
         else:
             is_foreign = name.startswith((*_RIGHTS_OF_SYSTEM, "tenantry:"))
         if is_foreign:
@@ -258,9 +283,12 @@ def _taken(worlds: Worlds, resource: Resource, found: Json) -> str:
         return ""
     renamed = claim_names(worlds)
     is_ours = outcopies.is_marked(there, worlds.profile)
-    if not is_ours and outcopies.lower(resource, there, worlds.profile) == outcopies.lower(
-        resource, found, worlds.profile, renamed
-    ):
+    if resource == services.RESOURCE:
+        is_same = outcopies.alias(there, worlds.profile) == outcopies.alias(found, worlds.profile)
+    else:
+        copied = outcopies.lower(resource, found, worlds.profile, renamed, worlds.place)
+        is_same = outcopies.lower(resource, there, worlds.profile) == copied
+    if is_same and not is_ours:
         return ""
     return "has the name of another object on the host: delete one of them"
 
@@ -279,7 +307,7 @@ def missing(worlds: Worlds) -> Iterator[tuple[Resource, Json]]:
                 continue
             if resource == ROLE_BINDINGS and part(each, "roleRef").get("kind") == "Role":
                 continue
-            yield resource, outcopies.lower(resource, each, worlds.profile, renamed)
+            yield resource, outcopies.lower(resource, each, worlds.profile, renamed, worlds.place)
     for each in worlds.inside.all(services.RESOURCE):
         if worlds.host.find(services.RESOURCE, name_of(each)) is None:
             yield services.RESOURCE, outcopies.alias(each, worlds.profile)

@@ -37,7 +37,7 @@ def overlaps(worlds: Worlds) -> Iterator[PlannedObject]:
             other = _other(worlds, each, kind)
             if other:
                 told = f"selects {kind.kind} {other!r}, which belongs to another, or to none: change its labels"
-                yield PlannedObject(kind=resource.kind, name=name_of(each), fate=Fate.REFUSED, reason=told)
+                yield PlannedObject(kind=resource.kind, name=worlds.told(name_of(each)), fate=Fate.REFUSED, reason=told)
 
 
 def _other(worlds: Worlds, owner: Json, kind: Resource) -> str:

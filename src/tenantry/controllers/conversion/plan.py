@@ -1,25 +1,28 @@
 """What a conversion moves, and what it cannot move: pure.
 
-A tenant is converted as a whole or not at all: one object that cannot move refuses the conversion.
+A Tenant or Subnamespace is converted as a whole or not at all: one object that cannot move refuses the conversion.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 
 import msgspec
 
+from tenantry.api import marks
 from tenantry.api.controlplanechoice import MAX_NAME
 from tenantry.api.model import Json, Resource
 from tenantry.api.requests import ROLE_BINDING_PREFIX
-from tenantry.api.subnamespace import Mode, Subnamespace
+from tenantry.api.subnamespace import InheritanceMode, Mode, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.wording import shortened
 from tenantry.controllers.conversion import objects
 from tenantry.controllers.conversion.objects import (
     ADOPTED_KINDS,
     BASICS,
+    CONFIG_MAPS,
     DAEMON_SETS,
     DEFAULT_ACCOUNT,
     DEPLOYMENTS,
@@ -30,11 +33,13 @@ from tenantry.controllers.conversion.objects import (
     REPLICA_SETS,
     REVISIONS,
     ROLE_BINDINGS,
+    SECRETS,
     SERVICE_ACCOUNTS,
     STATEFUL_SETS,
     Holdings,
     name_of,
 )
+from tenantry.controllers.conversion.scope import ConversionScope
 from tenantry.mirror import pods
 from tenantry.mirror.cachedpods import MOST_BYTES
 from tenantry.mirror.kinds import claims, services
@@ -98,24 +103,36 @@ class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def refusal(self) -> str:
-        """Return why the tenant is not converted; "" if it is."""
+        """Return why nothing is converted; "" if it is."""
         found = [f"{each.kind} {each.name!r} {each.reason}" for each in self.refused]
         return f"cannot move: {shortened(found)}" if found else ""
 
+    def told(self, scope: ConversionScope) -> str:
+        """Return the refusal as the journal reports it: without names if its readers may not see them.
+
+        Args:
+            scope: The Tenant or Subnamespace.
+        """
+        if not scope.is_blind or not self.refused:
+            return self.refusal
+        counts = Counter(each.kind for each in self.refused)
+        told = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+        return f"cannot move: {told}; an Event in namespace {scope.namespace!r} names them"
+
 
 def plan(
-    tenant: Tenant, host: Holdings, children: Sequence[Subnamespace] = (), profile: Profile | None = None
+    scope: ConversionScope, host: Holdings, children: Sequence[Subnamespace] = (), profile: Profile | None = None
 ) -> ConversionPlan:
-    """Return what the conversion of a tenant to a control plane of its own does.
+    """Return what the conversion of a Tenant or Subnamespace to a control plane of its own does.
 
     Args:
-        tenant: The Tenant as it counts now; see `world.leases.with_lease`.
-        host: The objects of its core namespace; kinds that are not read are missing in the plan.
-        children: The Subnamespaces in its core namespace.
+        scope: The Tenant or Subnamespace.
+        host: The objects of its namespace; kinds that are not read are missing in the plan.
+        children: The Subnamespaces in its namespace.
         profile: The configuration of the mirror that adopts; None before there is one.
     """
     named, accounts = objects.named(host, profile), _accounts(host, profile)
-    found = [*of_tenant(tenant), *_of_children(children), *_granted(host)]
+    found = [*of_owner(scope), *_inherits(scope), *_of_children(children), *_granted(host), *_borrowed(host, named)]
     for resource in (*BASICS, *ADOPTED_KINDS, PODS, *LOW, *HIGH, *REFUSED_KINDS, JOBS):
         for each in sorted(host.all(resource), key=name_of):
             if objects.is_movable(resource, each, profile) and _counts(resource, each):
@@ -166,14 +183,34 @@ def _within(found: Iterable[PlannedObject], host: Holdings, profile: Profile) ->
         yield _refused(resource, each.name, reason) if reason else each
 
 
-def of_tenant(tenant: Tenant) -> Iterator[PlannedObject]:
-    """Yield what of a Tenant itself refuses its conversion."""
-    name = tenant.metadata.name
-    if len(name) > MAX_NAME:
+def of_owner(scope: ConversionScope) -> Iterator[PlannedObject]:
+    """Yield what of a Tenant or Subnamespace itself refuses its conversion."""
+    owner = scope.owner
+    if len(owner.metadata.name) > MAX_NAME:
         why = f"has a name of more than {MAX_NAME} characters, and its control plane would have the same name"
-        yield _refused(Tenant.resource, name, why)
-    if tenant.spec.suspended:
-        yield _refused(Tenant.resource, name, "is suspended, or its lease has ended: resume it first")
+        yield _refused(owner.resource, owner.metadata.name, why)
+    if scope.is_suspended:
+        why = "is suspended, or its lease has ended: resume it first"
+        if not isinstance(owner, Tenant):
+            why = "is in a tenant that is suspended, or whose lease has ended: resume the tenant first"
+        yield _refused(owner.resource, owner.metadata.name, why)
+
+
+def _inherits(scope: ConversionScope) -> Iterator[PlannedObject]:
+    """Refuse inherited bindings, as the API server does: they would give rights on the host."""
+    owner = scope.owner
+    if isinstance(owner, Subnamespace) and owner.spec.inheritance.role_bindings is not InheritanceMode.NONE:
+        why = "inherits roleBindings: set spec.inheritance.roleBindings to None, and name the owners in spec.owners"
+        yield _refused(owner.resource, owner.metadata.name, why)
+
+
+def _borrowed(host: Holdings, named: set[tuple[Resource, str]]) -> Iterator[PlannedObject]:
+    """Refuse inherited objects that pods name: they stay on the host, where pods that start inside do not find them."""
+    for resource in (CONFIG_MAPS, SECRETS):
+        for each in sorted(host.all(resource), key=name_of):
+            if marks.INHERITED_FROM in objects.labels(each) and (resource, name_of(each)) in named:
+                why = "is inherited from the parent, which a control plane does not have: let pods name another one"
+                yield _refused(resource, name_of(each), why)
 
 
 def _of_children(children: Iterable[Subnamespace]) -> Iterator[PlannedObject]:

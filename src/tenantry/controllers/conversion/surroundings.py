@@ -44,7 +44,9 @@ _OF_CLUSTERS = frozenset(
 )
 """The kinds whose objects programs of a cluster make again, or that follow others."""
 
-_OWN_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+OWN_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+"""The namespaces that each cluster has."""
+
 _OWN_NAMES = {
     (RBAC_GROUP, "clusterrolebindings"): ("tenantry:owners",),
     ("networking.k8s.io", "servicecidrs"): ("kubernetes",),
@@ -116,21 +118,14 @@ def obstacle(found: FoundObject, namespace: str) -> str:
     if not is_looked_at(found.resource) or _is_own(found):
         return told
     if found.resource == objects.NAMESPACES:
-        if found.name != namespace and found.name not in _OWN_NAMESPACES:
-            told = _foreign_namespace(namespace)
+        pass  # they become Subnamespaces; see `elsewhere`
     elif not found.namespace:
         told = "is cluster-scoped, which only administrators of the host create there: delete it"
-    elif found.namespace != namespace:
-        # The others go with their namespaces.
-        if found.namespace in _OWN_NAMESPACES:
-            told = _foreign_namespace(namespace, of="is in")
+    elif found.namespace in OWN_NAMESPACES and found.namespace != namespace:
+        told = f"is in a namespace that each cluster has: move it to {namespace!r} or another one, or delete it"
     elif (found.resource.group, found.resource.plural) not in _MOVED:
         told = "is not supported in a conversion: delete it, and create it again on the host"
     return told
-
-
-def _foreign_namespace(namespace: str, of: str = "is") -> str:
-    return f"{of} another namespace than {namespace!r}, which the tenant returns to: move it there, or delete it"
 
 
 def _is_own(found: FoundObject) -> bool:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from tenantry.api.errors import AlreadyExists, BadRequest, Forbidden, Invalid
 from tenantry.api.model import Json, Resource
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.controllers.conversion import outplan
 from tenantry.controllers.conversion.moves import Worlds
-from tenantry.controllers.conversion.objects import name_of
+from tenantry.controllers.conversion.objects import NAMESPACES, name_of
 from tenantry.controllers.conversion.plan import Fate, PlannedObject
 from tenantry.engine import request
+from tenantry.engine.request import ApiRequest
 from tenantry.engine.tasks import all_of
 from tenantry.engine.writer import Writer
 
@@ -37,15 +41,37 @@ async def refused(worlds: Worlds, writer: Writer) -> tuple[PlannedObject, ...]:
         batch = wanted[start : start + AT_ONCE]
         told = await all_of(_refusal(writer, resource, value) for resource, value in batch)
         found += [
-            PlannedObject(kind=resource.kind, name=name_of(value), fate=Fate.REFUSED, reason=reason)
+            PlannedObject(kind=resource.kind, name=worlds.told(name_of(value)), fate=Fate.REFUSED, reason=reason)
             for (resource, value), reason in zip(batch, told, strict=True)
             if reason
         ]
     return tuple(found)
 
 
+async def created(missing: Iterable[Subnamespace], writer: Writer) -> tuple[PlannedObject, ...]:
+    """Create the Subnamespaces that namespaces inside become; return those that the host refuses.
+
+    Args:
+        missing: What they should be.
+        writer: As for `refused`.
+
+    Raises:
+        ApiError: The host does not answer.
+    """
+    wanted = list(missing)
+    told = await all_of(_sent(writer, request.create(each)) for each in wanted)
+    return tuple(
+        PlannedObject(kind=NAMESPACES.kind, name=each.metadata.name, fate=Fate.REFUSED, reason=reason)
+        for each, reason in zip(wanted, told, strict=True)
+        if reason
+    )
+
+
 async def _refusal(writer: Writer, resource: Resource, value: Json) -> str:
-    asked = replace(request.create_json(resource, value), is_dry_run=True)
+    return await _sent(writer, replace(request.create_json(resource, value), is_dry_run=True))
+
+
+async def _sent(writer: Writer, asked: ApiRequest) -> str:
     try:
         await writer.send(asked)
     except AlreadyExists:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tenantry.api import marks, reasons
+from tenantry.api.conversion import CHILD_BRINGER
 from tenantry.api.errors import InputError
-from tenantry.api.kubernetes import Namespace
+from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import object_key
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import MarkRules, Tenant
@@ -116,6 +117,9 @@ def _adoptable(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
 def _immovable(inputs: SubnamespaceInputs, tenant: Tenant, found: Observed) -> str:
     """Return why a namespace cannot be moved here; "" if it can."""
     subnamespace = inputs.subnamespace
+    converts = _converts(inputs, found)
+    if converts:
+        return converts
     if found.labels.get(marks.TENANT_UID) != tenant.metadata.uid:
         return (
             f"namespace {found.name!r} belongs to another tenant; an administrator can move it: omit spec.adopt.parent"
@@ -131,6 +135,20 @@ def _immovable(inputs: SubnamespaceInputs, tenant: Tenant, found: Observed) -> s
         )
     if found.name in inputs.ancestors:
         return f"namespace {found.name!r} is above {inputs.ancestors[-1]!r}: a tree has no cycles"
+    return ""
+
+
+def _converts(inputs: SubnamespaceInputs, found: Observed) -> str:
+    """Return which conversion a move would cut short; "" for none."""
+    old = inputs.adopted_from
+    if old is not None and controlplane.is_under_way(old):
+        # The new Subnamespace would not have its journal.
+        return (
+            f"Subnamespace {old.key!r} is being converted: wait until its status.conversion reports Converted, or set"
+            " its spec.isolation.controlPlane back, and move it again"
+        )
+    if inputs.lookup(RoleBinding.resource, object_key(found.name, CHILD_BRINGER)) is not None:
+        return f"objects of a control plane move to namespace {found.name!r}: wait until they are there"
     return ""
 
 

@@ -313,7 +313,9 @@ class SubnamespaceController:
         now = rfc3339(cluster.clock.now())
         taken = self._clashes.inside(inputs.namespace)
         written = status.compute(inputs, outcome, attempt=attempt, now=now, clashes=taken)
-        if written != subnamespace.status:
+        # The conversion controller may have written its journal since the inputs were gathered.
+        written = msgspec.structs.replace(written, conversion=current.status.conversion)
+        if written != current.status:
             await cluster.writer.status(msgspec.structs.replace(current, status=written))
         inherited = inputs.inherited
         refusal = status.refusal_of(inherited)

@@ -76,7 +76,9 @@ def plan(inputs: SubnamespaceInputs, equivalent: Equivalent = same) -> Plan:
     edits = (
         () if begins else suspension.edits(others, suspended=tenant.spec.suspended, ours=tenantnamespace.OWNER_BINDING)
     )
-    plane = controlplane.creation(_room(inputs, tenant), inputs.plane)
+    # One that objects move out of is deleted, with nothing left inside, before the journal reports the end.
+    is_left = controlplane.is_handed_over(subnamespace)
+    plane = () if is_left else controlplane.creation(_room(inputs, tenant), inputs.plane)
     writes = (*found.writes, *edits, *plane)
     return replace(found, waves=(*found.waves, *people.waves), blocked=people.blocked, writes=writes)
 
@@ -173,7 +175,7 @@ def _namespace(inputs: SubnamespaceInputs, tenant: Tenant, marked: dict[str, str
         marks.TENANT_UID: tenant.metadata.uid,
         marks.CLUSTER_UID: inputs.cluster_uid,
         **network.labels(tenant, inputs.zone),
-        **controlplane.label(subnamespace),
+        **controlplane.labels(subnamespace),
         marks.PARENT: meta.namespace,
         marks.SUBNAMESPACE: meta.name,
         marks.SUBNAMESPACE_UID: meta.uid,

@@ -36,7 +36,7 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
-from tenantry.controllers import tenantnamespace
+from tenantry.controllers import controlplane, tenantnamespace
 from tenantry.controllers.inheritance.status import Inherited
 from tenantry.controllers.lineage import DEEPEST, subnamespaces_above
 from tenantry.controllers.network import ALONE, ClusterAddresses
@@ -234,6 +234,8 @@ def gather(
         # A federated child has the same name in every cluster: the uid of its home cluster is part of the hash.
         home = cluster_uid if spec.scope is Scope.FEDERATED else ""
         namespace = child_name(tenant.metadata.uid if tenant is not None else "", meta.namespace, meta.name, home)
+
+    subnamespace = controlplane.effective(subnamespace, bound)
 
     def lookup(resource: Resource, key: str) -> Observed | None:
         return caches.observed[resource].get(key)

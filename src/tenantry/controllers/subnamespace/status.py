@@ -82,6 +82,7 @@ def compute(
         children=len(names),
         first_children=() if blind else tuple(names[:FIRST]),
         copied=inherited.copied if inherited is not None else before.copied,
+        conversion=before.conversion,
         conditions=merge(before.conditions, conditions, generation=generation, now=now),
     )
 

@@ -195,9 +195,8 @@ def _namespace(tenant: Tenant, cluster_uid: str, marked: dict[str, str]) -> Chil
         marks.TENANT_UID: tenant.metadata.uid,
         marks.CLUSTER_UID: cluster_uid,
         **network.labels(tenant, network.core_zone(tenant)),
-        **controlplane.label(tenant),
+        **controlplane.labels(tenant),
         f"{tenant.metadata.name}{marks.TREE_SUFFIX}": "0",
-        **({marks.CONVERTING: "true"} if controlplane.is_converting(tenant) else {}),
         **({marks.SUSPENDED: "true"} if tenant.spec.suspended else {}),
         **marked,
     }

@@ -19,6 +19,8 @@ import msgspec
 from msgspec.structs import replace
 
 from tenantry.api.errors import TenantryError
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import (
     PREFIX,
@@ -28,6 +30,7 @@ from tenantry.api.virtualcontrolplane import (
     VirtualControlPlaneStatus,
 )
 from tenantry.controllers import controlplane
+from tenantry.controllers.lineage import subnamespace_key
 from tenantry.controllers.virtualcontrolplane import desired, sleep
 from tenantry.controllers.virtualcontrolplane.destinations import BY_OWNER
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
@@ -93,21 +96,25 @@ def _namespace(change: Change[CachedPod]) -> Iterable[str]:
     return [found.key.partition("/")[0]] if found is not None else ()
 
 
-def _tenant_of(cluster: Cluster, found: VirtualControlPlane) -> Tenant | None:
-    """Return the tenant whose owners work with a control plane; None if it is another one in its namespace."""
-    cache = cluster.cache_of(Tenant.resource) if found.metadata.name == found.metadata.namespace else None
-    return cache.get(found.metadata.name) if cache is not None else None
+def _owner_of(cluster: Cluster, found: VirtualControlPlane) -> Tenant | Subnamespace | None:
+    """Return the Tenant or Subnamespace whose owners work with a control plane; None if it is another one there."""
+    name, namespace = found.metadata.name, cluster.lookup(Namespace.resource, found.metadata.namespace)
+    kind, key = Tenant, name
+    if namespace is not None and name != namespace.name:
+        kind, key = Subnamespace, subnamespace_key(namespace)
+    cache = cluster.cache_of(kind.resource) if key.rpartition("/")[2] == name else None
+    return cache.get(key) if cache is not None else None
 
 
 def _is_converting(cluster: Cluster, found: VirtualControlPlane) -> bool:
-    tenant = _tenant_of(cluster, found)
-    return tenant is not None and controlplane.is_under_way(tenant)
+    owner = _owner_of(cluster, found)
+    return owner is not None and controlplane.is_under_way(owner)
 
 
 def is_handed_over(cluster: Cluster, found: VirtualControlPlane) -> bool:
     """Return whether the objects of a control plane move to the host now."""
-    tenant = _tenant_of(cluster, found)
-    return tenant is not None and controlplane.is_handed_over(tenant)
+    owner = _owner_of(cluster, found)
+    return owner is not None and controlplane.is_handed_over(owner)
 
 
 class _Question(msgspec.Struct, frozen=True):
