@@ -34,6 +34,7 @@ from tenantry.hosting.plane import FORWARDED, CredentialGenerations, HostedLimit
 from tenantry.hosting.sidecar import SidecarTunnel
 from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
 from tenantry.install import apply, manifests, planepods
+from tenantry.install.planepods import PodOptions
 from tenantry.kube.client import Client
 from tenantry.local import build, pki
 from tenantry.local.progress import SilentProgress
@@ -61,7 +62,9 @@ def short_folder() -> Iterator[Path]:
 @pytest_asyncio.fixture
 async def operator(admin: Client) -> AsyncGenerator[Client]:
     """The ServiceAccount of the operator, with the rights of this installation only."""
-    await apply.apply(admin, planepods.everything(manifests.SERVICE_ACCOUNT))
+    await apply.apply(
+        admin, planepods.everything(manifests.SERVICE_ACCOUNT, PodOptions(image="registry.example/hosted:1"))
+    )
     account = manifests.SERVICE_ACCOUNT
     user = f"system:serviceaccount:{account['namespace']}:{account['name']}"
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 
 import msgspec
 
-from tenantry.api.errors import Gone, LocalError, Unreachable
+from tenantry.api.errors import ApiError, Gone, LocalError, Unreachable
 from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.hostedpods import objects, seenpods
@@ -16,6 +17,9 @@ from tenantry.hostedpods.seenpods import SeenPod
 from tenantry.kube import watch, wire
 from tenantry.kube.client import Client
 
+_FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 1.0, 30.0
+
+log = logging.getLogger(__name__)
 _json: msgspec.json.Decoder[Json] = msgspec.json.Decoder(Json)
 
 
@@ -95,3 +99,17 @@ async def pods(client: Client, selector: str) -> AsyncGenerator[dict[str, Json]]
                     elif event.type is not watch.EventType.BOOKMARK:
                         found[name] = pod
                 yield found
+
+
+async def lists(client: Client, selector: str) -> AsyncGenerator[dict[str, Json]]:
+    """Yield the Pods of a selector as `pods` does, also after errors of the API server."""
+    pause = _FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            async for found in pods(client, selector):
+                pause = _FIRST_PAUSE_SECONDS
+                yield found
+        except ApiError as error:
+            log.warning("Pods cannot be followed", extra={"selector": selector, "error": str(error)})
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LAST_PAUSE_SECONDS)

@@ -296,6 +296,14 @@ class LocalPlacement:
         # One that has not been started yet has no clients.
         await endpointproxy.admit(self._paths, folder, self._reload if _known(folder) else None, is_open=is_open)
 
+    async def follow(self, has: Callable[[str], bool], moved: Callable[[str], None]) -> None:  # noqa: ARG002 - none moves
+        """See `Placement.follow`."""
+        await asyncio.get_running_loop().create_future()
+
+    def endpoint(self, uid: str) -> ServerEndpoint | None:  # noqa: ARG002 - its port stays
+        """See `Placement.endpoint`."""
+        return None
+
     async def knocked(self, uid: str) -> None:
         """See `Placement.knocked`."""
         self._folder(uid)
