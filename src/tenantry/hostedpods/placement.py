@@ -106,11 +106,6 @@ class PodPlacement:
         """See `Placement.snapshots_at`."""
         return self.snapshots.at(place)
 
-    @property
-    def can_sleep(self) -> bool:
-        """See `Placement.can_sleep`."""
-        return True
-
     def versions(self) -> tuple[HostedVersion, ...]:
         """See `Placement.versions`: those that have an image."""
         return self._settings.images.versions()

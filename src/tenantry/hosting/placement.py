@@ -129,11 +129,6 @@ class Placement(Protocol):
         """
         ...
 
-    @property
-    def can_sleep(self) -> bool:
-        """Return whether a client of a control plane that is stopped is held and reported; see `knocked`."""
-        ...
-
     async def kubeconfig(self, uid: str) -> str:
         """Return the kubeconfig of the users of a control plane, which may be stopped; "" for one that never ran here.
 

@@ -249,11 +249,6 @@ class LocalPlacement:
         """See `Placement.snapshots_at`."""
         return self.snapshots.at(place)
 
-    @property
-    def can_sleep(self) -> bool:
-        """See `Placement.can_sleep`."""
-        return True
-
     async def kubeconfig(self, uid: str) -> str:
         """See `Placement.kubeconfig`."""
         file = ClusterPaths(self._folder(uid)).kubeconfig(hosting.OWNER)
