@@ -186,10 +186,11 @@ class PodPlacement:
 
     async def kubeconfig(self, uid: str) -> str:
         """See `Placement.kubeconfig`."""
-        service = await self._find(objects.SERVICES, objects.name(_checked(uid)))
-        if service is None or not objects.called(service) or not await self._is_loaded(uid):
+        service = await self._find(objects.SERVICES, objects.name(_checked(uid))) or {"metadata": {}}
+        address = objects.address(service)
+        if not address or not objects.called(service) or not await self._is_loaded(uid):
             return ""
-        url = f"https://{_host(objects.address(service))}"
+        url = f"https://{_host(address)}"
         paths, called = self._paths(uid), objects.called(service)
         return await asyncio.to_thread(kubeconfigs.text, paths, called, hosting.OWNER, url, authority=hosting.TRUSTED)
 
