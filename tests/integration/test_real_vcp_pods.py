@@ -437,7 +437,7 @@ async def test_a_control_plane_in_a_pod_sleeps_while_its_pods_run(pods: RealPods
 
     async def refused() -> bool:
         done = await kubectl.run("get", "deployments")
-        return done.returncode != 0 and "is suspended" in done.stderr
+        return done.returncode != 0 and "(ServiceUnavailable)" in done.stderr
 
     await until(refused, "its clients are refused", seconds=START_SECONDS)
     await host.patch(Tenant.resource, name, {"spec": {"suspended": False}})

@@ -48,7 +48,8 @@ class Fronts:
         self._client = client
         self._proxies = EndpointProxies(client, folder)
         self._ports = ProxyPorts(client)
-        self._closed: set[str] = set()
+        # All others are closed.
+        self._open: set[str] = set()
         # By uid: where the API servers of the Pods that are ready are.
         self._ready: dict[str, tuple[str, ...]] = {}
 
@@ -70,7 +71,7 @@ class Fronts:
         finally:
             self._proxies.moved.discard(moved)
             self._proxies.drop(uid for uid in self._proxies.uids() if has(uid))
-            self._closed = {uid for uid in self._closed if not has(uid)}
+            self._open = {uid for uid in self._open if not has(uid)}
 
     async def port(self, uid: str) -> int:
         """Return the port of a control plane at the proxy.
@@ -105,7 +106,7 @@ class Fronts:
             port=await self._ports.of(uid),
             phase=phase,
             addresses=addresses,
-            closed=uid in self._closed,
+            closed=uid not in self._open,
             certificate=(pki / "server.crt").read_text(),
             key=(pki / "server.key").read_text(),
         )
@@ -126,13 +127,17 @@ class Fronts:
             phase = Phase.STOPPED if is_stopped else Phase.STOPPING
             self._proxies.note(replace(front, phase=phase, addresses=()))
 
-    async def admit(self, uid: str, *, is_open: bool) -> None:
-        """Let the clients of a control plane in, or refuse them and end their connections.
+    def decide(self, uid: str, *, is_open: bool) -> None:
+        """Decide whether the clients of a control plane are let in, from the next report on; see `admit`."""
+        (self._open.add if is_open else self._open.discard)(uid)
+
+    async def admit(self, uid: str) -> None:
+        """Let the clients of a control plane in, or refuse them and end their connections, as `decide` has it.
 
         Raises:
             LocalError: The proxy does not confirm that they have ended.
         """
-        (self._closed.discard if is_open else self._closed.add)(uid)
+        is_open = uid in self._open
         if (front := self._proxies.told(uid)) is None:
             return
         front = replace(front, closed=not is_open)
@@ -151,7 +156,7 @@ class Fronts:
 
     async def remove(self, uid: str) -> None:
         """Have the proxy end a control plane that is deleted, and give back its port."""
-        self._closed.discard(uid)
+        self._open.discard(uid)
         await self._proxies.forget(uid)
         await self._ports.give_back(uid)
 

@@ -83,6 +83,8 @@ class PodPlacement:
         self._fronts = Fronts(client, folder / "proxy")
         # By uid: where `start` has found the Pods.
         self._addresses: dict[str, frozenset[str]] = {}
+        # The uids of those whose folder has the keys of their Secret.
+        self._loaded: set[str] = set()
         self._keepers = KeeperJobs(client, folder)
         self.snapshots = PodSnapshots(
             client, self._keepers, self._running, self.stop, settings.images, (scratch or folder) / "snapshots"
@@ -94,8 +96,12 @@ class PodPlacement:
 
     async def follow(self, has: Callable[[str], bool], moved: Callable[[str], None]) -> None:
         """See `Placement.follow`."""
-        async with self._fronts.followed(has, moved):
-            await asyncio.get_running_loop().create_future()
+        try:
+            async with self._fronts.followed(has, moved):
+                await asyncio.get_running_loop().create_future()
+        finally:
+            # Other replicas may renew them from now on.
+            self._loaded = {uid for uid in self._loaded if not has(uid)}
 
     @property
     def snapshot_kinds(self) -> frozenset[SnapshotPlaceKind]:
@@ -122,6 +128,7 @@ class PodPlacement:
         server = await self._serve(uid, plane.name)
         plane = replace(plane, names=(*plane.names, server))
         await self._prepare(plane, paths)
+        self._loaded.add(uid)
         await self._fronts.prepare(uid, paths.pki, runs=True)
         way = await self._stores.attach(plane)
         files, own = await asyncio.to_thread(credentials.contents, plane, paths)
@@ -174,6 +181,7 @@ class PodPlacement:
         await self._delete(objects.STATEFUL_SETS, name)
         # Its objects outlive the process, which could not end in order without them.
         await self._gone(uid)
+        self._loaded.discard(uid)
         await self._fronts.remove(uid)
         for role in KeeperRole:
             await self._keepers.remove(uid, role)
@@ -222,10 +230,12 @@ class PodPlacement:
 
     async def open(self, uid: str, *, is_open: bool) -> None:
         """See `Placement.open`."""
-        if not self._fronts.knows(_checked(uid)) and await self._is_loaded(uid):
+        # First: what is reported next must not open one that another replica has closed.
+        self._fronts.decide(_checked(uid), is_open=is_open)
+        if not self._fronts.knows(uid) and await self._is_loaded(uid):
             found = await self._find(objects.STATEFUL_SETS, objects.name(uid))
             await self._fronts.prepare(uid, self._paths(uid).pki, runs=objects.replicas_of(found) > 0)
-        await self._fronts.admit(uid, is_open=is_open)
+        await self._fronts.admit(uid)
 
     async def knocked(self, uid: str) -> None:
         """See `Placement.knocked`."""
@@ -295,15 +305,16 @@ class PodPlacement:
 
         There are none before its first start.
         """
-        folder = self._paths(uid).pki
-        if (folder / "server.key").exists():
+        if uid in self._loaded:
             return True
+        folder = self._paths(uid).pki
         found = await keys.find(self._client, objects.keys_name(uid))
         if found is None:
             return False
         await asyncio.to_thread(make_private_folder, folder.parent)
         await asyncio.to_thread(issuedkeys.lay, folder, objects.files_of(found))
-        return (folder / "server.key").exists()
+        self._loaded.add(uid)
+        return True
 
     def _running(self, uid: str) -> SnapshotKeeper | None:
         addresses = self._addresses.get(uid)
