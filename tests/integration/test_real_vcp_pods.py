@@ -418,6 +418,7 @@ async def test_a_control_plane_in_a_pod_sleeps_while_its_pods_run(pods: RealPods
     seen: Json = {}
 
     async def sleeps() -> bool:
+        seen.clear()
         seen.update((await host.get(kind, "web", name))["status"])
         return seen.get("phase") == PlanePhase.ASLEEP and not seen.get("charged")
 

@@ -123,15 +123,17 @@ async def started(
 
 
 @asynccontextmanager
-async def proxied(host: Api, folder: Path, programs: dict[str, Path], *former: str) -> AsyncGenerator[PodProcesses]:
-    """The Pod of the endpoint proxy, which is ready once an operator has reported its control planes."""
-    pod = await pod_of(host, planeproxy.SELECTOR, *former)
+async def proxied(
+    host: Api, folder: Path, programs: dict[str, Path], address: str = ""
+) -> AsyncGenerator[PodProcesses]:
+    """The Pod of the endpoint proxy, at a loopback address unless one is given."""
+    pod = await pod_of(host, planeproxy.SELECTOR)
 
     async def told() -> bool:
         return await host.find(SECRETS, planeproxy.NAME, PROCESS_NAMESPACE) is not None
 
     await until(told, "the operator has written the certificates of the proxy")
-    processes = PodProcesses(host, folder, loopback(), programs, {})
+    processes = PodProcesses(host, folder, address or loopback(), programs, {})
     async with processes.running(pod):
         await listens(processes.address, planeproxy.CONTROL_PORT)
         await processes.ready(pod)
