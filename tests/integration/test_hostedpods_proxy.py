@@ -134,15 +134,18 @@ async def test_a_control_plane_in_a_pod_sleeps_is_woken_and_is_closed_while_susp
         place = await stack.enter_async_context(serving(operator, short_folder / "o"))
         proxy = await stack.enter_async_context(contextlib.AsyncExitStack())
         await proxy.enter_async_context(proxied(host, short_folder / "x", programs))
-        await place.open(own.uid, is_open=True)
         async with started(place, own, local, host) as (running, pod):
             async with Client(running.connection) as client:
                 await allowed(Api(client), own.owner)
+            kubectl = await kubectl_of(place, own, short_folder)
+            # No operator has decided yet that its tenant is not suspended.
+            await answers(kubectl, "(ServiceUnavailable)")
+            await place.open(own.uid, is_open=True)
+            await answers(kubectl, "configmap/mine")
             await reports(place, own.uid)
             # The containers end with the Pod, which the operator deletes.
         await place.stop(own.uid)
         assert not [each for each in await host.list(PODS, PROCESS_NAMESPACE) if own.uid in each["metadata"]["name"]]
-        kubectl = await kubectl_of(place, own, short_folder)
         async with asyncio.TaskGroup() as group:
             knocked = group.create_task(place.knocked(own.uid))
             first = group.create_task(kubectl.out("get", "configmaps", "-o", "name"))

@@ -167,8 +167,11 @@ class EndpointProxies:
         """Act in sessions until one, or all, have succeeded."""
         try:
             async with asyncio.timeout(SECONDS):
+                changed = self._changed
                 while not await self._has_acted(act, by_all=by_all):
-                    await self._changed.wait()
+                    # It may have changed during the attempt.
+                    await changed.wait()
+                    changed = self._changed
         except TimeoutError:
             raise LocalError(
                 f"the endpoint proxy does not answer: Deployment {planeproxy.NAME!r} in {PROCESS_NAMESPACE!r} must run"
