@@ -27,7 +27,7 @@ from tenantry.hosting.placement import ServerEndpoint
 from tenantry.kube.client import Client
 
 
-class Phase(enum.StrEnum):
+class FrontPhase(enum.StrEnum):
     """The phases of a control plane that the proxy is told."""
 
     STARTING = "Starting"
@@ -99,7 +99,7 @@ class Fronts:
             runs: Whether it has Pods, or gets some.
         """
         addresses = self._ready.get(uid, ()) if runs else ()
-        phase = (Phase.READY if addresses else Phase.STARTING) if runs else Phase.STOPPED
+        phase = (FrontPhase.READY if addresses else FrontPhase.STARTING) if runs else FrontPhase.STOPPED
         front = ToldPlane(
             uid=uid,
             name=objects.name(uid),
@@ -119,12 +119,12 @@ class Fronts:
             LocalError: It does not.
         """
         at = tuple(sorted(objects.at_port(each, sidecar.API_PORT) for each in addresses))
-        await self._proxies.tell(replace(self._of(uid), phase=Phase.READY, addresses=at))
+        await self._proxies.tell(replace(self._of(uid), phase=FrontPhase.READY, addresses=at))
 
     def stops(self, uid: str, *, is_stopped: bool) -> None:
         """Hold the clients of a control plane while its Pods end, and report them when they have ended."""
         if (front := self._proxies.told(uid)) is not None:
-            phase = Phase.STOPPED if is_stopped else Phase.STOPPING
+            phase = FrontPhase.STOPPED if is_stopped else FrontPhase.STOPPING
             self._proxies.note(replace(front, phase=phase, addresses=()))
 
     def decide(self, uid: str, *, is_open: bool) -> None:
@@ -175,9 +175,11 @@ class Fronts:
 
     def _moved(self, uid: str, addresses: tuple[str, ...]) -> None:
         front = self._proxies.told(uid)
-        if front is None or front.phase in {Phase.STOPPING, Phase.STOPPED} or front.addresses == addresses:
+        if front is None or front.phase in {FrontPhase.STOPPING, FrontPhase.STOPPED} or front.addresses == addresses:
             return
-        self._proxies.note(replace(front, phase=Phase.READY if addresses else Phase.STARTING, addresses=addresses))
+        self._proxies.note(
+            replace(front, phase=FrontPhase.READY if addresses else FrontPhase.STARTING, addresses=addresses)
+        )
         for moved in self._proxies.moved:
             moved(uid)
 

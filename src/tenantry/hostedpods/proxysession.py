@@ -33,7 +33,7 @@ class ToldPlane(msgspec.Struct, frozen=True, kw_only=True):
         uid: Of the control plane.
         name: What the log of the proxy calls it.
         port: Where its clients come in.
-        phase: See `Phase`.
+        phase: See `fronts.FrontPhase`.
         addresses: Of its API server in each Pod that is ready, as HOST:PORT.
         closed: Whether its tenant is suspended.
         certificate: Of the API server, in PEM: the proxy answers in its place while it does not run, or is closed.
