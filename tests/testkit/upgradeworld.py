@@ -97,6 +97,11 @@ class Forge:
         """See `Placement.remove`."""
         await self.stop(uid)
 
+    async def kubeconfig(self, uid: str) -> str:
+        """See `Placement.kubeconfig`."""
+        assert uid
+        return "kubeconfig"
+
     async def open(self, uid: str, *, is_open: bool) -> None:
         """See `Placement.open`."""
         assert uid
