@@ -1,11 +1,7 @@
 package main
 
 import (
-	"errors"
-	"io/fs"
 	"net"
-	"os"
-	"path/filepath"
 	"sync"
 )
 
@@ -46,12 +42,4 @@ func (c *clients) cut(uid string) {
 	for each := range c.byUID[uid] {
 		refuse(each)
 	}
-}
-
-// isClosed returns whether a control plane is closed to its clients; a file that cannot be looked for closes it, too.
-//
-// It is called after the client was added to the others: cut finds the clients that came before the file.
-func (a *planes) isClosed(uid string) bool {
-	_, err := os.Lstat(filepath.Join(a.folder, "hosted", uid, closedFile))
-	return !errors.Is(err, fs.ErrNotExist)
 }

@@ -45,13 +45,13 @@ type cluster struct {
 func newCluster(t *testing.T, holdTime time.Duration, first func(*cluster)) *cluster {
 	t.Helper()
 	// Short: paths of Unix sockets are.
-	folder, err := os.MkdirTemp("", "ep-")
+	made, err := os.MkdirTemp("", "ep-")
 	check(t, err)
-	t.Cleanup(func() { os.RemoveAll(folder) })
-	check(t, os.Mkdir(filepath.Join(folder, "hosted"), 0o700))
-	c := &cluster{t: t, folder: folder, trust: x509.NewCertPool()}
+	t.Cleanup(func() { os.RemoveAll(made) })
+	check(t, os.Mkdir(filepath.Join(made, "hosted"), 0o700))
+	c := &cluster{t: t, folder: made, trust: x509.NewCertPool()}
 	c.changed = sync.NewCond(&c.mu)
-	supervisor, err := net.Listen("unix", filepath.Join(folder, "control.sock"))
+	supervisor, err := net.Listen("unix", filepath.Join(made, "control.sock"))
 	check(t, err)
 	go func() {
 		for {
@@ -65,15 +65,16 @@ func newCluster(t *testing.T, holdTime time.Duration, first func(*cluster)) *clu
 	if first != nil {
 		first(c)
 	}
-	c.all = newPlanes(folder)
+	at := folder(made)
+	c.all = newPlanes(at, listenHere)
 	c.all.holdTime = holdTime
-	knocks, err := listenForWaiters(folder, c.all)
+	knocks, err := listenForWaiters(made, c.all)
 	check(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = follow(ctx, folder, c.all.apply)
+		_ = follow(ctx, made, func(states []component) { c.all.apply(at, states) })
 	}()
 	t.Cleanup(func() {
 		stop()

@@ -1,6 +1,7 @@
-// Command endpoint-proxy accepts the connections to the hosted control planes of one local cluster.
+// Command endpoint-proxy accepts the connections to the hosted control planes of one cluster.
 //
 //	endpoint-proxy FOLDER
+//	endpoint-proxy pods ADDRESS PROBE KEYS
 //	endpoint-proxy datastore SOCKET HOST:PORT [CIDR]...
 //
 // FOLDER is the cluster's. The program serves the control planes whose hosted/UID/process.json or stopped.json names an
@@ -11,7 +12,12 @@
 //	                 └────────► 503 while hosted/UID/closed exists: the tenant is suspended
 //	control.sock ─► the phase of each process                       one line for each change
 //
-// The second form, a process of its own for each control plane that needs one, connects each client of a Unix socket to one
+// The second form is for control planes in Pods. Operators connect to ADDRESS, with a certificate of the authority in KEYS
+// (ca.crt, tls.crt, tls.key), and report each control plane: its port, its Pods, whether it sleeps, whether its tenant is
+// suspended. See control.go. The program opens no other connections than to these Pods, and keeps what it was told while no
+// operator is connected; when it starts, it knows nothing, and listens nowhere.
+//
+// The third form, a process of its own for each control plane that needs one, connects each client of a Unix socket to one
 // datastore. It resolves the name at each connection, and refuses addresses of this machine, its link and metadata services,
 // except those in a CIDR.
 //
@@ -31,8 +37,9 @@ import (
 
 func main() {
 	isDatastore := len(os.Args) > 3 && os.Args[1] == "datastore"
-	if len(os.Args) != 2 && !isDatastore {
-		fmt.Fprintln(os.Stderr, "usage: endpoint-proxy FOLDER | datastore SOCKET HOST:PORT [CIDR]...")
+	isPods := len(os.Args) == 5 && os.Args[1] == "pods"
+	if len(os.Args) != 2 && !isDatastore && !isPods {
+		fmt.Fprintln(os.Stderr, "usage: endpoint-proxy FOLDER | pods ADDRESS PROBE KEYS | datastore SOCKET HOST:PORT [CIDR]...")
 		os.Exit(2)
 	}
 	log.SetFlags(log.LstdFlags | log.LUTC)
@@ -41,6 +48,8 @@ func main() {
 	var err error
 	if isDatastore {
 		err = datastore(ctx, os.Args[2], os.Args[3], os.Args[4:])
+	} else if isPods {
+		err = runPods(ctx, os.Args[2], os.Args[3], os.Args[4])
 	} else if err = os.Chdir(os.Args[1]); err == nil {
 		// The names of sockets are relative: paths of Unix sockets are short.
 		err = run(ctx, ".", tellReady)
@@ -61,16 +70,16 @@ func datastore(ctx context.Context, socket, address string, allowed []string) er
 
 // run serves the control planes of a cluster until the context ends. It calls ready once it listens at the ports of the
 // control planes that were there at the start.
-func run(ctx context.Context, folder string, ready func()) error {
-	all := newPlanes(folder)
+func run(ctx context.Context, at folder, ready func()) error {
+	all := newPlanes(at, listenHere)
 	defer all.close()
-	knocks, err := listenForWaiters(folder, all)
+	knocks, err := listenForWaiters(string(at), all)
 	if err != nil {
 		return err
 	}
 	defer knocks.Close()
-	return follow(ctx, folder, func(states []component) {
-		all.apply(states)
+	return follow(ctx, string(at), func(states []component) {
+		all.apply(at, states)
 		if ready != nil {
 			ready()
 			ready = nil

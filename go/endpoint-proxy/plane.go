@@ -1,10 +1,10 @@
 package main
 
 import (
+	"crypto/tls"
 	"errors"
 	"log"
 	"net"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -38,6 +38,17 @@ func (r replicas) isKnown() bool {
 	return slices.ContainsFunc(r[:], func(each component) bool { return each.Phase != "" })
 }
 
+// many is the number of processes that can be reached.
+func (r replicas) many() int {
+	found := 0
+	for _, each := range r {
+		if each.Address != "" {
+			found++
+		}
+	}
+	return found
+}
+
 // plane is one control plane: its listeners, and which of its processes are ready.
 type plane struct {
 	process
@@ -68,12 +79,12 @@ func newPlane(all *planes, uid string, from process) *plane {
 
 // listen accepts connections at the public port and at that of the operator, each in a goroutine of its own.
 func (p *plane) listen() error {
-	listener, err := net.ListenTCP("tcp4", loopback(p.Port))
+	listener, err := p.all.listen(p.Port)
 	if err != nil {
 		return err
 	}
 	if p.Operator != 0 {
-		if p.operator, err = net.ListenTCP("tcp4", loopback(p.Operator)); err != nil {
+		if p.operator, err = p.all.listen(p.Operator); err != nil {
 			listener.Close()
 			return err
 		}
@@ -126,7 +137,8 @@ func (p *plane) greet(client *net.TCPConn, open *limit, serve func(*net.TCPConn,
 func (p *plane) admit(client *net.TCPConn, first []byte) {
 	p.all.clients.add(p.uid, client)
 	defer p.all.clients.remove(p.uid, client)
-	if p.all.isClosed(p.uid) {
+	// After the client was added to the others: cut finds those that came before the control plane was closed.
+	if p.all.source.isClosed(p.uid) {
 		p.answer(client, first, closed)
 		return
 	}
@@ -151,26 +163,27 @@ func (p *plane) serve(client *net.TCPConn, first []byte) {
 }
 
 func (p *plane) answer(client *net.TCPConn, first []byte, why refusal) {
-	p.all.server.answer(p.share, client, first, filepath.Join(p.all.folder, "hosted", p.uid, "pki"), why)
+	certificate := func() (tls.Certificate, error) { return p.all.source.certificate(p.uid) }
+	p.all.server.answer(p.share, client, first, certificate, why)
 }
 
 // dialReady connects to a process that is ready, to another one if it does not answer; nil if none does.
 func (p *plane) dialReady() *net.TCPConn {
-	ports := p.ports()
 	p.mu.Lock()
 	state, first, gone := p.state, p.next, p.gone
-	p.next = (p.next + 1) % len(ports)
+	many := state.many()
+	p.next = (p.next + 1) % max(many, 1)
 	p.mu.Unlock()
 	if gone {
 		return nil
 	}
 	dialer := net.Dialer{Timeout: dialTime}
-	for index := range ports {
-		index = (first + index) % len(ports)
+	for index := range many {
+		index = (first + index) % many
 		if state[index].Phase != ready {
 			continue
 		}
-		found, err := dialer.Dial("tcp4", loopback(ports[index]).String())
+		found, err := dialer.Dial("tcp", state[index].Address)
 		if err == nil {
 			return found.(*net.TCPConn)
 		}

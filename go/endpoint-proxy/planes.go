@@ -1,8 +1,11 @@
 package main
 
 import (
+	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log"
 	"maps"
 	"net"
@@ -45,19 +48,29 @@ func (p process) ports() []int {
 // states returns what the supervisor reports of each process: the second one is NAME.2.
 func (p process) states(phases map[string]component) replicas {
 	var found replicas
-	for index := range p.ports() {
+	for index, port := range p.ports() {
 		name := p.Name
 		if index > 0 {
 			name = fmt.Sprintf("%s.%d", p.Name, index+1)
 		}
 		found[index] = phases[name]
+		found[index].Address = loopback(port).String()
 	}
 	return found
 }
 
+// source is where the proxy learns what matters of control planes besides their processes.
+type source interface {
+	// certificate returns what clients expect of the API server; it is renewed while this process runs.
+	certificate(uid string) (tls.Certificate, error)
+	// isClosed returns whether a control plane is closed to its clients.
+	isClosed(uid string) bool
+}
+
 // planes are the control planes of a cluster, and who waits for their clients.
 type planes struct {
-	folder  string
+	source  source
+	listen  func(port int) (*net.TCPListener, error)
 	limits  *limits
 	server  *refusals
 	clients clients
@@ -75,9 +88,10 @@ type planes struct {
 	found map[string]process
 }
 
-func newPlanes(folder string) *planes {
+func newPlanes(from source, listen func(port int) (*net.TCPListener, error)) *planes {
 	return &planes{
-		folder:    folder,
+		source:    from,
+		listen:    listen,
 		limits:    newLimits(openFiles()),
 		server:    newRefusals(exchangeTime),
 		holdTime:  holdTime,
@@ -98,13 +112,13 @@ func openFiles() int {
 }
 
 // apply brings the listeners and the phases in line with the folder and with what the supervisor reports.
-func (a *planes) apply(states []component) {
+func (a *planes) apply(from folder, states []component) {
 	hosted := slices.DeleteFunc(slices.Clone(states), func(each component) bool {
 		return len(each.Name) <= len(prefix) || each.Name[:len(prefix)] != prefix
 	})
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	found := a.scan()
+	found := from.scan()
 	// Control planes that are stopped come and go without a component.
 	if a.last != nil && slices.Equal(a.last, hosted) && maps.Equal(a.found, found) {
 		return
@@ -113,6 +127,14 @@ func (a *planes) apply(states []component) {
 	for _, each := range hosted {
 		phases[each.Name[len(prefix):]] = each
 	}
+	a.last, a.found = hosted, found
+	if !a.bring(found, func(uid string) replicas { return found[uid].states(phases) }) {
+		a.last = nil
+	}
+}
+
+// bring listens for the control planes that there are, and returns whether it could. The caller holds the lock.
+func (a *planes) bring(found map[string]process, states func(uid string) replicas) bool {
 	for uid, known := range a.byUID {
 		if found[uid] != known.process {
 			known.close()
@@ -120,7 +142,7 @@ func (a *planes) apply(states []component) {
 		}
 	}
 	a.limits.divide(len(found))
-	a.last, a.found = hosted, found
+	isDone := true
 	for uid, each := range found {
 		known := a.byUID[uid]
 		if known == nil {
@@ -128,22 +150,26 @@ func (a *planes) apply(states []component) {
 			if err := known.listen(); err != nil {
 				// As long as a process of an earlier version listens there itself; its end changes the states.
 				log.Printf("%s: %v", each.Name, err)
-				a.last = nil
+				isDone = false
 				continue
 			}
 			a.byUID[uid] = known
 		}
-		known.follow(each.states(phases))
+		known.follow(states(uid))
 	}
 	a.announce()
+	return isDone
 }
 
+// folder is that of a local cluster.
+type folder string
+
 // scan reads which control planes there are.
-func (a *planes) scan() map[string]process {
+func (f folder) scan() map[string]process {
 	found := map[string]process{}
 	// In this order: one that is stopped or started meanwhile must be found under one of its names.
 	for _, name := range []string{"process.json", "stopped.json", "process.json"} {
-		files, _ := filepath.Glob(filepath.Join(a.folder, "hosted", "*", name))
+		files, _ := filepath.Glob(filepath.Join(string(f), "hosted", "*", name))
 		for _, file := range files {
 			var each process
 			content, err := os.ReadFile(file)
@@ -158,6 +184,17 @@ func (a *planes) scan() map[string]process {
 		}
 	}
 	return found
+}
+
+func (f folder) certificate(uid string) (tls.Certificate, error) {
+	pki := filepath.Join(string(f), "hosted", uid, "pki")
+	return tls.LoadX509KeyPair(filepath.Join(pki, "server.crt"), filepath.Join(pki, "server.key"))
+}
+
+// isClosed looks for the file; one that cannot be looked for closes the control plane, too.
+func (f folder) isClosed(uid string) bool {
+	_, err := os.Lstat(filepath.Join(string(f), "hosted", uid, closedFile))
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // close ends all listeners and all connections that are held.
@@ -219,6 +256,11 @@ func (a *planes) knock(uid string) bool {
 		}
 	}
 	return found
+}
+
+// listenHere listens at a port of this machine, which no other machine reaches.
+func listenHere(port int) (*net.TCPListener, error) {
+	return net.ListenTCP("tcp4", loopback(port))
 }
 
 // loopback is the address of a port of this machine.

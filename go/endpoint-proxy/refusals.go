@@ -7,7 +7,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"path/filepath"
 	"sync"
 	"time"
 )
@@ -92,8 +91,10 @@ func refuseRequest(response http.ResponseWriter, request *http.Request) {
 
 // answer completes TLS with a client, answers one request and closes the connection; it returns after that.
 //
-// first is what was read from the client before, pki the folder with the certificate, and why the answer.
-func (r *refusals) answer(of *share, client *net.TCPConn, first []byte, pki string, why refusal) {
+// first is what was read from the client before, and why the answer.
+func (r *refusals) answer(
+	of *share, client *net.TCPConn, first []byte, certified func() (tls.Certificate, error), why refusal,
+) {
 	// Its own share first: what is above it takes no place of another control plane.
 	if !of.refused.take() {
 		refuse(client)
@@ -106,7 +107,7 @@ func (r *refusals) answer(of *share, client *net.TCPConn, first []byte, pki stri
 	}
 	defer r.all.give()
 	// Read each time: it is renewed while this process runs.
-	certificate, err := tls.LoadX509KeyPair(filepath.Join(pki, "server.crt"), filepath.Join(pki, "server.key"))
+	certificate, err := certified()
 	if err != nil {
 		refuse(client)
 		return

@@ -26,6 +26,8 @@ type component struct {
 	Name  string `json:"name"`
 	Phase phase  `json:"phase"`
 	Ticks uint64 `json:"startTicks"`
+	// Where it is reached, as HOST:PORT.
+	Address string `json:"-"`
 }
 
 type reply struct {

@@ -8,6 +8,8 @@
 // one byte tells the operator, and all further bytes are passed on. So the Pod opens no connection of its own, and
 // needs no egress. Without a parked connection, a process waits for a moment and is then rejected.
 //
+// A socket of the process itself is reached the other way round: a connection that names it is connected to it at once.
+//
 // It also keeps snapshots, which the operator requests at KEEPER in the same way; see keeper.go. Without an address for
 // clients, it does nothing else: such a program is alone in a Pod, and ends when the operator has been silent for IDLE.
 package main
@@ -34,8 +36,9 @@ func main() {
 	server := flag.String("server", "127.0.0.1:6444", "address of the API server in this Pod")
 	tunnel := flag.String("tunnel", ":6445", "address at which the operator parks connections")
 	keys := flag.String("keys", "/keys", "folder with ca.crt, tls.crt and tls.key")
-	sockets := flag.String("sockets", "/sockets", "folder of the Unix sockets")
+	folder := flag.String("sockets", "/sockets", "folder of the Unix sockets")
 	names := flag.String("names", "gate,admission", "names of the Unix sockets, without .sock")
+	reached := flag.String("reached", "", "names of Unix sockets of the process that the operator connects to; none by default")
 	wait := flag.Duration("wait", 10*time.Second, "time that a process waits for the operator")
 	keeping := flag.String("keeper", "", "address at which the operator requests snapshots; none by default")
 	var own keeper
@@ -52,7 +55,8 @@ func main() {
 	failed := make(chan error, 1)
 	err := keep(ctx, stop, *keeping, *keys, &own, *idle, failed)
 	if err == nil && *api != "" {
-		err = run(ctx, *api, *server, *tunnel, *keys, *sockets, strings.Split(*names, ","), *wait, failed)
+		way := sockets{folder: *folder, served: strings.Split(*names, ","), reached: strings.Split(*reached, ",")}
+		err = run(ctx, *api, *server, *tunnel, *keys, way, *wait, failed)
 	} else if err == nil {
 		log.Print("ready")
 		err = ended(ctx, failed)
@@ -88,8 +92,17 @@ func keep(
 	return nil
 }
 
+// sockets are the Unix sockets of a Pod, by their names without .sock.
+type sockets struct {
+	folder string
+	// Those that the process connects to, and those at which it listens itself.
+	served, reached []string
+}
+
+func (s sockets) path(name string) string { return filepath.Join(s.folder, name+".sock") }
+
 func run(
-	ctx context.Context, api, server, tunnel, keys, sockets string, names []string, wait time.Duration, other <-chan error,
+	ctx context.Context, api, server, tunnel, keys string, way sockets, wait time.Duration, other <-chan error,
 ) error {
 	identity, err := identityOf(keys)
 	if err != nil {
@@ -105,10 +118,15 @@ func run(
 		return err
 	}
 	defer operators.Close()
-	failed := make(chan error, len(names)+3)
-	lots := map[string]*lot{}
-	for _, name := range names {
-		listener, err := listen(filepath.Join(sockets, name+".sock"))
+	failed := make(chan error, len(way.served)+3)
+	lots, reached := map[string]*lot{}, map[string]string{}
+	for _, name := range way.reached {
+		if name != "" {
+			reached[name] = way.path(name)
+		}
+	}
+	for _, name := range way.served {
+		listener, err := listen(way.path(name))
 		if err != nil {
 			return err
 		}
@@ -117,7 +135,7 @@ func run(
 		go func() { failed <- serve(listener, mostOpen, lots[name].handOver) }()
 	}
 	go func() { failed <- serve(clients, mostOpen, func(client net.Conn) { pass(client, server) }) }()
-	parker := func(operator net.Conn) { park(tls.Server(operator, identity), lots) }
+	parker := func(operator net.Conn) { park(tls.Server(operator, identity), lots, reached) }
 	go func() { failed <- serve(operators, mostOpen, parker) }()
 	go func() { failed <- <-other }()
 	log.Print("ready")

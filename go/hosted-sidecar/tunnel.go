@@ -79,8 +79,8 @@ type spot struct {
 
 func newLot(wait time.Duration) *lot { return &lot{wait: wait} }
 
-// park serves a connection of the operator to its end.
-func park(conn *tls.Conn, lots map[string]*lot) {
+// park serves a connection of the operator to its end: it waits for a process, or leads to a socket that is reached.
+func park(conn *tls.Conn, lots map[string]*lot, reached map[string]string) {
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(introduction))
 	// The operator sends nothing after the name until it is told to begin.
@@ -92,7 +92,12 @@ func park(conn *tls.Conn, lots map[string]*lot) {
 		}
 		return
 	}
-	found := lots[strings.TrimSuffix(string(line), "\n")]
+	name := strings.TrimSuffix(string(line), "\n")
+	if path := reached[name]; path != "" {
+		reach(conn, reader, path)
+		return
+	}
+	found := lots[name]
 	if found == nil {
 		log.Print("the operator names no socket of this Pod")
 		return
@@ -114,6 +119,25 @@ func park(conn *tls.Conn, lots map[string]*lot) {
 	if err == nil {
 		io.Copy(process, reader)
 	}
+}
+
+// reach connects the operator to a socket of the process. The end of either direction ends both.
+func reach(conn *tls.Conn, from io.Reader, path string) {
+	process, err := net.DialTimeout("unix", path, introduction)
+	if err != nil {
+		log.Printf("the process does not listen: %v", err)
+		return
+	}
+	defer process.Close()
+	if _, err := conn.Write([]byte{begin}); err != nil {
+		return
+	}
+	conn.SetDeadline(time.Time{})
+	go func() {
+		io.Copy(process, from)
+		process.Close()
+	}()
+	io.Copy(conn, process)
 }
 
 // handOver serves a process that has connected to a socket, to its end.

@@ -93,7 +93,9 @@ func started(t *testing.T) pod {
 	t.Cleanup(func() { processes.Close() })
 	gate := newLot(10 * time.Second)
 	go serve(processes, mostOpen, gate.handOver)
-	go serve(operators, mostOpen, func(conn net.Conn) { park(tls.Server(conn, identity), map[string]*lot{"gate": gate}) })
+	go serve(operators, mostOpen, func(conn net.Conn) {
+		park(tls.Server(conn, identity), map[string]*lot{"gate": gate}, map[string]string{"activity": filepath.Join(folder, "activity.sock")})
+	})
 	certificate, private := issued(t, parent, by, "operator")
 	pair, err := tls.X509KeyPair(certificate, private)
 	if err != nil {
@@ -193,6 +195,33 @@ func TestOnlyTheOperatorOfThisPodParks(t *testing.T) {
 			t.Errorf("%s: not rejected: %v", name, err)
 		}
 		conn.Close()
+	}
+}
+
+func TestTheOperatorReachesASocketOfTheProcess(t *testing.T) {
+	p := started(t)
+	absent := p.parked(t, p.client, "activity")
+	if _, err := absent.Read(make([]byte, 1)); err != io.EOF {
+		t.Fatalf("the process does not listen, and the operator got %v", err)
+	}
+	process, err := net.Listen("unix", filepath.Join(filepath.Dir(p.socket), "activity.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { process.Close() })
+	operator := p.parked(t, p.client, "activity")
+	expect(t, operator, "!")
+	peer, err := process.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	operator.Write([]byte("{}\n"))
+	expect(t, peer, "{}\n")
+	peer.Write([]byte("answer\n"))
+	expect(t, operator, "answer\n")
+	operator.Close()
+	if _, err := peer.Read(make([]byte, 1)); err != io.EOF {
+		t.Fatalf("the end of the operator is not passed on: %v", err)
 	}
 }
 

@@ -34,6 +34,7 @@ from tenantry.hosting.plane import FORWARDED, CredentialGenerations, HostedLimit
 from tenantry.hosting.sidecar import SidecarTunnel
 from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
 from tenantry.install import apply, manifests, planepods
+from tenantry.install.planepods import PodOptions
 from tenantry.kube.client import Client
 from tenantry.local import build, pki
 from tenantry.local.progress import SilentProgress
@@ -61,7 +62,9 @@ def short_folder() -> Iterator[Path]:
 @pytest_asyncio.fixture
 async def operator(admin: Client) -> AsyncGenerator[Client]:
     """The ServiceAccount of the operator, with the rights of this installation only."""
-    await apply.apply(admin, planepods.everything(manifests.SERVICE_ACCOUNT))
+    await apply.apply(
+        admin, planepods.everything(manifests.SERVICE_ACCOUNT, PodOptions(image="registry.example/hosted:1"))
+    )
     account = manifests.SERVICE_ACCOUNT
     user = f"system:serviceaccount:{account['namespace']}:{account['name']}"
 
@@ -72,6 +75,12 @@ async def operator(admin: Client) -> AsyncGenerator[Client]:
     await until(may, "the operator has its rights")
     async with Client(replace(admin.connection, impersonate=user)) as client:
         yield client
+
+
+async def pods_of(host: Api, uid: str) -> list[Json]:
+    """Return the Pods of a control plane."""
+    found = await host.list(PODS, PROCESS_NAMESPACE)
+    return [each for each in found if each["metadata"]["labels"].get(objects.UID_LABEL) == uid]
 
 
 async def refused(found: PodPlacement, plane: HostedPlane, words: str) -> None:
@@ -94,7 +103,7 @@ async def test_the_operator_makes_and_removes_the_objects_with_its_rights_here(
     found = PodPlacement(operator, PodSettings(image="registry.example/hosted:1"), tmp_path)
     # The cluster has no nodes.
     await refused(found, PLANE, "is not ready after 3 s: Unschedulable")
-    (pod,) = await host.list(PODS, PROCESS_NAMESPACE)
+    (pod,) = await pods_of(host, UID)
     assert objects.digest_of(pod) == objects.digest_of(
         await host.get(objects.STATEFUL_SETS, objects.name(UID), PROCESS_NAMESPACE)
     )
@@ -106,7 +115,7 @@ async def test_the_operator_makes_and_removes_the_objects_with_its_rights_here(
     with pytest.raises(LocalError):
         await other.start(PLANE)
     assert (await host.get(SECRETS, objects.keys_name(UID), PROCESS_NAMESPACE))["data"] == keys["data"]
-    (still,) = await host.list(PODS, PROCESS_NAMESPACE)
+    (still,) = await pods_of(host, UID)
     assert still["metadata"]["uid"] == pod["metadata"]["uid"]
     # The process gets neither the operator's identity nor its users'.
     own = await host.get(SECRETS, objects.name(UID), PROCESS_NAMESPACE)
@@ -120,9 +129,7 @@ async def test_the_operator_makes_and_removes_the_objects_with_its_rights_here(
     assert {"ca.key", "users-ca.key", "service-account.key", "sidecar-ca.key"} < changed
 
     async def replaced() -> bool:
-        return pod["metadata"]["uid"] not in {
-            each["metadata"]["uid"] for each in await host.list(PODS, PROCESS_NAMESPACE)
-        }
+        return pod["metadata"]["uid"] not in {each["metadata"]["uid"] for each in await pods_of(host, UID)}
 
     await until(replaced, "the Pod with the former keys is gone", seconds=SECONDS)
     # The replica that has not seen it goes by the Secret.

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
-import ssl
-import tempfile
 import uuid
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,7 +15,7 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from tenantry.api.errors import ApiError, InputError, LocalError
-from tenantry.api.model import Json, Resource
+from tenantry.api.model import Resource
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.engine.tasks import in_background
 from tenantry.hostedpods import objects, sharedetcd, sqlservers
@@ -27,19 +24,17 @@ from tenantry.hostedpods.placement import PodPlacement
 from tenantry.hosting import sidecar, stores
 from tenantry.hosting.destinations import Refused
 from tenantry.hosting.gate import Gate
-from tenantry.hosting.placement import RunningPlane
 from tenantry.hosting.plane import GATE, HostedPlane
 from tenantry.hosting.stores import HostedStore, SqlDriver, SqlServer, StoreKind
 from tenantry.install import apply, manifests, planepods, planestore
 from tenantry.install.planepods import PodOptions
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
-from tenantry.local import build
 from tenantry.local.files import write_private
-from tenantry.local.progress import SilentProgress
 from testkit import ports
 from testkit.api import PODS, SECONDS, SECRETS, Api, until
 from testkit.etcdaccess import administer, opens_only_its_prefix
+from testkit.hostedplanes import listens, loopback, pod_of, programs, proxied, served, short_folder, started, unproxied
 from testkit.podprocesses import PodProcesses
 from testkit.sqlservers import missing, sql_server
 
@@ -52,6 +47,9 @@ LOOPBACK = {"store": ("127.0.0.0/8",)}
 
 KINDS = (objects.SECRETS, objects.SERVICES, objects.CLAIMS, objects.STATEFUL_SETS, PODS)
 
+
+# Fixtures.
+__all__ = ("programs", "short_folder")
 
 SHARED = HostedStore(kind=StoreKind.SHARED_ETCD)
 
@@ -67,33 +65,6 @@ def plane(name: str, store: HostedStore = SHARED) -> HostedPlane:
     )
 
 
-@pytest.fixture
-def short_folder() -> Iterator[Path]:
-    """A folder whose sockets have short paths, as in a Pod."""
-    with tempfile.TemporaryDirectory(prefix="p-") as folder:
-        yield Path(folder)
-
-
-@pytest.fixture
-def programs() -> dict[str, Path]:
-    """What the image has, by its path there."""
-    progress = SilentProgress()
-    hosted = build.ensure(progress, build.HOSTED)
-    return {
-        objects.PROGRAM: hosted.hosted,
-        objects.OPENAPI: hosted.openapi,
-        objects.PREBUILT: hosted.prebuilt,
-        objects.SIDECAR: build.ensure(progress, build.SIDECAR).sidecar,
-        objects.FORWARDER: build.ensure(progress, build.ENDPOINT_PROXY).endpoint_proxy,
-        planestore.ETCD: build.ensure(progress, build.HOSTED_ETCD).hosted_etcd,
-    }
-
-
-def loopback() -> str:
-    """Return a loopback address that no other test has."""
-    return f"127.{1 + secrets.randbelow(250)}.{secrets.randbelow(250)}.{1 + secrets.randbelow(250)}"
-
-
 @pytest_asyncio.fixture
 async def operator(admin: Client) -> AsyncGenerator[Client]:
     """The ServiceAccount of the operator, with the rights of this installation only; nothing is left at the end."""
@@ -104,6 +75,7 @@ async def operator(admin: Client) -> AsyncGenerator[Client]:
     async with Client(replace(admin.connection, impersonate=user)) as client:
         yield client
     host = Api(admin)
+    await unproxied(host)
     await host.delete(objects.STATEFUL_SETS, planestore.NAME, PROCESS_NAMESPACE)
     await host.delete(objects.SERVICES, planestore.NAME, PROCESS_NAMESPACE)
     for name in (planestore.NAME, sharedetcd.KEYS):
@@ -114,35 +86,6 @@ async def operator(admin: Client) -> AsyncGenerator[Client]:
         return not [each for each in found if planestore.SELECTOR.items() <= each["metadata"]["labels"].items()]
 
     await until(gone, "the Pod of the etcd is gone", seconds=SECONDS)
-
-
-async def pod_of(host: Api, selector: dict[str, str], *former: str) -> Json:
-    """Wait for a Pod with labels whose uid is not one of the former ones, and return it."""
-    found: list[Json] = []
-
-    async def there() -> bool:
-        found[:] = [
-            each
-            for each in await host.list(PODS, PROCESS_NAMESPACE)
-            if selector.items() <= each["metadata"]["labels"].items() and each["metadata"]["uid"] not in former
-        ]
-        return bool(found)
-
-    await until(there, f"a Pod with {selector} is there", seconds=SECONDS)
-    return found[0]
-
-
-async def listens(address: str, port: int) -> None:
-    """Wait until a port accepts connections."""
-
-    async def so() -> bool:
-        with contextlib.suppress(OSError):
-            _, writer = await asyncio.open_connection(address, port)
-            writer.close()
-            return True
-        return False
-
-    await until(so, f"{address}:{port} accepts", seconds=2 * SECONDS)
 
 
 @asynccontextmanager
@@ -172,41 +115,6 @@ async def led(host: Api, server: PodProcesses, folder: Path, programs: dict[str,
         str(sidecar.INTERNAL_PORT): str(port),
     }
     return PodProcesses(host, folder, loopback(), programs, leads_to, further=LOOPBACK)
-
-
-@asynccontextmanager
-async def served(pod: Json, processes: PodProcesses) -> AsyncGenerator[None]:
-    """The containers of a Pod of a control plane run here, and it is ready."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-
-    async def answers() -> bool:
-        processes.check()
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            reader, writer = await asyncio.open_connection(processes.address, sidecar.API_PORT, ssl=context)
-            writer.write(b"GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-            line = await reader.readline()
-            writer.close()
-            return b" 200 " in line
-        return False
-
-    async with processes.running(pod):
-        await until(answers, "the API server is ready", seconds=3 * SECONDS)
-        await processes.ready(pod)
-        yield
-
-
-@asynccontextmanager
-async def started(
-    place: PodPlacement, wanted: HostedPlane, processes: PodProcesses, host: Api, *former: str
-) -> AsyncGenerator[tuple[RunningPlane, Json]]:
-    """A control plane whose containers run here, and its Pod."""
-    async with contextlib.AsyncExitStack() as stack:
-        async with asyncio.TaskGroup() as group:
-            start = group.create_task(place.start(wanted))
-            pod = await pod_of(host, {objects.UID_LABEL: wanted.uid}, *former)
-            await stack.enter_async_context(served(pod, processes))
-        yield start.result(), pod
 
 
 async def foreign(
@@ -247,9 +155,10 @@ async def test_a_control_plane_in_a_pod_has_its_objects_in_the_shared_etcd(
     """H03: objects survive the Pod; a foreign prefix and the keeper are refused; a deletion leaves no key."""
     host, own = Api(admin), plane("a")
     place = PodPlacement(operator, SETTINGS, tmp_path)
-    for each in ("e", "a"):
+    for each in ("e", "a", "x"):
         (short_folder / each).mkdir()
-    async with in_background(place.keep()), etcd(host, short_folder / "e", programs) as server:
+    proxy = proxied(host, short_folder / "x", programs)
+    async with in_background(place.keep()), proxy, etcd(host, short_folder / "e", programs) as server:
         local = await led(host, server, short_folder / "a", programs)
         async with started(place, own, local, host) as (running, pod), Client(running.connection) as client:
             inside = Api(client)
@@ -283,10 +192,11 @@ async def test_several_pods_share_the_etcd_and_the_operator_follows_them(
     """H12: the gate is behind each Pod; the operator connects to a second one, and goes on without the first one."""
     host, own = Api(admin), replace(plane("r"), replicas=2)
     place = PodPlacement(operator, SETTINGS, tmp_path)
-    for each in ("e", "a", "b"):
+    for each in ("e", "a", "b", "x"):
         (short_folder / each).mkdir()
     selector = {objects.UID_LABEL: own.uid}
-    async with in_background(place.keep()), etcd(host, short_folder / "e", programs) as server:
+    proxy = proxied(host, short_folder / "x", programs)
+    async with in_background(place.keep()), proxy, etcd(host, short_folder / "e", programs) as server:
         first, second = [await led(host, server, short_folder / each, programs) for each in ("a", "b")]
         async with started(place, own, first, host) as (running, pod), Client(running.connection) as client:
             await Api(client).create(CONFIG_MAPS, {"metadata": {"name": "mine"}}, "default")
@@ -368,13 +278,16 @@ async def test_a_control_plane_in_a_pod_reaches_one_sql_server(
     port, internal = ports.free(2)
     host = Api(admin)
     place = PodPlacement(operator, SETTINGS, short_folder / "operator")
-    with sql_server(driver, port=port) as found:
+    async with contextlib.AsyncExitStack() as stack:
+        found = stack.enter_context(sql_server(driver, port=port))
         own = plane("s", HostedStore(kind=StoreKind.SQL, sql=found.server))
-        for each in ("a", "operator"):
+        for each in ("a", "operator", "x"):
             (short_folder / each).mkdir()
         local = PodProcesses(
             host, short_folder / "a", loopback(), programs, {str(sidecar.INTERNAL_PORT): str(internal)}
         )
+        await stack.enter_async_context(in_background(place.keep()))
+        await stack.enter_async_context(proxied(host, short_folder / "x", programs))
         async with started(place, own, local, host) as (running, pod), Client(running.connection) as client:
             inside = Api(client)
             await inside.default_account("default")

@@ -6,10 +6,8 @@ The operator runs in Pods, too, with the rights that `tenantry install --virtual
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator
 from functools import partial
@@ -24,12 +22,13 @@ import yaml
 from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.model import Resource
 from tenantry.api.tenancydefaults import TenancyDefaults
-from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, PROCESS_NAMESPACE, VirtualControlPlane
+from tenantry.api.tenant import Tenant
+from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE, PlanePhase, VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane.shards import Shard, lease_name
 from tenantry.engine.lease import Lease
 from tenantry.hostedpods import image, jobs, objects, seenpods, sharedetcd, versionimages
 from tenantry.hosting import sidecar, stores
-from tenantry.install import planestore
+from tenantry.install import planeproxy, planestore
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local import build, hostedversions
@@ -43,14 +42,14 @@ from testkit.api import PODS, SECRETS, Api, until
 from testkit.etcdaccess import opens_only_its_prefix
 from testkit.kubectl import Kubectl
 from testkit.metricsadapter import API_SERVICES, NAME, ROOT, SERVICE
-from testkit.planes import Planes, ready
-from testkit.realpods import AGNHOST, CAREFUL, START_SECONDS, RealPods, Spot, connects, missing
+from testkit.planes import Planes
+from testkit.podplanes import EARLIER, deployment, installed, is_ready, kubeconfig_of, the_pod, the_proxy
+from testkit.realpods import START_SECONDS, RealPods, Spot, connects, missing
 
 pytest_plugins = ["testkit.fixtures"]
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 Json = dict[str, Any]
-(EARLIER,) = versionimages.OTHERS
 EARLIER_IMAGE = f"{image.REFERENCE}-{EARLIER.name}"
 
 
@@ -84,68 +83,10 @@ async def pods(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) ->
     await cluster.down(purge=True)
 
 
-def installed(path: Path, earlier: str) -> None:
-    """Install Tenantry with its command, which does not know that the cluster is a local one."""
-    command = (
-        *(sys.executable, "-m", "tenantry", "install", "--kubeconfig", str(path)),
-        *("--image", operatorimage.REFERENCE, "--virtual-control-planes", "--hosted-image", image.REFERENCE),
-        *("--hosted-shards", "2", "--hosted-etcd"),
-        *(("--hosted-image", f"{EARLIER.name}={earlier}") if earlier else ()),
-    )
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.fixture(scope="module")
 def planes(pods: RealPods, tmp_path_factory: pytest.TempPathFactory) -> Planes:
     """Virtual control planes of this cluster."""
     return Planes(pods.api, tmp_path_factory.mktemp("planes"))
-
-
-async def the_pod(host: Api, uid: str) -> Json:
-    """Return the Pod of a control plane."""
-    found = await host.list(PODS, PROCESS_NAMESPACE)
-    (own,) = [each for each in found if each["metadata"]["labels"].get(objects.UID_LABEL) == uid]
-    return own
-
-
-async def kubeconfig_of(planes: Planes, namespace: str, uid: str, pod: Json | None = None) -> Path:
-    """Return the kubeconfig of the users, for this machine: it has no way to addresses of Services.
-
-    Args:
-        planes: The control planes.
-        namespace: The tenant's.
-        uid: Of the control plane.
-        pod: The Pod that it leads to; None for the only one.
-    """
-    secret = await planes.host.get(SECRETS, "web-kubeconfig", namespace)
-    found = yaml.safe_load(base64.b64decode(secret["data"][KUBECONFIG_KEY]))
-    service = await planes.host.get(objects.SERVICES, objects.name(uid), PROCESS_NAMESPACE)
-    cluster = found["clusters"][0]["cluster"]
-    assert cluster["server"] == f"https://{service['spec']['clusterIP']}"
-    address = (pod or await the_pod(planes.host, uid))["status"]["podIP"]
-    cluster |= {"server": f"https://{address}:{sidecar.API_PORT}", "tls-server-name": "kubernetes"}
-    path = planes.kubeconfig(namespace, "web")
-    path.write_text(yaml.safe_dump(found))
-    return path
-
-
-def deployment() -> Json:
-    """Return a Deployment whose pods the rules of a tenant accept."""
-    container = {"name": "web", "image": AGNHOST, "args": ["netexec", "--http-port=8080"], "securityContext": CAREFUL}
-    labels = {"app": "web"}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "web"},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
-            },
-        },
-    }
 
 
 async def are_asked_for(host: Api, kubectl: Kubectl) -> None:
@@ -208,13 +149,18 @@ async def test_a_control_plane_in_a_pod_works_and_leaves_nothing(pods: RealPods,
     await are_asked_for(host, kubectl)
     kubectl = await is_rotated(planes, name, uid)
     before = await the_pod(host, uid)
-    own = Spot.of(before)
+    own, proxy = Spot.of(before), Spot.of(await the_proxy(host))
     (lower,) = [each for each in await host.list(PODS, name) if each["status"]["phase"] == "Running"]
     theirs = Spot.of(lower)
     variables = {each["name"]: each.get("value") for each in lower["spec"]["containers"][0]["env"]}
     attempts: list[tuple[str, Spot, str, int, bool]] = [
         ("a pod of the tenant to its API server", theirs, variables["KUBERNETES_SERVICE_HOST"], 443, True),
         ("a pod of the tenant to the tunnel", theirs, own.address, sidecar.TUNNEL_PORT, False),
+        ("a pod of the tenant past the proxy", theirs, own.address, sidecar.API_PORT, False),
+        ("a pod of the tenant to the channel of operators", theirs, proxy.address, planeproxy.CONTROL_PORT, False),
+        ("the Pod to the channel of operators", own, proxy.address, planeproxy.CONTROL_PORT, False),
+        ("the proxy to the tunnel", proxy, own.address, sidecar.TUNNEL_PORT, False),
+        ("the proxy to the host's Service", proxy, "10.96.0.1", 443, False),
         ("the Pod to itself", own, "127.0.0.1", sidecar.INTERNAL_PORT, True),
         ("the Pod to the host's API server", own, bridge_of(pods), pods.cluster.spec().ports.apiserver, False),
         ("the Pod to the host's Service", own, "10.96.0.1", 443, False),
@@ -303,8 +249,8 @@ async def has_two_pods(planes: Planes, namespace: str, uid: str) -> None:
         mine = [each for each in found if each["metadata"]["labels"].get(objects.UID_LABEL) == uid]
         return mine if len(mine) == 2 and all(seenpods.seen(each).is_ready for each in mine) else []
 
-    first, second = sorted(await until(ready_pods, "two Pods are ready", seconds=START_SECONDS), key=by_name)
-    path = await kubeconfig_of(planes, namespace, uid, second)
+    first, _ = sorted(await until(ready_pods, "two Pods are ready", seconds=START_SECONDS), key=by_name)
+    path = await kubeconfig_of(planes, namespace, uid)
     await host.delete(PODS, first["metadata"]["name"], PROCESS_NAMESPACE)
     kubectl = Kubectl(path)
     assert "mine" in await kubectl.out("get", "configmaps", "-o", "name")
@@ -455,6 +401,55 @@ async def names(kubectl: Kubectl) -> set[str]:
     return {each.partition("/")[2] for each in found} - {"kube-root-ca.crt"}
 
 
+async def test_a_control_plane_in_a_pod_sleeps_while_its_pods_run(pods: RealPods, planes: Planes, name: str) -> None:
+    """H01: its Pod ends, its pods run on; the first request wakes it and is answered; suspended, it answers 503."""
+    host, kind = planes.host, VirtualControlPlane.resource
+    await host.make_tenant(name, isolation={"runtime": "Shared"})
+    await host.create(kind, {"metadata": {"name": "web"}, "spec": {"sleep": {"afterIdleSeconds": 0}}}, name)
+    await is_ready(host, name)
+    uid = (await host.get(kind, "web", name))["metadata"]["uid"]
+    kubectl = Kubectl(await kubeconfig_of(planes, name, uid))
+    file = planes.kubeconfig(name, "deployment")
+    file.write_text(yaml.safe_dump(deployment()))
+    await kubectl.out("apply", "-f", str(file))
+    await kubectl.out("rollout", "status", "deployment/web", f"--timeout={START_SECONDS:.0f}s")
+    # Not before: the wait for the rollout would be ended by a sleep.
+    await host.patch(kind, "web", {"spec": {"sleep": {"afterIdleSeconds": 10}}}, name)
+    seen: Json = {}
+
+    async def sleeps() -> bool:
+        seen.clear()
+        seen.update((await host.get(kind, "web", name))["status"])
+        return seen.get("phase") == PlanePhase.ASLEEP and not seen.get("charged")
+
+    await until(sleeps, "the control plane sleeps", seconds=START_SECONDS, seen=lambda: seen)
+    left = [each["metadata"]["name"] for each in await host.list(PODS, PROCESS_NAMESPACE)]
+    assert [each for each in left if uid in each] == []
+    (lower,) = await host.list(PODS, name)
+    assert lower["status"]["phase"] == "Running"
+    variables = {each["name"]: each.get("value") for each in lower["spec"]["containers"][0]["env"]}
+    to_server = partial(connects, variables["KUBERNETES_SERVICE_HOST"], 443)
+    assert await pods.inside_pod(Spot.of(lower), to_server)
+    assert "deployment.apps/web" in await kubectl.out("get", "deployments", "-o", "name")
+    await is_ready(host, name)
+    woken = (await host.get(kind, "web", name))["status"]
+    assert (woken["phase"], woken["wakes"]) == (PlanePhase.AWAKE, 1)
+    await host.patch(Tenant.resource, name, {"spec": {"suspended": True}})
+
+    async def refused() -> bool:
+        done = await kubectl.run("get", "deployments")
+        return done.returncode != 0 and "(ServiceUnavailable)" in done.stderr
+
+    await until(refused, "its clients are refused", seconds=START_SECONDS)
+    await host.patch(Tenant.resource, name, {"spec": {"suspended": False}})
+
+    async def served() -> bool:
+        return (await kubectl.run("get", "deployments")).returncode == 0
+
+    await until(served, "its clients are served again", seconds=START_SECONDS)
+    await planes.delete(name, "web")
+
+
 @pytest.mark.skipif(not upgrades(), reason="`make test-release` upgrades control planes")
 async def test_an_upgrade_takes_a_snapshot_first_and_a_restore_leads_back(planes: Planes, name: str) -> None:
     """X11: each version has an image; objects stay, and the way back is the snapshot of the upgrade."""
@@ -486,14 +481,3 @@ async def test_an_upgrade_takes_a_snapshot_first_and_a_restore_leads_back(planes
     assert f"v{EARLIER.kubernetes}" in await kubectl.out("get", "--raw", "/version")
     assert await names(kubectl) == {"first"}
     await planes.delete(name, "web")
-
-
-async def is_ready(host: Api, namespace: str) -> None:
-    """Wait until the control plane of a namespace is ready."""
-    seen: Json = {}
-
-    async def so() -> bool:
-        seen.update(await host.get(VirtualControlPlane.resource, "web", namespace))
-        return ready(seen).get("status") == "True"
-
-    await until(so, "the control plane is ready", seconds=START_SECONDS, seen=lambda: ready(seen))

@@ -112,6 +112,10 @@ class Forge:
         await asyncio.Event().wait()
         assert uid
 
+    def endpoint(self, uid: str) -> None:
+        """See `Placement.endpoint`."""
+        assert uid
+
     # -- snapshots --------------------------------------------------------------------------------
 
     async def take(self, uid: str, upgrade: str = "") -> KeptSnapshot:

@@ -10,11 +10,11 @@ from click.testing import CliRunner
 from tenantry.api.errors import InputError
 from tenantry.api.virtualcontrolplane import MIRROR, MIRRORS_NAMESPACE, PROCESS_NAMESPACE
 from tenantry.cli.install import install
-from tenantry.hostedpods import objects, seenpods
+from tenantry.hostedpods import objects, proxyports, seenpods
 from tenantry.hostedpods.objects import PodSettings
 from tenantry.hosting import sidecar
 from tenantry.hosting.plane import HostedLimits
-from tenantry.install import manifests, planepods
+from tenantry.install import manifests, planepods, planeproxy
 from tenantry.install.planepods import PodOptions
 
 Json = dict[str, Any]
@@ -126,7 +126,8 @@ def test_the_operator_gets_rights_in_one_namespace_only() -> None:
     plain = manifests.everything()
     extended = manifests.everything(pods=PodOptions(image="registry.example/hosted:1"))
     added = [each for each in extended if each not in plain]
-    assert sorted(each["kind"] for each in added) == ["Deployment", "Namespace", "NetworkPolicy", "Role", "RoleBinding"]
+    kinds = ["Deployment", "Deployment", "Namespace", "NetworkPolicy", "NetworkPolicy", "Role", "RoleBinding"]
+    assert sorted(each["kind"] for each in added) == kinds
     (role,) = [each for each in added if each["kind"] == "Role"]
     assert role["metadata"]["namespace"] == PROCESS_NAMESPACE
     secrets = [each for each in role["rules"] if "secrets" in each["resources"]]
@@ -159,14 +160,78 @@ def test_tokens_are_requested_in_one_namespace_and_no_policy_trusts_accounts_of_
     assert not [each for each in policies if "'system:serviceaccount:' + request.namespace" in str(each)]
 
 
-def test_pods_open_no_connection_and_only_the_operator_reaches_the_tunnel() -> None:
-    """H01: an API server that its users have taken over reaches no address."""
-    (policy,) = [each for each in planepods.everything(manifests.SERVICE_ACCOUNT) if each["kind"] == "NetworkPolicy"]
-    spec = policy["spec"]
+def test_pods_open_no_connection_and_only_the_operator_and_the_proxy_reach_them() -> None:
+    """H01: an API server that its users have taken over reaches no address, and no user passes the proxy."""
+    spec = policy(planepods.NAME)
     assert (spec["podSelector"], spec["egress"]) == ({}, [])
     assert set(spec["policyTypes"]) == {"Ingress", "Egress"}
-    peers = {port["port"]: "from" in rule for rule in spec["ingress"] for port in rule["ports"]}
-    assert peers == {sidecar.API_PORT: False, sidecar.TUNNEL_PORT: True, sidecar.KEEPER_PORT: True}
+    clients, operator = spec["ingress"]
+    assert clients["from"] == [{"podSelector": {"matchLabels": planeproxy.SELECTOR}}]
+    assert [each["port"] for each in clients["ports"]] == [sidecar.API_PORT]
+    assert "namespaceSelector" in operator["from"][0]
+    assert {each["port"] for each in operator["ports"]} == {
+        *(sidecar.API_PORT, sidecar.TUNNEL_PORT, sidecar.KEEPER_PORT)
+    }
+
+
+def policy(name: str) -> Json:
+    """Return the spec of a NetworkPolicy of the installation."""
+    found = planepods.everything(manifests.SERVICE_ACCOUNT, PodOptions(image="registry.example/hosted:1"))
+    policies = [each for each in found if each["kind"] == "NetworkPolicy" and each["metadata"]["name"] == name]
+    return policies[0]["spec"]
+
+
+def test_the_proxy_reaches_control_planes_only_and_no_pod_reaches_its_channel_of_operators() -> None:
+    """H01: a client that takes the proxy over gets to no other address, and none gets past its ports."""
+    spec = policy(planeproxy.NAME)
+    assert spec["podSelector"] == {"matchLabels": planeproxy.SELECTOR}
+    (way,) = spec["egress"]
+    assert way["to"] == [{"podSelector": {"matchExpressions": [{"key": objects.UID_LABEL, "operator": "Exists"}]}}]
+    assert [each["port"] for each in way["ports"]] == [sidecar.API_PORT]
+    clients, control = spec["ingress"]
+    assert "from" not in clients
+    first, last = clients["ports"][0]["port"], clients["ports"][0]["endPort"]
+    own = (planeproxy.CONTROL_PORT, planeproxy.PROBE_PORT, sidecar.API_PORT, sidecar.TUNNEL_PORT)
+    assert not [each for each in own if first <= each <= last]
+    assert (list(control["from"][0]), control["ports"][0]["port"]) == (
+        ["namespaceSelector", "podSelector"],
+        planeproxy.CONTROL_PORT,
+    )
+
+
+def test_the_proxy_has_no_credential_of_the_host_and_no_privilege() -> None:
+    """H01: Pod Security Standard restricted; it mounts its own keys and nothing of a control plane."""
+    found = planepods.everything(manifests.SERVICE_ACCOUNT, PodOptions(image="registry.example/hosted:1"))
+    (proxy,) = [each for each in found if each["kind"] == "Deployment"]
+    spec = proxy["spec"]["template"]["spec"]
+    assert (spec["automountServiceAccountToken"], spec["enableServiceLinks"]) == (False, False)
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert [each["secret"]["secretName"] for each in spec["volumes"]] == [planeproxy.NAME]
+    (container,) = spec["containers"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert (container["image"], container["command"][0]) == ("registry.example/hosted:1", objects.FORWARDER)
+
+
+def test_the_service_of_a_control_plane_leads_to_its_port_at_the_proxy() -> None:
+    """H01: no Service leads around the proxy, which refuses clients of a suspended tenant."""
+    found = objects.service(UID, SETTINGS, "acme.web", 20007)
+    assert found["spec"]["selector"] == planeproxy.SELECTOR
+    assert [each["targetPort"] for each in found["spec"]["ports"]] == [20007]
+    assert objects.called(found) == "acme.web"
+
+
+def test_each_control_plane_has_a_port_of_its_own_until_none_is_left() -> None:
+    """H01: two with one port would get each other's clients."""
+    taken: set[int] = set()
+    for number in range(200):
+        port = proxyports.free(f"uid-{number}", taken)
+        assert port is not None
+        assert port not in taken
+        taken.add(port)
+    every = range(planeproxy.FIRST_PORT, planeproxy.LAST_PORT + 1)
+    assert taken <= set(every)
+    last = proxyports.free("uid-0", [each for each in every if each != 20123])
+    assert (last, proxyports.free("uid-0", every)) == (20123, None)
 
 
 @pytest.mark.parametrize(

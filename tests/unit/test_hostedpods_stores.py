@@ -17,7 +17,7 @@ from tenantry.hosting import etcdserver, sidecar, stores
 from tenantry.hosting import plane as hosting
 from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.stores import HostedStore, StoreKind
-from tenantry.install import manifests, planepods, planestore
+from tenantry.install import manifests, planepods, planeproxy, planestore
 from tenantry.install.planepods import PodOptions
 from tenantry.world.quantity import parse
 
@@ -300,6 +300,8 @@ def test_only_control_planes_of_the_etcd_reach_it_and_nothing_else() -> None:
     """H03: one label, one port; the keeper is for the operator."""
     policies = {each["metadata"]["name"]: each["spec"] for each in installed("NetworkPolicy")}
     everyone = policies.pop(planepods.NAME)
+    proxy = policies.pop(planeproxy.NAME)
+    assert "2379" not in str(proxy)
     assert (everyone["podSelector"], everyone["egress"]) == ({}, [])
     clients = policies.pop("hosted-etcd-clients")
     assert clients["podSelector"]["matchLabels"] == planestore.CLIENTS

@@ -36,7 +36,7 @@ from tenantry.controllers.virtualcontrolplane.egress import HostRanges
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjectController
 from tenantry.controllers.virtualcontrolplane.link import Host, MirroredObjects
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
-from tenantry.hosting.placement import RunningPlane
+from tenantry.hosting.placement import RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
 from tenantry.hosting.snapshots import SnapshotStore
@@ -96,10 +96,13 @@ class Shelf:
         """See `Placement.kubeconfig`."""
         raise NotImplementedError(uid)
 
-    @property
-    def can_sleep(self) -> bool:
-        """See `Placement.can_sleep`."""
-        return True
+    async def follow(self, has: Callable[[str], bool], moved: Callable[[str], None]) -> None:
+        """See `Placement.follow`."""
+        raise NotImplementedError(has, moved)
+
+    def endpoint(self, uid: str) -> ServerEndpoint | None:
+        """See `Placement.endpoint`."""
+        raise NotImplementedError(uid)
 
     @property
     def snapshot_kinds(self) -> frozenset[SnapshotPlaceKind]:

@@ -119,9 +119,7 @@ async def _outcome(client: Client, found: VirtualControlPlane, value: str, phase
             if phase is PlanePhase.AWAKE and ready is not None and ready.reason == reasons.QUOTA_INSUFFICIENT:
                 raise TenantryError(f"{told} cannot wake: {ready.message}")
             if phase is PlanePhase.ASLEEP and now.status.phase is PlanePhase.AWAKE:
-                raise TenantryError(
-                    f"{told} is awake: control planes in Pods do not sleep, and elsewhere a client has woken it"
-                )
+                raise TenantryError(f"{told} is awake: a client has woken it")
             # Its share returns when the process has ended.
             if now.status.phase is phase and (phase is PlanePhase.AWAKE or not now.status.charged):
                 return now

@@ -352,6 +352,7 @@ class _Operator:
             instance=self._options.identity,
         )
         planes = VirtualControlPlaneController(host, group, verdicts, shard)
+        group.create_task(placement.follow(shard.has, planes.look_at))
         # Of several replicas, each knows only the inside of its own control planes.
         return [planes] if shard.count > 1 else [planes, *conversions(host.connections)]
 

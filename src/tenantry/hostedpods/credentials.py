@@ -12,12 +12,11 @@ import datetime as dt
 from collections.abc import Mapping
 from pathlib import Path
 
-from tenantry.hostedpods import objects
+from tenantry.hostedpods import issuedkeys, objects
 from tenantry.hosting import certificates, serveroptions, sidecar
 from tenantry.hosting import plane as hosting
 from tenantry.hosting.plane import HostedPlane
 from tenantry.local import components, hostedpki, kubeconfigs, pki
-from tenantry.local.files import make_private_folder, write_private
 from tenantry.local.paths import ClusterPaths
 
 _IN_POD = (
@@ -39,12 +38,7 @@ def issue(plane: HostedPlane, folder: Path, known: Mapping[str, bytes], now: dt.
         known: The files that hold.
         now: The time.
     """
-    make_private_folder(folder)
-    for each in folder.iterdir():
-        if each.name not in known:
-            each.unlink()
-    for name, content in known.items():
-        write_private(folder / name, content)
+    issuedkeys.lay(folder, known)
     hostedpki.issue(folder, plane, now)
     pki.ensure(folder, sidecar.leaves(), now, generations={sidecar.AUTHORITY: plane.credentials.authorities})
     return {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}

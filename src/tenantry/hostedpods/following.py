@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from typing import cast
 
 import msgspec
 
-from tenantry.api.errors import Gone, LocalError, Unreachable
+from tenantry.api.errors import ApiError, Gone, LocalError, Unreachable
 from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.hostedpods import objects, seenpods
@@ -18,6 +19,9 @@ from tenantry.kube import watch, wire
 from tenantry.kube.client import Client
 from tenantry.kube.watch import EventType, WatchEvent
 
+_FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 1.0, 30.0
+
+log = logging.getLogger(__name__)
 _json: msgspec.json.Decoder[Json] = msgspec.json.Decoder(Json)
 
 
@@ -96,6 +100,21 @@ async def pods(client: Client, selector: str) -> AsyncGenerator[dict[str, Json]]
                     for event in events:
                         _take(found, event)
                     yield found
+
+
+async def lists(client: Client, selector: str) -> AsyncGenerator[dict[str, Json]]:
+    """Yield the Pods of a selector as `pods` does, also after errors of the API server; closed like it."""
+    pause = _FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            async with aclosing(pods(client, selector)) as changes:
+                async for found in changes:
+                    pause = _FIRST_PAUSE_SECONDS
+                    yield found
+        except ApiError as error:
+            log.warning("Pods cannot be followed", extra={"selector": selector, "error": str(error)})
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LAST_PAUSE_SECONDS)
 
 
 def _take(found: dict[str, Json], event: WatchEvent) -> None:

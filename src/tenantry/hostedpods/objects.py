@@ -32,7 +32,7 @@ from tenantry.hosting import serveroptions, sidecar, stores, versions
 from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.hosting.stores import StoreKind
 from tenantry.hosting.versions import HostedVersion
-from tenantry.install import planestore
+from tenantry.install import planeproxy, planestore
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
 SERVICES = Resource("", "v1", "services", "Service")
@@ -40,9 +40,12 @@ CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 PODS = Resource("", "v1", "pods", "Pod")
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
 
-UID_LABEL = "hosting.tenantry.dev/uid"
+UID_LABEL = planeproxy.UID_LABEL
 HASH = "hosting.tenantry.dev/configuration"
 """The annotation of a Pod with the digest of what it was started with."""
+
+CALLED = "hosting.tenantry.dev/name"
+"""The annotation of a Service with the name of the control plane in kubeconfigs."""
 
 SIZE = "2Gi"
 """Of the volume: the database has at most 512 MiB, its log as much, and a restore writes a second one."""
@@ -55,7 +58,7 @@ STORE = "hosting.tenantry.dev/datastore"
 
 OPENAPI, PREBUILT = "/openapi", "/prebuilt"
 PROGRAM, SIDECAR = planestore.PROGRAM, "/hosted-sidecar"
-FORWARDER = "/endpoint-proxy"
+FORWARDER = planeproxy.PROGRAM
 SOCKETS = "sockets/"
 HOME = "/plane"
 PROCESS = "hosted"
@@ -231,11 +234,25 @@ def claim(uid: str, settings: PodSettings) -> Json:
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta(uid, name(uid)), "spec": spec}
 
 
-def service(uid: str, settings: PodSettings) -> Json:
-    """Return the Service by which users reach the API server."""
-    ports = [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": sidecar.API_PORT}]
-    spec: Json = {"type": settings.service_type, "selector": {UID_LABEL: uid}, "ports": ports}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": meta(uid, name(uid)), "spec": spec}
+def service(uid: str, settings: PodSettings, called: str, port: int) -> Json:
+    """Return the Service by which users reach the API server: through the endpoint proxy.
+
+    Args:
+        uid: Of the control plane.
+        settings: What all Pods have in common.
+        called: The name of the control plane; see `called`.
+        port: Its port at the proxy.
+    """
+    ports = [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}]
+    spec: Json = {"type": settings.service_type, "selector": planeproxy.SELECTOR, "ports": ports}
+    about = {**meta(uid, name(uid)), "annotations": {CALLED: called}}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": about, "spec": spec}
+
+
+def called(found: Json) -> str:
+    """Return the name of the control plane of a Service; "" if it was not started with a proxy before it."""
+    about: Json = found["metadata"].get("annotations") or {}
+    return str(about.get(CALLED, ""))
 
 
 def address(found: Json) -> str:
@@ -425,6 +442,7 @@ def _sidecar(settings: PodSettings, mounted: tuple[str, ...], way: StoreWay | No
             "-keys=/keys",
             "-sockets=/sockets",
             f"-names={','.join(sidecar.socket_name(each) for each in sidecar.SOCKETS)}",
+            f"-reached={sidecar.socket_name(hosting.ACTIVITY)}",
             f"-keeper=:{sidecar.KEEPER_PORT}",
             *KEEPING,
         ],

@@ -3,6 +3,7 @@
     start ─► Service, its address ─► keys ─► Secrets, claim, StatefulSet ─► Pod is ready ─► RunningPlane
     renewed or replaced certificates ─► other Secrets ─► another Pod ─► RunningPlane
     connected ─► SidecarTunnel to the Pod: its gate, its admission step and its API group are here
+    stop ─► its Pod is gone; its clients are held by the proxy before it (fronts.py), and reported
     remove ─► StatefulSet, until its Pod is gone ─► everything else
 
 All state is in the cluster, so that each replica of the operator continues what another one has begun. The folder of
@@ -17,7 +18,7 @@ import ipaddress
 import re
 import shutil
 import ssl
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -28,7 +29,8 @@ from tenantry.api.errors import Forbidden, InputError, LocalError, NotFound
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.engine.tasks import all_of, in_background
-from tenantry.hostedpods import credentials, following, keys, objects, podsnapshots, seenpods
+from tenantry.hostedpods import credentials, following, issuedkeys, keys, objects, podsnapshots, proxyports, seenpods
+from tenantry.hostedpods.fronts import Fronts
 from tenantry.hostedpods.jobs import KeeperRole
 from tenantry.hostedpods.keeper import SnapshotKeeper
 from tenantry.hostedpods.objects import PodSettings
@@ -78,8 +80,11 @@ class PodPlacement:
         self._settings = settings
         self._root = folder
         self._stores = PodStores(client, settings, folder / "stores")
+        self._fronts = Fronts(client, folder / "proxy")
         # By uid: where `start` has found the Pods.
         self._addresses: dict[str, frozenset[str]] = {}
+        # The uids of those whose folder has the keys of their Secret.
+        self._loaded: set[str] = set()
         self._keepers = KeeperJobs(client, folder)
         self.snapshots = PodSnapshots(
             client, self._keepers, self._running, self.stop, settings.images, (scratch or folder) / "snapshots"
@@ -87,7 +92,16 @@ class PodPlacement:
 
     async def keep(self) -> None:
         """Keep what control planes share, until cancelled."""
-        await self._stores.keep()
+        await all_of([self._stores.keep(), self._fronts.keep()])
+
+    async def follow(self, has: Callable[[str], bool], moved: Callable[[str], None]) -> None:
+        """See `Placement.follow`."""
+        try:
+            async with self._fronts.followed(has, moved):
+                await asyncio.get_running_loop().create_future()
+        finally:
+            # Other replicas may renew them from now on.
+            self._loaded = {uid for uid in self._loaded if not has(uid)}
 
     @property
     def snapshot_kinds(self) -> frozenset[SnapshotPlaceKind]:
@@ -97,11 +111,6 @@ class PodPlacement:
     def snapshots_at(self, place: SnapshotPlace) -> SnapshotStore:
         """See `Placement.snapshots_at`."""
         return self.snapshots.at(place)
-
-    @property
-    def can_sleep(self) -> bool:
-        """See `Placement.can_sleep`: nothing holds the clients of a Pod that does not run."""
-        return False
 
     def versions(self) -> tuple[HostedVersion, ...]:
         """See `Placement.versions`: those that have an image."""
@@ -116,9 +125,11 @@ class PodPlacement:
         objects.check(plane, self.versions())
         settings = replace(self._settings, image=self._settings.images.of(plane.version))
         uid, paths = plane.uid, self._paths(plane.uid)
-        server = await self._serve(uid)
+        server = await self._serve(uid, plane.name)
         plane = replace(plane, names=(*plane.names, server))
         await self._prepare(plane, paths)
+        self._loaded.add(uid)
+        await self._fronts.prepare(uid, paths.pki, runs=True)
         way = await self._stores.attach(plane)
         files, own = await asyncio.to_thread(credentials.contents, plane, paths)
         if way is not None:
@@ -138,13 +149,14 @@ class PodPlacement:
         pods = await self._ready(uid, objects.digest_of(wanted))
         found = pods[0]
         self._addresses[uid] = frozenset(each.address for each in pods)
+        await self._fronts.ready(uid, self._addresses[uid])
         url, trusted = f"https://{_host(server)}", hosting.TRUSTED
         connection = self._connection(found.address, paths)
         return RunningPlane(
             connection=connection,
             server=url,
             kubeconfig=kubeconfigs.text(paths, plane.name, hosting.OWNER, url, authority=trusted),
-            from_pods=ServerEndpoint(address=found.address, port=sidecar.API_PORT),
+            from_pods=self._fronts.endpoint(uid),
             version=await _version(connection, versions.find(self.versions(), plane.version), settings.image),
             renewal=_first(
                 await asyncio.to_thread(credentials.renewal, plane, paths.pki), way.renewal if way is not None else None
@@ -154,11 +166,13 @@ class PodPlacement:
     async def stop(self, uid: str) -> None:
         """See `Placement.stop`."""
         self._addresses.pop(uid, None)
+        self._fronts.stops(uid, is_stopped=False)
         with suppress(NotFound):
             name = objects.name(_checked(uid))
             patch = {"spec": {"replicas": 0}}
             await self._client.merge_patch(objects.STATEFUL_SETS, PROCESS_NAMESPACE, name, patch)
         await self._gone(uid)
+        self._fronts.stops(uid, is_stopped=True)
 
     async def remove(self, uid: str) -> None:
         """See `Placement.remove`."""
@@ -167,6 +181,8 @@ class PodPlacement:
         await self._delete(objects.STATEFUL_SETS, name)
         # Its objects outlive the process, which could not end in order without them.
         await self._gone(uid)
+        self._loaded.discard(uid)
+        await self._fronts.remove(uid)
         for role in KeeperRole:
             await self._keepers.remove(uid, role)
         await self._stores.detach(uid)
@@ -176,9 +192,19 @@ class PodPlacement:
             await self._delete(objects.SECRETS, each)
         await asyncio.to_thread(_erase, self._paths(uid).folder)
 
-    async def kubeconfig(self, uid: str) -> str:  # noqa: ARG002 - no Pod is stopped for a sleep
+    async def kubeconfig(self, uid: str) -> str:
         """See `Placement.kubeconfig`."""
-        return ""
+        service = await self._find(objects.SERVICES, objects.name(_checked(uid))) or {"metadata": {}}
+        address = objects.address(service)
+        if not address or not objects.called(service) or not await self._is_loaded(uid):
+            return ""
+        url = f"https://{_host(address)}"
+        paths, called = self._paths(uid), objects.called(service)
+        return await asyncio.to_thread(kubeconfigs.text, paths, called, hosting.OWNER, url, authority=hosting.TRUSTED)
+
+    def endpoint(self, uid: str) -> ServerEndpoint | None:
+        """See `Placement.endpoint`."""
+        return self._fronts.endpoint(uid)
 
     @asynccontextmanager
     async def connected(self, uid: str) -> AsyncGenerator[None]:
@@ -187,8 +213,12 @@ class PodPlacement:
         context = sidecar.context(folder)
         own = self._paths(uid).folder
         sockets = {sidecar.socket_name(each): own / each for each in sidecar.SOCKETS}
-        tunnels = [SidecarTunnel(each, context, sockets).run() for each in sorted(self._addresses[uid])]
-        async with in_background(all_of(tunnels)):
+        first, *others = sorted(self._addresses[uid])
+        # Of several processes, only one is asked: one that is requested to sleep does, whoever its clients are.
+        reached = {sidecar.socket_name(hosting.ACTIVITY): own / hosting.ACTIVITY}
+        tunnels = [SidecarTunnel(first, context, sockets, reached=reached)]
+        tunnels += [SidecarTunnel(each, context, sockets) for each in others]
+        async with in_background(all_of([each.run() for each in tunnels])):
             yield
 
     async def has_moved(self, uid: str) -> bool:
@@ -198,17 +228,21 @@ class PodPlacement:
             return True
         return await self._stores.has_moved(uid)
 
-    async def open(self, uid: str, *, is_open: bool) -> None:  # noqa: ARG002 - see below
-        """See `Placement.open`; nothing stands between the clients and a Pod."""
-        _checked(uid)
+    async def open(self, uid: str, *, is_open: bool) -> None:
+        """See `Placement.open`."""
+        # First: what is reported next must not open one that another replica has closed.
+        self._fronts.decide(_checked(uid), is_open=is_open)
+        if not self._fronts.knows(uid) and await self._is_loaded(uid):
+            found = await self._find(objects.STATEFUL_SETS, objects.name(uid))
+            await self._fronts.prepare(uid, self._paths(uid).pki, runs=objects.replicas_of(found) > 0)
+        await self._fronts.admit(uid)
 
     async def knocked(self, uid: str) -> None:
-        """See `Placement.knocked`; it never returns, because nothing holds clients."""
-        _checked(uid)
-        await asyncio.get_running_loop().create_future()
+        """See `Placement.knocked`."""
+        await self._fronts.knocked(_checked(uid))
 
     def activity(self, uid: str) -> Path:
-        """See `Placement.activity`; nothing answers there."""
+        """See `Placement.activity`."""
         return self._paths(uid).folder / hosting.ACTIVITY
 
     def gate(self, uid: str) -> Path:
@@ -248,9 +282,10 @@ class PodPlacement:
             max_bytes=RESPONSE_BYTES,
         )
 
-    async def _serve(self, uid: str) -> str:
+    async def _serve(self, uid: str, called: str) -> str:
         """Create the Service, and return the name or the address by which users reach it."""
-        found = await self._apply(objects.SERVICES, objects.service(uid, self._settings))
+        port = await self._port(uid)
+        found = await self._apply(objects.SERVICES, objects.service(uid, self._settings, called, port))
         address = objects.address(found)
         if not address:
             raise LocalError(
@@ -258,6 +293,28 @@ class PodPlacement:
                 " to Services of type LoadBalancer"
             )
         return address
+
+    async def _port(self, uid: str) -> int:
+        try:
+            return await self._fronts.port(uid)
+        except (NotFound, Forbidden) as error:
+            raise _without_rights("ConfigMap", proxyports.NAME, error) from error
+
+    async def _is_loaded(self, uid: str) -> bool:
+        """Return whether the keys of a control plane are in its folder; if not, they are brought there from its Secret.
+
+        There are none before its first start.
+        """
+        if uid in self._loaded:
+            return True
+        folder = self._paths(uid).pki
+        found = await keys.find(self._client, objects.keys_name(uid))
+        if found is None:
+            return False
+        await asyncio.to_thread(make_private_folder, folder.parent)
+        await asyncio.to_thread(issuedkeys.lay, folder, objects.files_of(found))
+        self._loaded.add(uid)
+        return True
 
     def _running(self, uid: str) -> SnapshotKeeper | None:
         addresses = self._addresses.get(uid)
@@ -321,15 +378,19 @@ class PodPlacement:
         try:
             return _json.decode(await self._client.apply(resource, PROCESS_NAMESPACE, name, value))
         except (NotFound, Forbidden) as error:
-            # Without the namespace, the operator has no rights in it.
-            raise LocalError(
-                f"{resource.kind} {name!r} cannot be written in namespace {PROCESS_NAMESPACE!r}"
-                f" (`tenantry install --virtual-control-planes` gives the rights): {error}"
-            ) from error
+            raise _without_rights(resource.kind, name, error) from error
 
     async def _delete(self, resource: Resource, name: str) -> None:
         with suppress(NotFound):
             await self._client.delete(resource, PROCESS_NAMESPACE, name)
+
+
+def _without_rights(kind: str, name: str, error: NotFound | Forbidden) -> LocalError:
+    # Without the namespace, the operator has no rights in it.
+    return LocalError(
+        f"{kind} {name!r} cannot be written in namespace {PROCESS_NAMESPACE!r}"
+        f" (`tenantry install --virtual-control-planes` gives the rights): {error}"
+    )
 
 
 async def _version(connection: Connection, wanted: HostedVersion, image: str) -> str:

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from tenantry.api.errors import AlreadyExists, ApiError, Conflict, InputError, LocalError, NotFound, TenantryError
+from tenantry.api.errors import ApiError, InputError, LocalError, NotFound
 from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
-from tenantry.hostedpods import keys, objects, seenpods
+from tenantry.hostedpods import issuedkeys, keys, objects, seenpods
+from tenantry.hostedpods.issuedkeys import IssuedKeys
 from tenantry.hostedpods.objects import StoreWay
 from tenantry.hosting import certificates, stores
 from tenantry.hosting.certificates import CertificateUse, LeafCertificate
@@ -31,19 +31,14 @@ from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 from tenantry.local import pki
-from tenantry.local.files import make_private_folder, write_private
 
 KEYS = f"{planestore.NAME}-keys"
 
 _SECONDS = 40.0
 _REMOVE_SECONDS = 660.0
-_LOOK_SECONDS = 24 * 3600.0
-_FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 1.0, 300.0
-_TRIES = 5
 _SELECTOR = ",".join(f"{key}={value}" for key, value in planestore.SELECTOR.items())
 
 _json: msgspec.json.Decoder[Json] = msgspec.json.Decoder(Json)
-_LOG = logging.getLogger(__name__)
 
 
 def leaves() -> dict[str, LeafCertificate]:
@@ -77,21 +72,13 @@ class SharedEtcd:
     def __init__(self, client: Client, folder: Path) -> None:
         self._client = client
         self._folder = folder
+        self._keys = IssuedKeys(client, folder, KEYS, planestore.SELECTOR)
         # Several control planes start at once, and all have their certificates in one Secret.
         self._lock = asyncio.Lock()
 
     async def keep(self) -> None:
         """Have the etcd's certificates issued, and renewed in time, until cancelled."""
-        pause = _FIRST_PAUSE_SECONDS
-        while True:
-            try:
-                await self.prepare()
-                pause = _FIRST_PAUSE_SECONDS
-                await asyncio.sleep(_LOOK_SECONDS)
-            except TenantryError as error:
-                _LOG.warning("the shared etcd has no certificates", extra={"error": str(error)})
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LAST_PAUSE_SECONDS)
+        await issuedkeys.kept_up(self.prepare, "the shared etcd")
 
     async def prepare(self, uid: str = "", *, is_gone: bool = False) -> EtcdKeys:
         """Issue the certificates of the etcd, write what its Pod reads, and return all.
@@ -105,7 +92,7 @@ class SharedEtcd:
         """
         async with self._lock:
             files = await self._kept(uid, is_gone=is_gone)
-            wanted = _secret(planestore.NAME, _for_pod(files))
+            wanted = self._keys.secret(planestore.NAME, _for_pod(files))
             await self._client.apply(objects.SECRETS, PROCESS_NAMESPACE, planestore.NAME, wanted)
             names = (*leaves(), *((stores.user(uid),) if uid else ()))
             index = await asyncio.to_thread(pki.read_index, self._folder)
@@ -149,21 +136,9 @@ class SharedEtcd:
 
     async def _kept(self, uid: str, *, is_gone: bool) -> dict[str, bytes]:
         """Return the files of the Secret with all keys, as they should be."""
-        tries = 0
-        while True:
-            found = await keys.find(self._client, KEYS)
-            try:
-                return await keys.keep(
-                    self._client,
-                    found,
-                    lambda files: _secret(KEYS, files),
-                    lambda known: self._issue(known, uid, is_gone=is_gone),
-                )
-            except (AlreadyExists, Conflict):
-                # Another replica was first: what it has written holds.
-                tries += 1
-                if tries == _TRIES:
-                    raise
+        user = stores.user(uid)
+        wanted = leaves() if is_gone or not uid else {**leaves(), user: stores.client_leaf(uid)}
+        return await self._keys.kept(wanted, gone=(user,) if is_gone else ())
 
     async def _service(self) -> str:
         """Return where Pods reach the etcd.
@@ -220,29 +195,8 @@ class SharedEtcd:
             raise LocalError(f"Pod {planestore.NAME}-0 in {PROCESS_NAMESPACE!r}, the shared etcd, is not ready{why}")
         return ready[0]
 
-    def _issue(self, known: Mapping[str, bytes], uid: str, *, is_gone: bool) -> dict[str, bytes]:
-        """Bring the folder to what it should be, and return its files."""
-        at = self._folder
-        make_private_folder(at)
-        for each in at.iterdir():
-            if each.name not in known:
-                each.unlink()
-        for name, content in known.items():
-            write_private(at / name, content)
-        user = stores.user(uid)
-        wanted = leaves() if is_gone or not uid else {**leaves(), user: stores.client_leaf(uid)}
-        pki.ensure(at, wanted, dt.datetime.now(dt.UTC))
-        if is_gone:
-            for kind in ("crt", "key"):
-                (at / f"{user}.{kind}").unlink(missing_ok=True)
-        return {each.name: each.read_bytes() for each in at.iterdir() if each.is_file()}
-
 
 def _for_pod(files: Mapping[str, bytes]) -> dict[str, bytes]:
     names = {*planestore.SERVER_FILES, *planestore.ROOT_FILES, *planestore.KEEPER_FILES} - {planestore.ACCESS}
     access = stores.access("pki", "etcd-ca", "root", planestore.SOCKETS)
     return {**{name: files[name] for name in names}, planestore.ACCESS: msgspec.json.encode(access)}
-
-
-def _secret(name: str, files: Mapping[str, bytes]) -> Json:
-    return objects.opaque(name, dict(planestore.SELECTOR), files)

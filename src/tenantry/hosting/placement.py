@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
@@ -34,14 +34,24 @@ class ServerEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     port: int
 
 
-class RunningPlane(msgspec.Struct, frozen=True, kw_only=True):
+class ReachedPlane(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a hosted control plane is reached, which may sleep.
+
+    Args:
+        kubeconfig: The kubeconfig of the identity `plane.OWNER`.
+        from_pods: Where pods reach its API server; None if no pod can.
+    """
+
+    kubeconfig: str
+    from_pods: ServerEndpoint | None = None
+
+
+class RunningPlane(ReachedPlane, frozen=True, kw_only=True):
     """A hosted control plane that is ready for requests.
 
     Args:
         connection: How Tenantry reaches it, as a member of system:masters; it reads `RESPONSE_BYTES` at most.
         server: The URL of its API server for users.
-        kubeconfig: The kubeconfig of the identity `plane.OWNER`.
-        from_pods: Where pods reach its API server; None if no pod can.
         unlimited: Why the limits of its process are not enforced; "" if they are, or if it has none.
         version: The patch release of Kubernetes that its API server reports, as in "1.36.3".
         renewal: When it has to be started again, which renews its certificates; None for never.
@@ -49,8 +59,6 @@ class RunningPlane(msgspec.Struct, frozen=True, kw_only=True):
 
     connection: Connection
     server: str
-    kubeconfig: str
-    from_pods: ServerEndpoint | None = None
     unlimited: str = ""
     version: str = ""
     renewal: dt.datetime | None = None
@@ -94,10 +102,23 @@ class Placement(Protocol):
         """
         ...
 
+    async def follow(self, has: Callable[[str], bool], moved: Callable[[str], None]) -> None:
+        """Serve some control planes for the place until cancelled; then, others may do it.
+
+        Args:
+            has: Returns whether a control plane, by its uid, is one of them.
+            moved: Called with the uid of one that has to be looked at again: see `has_moved`, and `endpoint`.
+        """
+        ...
+
+    def endpoint(self, uid: str) -> ServerEndpoint | None:
+        """Return where pods reach a control plane now, also one that is stopped; None if that does not change."""
+        ...
+
     async def open(self, uid: str, *, is_open: bool) -> None:
         """Let clients reach a control plane, or refuse them and end their connections, also after each start.
 
-        Tenantry itself reaches it in any case. In a place that cannot refuse clients, nothing changes.
+        Tenantry itself reaches it in any case.
 
         Args:
             uid: The uid of the control plane, which may not have been started yet.
@@ -106,11 +127,6 @@ class Placement(Protocol):
         Raises:
             TenantryError: Connections may still be open, or clients may still be refused.
         """
-        ...
-
-    @property
-    def can_sleep(self) -> bool:
-        """Return whether a client of a control plane that is stopped is held and reported; see `knocked`."""
         ...
 
     async def kubeconfig(self, uid: str) -> str:

@@ -5,6 +5,8 @@
 The Pod opens no connection. This process opens some to its sidecar (go/hosted-sidecar) for each socket, and parks them.
 The sidecar gives one of them to each process that connects to the socket in the Pod, and says so with one byte. Both
 ends prove who they are by certificates of an authority that this Pod alone has.
+
+    activity.ask ─► activity.sock of this process ─► SidecarTunnel ══► sidecar ─► activity.sock of the API server
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ import logging
 import socket
 import ssl
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 from tenantry.engine.sockets import short_path
 from tenantry.hosting import plane
 from tenantry.hosting.certificates import CertificateUse, LeafCertificate
+from tenantry.hosting.listeners import listener
 from tenantry.hosting.tunnel import ByteStream, abort, splice
 
 API_PORT = 6443
@@ -86,22 +90,44 @@ class SidecarTunnel:
         context: Its authority, and the certificate of this end.
         sockets: The Unix sockets that this process serves, by their names in the Pod.
         port: The port of the tunnel.
+        reached: Unix sockets of this process that lead to those of a process in the Pod, by their names there.
     """
 
     def __init__(
-        self, address: str, context: ssl.SSLContext, sockets: Mapping[str, Path], port: int = TUNNEL_PORT
+        self,
+        address: str,
+        context: ssl.SSLContext,
+        sockets: Mapping[str, Path],
+        port: int = TUNNEL_PORT,
+        *,
+        reached: Mapping[str, Path] | None = None,
     ) -> None:
         self._address = address
         self._context = context
         self._sockets = sockets
         self._port = port
+        self._reached = reached or {}
+        self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
         """Park connections until cancelled, and forward those that are used."""
-        async with asyncio.TaskGroup() as group:
-            for name, path in self._sockets.items():
-                for _ in range(PARKED):
-                    group.create_task(self._keep(name, path, group))
+        with ExitStack() as stack:
+            bound = {name: stack.enter_context(listener(path)) for name, path in self._reached.items()}
+            async with asyncio.TaskGroup() as group:
+                servers = [
+                    await asyncio.start_unix_server(partial(self._accept, name), sock=each)
+                    for name, each in bound.items()
+                ]
+                self._group = group
+                try:
+                    for name, path in self._sockets.items():
+                        for _ in range(PARKED):
+                            group.create_task(self._keep(name, path, group))
+                    await asyncio.get_running_loop().create_future()
+                finally:
+                    self._group = None
+                    for each in servers:
+                        each.close()
 
     async def _keep(self, name: str, path: Path, group: asyncio.TaskGroup) -> None:
         """Park one connection after the other."""
@@ -119,8 +145,30 @@ class SidecarTunnel:
             pause = _FIRST_PAUSE_SECONDS
             group.create_task(_forward(stream, path))
 
+    def _accept(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        local = ByteStream(reader, writer)
+        if self._group is None:
+            # The kernel has accepted it before the tunnel began, or as it ended.
+            abort(local)
+        else:
+            self._group.create_task(self._lead(name, local))
+
+    async def _lead(self, name: str, local: ByteStream) -> None:
+        """Lead a connection to a socket of this process to one in the Pod; no error leaves this method."""
+        try:
+            stream = await self._park(name)
+        except (OSError, TimeoutError, EOFError):
+            # It is asked again.
+            abort(local)
+            return
+        except BaseException:
+            abort(local)
+            raise
+        with suppress(OSError, TimeoutError):
+            await splice(local, stream)
+
     async def _park(self, name: str) -> ByteStream:
-        """Return a connection that a process in the Pod uses.
+        """Return a connection that a process in the Pod uses, or that leads to its socket.
 
         Raises:
             OSError: There is no connection, or it broke.

@@ -1,7 +1,8 @@
 """What control planes in Pods need on an existing cluster: `tenantry install --virtual-control-planes`. Pure.
 
     Namespace tenantry-vcp ─► Pod Security Standard "restricted"
-    NetworkPolicies        ─► no egress; ingress to the API server, and from the operator to the sidecar
+    NetworkPolicies        ─► no egress; ingress from the proxy to the API server, and from the operator to the sidecar
+    Deployment             ─► the proxy before them (planeproxy.py)
     Role                   ─► the operator's rights in this namespace only
     StatefulSet            ─► an etcd that they can share (planestore.py), with `--hosted-etcd`
 
@@ -21,7 +22,7 @@ from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.controllers.virtualcontrolplane.shards import lease_name
 from tenantry.hosting import sidecar
-from tenantry.install import planestore
+from tenantry.install import planeproxy, planestore
 from tenantry.install.rights import LABELS, allow
 
 NAME = "tenantry-control-planes"
@@ -68,17 +69,15 @@ def arguments(options: PodOptions) -> list[str]:
     return [*found, "--hosted-storage-class", options.storage_class] if options.storage_class else found
 
 
-_DEFAULTS = PodOptions(image="")
-
-
-def everything(subject: Json, options: PodOptions = _DEFAULTS) -> list[Json]:
-    """Return the namespace, its NetworkPolicies, the operator's rights there, and the etcd if there is one.
+def everything(subject: Json, options: PodOptions) -> list[Json]:
+    """Return the namespace, its NetworkPolicies, the operator's rights there, the proxy, and the etcd if there is one.
 
     Args:
         subject: The operator, as RBAC names it.
         options: How the operator runs control planes in Pods.
     """
     is_in_cluster = subject["kind"] == "ServiceAccount"
+    proxy = planeproxy.everything(options.image, _OPERATOR, is_in_cluster=is_in_cluster)
     etcd = planestore.everything(options.image, options.storage_class, _OPERATOR, is_in_cluster=is_in_cluster)
     security = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "audit", "warn")}
     namespace: Json = {
@@ -86,7 +85,8 @@ def everything(subject: Json, options: PodOptions = _DEFAULTS) -> list[Json]:
         "kind": "Namespace",
         "metadata": {"name": PROCESS_NAMESPACE, "labels": {**LABELS, **security}},
     }
-    return [namespace, *_rights(subject, options.shards), *_network(subject), *(etcd if options.has_etcd else ())]
+    rights = _rights(subject, options.shards)
+    return [namespace, *rights, *_network(subject), *proxy, *(etcd if options.has_etcd else ())]
 
 
 def _meta(name: str, namespace: str = PROCESS_NAMESPACE) -> Json:
@@ -98,6 +98,8 @@ def _rights(subject: Json, shards: int) -> list[Json]:
         # By name: no list of Secrets.
         allow([""], ["secrets", "services", "persistentvolumeclaims"], _KEEP),
         allow(["apps"], ["statefulsets"], _KEEP),
+        # The ports of control planes at the proxy.
+        allow([""], ["configmaps"], ["get", "create", "patch"]),
         # A SQL server elsewhere is opened to the Pod of one control plane.
         allow(["networking.k8s.io"], ["networkpolicies"], _KEEP),
         # Of snapshots, while no control plane has the volume.
@@ -122,15 +124,17 @@ def _given(subject: Json, namespace: str, rules: list[Json]) -> list[Json]:
 
 
 def _network(subject: Json) -> list[Json]:
-    tunnel: Json = {"ports": [{"protocol": "TCP", "port": each} for each in (sidecar.TUNNEL_PORT, sidecar.KEEPER_PORT)]}
-    if subject["kind"] == "ServiceAccount":
-        tunnel["from"] = [_OPERATOR]
+    own = (sidecar.API_PORT, sidecar.TUNNEL_PORT, sidecar.KEEPER_PORT)
+    operator: Json = {"ports": [{"protocol": "TCP", "port": each} for each in own]}
     # An operator outside of the cluster has no address that is known here; certificates admit it alone.
-    api: Json = {"ports": [{"protocol": "TCP", "port": sidecar.API_PORT}]}
+    if subject["kind"] == "ServiceAccount":
+        operator["from"] = [_OPERATOR]
+    # Users and pods pass the proxy, which refuses them while their tenant is suspended.
+    clients: Json = {"from": [planeproxy.peer()], "ports": [{"protocol": "TCP", "port": sidecar.API_PORT}]}
     spec: Json = {
         "podSelector": {},
         "policyTypes": ["Ingress", "Egress"],
-        "ingress": [api, tunnel],
+        "ingress": [clients, operator],
         # The process of a tenant opens no connection, and its sidecar only answers.
         "egress": [],
     }

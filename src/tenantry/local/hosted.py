@@ -249,11 +249,6 @@ class LocalPlacement:
         """See `Placement.snapshots_at`."""
         return self.snapshots.at(place)
 
-    @property
-    def can_sleep(self) -> bool:
-        """See `Placement.can_sleep`."""
-        return True
-
     async def kubeconfig(self, uid: str) -> str:
         """See `Placement.kubeconfig`."""
         file = ClusterPaths(self._folder(uid)).kubeconfig(hosting.OWNER)
@@ -295,6 +290,14 @@ class LocalPlacement:
         folder = self._folder(uid)
         # One that has not been started yet has no clients.
         await endpointproxy.admit(self._paths, folder, self._reload if _known(folder) else None, is_open=is_open)
+
+    async def follow(self, has: Callable[[str], bool], moved: Callable[[str], None]) -> None:  # noqa: ARG002 - none moves
+        """See `Placement.follow`."""
+        await asyncio.get_running_loop().create_future()
+
+    def endpoint(self, uid: str) -> ServerEndpoint | None:  # noqa: ARG002 - its port stays
+        """See `Placement.endpoint`."""
+        return None
 
     async def knocked(self, uid: str) -> None:
         """See `Placement.knocked`."""

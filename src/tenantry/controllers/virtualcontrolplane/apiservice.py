@@ -19,7 +19,8 @@ from tenantry.api.model import Json, Resource
 from tenantry.api.tenant import NetworkIsolation
 from tenantry.api.virtualcontrolplane import PLANE, PREFIX, VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import desired
-from tenantry.hosting.placement import ServerEndpoint
+from tenantry.engine.observed import Observed
+from tenantry.hosting.placement import ReachedPlane, ServerEndpoint
 from tenantry.mirror import marking
 from tenantry.mirror.kinds import networkpolicies, services
 from tenantry.mirror.shapes import part
@@ -101,6 +102,18 @@ def way(found: VirtualControlPlane, server: ServerEndpoint | None, mode: str) ->
         },
     }
     return (ENDPOINT_SLICES, endpoints), (NETWORK_POLICIES, policy)
+
+
+def reached(found: VirtualControlPlane, namespace: Observed, at: ReachedPlane) -> tuple[tuple[Resource, Json], ...]:
+    """Return the host objects that depend on where a control plane is reached, by pods and by users.
+
+    Args:
+        found: The VirtualControlPlane.
+        namespace: Its namespace.
+        at: Where it is reached.
+    """
+    mode = namespace.labels.get(marks.NETWORK, "")
+    return (*way(found, at.from_pods, mode), desired.kubeconfig_secret(found, at.kubeconfig))
 
 
 def address_of(seen: Json) -> str:

@@ -1,8 +1,7 @@
 """Which control planes their clients reach: none of a suspended tenant. The glue.
 
 The place refuses the clients, because an administrator inside can bind itself once more, keep tokens of
-ServiceAccounts, or refuse the operator's writes by a policy. The binding inside is the second line; in Pods, it is the
-only one.
+ServiceAccounts, or refuse the operator's writes by a policy. The binding inside is the second line.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, Conflict, NotFound, TenantryError, TerminalError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import NETWORK, SYSTEM_NAMESPACE, TENANT, TENANT_UID
+from tenantry.api.marks import SYSTEM_NAMESPACE, TENANT, TENANT_UID
 from tenantry.api.model import Json, Resource
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
@@ -57,7 +57,7 @@ from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
-from tenantry.hosting.placement import RunningPlane
+from tenantry.hosting.placement import ReachedPlane, RunningPlane
 from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.hosting.versions import HostedVersion
 
@@ -128,6 +128,11 @@ class VirtualControlPlaneController:
             return ()
         return [key for key in self._uids if key.startswith(f"{after.name}/")]
 
+    def look_at(self, uid: str) -> None:
+        """Queue a control plane by its uid; one that is not served here needs nothing."""
+        for key in [key for key, known in self._uids.items() if known == uid]:
+            self._host.home.wake(VirtualControlPlane, key)
+
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Bring one control plane a step further; return in how many seconds to look again, None for never.
 
@@ -194,10 +199,13 @@ class VirtualControlPlaneController:
             return again
         # Without the process, from its files: neither a schedule nor the Secret wakes anything.
         if text := await self._host.placement.kubeconfig(found.metadata.uid):
-            # Another client may have a Secret of this name: that is reported when it wakes.
-            with suppress(TerminalError):
-                await self._objects.bring([desired.kubeconfig_secret(found, text)], found.metadata.uid)
+            at = ReachedPlane(from_pods=self._host.placement.endpoint(found.metadata.uid), kubeconfig=text)
+            with suppress(TerminalError):  # another client may have a Secret of this name: reported when it wakes
+                await self._objects.bring(apiservice.reached(found, namespace, at), found.metadata.uid)
         return await self._snap(cluster, found, again)
+
+    def _moved(self, found: VirtualControlPlane, known: RunningPlane) -> RunningPlane:
+        return replace(known, from_pods=self._host.placement.endpoint(found.metadata.uid) or known.from_pods)
 
     async def _keep(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
         share = charge.find(found, self._verdicts.get(found.metadata.uid))
@@ -302,7 +310,7 @@ class VirtualControlPlaneController:
         # Kubernetes deletes them first, and the VirtualControlPlane a moment later.
         if not namespace.deleting:
             identity = desired.mirror_objects(found, namespace, is_open=is_open)
-            wanted = (*identity, *_of_running(found, namespace, known.running))
+            wanted = (*identity, *apiservice.reached(found, namespace, self._moved(found, known.running)))
             await self._bring(cluster, found, wanted, known.running)
             if await self._address(cluster, found, known.address, known.running) != known.address:
                 # Its certificate and its pods need the new one.
@@ -349,7 +357,7 @@ class VirtualControlPlaneController:
         self._upgrades.check(version, running)
         # Before anything can fail: other operators name it when they report that they cannot end the process.
         await self._report(cluster, found, status.STARTING, running)
-        await self._bring(cluster, found, _of_running(found, namespace, running), running)
+        await self._bring(cluster, found, apiservice.reached(found, namespace, running), running)
         changed = partial(cluster.wake, VirtualControlPlane, found.key)
         is_mirrored, offered = not is_handed_over(cluster, found), offers.of(cluster)
         is_open = is_open and is_mirrored
@@ -481,14 +489,6 @@ class VirtualControlPlaneController:
         if written != before:
             await cluster.writer.status(replace(current, status=written))
             wakes.wake_owner(cluster, current)
-
-
-def _of_running(
-    found: VirtualControlPlane, namespace: Observed, running: RunningPlane
-) -> tuple[tuple[Resource, Json], ...]:
-    """Return the host objects that depend on the process."""
-    way = apiservice.way(found, running.from_pods, namespace.labels.get(NETWORK, ""))
-    return (*way, desired.kubeconfig_secret(found, running.kubeconfig))
 
 
 def _problem(link: Link, *, is_open: bool) -> Blocked | None:

@@ -165,11 +165,6 @@ class Sleeper:
         if asked is PlanePhase.AWAKE:
             await self._write(cluster, found, sleep.handled(found))
             return None
-        if not self._host.placement.can_sleep:
-            if asked is not None:
-                # It has been read, and nothing follows.
-                await self._write(cluster, found, sleep.handled(found))
-            return None
         # One of several processes does not know the clients of the others.
         seconds = found.spec.sleep.after_idle_seconds if found.spec.replicas == 1 else 0
         if asked is None and not seconds:

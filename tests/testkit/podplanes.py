@@ -1,0 +1,92 @@
+"""Virtual control planes in Pods of a cluster with real nodes, on which Tenantry is installed as on any other."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, PROCESS_NAMESPACE, VirtualControlPlane
+from tenantry.hostedpods import image, objects, versionimages
+from tenantry.install import planeproxy
+from testkit import operatorimage
+from testkit.api import PODS, SECRETS, Api, until
+from testkit.planes import Planes, ready
+from testkit.realpods import AGNHOST, CAREFUL, START_SECONDS
+
+Json = dict[str, Any]
+(EARLIER,) = versionimages.OTHERS
+
+
+def installed(path: Path, earlier: str) -> None:
+    """Install Tenantry with its command, which does not know that the cluster is a local one."""
+    command = (
+        *(sys.executable, "-m", "tenantry", "install", "--kubeconfig", str(path)),
+        *("--image", operatorimage.REFERENCE, "--virtual-control-planes", "--hosted-image", image.REFERENCE),
+        *("--hosted-shards", "2", "--hosted-etcd"),
+        *(("--hosted-image", f"{EARLIER.name}={earlier}") if earlier else ()),
+    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+async def the_pod(host: Api, uid: str) -> Json:
+    """Return the Pod of a control plane."""
+    found = await host.list(PODS, PROCESS_NAMESPACE)
+    (own,) = [each for each in found if each["metadata"]["labels"].get(objects.UID_LABEL) == uid]
+    return own
+
+
+async def kubeconfig_of(planes: Planes, namespace: str, uid: str) -> Path:
+    """Return the kubeconfig of the users, for this machine: it has no way to addresses of Services."""
+    host = planes.host
+    secret = await host.get(SECRETS, "web-kubeconfig", namespace)
+    found = yaml.safe_load(base64.b64decode(secret["data"][KUBECONFIG_KEY]))
+    service = await host.get(objects.SERVICES, objects.name(uid), PROCESS_NAMESPACE)
+    cluster = found["clusters"][0]["cluster"]
+    assert cluster["server"] == f"https://{service['spec']['clusterIP']}"
+    address, port = (await the_proxy(host))["status"]["podIP"], service["spec"]["ports"][0]["targetPort"]
+    cluster |= {"server": f"https://{address}:{port}", "tls-server-name": "kubernetes"}
+    path = planes.kubeconfig(namespace, "web")
+    path.write_text(yaml.safe_dump(found))
+    return path
+
+
+async def the_proxy(host: Api) -> Json:
+    """Return the Pod of the endpoint proxy."""
+    found = await host.list(PODS, PROCESS_NAMESPACE)
+    (own,) = [each for each in found if planeproxy.SELECTOR.items() <= each["metadata"]["labels"].items()]
+    return own
+
+
+def deployment() -> Json:
+    """Return a Deployment whose pods the rules of a tenant accept."""
+    container = {"name": "web", "image": AGNHOST, "args": ["netexec", "--http-port=8080"], "securityContext": CAREFUL}
+    labels = {"app": "web"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
+            },
+        },
+    }
+
+
+async def is_ready(host: Api, namespace: str) -> None:
+    """Wait until the control plane of a namespace is ready."""
+    seen: Json = {}
+
+    async def so() -> bool:
+        seen.update(await host.get(VirtualControlPlane.resource, "web", namespace))
+        return ready(seen).get("status") == "True"
+
+    await until(so, "the control plane is ready", seconds=START_SECONDS, seen=lambda: ready(seen))
