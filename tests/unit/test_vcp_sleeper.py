@@ -30,7 +30,7 @@ from tenantry.controllers.virtualcontrolplane.link import Host, MirroredObjects
 from tenantry.controllers.virtualcontrolplane.rotation import digest
 from tenantry.engine.runtime import Controller
 from tenantry.engine.tasks import cancelled_at_end
-from tenantry.hosting.placement import Placement
+from tenantry.hosting.placement import Placement, ServerEndpoint
 from tenantry.hosting.versions import HostedVersion
 from testkit.model import Json, World
 from testkit.treeworld import world_of
@@ -89,6 +89,11 @@ class Bed:
         """See `Placement.kubeconfig`."""
         assert uid
         return self.text
+
+    def endpoint(self, uid: str) -> ServerEndpoint | None:
+        """See `Placement.endpoint`."""
+        assert uid
+        return None
 
 
 class Bell(WorldCluster):
