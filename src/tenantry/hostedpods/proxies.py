@@ -88,14 +88,18 @@ class EndpointProxies:
         async with cancelled_at_end() as group:
             self._group = group
             group.create_task(issuedkeys.kept_up(self._prepare, "the endpoint proxy"))
-            running: dict[str, asyncio.Task[None]] = {}
-            async for found in following.lists(self._client, _SELECTOR):
-                self._pods = {each["status"]["podIP"]: stays(each) for each in found.values() if runs(each)}
-                for address in running.keys() - self._pods.keys():
-                    running.pop(address).cancel()
-                for address in self._pods.keys() - running.keys():
-                    running[address] = group.create_task(self._serve(address))
-                self._now_changed()
+            await self._follow_pods(group)
+
+    async def _follow_pods(self, group: asyncio.TaskGroup) -> None:
+        """Keep a session to each Pod that runs, in a group, for ever."""
+        running: dict[str, asyncio.Task[None]] = {}
+        async for found in following.lists(self._client, _SELECTOR):
+            self._pods = {each["status"]["podIP"]: stays(each) for each in found.values() if runs(each)}
+            for address in running.keys() - self._pods.keys():
+                running.pop(address).cancel()
+            for address in self._pods.keys() - running.keys():
+                running[address] = group.create_task(self._serve(address))
+            self._now_changed()
 
     async def tell(self, plane: ToldPlane, *, by_all: bool = False) -> None:
         """Tell the proxies of a control plane, and return when one acts accordingly.
