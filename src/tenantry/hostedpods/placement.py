@@ -214,7 +214,7 @@ class PodPlacement:
         own = self._paths(uid).folder
         sockets = {sidecar.socket_name(each): own / each for each in sidecar.SOCKETS}
         first, *others = sorted(self._addresses[uid])
-        # Several processes sleep only by request, in spite of their clients: one of them is asked for its activity.
+        # Of several processes, only one is asked: such a control plane sleeps by request only.
         reached = {sidecar.socket_name(hosting.ACTIVITY): own / hosting.ACTIVITY}
         tunnels = [SidecarTunnel(first, context, sockets, reached=reached)]
         tunnels += [SidecarTunnel(each, context, sockets) for each in others]
