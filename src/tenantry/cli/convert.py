@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +13,7 @@ from tenantry.api.conversion import UNDONE_BY_SPEC, Conversion, ConversionStep
 from tenantry.api.errors import Forbidden, InputError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import OWNER_ROLE, SUSPENDED
-from tenantry.api.model import Json, KubernetesObject, Resource
+from tenantry.api.model import Json, KubernetesObject
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.cli import controlplane, flags, kinds, output, place, session
@@ -185,11 +184,12 @@ def _is_on_its_way(found: Tenant | Subnamespace) -> bool:
 
 
 async def _plan_in(client: Client, scope: ConversionScope) -> ConversionPlan:
-    from tenantry.controllers.conversion import objects
+    from tenantry.controllers.conversion import objects, sides
     from tenantry.controllers.conversion.plan import plan
+    from tenantry.engine.reader import Reader
 
     name = scope.namespace
-    host = objects.Holdings(of=await _listed(client, objects.EVERY, name))
+    host = await sides.listed(Reader(client), objects.EVERY, name)
     return plan(scope, host, await client.list(Subnamespace, namespace=name))
 
 
@@ -226,13 +226,6 @@ async def _plan_out(client: Client, scope: ConversionScope) -> ConversionPlan:
     data = msgspec.json.decode(await client.request("GET", wire.path(objects.CLUSTER_ROLES, "", OWNER_ROLE)))
     rules = items(data, "rules")
     return outplan.plan(scope, found.root, obstacles, rules, others=found.others, children=children)
-
-
-async def _listed(client: Client, resources: Sequence[Resource], namespace: str) -> dict[Resource, Sequence[Json]]:
-    return {
-        resource: [msgspec.json.decode(each) async for each in client.items(resource, msgspec.Raw, namespace=namespace)]
-        for resource in resources
-    }
 
 
 async def _request(client: Client, asked: ConversionRequest, seconds: int | None) -> None:
