@@ -142,12 +142,35 @@ func openTables(ctx context.Context, done *sync.WaitGroup, given settings.Datast
 		}
 		return err.Error()
 	}
+	done.Add(1)
+	go func() {
+		defer done.Done()
+		<-ctx.Done()
+		if err := ended(dialect.DB); err != nil {
+			klog.ErrorS(err, "The database is still open", "file", given.File)
+		}
+	}()
 	for _, statement := range tables {
 		if _, err := dialect.DB.ExecContext(ctx, statement); err != nil {
 			return nil, fmt.Errorf("%s: %w", given.File, err)
 		}
 	}
 	return dialect, nil
+}
+
+// ended waits for the last connection of a database that kine closes.
+//
+// Close of database/sql leaves the connections open that a statement uses, and does not say when they are closed. One
+// of them still writes the log beside the database, which a restore would take for the log of the next database.
+func ended(database *sql.DB) error {
+	const step = time.Millisecond
+	for range stopSeconds * time.Second / step {
+		if database.Stats().OpenConnections == 0 {
+			return nil
+		}
+		time.Sleep(step)
+	}
+	return fmt.Errorf("%d statements have not ended after %d s", database.Stats().OpenConnections, stopSeconds)
 }
 
 // boundLog writes a log that is longer than most into the database, between writers and readers.
