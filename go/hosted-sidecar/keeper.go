@@ -64,7 +64,6 @@ type keeper struct {
 
 // serve answers the operator until the listener fails.
 func (k *keeper) serve(listener net.Listener, identity *tls.Config) error {
-	k.last.Store(time.Now().UnixNano())
 	server := &http.Server{
 		Handler:           k,
 		ReadHeaderTimeout: introduction,
@@ -77,8 +76,10 @@ func (k *keeper) serve(listener net.Listener, identity *tls.Config) error {
 	return server.Serve(tls.NewListener(&fewer{Listener: listener, slots: make(chan struct{}, mostKeeping)}, own))
 }
 
-// idle returns once no request was open for a time.
+// idle returns once no request was open for a time, which begins with the call.
 func (k *keeper) idle(ctx context.Context, after time.Duration) {
+	// Not in serve, which may run later: the keeper would end at once.
+	k.last.Store(time.Now().UnixNano())
 	for {
 		rest := after - time.Since(time.Unix(0, k.last.Load()))
 		if k.open.Load() > 0 {

@@ -202,3 +202,12 @@ func TestAKeeperEndsWhenTheOperatorIsSilent(t *testing.T) {
 		t.Fatal("it does not end")
 	}
 }
+
+func TestAKeeperWaitsForItsFirstRequest(t *testing.T) {
+	const after = 10 * time.Millisecond
+	begun := time.Now()
+	(&keeper{}).idle(t.Context(), after)
+	if took := time.Since(begun); took < after {
+		t.Fatalf("it ends after %s", took)
+	}
+}
