@@ -79,6 +79,16 @@ class Binaries:
         return self.folder / "hosted"
 
     @property
+    def helm(self) -> Path:
+        """The client of Helm; only in the folder of the product HELM."""
+        return self.folder / "helm"
+
+    @property
+    def cluster_api(self) -> Path:
+        """The operator of Cluster API; only in the folder of the product CLUSTER_API."""
+        return self.folder / "clusterapi"
+
+    @property
     def s3_gateway(self) -> Path:
         """An S3-compatible server; only in the folder of the product S3_GATEWAY."""
         return self.folder / "s3gateway"
@@ -301,6 +311,10 @@ PROBE = Product("the probe of audits", "half a minute", _plain("probe"))
 """The program that pods of `tenantry audit --probe` run."""
 REGISTRY = Product("a registry of images", "half a minute", _plain("registry"))
 """A registry in memory behind a password; only tests need it."""
+HELM = Product("Helm", "two minutes", _plain("helm", "helm.sh/helm/v4/cmd/helm"))
+"""The client of Helm; only tests need it."""
+CLUSTER_API = Product("Cluster API", "two minutes", _plain("clusterapi", "sigs.k8s.io/cluster-api/core"))
+"""The operator of Cluster API, with kinds and webhooks of its own; only tests need it."""
 S3_GATEWAY = Product("an S3-compatible server", "half a minute", _plain("s3gateway"))
 """A server whose buckets are folders; only tests need it."""
 ENDPOINT_PROXY = Product("the endpoint proxy", "half a minute", _plain("endpoint-proxy"))
@@ -326,6 +340,8 @@ PRODUCTS = (
     HOSTED_ETCD,
     CONFORMANCE,
     S3_GATEWAY,
+    HELM,
+    CLUSTER_API,
 )
 
 
