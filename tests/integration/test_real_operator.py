@@ -85,7 +85,7 @@ async def test_helm_installs_an_operator_with_webhooks(planes: Planes, name: str
         assert pod["status"]["phase"] == "Running"
 
         # Its validating webhook refuses in its own words; the request came in another version than the webhook gets.
-        with pytest.raises(ApiError, match="cidrBlocks.*nonsense"):
+        with pytest.raises(ApiError, match=r"cidrBlocks.*nonsense"):
             await inside.create(OLD, cluster("bad", pods="nonsense"), "default")
 
         # Its conversion serves both versions, and its controller works on what is stored.
@@ -94,7 +94,8 @@ async def test_helm_installs_an_operator_with_webhooks(planes: Planes, name: str
         assert (await inside.get(OLD, "good", "default"))["spec"]["infrastructureRef"]["apiVersion"] == (
             f"{INFRASTRUCTURE}/v1"
         )
-        assert (await inside.get(CLUSTERS, "good", "default"))["spec"]["infrastructureRef"]["apiGroup"] == INFRASTRUCTURE
+        good = await inside.get(CLUSTERS, "good", "default")
+        assert good["spec"]["infrastructureRef"]["apiGroup"] == INFRASTRUCTURE
 
         async def worked_on() -> bool:
             found = await inside.get(CLUSTERS, "good", "default")
@@ -108,7 +109,7 @@ async def test_helm_installs_an_operator_with_webhooks(planes: Planes, name: str
 
         # An upgrade makes new certificates, which the API server and the operator take.
         await helm(config, "upgrade", "capi", str(tmp_path), *wait)
-        with pytest.raises(ApiError, match="cidrBlocks.*nonsense"):
+        with pytest.raises(ApiError, match=r"cidrBlocks.*nonsense"):
             await inside.create(OLD, cluster("bad", pods="nonsense"), "default")
         assert re.search(r"capi\s.*\b2\b.*deployed", await helm(config, "list"))
 

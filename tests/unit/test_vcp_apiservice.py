@@ -60,9 +60,18 @@ def test_endpoints_and_policy_name_one_address_and_one_port(address: str, family
     assert [each["port"] for each in endpoints["ports"]] == [20001]
     assert policy["spec"] == {
         "podSelector": {"matchLabels": {f"{PREFIX}/owner": "u-web"}},
-        "policyTypes": ["Egress"],
+        "policyTypes": ["Egress", "Ingress"],
         "egress": [{"to": [{"ipBlock": {"cidr": cidr}}], "ports": [{"protocol": "TCP", "port": 20001}]}],
+        "ingress": [{"from": [apiservice.OPERATOR]}],
     }
+
+
+def test_an_operator_on_the_machine_of_the_api_server_reaches_its_webhooks() -> None:
+    """H01: it is no Pod, and has the address of the API server; a proxy in a Pod at such an address has no need to."""
+    server = ServerEndpoint(address="10.112.128.1", port=20001, is_of_operator=True)
+    _, (_, policy) = apiservice.way(WEB, server, NetworkIsolation.ISOLATED)
+    (rule,) = policy["spec"]["ingress"]
+    assert rule == {"from": [apiservice.OPERATOR, {"ipBlock": {"cidr": "10.112.128.1/32"}}]}
 
 
 def test_endpoints_and_policy_are_no_copies_of_objects_inside() -> None:

@@ -28,10 +28,12 @@ class ServerEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         address: An IP address.
         port: The port there.
+        is_of_operator: The operator, on the same machine, has this address, too.
     """
 
     address: str
     port: int
+    is_of_operator: bool = False
 
 
 class ReachedPlane(msgspec.Struct, frozen=True, kw_only=True):

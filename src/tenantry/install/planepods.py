@@ -20,16 +20,13 @@ from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
+from tenantry.controllers.virtualcontrolplane.apiservice import OPERATOR
 from tenantry.controllers.virtualcontrolplane.shards import lease_name
 from tenantry.hosting import sidecar
 from tenantry.install import planeproxy, planestore
 from tenantry.install.rights import LABELS, allow
 
 NAME = "tenantry-control-planes"
-_OPERATOR: Json = {
-    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": marks.SYSTEM_NAMESPACE}},
-    "podSelector": {"matchLabels": {"app.kubernetes.io/component": "operator"}},
-}
 SCRATCH = "/snapshots"
 """The folder of the operator for snapshots on their way: they are too large for a volume in memory."""
 
@@ -77,8 +74,8 @@ def everything(subject: Json, options: PodOptions) -> list[Json]:
         options: How the operator runs control planes in Pods.
     """
     is_in_cluster = subject["kind"] == "ServiceAccount"
-    proxy = planeproxy.everything(options.image, _OPERATOR, is_in_cluster=is_in_cluster)
-    etcd = planestore.everything(options.image, options.storage_class, _OPERATOR, is_in_cluster=is_in_cluster)
+    proxy = planeproxy.everything(options.image, OPERATOR, is_in_cluster=is_in_cluster)
+    etcd = planestore.everything(options.image, options.storage_class, OPERATOR, is_in_cluster=is_in_cluster)
     security = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "audit", "warn")}
     namespace: Json = {
         "apiVersion": "v1",
@@ -128,7 +125,7 @@ def _network(subject: Json) -> list[Json]:
     operator: Json = {"ports": [{"protocol": "TCP", "port": each} for each in own]}
     # An operator outside of the cluster has no address that is known here; certificates admit it alone.
     if subject["kind"] == "ServiceAccount":
-        operator["from"] = [_OPERATOR]
+        operator["from"] = [OPERATOR]
     # Users and pods pass the proxy, which refuses them while their tenant is suspended.
     clients: Json = {"from": [planeproxy.peer()], "ports": [{"protocol": "TCP", "port": sidecar.API_PORT}]}
     spec: Json = {

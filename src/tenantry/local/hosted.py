@@ -383,7 +383,7 @@ class LocalPlacement:
         if spec is None or spec.real is None:
             return None
         network.admit(network.identity(self._paths.folder), port)
-        return ServerEndpoint(address=NodeAddresses(spec.real.block).bridge, port=port)
+        return ServerEndpoint(address=NodeAddresses(spec.real.block).bridge, port=port, is_of_operator=True)
 
     def _dismiss(self, folder: Path) -> None:
         try:

@@ -1,7 +1,9 @@
-"""The host objects by which the pods of a control plane reach their API server: pure.
+"""The host objects by which the pods of a control plane and their API server reach each other: pure.
 
 pod ─► KUBERNETES_SERVICE_HOST: clusterIP of the Service ─► EndpointSlice ─► address and port of the API server
 └── NetworkPolicy: this address and port, for pods with the mark of this control plane
+API server ─► webhook in a pod ─► gate of the operator, which dials no pods of others ─► the pod
+                                  └── the same NetworkPolicy: from the operator
 
 The Service is the copy of `kubernetes` in namespace `default` inside, so that DNS finds it. Its clusterIP is in the
 server certificate, so it exists before the process starts. The other two objects have no marks of copies: the mirror of
@@ -28,6 +30,12 @@ from tenantry.world.netpol.services import ENDPOINT_SLICES
 
 SERVICES = services.RESOURCE
 NETWORK_POLICIES = networkpolicies.RESOURCE
+
+OPERATOR: Json = {
+    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": marks.SYSTEM_NAMESPACE}},
+    "podSelector": {"matchLabels": {"app.kubernetes.io/component": "operator"}},
+}
+"""The Pods of the operator, as a peer of a NetworkPolicy."""
 
 PORT = 443
 _PORT_NAME = "https"
@@ -56,7 +64,7 @@ def service(found: VirtualControlPlane, address: str = "") -> tuple[Resource, Js
 
 
 def way(found: VirtualControlPlane, server: ServerEndpoint | None, mode: str) -> tuple[tuple[Resource, Json], ...]:
-    """Return the endpoints of the Service, and the NetworkPolicy that lets its pods reach them.
+    """Return the endpoints of the Service, and the NetworkPolicy between its pods, these endpoints and the operator.
 
     Args:
         found: The VirtualControlPlane.
@@ -93,12 +101,15 @@ def way(found: VirtualControlPlane, server: ServerEndpoint | None, mode: str) ->
     else:
         selector = {"matchLabels": {f"{PREFIX}/owner": found.metadata.uid}}
     peer: Json = {"ipBlock": {"cidr": str(ipaddress.ip_network(address))}}
+    operators = [OPERATOR, peer] if server.is_of_operator else [OPERATOR]
     policy: Json = {
         "metadata": meta,
         "spec": {
             "podSelector": selector,
-            "policyTypes": ["Egress"],
+            "policyTypes": ["Egress", "Ingress"],
             "egress": [{"to": [peer], "ports": [{"protocol": "TCP", "port": server.port}]}],
+            # Webhooks and aggregated APIs.
+            "ingress": [{"from": operators}],
         },
     }
     return (ENDPOINT_SLICES, endpoints), (NETWORK_POLICIES, policy)
