@@ -45,6 +45,7 @@ CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 LOOPBACK = {"store": ("127.0.0.0/8",)}
 """A forwarder refuses addresses of its own machine."""
 
+ABSENT = "given-00000000.snapshot"
 KINDS = (objects.SECRETS, objects.SERVICES, objects.CLAIMS, objects.STATEFUL_SETS, PODS)
 
 
@@ -164,6 +165,10 @@ async def test_a_control_plane_in_a_pod_has_its_objects_in_the_shared_etcd(
             inside = Api(client)
             await inside.default_account("default")
             await inside.create(CONFIG_MAPS, {"metadata": {"name": "mine"}}, "default")
+            # Another operator has become the leader.
+            await PodPlacement(operator, SETTINGS, tmp_path / "next").snapshots.discard(own.uid, ABSENT)
+            runs = await host.get(objects.STATEFUL_SETS, objects.name(own.uid), PROCESS_NAMESPACE)
+            assert runs["spec"]["replicas"] == 1
         await host.delete(PODS, pod["metadata"]["name"], PROCESS_NAMESPACE)
         async with started(place, own, local, host, pod["metadata"]["uid"]) as (running, _):
             async with Client(running.connection) as client:
