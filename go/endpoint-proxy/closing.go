@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// closedFile is in the folder of a control plane while its tenant is suspended: its clients get a 503, whatever their
-// credentials are, and whatever its process would answer. The operator writes it first, and asks then for the end of the
-// connections that are open; see untilClosed.
+// closedFile is in the folder of a control plane while its tenant is suspended, or its objects move to the host: its
+// clients get a 503, whatever their credentials are, and whatever its process would answer. The operator writes it first,
+// and asks then for the end of the connections that are open; see untilClosed.
 const closedFile = "closed"
 
 // clients are the open connections of users and pods, by the uid of their control plane. The operator's are not among

@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // bufferBytes is one record of TLS.
@@ -31,6 +32,37 @@ func forward(client, server *net.TCPConn, first []byte) {
 	}()
 	copyHalf(server, client)
 	<-done
+}
+
+// untilEnded returns a channel that is closed when a client ends that has sent nothing more, as one that waits for the
+// answer to its ClientHello. The client may be read only after stop.
+func untilEnded(client *net.TCPConn) (ended <-chan struct{}, stop func()) {
+	end, done := make(chan struct{}), make(chan struct{})
+	raw, err := client.SyscallConn()
+	if err != nil {
+		return end, func() {}
+	}
+	go func() {
+		defer close(done)
+		var isEnded bool
+		var one [1]byte
+		// The poller calls it again at each event.
+		err := raw.Read(func(descriptor uintptr) bool {
+			n, _, err := syscall.Recvfrom(int(descriptor), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+			isWaiting := errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR)
+			isEnded = n <= 0 && !isWaiting
+			return isEnded
+		})
+		if err == nil && isEnded {
+			close(end)
+		}
+	}()
+	return end, func() {
+		// A deadline that has passed ends the goroutine.
+		_ = client.SetReadDeadline(time.Unix(1, 0))
+		<-done
+		_ = client.SetReadDeadline(time.Time{})
+	}
 }
 
 // copyHalf copies one direction to its end, and closes that direction; after an error, it closes both.

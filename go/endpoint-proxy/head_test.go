@@ -54,6 +54,27 @@ func TestConnectionsThatOnlyBeginTakeNoPlaceOfOthers(t *testing.T) {
 	}
 }
 
+func TestConnectionsThatOnlyBeginEndNoneOfTheOperator(t *testing.T) {
+	c := newCluster(t, time.Hour, nil)
+	c.all.helloTime = time.Hour
+	to := c.place("a")
+	to.Operator = freePort(t)
+	c.write("a", to)
+	server := c.start(to)
+	c.set(to.Name, ready)
+	c.phaseIs("a", ready)
+	operator := c.connect(process{Port: to.Operator})
+	_, err := operator.Write(greeting[:3])
+	check(t, err)
+	for range maxOpen + 88 {
+		_, err := c.connect(to).Write(greeting[:3])
+		check(t, err)
+	}
+	_, err = operator.Write(greeting[3:])
+	check(t, err)
+	accept(t, server)
+}
+
 func TestOneAddressLeavesConnectionsToOthers(t *testing.T) {
 	of := peers{used: map[string]int64{}}
 	for number, wanted := range []bool{true, true, false} {

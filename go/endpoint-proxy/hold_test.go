@@ -245,6 +245,25 @@ func TestHeldClientsAreBounded(t *testing.T) {
 	}
 }
 
+func TestAHeldClientThatEndsLeavesItsPlaceToOthers(t *testing.T) {
+	c := newCluster(t, time.Hour, nil)
+	to := c.asleep("a")
+	c.set(to.Name, "Starting")
+	c.phaseIs("a", "Starting")
+	known := c.known("a")
+	held := func(many int64) func() bool {
+		return func() bool { return known.share.held.used.Load() == many }
+	}
+	closed, aborted := c.dial(to), c.dial(to)
+	eventually(t, "both are held", held(2))
+	closed.Close()
+	eventually(t, "one is held", held(1))
+	check(t, aborted.SetLinger(0))
+	aborted.Close()
+	eventually(t, "none is held", held(0))
+	eventually(t, "no connection is counted", func() bool { return known.share.open.used.Load() == 0 })
+}
+
 func TestSlowHandshakesEndAndAreBounded(t *testing.T) {
 	c := newCluster(t, time.Hour, nil)
 	c.all.server.close()

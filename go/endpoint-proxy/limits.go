@@ -53,7 +53,9 @@ type share struct {
 	open, held, refused, operator limit
 
 	newcomers newcomers
-	peers     peers
+	// At the port of the operator: a flood at the public port ends none of them.
+	operatorNewcomers newcomers
+	peers             peers
 }
 
 func newLimits(files int) *limits {
@@ -73,11 +75,12 @@ func (l *limits) divide(many int) {
 
 func (l *limits) share() *share {
 	return &share{
-		open:      limit{most: &l.most},
-		held:      newLimit(maxHeld),
-		refused:   limit{most: &l.refused},
-		operator:  newLimit(maxOperator),
-		newcomers: newcomers{most: func() int { return int(max(l.most.Load()/4, 1)) }},
-		peers:     peers{used: map[string]int64{}},
+		open:              limit{most: &l.most},
+		held:              newLimit(maxHeld),
+		refused:           limit{most: &l.refused},
+		operator:          newLimit(maxOperator),
+		newcomers:         newcomers{most: func() int { return int(max(l.most.Load()/4, 1)) }},
+		operatorNewcomers: newcomers{most: func() int { return maxOperator }},
+		peers:             peers{used: map[string]int64{}},
 	}
 }

@@ -9,12 +9,12 @@
 //
 //	client ─► 127.0.0.1:port ─► 127.0.0.1:internal, the process     bytes, while the process is ready
 //	                 └────────► held; waiters at hosted/knock.sock learn of it; 503 after a while
-//	                 └────────► 503 while hosted/UID/closed exists: the tenant is suspended
+//	                 └────────► 503 while hosted/UID/closed exists: suspended, or its objects move out
 //	control.sock ─► the phase of each process                       one line for each change
 //
 // The second form is for control planes in Pods. Operators connect to ADDRESS, with a certificate of the authority in KEYS
-// (ca.crt, tls.crt, tls.key), and report each control plane: its port, its Pods, whether it sleeps, whether its tenant is
-// suspended. See control.go. The program opens no other connections than to these Pods, and keeps what it was told while no
+// (ca.crt, tls.crt, tls.key), and report each control plane: its port, its Pods, whether it sleeps, whether it is
+// closed. See control.go. The program opens no other connections than to these Pods, and keeps what it was told while no
 // operator is connected; when it starts, it knows nothing, and listens nowhere.
 //
 // The third form, a process of its own for each control plane that needs one, connects each client of a Unix socket to one

@@ -88,16 +88,18 @@ func (p *plane) listen() error {
 			listener.Close()
 			return err
 		}
-		go p.accept(p.operator, &p.share.operator, p.serve)
+		go p.accept(p.operator, &p.share.operator, &p.share.operatorNewcomers, p.serve)
 	}
 	p.listener = listener
 	log.Printf("%s: listening at %s", p.Name, listener.Addr())
-	go p.accept(p.listener, &p.share.open, p.admit)
+	go p.accept(p.listener, &p.share.open, &p.share.newcomers, p.admit)
 	return nil
 }
 
 // accept serves the clients of a listener, within a limit: those that begin with a ClientHello.
-func (p *plane) accept(listener *net.TCPListener, open *limit, serve func(*net.TCPConn, []byte)) {
+func (p *plane) accept(
+	listener *net.TCPListener, open *limit, first *newcomers, serve func(*net.TCPConn, []byte),
+) {
 	for {
 		client, err := listener.AcceptTCP()
 		if errors.Is(err, net.ErrClosed) {
@@ -109,15 +111,17 @@ func (p *plane) accept(listener *net.TCPListener, open *limit, serve func(*net.T
 			time.Sleep(50 * time.Millisecond)
 			continue
 		}
-		p.share.newcomers.add(client)
-		go p.greet(client, open, serve)
+		first.add(client)
+		go func() {
+			hello, err := readHello(client, p.all.helloTime)
+			first.remove(client)
+			p.greet(client, hello, err, open, serve)
+		}()
 	}
 }
 
-// greet reads the ClientHello of a client, and serves it if there is room.
-func (p *plane) greet(client *net.TCPConn, open *limit, serve func(*net.TCPConn, []byte)) {
-	first, err := readHello(client, p.all.helloTime)
-	p.share.newcomers.remove(client)
+// greet serves a client whose ClientHello is whole, if there is room.
+func (p *plane) greet(client *net.TCPConn, first []byte, err error, open *limit, serve func(*net.TCPConn, []byte)) {
 	if err != nil || !open.take() {
 		refuse(client)
 		return
@@ -150,7 +154,7 @@ func (p *plane) serve(client *net.TCPConn, first []byte) {
 	server := p.dialReady()
 	isRefused := false
 	if server == nil {
-		server, isRefused = p.hold()
+		server, isRefused = p.hold(client)
 	}
 	switch {
 	case server != nil:
@@ -192,15 +196,17 @@ func (p *plane) dialReady() *net.TCPConn {
 	return nil
 }
 
-// hold waits until the process is ready. It returns a connection to the process; nil if the client is to be refused, with
+// hold waits until the process is ready, or the client has ended, which takes no place of others then. It returns a connection to the process; nil if the client is to be refused, with
 // whether that is without an answer.
-func (p *plane) hold() (*net.TCPConn, bool) {
+func (p *plane) hold(client *net.TCPConn) (*net.TCPConn, bool) {
 	if !p.share.held.take() {
 		return nil, true
 	}
 	defer p.share.held.give()
 	limit := time.NewTimer(p.all.holdTime)
 	defer limit.Stop()
+	ended, stop := untilEnded(client)
+	defer stop()
 	p.startKnocking()
 	defer p.endKnocking()
 	for {
@@ -218,6 +224,8 @@ func (p *plane) hold() (*net.TCPConn, bool) {
 		}
 		select {
 		case <-changed:
+		case <-ended:
+			return nil, true
 		case <-limit.C:
 			return nil, false
 		}

@@ -22,7 +22,8 @@ type refusal struct {
 var (
 	notRunning = newRefusal("the control plane does not run yet, try again in a second", "1")
 	// client-go tries again only if it is told when.
-	closed = newRefusal("the tenant of this control plane is suspended: it serves no requests until it is resumed", "")
+	closed = newRefusal("this control plane serves no requests: its tenant is suspended, or its objects move to the host"+
+		" cluster (spec.isolation.controlPlane: Shared)", "")
 )
 
 func newRefusal(message, retryAfter string) refusal {

@@ -18,7 +18,7 @@ type toldPlane struct {
 	Phase phase `json:"phase"`
 	// Its Pods that are ready, as HOST:PORT.
 	Addresses []string `json:"addresses"`
-	// Whether its tenant is suspended.
+	// Whether its tenant is suspended, or its objects move to the host.
 	Closed bool `json:"closed"`
 	// What clients expect of the API server, in PEM.
 	Certificate string `json:"certificate"`

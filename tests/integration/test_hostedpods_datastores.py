@@ -45,6 +45,7 @@ CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 LOOPBACK = {"store": ("127.0.0.0/8",)}
 """A forwarder refuses addresses of its own machine."""
 
+ABSENT = "given-00000000.snapshot"
 KINDS = (objects.SECRETS, objects.SERVICES, objects.CLAIMS, objects.STATEFUL_SETS, PODS)
 
 
@@ -164,6 +165,10 @@ async def test_a_control_plane_in_a_pod_has_its_objects_in_the_shared_etcd(
             inside = Api(client)
             await inside.default_account("default")
             await inside.create(CONFIG_MAPS, {"metadata": {"name": "mine"}}, "default")
+            # Another operator has become the leader.
+            await PodPlacement(operator, SETTINGS, tmp_path / "next").snapshots.discard(own.uid, ABSENT)
+            runs = await host.get(objects.STATEFUL_SETS, objects.name(own.uid), PROCESS_NAMESPACE)
+            assert runs["spec"]["replicas"] == 1
         await host.delete(PODS, pod["metadata"]["name"], PROCESS_NAMESPACE)
         async with started(place, own, local, host, pod["metadata"]["uid"]) as (running, _):
             async with Client(running.connection) as client:
@@ -302,6 +307,40 @@ async def test_a_control_plane_in_a_pod_reaches_one_sql_server(
             assert await Api(client).find(CONFIG_MAPS, "mine", "default") is not None
         await place.remove(own.uid)
         assert await host.find(sqlservers.POLICIES, objects.name(own.uid), PROCESS_NAMESPACE) is None
+
+
+@pytest.mark.long
+async def test_several_pods_share_one_sql_server(
+    admin: Client, operator: Client, short_folder: Path, programs: dict[str, Path]
+) -> None:
+    """H12: each Pod lists what the other one has written, and the control plane goes on without the first one."""
+    if why := missing(SqlDriver.POSTGRES):
+        pytest.skip(why)
+    port, *internal = ports.free(3)
+    host = Api(admin)
+    place = PodPlacement(operator, SETTINGS, short_folder / "operator")
+    async with contextlib.AsyncExitStack() as stack:
+        found = stack.enter_context(sql_server(SqlDriver.POSTGRES, port=port))
+        own = replace(plane("v", HostedStore(kind=StoreKind.SQL, sql=found.server)), replicas=2)
+        for each in ("a", "b", "operator", "x"):
+            (short_folder / each).mkdir()
+        first, second = (
+            PodProcesses(host, short_folder / name, loopback(), programs, {str(sidecar.INTERNAL_PORT): str(own_port)})
+            for name, own_port in zip(("a", "b"), internal, strict=True)
+        )
+        await stack.enter_async_context(in_background(place.keep()))
+        await stack.enter_async_context(proxied(host, short_folder / "x", programs))
+        async with started(place, own, first, host) as (running, pod), Client(running.connection) as client:
+            await Api(client).create(CONFIG_MAPS, {"metadata": {"name": "mine"}}, "default")
+            other = await pod_of(host, {objects.UID_LABEL: own.uid}, pod["metadata"]["uid"])
+            async with served(other, second):
+                await place.start(own)
+                await host.delete(PODS, pod["metadata"]["name"], PROCESS_NAMESPACE)
+                found_again = await place.start(own)
+                assert second.address in found_again.connection.server
+                async with Client(found_again.connection) as later:
+                    assert await Api(later).find(CONFIG_MAPS, "mine", "default") is not None
+        await place.remove(own.uid)
 
 
 @pytest.mark.parametrize(

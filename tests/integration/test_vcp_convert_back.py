@@ -5,14 +5,18 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tenantry.api import marks
+from tenantry.api.errors import Forbidden, ServerError
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import PREFIX, VirtualControlPlane
 from tenantry.controllers.conversion.surroundings import DEFINITIONS
+from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.process import kill_if_same
 from tenantry.local.state import read_state
@@ -37,6 +41,7 @@ pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
 Json = dict[str, Any]
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+WRITES: Json = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create"]}
 MOST_KILLS = 3
 """The supervisor waits longer before each start."""
 
@@ -52,6 +57,23 @@ async def _of(host: Api, resource: Resource, namespace: str, start: str) -> Json
     """Return the object of the host whose name starts so; None until there is one."""
     found = await host.list(resource, namespace)
     return next((each for each in found if each["metadata"]["name"].startswith(start)), None)
+
+
+async def token_of(inside: Api, namespace: str) -> str:
+    """Return a token of the ServiceAccount `default` of a namespace inside."""
+    asked: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
+    answer = msgspec.json.decode(await inside.client.request("POST", path, body=msgspec.json.encode(asked)))
+    return answer["status"]["token"]
+
+
+async def status_of(client: Client, method: str, path: str, body: bytes | None = None) -> int:
+    """Return the status with which a request is answered: 200 for all that are granted."""
+    try:
+        await client.request(method, path, body=body, attempts=1)
+    except (Forbidden, ServerError) as error:
+        return error.status
+    return 200
 
 
 def volume(namespace: str, claim: str) -> Json:
@@ -163,6 +185,51 @@ async def test_a_tenant_returns_with_what_runs(
     assert before < uids(await running(host, name, 6))
     await host.delete(Tenant.resource, name)
     await host.delete(VOLUMES, f"{name}-disk")
+
+
+async def test_no_program_writes_inside_while_objects_move_out(planes: Planes, name: str) -> None:
+    """H01: neither users nor tokens of ServiceAccounts, whose writes would be lost with the control plane."""
+    host = planes.host
+    await host.create(Tenant.resource, tenant_json(name, owners=[ALICE], isolation={"controlPlane": "Virtual"}))
+    await host.ready(name)
+    await planes.ready(name, name)
+    async with planes.entered(name, name) as inside:
+        await inside.create(Namespace.resource, {"metadata": {"name": name}})
+        await inside.default_account(name)
+        await inside.create(ROLES, {"metadata": {"name": "writes"}, "rules": [WRITES]}, name)
+        role = {"kind": "Role", "name": "writes", "apiGroup": "rbac.authorization.k8s.io"}
+        account = {"kind": "ServiceAccount", "name": "default", "namespace": name}
+        binding: Json = {"metadata": {"name": "writes"}, "roleRef": role, "subjects": [account]}
+        await inside.create(RoleBinding.resource, binding, name)
+        ports = {"selector": {"app": "late"}, "ports": [{"port": 80}]}
+        await inside.create(SERVICES, {"metadata": {"name": "late"}, "spec": ports}, name)
+        late = (await until(lambda: _of(host, SERVICES, name, "late-"), "the Service is on the host"))["metadata"]
+        # The return waits for its end.
+        await host.patch(SERVICES, late["name"], {"metadata": {"finalizers": ["example.dev/held"]}}, name)
+        await inside.delete(SERVICES, "late", name)
+        given = inside.client.connection.detached()
+        token = await token_of(inside, name)
+        async with Client(replace(given, certificate=None, key=None, token=token)) as program:
+            path = f"/api/v1/namespaces/{name}/configmaps"
+
+            async def answered(client: Client, note: str) -> set[int]:
+                body = msgspec.json.encode({"metadata": {"name": note}})
+                return {await status_of(client, "GET", path), await status_of(client, "POST", path, body)}
+
+            assert await answered(program, "before") == {200}
+            await host.patch(Tenant.resource, name, SHARED)
+
+            async def waits() -> bool:
+                journal = (await host.get(Tenant.resource, name))["status"].get("conversion", {})
+                return "the end of Service" in journal.get("message", "")
+
+            await until(waits, "objects move, and wait for the Service", seconds=2 * SECONDS)
+            assert await answered(program, "during") == {503}
+            assert await answered(inside.client, "during-by-user") == {503}
+            await host.patch(SERVICES, late["name"], {"metadata": {"finalizers": None}}, name)
+            await converted(host, name, to="Shared")
+    assert {"before"} == {"before", "during", "during-by-user"} & set(await planes.names(CONFIG_MAPS, name))
+    await host.delete(Tenant.resource, name)
 
 
 async def test_what_cannot_return_is_listed(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:

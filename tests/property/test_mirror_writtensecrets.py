@@ -15,6 +15,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.mirror import things
+from tenantry.mirror.cachedpods import MOST_BYTES
 from tenantry.mirror.endpointmirror import upper_slices
 from tenantry.mirror.kinds.offered import Offered, OfferedPlace, PlaceUse, kind_of
 from tenantry.mirror.objectmirror import ObjectMirror
@@ -298,3 +299,16 @@ def test_a_withdrawn_kind_leaves_its_secrets_to_the_users() -> None:
     sides.settle(LONG)
     assert [each["metadata"]["name"] for each in sides.lower.list(SECRETS)] == ["foreign"]
     assert sides.upper.get(SECRETS, "shop/s")["data"] == {"key": "v"}
+
+
+def test_an_object_that_grows_too_large_to_be_read_keeps_its_secret() -> None:
+    """It still names the Secret, which the mirror does not see any more; the Secret ends with the object."""
+    sides = Sides()
+    _one(sides)
+    sides.upper.patch(GADGET, "shop/a", {"spec": {"notes": "x" * MOST_BYTES}})
+    sides.settle(LONG)
+    assert sides.upper.get(SECRETS, "shop/s")["data"] == {"key": "v"}
+    assert sides.lower.get(SECRETS, below("s"))["data"] == {"key": "v"}
+    sides.upper.delete(GADGET, "shop/a")
+    sides.settle(LONG)
+    assert [each["metadata"]["name"] for each in sides.lower.list(SECRETS)] == ["foreign"]

@@ -102,19 +102,19 @@ def test_what_is_not_of_users_stays() -> None:
 
 def test_only_the_names_that_users_cannot_choose_are_reserved() -> None:
     of = {
-        SERVICE_ACCOUNTS: [made("default"), made("tenantry-mirror"), made("tenantry-runner")],
+        SERVICE_ACCOUNTS: [made("default"), made("tenantry-mirror")],
         SECRETS: [made("tenantry-x"), made("acme-kubeconfig")],
         CONFIG_MAPS: [made("tenantry-x")],
     }
-    assert [each.name for each in plan(scope(), Holdings(of=of)).objects] == ["tenantry-runner", "tenantry-x"]
+    assert [each.name for each in plan(scope(), Holdings(of=of)).objects] == ["tenantry-mirror", "tenantry-x"]
 
 
 @pytest.mark.parametrize(
     ("account", "told"),
-    [("", ""), ("default", ""), ("tenantry-runner", ""), ("gone", "'gone'"), ("tenantry-mirror", "'tenantry-mirror'")],
+    [("", ""), ("default", ""), ("tenantry-mirror", ""), ("gone", "'gone'")],
 )
 def test_a_pod_needs_an_account_inside(account: str, told: str) -> None:
-    accounts = [made("default"), made("tenantry-mirror"), made("tenantry-runner")]
+    accounts = [made("default"), made("tenantry-mirror")]
     ending = made("gone")
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     pods = [made("p", spec={**POD, "serviceAccountName": account})]

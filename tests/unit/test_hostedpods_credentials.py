@@ -159,7 +159,7 @@ def test_certificates_of_the_tunnel_are_renewed_although_the_others_are_newer(
 @pytest.mark.parametrize(
     ("plane", "problem"),
     [
-        (replace(PLANE, replicas=2), "spec.replicas must be 1 where control planes run in Pods, unless"),
+        (replace(PLANE, replicas=2), "spec.replicas must be 1 unless the datastore"),
         (replace(PLANE, store=HostedStore(kind=StoreKind.OWN_ETCD)), "must be SQLite, SharedEtcd or External"),
         (replace(PLANE, version="1.35"), "'1.35' is not a version of Kubernetes that control planes can have here"),
     ],

@@ -13,10 +13,11 @@ from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.hostedpods import jobs, objects, seenpods, sharedetcd, sqlservers
 from tenantry.hostedpods.objects import PodSettings, StoreWay
 from tenantry.hostedpods.seenpods import SeenPod
+from tenantry.hostedpods.sqlservers import ChosenAddress
 from tenantry.hosting import etcdserver, sidecar, stores
 from tenantry.hosting import plane as hosting
 from tenantry.hosting.plane import HostedPlane
-from tenantry.hosting.stores import HostedStore, StoreKind
+from tenantry.hosting.stores import HostedStore, SqlDriver, SqlServer, StoreKind
 from tenantry.install import manifests, planepods, planeproxy, planestore
 from tenantry.install.planepods import PodOptions
 from tenantry.world.quantity import parse
@@ -126,11 +127,57 @@ def test_several_pods_share_an_etcd_and_spread_over_nodes() -> None:
     (spread,) = found["spec"]["template"]["spec"]["topologySpreadConstraints"]
     assert spread["labelSelector"] == {"matchLabels": {objects.UID_LABEL: UID}}
     objects.check(replace(PLANE, replicas=3))
-    with pytest.raises(InputError, match="must be 1 where control planes run in Pods, unless"):
+    with pytest.raises(InputError, match="must be 1 unless the datastore is SharedEtcd or External"):
         objects.check(replace(PLANE, replicas=2, store=HostedStore()))
     settings = msgspec.json.decode(hosting.settings(replace(PLANE, replicas=3), 6444, "/openapi"))
     assert settings["datastore"]["processes"] == 3
     assert "--leader-elect=true" in settings["controllers"]
+
+
+def looked_at(*answers: tuple[float, str]) -> ChosenAddress:
+    """Return what is known of the address 192.0.2.1 after answers of DNS, each at a time in seconds."""
+    known = ChosenAddress(host="db.example", address="192.0.2.1", looked=0.0)
+    for now, found in answers:
+        known = known.seen(found.split(), now)
+    return known
+
+
+@pytest.mark.parametrize(
+    ("answers", "has_moved"),
+    [
+        ([(15, "192.0.2.2 192.0.2.1")], False),
+        # An hour after the last look, which proves no more than one of a moment ago.
+        ([(3600, "192.0.2.2")], False),
+        ([(15, "192.0.2.2"), (60, "192.0.2.2")], False),
+        ([(15, "192.0.2.2"), (75, "192.0.2.2")], True),
+        ([(15, "192.0.2.2"), (30, "192.0.2.1"), (45, "192.0.2.2"), (105, "192.0.2.2")], False),
+        ([(15, "192.0.2.2"), (30, "192.0.2.1"), (45, "192.0.2.2"), (645, "192.0.2.3")], True),
+    ],
+)
+def test_a_name_that_alternates_has_not_moved(answers: list[tuple[float, str]], *, has_moved: bool) -> None:
+    """H03: a Pod is replaced only if the name of its server leads elsewhere for some time."""
+    assert looked_at(*answers).has_moved is has_moved
+
+
+def test_a_start_keeps_an_address_that_alternates() -> None:
+    """H03: otherwise each start would replace the Pod."""
+    once, again = looked_at((15, "192.0.2.2")), looked_at((15, "192.0.2.2"), (30, "192.0.2.1"))
+    assert (once.is_kept(31), again.is_kept(31), again.is_kept(631)) == (False, True, False)
+
+
+def test_several_pods_share_a_sql_server() -> None:
+    """H12: one NetworkPolicy opens its address to all of them, and each asks it for the writes of the others."""
+    server = SqlServer(
+        driver=SqlDriver.POSTGRES, address="db.example:5432", database="d", user="u", password="p", ca="c"
+    )
+    several = replace(PLANE, replicas=2, store=HostedStore(kind=StoreKind.SQL, sql=server))
+    objects.check(several)
+    way = replace(WAY, labels=sqlservers.client_labels(UID))
+    found = objects.stateful_set(UID, SETTINGS, None, FILES, {}, way=way, replicas=2)
+    selected = sqlservers.network_policy(UID, "192.0.2.9", 5432)["spec"]["podSelector"]["matchLabels"]
+    assert selected.items() <= found["spec"]["template"]["metadata"]["labels"].items()
+    settings = msgspec.json.decode(hosting.settings(several, 6444, "/openapi", sockets=objects.SOCKETS))
+    assert (settings["datastore"]["processes"], settings["datastore"]["sql"]["owner"]) == (2, UID)
 
 
 def seen(address: str, *, is_ready: bool = True, ends: bool = False) -> SeenPod:

@@ -83,11 +83,6 @@ def planned(found: Worlds, kind: str) -> list[tuple[str, Fate, str]]:
             {"subjects": [{"kind": "ServiceAccount", "name": "a", "namespace": "other"}]},
             "none of the tenant",
         ),
-        (
-            ROLE_BINDINGS,
-            {"subjects": [{"kind": "ServiceAccount", "name": "tenantry-mirror", "namespace": "acme"}]},
-            "none of the tenant",
-        ),
         (ROLES, {"rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]}, "grants 'get' on 'nodes'"),
         (ROLES, {"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}, "grants '*' on '*.*'"),
         (ROLES, {"rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]}, "grants paths of the API server"),

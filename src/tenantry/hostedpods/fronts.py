@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -167,11 +167,12 @@ class Fronts:
         return found
 
     async def _follow_pods(self) -> None:
-        async for found in following.lists(self._client, objects.UID_LABEL):
-            before, self._ready = self._ready, _ready(found.values())
-            for uid in sorted({*before, *self._ready}):
-                if before.get(uid) != (now := self._ready.get(uid, ())):
-                    self._moved(uid, now)
+        async with aclosing(following.lists(self._client, objects.UID_LABEL)) as changes:
+            async for found in changes:
+                before, self._ready = self._ready, _ready(found.values())
+                for uid in sorted({*before, *self._ready}):
+                    if before.get(uid) != (now := self._ready.get(uid, ())):
+                        self._moved(uid, now)
 
     def _moved(self, uid: str, addresses: tuple[str, ...]) -> None:
         front = self._proxies.told(uid)

@@ -7,7 +7,6 @@ operator ─► GET, PUT, DELETE /files/NAME   the files of one control plane
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -19,13 +18,12 @@ import msgspec
 
 from tenantry.api.errors import InputError, StoreError
 from tenantry.hosting import sidecar, snapshots
-from tenantry.hosting.snapshotfiles import measured, new_private
+from tenantry.hosting.snapshotfiles import PIECE_BYTES, measured, received
 from tenantry.hosting.snapshots import KeptSnapshot, SnapshotHeader
 
 CHECKSUM = "X-Sha256"
 _CONNECT_SECONDS, _TAKE_SECONDS, _RESTORE_SECONDS, _BYTES_SECONDS = 10.0, 300.0, 600.0, 900.0
 _MOST_ANSWER = 2**20
-_PIECE_BYTES = 2**20
 _FIRST_REFUSAL = 300
 _NOT_FOUND = 404
 
@@ -132,12 +130,9 @@ class SnapshotKeeper:
             StoreError: The file is not to be used.
         """
         async with self._exchange("GET", f"/{name}", _BYTES_SECONDS) as response:
-            found = hashlib.sha256()
-            with await asyncio.to_thread(new_private, file) as written:
-                async for piece in response.content.iter_chunked(_PIECE_BYTES):
-                    await asyncio.to_thread(written.write, piece)
-                    found.update(piece)
-            if found.hexdigest() != response.headers.get(CHECKSUM):
+            pieces = response.content.iter_chunked(PIECE_BYTES)
+            digest = await received(pieces, file, lambda: StoreError(f"{self._told}: the snapshot has more than 5 GiB"))
+            if digest != response.headers.get(CHECKSUM):
                 raise StoreError(f"{self._told}: the snapshot was changed on its way: its checksum differs")
 
     async def _command(self, name: str, verb: str, seconds: float) -> SnapshotHeader:

@@ -144,8 +144,9 @@ def check(plane: HostedPlane, known: Sequence[HostedVersion] = (versionimages.DE
     """
     if plane.store.kind not in STORES:
         raise InputError("spec.datastore.kind must be SQLite, SharedEtcd or External where control planes run in Pods")
-    if plane.replicas > 1 and plane.store.kind is not StoreKind.SHARED_ETCD:
-        raise InputError("spec.replicas must be 1 where control planes run in Pods, unless the datastore is SharedEtcd")
+    if plane.replicas > 1 and plane.store.kind is StoreKind.SQLITE:
+        # The CustomResourceDefinition refuses it, too: only one process opens the file.
+        raise InputError("spec.replicas must be 1 unless the datastore is SharedEtcd or External")
     versions.find(known, plane.version)
 
 

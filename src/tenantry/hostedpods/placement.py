@@ -316,8 +316,12 @@ class PodPlacement:
         self._loaded.add(uid)
         return True
 
-    def _running(self, uid: str) -> SnapshotKeeper | None:
+    async def _running(self, uid: str) -> SnapshotKeeper | None:
         addresses = self._addresses.get(uid)
+        if not addresses and await self._is_loaded(uid):
+            # Another operator has started it, and was the leader until now.
+            pods = [seenpods.seen(each) for each in await self._pods(uid)]
+            addresses = frozenset(each.address for each in pods if each.is_ready)
         if not addresses:
             return None
         # Each of several has a way to the datastore.

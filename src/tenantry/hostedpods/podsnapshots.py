@@ -49,7 +49,8 @@ class PodSnapshots:
     Args:
         client: Of the cluster.
         workers: Starts Jobs.
-        running: Returns the keeper of a control plane that runs; None for one that does not.
+        running: Returns the keeper of a control plane that runs, whichever operator has started it; None for one that
+            does not.
         stop: Ends the process of a control plane, as `Placement.stop`.
         images: Those of all versions.
         scratch: A private folder for files on their way to other places.
@@ -59,7 +60,7 @@ class PodSnapshots:
         self,
         client: Client,
         workers: KeeperJobs,
-        running: Callable[[str], SnapshotKeeper | None],
+        running: Callable[[str], Awaitable[SnapshotKeeper | None]],
         stop: Callable[[str], Awaitable[None]],
         images: VersionImages,
         scratch: Path,
@@ -92,7 +93,7 @@ class PodSnapshots:
 
     async def kept(self, uid: str) -> tuple[KeptSnapshot, ...]:
         """See `SnapshotStore.kept`."""
-        keeper = self._running(uid) or self._workers.found(uid, KeeperRole.DATA, "")
+        keeper = await self._running(uid) or self._workers.found(uid, KeeperRole.DATA, "")
         if keeper is None:
             # No Job is started to show them.
             raise StoreError(f"{VOLUME}: the control plane does not run", is_passing=True)
@@ -162,12 +163,12 @@ class PodSnapshots:
         Raises:
             StoreError: Nothing can have it now.
         """
-        keeper = self._running(uid)
+        keeper = await self._running(uid)
         if keeper is not None:
             return keeper
         if (known := self._workers.found(uid, KeeperRole.DATA, "")) is not None:
             return known
-        # This process may not know it yet, although it runs.
+        # One that is not ready has the volume, too.
         await self._stop(uid)
         return await self._worker(uid, "")
 

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 from tenantry.api.errors import LocalError
@@ -93,13 +93,14 @@ class EndpointProxies:
     async def _follow_pods(self, group: asyncio.TaskGroup) -> None:
         """Keep a session to each Pod that runs, in a group, for ever."""
         running: dict[str, asyncio.Task[None]] = {}
-        async for found in following.lists(self._client, _SELECTOR):
-            self._pods = {each["status"]["podIP"]: stays(each) for each in found.values() if runs(each)}
-            for address in running.keys() - self._pods.keys():
-                running.pop(address).cancel()
-            for address in self._pods.keys() - running.keys():
-                running[address] = group.create_task(self._serve(address))
-            self._now_changed()
+        async with aclosing(following.lists(self._client, _SELECTOR)) as changes:
+            async for found in changes:
+                self._pods = {each["status"]["podIP"]: stays(each) for each in found.values() if runs(each)}
+                for address in running.keys() - self._pods.keys():
+                    running.pop(address).cancel()
+                for address in self._pods.keys() - running.keys():
+                    running[address] = group.create_task(self._serve(address))
+                self._now_changed()
 
     async def tell(self, plane: ToldPlane, *, by_all: bool = False) -> None:
         """Tell the proxies of a control plane, and return when one acts accordingly.

@@ -35,7 +35,7 @@ class ToldPlane(msgspec.Struct, frozen=True, kw_only=True):
         port: Where its clients come in.
         phase: See `fronts.FrontPhase`.
         addresses: Of its API server in each Pod that is ready, as HOST:PORT.
-        closed: Whether its tenant is suspended.
+        closed: Whether its tenant is suspended, or its objects move to the host.
         certificate: Of the API server, in PEM: the proxy answers in its place while it does not run, or is closed.
         key: The key of the certificate.
     """

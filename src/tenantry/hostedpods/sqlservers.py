@@ -5,6 +5,9 @@
 
 The Pod resolves no name, so that it needs no way to a DNS server. The operator keeps to the address that it has chosen
 for as long as the name leads there. If it does not any more, the control plane has moved: it starts again.
+
+A DNS server may answer with one of several addresses at a time. One answer without the chosen address proves nothing:
+the name has moved when all answers of a minute lack it, and of ten minutes if the address has come back before.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import socket
 from collections.abc import Iterable
 
 import msgspec
+from msgspec.structs import replace
 
 from tenantry.api.errors import InputError, LocalError, NotFound
 from tenantry.api.model import Json, Resource
@@ -32,8 +36,49 @@ LABEL = "hosting.tenantry.dev/sql-client"
 """The label of Pods that reach the server of one control plane: its own ones, and that of the Job of a restore."""
 
 _SECONDS = 10.0
+LOOK_SECONDS = 15.0
+"""The time between two questions to DNS about one server."""
+
+MOVED_SECONDS, ALTERNATING_SECONDS = 60.0, 600.0
+"""How long answers must lack the chosen address: usually, and if it has been lacking and has come back."""
 
 _json: msgspec.json.Decoder[Json] = msgspec.json.Decoder(Json)
+
+
+class ChosenAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """The address of a server that its control plane reaches, and what DNS has answered since: pure.
+
+    Args:
+        host: The name of the server.
+        address: The address.
+        looked: When DNS was asked last, in seconds of a clock that only goes on.
+        absent_since: Since when no answer has had the address; None if the last one had it.
+        alternates: Whether an answer has had it after one without it.
+    """
+
+    host: str
+    address: str
+    looked: float
+    absent_since: float | None = None
+    alternates: bool = False
+
+    def seen(self, answer: Iterable[str], now: float) -> ChosenAddress:
+        """Return the same with one more answer of DNS."""
+        if self.address in answer:
+            alternates = self.alternates or self.absent_since is not None
+            return replace(self, looked=now, absent_since=None, alternates=alternates)
+        return replace(self, looked=now, absent_since=now if self.absent_since is None else self.absent_since)
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether the name leads elsewhere."""
+        needed = ALTERNATING_SECONDS if self.alternates else MOVED_SECONDS
+        return self.absent_since is not None and self.looked - self.absent_since >= needed
+
+    def is_kept(self, now: float) -> bool:
+        """Return whether one answer without the address is no reason to choose another one."""
+        since = self.looked if self.absent_since is None else self.absent_since
+        return self.alternates and now - since < ALTERNATING_SECONDS
 
 
 class SqlServers:
@@ -45,8 +90,8 @@ class SqlServers:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        # By uid: the name of the server, and the address that it had.
-        self._chosen: dict[str, tuple[str, str]] = {}
+        # By uid.
+        self._chosen: dict[str, ChosenAddress] = {}
 
     async def attach(self, plane: HostedPlane) -> StoreWay:
         """Open the way of a control plane to its server.
@@ -67,10 +112,19 @@ class SqlServers:
             )
         host, port = where
         allowed = tuple(each.strip() for each in server.allowed.split(",") if each.strip())
-        address = choose(host, await _resolved(host), await self._before(uid), allowed)
+        known, now = self._chosen.get(uid), asyncio.get_running_loop().time()
+        found = await _resolved(host)
+        answer = addresses(found)
+        if known is not None and known.host == host and known.is_kept(now):
+            found = [*found, known.address]
+        address = choose(host, found, await self._before(uid), allowed)
         policy = network_policy(uid, address, port)
         await self._client.apply(POLICIES, PROCESS_NAMESPACE, objects.name(uid), policy)
-        self._chosen[uid] = host, address
+        if known is not None and (known.host, known.address) == (host, address):
+            self._chosen[uid] = known.seen(answer, now)
+        else:
+            alternates = known is not None and known.host == host and known.alternates
+            self._chosen[uid] = ChosenAddress(host=host, address=address, looked=now, alternates=alternates)
         files = {stores.PASSWORD_FILE: server.password.encode(), f"{stores.ETCD_AUTHORITY}.crt": server.ca.encode()}
         return StoreWay(
             socket=stores.SQL_SOCKETS[server.driver],
@@ -89,14 +143,17 @@ class SqlServers:
             return
 
     async def has_moved(self, uid: str) -> bool:
-        """Return whether the name of a server leads elsewhere now; False if it is not known."""
-        host, address = self._chosen.get(uid, ("", ""))
-        if not host:
-            return False
+        """Return whether the name of a server leads elsewhere for some time now; False if it is not known."""
+        known, now = self._chosen.get(uid), asyncio.get_running_loop().time()
+        if known is None or now - known.looked < LOOK_SECONDS:
+            return known is not None and known.has_moved
         try:
-            return address not in addresses(await _resolved(host))
+            answer = addresses(await _resolved(known.host))
         except LocalError:
             return False
+        if self._chosen.get(uid) is known:  # it may have been chosen anew meanwhile
+            self._chosen[uid] = known = known.seen(answer, now)
+        return known.has_moved
 
     async def _before(self, uid: str) -> str:
         """Return the address that the NetworkPolicy opens; "" if there is none."""

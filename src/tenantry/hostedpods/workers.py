@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from tenantry.api.errors import Forbidden, LocalError, NotFound, StoreError
+from tenantry.api.errors import Conflict, Forbidden, LocalError, NotFound, StoreError
 from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.hostedpods import following, jobs, objects
@@ -86,16 +86,15 @@ class KeeperJobs:
             await self.end(uid, role)
             context, secret = await asyncio.to_thread(self._issue, uid, role)
             name = jobs.name(uid, role)
-            await self._client.apply(objects.SECRETS, PROCESS_NAMESPACE, name, secret)
+            written = await self._client.apply(objects.SECRETS, PROCESS_NAMESPACE, name, secret)
             body = wire.encode_json(make())
             made = await self._client.request("POST", wire.path(JOBS, PROCESS_NAMESPACE), body=body)
-            await self._own(name, msgspec.json.decode(made))
+            await self._own(msgspec.json.decode(written), msgspec.json.decode(made))
             pod, *_ = await following.ready(self._client, jobs.selector(uid, role), f"{name}-…", START_SECONDS)
         except Forbidden as error:
-            raise StoreError(
-                f"{told}: a Job cannot be made in namespace {PROCESS_NAMESPACE!r} (`tenantry install"
-                f" --virtual-control-planes` gives the rights): {error}"
-            ) from error
+            raise StoreError(refusal(told, error)) from error
+        except Conflict as error:
+            raise StoreError(f"{told}: another operator uses it now: try again", is_passing=True) from error
         except LocalError as error:
             raise StoreError(f"{told}: {error}") from error
         keeper = SnapshotKeeper(pod.address, context, told)
@@ -131,9 +130,27 @@ class KeeperJobs:
         shutil.rmtree(folder)
         return context, secret
 
-    async def _own(self, name: str, job: Json) -> None:
-        """Have Kubernetes delete the keys with the Job."""
+    async def _own(self, secret: Json, job: Json) -> None:
+        """Have Kubernetes delete the keys with the Job.
+
+        Raises:
+            Conflict: Another operator has replaced the keys meanwhile, which end with the Job of that one.
+        """
+        about: Json = secret["metadata"]
         meta: Json = job["metadata"]
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": meta["name"], "uid": meta["uid"]}
-        patch = {"metadata": {"ownerReferences": [owner]}}
-        await self._client.merge_patch(objects.SECRETS, PROCESS_NAMESPACE, name, patch)
+        guard = {"uid": about["uid"], "resourceVersion": about["resourceVersion"]}
+        patch = {"metadata": {**guard, "ownerReferences": [owner]}}
+        await self._client.merge_patch(objects.SECRETS, PROCESS_NAMESPACE, about["name"], patch)
+
+
+def refusal(told: str, error: Forbidden) -> str:
+    """Return the message of a Job that must not be made: for missing rights, or because admission refuses it.
+
+    Args:
+        told: What messages call its volume.
+        error: The refusal, which names the user only if rights are missing.
+    """
+    lacks_rights = "cannot" in str(error)
+    fix = " (`tenantry install --virtual-control-planes` gives the rights)" if lacks_rights else ""
+    return f"{told}: a Job cannot be made in namespace {PROCESS_NAMESPACE!r}{fix}: {error}"

@@ -80,6 +80,12 @@ class BoundedObjects(Generic[K]):
         """Return why no further object is mirrored; "" if there is room."""
         return "" if self._has_room() else self._too_many()
 
+    def hides_any(self, namespace: str) -> bool:
+        """Return whether what an object of a namespace names is not known, because the object is too large."""
+        cache = self._upper.cache_of(self.resource)
+        found = cache.by_index(BY_KEPT, Kept.TOO_LARGE) if cache is not None else ()
+        return any(each.key.partition("/")[0] == namespace for each in found)
+
     def _too_many(self) -> str:
         return f"more than {self._most} {self.resource.plural} exist: delete some"
 

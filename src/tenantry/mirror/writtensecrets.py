@@ -237,7 +237,8 @@ class WrittenSecrets:
 
     async def _end(self, key: str) -> float | None:
         """Delete a Secret that no object names; return in how many seconds to look again, None for never."""
-        if any(objects.full() for _, objects, _ in self._offered):
+        namespace = key.partition("/")[0]
+        if any(objects.full() or objects.hides_any(namespace) for _, objects, _ in self._offered):
             # Of some objects, what they name is not known.
             return LOOK_SECONDS
         await self._delete_upper(key)

@@ -16,7 +16,7 @@ from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json, Resource
 from tenantry.api.requests import ROLE_BINDING_PREFIX
 from tenantry.api.tokens import TOKEN_SECRET
-from tenantry.api.virtualcontrolplane import MIRROR, PREFIX, kubeconfig_secret_name
+from tenantry.api.virtualcontrolplane import PREFIX, kubeconfig_secret_name
 from tenantry.mirror import adoption, references
 from tenantry.mirror.adoption import ADOPTED
 from tenantry.mirror.kinds import budgets, claims, ingresses, networkpolicies, services
@@ -155,7 +155,7 @@ def is_movable(resource: Resource, found: Json, profile: Profile | None = None) 
 def _kept_names(resource: Resource, namespace: str) -> tuple[str, ...]:
     """Return the names of objects of Kubernetes and of control planes."""
     names = {
-        SERVICE_ACCOUNTS: (DEFAULT_ACCOUNT, MIRROR),
+        SERVICE_ACCOUNTS: (DEFAULT_ACCOUNT,),
         CONFIG_MAPS: (_OF_KUBERNETES,),
         SECRETS: (kubeconfig_secret_name(namespace),),
     }

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from tenantry.api.model import Json, Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tokens import TOKEN_SECRET
-from tenantry.api.virtualcontrolplane import MIRROR
 from tenantry.api.wording import shortened
 from tenantry.controllers.conversion import elsewhere, objects, outcopies, owned
 from tenantry.controllers.conversion.moves import Worlds
@@ -268,7 +267,7 @@ def _binding(worlds: Worlds, found: Json) -> str:
     for each in items(found, "subjects"):
         kind, name = each.get("kind"), str(each.get("name", ""))
         if kind == "ServiceAccount":
-            is_foreign = worlds.place(str(each.get("namespace", ""))) is None or name == MIRROR
+            is_foreign = worlds.place(str(each.get("namespace", ""))) is None
         else:
             is_foreign = name.startswith((*_RIGHTS_OF_SYSTEM, "tenantry:"))
         if is_foreign:

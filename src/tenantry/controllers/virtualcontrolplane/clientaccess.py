@@ -1,7 +1,9 @@
-"""Which control planes their clients reach: none of a suspended tenant. The glue.
+"""Which control planes their clients reach: none of a suspended tenant, none whose objects move out. The glue.
 
 The place refuses the clients, because an administrator inside can bind itself once more, keep tokens of
 ServiceAccounts, or refuse the operator's writes by a policy. The binding inside is the second line.
+
+What programs wrote while objects move would be lost: no mirror follows it, and the control plane is deleted afterwards.
 """
 
 from __future__ import annotations
@@ -10,6 +12,11 @@ import logging
 
 from tenantry.api import reasons
 from tenantry.api.errors import TenantryError
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.controllers.virtualcontrolplane import decisive
+from tenantry.controllers.virtualcontrolplane.sleeper import is_handed_over
+from tenantry.engine.cluster import Cluster
+from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
 from tenantry.hosting.placement import Placement
 
@@ -28,13 +35,17 @@ class ClientAccess:
         # By uid: what the place has confirmed to this operator.
         self._confirmed: dict[str, bool] = {}
 
-    async def bring(self, uid: str, *, is_open: bool) -> Blocked | None:
+    async def bring(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> Blocked | None:
         """Open or close a control plane; return what to report if the place does not confirm it.
 
         Args:
-            uid: The uid of the control plane.
-            is_open: Whether users have access: their tenant is not suspended.
+            cluster: Has the owner, whose objects may move.
+            found: The control plane.
+            namespace: Its namespace, which has the suspension of the tenant.
         """
+        uid, is_open = found.metadata.uid, decisive.is_open(namespace)
+        why = "while its objects move to the host" if is_open else "while the tenant is suspended"
+        is_open = is_open and not is_handed_over(cluster, found)
         if self._confirmed.get(uid) is is_open:
             return None
         self._confirmed.pop(uid, None)
@@ -42,10 +53,14 @@ class ClientAccess:
             await self._placement.open(uid, is_open=is_open)
         except TenantryError as error:
             log.warning("a control plane is not closed or opened", extra={"uid": uid, "error": str(error)})
-            wanted = "let in again" if is_open else "shut out while the tenant is suspended"
+            wanted = "let in again" if is_open else f"shut out {why}"
             return Blocked(reason=reasons.NOT_PLACED, message=f"its clients cannot be {wanted}: {error}", passing=True)
         self._confirmed[uid] = is_open
         return None
+
+    def is_mirrored(self, cluster: Cluster, found: VirtualControlPlane) -> bool:
+        """Return whether mirrors follow it: until its objects move to the host and no client can write any more."""
+        return not (is_handed_over(cluster, found) and self._confirmed.get(found.metadata.uid) is False)
 
     def forget(self, uid: str) -> None:
         """Drop what is known of a control plane that is deleted."""

@@ -47,7 +47,7 @@ from tenantry.controllers.virtualcontrolplane.link import Host, Link
 from tenantry.controllers.virtualcontrolplane.rotation import RotationStep
 from tenantry.controllers.virtualcontrolplane.servicenetwork import ServiceNetwork
 from tenantry.controllers.virtualcontrolplane.shards import Shard
-from tenantry.controllers.virtualcontrolplane.sleeper import SYNC_SECONDS, Sleeper, is_handed_over
+from tenantry.controllers.virtualcontrolplane.sleeper import SYNC_SECONDS, Sleeper
 from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots, misplaced, unusable
 from tenantry.controllers.virtualcontrolplane.startslots import StartSlots
 from tenantry.controllers.virtualcontrolplane.upgrader import Upgrades
@@ -178,7 +178,7 @@ class VirtualControlPlaneController:
 
     async def _admitted(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
         """Let clients in or shut them out, before anything that a user inside can delay."""
-        if (problem := await self._access.bring(found.metadata.uid, is_open=decisive.is_open(namespace))) is not None:
+        if (problem := await self._access.bring(cluster, found, namespace)) is not None:
             await self._report(cluster, found, problem)
             return RETRY_SECONDS
         is_asleep = found.status.phase is PlanePhase.ASLEEP
@@ -291,7 +291,7 @@ class VirtualControlPlaneController:
         short: Blocked | None,
     ) -> float | None:
         """Bring back what has changed on the host, report how the connection is, and let it sleep if it is idle."""
-        is_open, is_mirrored = decisive.is_open(namespace), not is_handed_over(cluster, found)
+        is_open, is_mirrored = decisive.is_open(namespace), self._access.is_mirrored(cluster, found)
         known.link.open(is_open=is_open and is_mirrored)
         known.link.allow(found.spec.egress)
         wished = replace(
@@ -359,7 +359,7 @@ class VirtualControlPlaneController:
         await self._report(cluster, found, status.STARTING, running)
         await self._bring(cluster, found, apiservice.reached(found, namespace, running), running)
         changed = partial(cluster.wake, VirtualControlPlane, found.key)
-        is_mirrored, offered = not is_handed_over(cluster, found), offers.of(cluster)
+        is_mirrored, offered = self._access.is_mirrored(cluster, found), offers.of(cluster)
         is_open = is_open and is_mirrored
         link = Link(self._host, found, changed, address, is_open=is_open, offered=offered, is_mirrored=is_mirrored)
         task = self._group.create_task(self._serve(found.key, link, running, changed))

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import hashlib
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, TypeVar
 from urllib.parse import urlsplit
@@ -27,18 +27,15 @@ from tenantry.api.errors import StoreError
 from tenantry.hosting.s3 import answers, signature
 from tenantry.hosting.s3.answers import MOST_BYTES, ObjectPage, StoredObject
 from tenantry.hosting.s3.signature import EMPTY, SigningScope
-from tenantry.hosting.snapshotfiles import measured, new_private
+from tenantry.hosting.snapshotfiles import MOST_BYTES as MOST_OBJECT_BYTES
+from tenantry.hosting.snapshotfiles import PIECE_BYTES, measured, received
 from tenantry.hosting.snapshotplaces import S3Bucket
-
-MOST_OBJECT_BYTES = 5 * 2**30
-"""Larger objects need an upload in parts. Source: Amazon S3 User Guide, "Uploading objects"."""
 
 CHECKSUM = "x-amz-meta-sha256"
 _CONNECT_SECONDS, _IDLE_SECONDS, _TOTAL_SECONDS = 10.0, 60.0, 900.0
 _PAUSES = (0.5, 2.0)
 """Before the second and the third try of a request that may succeed in a moment."""
 
-_PIECE_BYTES = 2**20
 _MOST_PAGES = 10
 _FIRST_REFUSAL = 300
 
@@ -142,15 +139,9 @@ class BucketClient:
                 if not wanted:
                     why = "the object has no checksum, so that Tenantry has not written it: restore it from a file"
                     raise answers.damaged(self._name, why)
-                found, size = hashlib.sha256(), 0
-                with await asyncio.to_thread(new_private, file) as written:
-                    async for piece in response.content.iter_chunked(_PIECE_BYTES):
-                        size += len(piece)
-                        if size > MOST_OBJECT_BYTES:
-                            raise answers.damaged(self._name, "the object has more than 5 GiB")
-                        await asyncio.to_thread(written.write, piece)
-                        found.update(piece)
-                if found.hexdigest() != wanted:
+                pieces = response.content.iter_chunked(PIECE_BYTES)
+                too_large = partial(answers.damaged, self._name, "the object has more than 5 GiB")
+                if await received(pieces, file, too_large) != wanted:
                     raise answers.damaged(
                         self._name, "the snapshot is not the one that was stored: its checksum differs"
                     )
