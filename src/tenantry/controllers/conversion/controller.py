@@ -270,7 +270,8 @@ class ConversionController:
         if not has_begun:
             return await self._begin_return(cluster, scope, there, planned, sides)
         if planned.objects:
-            # A program of the tenant inside has created another namespace.
+            # A program inside has created another namespace, or a Subnamespace was replaced: until it is one to which
+            # objects may move, the mirror gets no rights there.
             await self._record(cluster, scope, ConversionStep.MOVING, _awaited(scope, planned))
             return LOOK_SECONDS
         if await self._give_rights(cluster, scope, there.places):
