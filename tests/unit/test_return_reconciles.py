@@ -11,7 +11,7 @@ from tenantry.api.conversion import Conversion, ConversionStep
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.marks import CONTROL_PLANE, CONVERTING, OWNER_ROLE, SUBNAMESPACE_UID, TENANT_UID
 from tenantry.api.model import Condition, ConditionStatus, Json, ObjectMeta
-from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.subnamespace import Mode, Subnamespace, SubnamespaceSpec
 from tenantry.api.tenant import Tenant, TenantSpec, TenantStatus
 from tenantry.api.virtualcontrolplane import PREFIX, VirtualControlPlane, VirtualControlPlaneStatus
 from tenantry.controllers import watched
@@ -260,3 +260,38 @@ async def test_their_objects_are_in_the_subnamespace_before_the_control_plane_en
     await world.reconcile(is_mirrored=False)
     assert world.journal["step"] == "Converted"
     assert world.host.list(RoleBinding.resource, place) == []
+
+
+def add_subtenant(world: Returning, name: str) -> str:
+    """Give the tenant a Subtenant on the host that is ready; return its namespace."""
+    spec = SubnamespaceSpec(mode=Mode.SUBTENANT, owners=(user("bob"),))
+    world.host.create(Subnamespace(metadata=ObjectMeta(name=name, namespace="acme"), spec=spec))
+    uid = world.host.get(Subnamespace.resource, f"acme/{name}")["metadata"]["uid"]
+    place = f"{name}-1"
+    world.host.create(Namespace(metadata=ObjectMeta(name=place, labels={SUBNAMESPACE_UID: uid})))
+    ready = {"type": "Ready", "status": "True", "reason": "Established", "message": "", "lastTransitionTime": "t"}
+    status = {"status": {"namespace": place, "conditions": [ready]}}
+    world.host.patch(Subnamespace.resource, f"acme/{name}", status)
+    return place
+
+
+async def test_a_namespace_that_appears_late_reaches_no_subtenant() -> None:
+    """VCP-72: a program inside that still writes names a namespace after a Subtenant of the tenant."""
+    world = Returning(ConversionStep.MOVING)
+    place = add_subtenant(world, "victim")
+    world.inside.put_in(CONFIG_MAPS, {"metadata": {"name": "notes", "namespace": "acme"}})
+    for _ in range(2):
+        await world.reconcile(is_mirrored=False)
+    assert world.journal["begunAt"]
+    world.inside.create(Namespace(metadata=ObjectMeta(name="victim")))
+    world.inside.put_in(CONFIG_MAPS, {"metadata": {"name": "planted", "namespace": "victim"}, "data": {"a": "1"}})
+    for _ in range(4):
+        await world.reconcile(is_mirrored=False)
+    assert world.host.list(CONFIG_MAPS, place) == []
+    assert world.host.list(RoleBinding.resource, place) == []
+    assert world.journal["step"] == "Moving"
+    assert "'victim', which is a Subtenant" in world.journal["message"]
+    world.inside.delete(Namespace.resource, "victim")
+    for _ in range(4):
+        await world.reconcile(is_mirrored=False)
+    assert world.journal["step"] == "Converted"

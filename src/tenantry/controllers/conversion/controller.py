@@ -16,7 +16,7 @@ from typing import cast
 
 from tenantry.api import reasons
 from tenantry.api.conversion import BRINGER, CHILD_BRINGER, CONVERTER, Conversion, ConversionStep
-from tenantry.api.errors import AlreadyExists, ApiError, InputError
+from tenantry.api.errors import AlreadyExists, ApiError, Forbidden, InputError
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.marks import REQUESTED_PHASE, SUSPENDED, TENANT, TENANT_UID
 from tenantry.api.model import Json, ObjectMeta, object_key
@@ -262,6 +262,10 @@ class ConversionController:
         has_begun = current is not None and bool(current.begun_at)
         try:
             there = await returns.both_sides(cluster, scope, sides, is_mirror=True)
+        except Forbidden:
+            if await self._lets_in(cluster, scope, sides):
+                return LOOK_SECONDS
+            raise  # the authorizer does not see the rights yet
         except InputError as error:
             if has_begun:
                 raise  # programs of the tenant still write; the queue tries again
@@ -270,7 +274,8 @@ class ConversionController:
         if not has_begun:
             return await self._begin_return(cluster, scope, there, planned, sides)
         if planned.objects:
-            # A program of the tenant inside has created another namespace.
+            # A program inside has created another namespace, or a Subnamespace was replaced: until it is one to which
+            # objects may move, the mirror gets no rights there.
             await self._record(cluster, scope, ConversionStep.MOVING, _awaited(scope, planned))
             return LOOK_SECONDS
         if await self._give_rights(cluster, scope, there.places):
@@ -283,6 +288,18 @@ class ConversionController:
             await cluster.writer.delete(found)
             return LOOK_SECONDS
         return await self._advance(cluster, scope, moved, sides)
+
+    async def _lets_in(self, cluster: Cluster, scope: ConversionScope, sides: PlaneSides) -> bool:
+        """Give the mirror rights where it may not read yet: a namespace inside has got the name of a Subnamespace since.
+
+        Return whether to look again; False if nothing was missing.
+        """
+        there = await returns.both_sides(cluster, scope, sides, is_mirror=False)
+        planned = await returns.made_room(scope, there, sides)
+        if planned.objects:
+            await self._record(cluster, scope, ConversionStep.MOVING, _awaited(scope, planned))
+            return True
+        return await self._give_rights(cluster, scope, there.places)
 
     async def _begin_return(
         self, cluster: Cluster, scope: ConversionScope, there: ReturnSides, planned: ConversionPlan, sides: PlaneSides

@@ -169,6 +169,10 @@ async def made_room(scope: ConversionScope, found: ReturnSides, sides: PlaneSide
         ApiError: The host does not answer.
     """
     names = [each.source for each in found.others]
+    # Also once objects move: a program inside that still writes may name a namespace after a Subnamespace of others.
+    kept_out = [each for each in elsewhere.namespaces(scope, names, found.children) if each.fate is Fate.REFUSED]
+    if kept_out:
+        return ConversionPlan(objects=tuple(kept_out))
     missing = [elsewhere.subnamespace(scope, name) for name in names if name not in found.children]
     refused = await trial.created(missing, sides.lower)
     waiting = [(name, elsewhere.waits(name, found.children.get(name))) for name in names]
