@@ -277,8 +277,7 @@ class ConversionController:
             # A program inside has created another namespace, or a Subnamespace was replaced: until it is one to which
             # objects may move, the mirror gets no rights there.
             await self._record(cluster, scope, ConversionStep.MOVING, _awaited(scope, planned))
-            return LOOK_SECONDS
-        if await self._give_rights(cluster, scope, there.places):
+        if planned.objects or await self._give_rights(cluster, scope, there.places):
             return LOOK_SECONDS
         moved = outmoves.next_elsewhere(there.others)
         if moved.is_done:
@@ -290,7 +289,7 @@ class ConversionController:
         return await self._advance(cluster, scope, moved, sides)
 
     async def _lets_in(self, cluster: Cluster, scope: ConversionScope, sides: PlaneSides) -> bool:
-        """Give the mirror rights where it may not read yet: a namespace inside has got the name of a Subnamespace since.
+        """Give the mirror rights in the namespace of a Subnamespace whose name has appeared inside since.
 
         Return whether to look again; False if nothing was missing.
         """
