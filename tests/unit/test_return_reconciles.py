@@ -324,3 +324,24 @@ async def test_a_namespace_that_appears_late_moves_once_the_mirror_may_read_its_
         await world.reconcile(is_mirrored=False)
     assert [each["data"] for each in world.host.list(CONFIG_MAPS, place)] == [{"a": "1"}]
     assert world.journal["step"] == "Converted"
+
+
+async def test_a_namespace_of_a_subtenant_refuses_a_return_that_has_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Users can create it between the last look inside and the end of their access: nothing stays closed."""
+    world = Returning(ConversionStep.MOVING)
+    place, whole = add_subtenant(world, "victim"), returns.both_sides
+    world.inside.create(Namespace(metadata=ObjectMeta(name="victim")))
+
+    async def refusing(
+        cluster: Cluster, scope: ConversionScope, sides: PlaneSides, *, is_mirror: bool
+    ) -> returns.ReturnSides:
+        if is_mirror:
+            raise Forbidden("the mirror may not list configmaps there")
+        return await whole(cluster, scope, sides, is_mirror=is_mirror)
+
+    monkeypatch.setattr(returns, "both_sides", refusing)
+    for _ in range(2):
+        await world.reconcile(is_mirrored=False)
+    assert world.journal["step"] == "Refused"
+    assert "'victim', which is a Subtenant" in world.journal["message"]
+    assert world.host.list(RoleBinding.resource, place) == []

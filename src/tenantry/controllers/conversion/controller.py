@@ -295,6 +295,12 @@ class ConversionController:
         """
         there = await returns.both_sides(cluster, scope, sides, is_mirror=False)
         planned = await returns.made_room(scope, there, sides)
+        current = journal.of(scope.owner)
+        if planned.objects and (current is None or not current.begun_at):
+            # Between the last look and the end of the users' access.
+            refusal = _told(cluster, scope, planned) or _awaited(scope, planned)
+            await self._refuse(cluster, scope, refusal, RETRY_SECONDS)
+            return True
         if planned.objects:
             await self._record(cluster, scope, ConversionStep.MOVING, _awaited(scope, planned))
             return True
