@@ -8,6 +8,7 @@ from msgspec import UNSET
 from tenantry.api import reasons
 from tenantry.api.controlplanechoice import ControlPlaneChoice
 from tenantry.api.conversion import Conversion, ConversionStep
+from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.marks import CONTROL_PLANE, CONVERTING, OWNER_ROLE, SUBNAMESPACE_UID, TENANT_UID
 from tenantry.api.model import Condition, ConditionStatus, Json, ObjectMeta
@@ -15,10 +16,11 @@ from tenantry.api.subnamespace import Mode, Subnamespace, SubnamespaceSpec
 from tenantry.api.tenant import Tenant, TenantSpec, TenantStatus
 from tenantry.api.virtualcontrolplane import PREFIX, VirtualControlPlane, VirtualControlPlaneStatus
 from tenantry.controllers import watched
-from tenantry.controllers.conversion import objects, surroundings
+from tenantry.controllers.conversion import objects, returns, surroundings
 from tenantry.controllers.conversion import sides as both_sides
 from tenantry.controllers.conversion.controller import OBSTACLE_SECONDS, ConversionController
 from tenantry.controllers.conversion.objects import CONFIG_MAPS, DAEMON_SETS, REPLICA_SETS
+from tenantry.controllers.conversion.scope import ConversionScope
 from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections, PlaneSides
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.mirror.profile import Profile
@@ -295,3 +297,51 @@ async def test_a_namespace_that_appears_late_reaches_no_subtenant() -> None:
     for _ in range(4):
         await world.reconcile(is_mirrored=False)
     assert world.journal["step"] == "Converted"
+
+
+async def test_a_namespace_that_appears_late_moves_once_the_mirror_may_read_its_subnamespace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The API server refuses to list for the mirror a child namespace in which it has no RoleBinding."""
+    world = Returning(ConversionStep.MOVING)
+    world.inside.put_in(CONFIG_MAPS, {"metadata": {"name": "notes", "namespace": "acme"}})
+    for _ in range(2):
+        await world.reconcile(is_mirrored=False)
+    world.inside.create(Namespace(metadata=ObjectMeta(name="shop")))
+    world.inside.put_in(CONFIG_MAPS, {"metadata": {"name": "late", "namespace": "shop"}, "data": {"a": "1"}})
+    await world.reconcile(is_mirrored=False)
+    place, whole = make_ready(world), returns.both_sides
+
+    async def refusing(
+        cluster: Cluster, scope: ConversionScope, sides: PlaneSides, *, is_mirror: bool
+    ) -> returns.ReturnSides:
+        if is_mirror and not world.host.list(RoleBinding.resource, place):
+            raise Forbidden("the mirror may not list configmaps there")
+        return await whole(cluster, scope, sides, is_mirror=is_mirror)
+
+    monkeypatch.setattr(returns, "both_sides", refusing)
+    for _ in range(6):
+        await world.reconcile(is_mirrored=False)
+    assert [each["data"] for each in world.host.list(CONFIG_MAPS, place)] == [{"a": "1"}]
+    assert world.journal["step"] == "Converted"
+
+
+async def test_a_namespace_of_a_subtenant_refuses_a_return_that_has_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Users can create it between the last look inside and the end of their access: nothing stays closed."""
+    world = Returning(ConversionStep.MOVING)
+    place, whole = add_subtenant(world, "victim"), returns.both_sides
+    world.inside.create(Namespace(metadata=ObjectMeta(name="victim")))
+
+    async def refusing(
+        cluster: Cluster, scope: ConversionScope, sides: PlaneSides, *, is_mirror: bool
+    ) -> returns.ReturnSides:
+        if is_mirror:
+            raise Forbidden("the mirror may not list configmaps there")
+        return await whole(cluster, scope, sides, is_mirror=is_mirror)
+
+    monkeypatch.setattr(returns, "both_sides", refusing)
+    for _ in range(2):
+        await world.reconcile(is_mirrored=False)
+    assert world.journal["step"] == "Refused"
+    assert "'victim', which is a Subtenant" in world.journal["message"]
+    assert world.host.list(RoleBinding.resource, place) == []

@@ -277,8 +277,7 @@ class ConversionController:
             # A program inside has created another namespace, or a Subnamespace was replaced: until it is one to which
             # objects may move, the mirror gets no rights there.
             await self._record(cluster, scope, ConversionStep.MOVING, _awaited(scope, planned))
-            return LOOK_SECONDS
-        if await self._give_rights(cluster, scope, there.places):
+        if planned.objects or await self._give_rights(cluster, scope, there.places):
             return LOOK_SECONDS
         moved = outmoves.next_elsewhere(there.others)
         if moved.is_done:
@@ -290,12 +289,18 @@ class ConversionController:
         return await self._advance(cluster, scope, moved, sides)
 
     async def _lets_in(self, cluster: Cluster, scope: ConversionScope, sides: PlaneSides) -> bool:
-        """Give the mirror rights where it may not read yet: a namespace inside has got the name of a Subnamespace since.
+        """Give the mirror rights in the namespace of a Subnamespace whose name has appeared inside since.
 
         Return whether to look again; False if nothing was missing.
         """
         there = await returns.both_sides(cluster, scope, sides, is_mirror=False)
         planned = await returns.made_room(scope, there, sides)
+        current = journal.of(scope.owner)
+        if planned.objects and (current is None or not current.begun_at):
+            # Between the last look and the end of the users' access.
+            refusal = _told(cluster, scope, planned) or _awaited(scope, planned)
+            await self._refuse(cluster, scope, refusal, RETRY_SECONDS)
+            return True
         if planned.objects:
             await self._record(cluster, scope, ConversionStep.MOVING, _awaited(scope, planned))
             return True
