@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tenantry.api import marks
 from tenantry.api.model import ObjectMeta
 from tenantry.api.tenant import NetworkIsolation
 from tenantry.api.virtualcontrolplane import PLANE, PREFIX, VirtualControlPlane
@@ -62,7 +63,7 @@ def test_endpoints_and_policy_name_one_address_and_one_port(address: str, family
         "podSelector": {"matchLabels": {f"{PREFIX}/owner": "u-web"}},
         "policyTypes": ["Egress", "Ingress"],
         "egress": [{"to": [{"ipBlock": {"cidr": cidr}}], "ports": [{"protocol": "TCP", "port": 20001}]}],
-        "ingress": [{"from": [apiservice.OPERATOR]}],
+        "ingress": [{"from": [marks.OPERATOR_PEER]}],
     }
 
 
@@ -71,7 +72,7 @@ def test_an_operator_on_the_machine_of_the_api_server_reaches_its_webhooks() -> 
     server = ServerEndpoint(address="10.112.128.1", port=20001, is_of_operator=True)
     _, (_, policy) = apiservice.way(WEB, server, NetworkIsolation.ISOLATED)
     (rule,) = policy["spec"]["ingress"]
-    assert rule == {"from": [apiservice.OPERATOR, {"ipBlock": {"cidr": "10.112.128.1/32"}}]}
+    assert rule == {"from": [marks.OPERATOR_PEER, {"ipBlock": {"cidr": "10.112.128.1/32"}}]}
 
 
 def test_endpoints_and_policy_are_no_copies_of_objects_inside() -> None:

@@ -207,6 +207,12 @@ FIELD_MANAGER = "tenantry-operator"
 
 OPERATOR_USER = "tenantry:operator"
 SYSTEM_NAMESPACE = "tenantry-system"
+OPERATOR_PEER = {
+    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": SYSTEM_NAMESPACE}},
+    "podSelector": {"matchLabels": {"app.kubernetes.io/component": "operator"}},
+}
+"""The Pods of the operator, as a peer of a NetworkPolicy."""
+
 OWNER_ROLE = "tenantry-owner"
 """The ClusterRole that owners are bound to in their namespaces."""
 

@@ -20,7 +20,6 @@ from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
-from tenantry.controllers.virtualcontrolplane.apiservice import OPERATOR
 from tenantry.controllers.virtualcontrolplane.shards import lease_name
 from tenantry.hosting import sidecar
 from tenantry.install import planeproxy, planestore
@@ -74,8 +73,8 @@ def everything(subject: Json, options: PodOptions) -> list[Json]:
         options: How the operator runs control planes in Pods.
     """
     is_in_cluster = subject["kind"] == "ServiceAccount"
-    proxy = planeproxy.everything(options.image, OPERATOR, is_in_cluster=is_in_cluster)
-    etcd = planestore.everything(options.image, options.storage_class, OPERATOR, is_in_cluster=is_in_cluster)
+    proxy = planeproxy.everything(options.image, marks.OPERATOR_PEER, is_in_cluster=is_in_cluster)
+    etcd = planestore.everything(options.image, options.storage_class, marks.OPERATOR_PEER, is_in_cluster=is_in_cluster)
     security = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "audit", "warn")}
     namespace: Json = {
         "apiVersion": "v1",
@@ -125,7 +124,7 @@ def _network(subject: Json) -> list[Json]:
     operator: Json = {"ports": [{"protocol": "TCP", "port": each} for each in own]}
     # An operator outside of the cluster has no address that is known here; certificates admit it alone.
     if subject["kind"] == "ServiceAccount":
-        operator["from"] = [OPERATOR]
+        operator["from"] = [marks.OPERATOR_PEER]
     # Users and pods pass the proxy, which refuses them while their tenant is suspended.
     clients: Json = {"from": [planeproxy.peer()], "ports": [{"protocol": "TCP", "port": sidecar.API_PORT}]}
     spec: Json = {

@@ -31,12 +31,6 @@ from tenantry.world.netpol.services import ENDPOINT_SLICES
 SERVICES = services.RESOURCE
 NETWORK_POLICIES = networkpolicies.RESOURCE
 
-OPERATOR: Json = {
-    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": marks.SYSTEM_NAMESPACE}},
-    "podSelector": {"matchLabels": {"app.kubernetes.io/component": "operator"}},
-}
-"""The Pods of the operator, as a peer of a NetworkPolicy."""
-
 PORT = 443
 _PORT_NAME = "https"
 _INSIDE: Json = {"metadata": {"namespace": services.API_SERVER[0], "name": services.API_SERVER[1]}}
@@ -101,7 +95,7 @@ def way(found: VirtualControlPlane, server: ServerEndpoint | None, mode: str) ->
     else:
         selector = {"matchLabels": {f"{PREFIX}/owner": found.metadata.uid}}
     peer: Json = {"ipBlock": {"cidr": str(ipaddress.ip_network(address))}}
-    operators = [OPERATOR, peer] if server.is_of_operator else [OPERATOR]
+    operators: list[Json] = [marks.OPERATOR_PEER, *([peer] if server.is_of_operator else [])]
     policy: Json = {
         "metadata": meta,
         "spec": {
