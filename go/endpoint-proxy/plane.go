@@ -196,8 +196,8 @@ func (p *plane) dialReady() *net.TCPConn {
 	return nil
 }
 
-// hold waits until the process is ready, or the client has ended, which takes no place of others then. It returns a connection to the process; nil if the client is to be refused, with
-// whether that is without an answer.
+// hold waits until the process is ready, or the client has ended, which takes no place of others then. It returns a
+// connection to the process; nil if the client is to be refused, with whether that is without an answer.
 func (p *plane) hold(client *net.TCPConn) (*net.TCPConn, bool) {
 	if !p.share.held.take() {
 		return nil, true
