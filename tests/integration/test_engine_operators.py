@@ -54,8 +54,11 @@ async def test_a_restarted_operator_writes_nothing(api: Api, operator: Operator,
     await operator.start()
     await operator.leads()
     await until(looked_at_all, "every tenant was looked at")
-    # Tenants of other tests, and children of theirs; events of what has no namespace, whose path does not tell whose.
-    others = re.compile(rf"\bt(?!{name[1:]})[0-9a-f]{{10}}\b|-[0-9a-f]{{16}}\b|/namespaces/default/events\b")
+    # Tenants of other tests, and children of theirs; hosts of those; events of what has no namespace, whose path does
+    # not tell whose.
+    others = re.compile(
+        rf"\bt(?!{name[1:]})[0-9a-f]{{10}}|-[0-9a-f]{{16}}\b|/limitranges/tenantry-hosts-|/namespaces/default/events\b"
+    )
     assert [each for each in operator.written(since) if not others.search(each)] == []
     assert [(await api.tenant(each)).metadata.resource_version for each in names] == before
     assert await _told(api, names) == told
