@@ -39,7 +39,7 @@ RELEASE_TESTS = tests/e2e tests/integration/test_parameters.py tests/integration
 test-release: ## Run the long suites: more examples, chaos for a minute, many clusters, conformance, real nodes (see docs/how-to/real-nodes.md).
 	$(SETUP) dev
 	.venv/bin/tenantry local build --with-hosted --with-conformance
-	.venv/bin/python tools/testprograms.py
+	.venv/bin/python tools/testprograms.py --release
 	.venv/bin/pytest -q -n 2 --hypothesis-profile=release tests/property
 	CHAOS_SECONDS=60 TENANTRY_TEST_FLOOD_MEGABYTES=465 TENANTRY_TEST_CLAIMS=100 TENANTRY_TEST_REAL=1 \
 		.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=20 $(RELEASE_TESTS) $(PYTEST_ARGS)

@@ -1,19 +1,27 @@
-"""Build the programs that only tests run: a test has ten minutes, in which two cores may not compile them all."""
+"""Build the programs that only tests run: a test has ten minutes, in which two cores may not compile them all.
+
+python3 tools/testprograms.py              those of `make test`
+python3 tools/testprograms.py --release    those of `make test-release`, too
+"""
 
 from __future__ import annotations
 
-from tenantry.local import build
+import sys
+
+from tenantry.local import build, hostedversions
 from tenantry.local.progress import StreamProgress
 
 PRODUCTS = (build.DNS, build.S3_GATEWAY, build.SIDECAR)
+RELEASE_PRODUCTS = (build.HELM, build.CLUSTER_API)
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     """Build those that are not built yet."""
+    more = (*RELEASE_PRODUCTS, *hostedversions.products()) if "--release" in arguments else ()
     with StreamProgress() as progress:
-        for product in PRODUCTS:
+        for product in (*PRODUCTS, *more):
             build.ensure(progress, product)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
