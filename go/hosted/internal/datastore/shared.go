@@ -2,7 +2,6 @@ package datastore
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/k3s-io/kine/pkg/logstructured/sqllog"
@@ -15,17 +14,13 @@ const lookInterval = 200 * time.Millisecond
 
 // shared is kine's log of changes of a database to which other processes write, too.
 //
-// kine's own takes the last revision that this process has seen for the last one. An empty list would be of a time before
-// writes of others that have been confirmed, and a list at their revision would be refused as one of the future.
+// kine's own takes the last revision that this process has seen for the last one.
 //
 //	another process ─► the database ◄─ look ─► kine's poll ─► hub ─► the watches
-type shared struct {
-	*sqllog.SQLLog
-	dialect server.Dialect
-}
+type shared struct{ *exact }
 
 func newShared(log *sqllog.SQLLog, dialect server.Dialect) *shared {
-	return &shared{SQLLog: log, dialect: dialect}
+	return &shared{newExact(log, dialect)}
 }
 
 // Start is as logstructured.Log has it.
@@ -40,36 +35,6 @@ func (s *shared) Start(ctx context.Context) error {
 // CurrentRevision is as logstructured.Log has it.
 func (s *shared) CurrentRevision(ctx context.Context) (int64, error) {
 	return s.dialect.CurrentRevision(ctx)
-}
-
-// List is as logstructured.Log has it.
-func (s *shared) List(
-	ctx context.Context, key, end string, limit, revision int64, includeDeleted, keysOnly bool,
-) (int64, server.Events, error) {
-	last, events, err := s.SQLLog.List(ctx, key, end, limit, revision, includeDeleted, keysOnly)
-	if len(events) > 0 || (err != nil && !errors.Is(err, server.ErrFutureRev)) {
-		return last, events, err
-	}
-	// The rows of an empty list do not have the revision. It is read before the list, so that nothing is between them.
-	now, err := s.dialect.CurrentRevision(ctx)
-	if err != nil {
-		return 0, nil, err
-	}
-	if revision > now {
-		return now, nil, server.ErrFutureRev
-	}
-	last, events, err = s.SQLLog.List(ctx, key, end, limit, revision, includeDeleted, keysOnly)
-	if len(events) > 0 || (err != nil && !errors.Is(err, server.ErrFutureRev)) {
-		return last, events, err
-	}
-	compacted, err := s.dialect.GetCompactRevision(ctx)
-	if err != nil {
-		return 0, nil, err
-	}
-	if revision > 0 && revision < compacted {
-		return now, nil, server.ErrCompacted
-	}
-	return now, nil, nil
 }
 
 // look has kine read what others have written. A list of its log does, because it tells the poll the last revision.

@@ -85,7 +85,7 @@ func openTurn(
 	if processes > 1 {
 		return logstructured.New(newShared(log, dialect)), dialect, nil
 	}
-	return logstructured.New(log), dialect, nil
+	return logstructured.New(newExact(log, dialect)), dialect, nil
 }
 
 // connectorOf returns what makes connections.

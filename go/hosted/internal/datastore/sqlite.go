@@ -81,7 +81,7 @@ func openSQLite(ctx context.Context, done *sync.WaitGroup, given settings.Datast
 		}
 	}()
 	log := sqllog.New(newQuiet(dialect), compactInterval, 0, compactTimeout, compactMinRetain, batchSize, pollBatchSize)
-	return logstructured.New(log), dialect, nil
+	return logstructured.New(newExact(log, dialect)), dialect, nil
 }
 
 // openTables opens a database, and makes kine's tables in it. They are closed when ctx ends, and done then.
