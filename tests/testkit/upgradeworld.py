@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import replace
 
-from tenantry.api.errors import InputError, LocalError
+from tenantry.api.errors import InputError, LocalError, TenantryError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
 from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE, PlanePhase, VirtualControlPlane, VirtualControlPlaneSpec
@@ -50,6 +50,10 @@ class Forge:
         self.known: tuple[HostedVersion, ...] = KNOWN
         self.missing: set[str] = set()
         self.trouble = ""
+        self.place_trouble: TenantryError | None = None
+        """Why a snapshot has no place."""
+        self.ends = 0
+        """How often the process was ended."""
         self.runs = ""
         """The version of the process."""
         self.objects = ""
@@ -91,6 +95,7 @@ class Forge:
     async def stop(self, uid: str) -> None:
         """See `Placement.stop`."""
         assert uid
+        self.ends += 1
         self.runs = ""
 
     async def remove(self, uid: str) -> None:
@@ -118,9 +123,15 @@ class Forge:
 
     # -- snapshots --------------------------------------------------------------------------------
 
+    async def check(self, uid: str) -> None:
+        """See `SnapshotStore.check`."""
+        assert uid
+        if self.place_trouble is not None:
+            raise self.place_trouble
+
     async def take(self, uid: str, upgrade: str = "") -> KeptSnapshot:
         """See `SnapshotStore.take`."""
-        assert uid
+        await self.check(uid)
         if upgrade:
             assert not self.runs, "what is written meanwhile would be lost"
         if self.trouble:

@@ -69,6 +69,9 @@ class Cabinet:
         assert place == SnapshotPlace(name="mounted", kind=SnapshotPlaceKind.FOLDER, folder="/mnt")
         return self
 
+    async def check(self, uid: str) -> None:
+        """See `SnapshotStore.check`."""
+
     async def take(self, uid: str, upgrade: str = "") -> KeptSnapshot:
         """See `SnapshotStore.take`."""
         self._fail()
@@ -435,7 +438,8 @@ async def test_a_deletion_waits_for_a_destination() -> None:
     assert distant.names == []
 
 
-async def test_a_slow_destination_occupies_two_workers_only() -> None:
+@pytest.mark.parametrize("destination", ["", "mounted"])
+async def test_slow_snapshots_occupy_two_workers_only(destination: str) -> None:
     """H02: others look again later, so that the control planes of all tenants are served meanwhile."""
     distant, entered, slow = Cabinet(), asyncio.Semaphore(0), asyncio.Event()
 
@@ -446,9 +450,9 @@ async def test_a_slow_destination_occupies_two_workers_only() -> None:
         raise StoreError("too slow")
 
     distant.take = take
-    placement: Any = SimpleNamespace(snapshots_at=distant.at, snapshot_kinds=hostedsnapshots.KINDS)
+    placement: Any = SimpleNamespace(snapshots=distant, snapshots_at=distant.at, snapshot_kinds=hostedsnapshots.KINDS)
     kept = Snapshots(placement)
-    spec = VirtualControlPlaneSpec(snapshots=PlaneSnapshots(destination="mounted", request="a"))
+    spec = VirtualControlPlaneSpec(snapshots=PlaneSnapshots(destination=destination, request="a"))
     planes = [
         VirtualControlPlane(
             metadata=ObjectMeta(name=f"web-{number}", namespace="acme", uid=f"a-{number}"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tenantry.api import reasons
+from tenantry.api.errors import StoreError
 from tenantry.api.virtualcontrolplane import PlanePhase
 from tenantry.controllers.virtualcontrolplane import upgrade
 from tenantry.hosting import snapshots
+from tenantry.hosting.snapshots import NoSnapshotPlace
 from tenantry.hosting.versions import HostedVersion
 from testkit.upgradeworld import KNOWN, Workshop
 from testkit.worldclient import Crash
@@ -108,6 +110,56 @@ def test_without_a_snapshot_the_version_stays_and_later_the_upgrade_goes_on() ->
     shop.forge.trouble = ""
     assert shop.settle()["version"] == "1.35.4"
     assert shop.settle(2 * upgrade.AGAIN_SECONDS)["version"] == "1.36.3"
+
+
+def test_without_a_place_for_the_snapshot_the_process_runs_on() -> None:
+    """X11: what an owner has not configured, or a store that is away, ends no process, however often it is tried."""
+    shop = started()
+    shop.forge.place_trouble = NoSnapshotPlace("set spec.snapshots.destination")
+    ends = shop.forge.ends
+    shop.change("1.36")
+    found = shop.settle(2 * upgrade.AGAIN_SECONDS)
+    assert (found["version"], shop.forge.runs, shop.forge.ends) == ("1.35.4", "1.35.4", ends)
+    assert "set spec.snapshots.destination" in problem(shop)
+    shop.forge.place_trouble = None
+    assert shop.settle(2 * upgrade.AGAIN_SECONDS)["version"] == "1.36.3"
+
+
+NEXT_PATCH = (*KNOWN[:2], HostedVersion(name="1.36", kubernetes="1.36.4", is_default=True))
+
+
+@pytest.mark.parametrize("is_asleep", [False, True])
+def test_a_patch_release_needs_no_snapshot_if_it_has_no_place(*, is_asleep: bool) -> None:
+    """X11: the datastore is kept by others; otherwise, a new Tenantry would end all such control planes."""
+    shop = started("1.36")
+    if is_asleep:
+        shop.sleep()
+    shop.forge.known = NEXT_PATCH
+    shop.forge.place_trouble = NoSnapshotPlace("set spec.snapshots.destination")
+    shop.restart()
+    found = shop.settle()
+    if is_asleep:
+        assert (found["phase"], found["version"]) == (PlanePhase.ASLEEP, "1.36.3")
+        shop.wake()
+        found = shop.settle()
+    assert (found["version"], shop.forge.runs) == ("1.36.4", "1.36.4")
+    assert shop.forge.kept_files == {}
+    assert (found["lastUpgrade"]["before"], found["lastUpgrade"]["after"]) == ("1.36.3", "1.36.4")
+    assert found["lastUpgrade"].get("snapshot", "") == ""
+
+
+def test_a_patch_release_waits_for_a_store_that_is_away_and_the_process_runs_on() -> None:
+    """X11: its owner chose to have a snapshot; the message says what does not work meanwhile."""
+    shop = started("1.36")
+    shop.forge.known = NEXT_PATCH
+    shop.forge.place_trouble = StoreError("the store does not answer", is_passing=True)
+    shop.restart()
+    ends = shop.forge.ends
+    found = shop.settle()
+    assert (found["version"], shop.forge.runs, shop.forge.ends) == ("1.36.3", "1.36.3", ends)
+    assert shop.told()[1].endswith("its pods are not mirrored until then")
+    shop.forge.place_trouble = None
+    assert shop.settle(2 * upgrade.AGAIN_SECONDS)["version"] == "1.36.4"
 
 
 def test_a_program_that_is_not_built_ends_nothing() -> None:

@@ -30,7 +30,7 @@ from tenantry.hostedpods.workers import KeeperJobs
 from tenantry.hosting import snapshotplaces, snapshots, versions
 from tenantry.hosting.s3.snapshots import BucketSnapshots
 from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
-from tenantry.hosting.snapshots import KeptSnapshot, SnapshotHeader, SnapshotStore
+from tenantry.hosting.snapshots import KeptSnapshot, NoSnapshotPlace, SnapshotHeader, SnapshotStore
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.local.files import make_private_folder
@@ -80,12 +80,16 @@ class PodSnapshots:
             raise snapshotplaces.refusal(place, KINDS)
         return BucketSnapshots(self, place.s3, place.name)
 
-    async def take(self, uid: str, upgrade: str = "") -> KeptSnapshot:
-        """See `SnapshotStore.take`."""
+    async def check(self, uid: str) -> None:
+        """See `SnapshotStore.check`."""
         if not jobs.keeps_snapshots(await self._set(uid)):
-            raise InputError(
+            raise NoSnapshotPlace(
                 "a control plane with this datastore has no volume for snapshots: set spec.snapshots.destination"
             )
+
+    async def take(self, uid: str, upgrade: str = "") -> KeptSnapshot:
+        """See `SnapshotStore.take`."""
+        await self.check(uid)
         keeper = await self._keeper(uid)
         found = _told(await keeper.take(_ON_ITS_WAY), upgrade)
         await keeper.rename(_ON_ITS_WAY, found.name)
@@ -207,10 +211,14 @@ class _ClaimSnapshots:
         self._image = image
         self._place = place
 
+    async def check(self, uid: str) -> None:
+        """See `SnapshotStore.check`."""
+        await self._keeper(uid)
+
     async def take(self, uid: str, upgrade: str = "") -> KeptSnapshot:
         """See `SnapshotStore.take`."""
         # Before a whole database is read for nothing.
-        await self._keeper(uid)
+        await self.check(uid)
         async with self._files.scratch(uid) as file:
             made = await self._files.write(uid, file, upgrade)
             # The time between may have been long.

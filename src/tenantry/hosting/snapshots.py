@@ -59,8 +59,24 @@ class SnapshotHeader(msgspec.Struct, frozen=True):
     kubernetes: Annotated[str, msgspec.Meta(max_length=32)] = ""
 
 
+class NoSnapshotPlace(InputError):
+    """A control plane has no place for snapshots, until its owner chooses a destination."""
+
+
 class SnapshotStore(Protocol):
     """Takes and keeps snapshots of hosted control planes."""
+
+    async def check(self, uid: str) -> None:
+        """Check that a snapshot could be kept now, without a look at the datastore.
+
+        Args:
+            uid: The uid of the control plane.
+
+        Raises:
+            NoSnapshotPlace: Control planes of this datastore have no place of their own for snapshots.
+            TenantryError: Why the place cannot have it.
+        """
+        ...
 
     async def take(self, uid: str, upgrade: str = "") -> KeptSnapshot:
         """Take a snapshot, also while the process runs.

@@ -73,6 +73,10 @@ class LocalSnapshots:
             raise snapshotplaces.refusal(place, KINDS)
         return BucketSnapshots(self, place.s3, place.name)
 
+    async def check(self, uid: str) -> None:
+        """See `SnapshotStore.check`."""
+        await asyncio.to_thread(make_private_folder, folder(self._paths, uid))
+
     async def take(self, uid: str, upgrade: str = "") -> KeptSnapshot:
         """See `SnapshotStore.take`."""
         return await self.take_in(folder(self._paths, uid), uid, upgrade)
@@ -193,6 +197,10 @@ class _FolderSnapshots:
     def __init__(self, files: LocalSnapshots, place: SnapshotPlace) -> None:
         self._files = files
         self._place = place
+
+    async def check(self, uid: str) -> None:
+        """See `SnapshotStore.check`."""
+        await asyncio.to_thread(make_private_folder, await self._folder(uid))
 
     async def take(self, uid: str, upgrade: str = "") -> KeptSnapshot:
         """See `SnapshotStore.take`."""

@@ -16,7 +16,7 @@ from typing import cast
 
 from tenantry.api import reasons
 from tenantry.api.conversion import BRINGER, CHILD_BRINGER, CONVERTER, Conversion, ConversionStep
-from tenantry.api.errors import AlreadyExists, ApiError, Forbidden, InputError
+from tenantry.api.errors import AlreadyExists, Forbidden, InputError
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.marks import REQUESTED_PHASE, SUSPENDED, TENANT, TENANT_UID
 from tenantry.api.model import Json, ObjectMeta, object_key
@@ -139,7 +139,11 @@ class ConversionController:
         elif found is not None and found.step is ConversionStep.PREPARING:
             again = await self._prepare(cluster, scope)
         elif found is not None and found.step is ConversionStep.MOVING:
-            again = await self._move(cluster, scope)
+            try:
+                again = await self._move(cluster, scope)
+            except InputError as error:  # programs of the tenant write inside meanwhile, and may write too much
+                await self._record(cluster, scope, ConversionStep.MOVING, str(error))
+                again = RETRY_SECONDS
         return again
 
     def _scope(self, cluster: Cluster, key: str) -> ConversionScope | None:
@@ -268,7 +272,7 @@ class ConversionController:
             raise  # the authorizer does not see the rights yet
         except InputError as error:
             if has_begun:
-                raise  # programs of the tenant still write; the queue tries again
+                raise
             return await self._refuse(cluster, scope, str(error), RETRY_SECONDS)
         planned = await returns.made_room(scope, there, sides)
         if not has_begun:
@@ -386,7 +390,7 @@ class ConversionController:
     async def _advance(self, cluster: Cluster, scope: ConversionScope, found: Moves, sides: PlaneSides) -> float:
         """Send the writes of a stage, and record how far the conversion is."""
         error = await send(found.writes, sides)
-        told = _progress(scope, found, error)
+        told = found.progress(error, is_blind=scope.is_blind)
         await self._record(cluster, scope, ConversionStep.MOVING, told)
         if error is not None:
             raise error
@@ -463,13 +467,6 @@ def _told(cluster: Cluster, scope: ConversionScope, found: ConversionPlan) -> st
         about = NamedObject(Namespace.resource, meta)
         cluster.recorder.say(about, EventKind.WARNING, reasons.CONVERSION_REFUSED, found.refusal)
     return found.told(scope)
-
-
-def _progress(scope: ConversionScope, found: Moves, error: ApiError | None) -> str:
-    """Return how far objects have moved; for users who may not see what is in the namespace, without names."""
-    waits = f", waits for {found.waits}" if found.waits and not scope.is_blind else ""
-    refused = f": {error}" if error is not None and not scope.is_blind else ""
-    return f"objects move: stage {found.stage}{waits}{refused}"
 
 
 def conversions(connections: PlaneConnections | None, obstacle: str = UNPLACED) -> list[ConversionController]:

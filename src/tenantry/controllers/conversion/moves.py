@@ -23,6 +23,7 @@ from enum import StrEnum
 
 import msgspec
 
+from tenantry.api.errors import ApiError
 from tenantry.api.model import Json, Resource
 from tenantry.api.wording import shortened
 from tenantry.controllers.conversion import objects
@@ -91,6 +92,17 @@ class Moves(msgspec.Struct, frozen=True, kw_only=True):
     def is_done(self) -> bool:
         """Return whether everything has moved."""
         return not self.writes and not self.waits
+
+    def progress(self, error: ApiError | None, *, is_blind: bool) -> str:
+        """Return how far objects have moved.
+
+        Args:
+            error: Why the last writes failed; None if they did not.
+            is_blind: Whether users read it who may not see what is in the namespace: it has no names then.
+        """
+        waits = f", waits for {self.waits}" if self.waits and not is_blind else ""
+        refused = f": {error}" if error is not None and not is_blind else ""
+        return f"objects move: stage {self.stage}{waits}{refused}"
 
 
 class Worlds(msgspec.Struct, frozen=True, kw_only=True):

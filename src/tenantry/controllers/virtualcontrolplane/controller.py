@@ -48,7 +48,7 @@ from tenantry.controllers.virtualcontrolplane.rotation import RotationStep
 from tenantry.controllers.virtualcontrolplane.servicenetwork import ServiceNetwork
 from tenantry.controllers.virtualcontrolplane.shards import Shard
 from tenantry.controllers.virtualcontrolplane.sleeper import SYNC_SECONDS, Sleeper
-from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots, misplaced, unusable
+from tenantry.controllers.virtualcontrolplane.snapshots import TURN_SECONDS, Snapshots, misplaced, unusable
 from tenantry.controllers.virtualcontrolplane.startslots import StartSlots
 from tenantry.controllers.virtualcontrolplane.upgrader import Upgrades
 from tenantry.engine import request
@@ -113,20 +113,14 @@ class VirtualControlPlaneController:
         return [own, watched.watch(Namespace.resource, self._of_namespace), offered, *self._host.ranges.of_home()]
 
     def _of_defaults(self, change: Change[TenancyDefaults]) -> Iterable[str]:
-        """Return all control planes, if the kinds that are offered have changed."""
-        # Also if the destinations of snapshots have changed: conditions report those that do not exist.
-        before, after = (
-            (each.spec.offered_kinds, each.spec.virtual_control_planes) if each else ()
-            for each in (change.before, change.after)
-        )
-        return list(self._uids) if before != after else ()
+        """Return all control planes, if what they follow of TenancyDefaults has changed."""
+        return list(self._uids) if offers.has_changed(change) else ()
 
     def _of_namespace(self, change: Change[Observed]) -> Iterable[str]:
         """Return the control planes of a namespace that was suspended or resumed, or isolated differently."""
-        before, after = change.before, change.after
-        if before is None or after is None or decisive.seen(before) == decisive.seen(after):
+        if change.after is None or not decisive.has_changed(change):
             return ()
-        return [key for key in self._uids if key.startswith(f"{after.name}/")]
+        return [key for key in self._uids if key.startswith(f"{change.after.name}/")]
 
     def look_at(self, uid: str) -> None:
         """Queue a control plane by its uid; one that is not served here needs nothing."""
@@ -192,8 +186,8 @@ class VirtualControlPlaneController:
         if namespace.deleting:
             # Its pods end with the namespace, and it is deleted in a moment: nothing has to run for that.
             return None
-        if await self._upgrades.rest(cluster, found):
-            return None
+        if (todo := await self._upgrades.rest(cluster, found)).is_last:
+            return todo.again_seconds
         again = await self._sleeper.rest(cluster, found, is_open=decisive.is_open(namespace))
         if not self._sleeper.is_at_rest(found):
             return again
@@ -223,6 +217,8 @@ class VirtualControlPlaneController:
             # The ranges of the host's Services are not known yet, without which a process would start anew.
             return SYNC_SECONDS
         if self._snapshots.is_restore_due(found):
+            if self._snapshots.is_busy(found):
+                return TURN_SECONDS
             back = self._upgrades.older(found)
             await self._snapshots.restore(cluster, found, lambda: self._end(found.metadata.uid), back)
             found = cluster.cache(VirtualControlPlane.resource).get(found.key) or found
@@ -237,8 +233,8 @@ class VirtualControlPlaneController:
         again: float | None = None
         try:
             todo = await self._upgrades.bring(cluster, found, lambda: self._end(found.metadata.uid))
-            if todo.is_written:
-                return None
+            if todo.is_last:
+                return todo.again_seconds
             if known is not None and running is not None:
                 problem = short or self._trouble(cluster, found) or todo.problem
                 again = await self._follow(cluster, found, namespace, known, problem)
@@ -294,13 +290,10 @@ class VirtualControlPlaneController:
         is_open, is_mirrored = decisive.is_open(namespace), self._access.is_mirrored(cluster, found)
         known.link.open(is_open=is_open and is_mirrored)
         known.link.allow(found.spec.egress)
-        wished = replace(
-            desired.plane_of(found, known.address, known.plane.store, self._network().ranges),
-            version=known.version.name,
-        )
+        wished, wrong = self._wished(found, known)
         is_due = rotations.is_renewed(cluster, known.running) or known.plane != wished
         is_shown = known.link.shows(offers.of(cluster), found.spec.nodes, is_mirrored=is_mirrored)
-        is_changed = is_due or not is_shown or known.limits != desired.limits_of(found)
+        is_changed = wrong is None and (is_due or not is_shown or known.limits != desired.limits_of(found))
         if is_changed or await self._host.placement.has_moved(found.metadata.uid):
             # Its watches are those of its kinds, and the process runs on; with other limits or authorities, it starts
             # again, and certificates are renewed.
@@ -317,8 +310,10 @@ class VirtualControlPlaneController:
                 await self._end(found.metadata.uid)
                 await self._start_in_turn(cluster, found, namespace, known.version)
                 return None
-        problem = _problem(known.link, is_open=is_open)
-        short = short or status.unbound(known.link.refusal)
+        link = known.link
+        refusal = "" if is_open else link.refusal
+        problem = status.disconnected(link.failure, refusal, has_arrived=link.has_arrived, answers=link.answers)
+        short = short or wrong or status.unbound(known.link.refusal)
         overdue = upgrade.overdue_seconds(found, cluster.clock.now()) if problem is not None else None
         if problem is not None and overdue is not None and overdue <= 0:
             problem = upgrade.unready(found, problem.message) or problem
@@ -328,6 +323,16 @@ class VirtualControlPlaneController:
             # It may start elsewhere, which no event tells.
             return overdue or (RETRY_SECONDS if problem is status.AWAY else None)
         return await self._sleeper.follow(cluster, current, known.link)
+
+    def _wished(self, found: VirtualControlPlane, known: _Connected) -> tuple[HostedPlane, Blocked | None]:
+        """Return the process of the spec; with a spec that makes none, that which runs, and what is wrong."""
+        try:
+            plane = desired.plane_of(found, known.address, known.plane.store, self._network().ranges)
+        except TerminalError as error:
+            if rotation.is_pending(found):
+                raise  # the former credentials must not stay in force
+            return known.plane, Blocked(reason=error.reason, message=str(error))
+        return replace(plane, version=known.version.name), None
 
     async def _start_in_turn(
         self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed, version: HostedVersion
@@ -489,12 +494,3 @@ class VirtualControlPlaneController:
         if written != before:
             await cluster.writer.status(replace(current, status=written))
             wakes.wake_owner(cluster, current)
-
-
-def _problem(link: Link, *, is_open: bool) -> Blocked | None:
-    if link.failure:
-        return Blocked(reason=reasons.NOT_PLACED, message=f"the operator cannot connect to it: {link.failure}")
-    if not link.has_arrived:
-        return status.STARTING
-    trouble = None if is_open else status.unbound(link.refusal)
-    return trouble if link.answers else status.AWAY

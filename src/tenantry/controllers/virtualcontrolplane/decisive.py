@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tenantry.api.marks import CONVERTING, NETWORK, OWNERS, SUSPENDED
+from tenantry.engine.cache import Change
 from tenantry.engine.observed import Observed
 
 
@@ -11,7 +12,12 @@ def is_open(namespace: Observed) -> bool:
     return SUSPENDED not in namespace.labels
 
 
-def seen(namespace: Observed) -> tuple[bool, bool, str, str]:
-    """Return everything of a namespace that changes its control planes."""
+def has_changed(change: Change[Observed]) -> bool:
+    """Return whether a change of a namespace, which is there before and after it, changes its control planes."""
+    before, after = change.before, change.after
+    return before is not None and after is not None and _seen(before) != _seen(after)
+
+
+def _seen(namespace: Observed) -> tuple[bool, bool, str, str]:
     labels = namespace.labels
     return is_open(namespace), CONVERTING in labels, labels.get(NETWORK, ""), namespace.annotations.get(OWNERS, "")

@@ -46,7 +46,7 @@ AT_ONCE = 2
 """How many are taken or restored at once: each reads a whole database, and occupies a worker of the operator."""
 
 TURN_SECONDS = 5.0
-"""When to look again whether a snapshot has its turn at a destination."""
+"""When to look again whether a snapshot or a restore has its turn."""
 
 REMOVAL_SECONDS = 60.0
 """When to try again to delete the snapshots at a destination."""
@@ -73,6 +73,13 @@ class Snapshots:
         """Return whether a restore is requested, and not done."""
         asked = found.spec.snapshots.restore
         return asked not in ("", found.status.last_restore.requested)
+
+    def is_busy(self, found: VirtualControlPlane) -> bool:
+        """Return whether a snapshot or a restore of a control plane has to wait for those of others.
+
+        It looks again after `TURN_SECONDS`: one that waits here occupies a worker, which all other kinds need.
+        """
+        return self._turn(found).locked()
 
     async def restore(
         self,
@@ -134,8 +141,7 @@ class Snapshots:
                 return None if seconds is None else min(seconds, _LOOK_SECONDS)
             # The request stays answered.
             asked = found.status.last_snapshot.requested
-        if found.spec.snapshots.destination and self._destination_slots.locked():
-            # A store may answer slowly: those that wait for it must not occupy the workers of all others.
+        if self.is_busy(found):
             return TURN_SECONDS
         await self.record(cluster, found)
         outcome = await self._take(cluster, found, asked, now)
@@ -154,7 +160,7 @@ class Snapshots:
     async def before_upgrade(
         self, cluster: Cluster, found: VirtualControlPlane, version: str, stop: Callable[[], Awaitable[None]]
     ) -> str:
-        """Take a snapshot of a control plane whose process has ended, and return its name.
+        """Take a snapshot of a control plane whose process has ended for that, and return its name.
 
         Args:
             cluster: The host.
@@ -163,11 +169,14 @@ class Snapshots:
             stop: Ends the process: not before the snapshot has its turn.
 
         Raises:
+            NoSnapshotPlace: It has no place for one, and its process runs on.
             TenantryError: Why there is none.
         """
         uid = found.metadata.uid
         store = await self._store(cluster, found)
         async with self._turn(found):
+            # Without a place for the snapshot, the process runs on.
+            await store.check(uid)
             await stop()
             name = (await store.take(uid, version)).name
         try:

@@ -53,6 +53,22 @@ def unbound(refusal: str) -> Blocked | None:
     )
 
 
+def disconnected(failure: str, refusal: str, *, has_arrived: bool, answers: bool) -> Blocked | None:
+    """Return what to report about the connection of the operator to a control plane; None if it is usable.
+
+    Args:
+        failure: Why the connection cannot be made; "" if it can.
+        refusal: As for `unbound`, if the users have no rights.
+        has_arrived: Whether it has been usable since it was made.
+        answers: Whether its API server answers.
+    """
+    if failure:
+        return Blocked(reason=reasons.NOT_PLACED, message=f"the operator cannot connect to it: {failure}")
+    if not has_arrived:
+        return STARTING
+    return unbound(refusal) if answers else AWAY
+
+
 def failing_snapshots(message: str) -> Wanted:
     """Return the condition about the last snapshot.
 

@@ -93,7 +93,8 @@ def decide(found: VirtualControlPlane, known: Sequence[HostedVersion], now: dt.d
     if _is_prepared(last, before, wanted):
         return UpgradeDecision(step=UpgradeStep.SWITCH, version=wanted)
     if last.message and last.generation == found.metadata.generation and _seconds(last.time, now) < AGAIN_SECONDS:
-        return UpgradeDecision(version=kept(found, known), problem=_not_begun(last))
+        stays = kept(found, known)
+        return UpgradeDecision(version=stays, problem=_not_begun(last, is_served=stays is not None))
     return UpgradeDecision(step=UpgradeStep.PREPARE, version=wanted)
 
 
@@ -125,12 +126,23 @@ def _is_prepared(last: PlaneUpgrade, before: str, wanted: HostedVersion) -> bool
     return bool(last.snapshot) and not last.started and (last.before, last.after) == (before, wanted.kubernetes)
 
 
-def _not_begun(last: PlaneUpgrade) -> Blocked:
+def is_patch(before: str, after: HostedVersion) -> bool:
+    """Return whether a version is another patch release of the minor version that a control plane has.
+
+    Args:
+        before: The patch release that it has.
+        after: The version.
+    """
+    return versions.minor(before) == after.name
+
+
+def _not_begun(last: PlaneUpgrade, *, is_served: bool = True) -> Blocked:
+    stays = "" if is_served else ", for which there is no program any more: its pods are not mirrored until then"
     return Blocked(
         reason=reasons.UPGRADE_FAILED,
         message=(
             f"the upgrade from Kubernetes {last.before} to {last.after} has not begun, because no snapshot could be"
-            f" taken: {last.message}; the control plane stays at {last.before}, and the operator tries again"
+            f" taken: {last.message}; the operator tries again, and the control plane stays at {last.before}{stays}"
         ),
     )
 
@@ -145,15 +157,14 @@ def unready(found: VirtualControlPlane, cause: str) -> Blocked | None:
     last, meta = found.status.last_upgrade, found.metadata
     if not is_pending(found):
         return None
-    back = f"tenantry vcp restore {meta.name} -n {meta.namespace} --from {last.snapshot}"
-    return Blocked(
-        reason=reasons.UPGRADE_FAILED,
-        message=(
-            f"Kubernetes {last.after} is not ready with the objects of {last.before}: {cause}; the operator tries"
-            f" again. To go back to {last.before}, and lose what was written since {last.time}, run"
+    told = f"Kubernetes {last.after} is not ready with the objects of {last.before}: {cause}; the operator tries again"
+    if last.snapshot:
+        back = f"tenantry vcp restore {meta.name} -n {meta.namespace} --from {last.snapshot}"
+        told += (
+            f". To go back to {last.before}, and lose what was written since {last.time}, run"
             f" `{back} --version {versions.minor(last.before)}`"
-        ),
-    )
+        )
+    return Blocked(reason=reasons.UPGRADE_FAILED, message=told)
 
 
 def is_pending(found: VirtualControlPlane) -> bool:

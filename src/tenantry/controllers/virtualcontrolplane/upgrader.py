@@ -17,13 +17,14 @@ from tenantry.api.errors import ApiError, TenantryError, TerminalError
 from tenantry.api.planesnapshots import PlaneUpgrade
 from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneStatus
 from tenantry.controllers.virtualcontrolplane import upgrade
-from tenantry.controllers.virtualcontrolplane.snapshots import Snapshots
+from tenantry.controllers.virtualcontrolplane.snapshots import TURN_SECONDS, Snapshots
 from tenantry.controllers.virtualcontrolplane.upgrade import UpgradeStep
 from tenantry.engine import request
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.plan import Blocked
 from tenantry.hosting.placement import Placement, RunningPlane
+from tenantry.hosting.snapshots import NoSnapshotPlace
 from tenantry.hosting.versions import HostedVersion
 
 log = logging.getLogger(__name__)
@@ -35,12 +36,14 @@ class VersionToRun(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         version: The version; None if none may be started.
         problem: Why that is not the version of its spec; None if it is.
-        is_written: The status was written: the next reconcile goes on.
+        is_last: A later reconcile goes on: the status was written, or a snapshot has to wait for its turn.
+        again_seconds: When that reconcile is, if no write wakes it.
     """
 
     version: HostedVersion | None = None
     problem: Blocked | None = None
-    is_written: bool = False
+    is_last: bool = False
+    again_seconds: float | None = None
 
 
 class Upgrades:
@@ -74,42 +77,42 @@ class Upgrades:
             if last.snapshot and not last.started:
                 # The process of before writes: a later upgrade needs another snapshot.
                 await self._write(cluster, found, replace(found.status, last_upgrade=PlaneUpgrade()))
-                return VersionToRun(is_written=True)
+                return VersionToRun(is_last=True)
             return VersionToRun(version=decided.version, problem=decided.problem)
         if decided.step is UpgradeStep.PREPARE:
             missing = await self._missing(decided.version)
             if missing is not None:
                 return VersionToRun(version=upgrade.kept(found, self._placement.versions()), problem=missing)
-            if await self._snapshots.record(cluster, found):
-                return VersionToRun(is_written=True)
+            if (first := await self._before(cluster, found)) is not None:
+                return first
             last = await self._prepare(cluster, found, decided.version, end)
         now = cluster.clock.now()
         written = replace(found.status, version=last.before, last_upgrade=last)
-        if last.snapshot:
+        if not last.message:
             written = upgrade.switched(written, last, now)
             log.info("a control plane is upgraded", extra={"key": found.key, "version": last.after})
         await self._write(cluster, found, written)
-        return VersionToRun(is_written=True)
+        return VersionToRun(is_last=True)
 
-    async def rest(self, cluster: Cluster, found: VirtualControlPlane) -> bool:
-        """Prepare a control plane that sleeps; return whether the status was written.
+    async def rest(self, cluster: Cluster, found: VirtualControlPlane) -> VersionToRun:
+        """Prepare a control plane that sleeps.
 
         Raises:
             ApiError: The step cannot be recorded.
         """
-        if self._snapshots.is_restore_due(found):
-            return False
         decided = upgrade.decide(found, self._placement.versions(), cluster.clock.now())
-        if decided.step is not UpgradeStep.PREPARE or decided.version is None:
-            return False
+        if self._snapshots.is_restore_due(found) or decided.step is not UpgradeStep.PREPARE or decided.version is None:
+            return VersionToRun()
         if await self._missing(decided.version) is not None:
             # It wakes, as by each change of its spec, and reports this.
-            return False
-        if await self._snapshots.record(cluster, found):
-            return True
+            return VersionToRun()
+        if (first := await self._before(cluster, found)) is not None:
+            return first
         last = await self._prepare(cluster, found, decided.version, None)
+        if not last.snapshot and not last.message:
+            return VersionToRun()  # it needs no snapshot, and has the new version when it wakes
         await self._write(cluster, found, upgrade.rests(found, last, cluster.clock.now()))
-        return True
+        return VersionToRun(is_last=True)
 
     def older(self, found: VirtualControlPlane) -> HostedVersion | None:
         """Return the version that a restore brings a control plane back to; None if it keeps the one that it has."""
@@ -127,6 +130,12 @@ class Upgrades:
                 f"its API server answers as Kubernetes {running.version}, not {version.kubernetes}: build the program"
                 " again (`tenantry local build --again`)",
             )
+
+    async def _before(self, cluster: Cluster, found: VirtualControlPlane) -> VersionToRun | None:
+        """Return what comes before a snapshot: its turn, and the record of its destination; None for nothing."""
+        if self._snapshots.is_busy(found):
+            return VersionToRun(is_last=True, again_seconds=TURN_SECONDS)
+        return VersionToRun(is_last=True) if await self._snapshots.record(cluster, found) else None
 
     async def _missing(self, version: HostedVersion) -> Blocked | None:
         try:
@@ -152,6 +161,11 @@ class Upgrades:
             snapshot = await self._snapshots.before_upgrade(cluster, found, version.kubernetes, stop)
         except ApiError:
             raise
+        except NoSnapshotPlace as error:
+            if not upgrade.is_patch(before, version):
+                return upgrade.failed(found, version.kubernetes, str(error), before, cluster.clock.now())
+            # Its datastore is kept by others, and a patch release changes no format: it must not end for that.
+            snapshot = ""
         except (TenantryError, OSError) as error:
             log.warning("an upgrade does not begin", extra={"key": found.key, "error": str(error)})
             return upgrade.failed(found, version.kubernetes, str(error), before, cluster.clock.now())

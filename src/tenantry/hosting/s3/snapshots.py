@@ -61,10 +61,14 @@ class BucketSnapshots:
         self._prefix = f"{bucket.prefix}/" if bucket.prefix else ""
         self._client = BucketClient(bucket, name)
 
+    async def check(self, uid: str) -> None:
+        """See `SnapshotStore.check`."""
+        await self._client.check(self._folder(uid))
+
     async def take(self, uid: str, upgrade: str = "") -> KeptSnapshot:
         """See `SnapshotStore.take`."""
         # Before a whole database is read for nothing.
-        await self._client.check(self._folder(uid))
+        await self.check(uid)
         async with self._files.scratch(uid) as file:
             made = await self._files.write(uid, file, upgrade)
             await self._client.send(file, f"{self._folder(uid)}{made.name}")
