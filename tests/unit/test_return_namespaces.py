@@ -21,6 +21,7 @@ from tenantry.controllers.conversion.objects import (
     JOBS,
     REPLICA_SETS,
     ROLE_BINDINGS,
+    ROLES,
     STATEFUL_SETS,
     Holdings,
 )
@@ -162,7 +163,8 @@ def binding(*namespaces: str) -> Json:
 
 def test_service_accounts_of_bindings_follow_their_namespaces() -> None:
     found = shop({ROLE_BINDINGS: [binding("shop", "acme")]})
-    assert not [each for each in planned(found) if each.fate is Fate.REFUSED]
+    whole = shop({ROLES: [made("r", rules=[])], ROLE_BINDINGS: [binding("shop", "acme")]})
+    assert not [each for each in planned(whole) if each.fate is Fate.REFUSED]
     moved = outmoves.next_elsewhere([found])
     body: Any = moved.writes[0].request.body
     assert body["metadata"]["namespace"] == PLACE

@@ -77,6 +77,7 @@ def planned(found: Worlds, kind: str) -> list[tuple[str, Fate, str]]:
     [
         (ROLE_BINDINGS, {"roleRef": {"kind": "ClusterRole", "name": "system:node"}}, "which tenants may not bind"),
         (ROLE_BINDINGS, {"roleRef": {"kind": "ClusterRole", "name": "tenantry-mirror"}}, "which tenants may not bind"),
+        (ROLE_BINDINGS, {"roleRef": {"kind": "Role", "name": "gone"}}, "which does not exist"),
         (ROLE_BINDINGS, {"subjects": [{"kind": "Group", "name": "system:authenticated"}]}, "none of the tenant"),
         (
             ROLE_BINDINGS,

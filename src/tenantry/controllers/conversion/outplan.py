@@ -26,6 +26,7 @@ from tenantry.controllers.conversion.objects import (
     REPLICA_SETS,
     REVISIONS,
     ROLE_BINDINGS,
+    ROLES,
     SECRETS,
     SERVICE_ACCOUNTS,
     STATEFUL_SETS,
@@ -253,7 +254,7 @@ def _of_copy(worlds: Worlds, resource: Resource, found: Json, rules: Sequence[Js
         return "has a name that is Tenantry's on the host: delete it"
     if resource == ROLE_BINDINGS:
         refusal = _binding(worlds, found)
-    elif resource == objects.ROLES and rules is not None:
+    elif resource == ROLES and rules is not None:
         refusal = owned.uncovered(items(found, "rules"), rules)
     else:
         refusal = ""
@@ -272,6 +273,9 @@ def _binding(worlds: Worlds, found: Json) -> str:
             is_foreign = name.startswith((*_RIGHTS_OF_SYSTEM, "tenantry:"))
         if is_foreign:
             return f"names {kind} {name!r}, which is none of the tenant on the host: remove it"
+    if role.get("kind") == "Role" and worlds.inside.find(ROLES, str(role.get("name", ""))) is None:
+        # No dry run asks the host, which refuses it only once objects have moved.
+        return f"binds Role {role.get('name')!r}, which does not exist: delete it"
     return ""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from tenantry.api.errors import AlreadyExists, BadRequest, Forbidden, Invalid
+from tenantry.api.errors import AlreadyExists, BadRequest, Forbidden, Invalid, NotFound
 from tenantry.api.model import Json, Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.controllers.conversion import outplan
@@ -76,6 +76,6 @@ async def _sent(writer: Writer, asked: ApiRequest) -> str:
         await writer.send(asked)
     except AlreadyExists:
         return ""  # another look compares it
-    except (Forbidden, Invalid, BadRequest) as error:
+    except (Forbidden, Invalid, BadRequest, NotFound) as error:  # not found: the ClusterRole that a binding names
         return f"is refused by the host: {error}"
     return ""
