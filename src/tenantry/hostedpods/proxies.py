@@ -3,6 +3,7 @@
     keep ─► Secret hosted-proxy: its certificates
          ─► a ProxySession to each of its Pods ─► told anew of all control planes that this operator serves
     tell ─► ToldPlane: port, Pods, phase, suspension ─► each session, and each later one
+    forget ─► each session, and the next one to each Pod that has not confirmed it
     knocked ◄── a client of a control plane that sleeps
 
 There is more than one Pod while one replaces another. A proxy that starts knows nothing and listens nowhere; while no
@@ -65,6 +66,8 @@ class EndpointProxies:
         self._folder = folder
         self._keys = IssuedKeys(client, folder, KEYS, planeproxy.SELECTOR)
         self._told: dict[str, ToldPlane] = {}
+        # By the uid of a control plane that was deleted: the addresses of the Pods of the proxy that have ended it.
+        self._forgotten: dict[str, set[str]] = {}
         # By address: its Pods that run, and whether they stay.
         self._pods: dict[str, bool] = {}
         self._sessions: dict[str, ProxySession] = {}
@@ -96,6 +99,7 @@ class EndpointProxies:
         async with aclosing(following.lists(self._client, _SELECTOR)) as changes:
             async for found in changes:
                 self._pods = {each["status"]["podIP"]: stays(each) for each in found.values() if runs(each)}
+                self._settle()
                 for address in running.keys() - self._pods.keys():
                     running.pop(address).cancel()
                 for address in self._pods.keys() - running.keys():
@@ -112,7 +116,7 @@ class EndpointProxies:
         Raises:
             LocalError: None does, or not all do.
         """
-        self._told[plane.uid] = plane
+        self._take(plane)
 
         def tell(session: ProxySession) -> Awaitable[None]:
             # What another task has told meanwhile is newer.
@@ -122,7 +126,7 @@ class EndpointProxies:
 
     def note(self, plane: ToldPlane) -> None:
         """Tell the proxies of a control plane as soon as they can be told."""
-        self._told[plane.uid] = plane
+        self._take(plane)
         for address, session in self._sessions.items():
             if self._group is not None:
                 self._group.create_task(self._send(address, session, plane.uid))
@@ -130,10 +134,10 @@ class EndpointProxies:
     async def forget(self, uid: str) -> None:
         """Have the proxies end a control plane that is deleted, if they can be told."""
         self._told.pop(uid, None)
-        for session in list(self._sessions.values()):
-            # Otherwise, the next control plane with its port ends it.
-            with suppress(OSError, LocalError):
-                await session.forget(uid)
+        self._forgotten[uid] = set()
+        for address, session in list(self._sessions.items()):
+            await self._send_forgotten(address, session, uid)
+        self._settle()
 
     def drop(self, uids: Iterable[str]) -> None:
         """Forget here what another operator may tell from now on."""
@@ -207,6 +211,26 @@ class EndpointProxies:
         except LocalError as error:
             log.warning("the endpoint proxy refuses", extra={"address": address, "error": str(error)})
 
+    def _take(self, plane: ToldPlane) -> None:
+        self._forgotten.pop(plane.uid, None)
+        self._told[plane.uid] = plane
+
+    async def _send_forgotten(self, address: str, session: ProxySession, uid: str) -> None:
+        """Have one proxy end a control plane, unless it is told of again; the next session does it after an error."""
+        done = self._forgotten.get(uid)
+        if done is None or address in done:
+            return
+        with suppress(OSError):
+            # A proxy that refuses would refuse again.
+            with suppress(LocalError):
+                await session.forget(uid)
+            done.add(address)
+
+    def _settle(self) -> None:
+        """Drop the control planes that each Pod of the proxy has ended; before the first list, no Pod is known."""
+        if self._pods:
+            self._forgotten = {uid: by for uid, by in self._forgotten.items() if self._pods.keys() - by}
+
     async def _prepare(self) -> None:
         files = await self._keys.kept(leaves())
         own = {key: files[name] for key, name in planeproxy.FILES.items()}
@@ -234,9 +258,12 @@ class EndpointProxies:
             async with in_background(session.run()) as receiving:
                 # First: what others tell meanwhile goes out at once, and what follows is as new.
                 self._sessions[address] = session
+                for uid in list(self._forgotten):
+                    await self._send_forgotten(address, session, uid)
+                self._settle()
+                # One that the proxy refuses must not keep the others from it.
                 for uid in list(self._told):
-                    if (plane := self._told.get(uid)) is not None:
-                        await session.tell(plane)
+                    await self._send(address, session, uid)
                 if self.moved:
                     await session.complete()
                 session.is_told = True
