@@ -25,6 +25,7 @@ from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.engine.tasks import all_of, cancelled_at_end, first_error, in_background
 from tenantry.hostedpods import following, issuedkeys, objects
 from tenantry.hostedpods.issuedkeys import IssuedKeys
+from tenantry.hostedpods.proxyabsence import ProxyAbsence
 from tenantry.hostedpods.proxysession import ProxySession, ToldPlane
 from tenantry.hosting.certificates import CertificateUse, LeafCertificate
 from tenantry.install import planeproxy
@@ -74,13 +75,20 @@ class EndpointProxies:
         self._changed = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self._address = ""
+        self._absence = ProxyAbsence(SECONDS, self._look_at_all)
         self.moved: set[Callable[[str], None]] = set()
-        """Called with the uid of each control plane that pods reach at another address; empty while none is served."""
+        """Called with the uid of each control plane that pods reach at another address, or whose clients cannot connect
+        any more, or can again; empty while none is served."""
 
     @property
     def address(self) -> str:
         """The address at which pods reach the proxy; "" while it is not known."""
         return self._address
+
+    @property
+    def absence(self) -> str:
+        """Why no client of any control plane can connect, and what to do; "" if nothing is known."""
+        return self._absence.message
 
     def told(self, uid: str) -> ToldPlane | None:
         """Return what proxies are told of a control plane; None if it is not known here."""
@@ -100,6 +108,7 @@ class EndpointProxies:
             async for found in changes:
                 self._pods = {each["status"]["podIP"]: stays(each) for each in found.values() if runs(each)}
                 self._settle()
+                self._absence.take(found.values())
                 for address in running.keys() - self._pods.keys():
                     running.pop(address).cancel()
                 for address in self._pods.keys() - running.keys():
@@ -289,6 +298,9 @@ class EndpointProxies:
         if self._address in staying or not staying:
             return
         self._address = min(staying)
+        self._look_at_all()
+
+    def _look_at_all(self) -> None:
         for moved in self.moved:
             for uid in self._told:
                 moved(uid)

@@ -322,6 +322,7 @@ class VirtualControlPlaneController:
         overdue = upgrade.overdue_seconds(found, cluster.clock.now()) if problem is not None else None
         if problem is not None and overdue is not None and overdue <= 0:
             problem = upgrade.unready(found, problem.message) or problem
+        problem = problem or status.unreachable(self._host.placement.unreachable(found.metadata.uid))
         await self._report(cluster, found, problem, known.running, short)
         current: VirtualControlPlane = cluster.cache(VirtualControlPlane.resource).get(found.key) or found
         if problem is not None:
@@ -496,5 +497,4 @@ def _problem(link: Link, *, is_open: bool) -> Blocked | None:
         return Blocked(reason=reasons.NOT_PLACED, message=f"the operator cannot connect to it: {link.failure}")
     if not link.has_arrived:
         return status.STARTING
-    trouble = None if is_open else status.unbound(link.refusal)
-    return trouble if link.answers else status.AWAY
+    return status.unbound("" if is_open else link.refusal) if link.answers else status.AWAY
