@@ -47,7 +47,7 @@ async def test_a_proxy_that_is_replaced_in_time_is_not_reported() -> None:
     for pods in ([pod(is_ready=True)], [], [pod(is_ready=False)], [pod(is_ready=True)]):
         seen.absence.take(pods)
     assert seen.messages == []
-    assert seen.absence._timer is None
+    assert seen.absence._timer is None  # pyright: ignore[reportPrivateUsage] - nothing is reported later
 
 
 @pytest.mark.parametrize(
