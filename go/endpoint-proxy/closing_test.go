@@ -89,12 +89,7 @@ func TestClosingEndsConnectionsFromBeforeThePortsChanged(t *testing.T) {
 
 func TestTheOperatorReachesAClosedControlPlaneAtItsOwnPort(t *testing.T) {
 	c := newCluster(t, holdTime, nil)
-	to := c.place("a")
-	to.Operator = freePort(t)
-	c.write("a", to)
-	server := c.start(to)
-	c.set(to.Name, ready)
-	c.phaseIs("a", ready)
+	to, server := c.runningForOperator("a")
 	own := process{Port: to.Operator}
 	before := c.dial(own)
 	peer := accept(t, server)

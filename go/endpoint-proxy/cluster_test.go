@@ -176,9 +176,15 @@ func (c *cluster) ask(line string) (net.Conn, func() string) {
 	connection, err := net.Dial("unix", filepath.Join(c.folder, "hosted", "knock.sock"))
 	check(c.t, err)
 	c.t.Cleanup(func() { connection.Close() })
-	_, err = connection.Write([]byte(line + "\n"))
+	return connection, c.sent(connection, line)
+}
+
+// sent sends a line of a waiter; the answer comes by the function.
+func (c *cluster) sent(connection net.Conn, line string) func() string {
+	c.t.Helper()
+	_, err := connection.Write([]byte(line + "\n"))
 	check(c.t, err)
-	return connection, func() string {
+	return func() string {
 		c.t.Helper()
 		check(c.t, connection.SetReadDeadline(time.Now().Add(patience)))
 		got, err := bufio.NewReader(connection).ReadString('\n')
@@ -237,10 +243,24 @@ func (c *cluster) known(uid string) *plane {
 func (c *cluster) running(uid string) (process, *net.TCPListener) {
 	c.t.Helper()
 	made := c.place(uid)
+	return made, c.startReady(uid, made)
+}
+
+// runningForOperator makes a control plane that is ready, and that the operator reaches at a port of its own.
+func (c *cluster) runningForOperator(uid string) (process, *net.TCPListener) {
+	c.t.Helper()
+	made := c.place(uid)
+	made.Operator = freePort(c.t)
+	c.write(uid, made)
+	return made, c.startReady(uid, made)
+}
+
+func (c *cluster) startReady(uid string, made process) *net.TCPListener {
+	c.t.Helper()
 	server := c.start(made)
 	c.set(made.Name, ready)
 	c.phaseIs(uid, ready)
-	return made, server
+	return server
 }
 
 // start starts the process of a control plane: what accepts at its internal port.
@@ -273,15 +293,21 @@ func (c *cluster) connect(to process) *net.TCPConn {
 
 func accept(t *testing.T, server *net.TCPListener) *net.TCPConn {
 	t.Helper()
+	return acceptBeginning(t, server, greeting)
+}
+
+// acceptBeginning accepts a client at the process, which must send some bytes first.
+func acceptBeginning(t *testing.T, server *net.TCPListener, first []byte) *net.TCPConn {
+	t.Helper()
 	check(t, server.SetDeadline(time.Now().Add(patience)))
 	connection, err := server.AcceptTCP()
 	check(t, err)
 	t.Cleanup(func() { connection.Close() })
 	check(t, connection.SetDeadline(time.Now().Add(patience)))
-	got := make([]byte, len(greeting))
+	got := make([]byte, len(first))
 	_, err = io.ReadFull(connection, got)
 	check(t, err)
-	if !bytes.Equal(got, greeting) {
+	if !bytes.Equal(got, first) {
 		t.Fatal("the process got another beginning")
 	}
 	return connection

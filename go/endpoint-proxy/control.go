@@ -59,16 +59,7 @@ type control struct {
 // serve accepts operators until the listener is closed.
 func (c *control) serve(listener net.Listener) error {
 	slots := make(chan struct{}, maxOperators)
-	for {
-		connection, err := listener.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return err
-		}
-		if err != nil {
-			log.Print("an operator cannot be accepted: ", err)
-			time.Sleep(50 * time.Millisecond)
-			continue
-		}
+	return acceptAll("operators", listener.Accept, func(connection net.Conn) {
 		select {
 		case slots <- struct{}{}:
 			go func() {
@@ -79,7 +70,7 @@ func (c *control) serve(listener net.Listener) error {
 		default:
 			connection.Close()
 		}
-	}
+	})
 }
 
 // greet completes TLS with an operator, whose certificate is of the authority of this proxy alone, and serves it.
@@ -255,13 +246,6 @@ func acceptProbes(at string) {
 		return
 	}
 	go func() {
-		for {
-			connection, err := listener.Accept()
-			if err != nil {
-				log.Print("the probe is not answered any more: ", err)
-				return
-			}
-			_ = connection.Close()
-		}
+		_ = acceptAll("the probe", listener.Accept, func(connection net.Conn) { _ = connection.Close() })
 	}()
 }

@@ -240,6 +240,31 @@ func TestAControlPlaneThatIsDeletedIsNotListenedFor(t *testing.T) {
 	accept(t, other)
 }
 
+func TestAnAddressThatAnotherControlPlaneHasByNowIsNotDialled(t *testing.T) {
+	p := newPods(t)
+	told, to, _ := p.made("a")
+	kept := p.start(process{Internal: freePort(t)})
+	told.Addresses = append(told.Addresses, kept.Addr().String())
+	operator := p.connected()
+	operator.tells(told)
+	// A Pod of the first one ended, and the next one has its address; neither was reported.
+	next, _, _ := p.made("b")
+	next.Addresses, next.Closed = told.Addresses[:1], true
+	operator.tells(next)
+	for range 4 {
+		p.dial(to)
+		accept(t, kept)
+	}
+	next.Addresses = told.Addresses
+	operator.tells(next)
+	known := p.known("a")
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	if found := known.state.many(); found != 0 {
+		t.Fatalf("the first one has %d addresses", found)
+	}
+}
+
 func TestAReportThatIsNotCompleteIsRejected(t *testing.T) {
 	p := newPods(t)
 	told, _, _ := p.made("a")

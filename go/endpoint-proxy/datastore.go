@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log"
 	"net"
 	"net/netip"
 	"os"
-	"sync"
 	"time"
 )
 
@@ -115,47 +113,18 @@ func forwardDatastore(ctx context.Context, socket string, rule datastoreRule, re
 	}
 	ready()
 	slots := make(chan struct{}, mostDatastoreConnections)
-	for {
-		client, err := listener.AcceptUnix()
-		if err != nil {
-			return err
-		}
+	return acceptAll(socket, listener.AcceptUnix, func(client *net.UnixConn) {
 		slots <- struct{}{}
 		go func() {
 			defer func() { <-slots }()
-			defer client.Close()
 			server, err := rule.dial(ctx)
 			if err != nil {
+				client.Close()
 				log.Print("the datastore is not reached: ", err)
 				return
 			}
-			defer server.Close()
 			defer context.AfterFunc(ctx, func() { client.Close(); server.Close() })()
-			join(client, server)
+			forward(client, server, nil)
 		}()
-	}
-}
-
-// join copies both directions until both have ended, or one has failed.
-func join(client *net.UnixConn, server *net.TCPConn) {
-	var both sync.WaitGroup
-	both.Add(2)
-	half := func(to interface {
-		io.Writer
-		CloseWrite() error
-	}, from io.Reader) {
-		defer both.Done()
-		// Without splice(2), for which Linux keeps two pipes.
-		_, err := io.Copy(struct{ io.Writer }{to}, struct{ io.Reader }{from})
-		if err == nil {
-			err = to.CloseWrite()
-		}
-		if err != nil {
-			client.Close()
-			server.Close()
-		}
-	}
-	go half(server, client)
-	half(client, server)
-	both.Wait()
+	})
 }

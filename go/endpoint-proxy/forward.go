@@ -14,10 +14,18 @@ const bufferBytes = 16 << 10
 
 var buffers = sync.Pool{New: func() any { return new([bufferBytes]byte) }}
 
+// stream is a connection whose halves end separately, and that can be waited for without a buffer: of TCP, or of a Unix
+// socket.
+type stream interface {
+	io.WriteCloser
+	syscall.Conn
+	CloseWrite() error
+}
+
 // forward copies bytes in both directions until both have ended, or one connection has failed, and closes both.
 //
 // first is what was read from the client before.
-func forward(client, server *net.TCPConn, first []byte) {
+func forward(client, server stream, first []byte) {
 	defer client.Close()
 	defer server.Close()
 	if len(first) > 0 {
@@ -66,7 +74,7 @@ func untilEnded(client *net.TCPConn) (ended <-chan struct{}, stop func()) {
 }
 
 // copyHalf copies one direction to its end, and closes that direction; after an error, it closes both.
-func copyHalf(to, from *net.TCPConn) {
+func copyHalf(to, from stream) {
 	err := copyBytes(to, from)
 	if err == nil {
 		err = to.CloseWrite()
@@ -79,7 +87,7 @@ func copyHalf(to, from *net.TCPConn) {
 
 // copyBytes copies until the end of the stream. A buffer is taken only while there are bytes to read: a watch that waits
 // for hours costs two descriptors and two small stacks. splice(2) as in io.Copy would keep two pipes for each.
-func copyBytes(to, from *net.TCPConn) error {
+func copyBytes(to io.Writer, from syscall.Conn) error {
 	raw, err := from.SyscallConn()
 	if err != nil {
 		return err

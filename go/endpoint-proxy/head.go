@@ -15,6 +15,8 @@ const (
 	clientHello = 1
 	// maxHello bounds the ClientHello; those of programs have a few kilobytes.
 	maxHello = 32 << 10
+	// maxRecords bounds its records. Programs use one, or three for the largest; TLS allows one for each byte.
+	maxRecords = 8
 	// helloTime is how long a client may take for it.
 	helloTime = 10 * time.Second
 )
@@ -43,10 +45,16 @@ func readHello(client *net.TCPConn, within time.Duration) ([]byte, error) {
 
 // isHello returns whether a ClientHello is whole, or an error as soon as it cannot become one. It may be in several
 // records.
+//
+// readHello calls it after each read, of one byte perhaps: it looks at the heads of at most maxRecords, and copies nothing
+// else.
 func isHello(got []byte) (bool, error) {
-	var message []byte
-	for rest := got; len(rest) > 0; {
-		if rest[0] != handshakeRecord || (len(rest) > 1 && rest[1] != 3) {
+	// The first bytes of the message, and how many of it have come.
+	var head [4]byte
+	many := 0
+	records := 0
+	for rest := got; len(rest) > 0; records++ {
+		if records == maxRecords || rest[0] != handshakeRecord || (len(rest) > 1 && rest[1] != 3) {
 			return false, errNoHello
 		}
 		if len(rest) < 5 {
@@ -57,16 +65,18 @@ func isHello(got []byte) (bool, error) {
 			return false, errNoHello
 		}
 		rest = rest[5:]
-		message = append(message, rest[:min(length, len(rest))]...)
-		if len(message) > 0 && message[0] != clientHello {
+		body := rest[:min(length, len(rest))]
+		copy(head[min(many, len(head)):], body)
+		many += len(body)
+		if many > 0 && head[0] != clientHello {
 			return false, errNoHello
 		}
-		if len(message) >= 4 {
-			size := int(message[1])<<16 | int(message[2])<<8 | int(message[3])
+		if many >= len(head) {
+			size := int(head[1])<<16 | int(head[2])<<8 | int(head[3])
 			if size > maxHello {
 				return false, errNoHello
 			}
-			if len(message) >= 4+size {
+			if many >= len(head)+size {
 				return true, parse(got)
 			}
 		}

@@ -6,6 +6,18 @@ import (
 	"time"
 )
 
+// inRecords divides a message: each size is that of one record, and the last record has the rest.
+func inRecords(message []byte, sizes ...int) []byte {
+	var found []byte
+	for _, size := range append(sizes, len(message)) {
+		size = min(size, len(message))
+		found = append(found, handshakeRecord, 3, 1, byte(size>>8), byte(size))
+		found = append(found, message[:size]...)
+		message = message[size:]
+	}
+	return found
+}
+
 func TestOnlyAWholeClientHelloIsOne(t *testing.T) {
 	for length := range greeting {
 		if isWhole, err := isHello(greeting[:length]); isWhole || err != nil {
@@ -13,8 +25,8 @@ func TestOnlyAWholeClientHelloIsOne(t *testing.T) {
 		}
 	}
 	message := greeting[5:]
-	inTwo := slices.Concat([]byte{22, 3, 1, 0, 3}, message[:3], []byte{22, 3, 1}, []byte{byte((len(message) - 3) >> 8), byte(len(message) - 3)}, message[3:])
-	for _, each := range [][]byte{greeting, append(slices.Clone(greeting), "more"...), inTwo} {
+	inTwo, inMany := inRecords(message, 3), inRecords(message, 1, 1, 1, 1, 1, 20, 9)
+	for _, each := range [][]byte{greeting, append(slices.Clone(greeting), "more"...), inTwo, inMany} {
 		if isWhole, err := isHello(each); !isWhole || err != nil {
 			t.Errorf("got %v, %v", isWhole, err)
 		}
@@ -29,11 +41,28 @@ func TestOnlyAWholeClientHelloIsOne(t *testing.T) {
 		"a message too long":   {22, 3, 1, 0, 4, 1, 1, 0, 0},
 		"an empty ClientHello": {22, 3, 1, 0, 4, 1, 0, 0, 0},
 		"no ClientHello":       {22, 3, 1, 0, 8, 1, 0, 0, 4, 9, 9, 9, 9},
+		"too many records":     inRecords(message, 1, 1, 1, 1, 1, 1, 1, 1),
 	} {
 		if _, err := isHello(each); err == nil {
 			t.Errorf("%s is accepted", name)
 		}
 	}
+}
+
+func TestAClientHelloOfManyTinyRecordsIsRefusedBeforeItIsWhole(t *testing.T) {
+	c := newCluster(t, time.Hour, nil)
+	c.all.helloTime = time.Hour
+	to, server := c.running("a")
+	tiny := inRecords(greeting[5:], slices.Repeat([]int{1}, len(greeting))...)
+	client := c.connect(to)
+	// The first byte of the record that is too many.
+	_, err := client.Write(tiny[:6*maxRecords+1])
+	check(t, err)
+	closes(t, client)
+	few := inRecords(greeting[5:], 1, 30)
+	_, err = c.connect(to).Write(few)
+	check(t, err)
+	acceptBeginning(t, server, few)
 }
 
 func TestConnectionsThatOnlyBeginTakeNoPlaceOfOthers(t *testing.T) {
@@ -57,12 +86,7 @@ func TestConnectionsThatOnlyBeginTakeNoPlaceOfOthers(t *testing.T) {
 func TestConnectionsThatOnlyBeginEndNoneOfTheOperator(t *testing.T) {
 	c := newCluster(t, time.Hour, nil)
 	c.all.helloTime = time.Hour
-	to := c.place("a")
-	to.Operator = freePort(t)
-	c.write("a", to)
-	server := c.start(to)
-	c.set(to.Name, ready)
-	c.phaseIs("a", ready)
+	to, server := c.runningForOperator("a")
 	operator := c.connect(process{Port: to.Operator})
 	_, err := operator.Write(greeting[:3])
 	check(t, err)

@@ -67,16 +67,13 @@ func listenForWaiters(folder string, all *planes) (io.Closer, error) {
 		listener.Close()
 		return nil, err
 	}
-	go func() {
-		for {
-			connection, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go all.ask(connection)
-		}
-	}()
+	go all.serveWaiters(listener)
 	return listener, nil
+}
+
+// serveWaiters serves each waiter until the listener is closed.
+func (a *planes) serveWaiters(listener net.Listener) {
+	_ = acceptAll("the socket of waiters", listener.Accept, func(connection net.Conn) { go a.ask(connection) })
 }
 
 // ask serves one waiter: until it is answered, or gone.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"crypto/tls"
-	"errors"
 	"log"
 	"net"
 	"slices"
@@ -100,24 +99,14 @@ func (p *plane) listen() error {
 func (p *plane) accept(
 	listener *net.TCPListener, open *limit, first *newcomers, serve func(*net.TCPConn, []byte),
 ) {
-	for {
-		client, err := listener.AcceptTCP()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			// No descriptors: the kernel keeps the connection, and reports no event when there are some again.
-			log.Printf("%s: %v", p.Name, err)
-			time.Sleep(50 * time.Millisecond)
-			continue
-		}
+	_ = acceptAll(p.Name, listener.AcceptTCP, func(client *net.TCPConn) {
 		first.add(client)
 		go func() {
 			hello, err := readHello(client, p.all.helloTime)
 			first.remove(client)
 			p.greet(client, hello, err, open, serve)
 		}()
-	}
+	})
 }
 
 // greet serves a client whose ClientHello is whole, if there is room.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 )
 
@@ -76,12 +77,7 @@ func (t *told) tell(all *planes, what toldPlane) error {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	t.mu.Lock()
-	for uid, other := range t.byUID {
-		// One that was removed while no operator could report that.
-		if other.Port == what.Port && uid != what.UID {
-			delete(t.byUID, uid)
-		}
-	}
+	t.take(what)
 	t.byUID[what.UID] = report{what, pair}
 	t.mu.Unlock()
 	t.bring(all)
@@ -92,6 +88,26 @@ func (t *told) tell(all *planes, what toldPlane) error {
 		return fmt.Errorf("port %d cannot be listened at", what.Port)
 	}
 	return nil
+}
+
+// take removes from older reports what a new one has: of control planes that were deleted, or whose Pods were, while no
+// operator could report that. Otherwise, clients of another control plane would reach a Pod, although its own clients are
+// refused. The caller holds the lock.
+func (t *told) take(what toldPlane) {
+	for uid, other := range t.byUID {
+		if uid == what.UID {
+			continue
+		}
+		if other.Port == what.Port {
+			delete(t.byUID, uid)
+			continue
+		}
+		isTaken := func(address string) bool { return slices.Contains(what.Addresses, address) }
+		if slices.ContainsFunc(other.Addresses, isTaken) {
+			other.Addresses = slices.DeleteFunc(slices.Clone(other.Addresses), isTaken)
+			t.byUID[uid] = other
+		}
+	}
 }
 
 // forget ends a control plane that is deleted.

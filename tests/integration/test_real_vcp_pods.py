@@ -43,7 +43,7 @@ from testkit.etcdaccess import opens_only_its_prefix
 from testkit.kubectl import Kubectl
 from testkit.metricsadapter import API_SERVICES, NAME, ROOT, SERVICE
 from testkit.planes import Planes
-from testkit.podplanes import EARLIER, deployment, installed, is_ready, kubeconfig_of, the_pod, the_proxy
+from testkit.podplanes import EARLIER, deployment, installed, is_ready, kubeconfig_of, the_pod, the_pods, the_proxy
 from testkit.realpods import START_SECONDS, RealPods, Spot, connects, missing
 
 pytest_plugins = ["testkit.fixtures"]
@@ -171,9 +171,10 @@ async def test_a_control_plane_in_a_pod_works_and_leaves_nothing(pods: RealPods,
     await host.delete(PODS, before["metadata"]["name"], PROCESS_NAMESPACE)
 
     async def moved() -> bool:
-        found = await the_pod(host, uid)
-        is_new = found["metadata"]["uid"] != before["metadata"]["uid"]
-        return is_new and seenpods.seen(found).is_ready
+        found = await the_pods(host, uid)
+        return any(
+            each["metadata"]["uid"] != before["metadata"]["uid"] and seenpods.seen(each).is_ready for each in found
+        )
 
     await until(moved, "the Pod is replaced", seconds=START_SECONDS)
     await is_ready(host, name)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tenantry.api import reasons
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, PROCESS_NAMESPACE, PlanePhase, VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import apiservice
@@ -27,7 +28,7 @@ from tenantry.install.planepods import PodOptions
 from tenantry.local.cluster import LocalCluster
 from testkit import ports
 from testkit.api import PODS, SECONDS, SECRETS, Api, until
-from testkit.hostedplanes import loopback, programs, proxied, served, short_folder, unproxied
+from testkit.hostedplanes import loopback, pod_of, programs, proxied, served, short_folder, unproxied
 from testkit.kubectl import Kubectl
 from testkit.operators import Operator
 from testkit.planes import ready
@@ -125,6 +126,26 @@ async def kubectl_of(api: Api, namespace: str, folder: Path) -> Kubectl:
     return Kubectl(path)
 
 
+async def reported_while_the_proxy_is_away(api: Api, namespace: str, proxy: PodProcesses) -> None:
+    """Check that the control plane is not Ready while kubelet reports that the Pod of the proxy is not."""
+    pod = await pod_of(api, planeproxy.SELECTOR)
+    status = {"conditions": [{"type": "Ready", "status": "False"}]}
+    await api.client.merge_patch(
+        PODS, PROCESS_NAMESPACE, pod["metadata"]["name"], {"status": status}, subresource="status"
+    )
+    seen: Json = {}
+
+    async def has(reason: str) -> bool:
+        seen.update(ready(await api.get(PLANES, "web", namespace)))
+        return seen.get("reason") == reason
+
+    await until(lambda: has(reasons.UNREACHABLE), "it is reported", seconds=2 * SECONDS, seen=lambda: seen)
+    assert seen["status"] == "False"
+    assert f"no Pod of Deployment {planeproxy.NAME!r}" in seen["message"]
+    await proxy.ready(pod)
+    await until(lambda: has(reasons.ESTABLISHED), "it is Ready again", seconds=SECONDS, seen=lambda: seen)
+
+
 @pytest.mark.long
 async def test_a_control_plane_in_a_pod_sleeps_and_its_first_request_wakes_it(
     api: Api,
@@ -144,7 +165,7 @@ async def test_a_control_plane_in_a_pod_sleeps_and_its_first_request_wakes_it(
     async with contextlib.AsyncExitStack() as stack:
         operator = await stack.enter_async_context(operated(api, tenancy, tmp_path))
         proxy = await stack.enter_async_context(contextlib.AsyncExitStack())
-        await proxy.enter_async_context(proxied(api, short_folder / "x", programs, addresses[0]))
+        first = await proxy.enter_async_context(proxied(api, short_folder / "x", programs, addresses[0]))
         await api.make_tenant(name, quota={"hard": {"cpu": "1", "memory": "1Gi", "pods": "10"}})
         await api.create(PLANES, {"metadata": {"name": "web"}, "spec": {"sleep": {"afterIdleSeconds": 0}}}, name)
         uid = (await api.get(PLANES, "web", name))["metadata"]["uid"]
@@ -158,6 +179,7 @@ async def test_a_control_plane_in_a_pod_sleeps_and_its_first_request_wakes_it(
         await until(is_ready, "it is ready", seconds=4 * SECONDS, seen=lambda: ready(seen))
         kubectl = await kubectl_of(api, name, tmp_path)
         await kubectl.out("create", "configmap", "mine")
+        await reported_while_the_proxy_is_away(api, name, first)
         # The process reports its clients through the sidecar.
         await api.patch(PLANES, "web", {"spec": {"sleep": {"afterIdleSeconds": 10}}}, name)
         await in_phase(api, name, PlanePhase.ASLEEP, 0)

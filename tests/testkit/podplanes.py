@@ -36,9 +36,14 @@ def installed(path: Path, earlier: str) -> None:
 
 async def the_pod(host: Api, uid: str) -> Json:
     """Return the Pod of a control plane."""
-    found = await host.list(PODS, PROCESS_NAMESPACE)
-    (own,) = [each for each in found if each["metadata"]["labels"].get(objects.UID_LABEL) == uid]
+    (own,) = await the_pods(host, uid)
     return own
+
+
+async def the_pods(host: Api, uid: str) -> list[Json]:
+    """Return the Pods of a control plane: none between the end of one and the start of the next."""
+    found = await host.list(PODS, PROCESS_NAMESPACE)
+    return [each for each in found if each["metadata"]["labels"].get(objects.UID_LABEL) == uid]
 
 
 async def kubeconfig_of(planes: Planes, namespace: str, uid: str) -> Path:

@@ -14,7 +14,7 @@ from tenantry.api.model import Condition, ConditionStatus, Json, ObjectMeta
 from tenantry.api.tenant import Isolation, Tenant, TenantSpec, TenantStatus
 from tenantry.api.virtualcontrolplane import PREFIX, PlanePhase, VirtualControlPlane, VirtualControlPlaneStatus
 from tenantry.controllers import watched
-from tenantry.controllers.conversion import objects
+from tenantry.controllers.conversion import objects, sides
 from tenantry.controllers.conversion.controller import (
     IN_SHARDS,
     MOST_LOOK_SECONDS,
@@ -104,14 +104,18 @@ async def test_a_control_plane_that_sleeps_is_woken(step: ConversionStep) -> Non
     assert world.get(VirtualControlPlane.resource, key)["metadata"]["resourceVersion"] == version
 
 
-async def served(world: World, made: ConversionController, connections: PlaneConnections) -> float | None:
-    """Reconcile the tenant once, while its control plane is connected, whose inside is empty."""
+async def served(
+    world: World, made: ConversionController, connections: PlaneConnections, *inside_names: str
+) -> float | None:
+    """Reconcile the tenant once, while its control plane is connected, which has nothing but these ConfigMaps."""
     uid = world.get(VirtualControlPlane.resource, "acme/acme")["metadata"]["uid"]
     home, inside = WorldCluster(world, [made, _OtherWatches()]), World()
     inside.create(Namespace(metadata=ObjectMeta(name="other")))
     for each in objects.EVERY:
         inside.put_in(each, {"metadata": {"name": "known", "namespace": "other"}})
     inside.create(Namespace(metadata=ObjectMeta(name="acme")))
+    for each in inside_names:
+        inside.put_in(objects.CONFIG_MAPS, {"metadata": {"name": each, "namespace": "acme"}})
     profile = Profile(owner_uid=uid, namespace="acme", prefix=PREFIX)
     above = WorldCluster(inside, [])
     connections.put("acme/acme", PlaneSides(profile=profile, upper=above, lower=home.writer, reader=home.live))
@@ -131,6 +135,15 @@ def closed_world() -> World:
     meta = ObjectMeta(name="acme", namespace="acme")
     world.create(VirtualControlPlane(metadata=meta, status=VirtualControlPlaneStatus(conditions=(ready,))))
     return world
+
+
+async def test_too_much_inside_is_reported_while_objects_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """VCP-63: there is no way back from the step Moving, so that the journal has to name what to do."""
+    monkeypatch.setattr(sides, "MOST_BYTES", 0)
+    world, connections = closed_world(), PlaneConnections()
+    assert await served(world, ConversionController(connections), connections, "notes") == RETRY_SECONDS
+    assert journal(world)["step"] == "Moving"
+    assert "the objects inside have more than 0 MiB together" in journal(world)["message"]
 
 
 async def test_objects_wait_while_the_tenant_is_suspended() -> None:

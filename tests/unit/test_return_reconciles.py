@@ -18,7 +18,7 @@ from tenantry.api.virtualcontrolplane import PREFIX, VirtualControlPlane, Virtua
 from tenantry.controllers import watched
 from tenantry.controllers.conversion import objects, returns, surroundings
 from tenantry.controllers.conversion import sides as both_sides
-from tenantry.controllers.conversion.controller import OBSTACLE_SECONDS, ConversionController
+from tenantry.controllers.conversion.controller import OBSTACLE_SECONDS, RETRY_SECONDS, ConversionController
 from tenantry.controllers.conversion.objects import CONFIG_MAPS, DAEMON_SETS, REPLICA_SETS
 from tenantry.controllers.conversion.scope import ConversionScope
 from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections, PlaneSides
@@ -148,6 +148,24 @@ async def test_objects_that_are_too_large_together_refuse(
     assert world.journal["step"] == "Refused"
     assert "the objects inside have more than 1 MiB together" in world.journal["message"]
     assert (world.rights, world.host.list(CONFIG_MAPS, "acme")) == (set(), [])
+
+
+async def test_a_return_that_has_begun_reports_that_there_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """VCP-63: programs inside write until they are shut out; the step stays, and goes on when there is less."""
+    world = Returning(ConversionStep.MOVING)
+    world.inside.put_in(CONFIG_MAPS, {"metadata": {"name": "notes", "namespace": "acme"}, "data": {"a": "1"}})
+    while not world.journal.get("begunAt"):
+        await world.reconcile(is_mirrored=False)
+    monkeypatch.setattr(both_sides, "MOST_BYTES", 2**20)
+    large = {"metadata": {"name": "large", "namespace": "acme"}, "data": {"a": "x" * 2_000_000}}
+    world.inside.put_in(CONFIG_MAPS, large)
+    assert await world.reconcile(is_mirrored=False) == RETRY_SECONDS
+    assert world.journal["step"] == "Moving"
+    assert "the objects inside have more than 1 MiB together" in world.journal["message"]
+    world.inside.delete(CONFIG_MAPS, "acme/large")
+    for _ in range(5):
+        await world.reconcile(is_mirrored=False)
+    assert world.host.list(VirtualControlPlane.resource, "acme") == []
 
 
 async def test_nothing_is_written_while_a_mirror_follows() -> None:

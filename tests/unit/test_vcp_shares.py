@@ -125,6 +125,10 @@ class Shelf:
         """See `Placement.activity`."""
         raise NotImplementedError(uid)
 
+    def unreachable(self, uid: str) -> str:
+        """See `Placement.unreachable`."""
+        raise NotImplementedError(uid)
+
     def gate(self, uid: str) -> Path:
         """See `Placement.gate`."""
         raise NotImplementedError(uid)

@@ -59,6 +59,8 @@ NAMESPACE_TERMINATING = "NamespaceTerminating"
 """The tenant's namespace is being deleted; the operator creates it again afterwards."""
 NOT_ENFORCED = "NotEnforced"
 """What the spec limits is not limited here."""
+UNREACHABLE = "Unreachable"
+"""No client can connect to a control plane that runs: the message says why; its pods run on."""
 API_ERROR = "ApiError"
 """The API server failed or refused temporarily; the operator tries again."""
 

@@ -63,7 +63,8 @@ class Fronts:
 
         Args:
             has: Returns whether a control plane, by its uid, is one of them.
-            moved: Called with the uid of one whose Pods, or whose address for pods, have changed.
+            moved: Called with the uid of one whose Pods, or whose address for pods, have changed, or whose clients
+                cannot connect any more, or can again.
         """
         self._proxies.moved.add(moved)
         try:
@@ -85,6 +86,10 @@ class Fronts:
         """Return where pods reach a control plane; None while that is not known."""
         told, address = self._proxies.told(uid), self._proxies.address
         return ServerEndpoint(address=address, port=told.port) if told is not None and address else None
+
+    def unreachable(self, uid: str) -> str:
+        """Return why the clients of a control plane cannot connect, and what to do; "" if nothing is known."""
+        return self._proxies.absence if self.knows(uid) else ""
 
     def knows(self, uid: str) -> bool:
         """Return whether the proxy is told of a control plane."""

@@ -237,6 +237,10 @@ class PodPlacement:
             await self._fronts.prepare(uid, self._paths(uid).pki, runs=objects.replicas_of(found) > 0)
         await self._fronts.admit(uid)
 
+    def unreachable(self, uid: str) -> str:
+        """See `Placement.unreachable`."""
+        return self._fronts.unreachable(_checked(uid))
+
     async def knocked(self, uid: str) -> None:
         """See `Placement.knocked`."""
         await self._fronts.knocked(_checked(uid))

@@ -3,6 +3,7 @@
     keep ─► Secret hosted-proxy: its certificates
          ─► a ProxySession to each of its Pods ─► told anew of all control planes that this operator serves
     tell ─► ToldPlane: port, Pods, phase, suspension ─► each session, and each later one
+    forget ─► each session, and the next one to each Pod that has not confirmed it
     knocked ◄── a client of a control plane that sleeps
 
 There is more than one Pod while one replaces another. A proxy that starts knows nothing and listens nowhere; while no
@@ -24,6 +25,7 @@ from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.engine.tasks import all_of, cancelled_at_end, first_error, in_background
 from tenantry.hostedpods import following, issuedkeys, objects
 from tenantry.hostedpods.issuedkeys import IssuedKeys
+from tenantry.hostedpods.proxyabsence import ProxyAbsence
 from tenantry.hostedpods.proxysession import ProxySession, ToldPlane
 from tenantry.hosting.certificates import CertificateUse, LeafCertificate
 from tenantry.install import planeproxy
@@ -65,19 +67,28 @@ class EndpointProxies:
         self._folder = folder
         self._keys = IssuedKeys(client, folder, KEYS, planeproxy.SELECTOR)
         self._told: dict[str, ToldPlane] = {}
+        # By the uid of a control plane that was deleted: the addresses of the Pods of the proxy that have ended it.
+        self._forgotten: dict[str, set[str]] = {}
         # By address: its Pods that run, and whether they stay.
         self._pods: dict[str, bool] = {}
         self._sessions: dict[str, ProxySession] = {}
         self._changed = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self._address = ""
+        self._absence = ProxyAbsence(SECONDS, self._look_at_all)
         self.moved: set[Callable[[str], None]] = set()
-        """Called with the uid of each control plane that pods reach at another address; empty while none is served."""
+        """Called with the uid of each control plane that pods reach at another address, or whose clients cannot connect
+        any more, or can again; empty while none is served."""
 
     @property
     def address(self) -> str:
         """The address at which pods reach the proxy; "" while it is not known."""
         return self._address
+
+    @property
+    def absence(self) -> str:
+        """Why no client of any control plane can connect, and what to do; "" if nothing is known."""
+        return self._absence.message
 
     def told(self, uid: str) -> ToldPlane | None:
         """Return what proxies are told of a control plane; None if it is not known here."""
@@ -96,6 +107,8 @@ class EndpointProxies:
         async with aclosing(following.lists(self._client, _SELECTOR)) as changes:
             async for found in changes:
                 self._pods = {each["status"]["podIP"]: stays(each) for each in found.values() if runs(each)}
+                self._settle()
+                self._absence.take(found.values())
                 for address in running.keys() - self._pods.keys():
                     running.pop(address).cancel()
                 for address in self._pods.keys() - running.keys():
@@ -112,7 +125,7 @@ class EndpointProxies:
         Raises:
             LocalError: None does, or not all do.
         """
-        self._told[plane.uid] = plane
+        self._take(plane)
 
         def tell(session: ProxySession) -> Awaitable[None]:
             # What another task has told meanwhile is newer.
@@ -122,7 +135,7 @@ class EndpointProxies:
 
     def note(self, plane: ToldPlane) -> None:
         """Tell the proxies of a control plane as soon as they can be told."""
-        self._told[plane.uid] = plane
+        self._take(plane)
         for address, session in self._sessions.items():
             if self._group is not None:
                 self._group.create_task(self._send(address, session, plane.uid))
@@ -130,10 +143,10 @@ class EndpointProxies:
     async def forget(self, uid: str) -> None:
         """Have the proxies end a control plane that is deleted, if they can be told."""
         self._told.pop(uid, None)
-        for session in list(self._sessions.values()):
-            # Otherwise, the next control plane with its port ends it.
-            with suppress(OSError, LocalError):
-                await session.forget(uid)
+        self._forgotten[uid] = set()
+        for address, session in list(self._sessions.items()):
+            await self._send_forgotten(address, session, uid)
+        self._settle()
 
     def drop(self, uids: Iterable[str]) -> None:
         """Forget here what another operator may tell from now on."""
@@ -207,6 +220,26 @@ class EndpointProxies:
         except LocalError as error:
             log.warning("the endpoint proxy refuses", extra={"address": address, "error": str(error)})
 
+    def _take(self, plane: ToldPlane) -> None:
+        self._forgotten.pop(plane.uid, None)
+        self._told[plane.uid] = plane
+
+    async def _send_forgotten(self, address: str, session: ProxySession, uid: str) -> None:
+        """Have one proxy end a control plane, unless it is told of again; the next session does it after an error."""
+        done = self._forgotten.get(uid)
+        if done is None or address in done:
+            return
+        with suppress(OSError):
+            # A proxy that refuses would refuse again.
+            with suppress(LocalError):
+                await session.forget(uid)
+            done.add(address)
+
+    def _settle(self) -> None:
+        """Drop the control planes that each Pod of the proxy has ended; before the first list, no Pod is known."""
+        if self._pods:
+            self._forgotten = {uid: by for uid, by in self._forgotten.items() if self._pods.keys() - by}
+
     async def _prepare(self) -> None:
         files = await self._keys.kept(leaves())
         own = {key: files[name] for key, name in planeproxy.FILES.items()}
@@ -234,9 +267,12 @@ class EndpointProxies:
             async with in_background(session.run()) as receiving:
                 # First: what others tell meanwhile goes out at once, and what follows is as new.
                 self._sessions[address] = session
+                for uid in list(self._forgotten):
+                    await self._send_forgotten(address, session, uid)
+                self._settle()
+                # One that the proxy refuses must not keep the others from it.
                 for uid in list(self._told):
-                    if (plane := self._told.get(uid)) is not None:
-                        await session.tell(plane)
+                    await self._send(address, session, uid)
                 if self.moved:
                     await session.complete()
                 session.is_told = True
@@ -262,6 +298,9 @@ class EndpointProxies:
         if self._address in staying or not staying:
             return
         self._address = min(staying)
+        self._look_at_all()
+
+    def _look_at_all(self) -> None:
         for moved in self.moved:
             for uid in self._told:
                 moved(uid)

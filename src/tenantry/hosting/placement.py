@@ -109,7 +109,8 @@ class Placement(Protocol):
 
         Args:
             has: Returns whether a control plane, by its uid, is one of them.
-            moved: Called with the uid of one that has to be looked at again: see `has_moved`, and `endpoint`.
+            moved: Called with the uid of one that has to be looked at again: see `has_moved`, `endpoint` and
+                `unreachable`.
         """
         ...
 
@@ -148,6 +149,14 @@ class Placement(Protocol):
 
         Raises:
             TenantryError: This cannot be known now.
+        """
+        ...
+
+    def unreachable(self, uid: str) -> str:
+        """Return why clients cannot connect to a control plane that runs, and what to do; "" if nothing is known.
+
+        Args:
+            uid: The uid of the control plane; `follow` reports a change by `moved`.
         """
         ...
 

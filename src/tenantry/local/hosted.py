@@ -19,7 +19,6 @@ import re
 import shutil
 import ssl
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import msgspec
@@ -188,7 +187,9 @@ class LocalPlacement:
         self._paths = paths
         self._now = now
         self._stores = LocalStores(paths, self._reload, self._ready)
-        self.snapshots = LocalSnapshots(paths, self.stop, self._program, self._opened, self._confined)
+        self.snapshots = LocalSnapshots(
+            paths, self.stop, self._program, lambda uid: self._stores.opened(uid, self._folder(uid)), self._confined
+        )
 
     def versions(self) -> tuple[HostedVersion, ...]:
         """See `Placement.versions`."""
@@ -304,6 +305,10 @@ class LocalPlacement:
         self._folder(uid)
         await endpointproxy.knocked(self._paths, uid)
 
+    def unreachable(self, uid: str) -> str:  # noqa: ARG002 - the supervisor restarts the proxy, and reports it
+        """See `Placement.unreachable`."""
+        return ""
+
     def gate(self, uid: str) -> Path:
         """See `Placement.gate`."""
         return self._folder(uid) / hosting.GATE
@@ -363,9 +368,6 @@ class LocalPlacement:
         if process is None:
             raise LocalError("the control plane has not been started yet: it has no objects")
         return str(hostedversions.built(version).hosted) if version else process.program
-
-    def _opened(self, uid: str) -> AbstractAsyncContextManager[None]:
-        return self._stores.opened(uid, self._folder(uid))
 
     def _confined(self, uid: str, pid: int) -> Callable[[], None]:
         """Put a command about a control plane under the limits of its process, and return what ends them."""

@@ -317,6 +317,7 @@ class VirtualControlPlaneController:
         overdue = upgrade.overdue_seconds(found, cluster.clock.now()) if problem is not None else None
         if problem is not None and overdue is not None and overdue <= 0:
             problem = upgrade.unready(found, problem.message) or problem
+        problem = problem or status.unreachable(self._host.placement.unreachable(found.metadata.uid))
         await self._report(cluster, found, problem, known.running, short)
         current: VirtualControlPlane = cluster.cache(VirtualControlPlane.resource).get(found.key) or found
         if problem is not None:

@@ -69,6 +69,17 @@ def disconnected(failure: str, refusal: str, *, has_arrived: bool, answers: bool
     return unbound(refusal) if answers else AWAY
 
 
+def unreachable(why: str) -> Blocked | None:
+    """Return what to report while no client can connect to a control plane that runs.
+
+    Args:
+        why: Why, and what to do; "" if clients can connect.
+    """
+    if not why:
+        return None
+    return Blocked(reason=reasons.UNREACHABLE, message=f"its clients cannot connect: {why}", passing=True)
+
+
 def failing_snapshots(message: str) -> Wanted:
     """Return the condition about the last snapshot.
 
