@@ -230,7 +230,7 @@ async def _plan_out(client: Client, scope: ConversionScope) -> ConversionPlan:
 
 async def _request(client: Client, asked: ConversionRequest, seconds: int | None) -> None:
     await _write(client, asked)
-    output.talk(f"{asked.told} is converted: status.conversion reports the progress")
+    output.talk(f"{asked.told} is being converted: status.conversion reports the progress")
     if seconds is None:
         return
     condition = _Concluded(asked.choice)
