@@ -16,10 +16,11 @@ from typing import Any
 import msgspec
 import yaml
 
-from tenantry.local import build, sources, toolchain
+from tenantry.local import build
 from tenantry.local.progress import SilentProgress
 from tenantry.local.real import images
 from tenantry.local.real.images import ImageRecipe
+from testkit import modules
 
 Json = dict[str, Any]
 IMAGE = "tenantry.local/clusterapi:1"
@@ -92,17 +93,10 @@ def _clients(value: Json) -> Iterator[Json]:
 
 def _manifests() -> str:
     """Return what users of the operator apply, with the defaults of its variables."""
-    go = toolchain.find(SilentProgress())
-    folder = _output(
-        [str(go.binary), "list", "-m", "-f", "{{.Dir}}", _MODULE], sources.root() / "go" / "clusterapi", go.environment
-    )
     kubectl = build.ensure(SilentProgress()).kubectl
-    return _DEFAULT.sub(r"\1", _output([str(kubectl), "kustomize", f"{folder.strip()}/core/config/default"]))
-
-
-def _output(command: list[str], folder: Path | None = None, environment: dict[str, str] | None = None) -> str:
+    place = modules.folder("clusterapi", _MODULE) / "core" / "config" / "default"
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        [str(kubectl), "kustomize", str(place)], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return _DEFAULT.sub(r"\1", done.stdout)

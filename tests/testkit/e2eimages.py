@@ -20,7 +20,7 @@ from tenantry.local import build
 from tenantry.local.progress import SilentProgress
 from tenantry.local.real import images, loading
 from tenantry.local.real.images import ImageRecipe
-from testkit import debian
+from testkit import debian, modules
 from testkit.realpods import RealPods
 
 REGISTRY = "tenantry.local/e2e"
@@ -36,8 +36,12 @@ _ABSENT = {"invalidRegistry": "tenantry.local/invalid", "privateRegistry": "tena
 _PACKAGES = ("busybox-static", "curl", "bind9-dnsutils", "libc-bin", "netcat-openbsd", "iproute2", "bash")
 _TEXTS = {
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
-    "nautilus/data.json": '{"image": "nautilus.jpg"}\n',
+    "data.json": '{"image": "nautilus.jpg"}\n',
 }
+_CERTIFICATES = ("localhost.crt", "localhost.key")
+"""Beside agnhost: probes read one of them, and a server of tests uses both."""
+_CHOSEN = {"nc": "nc.openbsd", "sh": "bash"}
+"""What Debian's alternatives lead to: BusyBox has fewer options, and its shell drops variables with dashes."""
 _SETUID = 0o4755
 
 
@@ -69,9 +73,11 @@ async def load(pods: RealPods, program: build.Binaries, registries: Path, folder
 
 async def _recipes(pods: RealPods, program: build.Binaries, registries: Path, folder: Path) -> tuple[ImageRecipe, ...]:
     agnhost = await asyncio.to_thread(build.ensure, SilentProgress(), build.AGNHOST)
-    system = await asyncio.to_thread(debian.cached, "e2e", _fill)
+    system = await asyncio.to_thread(debian.cached, "e2e-images", _fill)
     files = {f"/{each.name}": each for each in system.iterdir()}
     files |= {f"/{name}": agnhost.folder / "agnhost" for name in ("agnhost", "agnhost-2")}
+    kubernetes = await asyncio.to_thread(modules.folder, "conformance", "k8s.io/kubernetes")
+    files |= {f"/{name}": kubernetes / "test" / "images" / "agnhost" / "porter" / name for name in _CERTIFICATES}
     raised = folder / "nnp"
     shutil.copyfile(program.folder / "nonewprivs", raised)
     raised.chmod(_SETUID)
@@ -90,7 +96,7 @@ async def _recipes(pods: RealPods, program: build.Binaries, registries: Path, fo
         "glibc-dns-testing": system_with((), ("sh",)),
         # A server of files at port 80 is all that tests expect of it.
         "nginx": system_with(("/agnhost", "test-webserver")),
-        "nautilus": system_with(("/agnhost", "test-webserver", "--root=/nautilus")),
+        "nautilus": system_with(("/agnhost", "test-webserver")),
         "nonewprivs": lambda reference: ImageRecipe(
             reference=reference, files={"/usr/local/bin/nnp": raised}, command=("nnp",)
         ),
@@ -139,9 +145,8 @@ def _fill(folder: Path) -> None:
 def _add_applets(root: Path) -> None:
     """Give BusyBox's applets a name each: a script instead of a link, because images have no links."""
     known = [root / place for place in ("bin", "sbin", "usr/bin", "usr/sbin")]
-    shell = root / "bin" / "sh"
-    if not shell.exists():
-        shutil.copy2(root / "bin" / "busybox", shell)
+    for name, program in _CHOSEN.items():
+        shutil.copy2(root / "bin" / program, root / "bin" / name)
     for applet in debian.run(str(root / "bin" / "busybox"), "--list", folder=root).split():
         if any((place / applet).exists() for place in known):
             continue
