@@ -3,16 +3,12 @@ package datastore
 import (
 	"context"
 	"database/sql"
-	"path/filepath"
-	"sync"
 	"testing"
 
 	"github.com/k3s-io/kine/pkg/logstructured"
 	"github.com/k3s-io/kine/pkg/logstructured/sqllog"
 	"github.com/k3s-io/kine/pkg/server"
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"tenantry.dev/hosted/internal/settings"
 )
 
 // overtaken is a database to which another request writes right after it was read.
@@ -33,17 +29,10 @@ func (o *overtaken) ListCurrent(
 }
 
 func TestWhatIsWrittenAfterAnEmptyListIsInItsWatch(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var done sync.WaitGroup
-	t.Cleanup(func() {
-		cancel()
-		done.Wait()
-	})
-	given := settings.Datastore{File: filepath.Join(t.TempDir(), "state.db"), MaxBytes: 1 << 26}
-	tables, err := openTables(ctx, &done, given)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx, opened := tablesOf(t, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	tables := opened[0]
 	dialect := &overtaken{Dialect: tables}
 	log := sqllog.New(dialect, compactInterval, 0, compactTimeout, compactMinRetain, batchSize, pollBatchSize)
 	backend := logstructured.New(newExact(log, dialect))
@@ -58,6 +47,7 @@ func TestWhatIsWrittenAfterAnEmptyListIsInItsWatch(t *testing.T) {
 	go func() { ended <- watches.run(ctx) }()
 	for _, key := range []string{"/a/one", "/b/one"} {
 		var wrote int64
+		var err error
 		dialect.write = func() {
 			if wrote, err = backend.Create(ctx, key, []byte("1"), 0); err != nil {
 				t.Error(err)

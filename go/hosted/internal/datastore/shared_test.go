@@ -23,8 +23,8 @@ type process struct {
 	backend server.Backend
 }
 
-// ofOneDatabase returns two of them. SQLite allows it, and needs no server.
-func ofOneDatabase(t *testing.T) (process, process) {
+// tablesOf opens a new database several times, until the returned context ends with the test.
+func tablesOf(t *testing.T, times int) (context.Context, []*generic.Generic) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
@@ -33,12 +33,22 @@ func ofOneDatabase(t *testing.T) (process, process) {
 		done.Wait()
 	})
 	given := settings.Datastore{File: filepath.Join(t.TempDir(), "state.db"), MaxBytes: 1 << 26}
-	var found []process
-	for range 2 {
-		dialect, err := openTables(ctx, &done, given)
-		if err != nil {
+	found := make([]*generic.Generic, times)
+	for place := range found {
+		var err error
+		if found[place], err = openTables(ctx, &done, given); err != nil {
 			t.Fatal(err)
 		}
+	}
+	return ctx, found
+}
+
+// ofOneDatabase returns two of them. SQLite allows it, and needs no server.
+func ofOneDatabase(t *testing.T) (process, process) {
+	t.Helper()
+	ctx, opened := tablesOf(t, 2)
+	var found []process
+	for _, dialect := range opened {
 		log := newShared(
 			sqllog.New(dialect, compactInterval, 0, compactTimeout, compactMinRetain, batchSize, pollBatchSize), dialect)
 		backend := logstructured.New(log)
