@@ -111,7 +111,7 @@ async def is_closed(host: Api, node: str) -> bool:
 
 async def test_a_running_pod_is_debugged_and_resized(planes: Planes, name: str) -> None:
     """H01: the host's rules and its quota decide on both, in their own words."""
-    await planes.host.make_tenant(name, quota={"hard": {"pods": 4, "cpu": "1", "memory": "8Gi"}})
+    await planes.host.make_tenant(name, quota={"hard": {"pods": 4, "limits.cpu": "4", "memory": "8Gi"}})
     await planes.host.patch(SERVICE_ACCOUNTS, "default", {"imagePullSecrets": [{"name": "hosts"}]}, name)
     await planes.create(name, "web")
     async with planes.entered(name, "web") as inside:
@@ -132,11 +132,11 @@ async def test_a_running_pod_is_debugged_and_resized(planes: Planes, name: str) 
         assert event["type"] == "Warning"
         assert is_added(await planes.host.get(PODS, found["metadata"]["name"], name))
 
-        def requests(cpu: str) -> Json:
-            return {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
+        def limits(cpu: str) -> Json:
+            return {"containers": [{"name": "c", "resources": {"limits": {"cpu": cpu}}}]}
 
         def has(cpu: str) -> Callable[[Json], bool]:
-            return lambda found: found["spec"]["containers"][0]["resources"]["requests"]["cpu"] == cpu
+            return lambda found: found["spec"]["containers"][0]["resources"]["limits"]["cpu"] == cpu
 
         # Simulated kubelets do not report resources, without which the API server refuses to resize a running pod.
         reported = {"name": "c", "resources": {"requests": {"cpu": "100m"}}, "allocatedResources": {"cpu": "100m"}}
@@ -147,13 +147,14 @@ async def test_a_running_pod_is_debugged_and_resized(planes: Planes, name: str) 
             return [each.get("allocatedResources") for each in statuses] == [{"cpu": "100m"}]
 
         await until(is_reported, "the resources come up")
-        await change(inside, "web", "resize", requests("200m"))
-        await until(lower(planes, name, "web", has("200m")), "the pod of the host is resized")
-        await change(inside, "web", "resize", requests("2"))
+        # Of limits: the node inside has no more requests than the quota has left, and refuses those by itself.
+        await change(inside, "web", "resize", limits("3500m"))
+        await until(lower(planes, name, "web", has("3500m")), "the pod of the host is resized")
+        await change(inside, "web", "resize", limits("5"))
         await until(told(inside, "web", "exceeded quota"), "an event has the quota's message")
-        assert has("200m")(await planes.host.get(PODS, found["metadata"]["name"], name))
-        await change(inside, "web", "resize", requests("300m"))
-        await until(lower(planes, name, "web", has("300m")), "a resize that fits follows a refused one")
+        assert has("3500m")(await planes.host.get(PODS, found["metadata"]["name"], name))
+        await change(inside, "web", "resize", limits("3800m"))
+        await until(lower(planes, name, "web", has("3800m")), "a resize that fits follows a refused one")
 
 
 async def test_pods_choose_the_nodes_that_exist_inside(planes: Planes, name: str) -> None:

@@ -134,8 +134,8 @@ async def test_a_control_plane_sleeps_while_its_pods_run(
     assert not has_process(plane_cluster, name)
     code, _, output = await vcp(plane_cluster, "wake", "web", "-n", name)
     assert (code, "is awake" in output) == (0, True), output
-    await in_phase(planes, name, PlanePhase.AWAKE, wakes=1)
-    # An open watch keeps it awake.
+    # On a busy machine, it may sleep again by now: the first connection wakes it, and an open watch keeps it awake.
+    assert (await planes.host.get(PLANES, "web", name))["status"]["wakes"] == 1
     async with planes.entered(name, "web") as inside, in_background(_watch(inside, asyncio.Event())):
         await share(planes, name, "928Mi")
         assert (await inside.get(CONFIG_MAPS, "conf", "default"))["data"] == {"a": "1"}
