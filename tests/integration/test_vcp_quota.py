@@ -164,8 +164,9 @@ async def test_an_owner_cannot_get_a_process_that_is_not_charged(planes: Planes,
         }
         for words, wanted in cases.items():
             assert words in await refusal(owner, PLANES, wanted, name)
-        forged = {"metadata": {"name": "web", "finalizers": [PROCESS_FINALIZER]}, "spec": {}}
-        assert PROCESS_FINALIZER in await refusal(owner, PLANES, forged, name)
+        for finalizer in (PROCESS_FINALIZER, "example.com/kept"):
+            forged = {"metadata": {"name": "web", "finalizers": [finalizer]}, "spec": {}}
+            assert "metadata.finalizers of a VirtualControlPlane" in await refusal(owner, PLANES, forged, name)
         # The status in a creation is dropped, and later it needs a right that owners lack.
         status = {"status": {"charged": {"limits.memory": "2Gi"}}}
         await counted(owner, PLANES, {**plane("large", "2Gi", memory="2Gi"), **status}, name)
@@ -176,6 +177,9 @@ async def test_an_owner_cannot_get_a_process_that_is_not_charged(planes: Planes,
         assert "charged" not in (await planes.host.get(PLANES, "large", name))["status"]
         with pytest.raises(Forbidden, match=PROCESS_FINALIZER):
             await owner.patch(PLANES, "large", {"metadata": {"finalizers": []}}, name)
+        more = {"metadata": {"finalizers": [PROCESS_FINALIZER, "example.com/kept"]}}
+        with pytest.raises(Forbidden, match="its process would outlast its deletion"):
+            await owner.patch(PLANES, "large", more, name)
         # A control plane that waits takes no room from others, and its number is counted.
         for number in range(4):
             await owner.create(PLANES, plane(f"more-{number}", "2Gi", memory="2Gi"), name)

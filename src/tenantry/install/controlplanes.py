@@ -11,6 +11,7 @@ from tenantry.api.virtualcontrolplane import PROCESS_FINALIZER, VirtualControlPl
 from tenantry.install.policy import (
     ADMINISTER,
     KUBERNETES,
+    adds_no_finalizer,
     bound,
     exists,
     not_administrator,
@@ -25,10 +26,10 @@ KEPT = "tenantry-kept-control-planes"
 
 
 def everything(subject: Json) -> list[Json]:
-    """Return the policy that keeps the finalizer of VirtualControlPlanes, and its binding (H01).
+    """Return the policy that keeps the finalizers of VirtualControlPlanes, and its binding (H01).
 
-    Without the finalizer, the object and its charge would be gone while the process runs. With the finalizer of a user,
-    an object that no operator serves could not be deleted.
+    Without that of the operator, the object and its charge would be gone while the process runs. With one of a user, it
+    would not end: neither with its namespace, nor when its objects have moved back to the host.
 
     Args:
         subject: The operator, as RBAC names it.
@@ -36,13 +37,14 @@ def everything(subject: Json) -> list[Json]:
     new = f"(has(object.metadata.finalizers) && '{PROCESS_FINALIZER}' in object.metadata.finalizers)"
     old = f"(has(oldObject.metadata.finalizers) && '{PROCESS_FINALIZER}' in oldObject.metadata.finalizers)"
     kept = says(
-        f"request.operation == 'CREATE' ? !{new} : {new} == {old}",
-        f"metadata.finalizers must not be given or lose {PROCESS_FINALIZER}: the operator sets it while the process of"
-        " the control plane exists; to end it, delete the VirtualControlPlane",
+        f"request.operation == 'CREATE' || {new} || !{old}",
+        f"metadata.finalizers must not lose {PROCESS_FINALIZER}: the operator sets it while the process of the control"
+        " plane exists; to end it, delete the VirtualControlPlane",
     )
+    added = adds_no_finalizer("a VirtualControlPlane must not be set: its process would outlast its deletion")
     resource = VirtualControlPlane.resource
     rules = [rule(resource.group, [resource.plural], "CREATE", "UPDATE")]
-    finalizers = bound(validating(PROCESSES, rules, [kept], conditions=not_administrator(subject)))
+    finalizers = bound(validating(PROCESSES, rules, [kept, added], conditions=not_administrator(subject)))
     return [*finalizers, *_own(subject)]
 
 

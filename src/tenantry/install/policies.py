@@ -9,7 +9,17 @@ from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json
 from tenantry.install.mirror import BY_MIRROR
-from tenantry.install.policy import IN_TENANTS, KUBERNETES, bound, not_administrator, refusing, rule, says, validating
+from tenantry.install.policy import (
+    IN_TENANTS,
+    KUBERNETES,
+    adds_no_finalizer,
+    bound,
+    not_administrator,
+    refusing,
+    rule,
+    says,
+    validating,
+)
 
 SUSPENDED = "tenantry-suspended"
 CONVERTING = "tenantry-converting"
@@ -104,13 +114,8 @@ def closable(subject: Json) -> list[Json]:
             " || object.metadata.annotations.map(k, size(k) + size(object.metadata.annotations[k])).sum() <= 30000",
             "metadata.annotations must not be longer than 30000 characters together",
         ),
-        says(
-            # A binding would outlast the deletion of its namespace, with the rights of its subjects.
-            "!has(object.metadata.finalizers) || object.metadata.finalizers.all(f, oldObject != null"
-            " && has(oldObject.metadata.finalizers) && f in oldObject.metadata.finalizers)",
-            "metadata.finalizers of a RoleBinding or ServiceAccount must not be set: its rights would outlast its"
-            " deletion",
-        ),
+        # A binding would outlast the deletion of its namespace, with the rights of its subjects.
+        adds_no_finalizer("a RoleBinding or ServiceAccount must not be set: its rights would outlast its deletion"),
     ]
     rights = [rule(RBAC_GROUP, ["rolebindings"]), rule("", ["serviceaccounts"])]
     # An honest object meets no condition, and costs one evaluation. The operator itself moves the subjects.

@@ -119,6 +119,19 @@ def says(expression: str, message: str, *, told: bool = False) -> Json:
     return {"expression": expression, "messageExpression" if told else "message": message, "reason": "Forbidden"}
 
 
+def adds_no_finalizer(told: str) -> Json:
+    """Return the validation by which an object has no other finalizers than before, and a new one none.
+
+    Args:
+        told: Of which objects, and why, for the message.
+    """
+    return says(
+        "!has(object.metadata.finalizers) || object.metadata.finalizers.all(f, oldObject != null"
+        " && has(oldObject.metadata.finalizers) && f in oldObject.metadata.finalizers)",
+        f"metadata.finalizers of {told}",
+    )
+
+
 def validating(
     name: str,
     rules: Sequence[Json],
