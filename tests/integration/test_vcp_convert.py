@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tenantry.api import marks
 from tenantry.api.controlplanechoice import ControlPlaneChoice
-from tenantry.api.errors import Forbidden
+from tenantry.api.errors import Forbidden, NotFound
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.tenant import Tenant
@@ -55,6 +55,25 @@ async def refused(host: Api, namespace: str) -> bool:
         return False
 
 
+async def seen_kubeconfigs(host: Api, name: str) -> list[str]:
+    """Read the kubeconfig as a member of the namespace until that has no rights any more; return what was found."""
+    found: list[str] = []
+    async with Client(replace(host.client.connection, impersonate="mallory")) as client:
+
+        async def has_no_rights() -> bool:
+            try:
+                await client.request("GET", wire.path(SECRETS, name, f"{name}-kubeconfig"))
+            except NotFound:
+                return False
+            except Forbidden:
+                return True
+            found.append((await host.get(Tenant.resource, name))["status"]["conversion"]["step"])
+            return False
+
+        await until(has_no_rights, "the bindings of users are gone", seconds=6 * SECONDS)
+    return found
+
+
 async def test_a_tenant_that_runs_gets_a_control_plane(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
     """H01: no pod restarts, also if the operator is killed meanwhile; afterwards all of it works inside."""
     host = planes.host
@@ -66,6 +85,7 @@ async def test_a_tenant_that_runs_gets_a_control_plane(plane_cluster: LocalClust
     kept = {each: (await host.get(each, called, name))["metadata"]["uid"] for each, called in ADOPTED.items()}
     # Asked from the start: the conversion may be done when the test has noticed that objects move.
     refusal = asyncio.create_task(until(lambda: refused(host, name), "writes are refused", seconds=3 * SECONDS))
+    kubeconfigs = asyncio.create_task(seen_kubeconfigs(host, name))
     await host.patch(Tenant.resource, name, VIRTUAL)
     await converted(host, name, "Moving")
     state = read_state(plane_cluster.paths)
@@ -74,6 +94,7 @@ async def test_a_tenant_that_runs_gets_a_control_plane(plane_cluster: LocalClust
     assert kill_if_same(operator.pid, operator.start_ticks, signal.SIGKILL)
     await refusal
     journal = await converted(host, name)
+    assert await kubeconfigs == [], "members of the namespace would be administrators inside"
     assert journal["startedAt"] <= journal["closedAt"] <= journal["endedAt"]
     # On the host: the same pods and Service, and nothing that users could change.
     after = await running(host, name, 3)
@@ -103,6 +124,8 @@ async def test_a_tenant_that_runs_gets_a_control_plane(plane_cluster: LocalClust
 
     await until(is_open, "writes are allowed again")
     await host.ready(name)
+    credentials = (await host.get(VirtualControlPlane.resource, name, name))["status"]["credentials"]
+    assert credentials["again"], "a member may still have a watch of the Secrets"
     await _works_inside(planes, name, before, service["spec"]["clusterIP"])
     await host.delete(Tenant.resource, name)
 

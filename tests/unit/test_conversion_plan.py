@@ -106,7 +106,9 @@ def test_only_the_names_that_users_cannot_choose_are_reserved() -> None:
         SECRETS: [made("tenantry-x"), made("acme-kubeconfig")],
         CONFIG_MAPS: [made("tenantry-x")],
     }
-    assert [each.name for each in plan(scope(), Holdings(of=of)).objects] == ["tenantry-mirror", "tenantry-x"]
+    planned = plan(scope(), Holdings(of=of))
+    assert [each.name for each in planned.objects] == ["tenantry-mirror", "acme-kubeconfig", "tenantry-x"]
+    assert "'acme-kubeconfig' has the name that the Secret with the kubeconfig gets" in planned.refusal
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,8 @@ def of_tenant(world: World, type_: str) -> Json:
 def report(world: World, key: str, status: str, reason: str, message: str) -> None:
     """Write the status of a control plane, as its own controller does."""
     told = {"status": status, "reason": reason, "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    world.patch(PLANES, key, {"status": {"conditions": [{"type": "Ready", **told}]}})
+    secret = {"kubeconfigSecret": "s"} if status == "True" else {}
+    world.patch(PLANES, key, {"status": {"conditions": [{"type": "Ready", **told}], **secret}})
 
 
 def test_a_shared_tenant_is_as_it_was() -> None:
@@ -223,6 +224,8 @@ def plane(**conditions: tuple[str, str]) -> VirtualControlPlane:
         (plane(), reasons.PROGRESSING, True, "starts"),
         (plane(Ready=("False", "ApiError")), "ApiError", True, "'acme/acme': why"),
         (plane(Ready=("False", "Full"), Stalled=("True", "Full")), "Full", False, "why"),
+        # Its kubeconfig is withheld.
+        (plane(Ready=("True", "Established")), reasons.PROGRESSING, True, "when all objects are inside"),
         (
             replace(plane(), metadata=replace(plane().metadata, deletion_timestamp="2026-01-01T00:00:00Z")),
             reasons.PROGRESSING,
@@ -246,7 +249,8 @@ def test_nothing_is_reported_without_one_or_when_it_is_ready() -> None:
     """H01."""
     assert controlplane.problem("", None) is None
     assert controlplane.condition("", None) == []
-    assert controlplane.problem("acme", plane(Ready=("True", "Established"))) is None
+    found = plane(Ready=("True", "Established"))
+    assert controlplane.problem("acme", replace(found, status=replace(found.status, kubeconfig_secret="s"))) is None
 
 
 def test_one_that_wakes_is_no_problem_of_its_tenant() -> None:

@@ -126,6 +126,17 @@ def test_a_removed_owner_may_still_watch_secrets_on_the_host() -> None:
     assert rotation.step(settled(stepped(plane(), own)), own, end) == rotation.RotationStep()
 
 
+def test_members_of_a_converted_namespace_may_still_watch_its_secrets() -> None:
+    """H01: the kubeconfig that they may see is worth nothing once such watches have ended, also after a removal."""
+    converted = replace(plane(), status=rotation.repeated(plane(), NOW))
+    own = namespace(ADA, **{marks.CONTROL_PLANE: "web"})
+    found = settled(stepped(converted, own))
+    assert rotation.wanted(found) == CredentialGenerations(users=1)
+    assert rotation.step(found, own, NOW).again_seconds == WATCH_SECONDS
+    again = stepped(found, own, NOW + dt.timedelta(seconds=WATCH_SECONDS))
+    assert rotation.wanted(again) == CredentialGenerations(users=2)
+
+
 def test_an_owner_that_is_still_bound_gets_no_new_kubeconfig() -> None:
     gone = rotation.removed(plane(), namespace(ADA))
     assert gone == {digest(BOB)}

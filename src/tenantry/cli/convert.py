@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from tenantry.api import reasons
 from tenantry.api.controlplanechoice import ControlPlaneChoice
 from tenantry.api.conversion import UNDONE_BY_SPEC, Conversion, ConversionStep
 from tenantry.api.errors import Forbidden, InputError
@@ -22,6 +23,7 @@ from tenantry.cli.delete import read_existing
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import WaitCondition, wait_for_all
+from tenantry.engine.conditions import is_true
 from tenantry.kube import wire
 
 if TYPE_CHECKING:
@@ -74,10 +76,15 @@ class _Concluded(WaitCondition):
 
     def is_met(self, value: KubernetesObject | None) -> bool:
         """Return whether it has."""
-        found = value.status.conversion if isinstance(value, Tenant | Subnamespace) else None
+        if not isinstance(value, Tenant | Subnamespace):
+            return False
+        found = value.status.conversion
         if not isinstance(found, Conversion) or found.to is not self._choice:
             return False
         self.journal = found
+        if found.step is ConversionStep.CONVERTED and self._choice is ControlPlaneChoice.VIRTUAL:
+            # Its kubeconfig is written last.
+            return is_true(value.status.conditions, reasons.CONTROL_PLANE_READY)
         return found.step in (ConversionStep.REFUSED, ConversionStep.CONVERTED)
 
     def __str__(self) -> str:

@@ -151,6 +151,12 @@ def is_under_way(owner: Tenant | Subnamespace) -> bool:
     return journal is not None and journal.step in (ConversionStep.PREPARING, ConversionStep.MOVING)
 
 
+def is_entering(owner: Tenant | Subnamespace) -> bool:
+    """Return whether a control plane is prepared for objects of the host, or those move: owners do not use it yet."""
+    journal = _journal(owner)
+    return journal is not None and is_under_way(owner) and journal.to is ControlPlaneChoice.VIRTUAL
+
+
 def labels(owner: Tenant | Subnamespace) -> dict[str, str]:
     """Return the labels of the namespace: which control plane it has, and whether it is closed."""
     name = name_of(owner)
@@ -219,6 +225,8 @@ def creation(namespace: TenantNamespace, found: VirtualControlPlane | None) -> t
     return tuple(DirectWrite(request=request.create(each), ignores=(NotFound, AlreadyExists)) for each in wanted)
 
 
+_WITHHELD = "its kubeconfig is written when all objects are inside"
+
 # -- status ---------------------------------------------------------------------------------------
 
 
@@ -249,10 +257,12 @@ def problem(name: str, found: VirtualControlPlane | None) -> Blocked | None:
     has_served = bool(found.status.wakes and found.status.kubeconfig_secret)
     # Clients of one that wakes are held meanwhile.
     is_waking = has_served and ready.reason == reasons.PROGRESSING and not is_stalled
-    if is_waking or is_true(conditions, reasons.READY):
+    is_ready = is_waking or is_true(conditions, reasons.READY)
+    if is_ready and found.status.kubeconfig_secret:
         return None
-    message = f"VirtualControlPlane {found.key!r}: {ready.message}"
-    return Blocked(reason=ready.reason, message=message, passing=not is_stalled)
+    reason, told = (ready.reason, ready.message) if not is_ready else (reasons.PROGRESSING, _WITHHELD)
+    message = f"VirtualControlPlane {found.key!r}: {told}"
+    return Blocked(reason=reason, message=message, passing=not is_stalled)
 
 
 def condition(name: str, obstacle: Blocked | None) -> list[Wanted]:

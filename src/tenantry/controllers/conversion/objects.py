@@ -16,7 +16,7 @@ from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json, Resource
 from tenantry.api.requests import ROLE_BINDING_PREFIX
 from tenantry.api.tokens import TOKEN_SECRET
-from tenantry.api.virtualcontrolplane import PREFIX, kubeconfig_secret_name
+from tenantry.api.virtualcontrolplane import PREFIX
 from tenantry.mirror import adoption, references
 from tenantry.mirror.adoption import ADOPTED
 from tenantry.mirror.kinds import budgets, claims, ingresses, networkpolicies, services
@@ -70,10 +70,12 @@ _OF_HOST = (
     # The API server inside refuses classes that it lacks; pods that run do not need them any more.
     *("priority", "priorityClassName", "preemptionPolicy", "runtimeClassName", "overhead"),
 )
-_OF_KUBERNETES = "kube-root-ca.crt"
 
 DEFAULT_ACCOUNT = "default"
 """The ServiceAccount that each namespace has."""
+
+OF_KUBERNETES = ((SERVICE_ACCOUNTS, DEFAULT_ACCOUNT), (CONFIG_MAPS, "kube-root-ca.crt"))
+"""What Kubernetes itself creates in each namespace."""
 
 
 class Holdings(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -149,17 +151,7 @@ def is_movable(resource: Resource, found: Json, profile: Profile | None = None) 
         return False
     if resource == SECRETS and found.get("type") == TOKEN_SECRET:
         return False
-    return name not in _kept_names(resource, str(found["metadata"].get("namespace", "")))
-
-
-def _kept_names(resource: Resource, namespace: str) -> tuple[str, ...]:
-    """Return the names of objects of Kubernetes and of control planes."""
-    names = {
-        SERVICE_ACCOUNTS: (DEFAULT_ACCOUNT,),
-        CONFIG_MAPS: (_OF_KUBERNETES,),
-        SECRETS: (kubeconfig_secret_name(namespace),),
-    }
-    return names.get(resource, ())
+    return (resource, name) not in OF_KUBERNETES
 
 
 def is_adopted(found: Json, profile: Profile) -> bool:

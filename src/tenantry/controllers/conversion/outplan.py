@@ -17,8 +17,6 @@ from tenantry.controllers.conversion import elsewhere, objects, outcopies, owned
 from tenantry.controllers.conversion.moves import Worlds
 from tenantry.controllers.conversion.objects import (
     BASICS,
-    CONFIG_MAPS,
-    DEFAULT_ACCOUNT,
     DEPLOYMENTS,
     HIGH,
     JOBS,
@@ -61,7 +59,6 @@ HOST = (*COPIED, *STAYING)
 _CONTROLLED = (REPLICA_SETS.kind, STATEFUL_SETS.kind, JOBS.kind)
 _TENANTRYS = "tenantry-"
 _RIGHTS_OF_SYSTEM = ("system:", _TENANTRYS)
-_OF_KUBERNETES = "kube-root-ca.crt"
 
 
 def counterpart(worlds: Worlds, resource: Resource, above: Json) -> Json | None:
@@ -89,7 +86,7 @@ def _is_kubernetes(resource: Resource, found: Json) -> bool:
     """Return whether each namespace has its own object of this name, or an object is only of use inside."""
     if resource == SECRETS and found.get("type") == TOKEN_SECRET:
         return True
-    return (resource, name_of(found)) in ((SERVICE_ACCOUNTS, DEFAULT_ACCOUNT), (CONFIG_MAPS, _OF_KUBERNETES))
+    return (resource, name_of(found)) in objects.OF_KUBERNETES
 
 
 def claim_names(worlds: Worlds) -> dict[str, str]:

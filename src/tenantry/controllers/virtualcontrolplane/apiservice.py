@@ -109,16 +109,20 @@ def way(found: VirtualControlPlane, server: ServerEndpoint | None, mode: str) ->
     return (ENDPOINT_SLICES, endpoints), (NETWORK_POLICIES, policy)
 
 
-def reached(found: VirtualControlPlane, namespace: Observed, at: ReachedPlane) -> tuple[tuple[Resource, Json], ...]:
+def reached(
+    found: VirtualControlPlane, namespace: Observed, at: ReachedPlane, *, is_withheld: bool = False
+) -> tuple[tuple[Resource, Json], ...]:
     """Return the host objects that depend on where a control plane is reached, by pods and by users.
 
     Args:
         found: The VirtualControlPlane.
         namespace: Its namespace.
         at: Where it is reached.
+        is_withheld: Whether its users get no kubeconfig yet.
     """
     mode = namespace.labels.get(marks.NETWORK, "")
-    return (*way(found, at.from_pods, mode), desired.kubeconfig_secret(found, at.kubeconfig))
+    secrets = () if is_withheld else (desired.kubeconfig_secret(found, at.kubeconfig),)
+    return (*way(found, at.from_pods, mode), *secrets)
 
 
 def address_of(seen: Json) -> str:

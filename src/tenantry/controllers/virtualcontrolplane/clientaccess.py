@@ -1,9 +1,11 @@
-"""Which control planes their clients reach: none of a suspended tenant, none whose objects move out. The glue.
+"""Which control planes their clients reach: none of a suspended tenant, none whose objects move. The glue.
 
 The place refuses the clients, because an administrator inside can bind itself once more, keep tokens of
 ServiceAccounts, or refuse the operator's writes by a policy. The binding inside is the second line.
 
-What programs wrote while objects move would be lost: no mirror follows it, and the control plane is deleted afterwards.
+What programs wrote while objects move out would be lost: no mirror follows it, and the control plane is deleted
+afterwards. While objects move in, no client has a kubeconfig: until
+then, more users read the Secrets of the namespace than may administer the control plane.
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ import logging
 
 from tenantry.api import reasons
 from tenantry.api.errors import TenantryError
+from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
-from tenantry.controllers.virtualcontrolplane import decisive
-from tenantry.controllers.virtualcontrolplane.sleeper import is_handed_over
+from tenantry.controllers.virtualcontrolplane import apiservice, decisive
+from tenantry.controllers.virtualcontrolplane.sleeper import is_entered, is_handed_over
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
-from tenantry.hosting.placement import Placement
+from tenantry.hosting.placement import Placement, ReachedPlane
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +64,16 @@ class ClientAccess:
     def is_mirrored(self, cluster: Cluster, found: VirtualControlPlane) -> bool:
         """Return whether mirrors follow it: until its objects move to the host and no client can write any more."""
         return not (is_handed_over(cluster, found) and self._confirmed.get(found.metadata.uid) is False)
+
+    def is_withheld(self, cluster: Cluster, found: VirtualControlPlane) -> bool:
+        """Return whether its kubeconfig is not written yet: until all objects of the host are inside."""
+        return is_entered(cluster, found)
+
+    def reached(
+        self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed, at: ReachedPlane
+    ) -> tuple[tuple[Resource, Json], ...]:
+        """Return what `apiservice.reached` does, without the kubeconfig while it is withheld."""
+        return apiservice.reached(found, namespace, at, is_withheld=self.is_withheld(cluster, found))
 
     def forget(self, uid: str) -> None:
         """Drop what is known of a control plane that is deleted."""

@@ -26,7 +26,6 @@ from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.virtualcontrolplane import (
-    apiservice,
     charge,
     datastore,
     decisive,
@@ -195,7 +194,7 @@ class VirtualControlPlaneController:
         if text := await self._host.placement.kubeconfig(found.metadata.uid):
             at = ReachedPlane(from_pods=self._host.placement.endpoint(found.metadata.uid), kubeconfig=text)
             with suppress(TerminalError):  # another client may have a Secret of this name: reported when it wakes
-                await self._objects.bring(apiservice.reached(found, namespace, at), found.metadata.uid)
+                await self._objects.bring(self._access.reached(cluster, found, namespace, at), found.metadata.uid)
         return await self._snap(cluster, found, again)
 
     def _moved(self, found: VirtualControlPlane, known: RunningPlane) -> RunningPlane:
@@ -303,7 +302,8 @@ class VirtualControlPlaneController:
         # Kubernetes deletes them first, and the VirtualControlPlane a moment later.
         if not namespace.deleting:
             identity = desired.mirror_objects(found, namespace, is_open=is_open)
-            wanted = (*identity, *apiservice.reached(found, namespace, self._moved(found, known.running)))
+            at = self._moved(found, known.running)
+            wanted = (*identity, *self._access.reached(cluster, found, namespace, at))
             await self._bring(cluster, found, wanted, known.running)
             if await self._address(cluster, found, known.address, known.running) != known.address:
                 # Its certificate and its pods need the new one.
@@ -363,7 +363,7 @@ class VirtualControlPlaneController:
         self._upgrades.check(version, running)
         # Before anything can fail: other operators name it when they report that they cannot end the process.
         await self._report(cluster, found, status.STARTING, running)
-        await self._bring(cluster, found, apiservice.reached(found, namespace, running), running)
+        await self._bring(cluster, found, self._access.reached(cluster, found, namespace, running), running)
         changed = partial(cluster.wake, VirtualControlPlane, found.key)
         is_mirrored, offered = self._access.is_mirrored(cluster, found), offers.of(cluster)
         is_open = is_open and is_mirrored
@@ -472,13 +472,14 @@ class VirtualControlPlaneController:
         before = current.status
         # A process runs before its Secret is written.
         is_connected = running is not None and current.metadata.uid in self._connected
+        has_secret = is_connected and not self._access.is_withheld(cluster, current)
         written = status.compute(
             current,
             problem,
             short=short,
             unlimited=running.unlimited if running is not None else "",
             endpoint=running.server if running is not None else before.endpoint,
-            secret=desired.secret_name(current) if is_connected else before.kubeconfig_secret,
+            secret=desired.secret_name(current) if has_secret else before.kubeconfig_secret,
             now=rfc3339(cluster.clock.now()),
         )
         if is_connected and problem is None:

@@ -3,6 +3,7 @@
     spec.rotation.request: Users@…  ─► status.credentials.users + 1
     spec.rotation.request: All@…    ─► both numbers + 1
     an owner is removed             ─► users + 1; if owners watch Secrets on the host, once more when watches have ended
+    a namespace with members is converted ─► users + 1 when their watches have ended
     status.credentials              ─► HostedPlane ─► the process starts anew ─► status.lastRotation
 
 All users share one certificate, and a certificate cannot be revoked: so one that a removed owner has kept is worth
@@ -76,7 +77,7 @@ def step(found: VirtualControlPlane, namespace: Observed, now: dt.datetime) -> R
     if removed(found, namespace):
         # A watch of Secrets that the owner has begun may still bring the new kubeconfig.
         sees = CONTROL_PLANE not in namespace.labels
-        later = rfc3339(now + dt.timedelta(seconds=WATCH_SECONDS)) if sees else ""
+        later = _when_watches_end(now) if sees else credentials.again
         return _written(found, replace(_next(credentials), owners=owners, again=later))
     left = _left(credentials.again, now)
     if left is not None and left <= 0:
@@ -89,6 +90,16 @@ def step(found: VirtualControlPlane, namespace: Observed, now: dt.datetime) -> R
     if owners != credentials.owners:
         return _written(found, replace(credentials, owners=owners))
     return RotationStep(again_seconds=sooner(left, wait))
+
+
+def repeated(found: VirtualControlPlane, now: dt.datetime) -> VirtualControlPlaneStatus:
+    """Return the status by which credentials are replaced once no watch is open that began before.
+
+    Args:
+        found: The control plane.
+        now: The time.
+    """
+    return replace(found.status, credentials=replace(found.status.credentials, again=_when_watches_end(now)))
 
 
 def is_pending(found: VirtualControlPlane) -> bool:
@@ -140,6 +151,10 @@ def is_bound(subjects: Iterable[str], gone: frozenset[str]) -> bool:
 def _next(credentials: PlaneCredentials, *, whole: bool = False) -> PlaneCredentials:
     authorities = credentials.authorities + 1 if whole else credentials.authorities
     return replace(credentials, users=credentials.users + 1, authorities=authorities)
+
+
+def _when_watches_end(now: dt.datetime) -> str:
+    return rfc3339(now + dt.timedelta(seconds=WATCH_SECONDS))
 
 
 def _left(moment: str, now: dt.datetime) -> float | None:

@@ -48,6 +48,22 @@ async def begin(cluster: Cluster, found: VirtualControlPlane, namespace: Observe
     return step
 
 
+async def repeat(cluster: Cluster, key: str) -> None:
+    """Record that credentials are replaced once no watch is open any more in which users of the host may see them.
+
+    Args:
+        cluster: The host.
+        key: That of the control plane.
+
+    Raises:
+        ApiError: The API server refuses, or does not answer.
+    """
+    found: VirtualControlPlane | None = cluster.cache(VirtualControlPlane.resource).get(key)
+    if found is not None and not found.status.credentials.again:
+        changed = replace(found, status=rotation.repeated(found, cluster.clock.now()))
+        await cluster.writer.own(request.replace(changed, subresource="status"))
+
+
 def renewal_in(cluster: Cluster, running: RunningPlane) -> float | None:
     """Return in how many seconds to look whether certificates are due; 0 or less if they are, None for never."""
     if running.renewal is None:
