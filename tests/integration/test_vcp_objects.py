@@ -195,6 +195,20 @@ async def test_a_bound_claim_shows_a_volume_without_its_handle(planes: Planes, n
             await host.delete(STORAGE_CLASSES, name)
 
 
+async def _is_found_by_variables(inside: Api, host: Api, namespace: str, address: str) -> None:
+    """Containers that start now have the variables of the Service "web" inside, and none of the Service on the host."""
+    await inside.create(PODS, {"metadata": {"name": "client"}, "spec": {"containers": [CONTAINER]}}, "default")
+
+    async def client() -> Json | None:
+        found = await host.list(PODS, namespace)
+        return next((each for each in found if each["spec"].get("hostname") == "client"), None)
+
+    below = await until(client, "the pod is mirrored", seconds=2 * SECONDS)
+    variables = {each["name"]: each.get("value") for each in below["spec"]["containers"][0]["env"]}
+    assert (variables["WEB_SERVICE_HOST"], variables["WEB_PORT_81_TCP_PORT"]) == (address, "81")
+    assert below["spec"]["enableServiceLinks"] is False
+
+
 async def test_a_service_gets_what_the_host_has_chosen(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
     """H01: its address is the host's, the host refuses it at its creation, and a dry run leaves nothing behind."""
     host = planes.host
@@ -253,6 +267,8 @@ async def test_a_service_gets_what_the_host_has_chosen(plane_cluster: LocalClust
 
         await until(restored, "the deleted Service is back")
         assert (await the_only(host, services.RESOURCE, name))["spec"]["clusterIP"] == address
+        # The mirror has seen it.
+        await _is_found_by_variables(inside, host, name, address)
         # While the mirror does not run, no Service is created; other kinds are.
         await order(plane_cluster.paths.socket, SupervisorRequest(verb="stop", component="operator"), SECONDS)
         try:

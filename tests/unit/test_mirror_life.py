@@ -14,10 +14,11 @@ from tenantry.api.model import ObjectMeta, Resource
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.mirror import adoption, cachedpods, things
 from tenantry.mirror.copies import Copies
-from tenantry.mirror.kinds import ingresses
+from tenantry.mirror.kinds import ingresses, services
 from tenantry.mirror.podmirror import PodMirror
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.refusals import upper_words
+from tenantry.mirror.servicelinks import ServiceLinks
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import COPIED, PODS, Copy
 from tenantry.mirror.uppernodes import UpperNodes
@@ -86,7 +87,8 @@ class Mirrored:
         pods, nodes = UpperPods(profile, self.above), UpperNodes(profile, self.above, side, _not_noticed)
         tls = UpperObjects(ingresses.RESOURCE, profile, self.above)
         copies = Copies(profile, self.above, side, upper_pods=pods, upper_ingresses=tls)
-        mirror = PodMirror(profile, self.above, side, upper_pods=pods, upper_nodes=nodes, copies=copies)
+        links = ServiceLinks(self.above, UpperObjects(services.RESOURCE, profile, self.above))
+        mirror = PodMirror(profile, self.above, side, upper_pods=pods, upper_nodes=nodes, copies=copies, links=links)
         for controller in (mirror, copies):
             self.above.lane.controllers[controller.name] = controller
             for watch in controller.watches():

@@ -128,6 +128,23 @@ def test_a_pod_is_ready_when_its_readiness_gates_are() -> None:
     assert status["conditions"] == [ready, gate]
 
 
+def test_what_disrupts_a_pod_on_the_upper_side_stays() -> None:
+    """An eviction inside records it, and the Job controller reads it when the lower pod has ended."""
+    disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    pod = upper()
+    pod["status"] = {"conditions": [disrupted, {"type": "Other", "status": "True"}]}
+    ended = status_up(pod, lower_pod(pod, phase="Failed", conditions=[READY]))
+    assert ended is not None
+    assert ended["conditions"] == [{**READY, "observedGeneration": 7}, disrupted]
+    pod["status"] = ended
+    assert status_up(pod, lower_pod(pod, phase="Failed", conditions=[READY])) is None
+    # The lower side has disrupted it, too.
+    preempted = {**disrupted, "reason": "PreemptionByScheduler"}
+    both = status_up(pod, lower_pod(pod, phase="Failed", conditions=[preempted]))
+    assert both is not None
+    assert [each["reason"] for each in both["conditions"]] == ["PreemptionByScheduler"]
+
+
 def test_a_refused_pod_is_not_scheduled() -> None:
     pod = upper()
     pod["status"] = {"phase": "Pending", "qosClass": "BestEffort", "conditions": [READY]}

@@ -165,6 +165,21 @@ def test_the_downward_api_shows_the_upper_pod() -> None:
     ]
 
 
+def test_containers_find_the_services_of_their_namespace_by_the_upper_names() -> None:
+    own = {"name": "WEB_SERVICE_PORT", "value": "$(WEB_SERVICE_HOST)"}
+    links = {"WEB_SERVICE_HOST": "10.0.0.1", "WEB_SERVICE_PORT": "80"}
+    pod = upper_pod(containers=[{"name": "a", "env": [own]}], initContainers=[{"name": "b"}])
+    bare = Profile(owner_uid="u", namespace="lower", prefix="example.dev")
+    spec = down(pod, bare, links=links).object["spec"]
+    host = {"name": "WEB_SERVICE_HOST", "value": "10.0.0.1"}
+    assert spec["containers"][0]["env"] == [host, own]
+    assert spec["initContainers"][0]["env"] == [host, {"name": "WEB_SERVICE_PORT", "value": "80"}]
+    # kubelet would add the lower Services.
+    assert spec["enableServiceLinks"] is False
+    pod["spec"]["enableServiceLinks"] = False
+    assert "env" not in down(pod, bare, links=links).object["spec"]["initContainers"][0]
+
+
 def test_a_pod_without_a_service_account_shows_the_default_one() -> None:
     variable = {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.serviceAccountName"}}}
     spec = lower(upper_pod(containers=[{"name": "web", "env": [variable]}]))["spec"]

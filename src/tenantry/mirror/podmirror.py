@@ -34,6 +34,7 @@ from tenantry.mirror.podpatches import PodPatches, named
 from tenantry.mirror.pods import Down
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.refusals import REFUSALS, RETRY_SECONDS, retry_seconds, upper_words
+from tenantry.mirror.servicelinks import ServiceLinks
 from tenantry.mirror.shapes import NotTranslated, part
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import PODS
@@ -55,6 +56,7 @@ class PodMirror:
         upper_pods: The pods of the upper side.
         upper_nodes: The nodes of the upper side.
         copies: The copies of ConfigMaps and Secrets.
+        links: The variables that name the Services of the upper side.
     """
 
     name = "pods"
@@ -69,6 +71,7 @@ class PodMirror:
         upper_pods: UpperPods,
         upper_nodes: UpperNodes,
         copies: Copies,
+        links: ServiceLinks,
     ) -> None:
         self._profile = profile
         self._upper = upper
@@ -76,6 +79,7 @@ class PodMirror:
         self._pods = upper_pods
         self._nodes = upper_nodes
         self._copies = copies
+        self._links = links
         self._tokens = PodTokens(profile, upper, lower)
         # By key of a refused pod: how often in a row.
         self._refused: dict[str, int] = {}
@@ -95,6 +99,7 @@ class PodMirror:
         return [
             self._pods.watch(self._of_upper),
             self._nodes.watch(),
+            self._links.watch(),
             Watch(
                 resource=PODS,
                 decode=cachedpods.decoder(self._profile.prefix),
@@ -161,7 +166,8 @@ class PodMirror:
         above = await self._whole(upper)
         if above is None:
             return None
-        wanted = pods.down(above, self._profile, self._nodes.lower)
+        links = self._links.of(upper.meta["namespace"])
+        wanted = pods.down(above, self._profile, self._nodes.lower, links)
         if wanted.refusal:
             await self._refuse(upper, wanted.refusal)
             return None

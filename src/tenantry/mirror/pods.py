@@ -5,6 +5,7 @@
               ─► selectors   pods of the own namespace only
               ─► nodenames   names of upper nodes become names of lower ones
               ─► downward    the pod's own name, namespace and uid stay the upper ones
+              ─► servicelinks  variables name the upper Services
               ─► lower Pod, and the tokens that its Secret must hold
 
 The translation does not rely on the validation of the upper API server: values of wrong types are refused.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -40,6 +42,7 @@ _INJECTED_SECONDS = 3607
 
 _LEAST_SECONDS = 600
 _MOST_SECONDS = 24 * 3600
+_CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 _ENV_FIELDS = ("spec.nodeName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs")
 _VOLUME_FIELDS = ("metadata.labels", "metadata.annotations")
 _ENTRY = re.compile(r"metadata\.(labels|annotations)\['[^']+'\]")
@@ -82,13 +85,19 @@ class Down(msgspec.Struct, frozen=True, kw_only=True):
     ephemeral_refusal: str = ""
 
 
-def down(pod: Json, profile: Profile, nodes: LowerNodes = nodenames.no_nodes) -> Down:
+def down(
+    pod: Json,
+    profile: Profile,
+    nodes: LowerNodes = nodenames.no_nodes,
+    links: Mapping[str, str] = MappingProxyType({}),
+) -> Down:
     """Return the lower Pod of an upper one.
 
     Args:
         pod: The upper Pod, as its API server has it or of any other content; it is not changed.
         profile: The configuration.
         nodes: The lower nodes, by the upper names that the pod may select them by.
+        links: The variables of the Services of its namespace, which its containers have unless it turns them off.
     """
     try:
         metadata = _metadata(pod)
@@ -101,11 +110,15 @@ def down(pod: Json, profile: Profile, nodes: LowerNodes = nodenames.no_nodes) ->
         _rename(spec, metadata, profile)
         identity = _identity(metadata, pod)
         _keep_environment(spec, identity, profile)
+        if spec.get("enableServiceLinks") is not False:
+            _add_environment(spec, links)
         tokens = tuple(_replace_projections(spec, profile.lower_name(TOKEN, namespace, name), profile))
     except NotTranslated as refused:
         return Down(refusal=str(refused))
     ephemeral, ephemeral_refusal = _added(pod, metadata, identity, profile)
     spec["automountServiceAccountToken"] = False
+    # They would have the names of lower Services.
+    spec["enableServiceLinks"] = False
     # Otherwise the API server adds the pull secrets of the lower ServiceAccount, which are not the upper side's.
     # Kubelet ignores an entry without a name (k8s.io/kubernetes/pkg/kubelet/kubelet_pods.go, getPullSecretsForPod).
     if not spec.get("imagePullSecrets"):
@@ -235,17 +248,27 @@ def _identity(metadata: Json, pod: Json) -> dict[str, str]:
 
 def _keep_environment(spec: Json, identity: Mapping[str, str], profile: Profile) -> None:
     """Have the variables of all containers show the upper pod, and name the upper API server."""
-    api = {"KUBERNETES_SERVICE_HOST": profile.api_host, "KUBERNETES_SERVICE_PORT": profile.api_port}
-    for field in ("initContainers", "containers", "ephemeralContainers"):
+    for field in _CONTAINERS:
         for place, container in enumerate(spec.get(field, ())):
             given = container.get("env", [])
             path = f"spec.{field}[{place}].env"
             variables = [_variable(each, identity, f"{path}[{index}]") for index, each in enumerate(given)]
-            own = {each.get("name") for each in variables}
-            added = [{"name": key, "value": value} for key, value in api.items() if value and key not in own]
+            if variables:
+                container["env"] = variables
+    api = {"KUBERNETES_SERVICE_HOST": profile.api_host, "KUBERNETES_SERVICE_PORT": profile.api_port}
+    _add_environment(spec, {key: value for key, value in api.items() if value})
+
+
+def _add_environment(spec: Json, variables: Mapping[str, str]) -> None:
+    """Give all containers variables, unless they have others of the same names."""
+    for field in _CONTAINERS:
+        for container in spec.get(field, ()):
+            given = container.get("env", [])
+            own = {each.get("name") for each in given}
+            added = [{"name": key, "value": value} for key, value in variables.items() if key not in own]
             # First, because a variable can only refer to those before it.
-            if added or variables:
-                container["env"] = [*added, *variables]
+            if added:
+                container["env"] = [*added, *given]
 
 
 def _variable(variable: Json, identity: Mapping[str, str], path: str) -> Json:

@@ -7,7 +7,7 @@ decides:
                  ─► observedGeneration of the upper pod, once the lower pod has all of its changes
                  ─► qosClass of the upper pod, which its API server decides and nothing may change
                  ─► conditions of readiness gates from the upper pod, where their controllers write them,
-                     which the condition Ready waits for
+                     which the condition Ready waits for; and why it is disrupted, where an eviction has told it
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tenantry.mirror.profile import Profile
 from tenantry.mirror.shapes import items, part
 
 SCHEDULED = "PodScheduled"
+_DISRUPTED = "DisruptionTarget"
 _READY = "Ready"
 _LEFT_OUT = (
     "nominatedNodeName",
@@ -57,6 +58,10 @@ def up(upper: Json, lower: Json, profile: Profile, *, is_current: bool) -> Json 
     for condition in kept:
         if condition.get("type") == _READY and condition.get("status") == ConditionStatus.TRUE.value:
             _hold(condition, gates, own)
+    disrupted = _condition(old, _DISRUPTED)
+    if disrupted is not None and _condition(found, _DISRUPTED) is None:
+        # Each side may disrupt the pod; controllers above read why (Kubernetes, "Pod failure policy").
+        own.append(disrupted)
     if kept or own:
         status["conditions"] = [*kept, *msgspec.to_builtins(own)]
     return None if status == old or _is_known(status, old) else status

@@ -73,6 +73,7 @@ from tenantry.mirror.objectmirror import ObjectMirror
 from tenantry.mirror.podmirror import PodMirror
 from tenantry.mirror.podtrial import PodTrial
 from tenantry.mirror.profile import Profile
+from tenantry.mirror.servicelinks import ServiceLinks
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import NODES, PODS
 from tenantry.mirror.uppernodes import UpperNodes
@@ -334,7 +335,10 @@ class Link:
                 upper_offered=naming,
             )
             written = WrittenSecrets(profile, upper, side, [(each, tables[each.resource]) for each in self._offered])
-            pods = PodMirror(profile, upper, side, upper_pods=upper_pods, upper_nodes=upper_nodes, copies=copies)
+            links = ServiceLinks(upper, tables[services.RESOURCE])
+            pods = PodMirror(
+                profile, upper, side, upper_pods=upper_pods, upper_nodes=upper_nodes, copies=copies, links=links
+            )
             first = partial(self._first_node, upper_nodes)
             inner = InsideController(self._plane, lambda: self._is_open, first, self._now_usable, self._refused)
             slices = upper_slices(profile, upper)
@@ -349,7 +353,6 @@ class Link:
                 *(ClassMirror(each, profile, upper, host.lower, rules) for each in CLASSES),
                 ClassMirror(SNAPSHOT, profile, upper, host.lower, SnapshotClassRules(rules, host.lower)),
             ]
-            measures = MetricsService(host.lower)
             source = things.source(profile.mark(things.WRITTEN_MARK))
             sizes = NodeSizes(upper, side, upper_nodes, Remainder(profile.namespace, host.home, upper, source))
             others = [
@@ -359,7 +362,7 @@ class Link:
                 written,
                 *slicenodes.shown(self._nodes, upper_nodes, self._profile.namespace, host.home),
                 shown_volumes,
-                measures,
+                MetricsService(host.lower),
                 sizes,
                 *objects,
                 *shown,
@@ -413,14 +416,8 @@ class Link:
     @asynccontextmanager
     async def _gate(self, upper: Cluster, upper_nodes: UpperNodes, mirror: Client) -> AsyncGenerator[None]:
         lower = self._host.lower
-        decided = Destinations(
-            self._profile,
-            upper.cache(PODS),
-            lower.cache(PODS),
-            lower.cache(services.RESOURCE),
-            upper_nodes,
-            self._outside_rule,
-        )
+        known = upper.cache(PODS), lower.cache(PODS), lower.cache(services.RESOURCE)
+        decided = Destinations(self._profile, *known, upper_nodes, self._outside_rule)
         if self._tls is None:
             raise RuntimeError("the gate has no certificate")
         kubelet = KubeletInputs(

@@ -1,0 +1,98 @@
+"""The variables by which containers find the Services of their namespace.
+
+    upper Services of the namespace ─► variables ─► env of the containers of the lower pod, as it is created
+
+kubelet would name the lower Services, whose names are others, and those of all namespaces of the upper side.
+
+Sources: Kubernetes, "Service" (Environment variables); k8s.io/kubernetes/pkg/kubelet/envvars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tenantry.api.model import Json
+from tenantry.engine.cluster import Cluster, Watch
+from tenantry.mirror.kinds import services
+from tenantry.mirror.shapes import items, part
+from tenantry.mirror.things import Thing
+from tenantry.mirror.upperobjects import UpperObjects
+
+MOST_SERVICES = 40
+"""With more Services in its namespace, a pod has no variables of them: each is half a kilobyte in each container."""
+
+BY_NAMESPACE = "namespace"
+"""The index of upper Services by their namespace."""
+
+
+def variables(found: Iterable[Json]) -> dict[str, str]:
+    """Return the variables of Services, in the order of the Services: name to value.
+
+    Args:
+        found: The Services; one without an address has no variables.
+    """
+    named: dict[str, str] = {}
+    for each in found:
+        spec = part(each, "spec")
+        address, ports = str(spec.get("clusterIP") or "None"), items(spec, "ports")
+        if address == "None" or not ports:
+            continue
+        prefix = _words(str(part(each, "metadata").get("name")))
+        named[f"{prefix}_SERVICE_HOST"] = address
+        named[f"{prefix}_SERVICE_PORT"] = str(ports[0].get("port"))
+        for port in ports:
+            if port.get("name"):
+                named[f"{prefix}_SERVICE_PORT_{_words(str(port['name']))}"] = str(port.get("port"))
+        for index, port in enumerate(ports):
+            named |= _of_port(prefix, address, port, is_first=not index)
+    return named
+
+
+def _of_port(prefix: str, address: str, port: Json, *, is_first: bool) -> dict[str, str]:
+    """Return the variables of a port in the form of Docker's links."""
+    number, protocol = str(port.get("port")), str(port.get("protocol") or "TCP")
+    host = f"[{address}]" if ":" in address else address
+    url = f"{protocol.lower()}://{host}:{number}"
+    link = f"{prefix}_PORT_{number}_{protocol}"
+    first = {f"{prefix}_PORT": url} if is_first else {}
+    return {
+        **first,
+        link: url,
+        f"{link}_PROTO": protocol.lower(),
+        f"{link}_PORT": number,
+        f"{link}_ADDR": address,
+    }
+
+
+def _words(name: str) -> str:
+    return name.replace("-", "_").upper()
+
+
+class ServiceLinks:
+    """The variables of the Services of each namespace of one upper side.
+
+    Args:
+        upper: The upper cluster.
+        upper_services: Its Services.
+    """
+
+    def __init__(self, upper: Cluster, upper_services: UpperObjects) -> None:
+        self._upper = upper
+        self._services = upper_services
+
+    def watch(self) -> Watch:
+        """Return the watch of the Services, which wakes nothing: pods that exist keep their variables."""
+        return self._services.watch(lambda _: (), {BY_NAMESPACE: _namespace})
+
+    def of(self, namespace: str) -> Mapping[str, str]:
+        """Return the variables of a namespace; none if it has more than `MOST_SERVICES` Services."""
+        cache = self._upper.cache_of(services.RESOURCE)
+        if cache is None or cache.count(BY_NAMESPACE, namespace) > MOST_SERVICES:
+            return {}
+        # kubelet adds those of the API server's Service itself.
+        found: list[Thing] = cache.by_index(BY_NAMESPACE, namespace)
+        return variables(each.object for each in found if each.key.split("/") != [*services.API_SERVER])
+
+
+def _namespace(found: Thing) -> Iterable[str]:
+    return [found.key.partition("/")[0]]
