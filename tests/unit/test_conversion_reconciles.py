@@ -178,3 +178,13 @@ async def test_it_looks_less_often_while_it_waits_for_the_same() -> None:
     assert journal(world)["message"] == "objects move: stage rest, waits for the end of Job 'j'"
     assert found[-1] == MOST_LOOK_SECONDS
     assert found == sorted(found, key=lambda each: each or 0.0)
+
+
+async def test_it_looks_less_often_while_the_same_write_changes_nothing() -> None:
+    """A write that one side drops, as into a namespace that is gone, must not be sent without a pause."""
+    world, connections = closed_world(), PlaneConnections()
+    made = ConversionController(connections)
+    world.put_in(objects.CONFIG_MAPS, {"metadata": {"name": "settings", "namespace": "acme"}, "data": {"a": "1"}})
+    found = [await served(world, made, connections) for _ in range(6)]
+    assert found[0] == 0.0
+    assert found[-1] == MOST_LOOK_SECONDS

@@ -91,7 +91,7 @@ class ConversionController:
         self._obstacle = obstacle
         # None until the first reconcile, which reads everything that changed before it.
         self._namespaces: Cache[Observed] | None = None
-        # By key: what the last look waits for, and when the next one is.
+        # By key: what the last look waits for and writes, and when the next one is.
         self._looks: dict[str, tuple[str, float]] = {}
         # By key: when the mirror got its rights, in monotonic seconds.
         self._given: dict[str, float] = {}
@@ -400,12 +400,13 @@ class ConversionController:
         return self._pause(scope.owner.key, found)
 
     def _pause(self, key: str, found: Moves) -> float:
-        """Return in how many seconds to look again: the later, the longer it waits for the same."""
-        told, seconds = self._looks.get(key, ("", 0.0))
-        is_same = found.waits == told and not found.writes
+        """Return in how many seconds to look again: the later, the longer it waits for the same, or writes it again."""
+        todo = f"{found.waits} {[(each.request.verb, each.request.name) for each in found.writes]}"
+        before, seconds = self._looks.get(key, ("", 0.0))
+        is_same = todo == before
         seconds = min(2 * seconds, MOST_LOOK_SECONDS) if is_same else LOOK_SECONDS
-        self._looks[key] = found.waits, seconds
-        return seconds if found.waits else 0.0
+        self._looks[key] = todo, seconds
+        return seconds if found.waits or is_same else 0.0
 
     # -- what it has to do with ---------------------------------------------------------------------
 
