@@ -12,6 +12,7 @@
 //
 // It also keeps snapshots, which the operator requests at KEEPER in the same way; see keeper.go. Without an address for
 // clients, it does nothing else: such a program is alone in a Pod, and ends when the operator has been silent for IDLE.
+// In a container of its own, it prints the audit log of the API server instead; see audit.go.
 package main
 
 import (
@@ -40,6 +41,7 @@ func main() {
 	names := flag.String("names", "gate,admission", "names of the Unix sockets, without .sock")
 	reached := flag.String("reached", "", "names of Unix sockets of the process that the operator connects to; none by default")
 	wait := flag.Duration("wait", 10*time.Second, "time that a process waits for the operator")
+	audit := flag.String("audit", "", "audit log that is printed as it grows, and nothing else is done; none by default")
 	keeping := flag.String("keeper", "", "address at which the operator requests snapshots; none by default")
 	var own keeper
 	flag.StringVar(&own.volume, "volume", "", "folder of the volume in which snapshots are kept")
@@ -52,6 +54,10 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	if *audit != "" {
+		exit(follow(ctx, *audit, os.Stdout))
+		return
+	}
 	failed := make(chan error, 1)
 	err := keep(ctx, stop, *keeping, *keys, &own, *idle, failed)
 	if err == nil && *api != "" {
@@ -61,6 +67,11 @@ func main() {
 		log.Print("ready")
 		err = ended(ctx, failed)
 	}
+	exit(err)
+}
+
+// exit ends the program if it has failed.
+func exit(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "hosted-sidecar:", err)
 		os.Exit(1)

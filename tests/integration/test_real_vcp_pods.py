@@ -43,7 +43,17 @@ from testkit.etcdaccess import opens_only_its_prefix
 from testkit.kubectl import Kubectl
 from testkit.metricsadapter import API_SERVICES, NAME, ROOT, SERVICE
 from testkit.planes import Planes
-from testkit.podplanes import EARLIER, deployment, installed, is_ready, kubeconfig_of, the_pod, the_pods, the_proxy
+from testkit.podplanes import (
+    EARLIER,
+    deployment,
+    has_audit_log,
+    installed,
+    is_ready,
+    kubeconfig_of,
+    the_pod,
+    the_pods,
+    the_proxy,
+)
 from testkit.realpods import START_SECONDS, RealPods, Spot, connects, missing
 
 pytest_plugins = ["testkit.fixtures"]
@@ -131,7 +141,8 @@ async def test_a_control_plane_in_a_pod_works_and_leaves_nothing(pods: RealPods,
     """H01: logs, exec and metrics go through the sidecar; a Pod that is replaced is found again, with its objects."""
     host = planes.host
     await host.make_tenant(name, isolation={"runtime": "Shared"})
-    await host.create(VirtualControlPlane.resource, {"metadata": {"name": "web"}, "spec": {}}, name)
+    spec = {"audit": {"level": "Metadata"}}
+    await host.create(VirtualControlPlane.resource, {"metadata": {"name": "web"}, "spec": spec}, name)
     await is_ready(host, name)
     uid = (await host.get(VirtualControlPlane.resource, "web", name))["metadata"]["uid"]
     kubectl = Kubectl(await kubeconfig_of(planes, name, uid))
@@ -146,6 +157,7 @@ async def test_a_control_plane_in_a_pod_works_and_leaves_nothing(pods: RealPods,
 
     await until(logged, "the server has said that it listens")
     assert await kubectl.out("exec", "deployment/web", "--", "/agnhost", "help")
+    await has_audit_log(pods.cluster, name)
     await are_asked_for(host, kubectl)
     kubectl = await is_rotated(planes, name, uid)
     before = await the_pod(host, uid)

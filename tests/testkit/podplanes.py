@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,10 @@ import yaml
 from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, PROCESS_NAMESPACE, VirtualControlPlane
 from tenantry.hostedpods import image, objects, versionimages
 from tenantry.install import planeproxy
+from tenantry.local.cluster import LocalCluster
 from testkit import operatorimage
 from testkit.api import PODS, SECRETS, Api, until
-from testkit.planes import Planes, ready
+from testkit.planes import Planes, ready, vcp
 from testkit.realpods import AGNHOST, CAREFUL, START_SECONDS
 
 Json = dict[str, Any]
@@ -95,3 +97,17 @@ async def is_ready(host: Api, namespace: str) -> None:
         return ready(seen).get("status") == "True"
 
     await until(so, "the control plane is ready", seconds=START_SECONDS, seen=lambda: ready(seen))
+
+
+async def has_audit_log(cluster: LocalCluster, namespace: str) -> None:
+    """Wait until the audit log of the control plane "web" has the creation of a Deployment."""
+
+    async def so() -> bool:
+        code, out, told = await vcp(cluster, "audit-log", "web", "-n", namespace)
+        assert code == 0, told
+        events = [json.loads(each) for each in out.splitlines()]
+        return "deployments" in [
+            each.get("objectRef", {}).get("resource") for each in events if each["verb"] == "create"
+        ]
+
+    await until(so, "the audit log has the Deployment", seconds=START_SECONDS)

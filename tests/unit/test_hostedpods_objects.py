@@ -259,3 +259,19 @@ def test_the_operator_is_started_with_the_flags() -> None:
         *("--hosted-scratch", planepods.SCRATCH),
         *("--hosted-storage-class", "fast"),
     ]
+
+
+def test_a_container_prints_the_audit_log() -> None:
+    """H01: it reads the folder of the log alone, which the process writes, and which the next Pod begins anew."""
+    plain, audited = (
+        objects.stateful_set(UID, SETTINGS, LIMITS, FILES, {}, has_audit_log=each)["spec"]["template"]["spec"]
+        for each in (False, True)
+    )
+    assert [each["name"] for each in plain["containers"]] == ["hosted", "sidecar"]
+    process, _, printing = audited["containers"]
+    mount = {"name": "audit", "mountPath": "/plane/audit"}
+    assert mount in process["volumeMounts"]
+    assert printing["command"] == ["/hosted-sidecar", "-audit=/plane/audit/audit.log"]
+    assert printing["volumeMounts"] == [{**mount, "readOnly": True}]
+    assert {"name": "audit", "emptyDir": {"sizeLimit": "70Mi"}} in audited["volumes"]
+    assert (printing["image"], printing["securityContext"]) == (process["image"], process["securityContext"])

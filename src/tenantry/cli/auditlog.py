@@ -1,6 +1,13 @@
-"""`tenantry vcp audit-log`: prints the audit log of a control plane, which the operator keeps on its machine."""
+"""`tenantry vcp audit-log`: prints the audit log of a control plane.
+
+files of the operator on this machine ─┐
+containers that print it, in Pods     ─┴─► lines
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
 
 import click
 
@@ -18,25 +25,41 @@ from tenantry.local.paths import ClusterPaths, cluster_folder, home
 @click.argument("called", metavar="NAME")
 @place.takes_namespace("Namespace of the tenant (default: the namespace of the context).")
 def audit_log(target: Target, *, called: str, namespace: str) -> None:
-    r"""Print the audit log of a virtual control plane of a local cluster: an event of audit.k8s.io/v1 in each line.
+    r"""Print the audit log of a virtual control plane: an event of audit.k8s.io/v1 in each line.
 
-    spec.audit.level turns the log on. It has 50 MB at most; the oldest events are printed first.
+    spec.audit.level turns the log on. It has 50 MB at most; the oldest events are printed first. Where control planes
+    run in Pods, the log begins and ends with the Pod, and each of several replicas has its own.
 
     \b
       tenantry vcp audit-log web -n acme | jq -r '[.user.username, .verb, .requestURI] | @tsv'
     """
     where = place.parent(target, namespace)
-    if target.local_name is None:
-        raise InputError("audit logs are read on a local cluster only: its operator keeps them on this machine")
-    paths = ClusterPaths(cluster_folder(target.local_name, home()))
     found = session.run(target, lambda client: read_existing(client, VirtualControlPlane, called, where))
-    from tenantry.local import hosted
-
-    files = hosted.audit_files(paths, found.metadata.uid)
-    if not files and found.spec.audit.level is AuditLevel.NONE:
-        told = kinds.told(VirtualControlPlane, called, where)
-        raise InputError(f"{told} has no audit log: set spec.audit.level, for example to Metadata")
+    files, told = _files(target, found.metadata.uid), kinds.told(VirtualControlPlane, called, where)
     for file in files:
         with file.open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                output.write(line.rstrip("\n"))
+            _print(lines)
+    if files:
+        return
+    if found.spec.audit.level is AuditLevel.NONE:
+        raise InputError(f"{told} has no audit log: set spec.audit.level, for example to Metadata")
+    from tenantry.hostedpods import auditlogs
+
+    logs = session.run(target, lambda client: auditlogs.read(client, found.metadata.uid))
+    for log in logs:
+        _print(log.splitlines())
+    if not logs and target.local_name is None:
+        raise InputError(f"{told} has no audit log now: no Pod of it runs, as while it sleeps")
+
+
+def _files(target: Target, uid: str) -> tuple[Path, ...]:
+    from tenantry.local import hosted
+
+    if target.local_name is None:
+        return ()
+    return hosted.audit_files(ClusterPaths(cluster_folder(target.local_name, home())), uid)
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        output.write(line.rstrip("\n"))

@@ -3,6 +3,7 @@
     Secret hosted-UID-keys      all keys, which only the operator reads
     Secret hosted-UID           what the process reads           ─► container hosted ──sockets──┐
     Secret hosted-UID-sidecar   the certificate of the sidecar   ─► container sidecar ◄─────────┘
+    audit log, if there is one                                   ─► container audit prints it
     PersistentVolumeClaim       SQLite, or a container `store`      ▲ 6443 clients, 6445 operator
     StatefulSet, Service
 
@@ -67,6 +68,9 @@ PROCESS = "hosted"
 BESIDE = "sidecar"
 """The container of the sidecar."""
 
+AUDIT = serveroptions.AUDIT_FOLDER
+"""The container that prints the audit log, and the folder of that."""
+
 SNAPSHOTS = "snapshots"
 """The folder of the snapshots in the volume."""
 
@@ -74,7 +78,7 @@ _RESERVE = 256 * 2**20
 """The bytes of the volume that snapshots leave to the database."""
 
 _SCRATCH: Json = {"sizeLimit": SIZE}
-"""Of the folder of a process without a database: its audit log is there, and a snapshot on its way."""
+"""Of the folder of a process without a database: a snapshot is there on its way."""
 
 _SOFT_PART = 0.8
 """Of the memory limit: where Go begins to collect garbage more often."""
@@ -284,6 +288,7 @@ def stateful_set(
     *,
     way: StoreWay | None = None,
     replicas: int = 1,
+    has_audit_log: bool = False,
 ) -> Json:
     """Return the StatefulSet.
 
@@ -295,9 +300,12 @@ def stateful_set(
         own: The contents of the sidecar's Secret.
         way: How it reaches its datastore; None if that is SQLite.
         replicas: The number of Pods.
+        has_audit_log: Whether the process writes an audit log, which a container of its own prints.
     """
     labels = {**meta(uid, "")["labels"], **(way.labels if way is not None else {})}
     spec = _pod(uid, settings, limits, files, way)
+    if has_audit_log:
+        _print_audit_log(spec, settings)
     if replicas > 1:
         spec["topologySpreadConstraints"] = [_spread(uid)]
     digest = hashlib.sha256(msgspec.json.encode([spec, sorted(files.items()), sorted(own.items())], order="sorted"))
@@ -378,6 +386,19 @@ def _pod(
             {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
         ],
     }
+
+
+def _print_audit_log(spec: Json, settings: PodSettings) -> None:
+    """Have a container print the audit log (Kubernetes, "Logging Architecture", streaming sidecar container)."""
+    size, folder = (serveroptions.AUDIT_FILES + 2) * serveroptions.AUDIT_MEGABYTES, f"{HOME}/{AUDIT}"
+    mount = {"name": AUDIT, "mountPath": folder}
+    # Not in the volume: the next Pod would print it once more.
+    spec["volumes"].append({"name": AUDIT, "emptyDir": {"sizeLimit": f"{size}Mi"}})
+    next(each for each in spec["containers"] if each["name"] == PROCESS)["volumeMounts"].append(mount)
+    command = [SIDECAR, f"-audit={folder}/{serveroptions.AUDIT_LOG}"]
+    resources = {"requests": {"cpu": "1m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}}
+    mounts = [{**mount, "readOnly": True}]
+    spec["containers"].append(_container(AUDIT, settings, command, resources=resources, volumeMounts=mounts))
 
 
 def _container(called: str, settings: PodSettings, command: list[str], **more: object) -> Json:

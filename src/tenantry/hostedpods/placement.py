@@ -140,7 +140,16 @@ class PodPlacement:
             await self._claim(uid)
         # A Job that has its volume may be on another node.
         await self._keepers.end(uid, KeeperRole.DATA)
-        wanted = objects.stateful_set(uid, settings, plane.limits, files, own, way=way, replicas=plane.replicas)
+        wanted = objects.stateful_set(
+            uid,
+            settings,
+            plane.limits,
+            files,
+            own,
+            way=way,
+            replicas=plane.replicas,
+            has_audit_log=bool(plane.options.audit_level),
+        )
         before = await self._find(objects.STATEFUL_SETS, objects.name(uid))
         if objects.replicas_of(before) not in (0, plane.replicas):
             # One that elects no leader must not run beside others.
