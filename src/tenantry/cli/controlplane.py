@@ -1,4 +1,4 @@
-"""The control planes of Tenants and Subnamespaces: the program that runs them, and their kubeconfigs."""
+"""What several commands need of control planes: their program, whether they have started, kubeconfigs of owners."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from tenantry.api import marks
 from tenantry.api.controlplanechoice import ControlPlaneChoice
-from tenantry.api.errors import Forbidden, NotFound
+from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.kubernetes import Namespace
-from tenantry.cli import output
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.cli import kinds, output
+from tenantry.cli.wait import why
 
 if TYPE_CHECKING:
     from tenantry.cli.target import Target
@@ -27,6 +29,22 @@ def prepare(target: Target, choice: str) -> None:
     from tenantry.cli.vcp import build_program
 
     build_program()
+
+
+async def read_started(client: Client, name: str, namespace: str) -> VirtualControlPlane:
+    """Return a control plane that has been usable: another one handles no requests, so that waiting is in vain.
+
+    Raises:
+        NotFound: It does not exist.
+        InputError: It has not started yet: why.
+    """
+    from tenantry.cli.delete import read_existing
+
+    found = await read_existing(client, VirtualControlPlane, name, namespace)
+    if not found.status.kubeconfig_secret:
+        told = kinds.told(VirtualControlPlane, name, namespace)
+        raise InputError(f"{told} has not started yet: {why(found)}; `tenantry vcp wait {name} -n {namespace}` waits")
+    return found
 
 
 async def kubeconfig(client: Client, namespace: str) -> str:

@@ -11,7 +11,8 @@ from tenantry.api.model import KubernetesObject
 from tenantry.api.planecredentials import RotationScope
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.cli import durations, flags, kinds, output, place, session
-from tenantry.cli.delete import confirm, read_existing
+from tenantry.cli.controlplane import read_started
+from tenantry.cli.delete import confirm
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import WaitCondition, wait_for_all
@@ -63,7 +64,7 @@ def rotate(target: Target, *, called: str, namespace: str, whole: bool, yes: boo
     scope = RotationScope.ALL if whole else RotationScope.USERS
 
     async def work(client: Client) -> None:
-        found = await read_existing(client, VirtualControlPlane, called, where)
+        found = await read_started(client, called, where)
         told = kinds.told(VirtualControlPlane, called, where)
         output.talk(f"{told}: {_LOST[scope]}")
         if not yes:
