@@ -1,4 +1,4 @@
-"""What the commands about control planes refuse, and what a refusal leaves behind (E15, H01, H02)."""
+"""What the commands about control planes refuse and print, and what a refusal leaves behind (E15, H01, H02)."""
 
 from __future__ import annotations
 
@@ -6,24 +6,28 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import click
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from tenantry.api import reasons
 from tenantry.api.errors import InputError, TenantryError
+from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Condition, ConditionStatus, ObjectMeta
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.cli import session
+from tenantry.cli.tenant import tenant
 from tenantry.cli.vcp import vcp
+from tenantry.controllers.conversion import objects
 from tenantry.kube.client import ATTEMPTS
 from tenantry.kube.transport import JSON
 from testkit.model import World
-from testkit.treeworld import world_of
+from testkit.treeworld import settle, world_of
 from testkit.upgradeworld import Workshop
 from testkit.worldclient import WorldClient
 
-UNREAD = ("--kubeconfig", "nowhere", "-n", "acme")
+UNREAD = ("--kubeconfig", "nowhere")
 """A file that is not read, because a World answers the requests."""
 
 PLANES = VirtualControlPlane.resource
@@ -63,16 +67,24 @@ class OperatedClient(WorldClient):
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Return a function that runs a command of `tenantry vcp` with a client in place of a connection."""
+    """Return a function that runs a command with a client in place of a connection."""
 
-    def call(client: WorldClient, *words: str) -> Result:
+    def call(client: WorldClient, *words: str, group: click.Group = vcp) -> Result:
         def work(_target: object, todo: Callable[[WorldClient], Any], **_options: object) -> object:
             return asyncio.run(todo(client))
 
         monkeypatch.setattr(session, "run", work)
-        return CliRunner().invoke(vcp, [*words, *UNREAD])
+        place = ("-n", "acme") if group is vcp and "-n" not in words and "-A" not in words else ()
+        return CliRunner().invoke(group, [words[0], *UNREAD, *place, *words[1:]])
 
     return call
+
+
+def settled() -> World:
+    """Return the tenant acme, whose namespace the operator has made."""
+    world = world_of()
+    settle(world)
+    return world
 
 
 def never_started() -> World:
@@ -163,3 +175,64 @@ def test_a_restore_refuses_a_version_that_is_not_earlier(run: Callable[..., Resu
     assert said in str(done.exception)
     assert workshop.get().spec.version == "1.35"
     assert workshop.get().spec.snapshots.restore == ""
+
+
+def refused(run: Callable[..., Result], world: World, *words: str) -> str:
+    """Return the message of a command that changes nothing."""
+    before = world.revision
+    done = run(WorldClient(world, lambda: "none"), *words)
+    assert isinstance(done.exception, TenantryError), done.output
+    assert world.revision == before
+    return str(done.exception)
+
+
+def test_a_control_plane_is_created_in_a_namespace_of_a_tenant_only(run: Callable[..., Result]) -> None:
+    """H01: the operator would start nothing there, and the object would stay."""
+    world = settled()
+    world.put_in(Namespace.resource, {"metadata": {"name": "kube-system"}})
+    assert "the namespace 'kube-system' belongs to no tenant" in refused(run, world, "create", "x", "-n", "kube-system")
+    assert "not found" in refused(run, world, "create", "x", "-n", "absent")
+    assert run(WorldClient(world, lambda: "none"), "create", "x", "--no-wait").exit_code == 0
+    assert world.get(PLANES, "acme/x")
+
+
+def test_a_name_that_is_taken_is_refused_in_one_sentence(run: Callable[..., Result]) -> None:
+    """E15: what to do is part of it."""
+    world = settled()
+    world.create(VirtualControlPlane(metadata=ObjectMeta(name="web", namespace="acme")))
+    assert refused(run, world, "create", "web") == (
+        "virtualcontrolplane.tenantry.dev/web in 'acme' exists already; choose another name, or see it with"
+        " `tenantry vcp describe web -n acme`"
+    )
+
+
+@pytest.mark.parametrize("name", ["Web_x", "web.x", "-web", "a" * 41])
+def test_a_wrong_name_is_refused_in_one_sentence(run: Callable[..., Result], name: str) -> None:
+    """E15: the API server checks a name twice, and reports both."""
+    assert refused(run, settled(), "create", "--no-wait", "--", name) == (
+        f"VirtualControlPlane {name!r}: metadata.name must be a DNS label of at most 40 lower-case letters, digits"
+        " and -, and begin and end with a letter or a digit"
+    )
+
+
+def test_wait_takes_all_control_planes(run: Callable[..., Result]) -> None:
+    """E15: as `tenantry wait vcp --all` does."""
+    world = never_started()
+    done = run(WorldClient(world, lambda: "none"), "wait", "--all", "--for", "condition=Ready=False")
+    assert done.exception is None, done.output
+    assert "virtualcontrolplane.tenantry.dev/web in 'acme' condition met" in done.stderr
+    nothing = run(WorldClient(world, lambda: "none"), "wait")
+    assert "give either names of virtualcontrolplanes or --all" in str(nothing.exception)
+
+
+def test_an_empty_plan_of_a_conversion_is_a_sentence(run: Callable[..., Result]) -> None:
+    """H01: a table without lines looks like a failure."""
+    world = settled()
+    world.put_in(Namespace.resource, {"metadata": {"name": "elsewhere"}})
+    for each in objects.EVERY:
+        # A World serves the kinds of its objects.
+        world.put_in(each, {"metadata": {"name": "other", "namespace": "elsewhere"}})
+    done = run(WorldClient(world, lambda: "none"), "convert", "acme", "--dry-run", group=tenant)
+    assert done.exception is None, done.output
+    assert done.stdout == ""
+    assert "tenant.tenantry.dev/acme can be converted: it has no objects that have to move" in done.stderr
