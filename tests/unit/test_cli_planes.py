@@ -236,3 +236,53 @@ def test_an_empty_plan_of_a_conversion_is_a_sentence(run: Callable[..., Result])
     assert done.exception is None, done.output
     assert done.stdout == ""
     assert "tenant.tenantry.dev/acme can be converted: it has no objects that have to move" in done.stderr
+
+
+def described(world: World, run: Callable[..., Result]) -> list[str]:
+    """Return the lines of `tenantry vcp describe web`."""
+    done = run(WorldClient(world, lambda: "none"), "describe", "web")
+    assert done.exception is None, done.output
+    return [" ".join(line.split()) for line in done.stdout.splitlines()]
+
+
+def test_the_page_of_a_control_plane(run: Callable[..., Result]) -> None:
+    """E15: what a person asks first, in words instead of fields."""
+    world = never_started()
+    failed = {"requested": "a", "time": "2026-01-01T00:00:00Z", "message": "the disk is full"}
+    upgraded = {"before": "1.35.4", "after": "1.36.3", "snapshot": "old.snapshot", "time": "2026-01-01T00:00:00Z"}
+    status = {
+        "phase": "Asleep",
+        "nextWake": "2000-01-01T00:00:00Z",
+        "version": "1.36.3",
+        "endpoint": "https://127.0.0.1:1",
+        "kubeconfigSecret": "web-kubeconfig",
+        "snapshots": [{"name": "kept.snapshot", "time": "2026-01-01T00:00:00Z", "revision": 7, "size": 23718}],
+        "lastSnapshot": failed,
+        "lastUpgrade": upgraded,
+    }
+    spec = {"snapshots": {"schedule": "30 2 * * *"}, "sleep": {"workloads": "Delete"}}
+    world.patch(PLANES, "acme/web", {"spec": spec, "status": status})
+    lines = described(world, run)
+    for wanted in (
+        "Namespace: acme",
+        "Phase: Asleep",
+        "Kubernetes: 1.36.3",
+        "Endpoint: https://127.0.0.1:1",
+        "Kubeconfig: Secret web-kubeconfig",
+        "Sleeps: after 10m without a request; its pods are deleted",
+        "Snapshots: at '30 2 * * *' (UTC); 5 are kept",
+    ):
+        assert wanted in lines
+    text = "\n".join(lines)
+    assert "Wakes: with the next connection, at the latest now" in text
+    assert "QuotaInsufficient requests.cpu: 50m requested" in text
+    assert "failed: the disk is full" in text
+    assert "from 1.35.4 to 1.36.3 is not complete; snapshot old.snapshot" in text
+    assert any(line.startswith("kept.snapshot ") and line.endswith(" 23718") for line in lines)
+
+
+def test_the_page_of_a_control_plane_that_never_started(run: Callable[..., Result]) -> None:
+    """E15: what is missing is a word, not an empty field."""
+    lines = described(never_started(), run)
+    for wanted in ("Phase: Starting", "Kubernetes: not started yet", "Endpoint: none yet", "Kubeconfig: none yet"):
+        assert wanted in lines
