@@ -129,6 +129,25 @@ def test_a_control_plane_that_never_started_is_refused_with_the_reason(
     assert world.get(PLANES, "acme/web") == before
 
 
+@pytest.mark.parametrize(
+    "words", [("snapshot", "web"), ("restore", "web", "--from", "a", "--yes"), ("rotate", "web", "--yes")]
+)
+def test_a_control_plane_that_cannot_wake_ends_the_wait(run: Callable[..., Result], words: tuple[str, ...]) -> None:
+    """H01: it slept, and there is no room in the quota for its process; the deadline does not matter."""
+    world = never_started()
+    world.patch(PLANES, "acme/web", {"status": {"kubeconfigSecret": "web-kubeconfig"}})
+
+    def report() -> None:
+        found = msgspec.convert(world.get(PLANES, "acme/web"), VirtualControlPlane)
+        (ready,) = found.status.conditions
+        now = msgspec.structs.replace(ready, observed_generation=found.metadata.generation)
+        world.patch(PLANES, "acme/web", {"status": {"conditions": [msgspec.to_builtins(now)]}})
+
+    done = run(OperatedClient(world, report), *words, "--timeout", "1h")
+    assert isinstance(done.exception, TenantryError)
+    assert "cannot wake: requests.cpu: 50m requested, 10m available; try again" in str(done.exception)
+
+
 def running(version: str) -> Workshop:
     """Return a control plane that has been usable with a version."""
     workshop = Workshop(version)
@@ -149,6 +168,30 @@ def test_a_refused_restore_of_an_earlier_version_leaves_the_version(run: Callabl
     assert "spec.version" not in workshop.told()[1]
     again = run(client, "restore", "web", "--from", name, "--yes", "--timeout", "0s")
     assert workshop.get().status.last_restore.snapshot == name, again.output
+
+
+class BusyClient(OperatedClient):
+    """Another client writes the object between each first read and the write that depends on it."""
+
+    busy = True
+
+    async def request(self, method: str, path: str, **options: Any) -> bytes:  # noqa: ANN401 - as `Client.request`
+        """Answer a request; see `Client.request`."""
+        if self.busy and b"resourceVersion" in (options.get("body") or b""):
+            self.busy = False
+            self._world.patch(PLANES, "acme/web", {"metadata": {"labels": {"other": "client"}}})
+        return await super().request(method, path, **options)
+
+
+def test_the_version_is_set_back_while_others_write(run: Callable[..., Result]) -> None:
+    """H02: the operator writes the status at the same time."""
+    workshop = running("1.36")
+    client = BusyClient(workshop.world, workshop.settle)
+    words = ("restore", "web", "--from", "20260101T000000Z-1.snapshot", "--version", "1.35", "--yes")
+    assert "there is no snapshot" in str(run(client, *words).exception)
+    assert not client.busy
+    assert workshop.get().spec.version == "1.36"
+    assert workshop.get().metadata.labels == {"other": "client"}
 
 
 def test_a_restore_corrects_an_earlier_version_that_another_one_has_left(run: Callable[..., Result]) -> None:

@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING
 import click
 
 from tenantry.api.errors import Conflict, InputError, TenantryError
-from tenantry.api.model import KubernetesObject
 from tenantry.api.planesnapshots import PlaneOutcome
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.cli import durations, flags, kinds, output, place, session
-from tenantry.cli.controlplane import read_started
+from tenantry.cli.controlplane import RequestHandled, read_started, wait_for_outcome
 from tenantry.cli.delete import confirm, read_existing
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
-from tenantry.cli.wait import READY, WaitCondition, wait_for_all
+from tenantry.cli.wait import READY, wait_for_all
 from tenantry.hosting import versions
 from tenantry.local.files import explain, make_private_folder
 from tenantry.local.paths import ClusterPaths, cluster_folder, home
@@ -41,26 +40,20 @@ _WRITES = 10
 """How often a field is written while the operator writes the status at the same time."""
 
 
-class _Answered(WaitCondition):
+class _Answered(RequestHandled):
     """The status has the outcome of a request."""
 
     def __init__(self, field: str, value: str) -> None:
-        super().__init__("")
+        super().__init__()
         self._field = field
         self._value = value
         self.outcome = PlaneOutcome()
 
-    def is_met(self, value: KubernetesObject | None) -> bool:
+    def is_handled(self, value: VirtualControlPlane) -> bool:
         """Return whether it has."""
-        if not isinstance(value, VirtualControlPlane):
-            return False
         status = value.status
         self.outcome = status.last_snapshot if self._field == _REQUEST else status.last_restore
         return self.outcome.requested == self._value
-
-    def __str__(self) -> str:
-        """Return it in words."""
-        return "done"
 
 
 def _folder(local: ClusterPaths, uid: str) -> Path:
@@ -210,8 +203,7 @@ async def _ask(
     patch = {"metadata": {"uid": meta.uid}, "spec": spec}
     await client.merge_patch(found.resource, meta.namespace, meta.name, patch)
     answered = _Answered(field, value)
-    asked = [ObjectSelection(VirtualControlPlane, (meta.name,), meta.namespace)]
-    await wait_for_all(client, asked, answered, seconds=seconds, quiet=True)
+    await wait_for_outcome(client, found, answered, seconds=seconds)
     if answered.outcome.message:
         if version not in ("", _staying(found)):
             await _take_back(client, found, value, version)
