@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tenantry.api.errors import Invalid
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.cli.vcp import vcp
 from tenantry.local import hostedversions
+from tenantry.local.cluster import LocalCluster
 from testkit.api import SECONDS, until
 from testkit.planes import Planes, ready
 
@@ -16,7 +20,8 @@ pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
 Json = dict[str, Any]
 KIND = VirtualControlPlane.resource
-LATEST = hostedversions.known()[-1]
+EARLIER, LATEST = hostedversions.known()[-2:]
+ABSENT = "20260101T000000Z-1.snapshot"
 
 
 async def test_only_the_next_version_is_admitted_and_an_unknown_one_is_reported(planes: Planes, name: str) -> None:
@@ -52,3 +57,20 @@ async def test_only_the_next_version_is_admitted_and_an_unknown_one_is_reported(
         LATEST.kubernetes,
         "",
     )
+
+
+async def test_a_restore_to_an_earlier_version_that_is_refused_leaves_the_version(
+    plane_cluster: LocalCluster, planes: Planes, name: str
+) -> None:
+    """H02: the API server admits the earlier version for the restore, and the way back after it."""
+    host = planes.host
+    await host.make_tenant(name)
+    await planes.create(name, "web")
+    # By the kubeconfig, so that the command builds no program of the earlier version.
+    place = ("-n", name, "--kubeconfig", str(plane_cluster.paths.kubeconfig("admin")))
+    words = ["restore", "web", *place, "--from", ABSENT, "--version", EARLIER.name, "--yes"]
+    refused = await asyncio.to_thread(CliRunner().invoke, vcp, words)
+    assert "there is no snapshot" in str(refused.exception), refused.output
+    found = await planes.ready(name, "web")
+    assert found["spec"].get("version", "") == ""
+    assert found["status"]["lastRestore"]["requested"].startswith(ABSENT)

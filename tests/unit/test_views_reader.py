@@ -12,6 +12,7 @@ from tenantry.api.model import ObjectMeta
 from tenantry.api.quota import Quota
 from tenantry.api.requests import ClusterRoleRequest, ClusterRoleRequestSpec, RequestedClusterRole
 from tenantry.api.slice import SliceClaim, SliceClaimSpec
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.engine.reader import ObjectReader, Reader
 from tenantry.views import claims, description, quotas, requests, snapshot, tree
 from testkit.model import World
@@ -27,6 +28,7 @@ def readers() -> Sequence[ObjectReader]:
     settle(world)
     world.create(SliceClaim(metadata=ObjectMeta(name="fast", namespace="acme"), spec=SliceClaimSpec(count=2)))
     spec = ClusterRoleRequestSpec(role_ref=RequestedClusterRole(name="view"), justification="the leak")
+    world.create(VirtualControlPlane(metadata=ObjectMeta(name="web", namespace="acme")))
     world.create(ClusterRoleRequest(metadata=ObjectMeta(name="leak"), spec=spec))
     client = WorldClient(world, lambda: "")
     return [client, Reader(client)]
@@ -41,6 +43,8 @@ def test_trees_and_quotas(readers: Sequence[ObjectReader]) -> None:
         below = asyncio.run(tree.read(reader, (), "acme", only=True))[1]
         assert below is not None
         assert [child.subnamespace for child in below.children] == ["team"]
+        assert [plane.name for plane in below.planes] == ["web"]
+        assert acme.namespaces[0].planes == below.planes
         (quota,) = quotas.quotas(asyncio.run(snapshot.read(reader)))
         assert [share.depth for share in quota.tree] == [0, 1]
 

@@ -20,6 +20,7 @@ from tenantry.api.tenantresourcequota import (
     TenantResourceQuotaSpec,
     TenantResourceQuotaStatus,
 )
+from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane, VirtualControlPlaneStatus
 from tenantry.cli import output
 from tenantry.cli.tree import draw
 from tenantry.views.objects import KeyUsage, NamespaceStatus, NamespaceWithPhase
@@ -183,6 +184,31 @@ def test_the_share_of_a_control_plane_is_a_line_of_its_namespace() -> None:
     core = _namespace("acme", kind="core")
     lines = drawn(tenants(Snapshot(tenants=[ACME], namespaces=[core], tenant_quotas=[trq])))
     assert lines[-1] == "    └── VirtualControlPlane web  requests.cpu 50m, requests.memory 96Mi"
+
+
+def test_control_planes_have_their_phase() -> None:
+    """H01: one that sleeps has no share, and is there all the same."""
+    claims = (
+        ClaimShareStatus(claim="web", kind=ClaimKind.VIRTUAL_CONTROL_PLANE, assigned={"requests.cpu": "50m"}),
+        ClaimShareStatus(claim="test", assigned={"requests.cpu": "4"}),
+    )
+    status = TenantResourceQuotaStatus(tree=(ShareStatus(namespace="acme", claims=claims),))
+    trq = TenantResourceQuota(metadata=ObjectMeta(name="acme"), spec=TenantResourceQuotaSpec(), status=status)
+    planes = [
+        VirtualControlPlane(
+            metadata=ObjectMeta(name=name, namespace="acme"), status=VirtualControlPlaneStatus(phase=phase)
+        )
+        for name, phase in (("web", PlanePhase.AWAKE), ("test", PlanePhase.ASLEEP))
+    ]
+    core = _namespace("acme", kind="core")
+    whole = Snapshot(tenants=[ACME], namespaces=[core], tenant_quotas=[trq], control_planes=planes)
+    assert drawn(tenants(whole))[-3:] == [
+        "    ├── VirtualControlPlane web  Awake  requests.cpu 50m",
+        "    ├── SliceClaim test  requests.cpu 4",
+        "    └── VirtualControlPlane test  Asleep",
+    ]
+    (view,) = tenants(whole)
+    assert view.namespaces[0].planes == below(whole, "acme").planes
 
 
 OWNER = Owner(kind=OwnerKind.USER, name="ada")

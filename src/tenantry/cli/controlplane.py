@@ -1,14 +1,19 @@
-"""The control planes of Tenants and Subnamespaces: the program that runs them, and their kubeconfigs."""
+"""What several commands need of control planes: their program, whether they have started, kubeconfigs of owners."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tenantry.api import marks
+from tenantry.api import marks, reasons
 from tenantry.api.controlplanechoice import ControlPlaneChoice
-from tenantry.api.errors import Forbidden, NotFound
+from tenantry.api.errors import Forbidden, InputError, NotFound, TenantryError
 from tenantry.api.kubernetes import Namespace
-from tenantry.cli import output
+from tenantry.api.model import KubernetesObject
+from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
+from tenantry.cli import kinds, output
+from tenantry.cli.kinds import ObjectSelection
+from tenantry.cli.wait import WaitCondition, wait_for_all, why
+from tenantry.engine.conditions import find
 
 if TYPE_CHECKING:
     from tenantry.cli.target import Target
@@ -27,6 +32,75 @@ def prepare(target: Target, choice: str) -> None:
     from tenantry.cli.vcp import build_program
 
     build_program()
+
+
+async def read_started(client: Client, name: str, namespace: str) -> VirtualControlPlane:
+    """Return a control plane that has been usable: another one handles no requests, so that waiting is in vain.
+
+    Raises:
+        NotFound: It does not exist.
+        InputError: It has not started yet: why.
+    """
+    from tenantry.cli.delete import read_existing
+
+    found = await read_existing(client, VirtualControlPlane, name, namespace)
+    if not found.status.kubeconfig_secret:
+        told = kinds.told(VirtualControlPlane, name, namespace)
+        raise InputError(f"{told} has not started yet: {why(found)}; `tenantry vcp wait {name} -n {namespace}` waits")
+    return found
+
+
+class RequestHandled(WaitCondition):
+    """The status of a control plane has the outcome of a request; or its process cannot start for that.
+
+    Args:
+        done: The outcome in words, as in "rotated".
+    """
+
+    def __init__(self, done: str = "done") -> None:
+        super().__init__("")
+        self._done = done
+        self.shortage = ""
+        """What the quota lacks; "" if it has room."""
+
+    def is_met(self, value: KubernetesObject | None) -> bool:
+        """Return whether that is so."""
+        if not isinstance(value, VirtualControlPlane):
+            return False
+        self.shortage = _shortage(value)
+        return self.is_handled(value) or bool(self.shortage)
+
+    def is_handled(self, value: VirtualControlPlane) -> bool:
+        """Return whether the status has the outcome."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return self._done
+
+
+def _shortage(value: VirtualControlPlane) -> str:
+    """Return why a control plane waits for room in the quota; "" if it does not, or runs with less than it asks for."""
+    ready = find(value.status.conditions, reasons.READY)
+    if ready is None or value.status.phase is not PlanePhase.STARTING or ready.reason != reasons.QUOTA_INSUFFICIENT:
+        return ""
+    return ready.message if ready.observed_generation >= value.metadata.generation else ""
+
+
+async def wait_for_outcome(
+    client: Client, found: VirtualControlPlane, handled: RequestHandled, *, seconds: int
+) -> None:
+    """Wait until a request of a control plane is handled.
+
+    Raises:
+        TenantryError: It is not handled in time, or not before there is room in the quota.
+    """
+    name, namespace = found.metadata.name, found.metadata.namespace
+    asked = [ObjectSelection(VirtualControlPlane, (name,), namespace)]
+    await wait_for_all(client, asked, handled, seconds=seconds, quiet=True)
+    if handled.shortage:
+        told = kinds.told(VirtualControlPlane, name, namespace)
+        raise TenantryError(f"{told} cannot wake: {handled.shortage}; try again when there is room")
 
 
 async def kubeconfig(client: Client, namespace: str) -> str:

@@ -156,7 +156,10 @@ def _convert(target: Target, asked: ConversionRequest, *, dry_run: bool, seconds
         output.talk(f"you may not list what is in {asked.told}: the operator checks whether it can move")
     if dry_run and plan is not None:
         rows = [(each.kind, each.name, str(each.fate), each.reason) for each in plan.objects]
-        output.show(output.table(_HEADERS, rows))
+        if rows:
+            output.show(output.table(_HEADERS, rows))
+        else:
+            output.talk(f"{asked.told} can be converted: it has no objects that have to move")
         if plan.refusal:
             sys.exit(CANNOT_MOVE)
         return

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import click
 
 from tenantry.api import reasons
-from tenantry.api.errors import InputError, NotFound, TenantryError
+from tenantry.api.errors import NotFound, TenantryError
 from tenantry.api.marks import REQUESTED_PHASE
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.cli import durations, kinds, output, place, session
+from tenantry.cli.controlplane import read_started
 from tenantry.cli.target import Target, takes_target
-from tenantry.cli.wait import why
 from tenantry.engine.conditions import find
 
 if TYPE_CHECKING:
@@ -71,13 +71,9 @@ async def _bring(client: Client, name: str, namespace: str, phase: PlanePhase, s
     """
     import datetime as dt
 
-    from tenantry.cli.delete import read_existing
     from tenantry.engine.clock import rfc3339_micro
 
-    found = await read_existing(client, VirtualControlPlane, name, namespace)
-    if not found.status.kubeconfig_secret:
-        told = kinds.told(VirtualControlPlane, name, namespace)
-        raise InputError(f"{told} has not started yet: {why(found)}; `tenantry vcp wait {name} -n {namespace}` waits")
+    found = await read_started(client, name, namespace)
     value = f"{phase} {rfc3339_micro(dt.datetime.now(dt.UTC))}"
     change = {"metadata": {"annotations": {REQUESTED_PHASE: value}}}
     await client.merge_patch(VirtualControlPlane.resource, namespace, name, change)

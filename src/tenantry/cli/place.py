@@ -84,7 +84,7 @@ def parent(target: Target, namespace: str) -> str:
     """
     chosen = namespace or context_namespace(target)
     if not chosen:
-        raise InputError("name the parent namespace with -n, as in `-n acme`: the context names none")
+        raise InputError("name the namespace with -n, as in `-n acme`: the context names none")
     return chosen
 
 

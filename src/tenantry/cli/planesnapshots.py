@@ -15,48 +15,45 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tenantry.api.errors import InputError, TenantryError
-from tenantry.api.model import KubernetesObject
+from tenantry.api.errors import Conflict, InputError, TenantryError
 from tenantry.api.planesnapshots import PlaneOutcome
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
-from tenantry.cli import flags, kinds, output, place, session
+from tenantry.cli import durations, flags, kinds, output, place, session
+from tenantry.cli.controlplane import RequestHandled, read_started, wait_for_outcome
 from tenantry.cli.delete import confirm, read_existing
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
-from tenantry.cli.wait import READY, WaitCondition, wait_for_all
+from tenantry.cli.wait import READY, wait_for_all
+from tenantry.hosting import versions
 from tenantry.local.files import explain, make_private_folder
 from tenantry.local.paths import ClusterPaths, cluster_folder, home
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
 
-_SECONDS = 900
 _REQUEST = "request"
 _RESTORE = "restore"
 _called = click.argument("called", metavar="NAME")
 _in_tenant = place.takes_namespace("Namespace of the tenant (default: the namespace of the context).")
+_DEADLINE = "15m"
+_WRITES = 10
+"""How often a field is written while the operator writes the status at the same time."""
 
 
-class _Answered(WaitCondition):
+class _Answered(RequestHandled):
     """The status has the outcome of a request."""
 
     def __init__(self, field: str, value: str) -> None:
-        super().__init__("")
+        super().__init__()
         self._field = field
         self._value = value
         self.outcome = PlaneOutcome()
 
-    def is_met(self, value: KubernetesObject | None) -> bool:
+    def is_handled(self, value: VirtualControlPlane) -> bool:
         """Return whether it has."""
-        if not isinstance(value, VirtualControlPlane):
-            return False
         status = value.status
         self.outcome = status.last_snapshot if self._field == _REQUEST else status.last_restore
         return self.outcome.requested == self._value
-
-    def __str__(self) -> str:
-        """Return it in words."""
-        return "done"
 
 
 def _folder(local: ClusterPaths, uid: str) -> Path:
@@ -71,7 +68,8 @@ def _folder(local: ClusterPaths, uid: str) -> Path:
 @_called
 @_in_tenant
 @click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="Copy the snapshot to a new file.")
-def snapshot(target: Target, *, called: str, namespace: str, to: Path | None) -> None:
+@durations.timeout_option(_DEADLINE, "Deadline for the outcome, as in 30s or 5m.")
+def snapshot(target: Target, *, called: str, namespace: str, to: Path | None, timeout: int) -> None:
     r"""Take a snapshot of all objects inside, also while they change, and print its name.
 
     \b
@@ -84,10 +82,10 @@ def snapshot(target: Target, *, called: str, namespace: str, to: Path | None) ->
     local = _local(target, "--to") if to is not None else None
 
     async def work(client: Client) -> str:
-        found = await read_existing(client, VirtualControlPlane, called, where)
+        found = await read_started(client, called, where)
         if to is not None and (kept := found.spec.snapshots.destination):
             raise InputError(f"--to copies from the operator's folder, but the snapshots are kept at {kept!r}: omit it")
-        outcome = await _ask(client, found, _REQUEST, secrets.token_hex(8))
+        outcome = await _ask(client, found, _REQUEST, secrets.token_hex(8), seconds=timeout)
         if local is not None and to is not None:
             _copy(_folder(local, found.metadata.uid) / outcome.snapshot, to)
         return outcome.snapshot
@@ -110,7 +108,8 @@ def snapshot(target: Target, *, called: str, namespace: str, to: Path | None) ->
     help="Go back to this minor version of Kubernetes, which the snapshot must have (default: the version stays).",
 )
 @flags.yes_option
-def restore(target: Target, *, called: str, namespace: str, source: str, version: str, yes: bool) -> None:
+@durations.timeout_option(_DEADLINE, "Deadline for the outcome, and then for its process, as in 30s or 5m.")
+def restore(target: Target, *, called: str, namespace: str, source: str, version: str, yes: bool, timeout: int) -> None:
     r"""Replace all objects inside by those of a snapshot; objects made since are lost.
 
     A snapshot in a file may be of another control plane. Its path has a "/".
@@ -125,14 +124,15 @@ def restore(target: Target, *, called: str, namespace: str, source: str, version
     local = _local(target, "--from with a file") if file is not None else None
     if file is not None and not file.is_file():
         raise InputError(f'"{file}" is not a file')
-    if version and target.local_name is not None:
+    found = session.run(target, lambda client: read_started(client, called, where))
+    told = kinds.told(VirtualControlPlane, called, where)
+    back = _earlier(found, version) if version else ""
+    if back and target.local_name is not None:
         from tenantry.cli.vcp import build_program
 
-        build_program(version)
+        build_program(back)
 
     async def work(client: Client) -> None:
-        found = await read_existing(client, VirtualControlPlane, called, where)
-        told = kinds.told(VirtualControlPlane, called, where)
         output.talk(f"{told}: all objects inside, which those of the snapshot replace")
         if not yes:
             confirm("Restore the snapshot? This cannot be undone.", refused="nothing was restored")
@@ -143,18 +143,57 @@ def restore(target: Target, *, called: str, namespace: str, source: str, version
             make_private_folder(given.parent)
             _copy(file, given)
         try:
-            await _ask(client, found, _RESTORE, f"{name}@{secrets.token_hex(8)}", version)
+            value = f"{name}@{secrets.token_hex(8)}"
+            await _ask(client, found, _RESTORE, value, version=back or _staying(found), seconds=timeout)
         finally:
             if given is not None:
                 given.unlink(missing_ok=True)
         asked = [ObjectSelection(VirtualControlPlane, (called,), where)]
-        await wait_for_all(client, asked, READY, seconds=_SECONDS, stalls=True)
+        await wait_for_all(client, asked, READY, seconds=timeout, stalls=True)
 
     session.run(target, work)
 
 
-async def _ask(client: Client, found: VirtualControlPlane, field: str, value: str, version: str = "") -> PlaneOutcome:
+def _earlier(found: VirtualControlPlane, version: str) -> str:
+    """Return the minor version that a restore goes back to.
+
+    Raises:
+        InputError: There is no such version, or it is after the one that the control plane has.
+    """
+    from tenantry.local import hostedversions
+
+    wanted = versions.find(hostedversions.known(), versions.minor(version))
+    running, meta = found.status.version, found.metadata
+    if running and versions.is_before(running, wanted.kubernetes):
+        raise InputError(
+            f"--version {version}: {kinds.told(VirtualControlPlane, meta.name, meta.namespace)} has Kubernetes"
+            f" {running}, and a restore only goes back: restore without --version, then run"
+            f" `tenantry vcp upgrade {meta.name} -n {meta.namespace}`"
+        )
+    return wanted.name
+
+
+def _staying(found: VirtualControlPlane) -> str:
+    """Return `spec.version` of a control plane that keeps the version of its objects.
+
+    A restore that was given up may have left an earlier one, which the operator would take for part of the next.
+    """
+    running, wanted = found.status.version, found.spec.version
+    return versions.minor(running) if running and wanted and versions.is_before(wanted, running) else wanted
+
+
+async def _ask(
+    client: Client, found: VirtualControlPlane, field: str, value: str, *, version: str = "", seconds: int
+) -> PlaneOutcome:
     """Request a snapshot or a restore, and return its outcome.
+
+    Args:
+        client: The client of the cluster.
+        found: The control plane.
+        field: Of `spec.snapshots`.
+        value: Its new value.
+        version: `spec.version` of a restore; "" to leave it. If the restore is refused, the version is as before.
+        seconds: The deadline.
 
     Raises:
         TenantryError: It failed, or is not done in time.
@@ -164,11 +203,37 @@ async def _ask(client: Client, found: VirtualControlPlane, field: str, value: st
     patch = {"metadata": {"uid": meta.uid}, "spec": spec}
     await client.merge_patch(found.resource, meta.namespace, meta.name, patch)
     answered = _Answered(field, value)
-    asked = [ObjectSelection(VirtualControlPlane, (meta.name,), meta.namespace)]
-    await wait_for_all(client, asked, answered, seconds=_SECONDS, quiet=True)
+    await wait_for_outcome(client, found, answered, seconds=seconds)
     if answered.outcome.message:
+        if version not in ("", _staying(found)):
+            await _take_back(client, found, value, version)
         raise TenantryError(f"{kinds.told(VirtualControlPlane, meta.name, meta.namespace)}: {answered.outcome.message}")
     return answered.outcome
+
+
+async def _take_back(client: Client, found: VirtualControlPlane, value: str, version: str) -> None:
+    """Write `spec.version` as it was before a restore that is refused: later ones would go back to that version, too.
+
+    Raises:
+        Conflict: Other clients write the object all the time.
+    """
+    name, namespace = found.metadata.name, found.metadata.namespace
+    for _ in range(_WRITES):
+        now = await read_existing(client, VirtualControlPlane, name, namespace)
+        if (now.spec.snapshots.restore, now.spec.version) != (value, version):
+            return  # another client has decided since
+        meta = {"uid": found.metadata.uid, "resourceVersion": now.metadata.resource_version}
+        try:
+            patch = {"metadata": meta, "spec": {"version": _staying(found) or None}}
+            await client.merge_patch(found.resource, namespace, name, patch)
+        except Conflict:
+            continue
+        return
+    raise Conflict(
+        f"{kinds.told(VirtualControlPlane, name, namespace)}: the restore is refused, and spec.version is {version!r}"
+        f" still, because others write the object all the time: set it to {_staying(found)!r}",
+        status=409,
+    )
 
 
 def _local(target: Target, flag: str) -> ClusterPaths:

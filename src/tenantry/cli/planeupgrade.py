@@ -11,6 +11,7 @@ from tenantry.api.errors import InputError, TenantryError
 from tenantry.api.model import KubernetesObject
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.cli import durations, kinds, output, place, session
+from tenantry.cli.controlplane import read_started
 from tenantry.cli.delete import read_existing
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
@@ -81,7 +82,7 @@ def upgrade(target: Target, *, called: str, namespace: str, version: str, timeou
       tenantry vcp upgrade web -n acme --version 1.36
     """
     where = place.parent(target, namespace)
-    found = session.run(target, lambda client: read_existing(client, VirtualControlPlane, called, where))
+    found = session.run(target, lambda client: read_started(client, called, where))
     wanted = _wanted(target, found, version)
     if wanted is None:
         output.talk(f"{kinds.told(VirtualControlPlane, called, where)} has Kubernetes {found.status.version} already")

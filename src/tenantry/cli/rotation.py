@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tenantry.api.model import KubernetesObject
 from tenantry.api.planecredentials import RotationScope
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.cli import durations, flags, kinds, output, place, session
-from tenantry.cli.delete import confirm, read_existing
-from tenantry.cli.kinds import ObjectSelection
+from tenantry.cli.controlplane import RequestHandled, read_started, wait_for_outcome
+from tenantry.cli.delete import confirm
 from tenantry.cli.target import Target, takes_target
-from tenantry.cli.wait import WaitCondition, wait_for_all
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
@@ -26,20 +24,16 @@ _LOST = {
 }
 
 
-class _Rotated(WaitCondition):
+class _Rotated(RequestHandled):
     """The status has the outcome of a request."""
 
     def __init__(self, value: str) -> None:
-        super().__init__("")
+        super().__init__("rotated")
         self._value = value
 
-    def is_met(self, value: KubernetesObject | None) -> bool:
+    def is_handled(self, value: VirtualControlPlane) -> bool:
         """Return whether it has."""
-        return isinstance(value, VirtualControlPlane) and value.status.last_rotation.requested == self._value
-
-    def __str__(self) -> str:
-        """Return it in words."""
-        return "rotated"
+        return value.status.last_rotation.requested == self._value
 
 
 @click.command()
@@ -63,7 +57,7 @@ def rotate(target: Target, *, called: str, namespace: str, whole: bool, yes: boo
     scope = RotationScope.ALL if whole else RotationScope.USERS
 
     async def work(client: Client) -> None:
-        found = await read_existing(client, VirtualControlPlane, called, where)
+        found = await read_started(client, called, where)
         told = kinds.told(VirtualControlPlane, called, where)
         output.talk(f"{told}: {_LOST[scope]}")
         if not yes:
@@ -71,8 +65,7 @@ def rotate(target: Target, *, called: str, namespace: str, whole: bool, yes: boo
         value = f"{scope}@{secrets.token_hex(8)}"
         patch = {"metadata": {"uid": found.metadata.uid}, "spec": {"rotation": {"request": value}}}
         await client.merge_patch(found.resource, where, called, patch)
-        asked = [ObjectSelection(VirtualControlPlane, (called,), where)]
-        await wait_for_all(client, asked, _Rotated(value), seconds=timeout, quiet=True)
+        await wait_for_outcome(client, found, _Rotated(value), seconds=timeout)
         output.talk(f"{told} has new credentials: `tenantry vcp kubeconfig {called} -n {where}` prints them")
 
     session.run(target, work)

@@ -4,7 +4,8 @@ acme  Ready  User:ada, Group:devs  Isolated
 └── namespace acme  Active
     ├── pods          [██░░░░░░░░]  10 / 50   20 %
     ├── requests.cpu  [█████████░]  3.5 / 4   87 %
-    ├── VirtualControlPlane shop  requests.cpu 50m
+    ├── VirtualControlPlane shop  Awake  requests.cpu 50m
+    ├── VirtualControlPlane test  Asleep
     └── web  Workspace  web-d5903d54abcc14f1  Active
         └── requests.cpu  [█░░░░░░░░░]  200m / 2   10 %
 """
@@ -20,6 +21,7 @@ import click
 from tenantry.api import reasons
 from tenantry.api.errors import InputError
 from tenantry.api.model import ConditionStatus
+from tenantry.api.tenantresourcequota import ClaimKind
 from tenantry.api.wording import shortened
 from tenantry.cli import output, place, session
 from tenantry.cli.completion import candidates
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
-    from tenantry.api.tenantresourcequota import ClaimShareStatus
     from tenantry.kube.client import Client
     from tenantry.views.objects import KeyUsage
     from tenantry.views.tree import ConditionView, NamespaceView, TenantView
@@ -145,15 +146,22 @@ def _fill(branch: Tree, namespace: NamespaceView, *, blocks: bool) -> None:
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for use in namespace.quota:
         branch.add(_use(use, widths, blocks=blocks))
-    for claim in namespace.claims:
-        branch.add(output.styled(_claim(claim)))
+    for line in _claims(namespace):
+        branch.add(output.styled(line))
     for child in namespace.children:
         _fill(branch.add(output.styled(_title(child))), child, blocks=blocks)
 
 
-def _claim(claim: ClaimShareStatus) -> str:
-    amounts = ", ".join(f"{key} {amount}" for key, amount in sorted(claim.assigned.items()))
-    return f"{claim.kind} {claim.claim}  {amounts}"
+def _claims(namespace: NamespaceView) -> list[str]:
+    """Return a line for each claim and each control plane; one that sleeps claims nothing."""
+    phases = {each.name: each.phase.value for each in namespace.planes}
+    lines: list[str] = []
+    for claim in namespace.claims:
+        phase = phases.pop(claim.claim, "") if claim.kind is ClaimKind.VIRTUAL_CONTROL_PLANE else ""
+        amounts = ", ".join(f"{key} {amount}" for key, amount in sorted(claim.assigned.items()))
+        lines.append("  ".join(filter(None, (f"{claim.kind} {claim.claim}", phase, amounts))))
+    left = [f"{ClaimKind.VIRTUAL_CONTROL_PLANE} {name}  {phase}" for name, phase in phases.items()]
+    return [*lines, *left]
 
 
 def _title(namespace: NamespaceView) -> str:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tenantry.api.errors import InputError, NotFound
+from tenantry.api.errors import AlreadyExists, Forbidden, InputError, NotFound
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import TENANT_UID
 from tenantry.api.model import Json, ObjectMeta, Resource
 from tenantry.api.virtualcontrolplane import (
     KUBECONFIG_KEY,
@@ -30,6 +32,7 @@ from tenantry.cli.planeupgrade import upgrade
 from tenantry.cli.rotation import rotate
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import wait, wait_for_all
+from tenantry.world.validation import validate_plane
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
@@ -92,10 +95,13 @@ def create(
         version=version, replicas=replicas, datastore=PlaneDatastore(kind=DatastoreKind(datastore))
     )
     wanted = VirtualControlPlane(metadata=ObjectMeta(name=called, namespace=where), spec=spec)
-    if target.local_name is not None and not dry_run:
-        build_program(version)
+    wrong = validate_plane(wanted)
+    if not wrong and not dry_run:
+        session.run(target, lambda client: _check_place(client, where))
+        if target.local_name is not None:
+            build_program(version)
     make = functools.partial(_create, seconds=seconds)
-    flags.make(target, wanted, [], make, dry_run=dry_run, form=form)
+    flags.make(target, wanted, wrong, make, dry_run=dry_run, form=form)
 
 
 def build_program(version: str = "") -> None:
@@ -116,12 +122,37 @@ def build_program(version: str = "") -> None:
             build.ensure(progress, product)
 
 
+async def _check_place(client: Client, namespace: str) -> None:
+    """Refuse a namespace in which the operator starts no control plane.
+
+    Raises:
+        NotFound: It does not exist.
+        InputError: It belongs to no tenant.
+    """
+    try:
+        found = await client.get(Namespace, namespace)
+    except Forbidden:
+        return  # the API server may admit the object all the same, and the operator reports what is wrong with it
+    if not found.metadata.labels.get(TENANT_UID):
+        raise InputError(
+            f"the namespace {namespace!r} belongs to no tenant: create the control plane in a tenant's namespace;"
+            " `tenantry tree` shows them"
+        )
+
+
 async def _create(client: Client, wanted: VirtualControlPlane, *, seconds: int | None) -> Json:
     import msgspec
 
-    made: Json = msgspec.json.decode(await client.create(wanted))
     meta = wanted.metadata
-    output.talk(f"{kinds.told(VirtualControlPlane, meta.name, meta.namespace)} created")
+    told = kinds.told(VirtualControlPlane, meta.name, meta.namespace)
+    try:
+        made: Json = msgspec.json.decode(await client.create(wanted))
+    except AlreadyExists as error:
+        raise InputError(
+            f"{told} exists already; choose another name, or see it with"
+            f" `tenantry vcp describe {meta.name} -n {meta.namespace}`"
+        ) from error
+    output.talk(f"{told} created")
     if seconds is not None:
         asked = [ObjectSelection(VirtualControlPlane, (meta.name,), meta.namespace)]
         await wait_for_all(client, asked, seconds=seconds, stalls=True)
@@ -205,8 +236,8 @@ _ALIKE = (
     (
         wait,
         "wait",
-        "NAME...",
-        "Wait until virtual control planes are usable.\n\n\b\n  tenantry vcp wait web -n acme --timeout 2m",
+        "[NAME]...",
+        "Wait until control planes are usable.\n\n\b\n  tenantry vcp wait web -n acme\n  tenantry vcp wait --all -A",
     ),
 )
 vcp.add_command(snapshot)

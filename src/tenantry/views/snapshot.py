@@ -12,6 +12,7 @@ from tenantry.api.errors import Forbidden, NotFound
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.engine.reader import ObjectReader
 from tenantry.engine.tasks import all_of, first_error
@@ -31,6 +32,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         quotas: The ResourceQuotas with the namespaces' shares.
         subnamespaces: All Subnamespaces.
         tenant_quotas: All TenantResourceQuotas.
+        control_planes: The VirtualControlPlanes that the user may list; only a tree has them.
         is_partial: An owner's: the tenants are from their summaries, there are no TenantResourceQuotas, and the
             namespaces are those that the user may read.
     """
@@ -40,6 +42,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     quotas: Sequence[ResourceQuotaWithUsage] = ()
     subnamespaces: Sequence[Subnamespace] = ()
     tenant_quotas: Sequence[TenantResourceQuota] = ()
+    control_planes: Sequence[VirtualControlPlane] = ()
     is_partial: bool = False
 
 

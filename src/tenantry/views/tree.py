@@ -8,15 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from tenantry.api import marks, reasons
-from tenantry.api.errors import Forbidden
+from tenantry.api.errors import Forbidden, NotFound
 from tenantry.api.model import Condition, ConditionStatus
 from tenantry.api.owner import Owner
 from tenantry.api.subnamespace import Subnamespace, SubnamespaceQuota
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import ClaimShareStatus
+from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.engine.conditions import find
 from tenantry.engine.reader import ObjectReader
+from tenantry.engine.tasks import all_of
 from tenantry.views.objects import KeyUsage, NamespaceWithPhase
+from tenantry.views.permitted import list_permitted
 from tenantry.views.snapshot import Snapshot, read_below
 from tenantry.views.snapshot import read as read_snapshot
 
@@ -28,6 +31,13 @@ class ConditionView(msgspec.Struct, frozen=True, kw_only=True):
     status: ConditionStatus
     reason: str
     message: str
+
+
+class PlaneView(msgspec.Struct, frozen=True, kw_only=True):
+    """A VirtualControlPlane; one that sleeps has no share of the quota."""
+
+    name: str
+    phase: PlanePhase
 
 
 class NamespaceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -42,6 +52,7 @@ class NamespaceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         quota: The use of its own share.
         claims: What SliceClaims and VirtualControlPlanes inside have of the tenant's quota; empty if the user may not
             read how it is divided.
+        planes: The VirtualControlPlanes inside; empty if the user may not list them.
         bound: Its Subnamespace exists; always true of the core namespace.
         is_closed: The user may not read it; its quota is the total of the namespaces below.
         control_plane: The VirtualControlPlane that its owners work with; "" for none.
@@ -59,6 +70,7 @@ class NamespaceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     control_plane: str = ""
     quota: tuple[KeyUsage, ...] = ()
     claims: tuple[ClaimShareStatus, ...] = ()
+    planes: tuple[PlaneView, ...] = ()
     conditions: tuple[ConditionView, ...] | None = ()
     children: tuple[NamespaceView, ...] = ()
 
@@ -92,11 +104,23 @@ async def read(
     """
     if not only:
         try:
-            return tenants(await read_snapshot(reader, names)), None
+            found = await read_snapshot(reader, names)
+            return tenants(msgspec.structs.replace(found, control_planes=await _planes(reader))), None
         except Forbidden:
             if not start:
                 raise
-    return [], below(await read_below(reader, start), start)
+    found = await read_below(reader, start)
+    listed = await all_of(_planes(reader, each.metadata.name) for each in found.namespaces)
+    planes = [plane for each in listed for plane in each]
+    return [], below(msgspec.structs.replace(found, control_planes=planes), start)
+
+
+async def _planes(reader: ObjectReader, namespace: str = "") -> list[VirtualControlPlane]:
+    """Return the control planes that the user may list, in one namespace or in all."""
+    try:
+        return await list_permitted(reader, VirtualControlPlane, namespace=namespace) or []
+    except NotFound:
+        return []  # an earlier version of Tenantry does not have the kind
 
 
 def tenants(snapshot: Snapshot) -> list[TenantView]:
@@ -105,10 +129,10 @@ def tenants(snapshot: Snapshot) -> list[TenantView]:
     for namespace in snapshot.namespaces:
         # By uid: an earlier tenant of the same name may have left a namespace.
         by_tenant[namespace.metadata.labels.get(marks.TENANT_UID, "")].append(namespace)
-    quotas, subnamespaces = _by_namespace(snapshot)
+    quotas, subnamespaces, planes = _by_namespace(snapshot)
     claims = {share.namespace: share.claims for each in snapshot.tenant_quotas for share in each.status.tree}
     return [
-        _tenant(each, _Tree(by_tenant[each.metadata.uid], quotas, subnamespaces, claims).roots())
+        _tenant(each, _Tree(by_tenant[each.metadata.uid], quotas, subnamespaces, planes, claims).roots())
         for each in snapshot.tenants
     ]
 
@@ -120,12 +144,15 @@ def below(snapshot: Snapshot, start: str) -> NamespaceView:
 
 def _by_namespace(
     snapshot: Snapshot,
-) -> tuple[dict[str, tuple[KeyUsage, ...]], dict[str, list[Subnamespace]]]:
+) -> tuple[dict[str, tuple[KeyUsage, ...]], dict[str, list[Subnamespace]], dict[str, list[PlaneView]]]:
     quotas = {each.metadata.namespace: each.usage() for each in snapshot.quotas}
     subnamespaces: dict[str, list[Subnamespace]] = defaultdict(list)
     for each in snapshot.subnamespaces:
         subnamespaces[each.metadata.namespace].append(each)
-    return quotas, subnamespaces
+    planes: dict[str, list[PlaneView]] = defaultdict(list)
+    for plane in sorted(snapshot.control_planes, key=lambda plane: plane.key):
+        planes[plane.metadata.namespace].append(PlaneView(name=plane.metadata.name, phase=plane.status.phase))
+    return quotas, subnamespaces, planes
 
 
 def _tenant(tenant: Tenant, namespaces: tuple[NamespaceView, ...]) -> TenantView:
@@ -150,6 +177,7 @@ class _Tree:
         namespaces: Of one tenant.
         quotas: The use of each namespace's share.
         subnamespaces: By their namespace.
+        planes: The same of control planes.
         claims: The shares of claims, by namespace.
         is_partial: The user may not read all of the tree: a namespace that is missing is closed to the user.
     """
@@ -159,12 +187,14 @@ class _Tree:
         namespaces: Iterable[NamespaceWithPhase],
         quotas: dict[str, tuple[KeyUsage, ...]],
         subnamespaces: dict[str, list[Subnamespace]],
+        planes: Mapping[str, Sequence[PlaneView]],
         claims: Mapping[str, tuple[ClaimShareStatus, ...]] = {},
         *,
         is_partial: bool = False,
     ) -> None:
         self._quotas = quotas
         self._subnamespaces = subnamespaces
+        self._planes = planes
         self._claims = claims
         self._is_partial = is_partial
         # Each namespace is drawn once, also if the parent labels form a cycle.
@@ -207,6 +237,7 @@ class _Tree:
             control_plane=meta.labels.get(marks.CONTROL_PLANE, ""),
             quota=self._quotas.get(meta.name, ()),
             claims=self._claims.get(meta.name, ()),
+            planes=tuple(self._planes.get(meta.name, ())),
             conditions=_conditions(bound.status.conditions) if bound is not None else None if self._is_partial else (),
             children=tuple(sorted(children, key=lambda child: child.subnamespace)),
         )

@@ -31,6 +31,7 @@ from tenantry.api.subnamespace import (
 )
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import Adjustment
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.world import quantity, quota
 from tenantry.world.rulechecks import is_pattern, wrong_isolation, wrong_rules
 
@@ -95,6 +96,15 @@ def validate_subnamespace(value: Subnamespace) -> list[Problem]:
         *_instant("spec.expiresAt", spec.expires_at),
         *_adoption(spec),
     ]
+
+
+def validate_plane(value: VirtualControlPlane) -> list[Problem]:
+    """Return what is wrong with the name of a VirtualControlPlane; the API server checks the spec alone."""
+    name = value.metadata.name
+    if _LABEL.fullmatch(name) and len(name) <= MAX_PLANE_NAME:
+        return []
+    form = f"a DNS label of at most {MAX_PLANE_NAME} lower-case letters, digits and -"
+    return [Problem("metadata.name", f"must be {form}, and begin and end with a letter or a digit")]
 
 
 def validate_adjustment(value: Adjustment, path: str) -> list[Problem]:

@@ -99,7 +99,7 @@ def test_what_is_made_can_be_kept_in_a_file_first(cli: Cli, uni: str) -> None:
     ("arguments", "said"),
     [
         (("Law", "-n", "uni"), "metadata.name is 'Law'; it must be a DNS label of at most 46"),
-        (("law",), "name the parent namespace with -n"),
+        (("law",), "name the namespace with -n"),
         (("law", "-n", "uni", "--mode", "subtenant"), "spec.owners must have at least one owner"),
         (("law", "-n", "uni", "--inherit", "secrets=Copy"), "unless a Workspace inherits roleBindings"),
         (("law", "-n", "uni", "--inherit", "pods=Copy"), "--inherit names 'pods', which must be one of roles, "),

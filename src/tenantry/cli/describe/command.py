@@ -31,6 +31,7 @@ def describe(target: Target, *, words: tuple[str, ...], namespace: str) -> None:
       tenantry describe tenant acme
       tenantry describe subnamespace web -n acme
       tenantry describe trq acme
+      tenantry describe vcp web -n acme
     """
     asked = kinds.parse(words)
     for each in asked:
@@ -51,7 +52,8 @@ async def _page(client: Client, asked: ObjectSelection, name: str, now: datetime
     from tenantry.api.subnamespace import Subnamespace
     from tenantry.api.tenant import Tenant
     from tenantry.api.tenantresourcequota import TenantResourceQuota
-    from tenantry.cli.describe import subnamespace, tenant
+    from tenantry.api.virtualcontrolplane import VirtualControlPlane
+    from tenantry.cli.describe import plane, subnamespace, tenant
     from tenantry.views import description, owned
 
     if asked.kind is Tenant:
@@ -65,4 +67,6 @@ async def _page(client: Client, asked: ObjectSelection, name: str, now: datetime
         return subnamespace.subnamespace_page(value, found.events, now)
     if isinstance(value, TenantResourceQuota):
         return subnamespace.quota_page(value, found.events, now)
+    if isinstance(value, VirtualControlPlane):
+        return plane.page(value, found.events, now)
     return [*output.to_yaml([value]).splitlines()]

@@ -17,11 +17,18 @@ if TYPE_CHECKING:
 UNREADABLE = "you may not read this"
 
 
-def head(meta: ObjectMeta, pairs: Iterable[tuple[str, str]], now: datetime) -> list[Part]:
-    """Return lines of names and values, the object's own ones first."""
+def head(meta: ObjectMeta, pairs: Iterable[tuple[str, str]], now: datetime, *, place: str = "Parent") -> list[Part]:
+    """Return lines of names and values, the object's own ones first.
+
+    Args:
+        meta: Of the object.
+        pairs: The other lines.
+        now: The time.
+        place: The name of the line with its namespace.
+    """
     own = [
         ("Name", meta.name),
-        *([("Parent", meta.namespace)] if meta.namespace else []),
+        *([(place, meta.namespace)] if meta.namespace else []),
         ("Age", durations.age(meta.creation_timestamp, now)),
         *([("Being deleted", f"for {durations.age(meta.deletion_timestamp, now)}")] if meta.deletion_timestamp else []),
         ("Uid", meta.uid),
