@@ -191,6 +191,30 @@ async def test_packets_do_what_random_policies_say(cluster: Cluster, number: int
     assert await mismatches(matrix(cluster, world)) == []
 
 
+async def test_a_datagram_that_the_network_loses_is_not_refused(cluster: Cluster) -> None:
+    """A client of UDP asks again, and so do these tests."""
+    source, target = cluster.pods[0], cluster.pods[1]
+    places = ((number, pod) for number, pod in enumerate((source, target)))
+    pods = tuple(PodEndpoint(namespace="a", name=f"p{n}", node=f"n{n}", addresses=pod.addresses) for n, pod in places)
+    cluster.enforce(NetworkState(pods=pods))
+    lossy = """
+table ip lossy {
+chain lost {
+type filter hook forward priority -300
+meta l4proto udp numgen inc mod 4 < 2 drop
+}
+}
+"""
+    cluster.fabric.nodes[0].run("nft", "-f", "-", text=lossy)
+    attempt = ConnectionAttempt(
+        source=source.addresses[0], target=target.addresses[0], port=PORTS[0], protocol=PROTOCOLS[1]
+    )
+    found = await mismatches([(source, attempt, True)])
+    cluster.fabric.nodes[0].run("nft", "delete", "table", "ip", "lossy")
+
+    assert found == []
+
+
 async def test_a_changed_table_is_the_one_that_is_written_whole(cluster: Cluster) -> None:
     """H06: what `difference` makes of one table of another is what `render` makes of it, as the kernel tells it."""
     chance = random.Random(7)

@@ -32,6 +32,9 @@ OUTSIDE = "198.51.100.1"
 PATIENCE_SECONDS = 8.0
 """The time limit of a connection that must succeed, on a busy machine."""
 
+_ASK_AGAIN_SECONDS = 0.5
+"""When a datagram that is not answered is sent again."""
+
 T = TypeVar("T")
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -126,6 +129,7 @@ class Opened:
         self._socket = opened
         self._attempt = attempt
         self._is_connected = False
+        self._asked = 0
 
     async def is_answered(self, *, seconds: float) -> bool:
         """Return whether the other side answers within a time limit.
@@ -138,6 +142,8 @@ class Opened:
                 if not self._is_connected:
                     await loop.sock_connect(self._socket, (self._attempt.target, self._attempt.port))
                     self._is_connected = True
+                if self._attempt.protocol == "UDP":
+                    return await self._is_echoed()
                 await loop.sock_sendall(self._socket, b"?")
                 return await loop.sock_recv(self._socket, 1) == b"?"
         except (TimeoutError, ConnectionError):
@@ -146,6 +152,18 @@ class Opened:
             if error.errno in {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EACCES, errno.EPERM}:
                 return False
             raise
+
+    async def _is_echoed(self) -> bool:
+        """Ask until a datagram is answered: a network may lose some, and answers to an earlier call do not count."""
+        loop, before = asyncio.get_running_loop(), self._asked
+        while True:
+            self._asked += 1
+            await loop.sock_sendall(self._socket, self._asked.to_bytes(4))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_ASK_AGAIN_SECONDS):
+                    while int.from_bytes(await loop.sock_recv(self._socket, 4)) <= before:
+                        pass
+                    return True
 
 
 class Fabric:
