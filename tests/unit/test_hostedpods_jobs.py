@@ -56,6 +56,11 @@ def test_the_job_of_a_destination_has_the_folder_of_one_control_plane_and_nothin
     assert not [each for each in container_of(job)["command"] if each.startswith(("-program", "-settings"))]
 
 
+def test_no_job_prints_an_audit_log() -> None:
+    audited = objects.stateful_set(UID, PodSettings(image=IMAGE), LIMITS, FILES, {}, has_audit_log=True)
+    assert "initContainers" not in spec_of(jobs.of_data(UID, audited, ""))
+
+
 def test_the_job_of_a_control_plane_has_what_its_process_has() -> None:
     """H02: its volume, settings, limits and program; another version has another program."""
     job = jobs.of_data(UID, SET, "")

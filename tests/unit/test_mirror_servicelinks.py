@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenantry.mirror.servicelinks import variables
+import pytest
+
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import ObjectMeta
+from tenantry.engine.cluster import Cluster
+from tenantry.mirror.kinds import services
+from tenantry.mirror.servicelinks import MOST_SERVICES, ServiceLinks, variables
+from tenantry.mirror.upperobjects import UpperObjects
+from testkit.mirroring import PROFILE
+from testkit.model import World
+from testkit.worldcluster import WorldCluster
 
 Json = dict[str, Any]
 
@@ -43,3 +53,41 @@ def test_what_has_no_address_has_no_variables() -> None:
     outside = service("b", {"port": 80}, type="ExternalName", externalName="example.com")
     bare = service("c", clusterIP="10.0.0.1")
     assert variables([headless, outside, bare, {"metadata": {"name": "d", "namespace": "shop"}}]) == {}
+
+
+def linked(*found: Json) -> dict[str, str]:
+    """Return the variables of the namespace "shop", whose users have made these Services."""
+    world = World()
+    for each in ("shop", "other"):
+        world.create(Namespace(metadata=ObjectMeta(name=each)))
+    for each in found:
+        world.put_in(services.RESOURCE, each)
+    cluster: Cluster = WorldCluster(world, [])
+    links = ServiceLinks(cluster, UpperObjects(services.RESOURCE, PROFILE, cluster))
+    watch = links.watch()
+    assert isinstance(cluster, WorldCluster)
+    cluster.listen(cluster.lane.listener("links", watch))
+    cluster.look()
+    return dict(links.of("shop"))
+
+
+def test_containers_have_the_services_of_their_own_namespace() -> None:
+    other = service("other", {"port": 80}, clusterIP="10.0.0.2")
+    other["metadata"]["namespace"] = "other"
+    found = linked(service("web", {"port": 80}, clusterIP="10.0.0.1"), other)
+    assert (found["WEB_SERVICE_HOST"], "OTHER_SERVICE_HOST" in found) == ("10.0.0.1", False)
+
+
+PORTS: list[Json] = [{"port": 1 + number, "name": f"port-{number}"} for number in range(6000)]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [service(f"web-{number}", {"port": 80}, clusterIP="10.0.0.1") for number in range(MOST_SERVICES + 1)],
+        [service("web", *PORTS, clusterIP="10.0.0.1")],
+    ],
+)
+def test_users_cannot_make_the_operator_write_any_number_of_variables(found: list[Json]) -> None:
+    """VCP-63: they choose how many Services there are, and how many ports each has."""
+    assert linked(*found) == {}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tenantry.mirror.pods import Token, down
+from tenantry.mirror.pods import MOST_LINKS, Token, down
 from tenantry.mirror.profile import Profile
 from testkit.mirroring import FULL, OWNER, PROFILE, changed, copied, lower_pod, upper_pod
 from testkit.rfc7396 import merged
@@ -178,6 +178,16 @@ def test_containers_find_the_services_of_their_namespace_by_the_upper_names() ->
     assert spec["enableServiceLinks"] is False
     pod["spec"]["enableServiceLinks"] = False
     assert "env" not in down(pod, bare, links=links).object["spec"]["initContainers"][0]
+
+
+def test_variables_of_services_are_bounded_for_all_containers_together() -> None:
+    """VCP-63: users choose the number of containers and that of Services, and the operator writes their product."""
+    links = {f"WEB_{number}_PORT": "80" for number in range(MOST_LINKS // 2)}
+    pod = upper_pod(containers=[{"name": each} for each in "ab"], initContainers=[])
+    bare = Profile(owner_uid="u", namespace="lower", prefix="example.dev")
+    assert len(down(pod, bare, links=links).object["spec"]["containers"][0]["env"]) == len(links)
+    pod["spec"]["containers"].append({"name": "c"})
+    assert all("env" not in each for each in down(pod, bare, links=links).object["spec"]["containers"])
 
 
 def test_a_pod_without_a_service_account_shows_the_default_one() -> None:

@@ -61,7 +61,8 @@ def of_data(uid: str, found: Json, image: str) -> Json:
         **_container(image or process["image"], command, process["volumeMounts"]),
     }
     # One that leads to a datastore elsewhere; it ends with the keeper.
-    beside = [each for each in spec["containers"] if each["name"] not in {objects.PROCESS, objects.BESIDE}]
+    others = {objects.PROCESS, objects.BESIDE, objects.AUDIT}
+    beside = [each for each in spec["containers"] if each["name"] not in others]
     volumes = [each for each in spec["volumes"] if each["name"] != _KEYS]
     job = _job(uid, KeeperRole.DATA, container, volumes)
     template: Json = job["spec"]["template"]

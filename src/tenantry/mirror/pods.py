@@ -42,6 +42,9 @@ _INJECTED_SECONDS = 3607
 
 _LEAST_SECONDS = 600
 _MOST_SECONDS = 24 * 3600
+MOST_LINKS = 1000
+"""How many variables of Services all containers of a pod may get together, some 70 KiB: users choose both numbers."""
+
 _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 _ENV_FIELDS = ("spec.nodeName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs")
 _VOLUME_FIELDS = ("metadata.labels", "metadata.annotations")
@@ -97,7 +100,8 @@ def down(
         pod: The upper Pod, as its API server has it or of any other content; it is not changed.
         profile: The configuration.
         nodes: The lower nodes, by the upper names that the pod may select them by.
-        links: The variables of the Services of its namespace, which its containers have unless it turns them off.
+        links: The variables of the Services of its namespace, which its containers have unless it turns them off, or
+            they are more than `MOST_LINKS` together.
     """
     try:
         metadata = _metadata(pod)
@@ -110,7 +114,8 @@ def down(
         _rename(spec, metadata, profile)
         identity = _identity(metadata, pod)
         _keep_environment(spec, identity, profile)
-        if spec.get("enableServiceLinks") is not False:
+        many = len(links) * sum(len(spec.get(field, ())) for field in _CONTAINERS)
+        if spec.get("enableServiceLinks") is not False and many <= MOST_LINKS:
             _add_environment(spec, links)
         tokens = tuple(_replace_projections(spec, profile.lower_name(TOKEN, namespace, name), profile))
     except NotTranslated as refused:

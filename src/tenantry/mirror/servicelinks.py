@@ -21,6 +21,9 @@ from tenantry.mirror.upperobjects import UpperObjects
 MOST_SERVICES = 40
 """With more Services in its namespace, a pod has no variables of them: each is half a kilobyte in each container."""
 
+MOST_BYTES = 128 * 2**10
+"""So much JSON of Services is read for a pod: one of them may have thousands of ports, and each has four variables."""
+
 BY_NAMESPACE = "namespace"
 """The index of upper Services by their namespace."""
 
@@ -85,12 +88,14 @@ class ServiceLinks:
         return self._services.watch(lambda _: (), {BY_NAMESPACE: _namespace})
 
     def of(self, namespace: str) -> Mapping[str, str]:
-        """Return the variables of a namespace; none if it has more than `MOST_SERVICES` Services."""
+        """Return the variables of a namespace; none with more than `MOST_SERVICES`, or than `MOST_BYTES` of them."""
         cache = self._upper.cache_of(services.RESOURCE)
         if cache is None or cache.count(BY_NAMESPACE, namespace) > MOST_SERVICES:
             return {}
         # kubelet adds those of the API server's Service itself.
         found: list[Thing] = cache.by_index(BY_NAMESPACE, namespace)
+        if sum(len(each.text) for each in found) > MOST_BYTES:
+            return {}
         return variables(each.object for each in found if each.key.split("/") != [*services.API_SERVER])
 
 

@@ -4,8 +4,8 @@ The place refuses the clients, because an administrator inside can bind itself o
 ServiceAccounts, or refuse the operator's writes by a policy. The binding inside is the second line.
 
 What programs wrote while objects move out would be lost: no mirror follows it, and the control plane is deleted
-afterwards. While objects move in, no client has a kubeconfig: until
-then, more users read the Secrets of the namespace than may administer the control plane.
+afterwards. While objects move in, no client has a kubeconfig: until then, more users read the Secrets of the namespace
+than may administer the control plane.
 """
 
 from __future__ import annotations
