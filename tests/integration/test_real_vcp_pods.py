@@ -369,11 +369,14 @@ async def entered(planes: Planes, namespace: str) -> Kubectl:
     return Kubectl(await kubeconfig_of(planes, namespace, uid))
 
 
-async def test_snapshots_are_kept_in_the_volume_and_in_a_claim(planes: Planes, name: str) -> None:
+@pytest.mark.parametrize("datastore", ["SQLite", "OwnEtcd"])
+async def test_snapshots_are_kept_in_the_volume_and_in_a_claim(planes: Planes, name: str, datastore: str) -> None:
     """H02: both restore; the claim has a folder for each control plane, which no Pod of another one mounts."""
     host = planes.host
     await host.make_tenant(name, isolation={"runtime": "Shared"})
-    await host.create(VirtualControlPlane.resource, {"metadata": {"name": "web"}, "spec": {}}, name)
+    await host.create(
+        VirtualControlPlane.resource, {"metadata": {"name": "web"}, "spec": {"datastore": {"kind": datastore}}}, name
+    )
     await is_ready(host, name)
     uid = (await host.get(VirtualControlPlane.resource, "web", name))["metadata"]["uid"]
     kubectl = await entered(planes, name)
@@ -398,7 +401,7 @@ async def test_snapshots_are_kept_in_the_volume_and_in_a_claim(planes: Planes, n
     await asked(planes, name, "restore", f"{kept['snapshot']}@2")
     assert await names(await entered(planes, name)) == {"first"}
     await planes.delete(name, "web")
-    for kind in (jobs.JOBS, PODS, SECRETS):
+    for kind in (jobs.JOBS, PODS, SECRETS, objects.CLAIMS):
 
         async def gone(kind: Resource = kind) -> bool:
             left = await host.list(kind, PROCESS_NAMESPACE)
@@ -406,6 +409,7 @@ async def test_snapshots_are_kept_in_the_volume_and_in_a_claim(planes: Planes, n
 
         await until(gone, f"no {kind.plural} are left", seconds=START_SECONDS)
     await host.delete(TenancyDefaults.resource, "default")
+    await host.delete(objects.CLAIMS, "archive", PROCESS_NAMESPACE)
 
 
 async def names(kubectl: Kubectl) -> set[str]:

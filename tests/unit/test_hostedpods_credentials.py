@@ -17,7 +17,6 @@ from tenantry.hostedpods.objects import PodSettings
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import serveroptions, sidecar
 from tenantry.hosting.plane import CredentialGenerations, ForwardedGroup, ForwardedResource, HostedPlane, ServerOptions
-from tenantry.hosting.stores import HostedStore, StoreKind
 from tenantry.local import hostedversions
 from tenantry.local.paths import ClusterPaths
 
@@ -160,7 +159,6 @@ def test_certificates_of_the_tunnel_are_renewed_although_the_others_are_newer(
     ("plane", "problem"),
     [
         (replace(PLANE, replicas=2), "spec.replicas must be 1 unless the datastore"),
-        (replace(PLANE, store=HostedStore(kind=StoreKind.OWN_ETCD)), "must be SQLite, SharedEtcd or External"),
         (replace(PLANE, version="1.35"), "'1.35' is not a version of Kubernetes that control planes can have here"),
     ],
 )

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from tenantry.api.errors import InputError, LocalError
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.hostedpods import jobs, objects, seenpods, sharedetcd, sqlservers
-from tenantry.hostedpods.objects import PodSettings, StoreWay
+from tenantry.hostedpods.objects import PodSettings
 from tenantry.hostedpods.seenpods import SeenPod
 from tenantry.hostedpods.sqlservers import ChosenAddress
+from tenantry.hostedpods.storeway import StoreWay
 from tenantry.hosting import etcdserver, sidecar, stores
 from tenantry.hosting import plane as hosting
 from tenantry.hosting.plane import HostedPlane
@@ -109,12 +110,6 @@ def test_the_datastore_is_recorded_with_the_keys() -> None:
     found = objects.secret(UID, objects.keys_name(UID), {}, StoreKind.SHARED_ETCD)
     assert objects.recorded(found) is StoreKind.SHARED_ETCD
     assert objects.recorded(objects.secret(UID, objects.keys_name(UID), {})) is StoreKind.SQLITE
-
-
-def test_other_datastores_are_refused_with_those_that_there_are() -> None:
-    objects.check(PLANE)
-    with pytest.raises(InputError, match="must be SQLite, SharedEtcd or External where control planes run in Pods"):
-        objects.check(replace(PLANE, store=HostedStore(kind=StoreKind.OWN_ETCD)))
 
 
 # -- several Pods ---------------------------------------------------------------------------------

@@ -62,12 +62,14 @@ def of_data(uid: str, found: Json, image: str) -> Json:
     }
     # One that leads to a datastore elsewhere; it ends with the keeper.
     others = {objects.PROCESS, objects.BESIDE, objects.AUDIT}
-    beside = [each for each in spec["containers"] if each["name"] not in others]
+    beside = [{**each, "restartPolicy": "Always"} for each in spec["containers"] if each["name"] not in others]
+    # Those of a datastore in the Pod.
+    beside += spec.get("initContainers", ())
     volumes = [each for each in spec["volumes"] if each["name"] != _KEYS]
     job = _job(uid, KeeperRole.DATA, container, volumes)
     template: Json = job["spec"]["template"]
     if beside:
-        template["spec"]["initContainers"] = [{**each, "restartPolicy": "Always"} for each in beside]
+        template["spec"]["initContainers"] = beside
     # NetworkPolicies go by them. That of the control plane is the selector of its Service.
     given: dict[str, str] = found["spec"]["template"]["metadata"].get("labels", {})
     labels = {key: value for key, value in given.items() if key != objects.UID_LABEL}

@@ -16,7 +16,6 @@ Source: Kubernetes, "Pod Security Standards" (restricted), "StatefulSets", "Secr
 from __future__ import annotations
 
 import base64
-import datetime as dt
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -27,6 +26,7 @@ from tenantry.api.errors import InputError
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.hostedpods import versionimages
+from tenantry.hostedpods.storeway import StoreWay
 from tenantry.hostedpods.versionimages import VersionImages
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import serveroptions, sidecar, stores, versions
@@ -50,9 +50,6 @@ CALLED = "hosting.tenantry.dev/name"
 
 SIZE = "2Gi"
 """Of the volume: the database has at most 512 MiB, its log as much, and a restore writes a second one."""
-
-STORES = (StoreKind.SQLITE, StoreKind.SHARED_ETCD, StoreKind.SQL)
-"""The datastores of control planes in Pods."""
 
 STORE = "hosting.tenantry.dev/datastore"
 """The annotation of the Secret with all keys that records the datastore; without it, that is SQLite."""
@@ -82,26 +79,6 @@ _SCRATCH: Json = {"sizeLimit": SIZE}
 
 _SOFT_PART = 0.8
 """Of the memory limit: where Go begins to collect garbage more often."""
-
-
-class StoreWay(msgspec.Struct, frozen=True, kw_only=True):
-    """How a control plane reaches a datastore that is elsewhere, through a container that forwards one Unix socket.
-
-    Args:
-        socket: The name of the socket.
-        address: Where the datastore is, as "ADDRESS:PORT".
-        allowed: CIDRs of addresses that the forwarder refuses otherwise.
-        labels: Of the Pod, by which a NetworkPolicy admits it to the datastore.
-        files: Of the process, by their keys in its Secret.
-        renewal: When one of them is to be renewed; None for never.
-    """
-
-    socket: str
-    address: str
-    allowed: tuple[str, ...] = ()
-    labels: Mapping[str, str] = {}
-    files: Mapping[str, bytes]
-    renewal: dt.datetime | None = None
 
 
 KEEPING = (
@@ -146,11 +123,11 @@ def check(plane: HostedPlane, known: Sequence[HostedVersion] = (versionimages.DE
     Raises:
         InputError: It cannot: the field, and what it must be.
     """
-    if plane.store.kind not in STORES:
-        raise InputError("spec.datastore.kind must be SQLite, SharedEtcd or External where control planes run in Pods")
-    if plane.replicas > 1 and plane.store.kind is StoreKind.SQLITE:
-        # The CustomResourceDefinition refuses it, too: only one process opens the file.
-        raise InputError("spec.replicas must be 1 unless the datastore is SharedEtcd or External")
+    if plane.replicas > 1 and plane.store.kind in (StoreKind.SQLITE, StoreKind.OWN_ETCD):
+        # SQLite: only one process opens the file. An etcd of its own is in the same Pod.
+        raise InputError(
+            "spec.replicas must be 1 unless the datastore is SharedEtcd or External, where control planes run in Pods"
+        )
     versions.find(known, plane.version)
 
 
@@ -231,12 +208,20 @@ def files_of(found: Json) -> dict[str, bytes]:
     return {key: base64.b64decode(content) for key, content in data.items()}
 
 
-def claim(uid: str, settings: PodSettings) -> Json:
-    """Return the claim of the volume with the database."""
-    spec: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": SIZE}}}
+def claim(uid: str, settings: PodSettings, called: str = "", size: str = SIZE) -> Json:
+    """Return the claim of a volume.
+
+    Args:
+        uid: Of the control plane.
+        settings: What all Pods have in common.
+        called: The name; "" for that of the volume with the database and the snapshots.
+        size: How large it is.
+    """
+    spec: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
     if settings.storage_class:
         spec["storageClassName"] = settings.storage_class
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta(uid, name(uid)), "spec": spec}
+    about = meta(uid, called or name(uid))
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": about, "spec": spec}
 
 
 def service(uid: str, settings: PodSettings, called: str, port: int) -> Json:
@@ -308,7 +293,8 @@ def stateful_set(
         _print_audit_log(spec, settings)
     if replicas > 1:
         spec["topologySpreadConstraints"] = [_spread(uid)]
-    digest = hashlib.sha256(msgspec.json.encode([spec, sorted(files.items()), sorted(own.items())], order="sorted"))
+    secrets = [sorted(each.items()) for each in (files, own, *((way.own,) if way is not None and way.own else ()))]
+    digest = hashlib.sha256(msgspec.json.encode([spec, *secrets], order="sorted"))
     template: Json = {"metadata": {"labels": labels, "annotations": {HASH: digest.hexdigest()[:32]}}, "spec": spec}
     return {
         "apiVersion": "apps/v1",
@@ -363,8 +349,10 @@ def _mounted(files: Iterable[str]) -> tuple[str, ...]:
 def _pod(
     uid: str, settings: PodSettings, limits: HostedLimits | None, files: Mapping[str, bytes], way: StoreWay | None
 ) -> Json:
-    # An etcd has all of its objects, and the Pod may go to any node.
-    data: Json = {"persistentVolumeClaim": {"claimName": name(uid)}} if way is None else {"emptyDir": _SCRATCH}
+    # A datastore elsewhere has all of its objects, and the Pod may go to any node.
+    is_elsewhere = way is not None and bool(way.address)
+    data: Json = {"emptyDir": _SCRATCH} if is_elsewhere else {"persistentVolumeClaim": {"claimName": name(uid)}}
+    beside, volumes = way.beside if way is not None else ((), ())
     keys = [{"key": key, "path": key} for key in sorted(files) if key not in _mounted(files)]
     # Their owner is root: the group of the Pod reads them.
     private = 0o440
@@ -373,8 +361,9 @@ def _pod(
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 30,
         "securityContext": POD_SECURITY,
+        **({"initContainers": list(beside)} if beside else {}),
         "containers": [
-            *(() if way is None else (_forwarder(settings, way),)),
+            *((_forwarder(settings, way),) if way is not None and is_elsewhere else ()),
             *(_process(settings, limits, _mounted(files)), _sidecar(settings, _mounted(files), way)),
         ],
         "volumes": [
@@ -384,6 +373,7 @@ def _pod(
             {"name": "sidecar", "secret": {"secretName": sidecar_name(uid), "defaultMode": private}},
             {"name": "sockets", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
             {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
+            *volumes,
         ],
     }
 

@@ -29,7 +29,17 @@ from tenantry.api.errors import Forbidden, InputError, LocalError, NotFound
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.engine.tasks import all_of, in_background
-from tenantry.hostedpods import credentials, following, issuedkeys, keys, objects, podsnapshots, proxyports, seenpods
+from tenantry.hostedpods import (
+    credentials,
+    following,
+    issuedkeys,
+    keys,
+    objects,
+    ownetcd,
+    podsnapshots,
+    proxyports,
+    seenpods,
+)
 from tenantry.hostedpods.fronts import Fronts
 from tenantry.hostedpods.jobs import KeeperRole
 from tenantry.hostedpods.keeper import SnapshotKeeper
@@ -136,8 +146,10 @@ class PodPlacement:
             files |= way.files
         await self._apply(objects.SECRETS, objects.secret(uid, objects.name(uid), files))
         await self._apply(objects.SECRETS, objects.secret(uid, objects.sidecar_name(uid), own))
-        if way is None:
-            await self._claim(uid)
+        if way is None or not way.address:
+            await self._claim(objects.claim(uid, self._settings))
+        if way is not None and way.own:
+            await self._claim(ownetcd.claim(uid, self._settings))
         # A Job that has its volume may be on another node.
         await self._keepers.end(uid, KeeperRole.DATA)
         wanted = objects.stateful_set(
@@ -197,6 +209,7 @@ class PodPlacement:
         await self._stores.detach(uid)
         for resource in (objects.CLAIMS, objects.SERVICES):
             await self._delete(resource, name)
+        await self._delete(objects.CLAIMS, ownetcd.name(uid))
         for each in (name, objects.sidecar_name(uid), objects.keys_name(uid)):
             await self._delete(objects.SECRETS, each)
         await asyncio.to_thread(_erase, self._paths(uid).folder)
@@ -355,10 +368,10 @@ class PodPlacement:
             lambda known: credentials.issue(plane, paths.pki, known, dt.datetime.now(dt.UTC)),
         )
 
-    async def _claim(self, uid: str) -> None:
+    async def _claim(self, wanted: Json) -> None:
         # A claim hardly changes, and its class is filled in.
-        if await self._find(objects.CLAIMS, objects.name(uid)) is None:
-            await self._apply(objects.CLAIMS, objects.claim(uid, self._settings))
+        if await self._find(objects.CLAIMS, wanted["metadata"]["name"]) is None:
+            await self._apply(objects.CLAIMS, wanted)
 
     async def _ready(self, uid: str, digest: str) -> list[SeenPod]:
         """Return the Pods with a digest that are ready; `has_moved` reports those that come later.

@@ -23,7 +23,7 @@ from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.hostedpods import issuedkeys, keys, objects, seenpods
 from tenantry.hostedpods.issuedkeys import IssuedKeys
-from tenantry.hostedpods.objects import StoreWay
+from tenantry.hostedpods.storeway import StoreWay
 from tenantry.hosting import certificates, stores
 from tenantry.hosting.certificates import CertificateUse, LeafCertificate
 from tenantry.install import planestore

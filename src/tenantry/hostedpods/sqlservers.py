@@ -24,7 +24,7 @@ from tenantry.api.errors import InputError, LocalError, NotFound
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.hostedpods import objects
-from tenantry.hostedpods.objects import StoreWay
+from tenantry.hostedpods.storeway import StoreWay
 from tenantry.hosting import outside, stores
 from tenantry.hosting.plane import HostedPlane
 from tenantry.kube import wire

@@ -2,6 +2,7 @@
 
     HostedStore ─► SQLite: nothing, the volume of the Pod
                 ─► SharedEtcd: a prefix in the etcd that they share (sharedetcd.py) ─► StoreWay
+                ─► OwnEtcd: an etcd in the Pod (ownetcd.py)                         ─► StoreWay
                 ─► External: the address of a SQL server (sqlservers.py)            ─► StoreWay
 
 The Secret with all keys of a control plane records its datastore; it is written first and deleted last.
@@ -14,9 +15,11 @@ from pathlib import Path
 from tenantry.api.errors import InputError
 from tenantry.api.model import Json
 from tenantry.hostedpods import keys, objects
-from tenantry.hostedpods.objects import PodSettings, StoreWay
+from tenantry.hostedpods.objects import PodSettings
+from tenantry.hostedpods.ownetcd import OwnEtcds
 from tenantry.hostedpods.sharedetcd import SharedEtcd
 from tenantry.hostedpods.sqlservers import SqlServers
+from tenantry.hostedpods.storeway import StoreWay
 from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.stores import StoreKind
 from tenantry.kube.client import Client
@@ -35,6 +38,7 @@ class PodStores:
         self._client = client
         self._settings = settings
         self._etcd = SharedEtcd(client, folder)
+        self._own = OwnEtcds(client, settings.images.default, folder)
         self._sql = SqlServers(client)
 
     async def keep(self) -> None:
@@ -62,6 +66,8 @@ class PodStores:
         """
         if plane.store.kind is StoreKind.SHARED_ETCD:
             return await self._etcd.attach(plane.uid)
+        if plane.store.kind is StoreKind.OWN_ETCD:
+            return await self._own.attach(plane.uid)
         if plane.store.kind is StoreKind.SQL:
             return await self._sql.attach(plane)
         return None
@@ -83,5 +89,7 @@ class PodStores:
         kind = objects.recorded(found) if found is not None else None
         if kind is StoreKind.SHARED_ETCD:
             await self._etcd.detach(uid)
+        elif kind is StoreKind.OWN_ETCD:
+            await self._own.detach(uid)
         elif kind is StoreKind.SQL:
             await self._sql.detach(uid)

@@ -152,7 +152,16 @@ def _files(name: str, paths: dict[str, str]) -> Json:
     return {"name": name, "secret": {"secretName": NAME, "defaultMode": 0o440, "items": items}}
 
 
-def _container(name: str, image: str, command: list[str], mounts: dict[str, str], memory: tuple[int, int]) -> Json:
+def container(name: str, image: str, command: list[str], mounts: dict[str, str], memory: tuple[int, int]) -> Json:
+    """Return a container of an etcd, or of what keeps it.
+
+    Args:
+        name: Its name.
+        image: The image of hosted control planes.
+        command: Its command.
+        mounts: The names of volumes, and where they are; only "data" and "sockets" are written.
+        memory: The request and the limit, in bytes.
+    """
     request, limit = memory
     return {
         "name": name,
@@ -178,7 +187,7 @@ def _etcd(image: str) -> Json:
     mounts = {"data": _DATA, "sockets": SOCKETS.rstrip("/"), "server": "/pki"}
     memory = (256 * 2**20, etcdserver.SHARED_MEMORY_BYTES)
     ports = [{"name": "etcd", "containerPort": CLIENT_PORT, "protocol": "TCP"}]
-    return {**_container("etcd", image, [ETCD, *flags], mounts, memory), "ports": ports}
+    return {**container("etcd", image, [ETCD, *flags], mounts, memory), "ports": ports}
 
 
 def _keeper(image: str) -> Json:
@@ -188,7 +197,7 @@ def _keeper(image: str) -> Json:
     ]
     mounts = {"data": _DATA, "sockets": SOCKETS.rstrip("/"), "root": "/keeper", "keeper": "/keys"}
     return {
-        **_container("keeper", image, command, mounts, (64 * 2**20, 256 * 2**20)),
+        **container("keeper", image, command, mounts, (64 * 2**20, 256 * 2**20)),
         "ports": [{"name": "keeper", "containerPort": KEEPER_PORT, "protocol": "TCP"}],
         # The Pod is ready when the etcd answers.
         "readinessProbe": {"httpGet": {"path": "/ready", "port": PROBE_PORT}, "periodSeconds": 2, "timeoutSeconds": 6},

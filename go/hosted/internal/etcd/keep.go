@@ -66,34 +66,43 @@ func (g grant) check() error {
 
 // keep serves an administrator at one address and probes at another one, and keeps the etcd, until the context ends.
 //
-// Args: keys is a folder with ca.crt, tls.crt and tls.key; backup is the file for copies.
+// Args: addresses may be "" for none; keys is a folder with ca.crt, tls.crt and tls.key; backup is the file for copies.
 func keep(ctx context.Context, client *clientv3.Client, address, probes, keys, backup string) error {
-	identity, err := identityOf(keys)
-	if err != nil {
-		return err
-	}
 	keeper := &Keeper{client: client, backup: backup}
-	administrators, err := net.Listen("tcp", address)
-	if err != nil {
-		return err
-	}
-	defer administrators.Close()
-	probed, err := net.Listen("tcp", probes)
-	if err != nil {
-		return err
-	}
-	defer probed.Close()
 	failed := make(chan error, 2)
-	for listener, handler := range map[net.Listener]http.Handler{
-		tls.NewListener(administrators, identity): keeper.administrators(), probed: keeper.probes(),
-	} {
+	serve := func(address string, handler http.Handler, identity *tls.Config) (func() error, error) {
+		listener, err := net.Listen("tcp", address)
+		if err != nil {
+			return nil, err
+		}
+		if identity != nil {
+			listener = tls.NewListener(listener, identity)
+		}
 		server := &http.Server{
 			Handler: handler, ReadHeaderTimeout: probePatience, IdleTimeout: time.Minute,
 			// A probe of a port ends before its handshake.
 			ErrorLog: log.New(io.Discard, "", 0),
 		}
-		defer server.Close()
 		go func() { failed <- server.Serve(listener) }()
+		return server.Close, nil
+	}
+	if address != "" {
+		identity, err := identityOf(keys)
+		if err != nil {
+			return err
+		}
+		end, err := serve(address, keeper.administrators(), identity)
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
+	if probes != "" {
+		end, err := serve(probes, keeper.probes(), nil)
+		if err != nil {
+			return err
+		}
+		defer end()
 	}
 	go keeper.everyFew(ctx)
 	log.Print("ready")

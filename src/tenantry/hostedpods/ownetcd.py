@@ -1,0 +1,158 @@
+"""The etcd that one control plane has to itself, in its own Pod.
+
+    attach ─► Secret hosted-UID-etcd-keys: all keys, which only the operator reads
+           ─► Secret hosted-UID-etcd: what the containers read
+           ─► StoreWay: containers etcd, admit and keeper, before the process ─► Unix socket in the Pod
+    detach ─► both Secrets are gone; the placement deletes the volume
+
+No port leads to it, so that no NetworkPolicy has to admit anything. It sleeps with its control plane.
+
+Source: Kubernetes, "Sidecar Containers" (init containers that are restarted always).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from tenantry.api.errors import NotFound
+from tenantry.api.model import Json
+from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
+from tenantry.hostedpods import objects
+from tenantry.hostedpods.issuedkeys import IssuedKeys
+from tenantry.hostedpods.objects import PodSettings
+from tenantry.hostedpods.storeway import StoreWay
+from tenantry.hosting import certificates, etcdserver, stores
+from tenantry.install import planestore
+from tenantry.kube.client import Client
+from tenantry.local import pki
+
+_SIZE = "8Gi"
+"""Of the file at its largest, the copy, the next copy or the file that replaces it, and the log."""
+
+_DATA, _SOCKETS = "/data", "/sockets/"
+_VOLUME, _FILES = "etcd", "etcd-files"
+
+
+def name(uid: str) -> str:
+    """Return the name of the claim of an etcd, and of the Secret that it reads."""
+    return f"{objects.name(uid)}-etcd"
+
+
+def keys_name(uid: str) -> str:
+    """Return the name of the Secret with all of its keys."""
+    return f"{name(uid)}-keys"
+
+
+def claim(uid: str, settings: PodSettings) -> Json:
+    """Return the claim of its volume."""
+    return objects.claim(uid, settings, name(uid), _SIZE)
+
+
+class OwnEtcds:
+    """Gives control planes an etcd each.
+
+    Args:
+        client: The operator's, of the cluster.
+        image: The image of hosted control planes; an upgrade of a control plane is none of its etcd.
+        folder: A private folder of this process.
+    """
+
+    def __init__(self, client: Client, image: str, folder: Path) -> None:
+        self._client = client
+        self._image = image
+        self._folder = folder
+
+    async def attach(self, uid: str) -> StoreWay:
+        """Return the way of a control plane to its etcd, whose keys are issued or renewed.
+
+        Raises:
+            ApiError: A Secret cannot be written.
+        """
+        at, user = self._folder / uid, stores.user(uid)
+        keys = IssuedKeys(self._client, at, keys_name(uid), {objects.UID_LABEL: uid})
+        wanted = {**stores.etcd_leaves(), user: stores.client_leaf(uid)}
+        files = await keys.kept(wanted)
+        own = _for_etcd(files)
+        await self._client.apply(objects.SECRETS, PROCESS_NAMESPACE, name(uid), objects.secret(uid, name(uid), own))
+        index = await asyncio.to_thread(pki.read_index, at)
+        names = {
+            f"{stores.ETCD_AUTHORITY}.crt": "etcd-ca.crt",
+            f"{stores.ETCD_CLIENT}.crt": f"{user}.crt",
+            f"{stores.ETCD_CLIENT}.key": f"{user}.key",
+        }
+        return StoreWay(
+            socket=stores.ETCD_SOCKET,
+            beside=beside(uid, self._image),
+            files={key: files[file] for key, file in names.items()},
+            own=own,
+            renewal=certificates.next_renewal(index, tuple(wanted)),
+        )
+
+    async def detach(self, uid: str) -> None:
+        """Delete the keys of an etcd, whose Pod has ended; a second time does nothing."""
+        for each in (name(uid), keys_name(uid)):
+            try:
+                await self._client.delete(objects.SECRETS, PROCESS_NAMESPACE, each)
+            except NotFound:
+                continue
+
+
+def beside(uid: str, image: str) -> tuple[tuple[Json, ...], tuple[Json, ...]]:
+    """Return the init containers of an etcd, which run on beside the process but for the second one, and their volumes.
+
+    Args:
+        uid: Of the control plane.
+        image: The image of hosted control planes.
+    """
+    volumes = (
+        {"name": _VOLUME, "persistentVolumeClaim": {"claimName": name(uid)}},
+        *(
+            {"name": f"{_FILES}-{part}", "secret": {"secretName": name(uid), "defaultMode": 0o440, "items": items}}
+            for part, items in (
+                ("server", _items(planestore.SERVER_FILES)),
+                ("root", _items(planestore.ROOT_FILES)),
+            )
+        ),
+    )
+    server = etcdserver.flags(
+        [f"unixs://{_SOCKETS}{stores.ETCD_SOCKET}"],
+        f"{_SOCKETS}peer.sock",
+        f"{_DATA}/etcd",
+        "/pki",
+        etcdserver.OWN_BYTES,
+    )
+    act = [planestore.PROGRAM, "etcd", f"/keeper/{planestore.ACCESS}"]
+    sockets, root = {"sockets": _SOCKETS.rstrip("/")}, {f"{_FILES}-root": "/keeper"}
+    data = {"name": _VOLUME, "mountPath": _DATA}
+    small = (32 * 2**20, 128 * 2**20)
+    etcd = planestore.container(
+        "etcd",
+        image,
+        [planestore.ETCD, *server],
+        {**sockets, f"{_FILES}-server": "/pki"},
+        (64 * 2**20, etcdserver.OWN_MEMORY_BYTES),
+    )
+    admit = planestore.container(
+        "admit", image, [*act, "admit", stores.user(uid), stores.prefix(uid)], {**sockets, **root}, small
+    )
+    keeper = planestore.container(
+        "keeper", image, [*act, "keep", "", "", "", f"{_DATA}/backup.db"], {**sockets, **root}, small
+    )
+    for each in (etcd, keeper):
+        each["restartPolicy"] = "Always"
+        each["volumeMounts"].append(data)
+    return (etcd, admit, keeper), volumes
+
+
+def _items(paths: Mapping[str, str]) -> list[Json]:
+    return [{"key": key, "path": path} for key, path in sorted(paths.items())]
+
+
+def _for_etcd(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    names = {*planestore.SERVER_FILES, *planestore.ROOT_FILES} - {planestore.ACCESS}
+    access = stores.access("pki", "etcd-ca", "root", _SOCKETS)
+    return {**{each: files[each] for each in names}, planestore.ACCESS: msgspec.json.encode(access)}

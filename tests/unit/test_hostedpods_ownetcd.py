@@ -1,0 +1,89 @@
+"""Control planes in Pods with an etcd of their own: what the Pod and its Jobs have (H03)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tenantry.api.errors import InputError
+from tenantry.hostedpods import jobs, objects, ownetcd
+from tenantry.hostedpods.objects import PodSettings
+from tenantry.hostedpods.storeway import StoreWay
+from tenantry.hosting import stores
+from tenantry.hosting.plane import HostedPlane
+from tenantry.hosting.stores import HostedStore, StoreKind
+
+Json = dict[str, Any]
+
+UID = "0b5f3a52-7d7e-4c3a-9a52-7f6b1b8c9d10"
+SETTINGS = PodSettings(image="registry.example/hosted:1", storage_class="fast")
+WAY = StoreWay(
+    socket=stores.ETCD_SOCKET,
+    beside=ownetcd.beside(UID, SETTINGS.image),
+    files={"store-ca.crt": b"a", "store.crt": b"c", "store.key": b"k"},
+    own={"server.key": b"s"},
+)
+FILES = {"settings.json": b"{}", **WAY.files}
+
+
+def made(way: StoreWay = WAY) -> Json:
+    """Return the StatefulSet of a control plane."""
+    return objects.stateful_set(UID, SETTINGS, None, FILES, {}, way=way)
+
+
+def test_the_etcd_runs_and_knows_its_user_before_the_process_starts() -> None:
+    pod = made()["spec"]["template"]["spec"]
+    etcd, admit, keeper = pod["initContainers"]
+    assert [each["name"] for each in (etcd, admit, keeper)] == ["etcd", "admit", "keeper"]
+    # Kubernetes starts them in this order, and the next one after `admit` has ended.
+    assert [each.get("restartPolicy") for each in (etcd, admit, keeper)] == ["Always", None, "Always"]
+    assert admit["command"] == [
+        *("/hosted", "etcd", "/keeper/root.json", "admit"),
+        *(f"plane-{UID}", f"/planes/{UID}"),
+    ]
+    assert [each["name"] for each in pod["containers"]] == ["hosted", "sidecar"]
+
+
+def test_no_port_leads_to_the_etcd() -> None:
+    pod = made()["spec"]["template"]["spec"]
+    etcd, _, keeper = pod["initContainers"]
+    (urls,) = (each for each in etcd["command"] if each.startswith("--listen-client-urls="))
+    assert urls == "--listen-client-urls=unixs:///sockets/etcd.sock"
+    assert keeper["command"][3:] == ["keep", "", "", "", "/data/backup.db"]
+    assert not any("ports" in each for each in pod["initContainers"])
+
+
+def test_the_process_has_neither_the_keys_nor_the_volume_of_the_etcd() -> None:
+    pod = made()["spec"]["template"]["spec"]
+    mounted = {each["name"]: {mount["name"] for mount in each["volumeMounts"]} for each in pod["containers"]}
+    for names in mounted.values():
+        assert names.isdisjoint({"etcd", "etcd-files-server", "etcd-files-root"})
+    (root,) = (each for each in pod["volumes"] if each["name"] == "etcd-files-root")
+    assert root["secret"]["secretName"] == f"hosted-{UID}-etcd"
+    claims = [each["persistentVolumeClaim"]["claimName"] for each in pod["volumes"] if "persistentVolumeClaim" in each]
+    assert claims == [f"hosted-{UID}", f"hosted-{UID}-etcd"]
+    claim = ownetcd.claim(UID, SETTINGS)
+    assert (claim["metadata"]["name"], claim["spec"]["storageClassName"]) == (claims[1], "fast")
+
+
+def test_a_renewed_certificate_of_the_etcd_replaces_the_pod() -> None:
+    before, after = made(), made(replace(WAY, own={"server.key": b"t"}))
+    assert objects.digest_of(before) != objects.digest_of(after)
+
+
+def test_snapshots_are_kept_in_the_volume_and_jobs_start_the_etcd() -> None:
+    found = made()
+    assert jobs.keeps_snapshots(found)
+    job = jobs.of_data(UID, found, "")["spec"]["template"]["spec"]
+    assert job["initContainers"] == found["spec"]["template"]["spec"]["initContainers"]
+    assert {"name": "etcd", "persistentVolumeClaim": {"claimName": f"hosted-{UID}-etcd"}} in job["volumes"]
+
+
+def test_one_process_has_the_etcd() -> None:
+    store = HostedStore(kind=StoreKind.OWN_ETCD)
+    plane = HostedPlane(uid=UID, name="acme.web", issuer="https://a-1.example", owner="owner:1", store=store)
+    objects.check(plane)
+    with pytest.raises(InputError, match="must be 1 unless the datastore is SharedEtcd or External, where"):
+        objects.check(replace(plane, replicas=2))
