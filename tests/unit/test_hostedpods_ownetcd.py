@@ -36,7 +36,7 @@ def made(way: StoreWay = WAY) -> Json:
 def test_the_etcd_runs_and_knows_its_user_before_the_process_starts() -> None:
     pod = made()["spec"]["template"]["spec"]
     etcd, admit, keeper = pod["initContainers"]
-    assert [each["name"] for each in (etcd, admit, keeper)] == ["etcd", "admit", "keeper"]
+    assert [each["name"] for each in (etcd, admit, keeper)] == ["etcd", "admit", "etcd-keeper"]
     # Kubernetes starts them in this order, and the next one after `admit` has ended.
     assert [each.get("restartPolicy") for each in (etcd, admit, keeper)] == ["Always", None, "Always"]
     assert admit["command"] == [
@@ -79,6 +79,10 @@ def test_snapshots_are_kept_in_the_volume_and_jobs_start_the_etcd() -> None:
     job = jobs.of_data(UID, found, "")["spec"]["template"]["spec"]
     assert job["initContainers"] == found["spec"]["template"]["spec"]["initContainers"]
     assert {"name": "etcd", "persistentVolumeClaim": {"claimName": f"hosted-{UID}-etcd"}} in job["volumes"]
+    # Kubernetes refuses a Pod otherwise.
+    for lists in (("initContainers", "containers"), ("volumes",)):
+        names = [each["name"] for key in lists for each in job[key]]
+        assert len(names) == len(set(names))
 
 
 def test_one_process_has_the_etcd() -> None:

@@ -2,7 +2,7 @@
 
     attach ─► Secret hosted-UID-etcd-keys: all keys, which only the operator reads
            ─► Secret hosted-UID-etcd: what the containers read
-           ─► StoreWay: containers etcd, admit and keeper, before the process ─► Unix socket in the Pod
+           ─► StoreWay: containers etcd, admit and etcd-keeper, before the process ─► Unix socket in the Pod
     detach ─► both Secrets are gone; the placement deletes the volume
 
 No port leads to it, so that no NetworkPolicy has to admit anything. It sleeps with its control plane.
@@ -35,6 +35,8 @@ _SIZE = "8Gi"
 
 _DATA, _SOCKETS = "/data", "/sockets/"
 _VOLUME, _FILES = "etcd", "etcd-files"
+_KEEPER = "etcd-keeper"
+"""The container that defragments and copies it. A Job has it beside the keeper of snapshots."""
 
 
 def name(uid: str) -> str:
@@ -140,7 +142,7 @@ def beside(uid: str, image: str) -> tuple[tuple[Json, ...], tuple[Json, ...]]:
         "admit", image, [*act, "admit", stores.user(uid), stores.prefix(uid)], {**sockets, **root}, small
     )
     keeper = planestore.container(
-        "keeper", image, [*act, "keep", "", "", "", f"{_DATA}/backup.db"], {**sockets, **root}, small
+        _KEEPER, image, [*act, "keep", "", "", "", f"{_DATA}/backup.db"], {**sockets, **root}, small
     )
     for each in (etcd, keeper):
         each["restartPolicy"] = "Always"
