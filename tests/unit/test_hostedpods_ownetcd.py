@@ -21,7 +21,8 @@ UID = "0b5f3a52-7d7e-4c3a-9a52-7f6b1b8c9d10"
 SETTINGS = PodSettings(image="registry.example/hosted:1", storage_class="fast")
 WAY = StoreWay(
     socket=stores.ETCD_SOCKET,
-    beside=ownetcd.beside(UID, SETTINGS.image),
+    containers=ownetcd.containers(UID, SETTINGS.image),
+    volumes=ownetcd.volumes(UID),
     files={"store-ca.crt": b"a", "store.crt": b"c", "store.key": b"k"},
     own={"server.key": b"s"},
 )
