@@ -35,11 +35,11 @@ def prepare(target: Target, choice: str) -> None:
 
 
 async def read_started(client: Client, name: str, namespace: str) -> VirtualControlPlane:
-    """Return a control plane that has been usable: another one handles no requests, so that waiting is in vain.
+    """Return a control plane that has been usable; one that has not handles no requests.
 
     Raises:
         NotFound: It does not exist.
-        InputError: It has not started yet: why.
+        InputError: It has not started yet; the message has the reason.
     """
     from tenantry.cli.delete import read_existing
 
@@ -51,7 +51,7 @@ async def read_started(client: Client, name: str, namespace: str) -> VirtualCont
 
 
 class RequestHandled(WaitCondition):
-    """The status of a control plane has the outcome of a request; or its process cannot start for that.
+    """The status of a control plane has the outcome of a request, or the quota has no room for its process.
 
     Args:
         done: The outcome in words, as in "rotated".
@@ -61,10 +61,10 @@ class RequestHandled(WaitCondition):
         super().__init__("")
         self._done = done
         self.shortage = ""
-        """What the quota lacks; "" if it has room."""
+        """Why the quota has no room, as the operator reports it; "" if there is room."""
 
     def is_met(self, value: KubernetesObject | None) -> bool:
-        """Return whether that is so."""
+        """Return whether the request has an outcome, or can have none until the quota has room."""
         if not isinstance(value, VirtualControlPlane):
             return False
         self.shortage = _shortage(value)
