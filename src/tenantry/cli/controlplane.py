@@ -12,7 +12,7 @@ from tenantry.api.model import KubernetesObject
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.cli import kinds, output
 from tenantry.cli.kinds import ObjectSelection
-from tenantry.cli.wait import WaitCondition, wait_for_all, why
+from tenantry.cli.wait import READY, WaitCondition, wait_for_all, why
 from tenantry.engine.conditions import find
 
 if TYPE_CHECKING:
@@ -45,9 +45,20 @@ async def read_started(client: Client, name: str, namespace: str) -> VirtualCont
 
     found = await read_existing(client, VirtualControlPlane, name, namespace)
     if not found.status.kubeconfig_secret:
-        told = kinds.told(VirtualControlPlane, name, namespace)
-        raise InputError(f"{told} has not started yet: {why(found)}; `tenantry vcp wait {name} -n {namespace}` waits")
+        raise InputError(unusable(found))
     return found
+
+
+def unusable(found: VirtualControlPlane) -> str:
+    """Return why a control plane that has no kubeconfig yet is not usable, and what to do."""
+    name, namespace = found.metadata.name, found.metadata.namespace
+    told = kinds.told(VirtualControlPlane, name, namespace)
+    if READY.is_met(found):
+        return (
+            f"{told} has no kubeconfig until the objects of its namespace are inside:"
+            " status.conversion of its Tenant or Subnamespace shows the progress"
+        )
+    return f"{told} has not started yet: {why(found)}; `tenantry vcp wait {name} -n {namespace}` waits"
 
 
 class RequestHandled(WaitCondition):
