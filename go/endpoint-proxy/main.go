@@ -14,7 +14,7 @@
 //
 // The second form is for control planes in Pods. Operators connect to ADDRESS, with a certificate of the authority in KEYS
 // (ca.crt, tls.crt, tls.key), and report each control plane: its port, its Pods, whether it sleeps, whether it is
-// closed. See control.go. The program opens no other connections than to these Pods, and keeps what it was told while no
+// closed. See control.go. The program opens no other connections than to these Pods, and keeps the last reports while no
 // operator is connected; when it starts, it knows nothing, and listens nowhere.
 //
 // The third form, a process of its own for each control plane that needs one, connects each client of a Unix socket to one

@@ -21,7 +21,7 @@ type refusal struct {
 
 var (
 	notRunning = newRefusal("the control plane does not run yet, try again in a second", "1")
-	// client-go tries again only if it is told when.
+	// client-go tries again only if the answer has the header Retry-After.
 	closed = newRefusal("this control plane serves no requests: its tenant is suspended, or its objects move to the host"+
 		" cluster (spec.isolation.controlPlane: Shared)", "")
 )

@@ -108,7 +108,7 @@ func (k *keeper) ServeHTTP(to http.ResponseWriter, asked *http.Request) {
 		if errors.Is(err, fs.ErrNotExist) {
 			status = http.StatusNotFound
 		}
-		http.Error(to, told(err), status)
+		http.Error(to, errorText(err), status)
 	}
 }
 
@@ -318,7 +318,7 @@ func (k *keeper) command(ctx context.Context, root *os.Root, name, verb string, 
 	return err
 }
 
-func told(err error) string {
+func errorText(err error) string {
 	text := strings.ToValidUTF8(err.Error(), "?")
 	if len(text) > mostError {
 		text = strings.ToValidUTF8(text[:mostError], "")

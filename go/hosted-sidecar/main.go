@@ -5,7 +5,7 @@
 //
 // The operator connects to TUNNEL, and both prove who they are by certificates of an authority that this Pod alone has.
 // It then names a socket, and the connection is parked. A process that connects to the socket gets a parked connection:
-// one byte tells the operator, and all further bytes are passed on. So the Pod opens no connection of its own, and
+// one byte informs the operator, and all further bytes are passed on. So the Pod opens no connection of its own, and
 // needs no egress. Without a parked connection, a process waits for a moment and is then rejected.
 //
 // A socket of the process itself is reached the other way round: a connection that names it is connected to it at once.
@@ -130,7 +130,7 @@ func run(
 	}
 	defer operators.Close()
 	failed := make(chan error, len(way.served)+3)
-	lots, reached := map[string]*lot{}, map[string]string{}
+	pools, reached := map[string]*pool{}, map[string]string{}
 	for _, name := range way.reached {
 		if name != "" {
 			reached[name] = way.path(name)
@@ -142,11 +142,11 @@ func run(
 			return err
 		}
 		defer listener.Close()
-		lots[name] = newLot(wait)
-		go func() { failed <- serve(listener, mostOpen, lots[name].handOver) }()
+		pools[name] = newPool(wait)
+		go func() { failed <- serve(listener, mostOpen, pools[name].handOver) }()
 	}
 	go func() { failed <- serve(clients, mostOpen, func(client net.Conn) { pass(client, server) }) }()
-	parker := func(operator net.Conn) { park(tls.Server(operator, identity), lots, reached) }
+	parker := func(operator net.Conn) { park(tls.Server(operator, identity), pools, reached) }
 	go func() { failed <- serve(operators, mostOpen, parker) }()
 	go func() { failed <- <-other }()
 	log.Print("ready")

@@ -61,29 +61,29 @@ func pass(client net.Conn, server string) {
 	splice(client, upstream)
 }
 
-// A lot has the connections that the operator has parked for one socket.
-type lot struct {
+// A pool has the connections that the operator has parked for one socket.
+type pool struct {
 	wait   time.Duration
 	mutex  sync.Mutex
-	parked []*spot
+	parked []*parkedConn
 	// Has an element for each process that waits.
-	waiting []chan *spot
+	waiting []chan *parkedConn
 }
 
-// A spot is one parked connection; `taken` gets the process that it is handed over to.
-type spot struct {
+// A parkedConn is one of these connections; `taken` gets the process that it is handed over to.
+type parkedConn struct {
 	conn  *tls.Conn
 	taken chan net.Conn
 	ended chan struct{}
 }
 
-func newLot(wait time.Duration) *lot { return &lot{wait: wait} }
+func newPool(wait time.Duration) *pool { return &pool{wait: wait} }
 
 // park serves a connection of the operator to its end: it waits for a process, or leads to a socket that is reached.
-func park(conn *tls.Conn, lots map[string]*lot, reached map[string]string) {
+func park(conn *tls.Conn, pools map[string]*pool, reached map[string]string) {
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(introduction))
-	// The operator sends nothing after the name until it is told to begin.
+	// The operator sends nothing after the name until it gets the byte `begin`.
 	reader := bufio.NewReaderSize(conn, mostName)
 	line, err := reader.ReadSlice('\n')
 	if err != nil {
@@ -97,13 +97,13 @@ func park(conn *tls.Conn, lots map[string]*lot, reached map[string]string) {
 		reach(conn, reader, path)
 		return
 	}
-	found := lots[name]
+	found := pools[name]
 	if found == nil {
 		log.Print("the operator names no socket of this Pod")
 		return
 	}
 	conn.SetDeadline(time.Time{})
-	own := &spot{conn: conn, taken: make(chan net.Conn, 1), ended: make(chan struct{})}
+	own := &parkedConn{conn: conn, taken: make(chan net.Conn, 1), ended: make(chan struct{})}
 	defer close(own.ended)
 	if !found.add(own) {
 		return
@@ -141,8 +141,8 @@ func reach(conn *tls.Conn, from io.Reader, path string) {
 }
 
 // handOver serves a process that has connected to a socket, to its end.
-func (l *lot) handOver(process net.Conn) {
-	own := l.take()
+func (p *pool) handOver(process net.Conn) {
+	own := p.take()
 	if own == nil {
 		log.Print("a process is rejected: the operator is not connected")
 		return
@@ -157,28 +157,28 @@ func (l *lot) handOver(process net.Conn) {
 }
 
 // add parks a connection, or gives it to a process that waits; it returns false if there are too many.
-func (l *lot) add(own *spot) bool {
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	if len(l.waiting) > 0 {
-		l.waiting[0] <- own
-		l.waiting = l.waiting[1:]
+func (p *pool) add(own *parkedConn) bool {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	if len(p.waiting) > 0 {
+		p.waiting[0] <- own
+		p.waiting = p.waiting[1:]
 		return true
 	}
-	if len(l.parked) >= mostParked {
+	if len(p.parked) >= mostParked {
 		return false
 	}
-	l.parked = append(l.parked, own)
+	p.parked = append(p.parked, own)
 	return true
 }
 
 // drop removes a parked connection, and returns false if a process has it.
-func (l *lot) drop(own *spot) bool {
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	for i, each := range l.parked {
+func (p *pool) drop(own *parkedConn) bool {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	for i, each := range p.parked {
 		if each == own {
-			l.parked = append(l.parked[:i], l.parked[i+1:]...)
+			p.parked = append(p.parked[:i], p.parked[i+1:]...)
 			return true
 		}
 	}
@@ -186,29 +186,29 @@ func (l *lot) drop(own *spot) bool {
 }
 
 // take returns a parked connection, the one that was parked last first: the others may be of an operator that has left.
-func (l *lot) take() *spot {
-	l.mutex.Lock()
-	if last := len(l.parked) - 1; last >= 0 {
-		own := l.parked[last]
-		l.parked = l.parked[:last]
-		l.mutex.Unlock()
+func (p *pool) take() *parkedConn {
+	p.mutex.Lock()
+	if last := len(p.parked) - 1; last >= 0 {
+		own := p.parked[last]
+		p.parked = p.parked[:last]
+		p.mutex.Unlock()
 		return own
 	}
-	turn := make(chan *spot, 1)
-	l.waiting = append(l.waiting, turn)
-	l.mutex.Unlock()
-	timer := time.NewTimer(l.wait)
+	turn := make(chan *parkedConn, 1)
+	p.waiting = append(p.waiting, turn)
+	p.mutex.Unlock()
+	timer := time.NewTimer(p.wait)
 	defer timer.Stop()
 	select {
 	case own := <-turn:
 		return own
 	case <-timer.C:
 	}
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	for i, each := range l.waiting {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	for i, each := range p.waiting {
 		if each == turn {
-			l.waiting = append(l.waiting[:i], l.waiting[i+1:]...)
+			p.waiting = append(p.waiting[:i], p.waiting[i+1:]...)
 			return nil
 		}
 	}

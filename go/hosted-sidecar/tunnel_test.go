@@ -91,10 +91,10 @@ func started(t *testing.T) pod {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { processes.Close() })
-	gate := newLot(10 * time.Second)
+	gate := newPool(10 * time.Second)
 	go serve(processes, mostOpen, gate.handOver)
 	go serve(operators, mostOpen, func(conn net.Conn) {
-		park(tls.Server(conn, identity), map[string]*lot{"gate": gate}, map[string]string{"activity": filepath.Join(folder, "activity.sock")})
+		park(tls.Server(conn, identity), map[string]*pool{"gate": gate}, map[string]string{"activity": filepath.Join(folder, "activity.sock")})
 	})
 	certificate, private := issued(t, parent, by, "operator")
 	pair, err := tls.X509KeyPair(certificate, private)

@@ -209,8 +209,10 @@ meta l4proto udp numgen inc mod 4 < 2 drop
     attempt = ConnectionAttempt(
         source=source.addresses[0], target=target.addresses[0], port=PORTS[0], protocol=PROTOCOLS[1]
     )
-    found = await mismatches([(source, attempt, True)])
-    cluster.fabric.nodes[0].run("nft", "delete", "table", "ip", "lossy")
+    try:
+        found = await mismatches([(source, attempt, True)])
+    finally:
+        cluster.fabric.nodes[0].run("nft", "delete", "table", "ip", "lossy")
 
     assert found == []
 

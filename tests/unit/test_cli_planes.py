@@ -129,6 +129,19 @@ def test_a_control_plane_that_never_started_is_refused_with_the_reason(
     assert world.get(PLANES, "acme/web") == before
 
 
+@pytest.mark.parametrize("words", [("snapshot", "web"), ("kubeconfig", "web")])
+def test_a_control_plane_that_objects_move_into_is_refused_with_the_reason(
+    run: Callable[..., Result], words: tuple[str, ...]
+) -> None:
+    """H01: it is Ready, so that `vcp wait` would return at once and lead back here."""
+    world = never_started()
+    ready = world.get(PLANES, "acme/web")["status"]["conditions"][0] | {"status": "True", "reason": reasons.ESTABLISHED}
+    world.patch(PLANES, "acme/web", {"status": {"conditions": [ready]}})
+    done = run(WorldClient(world, lambda: "none"), *words)
+    assert isinstance(done.exception, InputError)
+    assert "has no kubeconfig until the objects of its namespace are inside" in str(done.exception)
+
+
 @pytest.mark.parametrize(
     "words", [("snapshot", "web"), ("restore", "web", "--from", "a", "--yes"), ("rotate", "web", "--yes")]
 )

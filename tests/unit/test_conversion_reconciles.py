@@ -188,3 +188,7 @@ async def test_it_looks_less_often_while_the_same_write_changes_nothing() -> Non
     found = [await served(world, made, connections) for _ in range(6)]
     assert found[0] == 0.0
     assert found[-1] == MOST_LOOK_SECONDS
+    # An object of another kind is another write, also with the same name.
+    world.delete(objects.CONFIG_MAPS, "acme/settings")
+    world.put_in(objects.SECRETS, {"metadata": {"name": "settings", "namespace": "acme"}, "type": "Opaque"})
+    assert await served(world, made, connections) == 0.0

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from tenantry.api.errors import InputError
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import ObjectMeta
+from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.hostedpods import jobs, objects, ownetcd
 from tenantry.hostedpods.objects import PodSettings
 from tenantry.hostedpods.storeway import StoreWay
 from tenantry.hosting import stores
 from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.stores import HostedStore, StoreKind
+from testkit.model import World
+from testkit.worldclient import WorldClient
 
 Json = dict[str, Any]
 
@@ -21,7 +28,8 @@ UID = "0b5f3a52-7d7e-4c3a-9a52-7f6b1b8c9d10"
 SETTINGS = PodSettings(image="registry.example/hosted:1", storage_class="fast")
 WAY = StoreWay(
     socket=stores.ETCD_SOCKET,
-    beside=ownetcd.beside(UID, SETTINGS.image),
+    containers=ownetcd.containers(UID, SETTINGS.image),
+    volumes=ownetcd.volumes(UID),
     files={"store-ca.crt": b"a", "store.crt": b"c", "store.key": b"k"},
     own={"server.key": b"s"},
 )
@@ -91,3 +99,24 @@ def test_one_process_has_the_etcd() -> None:
     objects.check(plane)
     with pytest.raises(InputError, match="must be 1 unless the datastore is SharedEtcd or External, where"):
         objects.check(replace(plane, replicas=2))
+
+
+def test_keys_are_issued_once_and_go_with_the_etcd(tmp_path: Path) -> None:
+    """H03: the Pod gets neither the key of the authority nor, in the Secret of the etcd, that of the process."""
+    world = World()
+    world.create(Namespace(metadata=ObjectMeta(name=PROCESS_NAMESPACE)))
+    world.put_in(objects.SECRETS, {"metadata": {"name": "other", "namespace": PROCESS_NAMESPACE}})
+    etcds = ownetcd.OwnEtcds(WorldClient(world, lambda: "none"), SETTINGS.image, tmp_path)
+
+    def kept() -> set[str]:
+        return {each["metadata"]["name"] for each in world.list(objects.SECRETS)} - {"other"}
+
+    way = asyncio.run(etcds.attach(UID))
+    assert asyncio.run(etcds.attach(UID)) == way
+    assert way.renewal is not None
+    assert set(way.files) == {"store-ca.crt", "store.crt", "store.key"}
+    assert set(way.own) == {"etcd-ca.crt", "server.crt", "server.key", "root.crt", "root.key", "root.json"}
+    assert kept() == {ownetcd.name(UID), ownetcd.keys_name(UID)}
+    for _ in range(2):
+        asyncio.run(etcds.detach(UID))
+        assert kept() == set()

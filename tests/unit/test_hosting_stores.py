@@ -61,6 +61,15 @@ def test_the_user_of_one_is_no_user_of_another() -> None:
     assert not f"{stores.prefix('a-12')}/".startswith(f"{stores.prefix('a-1')}/")
 
 
+def test_a_client_of_an_etcd_has_its_own_key_and_only_the_certificate_of_the_authority() -> None:
+    """H02: the settings name these files."""
+    assert stores.client_files("a-1") == {
+        "store-ca.crt": "etcd-ca.crt",
+        "store.crt": "plane-a-1.crt",
+        "store.key": "plane-a-1.key",
+    }
+
+
 @pytest.mark.parametrize("driver", list(SqlDriver))
 def test_a_sql_server_is_reached_by_one_socket(driver: SqlDriver) -> None:
     """H02: the address and the password are the place's, and are in no settings."""

@@ -256,3 +256,11 @@ def test_snapshots_of_upgrades_are_not_counted_and_bounded() -> None:
     assert snapshots.superfluous(kept, 5) == [names[1]]
     assert snapshots.superfluous(kept[:2], 5) == []
     assert [snapshots.check_name(name) for name in names] == names
+
+
+def test_a_refused_snapshot_names_the_version_that_reads_it() -> None:
+    """H02: the one that it is of, not that of the program; a person may choose it, so all that there are follow."""
+    said = snapshots.too_late("v1.36.3", "1.35.4")
+    assert said.endswith("restore it into a control plane of v1.36.3 or a later version")
+    assert snapshots.failure(f"hosted: {said}\n", ["1.35", "1.36"]) == f"{said}; versions here are 1.35, 1.36"
+    assert snapshots.failure("hosted: the disk is full\n", ["1.35", "1.36"]) == "the disk is full"

@@ -162,7 +162,7 @@ func (d *directory) viewer(ip netip.Addr) (viewer, bool) {
 	return found, true
 }
 
-// sees tells whether a viewer may know of a name. What is in no namespace that we know is treated as what must not be
+// sees reports whether a viewer may know of a name. What is in no namespace that we know is treated as what must not be
 // known, so that the two cannot be told apart.
 func (d *directory) sees(who viewer, what subject) bool {
 	if who.reach == everything || what.namespace == "" {

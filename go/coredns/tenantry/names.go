@@ -34,7 +34,7 @@ func parse(name, zone string) subject {
 	return subject{namespace: namespace, service: service}
 }
 
-// within tells whether a name is a zone's own or one in it; both are lower case and end with a dot.
+// within reports whether a name is a zone's own or one in it; both are lower case and end with a dot.
 func within(name, zone string) bool {
 	before := len(name) - len(zone)
 	return zone == "." || strings.HasSuffix(name, zone) && (before == 0 || name[before-1] == '.')
@@ -75,7 +75,7 @@ func address(name string) netip.Addr {
 
 var shared = netip.MustParsePrefix("100.64.0.0/10")
 
-// isLocal tells whether an address means nothing outside of this cluster and its surroundings (RFC 6303, RFC 7793).
+// isLocal reports whether an address means nothing outside of this cluster and its surroundings (RFC 6303, RFC 7793).
 func isLocal(ip netip.Addr) bool {
 	return ip.IsPrivate() || ip.IsLoopback() || ip.IsLinkLocalUnicast() || shared.Contains(ip)
 }

@@ -162,7 +162,7 @@ func (t *Tenantry) answers(who viewer, name string, about netip.Addr) bool {
 	return t.sees(who, name)
 }
 
-// sees tells whether a viewer may know of a name, in whichever of our zones it is read.
+// sees reports whether a viewer may know of a name, in whichever of our zones it is read.
 func (t *Tenantry) sees(who viewer, name string) bool {
 	for _, zone := range t.zones {
 		if within(name, zone) && !t.directory.sees(who, parse(name, zone)) {
@@ -172,7 +172,7 @@ func (t *Tenantry) sees(who viewer, name string) bool {
 	return true
 }
 
-// await waits for word of the pod that has an address, and tells whether some came.
+// await waits for word of the pod that has an address, and reports whether some came.
 //
 // A pod can ask before its node has told the API server of its address, and many programs ask for the names of others
 // once, when they start.

@@ -28,7 +28,7 @@ const (
 	annotationName      = "vcp.tenantry.dev/name"
 )
 
-// watch returns what starts to keep a directory the same as the cluster, until stop is closed, and what tells whether it
+// watch returns what starts to keep a directory the same as the cluster, until stop is closed, and what reports whether it
 // is that yet.
 func watch(client kubernetes.Interface, into *directory) (start func(stop <-chan struct{}), synced func() bool, err error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
@@ -69,7 +69,7 @@ func watch(client kubernetes.Interface, into *directory) (start func(stop <-chan
 	}, nil
 }
 
-// startup waits until the directory is the same as the cluster, and tells whether it is: as long as the plugin kubernetes
+// startup waits until the directory is the same as the cluster, and reports whether it is: as long as the plugin kubernetes
 // does, and then CoreDNS goes on and answers what it can.
 func startup(synced func() bool) bool {
 	end := time.Now().Add(5 * time.Second)

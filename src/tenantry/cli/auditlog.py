@@ -27,15 +27,17 @@ from tenantry.local.paths import ClusterPaths, cluster_folder, home
 def audit_log(target: Target, *, called: str, namespace: str) -> None:
     r"""Print the audit log of a virtual control plane: an event of audit.k8s.io/v1 in each line.
 
-    spec.audit.level turns the log on. It has 50 MB at most; the oldest events are printed first. Where control planes
-    run in Pods, the log begins and ends with the Pod, and each of several replicas has its own.
+    spec.audit.level turns the log on. On a local cluster, it has 50 MB at most. The oldest events are printed first.
+    Where control planes run in Pods, each Pod has a log of its own, of which kubelet keeps the newest part until the
+    Pod ends.
 
     \b
       tenantry vcp audit-log web -n acme | jq -r '[.user.username, .verb, .requestURI] | @tsv'
     """
     where = place.parent(target, namespace)
     found = session.run(target, lambda client: read_existing(client, VirtualControlPlane, called, where))
-    files, told = _files(target, found.metadata.uid), kinds.told(VirtualControlPlane, called, where)
+    told = kinds.told(VirtualControlPlane, called, where)
+    files = _files(target, found.metadata.uid)
     for file in files:
         with file.open(encoding="utf-8", errors="replace") as lines:
             _print(lines)
@@ -49,7 +51,7 @@ def audit_log(target: Target, *, called: str, namespace: str) -> None:
     for log in logs:
         _print(log.splitlines())
     if not logs and target.local_name is None:
-        raise InputError(f"{told} has no audit log now: no Pod of it runs, as while it sleeps")
+        raise InputError(f"{told} has no audit log now: no Pod of it runs, for example because it sleeps")
 
 
 def _files(target: Target, uid: str) -> tuple[Path, ...]:

@@ -12,7 +12,7 @@ from tenantry.api.model import KubernetesObject
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.cli import kinds, output
 from tenantry.cli.kinds import ObjectSelection
-from tenantry.cli.wait import WaitCondition, wait_for_all, why
+from tenantry.cli.wait import READY, WaitCondition, wait_for_all, why
 from tenantry.engine.conditions import find
 
 if TYPE_CHECKING:
@@ -35,23 +35,34 @@ def prepare(target: Target, choice: str) -> None:
 
 
 async def read_started(client: Client, name: str, namespace: str) -> VirtualControlPlane:
-    """Return a control plane that has been usable: another one handles no requests, so that waiting is in vain.
+    """Return a control plane that has been usable; one that has not handles no requests.
 
     Raises:
         NotFound: It does not exist.
-        InputError: It has not started yet: why.
+        InputError: It has not started yet; the message has the reason.
     """
     from tenantry.cli.delete import read_existing
 
     found = await read_existing(client, VirtualControlPlane, name, namespace)
     if not found.status.kubeconfig_secret:
-        told = kinds.told(VirtualControlPlane, name, namespace)
-        raise InputError(f"{told} has not started yet: {why(found)}; `tenantry vcp wait {name} -n {namespace}` waits")
+        raise InputError(unusable(found))
     return found
 
 
+def unusable(found: VirtualControlPlane) -> str:
+    """Return why a control plane that has no kubeconfig yet is not usable, and what to do."""
+    name, namespace = found.metadata.name, found.metadata.namespace
+    told = kinds.told(VirtualControlPlane, name, namespace)
+    if READY.is_met(found):
+        return (
+            f"{told} has no kubeconfig until the objects of its namespace are inside:"
+            " status.conversion of its Tenant or Subnamespace shows the progress"
+        )
+    return f"{told} has not started yet: {why(found)}; `tenantry vcp wait {name} -n {namespace}` waits"
+
+
 class RequestHandled(WaitCondition):
-    """The status of a control plane has the outcome of a request; or its process cannot start for that.
+    """The status of a control plane has the outcome of a request, or the quota has no room for its process.
 
     Args:
         done: The outcome in words, as in "rotated".
@@ -61,10 +72,10 @@ class RequestHandled(WaitCondition):
         super().__init__("")
         self._done = done
         self.shortage = ""
-        """What the quota lacks; "" if it has room."""
+        """Why the quota has no room, as the operator reports it; "" if there is room."""
 
     def is_met(self, value: KubernetesObject | None) -> bool:
-        """Return whether that is so."""
+        """Return whether the request has an outcome, or can have none until the quota has room."""
         if not isinstance(value, VirtualControlPlane):
             return False
         self.shortage = _shortage(value)

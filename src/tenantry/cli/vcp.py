@@ -22,6 +22,7 @@ from tenantry.api.virtualcontrolplane import (
 )
 from tenantry.cli import flags, kinds, output, place, session
 from tenantry.cli.auditlog import audit_log
+from tenantry.cli.controlplane import unusable
 from tenantry.cli.describe.command import describe
 from tenantry.cli.get import get
 from tenantry.cli.kinds import ObjectSelection
@@ -190,7 +191,7 @@ async def read_kubeconfig(client: Client, name: str, namespace: str) -> str:
     told = kinds.told(VirtualControlPlane, name, namespace)
     secret = found.status.kubeconfig_secret
     if not secret:
-        raise InputError(f"{told} has no kubeconfig yet; `tenantry wait vcp/{name} -n {namespace}` waits for it")
+        raise InputError(unusable(found))
     try:
         data = await client.request("GET", wire.path(_SECRETS, namespace, secret))
     except NotFound as error:

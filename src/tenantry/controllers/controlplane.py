@@ -225,9 +225,9 @@ def creation(namespace: TenantNamespace, found: VirtualControlPlane | None) -> t
     return tuple(DirectWrite(request=request.create(each), ignores=(NotFound, AlreadyExists)) for each in wanted)
 
 
-_WITHHELD = "its kubeconfig is written when all objects are inside"
-
 # -- status ---------------------------------------------------------------------------------------
+
+_WITHHELD = "its kubeconfig is written when all objects are inside"
 
 
 def problem(name: str, found: VirtualControlPlane | None) -> Blocked | None:

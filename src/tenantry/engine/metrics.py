@@ -1,4 +1,4 @@
-"""What the operator tells Prometheus, under the names that controller-runtime users know."""
+"""The metrics of the operator for Prometheus, under the names that controller-runtime users know."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Metrics:
     """The counters of one operator."""
 
     def __init__(self) -> None:
-        # A _created series beside each counter doubles the page and tells nothing that we want to know.
+        # A _created series beside each counter doubles the page and has nothing that we need.
         disable_created_metrics()
         registry = CollectorRegistry(auto_describe=True)
         ProcessCollector(registry=registry)

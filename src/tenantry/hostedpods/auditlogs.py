@@ -13,14 +13,16 @@ from tenantry.kube.client import Client
 
 
 async def read(client: Client, uid: str) -> list[str]:
-    """Return what these containers have printed, sorted by the names of the Pods; [] if no Pod has one.
+    """Return the logs of these containers, sorted by the names of the Pods; [] if no Pod has such a container.
+
+    kubelet returns the newest file of a log only (Kubernetes, "Logging Architecture", log rotation).
 
     Args:
         client: A user who may read the Pods of control planes, and their logs.
         uid: Of the control plane.
 
     Raises:
-        Forbidden: The user may not.
+        Forbidden: The user may not read them.
     """
     query = {"labelSelector": f"{objects.UID_LABEL}={uid}"}
     body = await client.request("GET", wire.path(objects.PODS, PROCESS_NAMESPACE), query=query)
@@ -32,6 +34,6 @@ async def read(client: Client, uid: str) -> list[str]:
         try:
             log = await client.request("GET", path, query={"container": objects.AUDIT})
         except NotFound:
-            continue  # it has just ended
+            continue  # the Pod has just ended
         found.append(log.decode(errors="replace"))
     return found

@@ -3,7 +3,7 @@
     started, stopped, suspended, removed ─► Fronts ─► ToldPlane ─► EndpointProxies
     Pods that become ready, or are lost  ─► Fronts ─► other addresses, at once; the control plane is looked at again
 
-A replica that begins to serve a control plane reads from the cluster what it tells: the keys from its Secret, whether
+A replica that begins to serve a control plane reads from the cluster what it reports: the keys from its Secret, whether
 it sleeps from its StatefulSet.
 """
 

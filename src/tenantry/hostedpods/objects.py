@@ -26,7 +26,7 @@ from tenantry.api.errors import InputError
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.hostedpods import versionimages
-from tenantry.hostedpods.storeway import StoreWay
+from tenantry.hostedpods.storeway import StoreWay, is_elsewhere
 from tenantry.hostedpods.versionimages import VersionImages
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import serveroptions, sidecar, stores, versions
@@ -350,9 +350,7 @@ def _pod(
     uid: str, settings: PodSettings, limits: HostedLimits | None, files: Mapping[str, bytes], way: StoreWay | None
 ) -> Json:
     # A datastore elsewhere has all of its objects, and the Pod may go to any node.
-    is_elsewhere = way is not None and bool(way.address)
-    data: Json = {"emptyDir": _SCRATCH} if is_elsewhere else {"persistentVolumeClaim": {"claimName": name(uid)}}
-    beside, volumes = way.beside if way is not None else ((), ())
+    data: Json = {"emptyDir": _SCRATCH} if is_elsewhere(way) else {"persistentVolumeClaim": {"claimName": name(uid)}}
     keys = [{"key": key, "path": key} for key in sorted(files) if key not in _mounted(files)]
     # Their owner is root: the group of the Pod reads them.
     private = 0o440
@@ -361,9 +359,9 @@ def _pod(
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 30,
         "securityContext": POD_SECURITY,
-        **({"initContainers": list(beside)} if beside else {}),
+        **({"initContainers": list(way.containers)} if way is not None and way.containers else {}),
         "containers": [
-            *((_forwarder(settings, way),) if way is not None and is_elsewhere else ()),
+            *((_forwarder(settings, way),) if way is not None and is_elsewhere(way) else ()),
             *(_process(settings, limits, _mounted(files)), _sidecar(settings, _mounted(files), way)),
         ],
         "volumes": [
@@ -373,7 +371,7 @@ def _pod(
             {"name": "sidecar", "secret": {"secretName": sidecar_name(uid), "defaultMode": private}},
             {"name": "sockets", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
             {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
-            *volumes,
+            *(way.volumes if way is not None else ()),
         ],
     }
 

@@ -5,7 +5,7 @@
            ─► StoreWay: containers etcd, admit and etcd-keeper, before the process ─► Unix socket in the Pod
     detach ─► both Secrets are gone; the placement deletes the volume
 
-No port leads to it, so that no NetworkPolicy has to admit anything. It sleeps with its control plane.
+No port leads to the etcd, so that no NetworkPolicy has to admit anything. It sleeps with its control plane.
 
 Source: Kubernetes, "Sidecar Containers" (init containers that are restarted always).
 """
@@ -74,22 +74,18 @@ class OwnEtcds:
         Raises:
             ApiError: A Secret cannot be written.
         """
-        at, user = self._folder / uid, stores.user(uid)
+        at = self._folder / uid
         keys = IssuedKeys(self._client, at, keys_name(uid), {objects.UID_LABEL: uid})
-        wanted = {**stores.etcd_leaves(), user: stores.client_leaf(uid)}
+        wanted = {**stores.etcd_leaves(), stores.user(uid): stores.client_leaf(uid)}
         files = await keys.kept(wanted)
         own = _for_etcd(files)
         await self._client.apply(objects.SECRETS, PROCESS_NAMESPACE, name(uid), objects.secret(uid, name(uid), own))
         index = await asyncio.to_thread(pki.read_index, at)
-        names = {
-            f"{stores.ETCD_AUTHORITY}.crt": "etcd-ca.crt",
-            f"{stores.ETCD_CLIENT}.crt": f"{user}.crt",
-            f"{stores.ETCD_CLIENT}.key": f"{user}.key",
-        }
         return StoreWay(
             socket=stores.ETCD_SOCKET,
-            beside=beside(uid, self._image),
-            files={key: files[file] for key, file in names.items()},
+            containers=containers(uid, self._image),
+            volumes=volumes(uid),
+            files={key: files[file] for key, file in stores.client_files(uid).items()},
             own=own,
             renewal=certificates.next_renewal(index, tuple(wanted)),
         )
@@ -103,55 +99,35 @@ class OwnEtcds:
                 continue
 
 
-def beside(uid: str, image: str) -> tuple[tuple[Json, ...], tuple[Json, ...]]:
-    """Return the init containers of an etcd, which run on beside the process but for the second one, and their volumes.
+def containers(uid: str, image: str) -> tuple[Json, ...]:
+    """Return the init containers of an etcd: it and its keeper run on beside the process, the one between them ends.
 
     Args:
         uid: Of the control plane.
         image: The image of hosted control planes.
     """
-    volumes = (
-        {"name": _VOLUME, "persistentVolumeClaim": {"claimName": name(uid)}},
-        *(
-            {"name": f"{_FILES}-{part}", "secret": {"secretName": name(uid), "defaultMode": 0o440, "items": items}}
-            for part, items in (
-                ("server", _items(planestore.SERVER_FILES)),
-                ("root", _items(planestore.ROOT_FILES)),
-            )
-        ),
-    )
-    server = etcdserver.flags(
-        [f"unixs://{_SOCKETS}{stores.ETCD_SOCKET}"],
-        f"{_SOCKETS}peer.sock",
-        f"{_DATA}/etcd",
-        "/pki",
-        etcdserver.OWN_BYTES,
-    )
+    urls = [f"unixs://{_SOCKETS}{stores.ETCD_SOCKET}"]
+    flags = etcdserver.flags(urls, f"{_SOCKETS}peer.sock", f"{_DATA}/etcd", "/pki", etcdserver.OWN_BYTES)
     act = [planestore.PROGRAM, "etcd", f"/keeper/{planestore.ACCESS}"]
     sockets, root = {"sockets": _SOCKETS.rstrip("/")}, {f"{_FILES}-root": "/keeper"}
-    data = {"name": _VOLUME, "mountPath": _DATA}
-    small = (32 * 2**20, 128 * 2**20)
-    etcd = planestore.container(
-        "etcd",
-        image,
-        [planestore.ETCD, *server],
-        {**sockets, f"{_FILES}-server": "/pki"},
-        (64 * 2**20, etcdserver.OWN_MEMORY_BYTES),
-    )
-    admit = planestore.container(
-        "admit", image, [*act, "admit", stores.user(uid), stores.prefix(uid)], {**sockets, **root}, small
-    )
-    keeper = planestore.container(
-        _KEEPER, image, [*act, "keep", "", "", "", f"{_DATA}/backup.db"], {**sockets, **root}, small
-    )
-    for each in (etcd, keeper):
-        each["restartPolicy"] = "Always"
-        each["volumeMounts"].append(data)
-    return (etcd, admit, keeper), volumes
+    written = {_VOLUME: _DATA, **sockets}
+    small, memory = (32 * 2**20, 128 * 2**20), (64 * 2**20, etcdserver.OWN_MEMORY_BYTES)
+    server = {f"{_FILES}-server": "/pki"}
+    etcd = planestore.container("etcd", image, [planestore.ETCD, *flags], written=written, read=server, memory=memory)
+    admission = [*act, "admit", stores.user(uid), stores.prefix(uid)]
+    admit = planestore.container("admit", image, admission, written=sockets, read=root, memory=small)
+    keeping = [*act, "keep", "", "", "", f"{_DATA}/backup.db"]
+    keeper = planestore.container(_KEEPER, image, keeping, written=written, read=root, memory=small)
+    return {**etcd, "restartPolicy": "Always"}, admit, {**keeper, "restartPolicy": "Always"}
 
 
-def _items(paths: Mapping[str, str]) -> list[Json]:
-    return [{"key": key, "path": path} for key, path in sorted(paths.items())]
+def volumes(uid: str) -> tuple[Json, ...]:
+    """Return the volumes of these containers: that of the etcd, and the files that they read."""
+    return (
+        {"name": _VOLUME, "persistentVolumeClaim": {"claimName": name(uid)}},
+        planestore.files(f"{_FILES}-server", name(uid), planestore.SERVER_FILES),
+        planestore.files(f"{_FILES}-root", name(uid), planestore.ROOT_FILES),
+    )
 
 
 def _for_etcd(files: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -47,6 +47,7 @@ from tenantry.hostedpods.objects import PodSettings
 from tenantry.hostedpods.podsnapshots import PodSnapshots
 from tenantry.hostedpods.seenpods import SeenPod
 from tenantry.hostedpods.stores import PodStores
+from tenantry.hostedpods.storeway import is_elsewhere
 from tenantry.hostedpods.workers import KeeperJobs
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import reportedversion, sidecar, versions
@@ -146,7 +147,7 @@ class PodPlacement:
             files |= way.files
         await self._apply(objects.SECRETS, objects.secret(uid, objects.name(uid), files))
         await self._apply(objects.SECRETS, objects.secret(uid, objects.sidecar_name(uid), own))
-        if way is None or not way.address:
+        if not is_elsewhere(way):
             await self._claim(objects.claim(uid, self._settings))
         if way is not None and way.own:
             await self._claim(ownetcd.claim(uid, self._settings))

@@ -154,10 +154,7 @@ class PodSnapshots:
         # Most of what is wrong with a file shows before the process ends.
         found = await keeper.verify(name)
         if version and versions.is_before(version, found.kubernetes):
-            raise InputError(
-                f"the snapshot is of Kubernetes {found.kubernetes}, and this control plane is to have {version}:"
-                " restore it into one of that version or a later one"
-            )
+            raise InputError(snapshots.too_late(found.kubernetes, version))
         await self._stop(uid)
         await (await self._worker(uid, version)).restore(name, foreign=foreign)
 

@@ -149,7 +149,7 @@ class EndpointProxies:
         self._settle()
 
     def drop(self, uids: Iterable[str]) -> None:
-        """Forget here what another operator may tell from now on."""
+        """Forget here what another operator may report from now on."""
         for uid in list(uids):
             self._told.pop(uid, None)
 
@@ -265,7 +265,7 @@ class EndpointProxies:
         """Tell a proxy everything, and keep it up to date until the session ends."""
         try:
             async with in_background(session.run()) as receiving:
-                # First: what others tell meanwhile goes out at once, and what follows is as new.
+                # First: what others report meanwhile goes out at once, and what follows is as new.
                 self._sessions[address] = session
                 for uid in list(self._forgotten):
                     await self._send_forgotten(address, session, uid)

@@ -108,17 +108,11 @@ class SharedEtcd:
         address = await self._service()
         found = await self.prepare(uid)
         await self._ask("admit", uid, found.files, _SECONDS)
-        user = stores.user(uid)
-        names = {
-            f"{stores.ETCD_AUTHORITY}.crt": "etcd-ca.crt",
-            f"{stores.ETCD_CLIENT}.crt": f"{user}.crt",
-            f"{stores.ETCD_CLIENT}.key": f"{user}.key",
-        }
         return StoreWay(
             socket=stores.ETCD_SOCKET,
             address=address,
             labels=planestore.CLIENTS,
-            files={key: found.files[name] for key, name in names.items()},
+            files={key: found.files[name] for key, name in stores.client_files(uid).items()},
             renewal=found.renewal,
         )
 

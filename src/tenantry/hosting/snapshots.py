@@ -20,8 +20,8 @@ _KEPT = re.compile(r"(\d{8}T\d{6}Z)-(\d{1,19})(?:-before-(\d{1,3}\.\d{1,4}\.\d{1
 _GIVEN = re.compile(r"given-[0-9a-f]{8,32}\.snapshot")
 _STAMP = "%Y%m%dT%H%M%SZ"
 
-_LATER = "of that version or a later one"
-"""In the message about a snapshot of a later version of Kubernetes."""
+_LATER = "or a later version"
+"""In the message about a snapshot of a later version of Kubernetes, which `hosted` writes, too."""
 
 KEPT_UPGRADES = 2
 """How many snapshots of upgrades are kept: that of the last one, and that of the one before."""
@@ -159,6 +159,19 @@ def listed(files: Iterable[tuple[str, int]]) -> tuple[KeptSnapshot, ...]:
         files: Their names and sizes in bytes.
     """
     return in_order(each for name, size in files if (each := read(name, size)) is not None)
+
+
+def too_late(theirs: str, ours: str) -> str:
+    """Return why a program cannot use a snapshot of a later version of Kubernetes.
+
+    Args:
+        theirs: The version of the snapshot, as in "v1.36.3".
+        ours: The version of the program.
+    """
+    return (
+        f"the snapshot is of Kubernetes {theirs}, and {ours} does not read its objects: restore it into a control plane"
+        f" of {theirs} {_LATER}"
+    )
 
 
 def failure(text: str, known: Iterable[str]) -> str:

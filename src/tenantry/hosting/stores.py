@@ -212,3 +212,12 @@ def etcd_leaves() -> dict[str, LeafCertificate]:
 def client_leaf(uid: str) -> LeafCertificate:
     """Return the certificate of a control plane at an etcd."""
     return LeafCertificate(ca="etcd-ca", user=user(uid))
+
+
+def client_files(uid: str) -> dict[str, str]:
+    """Return the files by which a control plane is a client of an etcd: their names there to those among all keys."""
+    return {
+        f"{ETCD_AUTHORITY}.crt": "etcd-ca.crt",
+        f"{ETCD_CLIENT}.crt": f"{user(uid)}.crt",
+        f"{ETCD_CLIENT}.key": f"{user(uid)}.key",
+    }

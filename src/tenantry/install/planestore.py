@@ -14,6 +14,8 @@ Source: Kubernetes, "StatefulSets", "Network Policies", "Pod Security Standards"
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tenantry.api import marks
 from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
@@ -50,6 +52,7 @@ KEEPER_FILES = {
 
 SOCKETS = "/sockets/"
 _DATA = "/data"
+_WRITTEN = {"data": _DATA, "sockets": SOCKETS.rstrip("/")}
 _USER = 65532
 CONTAINER_SECURITY: Json = {
     "allowPrivilegeEscalation": False,
@@ -138,28 +141,38 @@ def _pod(image: str) -> Json:
         "securityContext": POD_SECURITY,
         "containers": [_etcd(image), _keeper(image)],
         "volumes": [
-            _files("server", SERVER_FILES),
-            _files("root", ROOT_FILES),
-            _files("keeper", KEEPER_FILES),
+            files("server", NAME, SERVER_FILES),
+            files("root", NAME, ROOT_FILES),
+            files("keeper", NAME, KEEPER_FILES),
             {"name": "sockets", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
         ],
     }
 
 
-def _files(name: str, paths: dict[str, str]) -> Json:
+def files(name: str, secret: str, paths: Mapping[str, str]) -> Json:
+    """Return a volume with files of a Secret.
+
+    Args:
+        name: Of the volume.
+        secret: The name of the Secret.
+        paths: Where its keys are in the volume.
+    """
     items = [{"key": key, "path": path} for key, path in sorted(paths.items())]
     # Their owner is root: the group of the Pod reads them.
-    return {"name": name, "secret": {"secretName": NAME, "defaultMode": 0o440, "items": items}}
+    return {"name": name, "secret": {"secretName": secret, "defaultMode": 0o440, "items": items}}
 
 
-def container(name: str, image: str, command: list[str], mounts: dict[str, str], memory: tuple[int, int]) -> Json:
+def container(
+    name: str, image: str, command: list[str], *, written: dict[str, str], read: dict[str, str], memory: tuple[int, int]
+) -> Json:
     """Return a container of an etcd, or of what keeps it.
 
     Args:
         name: Its name.
         image: The image of hosted control planes.
         command: Its command.
-        mounts: The names of volumes, and where they are; only "data" and "sockets" are written.
+        written: The names of volumes that it writes, and where they are.
+        read: The same of volumes that it only reads.
         memory: The request and the limit, in bytes.
     """
     request, limit = memory
@@ -171,12 +184,8 @@ def container(name: str, image: str, command: list[str], mounts: dict[str, str],
         "resources": {"requests": {"cpu": "50m", "memory": str(request)}, "limits": {"memory": str(limit)}},
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": [
-            *({"name": volume, "mountPath": path} for volume, path in mounts.items() if volume in ("data", "sockets")),
-            *(
-                {"name": volume, "mountPath": path, "readOnly": True}
-                for volume, path in mounts.items()
-                if volume not in ("data", "sockets")
-            ),
+            *({"name": volume, "mountPath": path} for volume, path in written.items()),
+            *({"name": volume, "mountPath": path, "readOnly": True} for volume, path in read.items()),
         ],
     }
 
@@ -184,10 +193,12 @@ def container(name: str, image: str, command: list[str], mounts: dict[str, str],
 def _etcd(image: str) -> Json:
     urls = [f"unixs://{SOCKETS}{stores.ETCD_SOCKET}", f"https://0.0.0.0:{CLIENT_PORT}"]
     flags = etcdserver.flags(urls, f"{SOCKETS}peer.sock", f"{_DATA}/etcd", "/pki", etcdserver.SHARED_BYTES)
-    mounts = {"data": _DATA, "sockets": SOCKETS.rstrip("/"), "server": "/pki"}
     memory = (256 * 2**20, etcdserver.SHARED_MEMORY_BYTES)
     ports = [{"name": "etcd", "containerPort": CLIENT_PORT, "protocol": "TCP"}]
-    return {**container("etcd", image, [ETCD, *flags], mounts, memory), "ports": ports}
+    return {
+        **container("etcd", image, [ETCD, *flags], written=_WRITTEN, read={"server": "/pki"}, memory=memory),
+        "ports": ports,
+    }
 
 
 def _keeper(image: str) -> Json:
@@ -195,9 +206,9 @@ def _keeper(image: str) -> Json:
         *(PROGRAM, "etcd", f"/keeper/{ACCESS}", "keep", f":{KEEPER_PORT}", f":{PROBE_PORT}", "/keys"),
         f"{_DATA}/backup.db",
     ]
-    mounts = {"data": _DATA, "sockets": SOCKETS.rstrip("/"), "root": "/keeper", "keeper": "/keys"}
+    read = {"root": "/keeper", "keeper": "/keys"}
     return {
-        **container("keeper", image, command, mounts, (64 * 2**20, 256 * 2**20)),
+        **container("keeper", image, command, written=_WRITTEN, read=read, memory=(64 * 2**20, 256 * 2**20)),
         "ports": [{"name": "keeper", "containerPort": KEEPER_PORT, "protocol": "TCP"}],
         # The Pod is ready when the etcd answers.
         "readinessProbe": {"httpGet": {"path": "/ready", "port": PROBE_PORT}, "periodSeconds": 2, "timeoutSeconds": 6},

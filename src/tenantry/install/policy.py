@@ -119,16 +119,16 @@ def says(expression: str, message: str, *, told: bool = False) -> Json:
     return {"expression": expression, "messageExpression" if told else "message": message, "reason": "Forbidden"}
 
 
-def adds_no_finalizer(told: str) -> Json:
-    """Return the validation by which an object has no other finalizers than before, and a new one none.
+def adds_no_finalizer(refusal: str) -> Json:
+    """Return the validation that rejects finalizers of a new object, and further ones of an object that exists.
 
     Args:
-        told: Of which objects, and why, for the message.
+        refusal: What follows "metadata.finalizers of " in the message: the kinds, and the reason.
     """
     return says(
         "!has(object.metadata.finalizers) || object.metadata.finalizers.all(f, oldObject != null"
         " && has(oldObject.metadata.finalizers) && f in oldObject.metadata.finalizers)",
-        f"metadata.finalizers of {told}",
+        f"metadata.finalizers of {refusal}",
     )
 
 

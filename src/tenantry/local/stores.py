@@ -203,12 +203,7 @@ class LocalStores:
         wanted = {**stores.etcd_leaves(), stores.user(uid): stores.client_leaf(uid)}
         pki.ensure(own, wanted, dt.datetime.now(dt.UTC))
         make_private_folder(folder / "pki")
-        copies = {
-            f"{stores.ETCD_AUTHORITY}.crt": "etcd-ca.crt",
-            f"{stores.ETCD_CLIENT}.crt": f"{stores.user(uid)}.crt",
-            f"{stores.ETCD_CLIENT}.key": f"{stores.user(uid)}.key",
-        }
-        for copy, source in copies.items():
+        for copy, source in stores.client_files(uid).items():
             write_private(folder / "pki" / copy, (own / source).read_bytes())
         write_private(at / etcdadmin.ACCESS, msgspec.json.encode(stores.access("pki", "etcd-ca", "root")))
         process = EtcdProcess(

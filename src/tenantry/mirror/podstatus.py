@@ -7,7 +7,7 @@ decides:
                  ─► observedGeneration of the upper pod, once the lower pod has all of its changes
                  ─► qosClass of the upper pod, which its API server decides and nothing may change
                  ─► conditions of readiness gates from the upper pod, where their controllers write them,
-                     which the condition Ready waits for; and why it is disrupted, where an eviction has told it
+                     which the condition Ready waits for; and DisruptionTarget, if an eviction inside has set it
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     upper Services of the namespace ─► variables ─► env of the containers of the lower pod, as it is created
 
-kubelet would name the lower Services, whose names are others, and those of all namespaces of the upper side.
+kubelet would give variables of the lower Services, which have other names and are of all upper namespaces.
 
 Sources: Kubernetes, "Service" (Environment variables); k8s.io/kubernetes/pkg/kubelet/envvars.
 """
@@ -24,7 +24,7 @@ MOST_SERVICES = 40
 MOST_BYTES = 128 * 2**10
 """So much JSON of Services is read for a pod: one of them may have thousands of ports, and each has four variables."""
 
-BY_NAMESPACE = "namespace"
+_BY_NAMESPACE = "namespace"
 """The index of upper Services by their namespace."""
 
 
@@ -85,15 +85,15 @@ class ServiceLinks:
 
     def watch(self) -> Watch:
         """Return the watch of the Services, which wakes nothing: pods that exist keep their variables."""
-        return self._services.watch(lambda _: (), {BY_NAMESPACE: _namespace})
+        return self._services.watch(lambda _: (), {_BY_NAMESPACE: _namespace})
 
     def of(self, namespace: str) -> Mapping[str, str]:
         """Return the variables of a namespace; none with more than `MOST_SERVICES`, or than `MOST_BYTES` of them."""
         cache = self._upper.cache_of(services.RESOURCE)
-        if cache is None or cache.count(BY_NAMESPACE, namespace) > MOST_SERVICES:
+        if cache is None or cache.count(_BY_NAMESPACE, namespace) > MOST_SERVICES:
             return {}
         # kubelet adds those of the API server's Service itself.
-        found: list[Thing] = cache.by_index(BY_NAMESPACE, namespace)
+        found: list[Thing] = cache.by_index(_BY_NAMESPACE, namespace)
         if sum(len(each.text) for each in found) > MOST_BYTES:
             return {}
         return variables(each.object for each in found if each.key.split("/") != [*services.API_SERVER])

@@ -177,7 +177,7 @@ class _Tree:
         namespaces: Of one tenant.
         quotas: The use of each namespace's share.
         subnamespaces: By their namespace.
-        planes: The same of control planes.
+        planes: The control planes, by their namespace.
         claims: The shares of claims, by namespace.
         is_partial: The user may not read all of the tree: a namespace that is missing is closed to the user.
     """

@@ -72,8 +72,8 @@ func (h Header) Check(kubernetes string) error {
 	}
 	if theirs.Major() > ours.Major() || (theirs.Major() == ours.Major() && theirs.Minor() > ours.Minor()) {
 		return fmt.Errorf(
-			"the snapshot is of Kubernetes %s, and this control plane is %s: restore it into one of that version or a later one",
-			h.Kubernetes, kubernetes)
+			"the snapshot is of Kubernetes %s, and %s does not read its objects: restore it into a control plane of %s or a later version",
+			h.Kubernetes, kubernetes, h.Kubernetes)
 	}
 	return nil
 }

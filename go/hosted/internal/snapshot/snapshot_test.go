@@ -334,7 +334,7 @@ func TestWhatCannotBeUsedIsRefusedWithASentence(t *testing.T) {
 		"the same":        {func(*Header) {}, ""},
 		"an older patch":  {func(h *Header) { h.Kubernetes = "v1.36.1" }, ""},
 		"an older one":    {func(h *Header) { h.Kubernetes = "v1.30.9" }, ""},
-		"a later one":     {func(h *Header) { h.Kubernetes = "v1.37.0" }, "is of Kubernetes v1.37.0, and this control plane is v1.36.3"},
+		"a later one":     {func(h *Header) { h.Kubernetes = "v1.37.0" }, "is of Kubernetes v1.37.0, and v1.36.3 does not read its objects: restore it into a control plane of v1.37.0 or a later version"},
 		"a later major":   {func(h *Header) { h.Kubernetes = "v2.0.0" }, "is of Kubernetes v2.0.0"},
 		"no version":      {func(h *Header) { h.Kubernetes = "" }, "damaged"},
 		"a later format":  {func(h *Header) { h.Format = 2 }, "has format 2, and this program reads formats up to 1"},

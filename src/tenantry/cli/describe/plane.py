@@ -41,7 +41,7 @@ def page(value: VirtualControlPlane, found: Sequence[ReportedEvent] | None, now:
 def _state(
     spec: VirtualControlPlaneSpec, status: VirtualControlPlaneStatus, now: datetime
 ) -> Iterator[tuple[str, str]]:
-    """Yield where it is now."""
+    """Yield its state."""
     yield "Phase", status.phase.value
     if status.phase is PlanePhase.ASLEEP and status.next_wake:
         yield "Wakes", f"with the next connection, at the latest {durations.remaining(status.next_wake, now)}"
@@ -85,10 +85,10 @@ def _schedule(spec: VirtualControlPlaneSpec) -> str:
 
 
 def _requests(status: VirtualControlPlaneStatus, now: datetime) -> Iterator[tuple[str, str, str]]:
-    """Yield what became of the last request of each sort."""
-    for sort, outcome in (("snapshot", status.last_snapshot), ("restore", status.last_restore)):
+    """Yield the outcome of the last request of each kind."""
+    for kind, outcome in (("snapshot", status.last_snapshot), ("restore", status.last_restore)):
         if outcome.time:
-            yield sort, durations.age(outcome.time, now), _outcome(outcome)
+            yield kind, durations.age(outcome.time, now), _outcome(outcome)
     if status.last_upgrade.time:
         yield "upgrade", durations.age(status.last_upgrade.time, now), _upgrade(status.last_upgrade)
     if status.last_rotation.time:

@@ -26,7 +26,7 @@ from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.api.wording import shortened
 from tenantry.controllers import controlplane, watched
 from tenantry.controllers.conversion import journal, moves, objects, outmoves, returns, trial
-from tenantry.controllers.conversion.moves import Moves
+from tenantry.controllers.conversion.moves import Moves, Todo
 from tenantry.controllers.conversion.plan import ConversionPlan, plan
 from tenantry.controllers.conversion.returns import ReturnSides
 from tenantry.controllers.conversion.scope import ConversionScope
@@ -92,7 +92,7 @@ class ConversionController:
         # None until the first reconcile, which reads everything that changed before it.
         self._namespaces: Cache[Observed] | None = None
         # By key: what the last look waits for and writes, and when the next one is.
-        self._looks: dict[str, tuple[str, float]] = {}
+        self._looks: dict[str, tuple[Todo, float]] = {}
         # By key: when the mirror got its rights, in monotonic seconds.
         self._given: dict[str, float] = {}
 
@@ -401,11 +401,10 @@ class ConversionController:
 
     def _pause(self, key: str, found: Moves) -> float:
         """Return in how many seconds to look again: the later, the longer it waits for the same, or writes it again."""
-        todo = f"{found.waits} {[(each.request.verb, each.request.name) for each in found.writes]}"
-        before, seconds = self._looks.get(key, ("", 0.0))
-        is_same = todo == before
+        before, seconds = self._looks.get(key, (None, 0.0))
+        is_same = found.todo == before
         seconds = min(2 * seconds, MOST_LOOK_SECONDS) if is_same else LOOK_SECONDS
-        self._looks[key] = todo, seconds
+        self._looks[key] = found.todo, seconds
         return seconds if found.waits or is_same else 0.0
 
     # -- what it has to do with ---------------------------------------------------------------------

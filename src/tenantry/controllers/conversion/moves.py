@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from typing import TypeAlias
 
 import msgspec
 
@@ -75,6 +76,10 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     request: ApiRequest
 
 
+Todo: TypeAlias = tuple[str, tuple[tuple[Verb, Resource, str, str], ...]]
+"""See `Moves.todo`: the verb, kind, namespace and name of each write."""
+
+
 class Moves(msgspec.Struct, frozen=True, kw_only=True):
     """What is next.
 
@@ -92,6 +97,12 @@ class Moves(msgspec.Struct, frozen=True, kw_only=True):
     def is_done(self) -> bool:
         """Return whether everything has moved."""
         return not self.writes and not self.waits
+
+    @property
+    def todo(self) -> Todo:
+        """Return what is waited for, and the objects that are written: the same as before if nothing has changed."""
+        asked = (each.request for each in self.writes)
+        return self.waits, tuple((each.verb, each.resource, each.namespace, each.name) for each in asked)
 
     def progress(self, error: ApiError | None, *, is_blind: bool) -> str:
         """Return how far objects have moved.

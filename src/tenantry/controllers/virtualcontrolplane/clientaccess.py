@@ -1,4 +1,4 @@
-"""Which control planes their clients reach: none of a suspended tenant, none whose objects move. The glue.
+"""Which control planes their clients reach: none of a suspended tenant, and none whose objects move. The glue.
 
 The place refuses the clients, because an administrator inside can bind itself once more, keep tokens of
 ServiceAccounts, or refuse the operator's writes by a policy. The binding inside is the second line.
@@ -17,7 +17,7 @@ from tenantry.api.errors import TenantryError
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import apiservice, decisive
-from tenantry.controllers.virtualcontrolplane.sleeper import is_entered, is_handed_over
+from tenantry.controllers.virtualcontrolplane.sleeper import is_entering, is_handed_over
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked
@@ -67,12 +67,12 @@ class ClientAccess:
 
     def is_withheld(self, cluster: Cluster, found: VirtualControlPlane) -> bool:
         """Return whether its kubeconfig is not written yet: until all objects of the host are inside."""
-        return is_entered(cluster, found)
+        return is_entering(cluster, found)
 
     def reached(
         self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed, at: ReachedPlane
     ) -> tuple[tuple[Resource, Json], ...]:
-        """Return what `apiservice.reached` does, without the kubeconfig while it is withheld."""
+        """Return the host objects of `apiservice.reached`, without the kubeconfig while it is withheld."""
         return apiservice.reached(found, namespace, at, is_withheld=self.is_withheld(cluster, found))
 
     def forget(self, uid: str) -> None:

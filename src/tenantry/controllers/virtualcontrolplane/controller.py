@@ -321,7 +321,7 @@ class VirtualControlPlaneController:
         await self._report(cluster, found, problem, known.running, short)
         current: VirtualControlPlane = cluster.cache(VirtualControlPlane.resource).get(found.key) or found
         if problem is not None:
-            # It may start elsewhere, which no event tells.
+            # It may start elsewhere, which no event reports.
             return overdue or (RETRY_SECONDS if problem is status.AWAY else None)
         return await self._sleeper.follow(cluster, current, known.link)
 

@@ -117,7 +117,7 @@ def is_handed_over(cluster: Cluster, found: VirtualControlPlane) -> bool:
     return owner is not None and controlplane.is_handed_over(owner)
 
 
-def is_entered(cluster: Cluster, found: VirtualControlPlane) -> bool:
+def is_entering(cluster: Cluster, found: VirtualControlPlane) -> bool:
     """Return whether objects of the host move into a control plane, or are about to."""
     owner = _owner_of(cluster, found)
     return owner is not None and controlplane.is_entering(owner)
