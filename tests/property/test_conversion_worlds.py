@@ -296,7 +296,7 @@ def test_a_binding_that_its_dependents_keep_does_not_outlast_the_conversion() ->
     world = ConversionWorld([], [], 1)
     meta = world.put(ROLE_BINDINGS, "b")["metadata"]
     meta |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["foregroundDeletion"]}
-    sent = []
+    sent: list[tuple[Side, Verb, Resource, object]] = []
     for _ in range(100):
         found = moves.next_moves(world.worlds())
         for each in found.writes:
