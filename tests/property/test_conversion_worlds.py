@@ -290,3 +290,21 @@ def test_what_changes_on_the_host_after_its_copy_is_not_lost_and_rights_end() ->
     assert moves.next_moves(world.worlds()).is_done
     assert (SECRETS, "o1") in world.host
     assert (ROLES, "o1") not in world.host
+
+
+def test_a_binding_that_its_dependents_keep_does_not_outlast_the_conversion() -> None:
+    world = ConversionWorld([], [], 1)
+    meta = world.put(ROLE_BINDINGS, "b")["metadata"]
+    meta |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["foregroundDeletion"]}
+    sent: list[tuple[Side, Verb, Resource, object]] = []
+    for _ in range(100):
+        found = moves.next_moves(world.worlds())
+        for each in found.writes:
+            sent.append((each.side, each.request.verb, each.request.resource, each.request.body))
+            world.send(each)
+        world.act()
+    # Kubernetes deletes it at once then, instead of after its dependents.
+    body = {"propagationPolicy": "Background", "preconditions": {"uid": meta["uid"]}}
+    assert (Side.HOST, Verb.DELETE, ROLE_BINDINGS, body) in sent
+    assert (ROLE_BINDINGS, "b") not in {**world.host, **world.inside}
+    assert moves.next_moves(world.worlds()).is_done

@@ -6,6 +6,7 @@ containers that print it, in Pods     ─┴─► lines
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from tenantry.cli import kinds, output, place, session
 from tenantry.cli.delete import read_existing
 from tenantry.cli.target import Target, takes_target
 from tenantry.local.paths import ClusterPaths, cluster_folder, home
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 @click.command("audit-log")
@@ -49,7 +52,7 @@ def audit_log(target: Target, *, called: str, namespace: str) -> None:
 
     logs = session.run(target, lambda client: auditlogs.read(client, found.metadata.uid))
     for log in logs:
-        _print(log.splitlines())
+        _print(events(log))
     if not logs and target.local_name is None:
         raise InputError(f"{told} has no audit log now: no Pod of it runs, for example because it sleeps")
 
@@ -62,6 +65,26 @@ def _files(target: Target, uid: str) -> tuple[Path, ...]:
     return hosted.audit_files(ClusterPaths(cluster_folder(target.local_name, home())), uid)
 
 
+def events(log: str) -> list[str]:
+    """Return the lines of an audit log.
+
+    Clients choose the text of requests: other line ends in it, such as U+0085, end no event.
+
+    Args:
+        log: The log.
+    """
+    return [each for each in log.split("\n") if each]
+
+
+def shown(event: str) -> str:
+    """Return an event without control characters, which terminals act on; JSON has another form of each.
+
+    Args:
+        event: A line of an audit log.
+    """
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", event)
+
+
 def _print(lines: Iterable[str]) -> None:
     for line in lines:
-        output.write(line.rstrip("\n"))
+        output.write(shown(line.rstrip("\n")))

@@ -274,6 +274,10 @@ def _own(worlds: Worlds) -> Iterator[Move | str]:
 
 
 def _rest(worlds: Worlds) -> Iterator[Move | str]:
+    for each in worlds.host.all(ROLE_BINDINGS):
+        if is_movable(ROLE_BINDINGS, each, worlds.profile) and objects.is_deleting(each):
+            # Deleted in the foreground, it grants its rights until its dependents are gone, which users can keep.
+            yield delete(ROLE_BINDINGS, each)
     for resource in (JOBS, ROLE_BINDINGS, ROLES, SECRETS, CONFIG_MAPS):
         for each in worlds.movable(resource):
             if resource == JOBS and not objects.is_finished(each):
