@@ -59,6 +59,8 @@ def test_no_port_leads_to_the_etcd() -> None:
     etcd, _, keeper = pod["initContainers"]
     (urls,) = (each for each in etcd["command"] if each.startswith("--listen-client-urls="))
     assert urls == "--listen-client-urls=unixs:///sockets/etcd.sock"
+    # Peers write without a user; the process has a certificate that this port accepts, and not this folder.
+    assert "--listen-peer-urls=unixs:///peer/peer.sock" in etcd["command"]
     assert keeper["command"][3:] == ["keep", "", "", "", "/data/backup.db"]
     assert not any("ports" in each for each in pod["initContainers"])
 
@@ -67,7 +69,7 @@ def test_the_process_has_neither_the_keys_nor_the_volume_of_the_etcd() -> None:
     pod = made()["spec"]["template"]["spec"]
     mounted = {each["name"]: {mount["name"] for mount in each["volumeMounts"]} for each in pod["containers"]}
     for names in mounted.values():
-        assert names.isdisjoint({"etcd", "etcd-files-server", "etcd-files-root"})
+        assert names.isdisjoint({"etcd", "etcd-files-server", "etcd-files-root", "etcd-peer"})
     (root,) = (each for each in pod["volumes"] if each["name"] == "etcd-files-root")
     assert root["secret"]["secretName"] == f"hosted-{UID}-etcd"
     claims = [each["persistentVolumeClaim"]["claimName"] for each in pod["volumes"] if "persistentVolumeClaim" in each]

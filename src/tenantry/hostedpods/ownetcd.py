@@ -33,8 +33,8 @@ from tenantry.local import pki
 _SIZE = "8Gi"
 """Of the file at its largest, the copy, the next copy or the file that replaces it, and the log."""
 
-_DATA, _SOCKETS = "/data", "/sockets/"
-_VOLUME, _FILES = "etcd", "etcd-files"
+_DATA, _SOCKETS, _PEER = "/data", "/sockets/", "/peer"
+_VOLUME, _FILES, _PEERS = "etcd", "etcd-files", "etcd-peer"
 _KEEPER = "etcd-keeper"
 """The container that defragments and copies it. A Job has it beside the keeper of snapshots."""
 
@@ -107,13 +107,15 @@ def containers(uid: str, image: str) -> tuple[Json, ...]:
         image: The image of hosted control planes.
     """
     urls = [f"unixs://{_SOCKETS}{stores.ETCD_SOCKET}"]
-    flags = etcdserver.flags(urls, f"{_SOCKETS}peer.sock", f"{_DATA}/etcd", "/pki", etcdserver.OWN_BYTES)
+    flags = etcdserver.flags(urls, f"{_PEER}/peer.sock", f"{_DATA}/etcd", "/pki", etcdserver.OWN_BYTES)
     act = [planestore.PROGRAM, "etcd", f"/keeper/{planestore.ACCESS}"]
     sockets, root = {"sockets": _SOCKETS.rstrip("/")}, {f"{_FILES}-root": "/keeper"}
     written = {_VOLUME: _DATA, **sockets}
+    # The port of peers trusts the certificate of the process, too, and has neither users nor a limit of size.
+    private = {**written, _PEERS: _PEER}
     small, memory = (32 * 2**20, 128 * 2**20), (64 * 2**20, etcdserver.OWN_MEMORY_BYTES)
     server = {f"{_FILES}-server": "/pki"}
-    etcd = planestore.container("etcd", image, [planestore.ETCD, *flags], written=written, read=server, memory=memory)
+    etcd = planestore.container("etcd", image, [planestore.ETCD, *flags], written=private, read=server, memory=memory)
     admission = [*act, "admit", stores.user(uid), stores.prefix(uid)]
     admit = planestore.container("admit", image, admission, written=sockets, read=root, memory=small)
     keeping = [*act, "keep", "", "", "", f"{_DATA}/backup.db"]
@@ -122,9 +124,10 @@ def containers(uid: str, image: str) -> tuple[Json, ...]:
 
 
 def volumes(uid: str) -> tuple[Json, ...]:
-    """Return the volumes of these containers: that of the etcd, and the files that they read."""
+    """Return the volumes of these containers: those of the etcd, and the files that they read."""
     return (
         {"name": _VOLUME, "persistentVolumeClaim": {"claimName": name(uid)}},
+        {"name": _PEERS, "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
         planestore.files(f"{_FILES}-server", name(uid), planestore.SERVER_FILES),
         planestore.files(f"{_FILES}-root", name(uid), planestore.ROOT_FILES),
     )
