@@ -14,6 +14,7 @@ from tenantry.api.controlplanechoice import ControlPlaneChoice
 from tenantry.api.errors import Forbidden, NotFound
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Resource
+from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.kube import wire
@@ -26,6 +27,7 @@ from testkit.converting import (
     ALICE,
     CLAIMS,
     DEPLOYMENTS,
+    EVERYTHING,
     POLICIES,
     SERVICES,
     STATEFUL_SETS,
@@ -36,6 +38,7 @@ from testkit.converting import (
     running,
 )
 from testkit.planes import Planes
+from testkit.secretwatches import watching_secrets
 
 pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
@@ -125,7 +128,7 @@ async def test_a_tenant_that_runs_gets_a_control_plane(plane_cluster: LocalClust
     await until(is_open, "writes are allowed again")
     await host.ready(name)
     credentials = (await host.get(VirtualControlPlane.resource, name, name))["status"]["credentials"]
-    assert credentials["again"], "a member may still have a watch of the Secrets"
+    assert "again" not in credentials, "no user of the host can have seen them"
     await _works_inside(planes, name, before, service["spec"]["clusterIP"])
     await host.delete(Tenant.resource, name)
 
@@ -151,6 +154,54 @@ async def _works_inside(planes: Planes, name: str, before: dict[str, str], addre
             return not await host.list(PODS, name) and await host.find(SERVICES, "front", name) is None
 
         await until(gone, "the adopted objects are gone", seconds=2 * SECONDS)
+
+
+BOB = {"kind": "User", "name": "bob"}
+MALLORY = {"kind": "User", "name": "mallory"}
+
+
+async def test_a_watch_from_before_never_shows_a_kubeconfig(planes: Planes, name: str) -> None:
+    """H01: not to a member, nor to an owner who is removed as soon as the tenant is converted; others may only get."""
+    host = planes.host
+    await host.make_tenant(name, owners=[ALICE, BOB])
+    await host.open(name)
+    await host.create(ROLES, {"metadata": {"name": "all"}, "rules": [EVERYTHING]}, name)
+    role = {"kind": "Role", "name": "all", "apiGroup": "rbac.authorization.k8s.io"}
+    body = {"metadata": {"name": "all"}, "roleRef": role, "subjects": [MALLORY]}
+    await host.create(RoleBinding.resource, body, name)
+    await until(lambda: host.may(MALLORY, "watch", "", "secrets", name), "the member may watch")
+    async with watching_secrets(host, "mallory", name) as seen, watching_secrets(host, "bob", name) as seen_by_owner:
+        await host.patch(Tenant.resource, name, VIRTUAL)
+        await converted(host, name)
+        await host.ready(name)
+        assert await _reads_kubeconfig(host, "bob", name)
+        assert not await _reads_kubeconfig(host, "mallory", name)
+        for who in (ALICE, BOB, MALLORY):
+            for verb in ("list", "watch", "create", "patch", "delete"):
+                assert not await host.may(who, verb, "", "secrets", KUBECONFIGS_NAMESPACE), (who, verb)
+        await host.patch(Tenant.resource, name, {"spec": {"owners": [ALICE]}})
+
+        async def is_rotated() -> bool:
+            status = (await host.get(VirtualControlPlane.resource, name, name))["status"]
+            return bool(status.get("lastRotation", {}).get("users") == 1)
+
+        await until(is_rotated, "the credentials are replaced", seconds=3 * SECONDS)
+        assert not await _reads_kubeconfig(host, "bob", name)
+        assert await _reads_kubeconfig(host, "alice", name)
+        for each, last in ((seen, "last"), (seen_by_owner, "last-of-owner")):
+            await each.reaches(host, name, last)
+            assert each.kubeconfigs == [], "its reader would be an administrator inside"
+    await host.delete(Tenant.resource, name)
+
+
+async def _reads_kubeconfig(host: Api, user: str, name: str) -> bool:
+    status = (await host.get(VirtualControlPlane.resource, name, name))["status"]
+    async with Client(replace(host.client.connection, impersonate=user)) as client:
+        try:
+            await Api(client).get(SECRETS, status["kubeconfigSecret"], status.get("kubeconfigNamespace") or name)
+        except (Forbidden, NotFound):
+            return False
+        return True
 
 
 async def test_what_cannot_move_keeps_a_tenant_as_it_is(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from tenantry.api.errors import TenantryError, Unauthorized
+from tenantry.api.kubernetes import RoleBinding
+from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.kube import kubeconfig
@@ -97,7 +99,10 @@ async def test_a_removed_owner_has_nothing_left(plane_cluster: LocalCluster, pla
     await host.patch(Tenant.resource, name, {"spec": {"owners": [ALICE]}})
     async with asyncio.timeout(SECONDS):
         await watching
+    # He reads the new one nowhere: his right ends before it is written.
+    assert await readers(host, name) == ["alice"]
     await rotated(planes, name, users=1)
+    assert await readers(host, name) == ["alice"]
     assert not await is_known(bobs)
     alices = await kept(planes, name)
     assert await is_known(alices)
@@ -110,6 +115,12 @@ async def test_a_removed_owner_has_nothing_left(plane_cluster: LocalCluster, pla
     assert status["lastRotation"]["requested"].startswith("All@")
     assert not await is_known(alices)
     assert await is_known(await kept(planes, name))
+
+
+async def readers(host: Api, name: str) -> list[str]:
+    """Return who may read the kubeconfig of a tenant, of those who ever could."""
+    binding = await host.get(RoleBinding.resource, name, KUBECONFIGS_NAMESPACE)
+    return [each["name"] for each in binding.get("subjects", [])]
 
 
 PROVIDER: Json = {"issuer": "https://login.example.com", "clientId": "kubernetes"}

@@ -16,6 +16,7 @@ from tenantry.api import marks, reasons
 from tenantry.api.errors import Forbidden, ServerError, Unreachable
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Resource
+from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
@@ -166,8 +167,10 @@ async def test_a_tenant_with_a_control_plane_of_its_own(
         assert not await may(host, verb, resource, name), (verb, resource)
     for verb, resource in ALLOWED:
         assert await may(host, verb, resource, name), (verb, resource)
-    assert await may(host, "get", "/secrets", name, plane["status"]["kubeconfigSecret"])
-    assert not await may(host, "get", "/secrets", name, "other")
+    place = plane["status"]["kubeconfigNamespace"]
+    assert (place, plane["status"]["kubeconfigSecret"]) == (KUBECONFIGS_NAMESPACE, name)
+    await only_gets_by_name(host, name)
+    assert f"{name}-kubeconfig" not in await planes.names(SECRETS, name)
     assert "tenantry-owner" in await planes.names(ROLES, name)
     tree = await tenantry("tree", config=admin)
     assert f"control plane {name}" in tree
@@ -177,7 +180,26 @@ async def test_a_tenant_with_a_control_plane_of_its_own(
     assert (checked["summary"]["failed"], checked["summary"]["errors"]) == (0, 0), [
         each for each in checked["checks"] if each["verdict"] in {"Failed", "Error"}
     ]
-    # Suspended: the owner has neither rights on the host nor inside.
+    await suspended_and_resumed(host, name, inside)
+    await host.delete(Tenant.resource, name)
+
+    async def gone() -> bool:
+        return not await planes.exists(name) and await host.find(PLANES, name, name) is None
+
+    await until(gone, "nothing is left", seconds=3 * SECONDS)
+    await nothing_is_left(planes, name)
+    assert not (plane_cluster.paths.folder / "hosted" / plane["metadata"]["uid"]).exists()
+
+
+async def only_gets_by_name(host: Api, name: str) -> None:
+    """Check that the owner may get the kubeconfig, and do nothing else where it is: a watch would stay open."""
+    assert await may(host, "get", "/secrets", KUBECONFIGS_NAMESPACE, name)
+    for verb, each in (("get", "other"), *((each, name) for each in ("list", "watch", "create", "patch", "delete"))):
+        assert not await may(host, verb, "/secrets", KUBECONFIGS_NAMESPACE, each), (verb, each)
+
+
+async def suspended_and_resumed(host: Api, name: str, inside: Path) -> None:
+    """Check that the owner of a suspended tenant has no rights on the host nor inside, and gets them back."""
     await host.patch(Tenant.resource, name, {"spec": {"suspended": True}})
     await host.condition(name, reasons.SUSPENDED, holds=True)
     async with Client(kubeconfig.load([inside])) as client:
@@ -187,7 +209,8 @@ async def test_a_tenant_with_a_control_plane_of_its_own(
             try:
                 await user.list(NAMESPACES)
             except (Forbidden, ServerError, Unreachable):
-                return not await may(host, "list", "/pods", name)
+                asked = ("list", "/pods", name), ("get", "/secrets", KUBECONFIGS_NAMESPACE, name)
+                return not any([await may(host, *each) for each in asked])
             return False
 
         await until(shut_out, "the owner is shut out", seconds=2 * SECONDS)
@@ -196,18 +219,18 @@ async def test_a_tenant_with_a_control_plane_of_its_own(
 
         async def let_in() -> bool:
             try:
-                return "shop" in [each["metadata"]["name"] for each in await user.list(NAMESPACES)]
+                names = [each["metadata"]["name"] for each in await user.list(NAMESPACES)]
+                return "shop" in names and await may(host, "get", "/secrets", KUBECONFIGS_NAMESPACE, name)
             except (Forbidden, ServerError, Unreachable):
                 return False
 
         await until(let_in, "the owner is back", seconds=2 * SECONDS)
-    await host.delete(Tenant.resource, name)
 
-    async def gone() -> bool:
-        return not await planes.exists(name) and await host.find(PLANES, name, name) is None
 
-    await until(gone, "nothing is left", seconds=3 * SECONDS)
-    assert not (plane_cluster.paths.folder / "hosted" / plane["metadata"]["uid"]).exists()
+async def nothing_is_left(planes: Planes, name: str) -> None:
+    """Check that neither a kubeconfig nor a right to read it is left."""
+    for resource in (SECRETS, ROLES, RoleBinding.resource):
+        assert name not in await planes.names(resource, KUBECONFIGS_NAMESPACE), resource.plural
 
 
 async def test_only_a_marked_control_plane_of_a_tenant_can_be_deleted(planes: Planes, name: str) -> None:
@@ -286,6 +309,12 @@ async def test_a_subnamespace_with_a_control_plane_of_its_own(
     parent = {"kind": "User", "name": "root-of-tree"}
     for plural in ("pods", "secrets"):
         assert not await host.may(parent, "list", "", plural, namespace)
+    # The owner of the parent does not read the kubeconfig, and has no right to one of its own.
+    async with Client(replace(host.client.connection, impersonate="root-of-tree")) as client:
+        for each in (namespace, name):
+            with pytest.raises(Forbidden):
+                await Api(client).get(SECRETS, each, KUBECONFIGS_NAMESPACE)
+    assert await may(host, "get", "/secrets", KUBECONFIGS_NAMESPACE, namespace)
     inside = tmp_path / "inside.kubeconfig"
     inside.write_text(await tenantry("kubeconfig", "-n", namespace, config=admin))
     assert (await kubectl("config", "current-context", config=inside)).strip() == "shop"
@@ -306,4 +335,4 @@ async def test_a_subnamespace_with_a_control_plane_of_its_own(
         return not await planes.exists(name) and not await planes.exists(namespace)
 
     await until(gone, "nothing is left", seconds=3 * SECONDS)
-    assert await host.find(SECRETS, "shop-kubeconfig", namespace) is None
+    assert await host.find(SECRETS, namespace, KUBECONFIGS_NAMESPACE) is None

@@ -65,7 +65,8 @@ class Planes:
     async def entered(self, namespace: str, name: str) -> AsyncGenerator[Api]:
         """Its user, an administrator inside."""
         found = await self.host.get(VirtualControlPlane.resource, name, namespace)
-        secret = await self.host.get(SECRETS, found["status"]["kubeconfigSecret"], namespace)
+        place = found["status"].get("kubeconfigNamespace") or namespace
+        secret = await self.host.get(SECRETS, found["status"]["kubeconfigSecret"], place)
         path = self.kubeconfig(namespace, name)
         path.write_bytes(base64.b64decode(secret["data"][KUBECONFIG_KEY]))
         async with Client(kubeconfig.load([path])) as client:

@@ -14,7 +14,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import MADE_BY, MANAGED_BY, MANAGER
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, MIRROR, MIRRORS_NAMESPACE, VirtualControlPlane
-from tenantry.controllers.virtualcontrolplane import apiservice, desired
+from tenantry.controllers.virtualcontrolplane import apiservice, desired, kubeconfigobjects
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjectController, HostObjects
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
 from tenantry.engine.observed import Observed
@@ -31,7 +31,7 @@ WANTED = (
     *desired.mirror_objects(WEB, ACME, is_open=True),
     apiservice.service(WEB),
     *apiservice.way(WEB, ServerEndpoint(address="10.112.128.1", port=20001), "Isolated"),
-    desired.kubeconfig_secret(WEB, "text"),
+    kubeconfigobjects.secret(WEB, ACME, "text"),
 )
 KEYS = [(resource, f"{value['metadata']['namespace']}/{value['metadata']['name']}") for resource, value in WANTED]
 FORMER = f"acme/{MIRROR}"

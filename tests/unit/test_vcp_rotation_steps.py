@@ -9,7 +9,12 @@ from msgspec.structs import replace
 
 from tenantry.api import marks
 from tenantry.api.model import ObjectMeta
-from tenantry.api.planecredentials import PlaneCredentials, PlaneRotation, PlaneRotationOutcome
+from tenantry.api.planecredentials import (
+    KUBECONFIGS_NAMESPACE,
+    PlaneCredentials,
+    PlaneRotation,
+    PlaneRotationOutcome,
+)
 from tenantry.api.virtualcontrolplane import (
     PlanePhase,
     VirtualControlPlane,
@@ -121,20 +126,21 @@ def test_a_removed_owner_may_still_watch_secrets_on_the_host() -> None:
     again = stepped(found, namespace(ADA), end)
     assert rotation.wanted(again) == CredentialGenerations(users=2)
     assert rotation.step(settled(again), namespace(ADA), end) == rotation.RotationStep()
-    # Owners of a namespace whose control plane is Virtual only get the Secret, which is a moment.
+    # Owners whose control plane is Virtual only get the Secret, which is a moment.
     own = namespace(ADA, **{marks.CONTROL_PLANE: "web"})
     assert rotation.step(settled(stepped(plane(), own)), own, end) == rotation.RotationStep()
 
 
-def test_members_of_a_converted_namespace_may_still_watch_its_secrets() -> None:
-    """H01: the kubeconfig that they may see is worth nothing once such watches have ended, also after a removal."""
-    converted = replace(plane(), status=rotation.repeated(plane(), NOW))
-    own = namespace(ADA, **{marks.CONTROL_PLANE: "web"})
-    found = settled(stepped(converted, own))
+def test_a_kubeconfig_where_others_may_have_watched_is_replaced_once() -> None:
+    """H01: an earlier version wrote it in the namespace of the tenant, where members may have watched Secrets."""
+    own = namespace(ADA, BOB, **{marks.CONTROL_PLANE: "web"})
+    before = replace(plane(), status=replace(plane().status, kubeconfig_secret="web-kubeconfig"))
+    # That of a control plane of users in a Shared tenant stays where it is.
+    assert rotation.step(before, namespace(ADA, BOB), NOW).status is None
+    found = stepped(before, own)
     assert rotation.wanted(found) == CredentialGenerations(users=1)
-    assert rotation.step(found, own, NOW).again_seconds == WATCH_SECONDS
-    again = stepped(found, own, NOW + dt.timedelta(seconds=WATCH_SECONDS))
-    assert rotation.wanted(again) == CredentialGenerations(users=2)
+    assert (found.status.kubeconfig_namespace, found.status.kubeconfig_secret) == (KUBECONFIGS_NAMESPACE, "acme")
+    assert rotation.step(settled(found), own, NOW) == rotation.RotationStep()
 
 
 def test_an_owner_that_is_still_bound_gets_no_new_kubeconfig() -> None:

@@ -9,6 +9,12 @@ from msgspec import Meta
 
 from tenantry.api.model import Model
 
+KUBECONFIGS_NAMESPACE = "tenantry-kubeconfigs"
+"""The namespace of the kubeconfigs of Tenants and Subnamespaces: a Secret with the name of the namespace of each.
+
+No user of a tenant ever has a list or a watch in this namespace.
+"""
+
 
 class RotationScope(StrEnum):
     """Which credentials are replaced."""

@@ -367,7 +367,10 @@ class VirtualControlPlaneStatus(Model, frozen=True, kw_only=True):
     ] = ""
     endpoint: Annotated[str, Meta(description="The URL of its API server.")] = ""
     kubeconfig_secret: Annotated[
-        str, Meta(description="The Secret in the same namespace that has a kubeconfig under the key `kubeconfig`.")
+        str, Meta(description="The Secret that has a kubeconfig under the key `kubeconfig`.")
+    ] = ""
+    kubeconfig_namespace: Annotated[
+        str, Meta(description="The namespace of this Secret; without it, that of the control plane.")
     ] = ""
     charged: Annotated[
         dict[str, str],

@@ -12,6 +12,7 @@ from tenantry.api.errors import ApiError, Forbidden, NotFound
 from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding
 from tenantry.api.model import Json, Resource
 from tenantry.api.owner import OwnerKind
+from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
 from tenantry.api.tenancydefaults import NAME, IngressController, TenancyDefaults
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
@@ -26,7 +27,10 @@ from tenantry.policy.request import part, parts
 from tenantry.world.addresses import gateways
 from tenantry.world.sandbox import is_sandbox
 
-SYSTEM = ("kube-system", "default", "kube-public", "kube-node-lease", marks.SYSTEM_NAMESPACE, MIRRORS_NAMESPACE)
+SYSTEM = (
+    *("kube-system", "default", "kube-public", "kube-node-lease"),
+    *(marks.SYSTEM_NAMESPACE, MIRRORS_NAMESPACE, KUBECONFIGS_NAMESPACE),
+)
 """Namespaces that every cluster has, tried even if the namespaces may not be listed."""
 
 MAX_OTHERS = 8

@@ -15,6 +15,7 @@ from tenantry.api.kubernetes import ClusterRole, ClusterRoleBinding, Namespace
 from tenantry.api.marks import MANAGED_BY, MANAGER, SYSTEM_NAMESPACE
 from tenantry.api.model import Json, KubernetesObject, Model, ObjectMeta
 from tenantry.api.nodeview import ROLE_PREFIX
+from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
 from tenantry.api.requests import FINALIZER, REQUESTER_ROLE_PREFIX, TenantRequest
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE
@@ -81,8 +82,8 @@ async def _uninstall(
     if tenants:
         output.talk(f"tenants, with everything in them: {names}")
     output.talk(
-        f"Tenantry: its operator, policies, rights and kinds, and the namespaces {SYSTEM_NAMESPACE!r} and"
-        f" {MIRRORS_NAMESPACE!r}"
+        f"Tenantry: its operator, policies, rights and kinds, and the namespaces {SYSTEM_NAMESPACE!r},"
+        f" {MIRRORS_NAMESPACE!r} and {KUBECONFIGS_NAMESPACE!r}"
     )
     if not yes:
         confirm("Delete all this? This cannot be undone.")
@@ -168,7 +169,7 @@ async def _gone(client: Client) -> None:
     """Wait until the namespaces are gone: a new installation could write nothing in one that is being deleted."""
     from tenantry.cli.following import follow, only
 
-    for name in (SYSTEM_NAMESPACE, MIRRORS_NAMESPACE):
+    for name in (SYSTEM_NAMESPACE, MIRRORS_NAMESPACE, KUBECONFIGS_NAMESPACE):
         async with aclosing(follow(client, Namespace, selectors=only((name,)))) as namespaces:
             async for found in namespaces:
                 if name not in found:

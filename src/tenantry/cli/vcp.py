@@ -189,14 +189,15 @@ async def read_kubeconfig(client: Client, name: str, namespace: str) -> str:
 
     found = await read_existing(client, VirtualControlPlane, name, namespace)
     told = kinds.told(VirtualControlPlane, name, namespace)
-    secret = found.status.kubeconfig_secret
+    where, secret = found.status.kubeconfig_namespace or namespace, found.status.kubeconfig_secret
     if not secret:
         raise InputError(unusable(found))
     try:
-        data = await client.request("GET", wire.path(_SECRETS, namespace, secret))
+        data = await client.request("GET", wire.path(_SECRETS, where, secret))
     except NotFound as error:
         raise NotFound(
-            f"{told} names Secret {secret!r}, which is gone: the operator restores it, or reports why it cannot"
+            f"{told} names Secret {secret!r} of namespace {where!r}, which is gone: the operator restores it, or"
+            " reports why it cannot"
         ) from error
     return base64.b64decode(msgspec.json.decode(data)["data"][KUBECONFIG_KEY]).decode()
 

@@ -22,7 +22,7 @@ from tenantry.api.kubernetes import NamespaceRole, RoleRule
 from tenantry.api.model import READ, KindAccess, object_key
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.api.virtualcontrolplane import VirtualControlPlane, kubeconfig_secret_name
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers.lineage import subnamespace_key
 from tenantry.controllers.tenantnamespace import OWNER_BINDING, WAVE_LIMITS, WAVE_PLANE, TenantNamespace, meta
 from tenantry.engine import request
@@ -168,7 +168,7 @@ def children(namespace: TenantNamespace) -> list[Child]:
     """Return what owners need on the host; nothing without a control plane."""
     if not namespace.control_plane:
         return []
-    role = NamespaceRole(metadata=meta(namespace, OWNER_BINDING), rules=rules(namespace.control_plane))
+    role = NamespaceRole(metadata=meta(namespace, OWNER_BINDING), rules=rules())
     return [Child(object=role, wave=WAVE_LIMITS)]
 
 
@@ -180,14 +180,12 @@ def plane(namespace: TenantNamespace) -> list[Child]:
     return [Child(object=wanted, wave=WAVE_PLANE)]
 
 
-def rules(name: str) -> tuple[RoleRule, ...]:
+def rules() -> tuple[RoleRule, ...]:
     """Return what the owners of a namespace with a control plane may do in it.
 
     They manage the tree of the tenant, and they look. They write nothing that runs, or that gives rights: such objects
-    would stand beside those that the mirror writes for the users inside.
-
-    Args:
-        name: The VirtualControlPlane.
+    would stand beside those that the mirror writes for the users inside. They read the kubeconfig in another namespace,
+    because others may have a watch of the Secrets of this one.
     """
     by_verbs: dict[tuple[str, ...], list[str]] = {}
     for kind in KINDS:
@@ -199,9 +197,6 @@ def rules(name: str) -> tuple[RoleRule, ...]:
         RoleRule(api_groups=("",), resources=("namespaces",), verbs=("get",)),
         RoleRule(api_groups=("",), resources=_LOOKED_AT, verbs=READ),
         RoleRule(api_groups=("events.k8s.io",), resources=("events",), verbs=READ),
-        RoleRule(
-            api_groups=("",), resources=("secrets",), verbs=("get",), resource_names=(kubeconfig_secret_name(name),)
-        ),
         *(
             RoleRule(api_groups=(marks.GROUP,), resources=tuple(plurals), verbs=verbs)
             for verbs, plurals in by_verbs.items()

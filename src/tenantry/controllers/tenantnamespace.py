@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from tenantry.api import marks
 from tenantry.api.errors import Conflict, InputError, NotFound
@@ -25,6 +26,7 @@ from tenantry.api.model import Json, ObjectMeta
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.tenancyrules import NAME as RULES
 from tenantry.api.tenant import Tenant
+from tenantry.api.virtualcontrolplane import PLANE
 from tenantry.engine import request
 from tenantry.engine.observed import Observed, ObservedQuota
 from tenantry.engine.plan import Child, DirectWrite
@@ -235,12 +237,16 @@ def _untracked(found: Observed) -> ApiRequest:
 def owner_binding(namespace: TenantNamespace) -> Child:
     """Return the binding of the owners, without subjects while the tenant is suspended.
 
-    If they have a control plane of their own, it grants a Role of the namespace instead of the ClusterRole of owners.
+    If they have a control plane of their own, it grants a Role of the namespace instead of the ClusterRole of owners,
+    and its label wakes the controller that lets the same owners read the kubeconfig.
     """
+    named = meta(namespace, OWNER_BINDING)
+    if namespace.control_plane:
+        named = replace(named, labels={**named.labels, PLANE: namespace.control_plane})
     subjects = () if namespace.suspended else tuple(_subject(owner) for owner in namespace.owners)
     return Child(
         object=RoleBinding(
-            metadata=meta(namespace, OWNER_BINDING),
+            metadata=named,
             role_ref=RoleRef(kind="Role", name=OWNER_BINDING, api_group=RBAC_GROUP)
             if namespace.control_plane
             else RoleRef(kind="ClusterRole", name=marks.OWNER_ROLE, api_group=RBAC_GROUP),

@@ -13,6 +13,7 @@ import msgspec
 
 from tenantry.api import marks
 from tenantry.api.model import Json
+from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
 from tenantry.api.requests import REQUESTS, ROLE_BINDING_PREFIX
 from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE, PREFIX
 from tenantry.install.bandwidth import ANNOTATIONS as BANDWIDTH
@@ -22,6 +23,7 @@ from tenantry.install.policy import ADMINISTER, IN_TENANTS, KUBERNETES, bound, b
 
 MARKS = "tenantry-marks"
 NAMESPACES = "tenantry-namespaces"
+_OWN_NAMESPACES = (marks.SYSTEM_NAMESPACE, MIRRORS_NAMESPACE, KUBECONFIGS_NAMESPACE)
 
 CLUSTERS_OWN = (
     "bindings",
@@ -288,7 +290,7 @@ def _namespaces(subject: Json) -> Json:
     """
 
     def ours(of: str) -> str:
-        named = f"{of}.metadata.name in ['{marks.SYSTEM_NAMESPACE}', '{MIRRORS_NAMESPACE}']"
+        named = f"{of}.metadata.name in [{', '.join(map(repr, _OWN_NAMESPACES))}]"
         marked = f"{_many(of)} || {_any(of, is_ours('k'))}"
         return f"({of} != null && (({of}.?metadata.name.hasValue() && {named}) || {marked}))"
 

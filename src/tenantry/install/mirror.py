@@ -1,4 +1,4 @@
-"""The namespace with the identities of the mirrors, and the operator's rights there: pure.
+"""The namespaces with the identities of the mirrors and with kubeconfigs, and the operator's rights there: pure.
 
 The mirrors of a tenant's namespace may write the marks of mirrored objects there. Policies know them by their user name
 alone. So no user of a tenant may act under that name: neither by a pod, nor by a token, nor by impersonation. The
@@ -6,12 +6,16 @@ ClusterRole `admin` of Kubernetes grants impersonation of each ServiceAccount of
 
     namespace "acme" ─► ServiceAccount "acme" of namespace "tenantry-mirrors" ─► RoleBinding in "acme"
 
+The kubeconfigs of Tenants and Subnamespaces are in `tenantry-kubeconfigs`, where no user of a tenant may watch. The
+operator gives owners the right to get one Secret there; its own rights on Secrets and Roles are those of inheritance.
+
 Source: Kubernetes, "User impersonation", "Managing Service Accounts" (TokenRequest).
 """
 
 from __future__ import annotations
 
 from tenantry.api.model import Json
+from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
 from tenantry.api.virtualcontrolplane import MIRROR, MIRRORS_NAMESPACE
 from tenantry.install.rights import LABELS, allow, given_in
 
@@ -20,19 +24,17 @@ BY_MIRROR = f"request.userInfo.username == 'system:serviceaccount:{MIRRORS_NAMES
 
 
 def everything(subject: Json) -> list[Json]:
-    """Return the namespace, and the right to request tokens of its ServiceAccounts.
+    """Return the namespaces, and the right to request tokens of the ServiceAccounts of mirrors.
 
     Args:
         subject: The operator, as RBAC names it.
     """
-    namespace: Json = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {
-            "name": MIRRORS_NAMESPACE,
-            "labels": {**LABELS, "pod-security.kubernetes.io/enforce": "restricted"},
-        },
-    }
     # Nowhere else: the right to request tokens of any ServiceAccount would be a right to be any workload.
     tokens = allow([""], ["serviceaccounts/token"], ["create"])
-    return [namespace, *given_in(MIRRORS_NAMESPACE, MIRROR, subject, tokens)]
+    identities = given_in(MIRRORS_NAMESPACE, MIRROR, subject, tokens)
+    return [_namespace(MIRRORS_NAMESPACE), *identities, _namespace(KUBECONFIGS_NAMESPACE)]
+
+
+def _namespace(name: str) -> Json:
+    labels = {**LABELS, "pod-security.kubernetes.io/enforce": "restricted"}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}

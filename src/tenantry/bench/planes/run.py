@@ -128,8 +128,9 @@ def is_ready(found: VirtualControlPlane) -> bool:
 
 async def connection_of(client: Client, namespace: str, name: str) -> Connection:
     """Return the connection of the users of a control plane, from its Secret."""
-    secret = (await client.get(VirtualControlPlane, name, namespace)).status.kubeconfig_secret
-    data = await client.request("GET", wire.path(SECRETS, namespace, secret))
+    status = (await client.get(VirtualControlPlane, name, namespace)).status
+    path = wire.path(SECRETS, status.kubeconfig_namespace or namespace, status.kubeconfig_secret)
+    data = await client.request("GET", path)
     text = base64.b64decode(msgspec.json.decode(data)["data"][KUBECONFIG_KEY])
     with tempfile.NamedTemporaryFile() as file:
         file.write(text)

@@ -48,7 +48,8 @@ def _state(
     wanted = f" (spec.version is {spec.version})" if spec.version else ""
     yield "Kubernetes", f"{status.version or 'not started yet'}{wanted}"
     yield "Endpoint", status.endpoint or "none yet"
-    yield "Kubeconfig", f"Secret {status.kubeconfig_secret}" if status.kubeconfig_secret else "none yet"
+    where = f" of namespace {status.kubeconfig_namespace}" if status.kubeconfig_namespace else ""
+    yield "Kubeconfig", f"Secret {status.kubeconfig_secret}{where}" if status.kubeconfig_secret else "none yet"
     yield "Charged to the quota", map_text(status.charged)
 
 

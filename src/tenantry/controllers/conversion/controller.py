@@ -32,7 +32,7 @@ from tenantry.controllers.conversion.returns import ReturnSides
 from tenantry.controllers.conversion.scope import ConversionScope
 from tenantry.controllers.conversion.sides import listed, send, worlds_of
 from tenantry.controllers.lineage import subnamespace_key
-from tenantry.controllers.virtualcontrolplane import rotations, sleep
+from tenantry.controllers.virtualcontrolplane import sleep
 from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections, PlaneSides
 from tenantry.engine import request
 from tenantry.engine.cache import Cache, Change
@@ -383,8 +383,6 @@ class ConversionController:
         if found.is_done:
             self._looks.pop(scope.owner.key, None)
             await _end_rights(cluster, scope)
-            if worlds.inside.all(objects.ROLE_BINDINGS):  # of members, who may still watch the Secrets on the host
-                await rotations.repeat(cluster, scope.plane_key)
             await self._record(cluster, scope, ConversionStep.CONVERTED, "")
             cluster.wake(VirtualControlPlane, scope.plane_key)  # its kubeconfig is written now
             return None

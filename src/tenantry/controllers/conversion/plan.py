@@ -17,7 +17,6 @@ from tenantry.api.model import Json, Resource
 from tenantry.api.requests import ROLE_BINDING_PREFIX
 from tenantry.api.subnamespace import InheritanceMode, Mode, Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.api.virtualcontrolplane import kubeconfig_secret_name
 from tenantry.api.wording import shortened
 from tenantry.controllers.conversion import objects
 from tenantry.controllers.conversion.objects import (
@@ -133,7 +132,6 @@ def plan(
         profile: The configuration of the mirror that adopts; None before there is one.
     """
     named, accounts = objects.named(host, profile), _accounts(host, profile)
-    kubeconfig = (SECRETS, kubeconfig_secret_name(scope.owner.metadata.name))
     found = [*of_owner(scope), *_inherits(scope), *_of_children(children), *_granted(host), *_borrowed(host, named)]
     for resource in (*BASICS, *ADOPTED_KINDS, PODS, *LOW, *HIGH, *REFUSED_KINDS, JOBS):
         for each in sorted(host.all(resource), key=name_of):
@@ -141,8 +139,6 @@ def plan(
                 fate, reason = _fate(
                     resource, each, host, is_named=(resource, name_of(each)) in named, accounts=accounts
                 )
-                if (resource, name_of(each)) == kubeconfig:
-                    fate, reason = Fate.REFUSED, "has the name that the Secret with the kubeconfig gets: rename it"
                 found.append(PlannedObject(kind=resource.kind, name=name_of(each), fate=fate, reason=reason))
     return ConversionPlan(objects=tuple(_within(found, host, profile or _NO_MIRROR)))
 

@@ -20,7 +20,7 @@ from tenantry.api import marks
 from tenantry.api.model import Json, Resource
 from tenantry.api.tenant import NetworkIsolation
 from tenantry.api.virtualcontrolplane import PLANE, PREFIX, VirtualControlPlane
-from tenantry.controllers.virtualcontrolplane import desired
+from tenantry.controllers.virtualcontrolplane import desired, kubeconfigobjects
 from tenantry.engine.observed import Observed
 from tenantry.hosting.placement import ReachedPlane, ServerEndpoint
 from tenantry.mirror import marking
@@ -121,7 +121,7 @@ def reached(
         is_withheld: Whether its users get no kubeconfig yet.
     """
     mode = namespace.labels.get(marks.NETWORK, "")
-    secrets = () if is_withheld else (desired.kubeconfig_secret(found, at.kubeconfig),)
+    secrets = () if is_withheld else (kubeconfigobjects.secret(found, namespace, at.kubeconfig),)
     return (*way(found, at.from_pods, mode), *secrets)
 
 

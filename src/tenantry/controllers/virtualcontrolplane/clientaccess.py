@@ -4,8 +4,7 @@ The place refuses the clients, because an administrator inside can bind itself o
 ServiceAccounts, or refuse the operator's writes by a policy. The binding inside is the second line.
 
 What programs wrote while objects move out would be lost: no mirror follows it, and the control plane is deleted
-afterwards. While objects move in, no client has a kubeconfig: until then, more users read the Secrets of the namespace
-than may administer the control plane.
+afterwards. While objects move in, no client has a kubeconfig, because what its owners wrote inside would be in the way.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ import logging
 
 from tenantry.api import reasons
 from tenantry.api.errors import TenantryError
+from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
-from tenantry.controllers.virtualcontrolplane import apiservice, decisive
+from tenantry.controllers.virtualcontrolplane import apiservice, decisive, kubeconfigplace
 from tenantry.controllers.virtualcontrolplane.sleeper import is_entering, is_handed_over
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
@@ -68,6 +68,22 @@ class ClientAccess:
     def is_withheld(self, cluster: Cluster, found: VirtualControlPlane) -> bool:
         """Return whether its kubeconfig is not written yet: until all objects of the host are inside."""
         return is_entering(cluster, found)
+
+    def is_open(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> bool:
+        """Return whether its users have access: the tenant is not suspended, and its objects do not move out."""
+        return decisive.is_open(namespace) and not is_handed_over(cluster, found)
+
+    def reported(self, cluster: Cluster, found: VirtualControlPlane, *, is_connected: bool) -> tuple[str, str]:
+        """Return the namespace and the name of the Secret with its kubeconfig, as the status has them.
+
+        Args:
+            cluster: Has its namespace and its owner.
+            found: The control plane.
+            is_connected: Whether its process runs, so that its Secret is written.
+        """
+        if not is_connected or self.is_withheld(cluster, found):
+            return found.status.kubeconfig_namespace, found.status.kubeconfig_secret
+        return kubeconfigplace.reported(found, cluster.lookup(Namespace.resource, found.metadata.namespace))
 
     def reached(
         self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed, at: ReachedPlane

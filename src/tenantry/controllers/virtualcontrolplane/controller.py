@@ -42,6 +42,7 @@ from tenantry.controllers.virtualcontrolplane import (
 from tenantry.controllers.virtualcontrolplane.clientaccess import ClientAccess
 from tenantry.controllers.virtualcontrolplane.egress import SERVICE_CIDRS
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
+from tenantry.controllers.virtualcontrolplane.kubeconfigs import Kubeconfigs
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
 from tenantry.controllers.virtualcontrolplane.rotation import RotationStep
 from tenantry.controllers.virtualcontrolplane.servicenetwork import ServiceNetwork
@@ -98,6 +99,7 @@ class VirtualControlPlaneController:
         self._group: asyncio.TaskGroup = group
         self._upgrades = Upgrades(host.placement, self._snapshots)
         self._objects = HostObjects(host.kept)
+        self._kubeconfigs = Kubeconfigs(host.kept, self._objects)
         self._sleeper = Sleeper(host, group)
         self._access = ClientAccess(host.placement)
         # By uid.
@@ -137,9 +139,7 @@ class VirtualControlPlaneController:
             found = None  # another replica serves it
         uid = self._uids.get(key, "")
         if uid and (found is None or found.metadata.uid != uid):
-            await self._end(uid)
-            self._sleeper.forget(uid)
-            self._access.forget(uid)
+            await self._forget(key, uid)
             # Nothing charges a process whose finalizer an administrator has removed; `_remove` leaves none to be found.
             await self._host.placement.remove(uid)
             del self._uids[key]
@@ -164,7 +164,11 @@ class VirtualControlPlaneController:
             # Not quiet: from now on, the quota controller charges it.
             await cluster.writer.own(request.finalizers(found, names))
             return None
-        step = RotationStep() if namespace.deleting else await rotations.begin(cluster, found, namespace)
+        step = RotationStep()
+        if not namespace.deleting:
+            is_open = self._access.is_open(cluster, found, namespace)
+            await self._kubeconfigs.bring(found, namespace, is_open=is_open)
+            step = await rotations.begin(cluster, found, namespace)
         if step.status is not None:
             return None
         return rotation.sooner(await self._admitted(cluster, found, namespace), step.again_seconds)
@@ -356,7 +360,7 @@ class VirtualControlPlaneController:
         await self._bring(cluster, found, desired.mirror_objects(found, namespace, is_open=is_open))
         await self._objects.retire(namespace.name)
         address = await self._address(cluster, found)
-        store = datastore.store_of(found, await self._secret(cluster, datastore.secret_of(found)))
+        store = datastore.store_of(found, await self._objects.secret(SYSTEM_NAMESPACE, datastore.secret_of(found)))
         wished = desired.plane_of(found, address, store, self._network().ranges)
         plane = replace(wished, version=version.name)
         running = await self._host.placement.start(plane)
@@ -372,11 +376,6 @@ class VirtualControlPlaneController:
         connected = _Connected(link, address, running, plane.limits, plane, task, version)
         self._connected[found.metadata.uid] = connected
         task.add_done_callback(partial(self._ended, changed))
-
-    async def _secret(self, cluster: Cluster, name: str) -> Json | None:
-        """Return a Secret of the operator's namespace, which is read once for each start."""
-        data = await cluster.live.find(desired.SECRETS, SYSTEM_NAMESPACE, name) if name else None
-        return msgspec.json.decode(data) if data is not None else None
 
     async def _bring(
         self,
@@ -435,10 +434,7 @@ class VirtualControlPlaneController:
         if desired.FINALIZER not in found.metadata.finalizers:
             return
         uid = found.metadata.uid
-        await self._end(uid)
-        self._sleeper.forget(uid)
-        self._access.forget(uid)
-        self._objects.forget(found.metadata.namespace)
+        await self._forget(found.key, uid)
         try:
             await self._host.placement.remove(uid)
             await self._snapshots.remove(cluster, found)
@@ -450,6 +446,14 @@ class VirtualControlPlaneController:
             await cluster.writer.own(request.finalizers(found, rest), quiet=True)
         except NotFound:
             log.debug("deleted before its finalizer was removed", extra={"key": found.key})
+
+    async def _forget(self, key: str, uid: str) -> None:
+        """End the connection of a control plane that is deleted, and delete its kubeconfig."""
+        await self._end(uid)
+        self._sleeper.forget(uid)
+        self._access.forget(uid)
+        self._objects.forget(key.partition("/")[0])
+        await self._kubeconfigs.remove(key, uid)
 
     async def _end(self, uid: str) -> None:
         known = self._connected.pop(uid, None)
@@ -472,16 +476,17 @@ class VirtualControlPlaneController:
         before = current.status
         # A process runs before its Secret is written.
         is_connected = running is not None and current.metadata.uid in self._connected
-        has_secret = is_connected and not self._access.is_withheld(cluster, current)
+        place, secret = self._access.reported(cluster, current, is_connected=is_connected)
         written = status.compute(
             current,
             problem,
             short=short,
             unlimited=running.unlimited if running is not None else "",
             endpoint=running.server if running is not None else before.endpoint,
-            secret=desired.secret_name(current) if has_secret else before.kubeconfig_secret,
+            secret=secret,
             now=rfc3339(cluster.clock.now()),
         )
+        written = replace(written, kubeconfig_namespace=place)
         if is_connected and problem is None:
             in_force = self._connected[current.metadata.uid].plane.credentials
             last = rotation.outcome(current, in_force, cluster.clock.now())

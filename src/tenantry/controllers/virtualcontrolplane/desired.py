@@ -2,27 +2,25 @@
 
 VirtualControlPlane ─► HostedPlane   what the process is started with
 ─► Profile       how its pods are mirrored
-─► host objects  ServiceAccount and RoleBinding of the mirror, Secret with the kubeconfig; see also `apiservice`
+─► host objects  ServiceAccount and RoleBinding of the mirror; see also `apiservice` and `kubeconfigplace`
 ─► objects inside  the binding of its users
 """
 
 from __future__ import annotations
 
-import base64
 from fractions import Fraction
 
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json, Resource
+from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
 from tenantry.api.virtualcontrolplane import (
-    KUBECONFIG_KEY,
     MIRROR,
     MIRRORS_NAMESPACE,
     PLANE,
     PREFIX,
     PROCESS_FINALIZER,
     VirtualControlPlane,
-    kubeconfig_secret_name,
 )
 from tenantry.controllers.virtualcontrolplane import metrics, rotation, serveroptions
 from tenantry.controllers.virtualcontrolplane.admission import RULES
@@ -119,11 +117,6 @@ def profile_of(found: VirtualControlPlane, address: str) -> Profile:
     )
 
 
-def secret_name(found: VirtualControlPlane) -> str:
-    """Return the name of the Secret with the kubeconfig."""
-    return kubeconfig_secret_name(found.metadata.name)
-
-
 def owner_of(found: VirtualControlPlane) -> Json:
     """Return the owner reference of all host objects of a VirtualControlPlane."""
     # A controller, so that `kubectl drain` takes mirrored pods for pods that come back.
@@ -180,22 +173,6 @@ def mirror_objects(
     return ((SERVICE_ACCOUNTS, account), (ROLE_BINDINGS, binding)) if is_open else ((SERVICE_ACCOUNTS, account),)
 
 
-def kubeconfig_secret(found: VirtualControlPlane, text: str) -> tuple[Resource, Json]:
-    """Return the Secret with the kubeconfig of the users."""
-    meta = found.metadata
-    return SECRETS, {
-        "metadata": {
-            "name": secret_name(found),
-            "namespace": meta.namespace,
-            "labels": labels(found),
-            "ownerReferences": [owner_of(found)],
-        },
-        "type": "Opaque",
-        # Not stringData, which no stored object has: server-side apply compares fields.
-        "data": {KUBECONFIG_KEY: base64.b64encode(text.encode()).decode()},
-    }
-
-
 def owners_binding(plane: HostedPlane, *, is_open: bool) -> Json:
     """Return the binding inside by which the users of a control plane are its administrators.
 
@@ -219,8 +196,8 @@ def is_ours(seen: Json, wanted: Json, uid: str) -> bool:
         wanted: What it should be.
         uid: The uid of the VirtualControlPlane.
     """
-    # The ServiceAccount, which several share, is in a namespace of Tenantry.
-    if wanted["metadata"]["namespace"] == MIRRORS_NAMESPACE:
+    # The ServiceAccount, which several share, is in a namespace of Tenantry, and so is what users read of kubeconfigs.
+    if wanted["metadata"]["namespace"] in (MIRRORS_NAMESPACE, KUBECONFIGS_NAMESPACE):
         return True
     return any(each.get("uid") == uid for each in seen["metadata"].get("ownerReferences") or ())
 

@@ -1,6 +1,6 @@
 """What the operator keeps on the host for each control plane. The glue.
 
-These are the mirror's identity, the kubeconfig, and the way of pods to their API server.
+These are the mirror's identity, the kubeconfig with the right to read it, and the way of pods to their API server.
 
     changed or deleted on the host ─► HostObjectController ─► keys of the namespace ─► HostObjects.bring ─► as desired
 
@@ -16,8 +16,9 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.errors import Conflict, Invalid, TerminalError
 from tenantry.api.model import Json, Resource, object_key
+from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
 from tenantry.api.virtualcontrolplane import MIRROR, MIRRORS_NAMESPACE, PLANE, VirtualControlPlane
-from tenantry.controllers.virtualcontrolplane import apiservice, desired
+from tenantry.controllers.virtualcontrolplane import apiservice, desired, kubeconfigobjects
 from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, ClusterId, Watch
@@ -50,6 +51,7 @@ class HostObjectController:
         return [
             Watch(resource=desired.SERVICE_ACCOUNTS, decode=things.headed, keys=_named, selectors=accounts),
             Watch(resource=desired.ROLE_BINDINGS, decode=things.headed, keys=_namespace, selectors=ours),
+            Watch(resource=kubeconfigobjects.ROLES, decode=things.headed, keys=_namespace, selectors=ours),
             Watch(resource=desired.SECRETS, decode=things.headed, keys=_namespace, selectors=ours),
             Watch(resource=apiservice.SERVICES, decode=things.whole, keys=_namespace, selectors=ours),
             Watch(resource=apiservice.NETWORK_POLICIES, decode=things.headed, keys=_namespace, selectors=ours),
@@ -118,6 +120,19 @@ class HostObjects:
             raise Conflict(f"Service {name!r} has just been deleted or has no address", status=409)
         return address
 
+    async def secret(self, namespace: str, name: str) -> Json | None:
+        """Return a Secret as it is now; None if there is none.
+
+        Args:
+            namespace: Its namespace.
+            name: Its name; "" for none.
+
+        Raises:
+            ApiError: The API server refuses, or does not answer.
+        """
+        data = await self._cluster.live.find(desired.SECRETS, namespace, name) if name else None
+        return _json.decode(data) if data is not None else None
+
     async def _address(self, service: Json) -> str:
         """Return the clusterIP that a Service has now; "" for none."""
         meta = service["metadata"]
@@ -140,9 +155,12 @@ class HostObjects:
 
     def forget(self, namespace: str) -> None:
         """Drop what is known of the objects of a namespace; objects of other control planes are looked at again."""
-        here, account = f"{namespace}/", object_key(MIRRORS_NAMESPACE, namespace)
+        here = f"{namespace}/"
+        named = tuple(object_key(each, namespace) for each in (MIRRORS_NAMESPACE, KUBECONFIGS_NAMESPACE))
         brought = self._brought.items()
-        self._brought = {each: known for each, known in brought if not each[1].startswith(here) and each[1] != account}
+        self._brought = {
+            each: known for each, known in brought if not each[1].startswith(here) and each[1] not in named
+        }
 
     async def _bring(self, resource: Resource, value: Json, uid: str) -> None:
         meta: Json = value["metadata"]
@@ -181,4 +199,7 @@ def _named(change: Change[Copy | Thing]) -> Iterable[str]:
 
 def _namespace(change: Change[Copy | Thing]) -> Iterable[str]:
     found = change.after or change.before
-    return [found.key.partition("/")[0]] if found is not None else ()
+    if found is None:
+        return ()
+    namespace, _, name = found.key.partition("/")
+    return [name if namespace == KUBECONFIGS_NAMESPACE else namespace]

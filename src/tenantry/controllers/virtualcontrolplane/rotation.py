@@ -3,7 +3,7 @@
     spec.rotation.request: Users@…  ─► status.credentials.users + 1
     spec.rotation.request: All@…    ─► both numbers + 1
     an owner is removed             ─► users + 1; if owners watch Secrets on the host, once more when watches have ended
-    a namespace with members is converted ─► users + 1 when their watches have ended
+    an earlier version wrote the kubeconfig in the namespace of a tenant with a control plane of its own ─► users + 1
     status.credentials              ─► HostedPlane ─► the process starts anew ─► status.lastRotation
 
 All users share one certificate, and a certificate cannot be revoked: so one that a removed owner has kept is worth
@@ -19,9 +19,10 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
-from tenantry.api.marks import CONTROL_PLANE, OWNERS
+from tenantry.api.marks import OWNERS
 from tenantry.api.planecredentials import PlaneCredentials, PlaneRotationOutcome, RotationScope
 from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneStatus
+from tenantry.controllers.virtualcontrolplane import kubeconfigplace
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.observed import Observed
 from tenantry.hosting.plane import CredentialGenerations
@@ -76,9 +77,13 @@ def step(found: VirtualControlPlane, namespace: Observed, now: dt.datetime) -> R
     credentials, owners = found.status.credentials, owners_of(namespace)
     if removed(found, namespace):
         # A watch of Secrets that the owner has begun may still bring the new kubeconfig.
-        sees = CONTROL_PLANE not in namespace.labels
+        sees = not kubeconfigplace.is_outside(found, namespace)
         later = _when_watches_end(now) if sees else credentials.again
         return _written(found, replace(_next(credentials), owners=owners, again=later))
+    if kubeconfigplace.moves(found, namespace):
+        place, name = kubeconfigplace.reported(found, namespace)
+        moved = replace(found.status, kubeconfig_namespace=place, kubeconfig_secret=name)
+        return _written(replace(found, status=moved), replace(_next(credentials), owners=owners))
     left = _left(credentials.again, now)
     if left is not None and left <= 0:
         return _written(found, replace(_next(credentials), owners=owners, again=""))
@@ -90,16 +95,6 @@ def step(found: VirtualControlPlane, namespace: Observed, now: dt.datetime) -> R
     if owners != credentials.owners:
         return _written(found, replace(credentials, owners=owners))
     return RotationStep(again_seconds=sooner(left, wait))
-
-
-def repeated(found: VirtualControlPlane, now: dt.datetime) -> VirtualControlPlaneStatus:
-    """Return the status by which credentials are replaced once no watch is open that began before.
-
-    Args:
-        found: The control plane.
-        now: The time.
-    """
-    return replace(found.status, credentials=replace(found.status.credentials, again=_when_watches_end(now)))
 
 
 def is_pending(found: VirtualControlPlane) -> bool:

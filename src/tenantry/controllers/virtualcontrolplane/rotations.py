@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tenantry.api.kubernetes import RoleBinding
+from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers.tenantnamespace import OWNER_BINDING
 from tenantry.controllers.virtualcontrolplane import rotation
@@ -36,7 +37,7 @@ async def begin(cluster: Cluster, found: VirtualControlPlane, namespace: Observe
         ApiError: The API server refuses, or does not answer.
     """
     gone = rotation.removed(found, namespace)
-    if gone and await _are_bound(cluster, found.metadata.namespace, gone):
+    if gone and await are_bound(cluster, found.metadata.namespace, gone):
         return RotationStep(again_seconds=BINDING_SECONDS)
     step = rotation.step(found, namespace, cluster.clock.now())
     if step.status is not None:
@@ -46,22 +47,6 @@ async def begin(cluster: Cluster, found: VirtualControlPlane, namespace: Observe
         # At the resourceVersion that it was read at, and not quiet: the process has to start anew.
         await cluster.writer.own(request.replace(changed, subresource="status"))
     return step
-
-
-async def repeat(cluster: Cluster, key: str) -> None:
-    """Record that credentials are replaced once no watch is open any more in which users of the host may see them.
-
-    Args:
-        cluster: The host.
-        key: That of the control plane.
-
-    Raises:
-        ApiError: The API server refuses, or does not answer.
-    """
-    found: VirtualControlPlane | None = cluster.cache(VirtualControlPlane.resource).get(key)
-    if found is not None and not found.status.credentials.again:
-        changed = replace(found, status=rotation.repeated(found, cluster.clock.now()))
-        await cluster.writer.own(request.replace(changed, subresource="status"))
 
 
 def renewal_in(cluster: Cluster, running: RunningPlane) -> float | None:
@@ -77,9 +62,20 @@ def is_renewed(cluster: Cluster, running: RunningPlane) -> bool:
     return seconds is not None and seconds <= 0
 
 
-async def _are_bound(cluster: Cluster, namespace: str, gone: frozenset[str]) -> bool:
-    data = await cluster.live.find(RoleBinding.resource, namespace, OWNER_BINDING)
-    if data is None:
-        return False
-    subjects = msgspec.json.decode(data, type=RoleBinding).subjects
-    return rotation.is_bound((f"{each.kind} {each.name}" for each in subjects), gone)
+async def are_bound(cluster: Cluster, namespace: str, gone: frozenset[str]) -> bool:
+    """Return whether a removed owner still has rights in its namespace, or still may read the kubeconfig.
+
+    Args:
+        cluster: The host.
+        namespace: The namespace of the control plane.
+        gone: The digests of removed owners.
+
+    Raises:
+        ApiError: The API server refuses, or does not answer.
+    """
+    for place, name in ((namespace, OWNER_BINDING), (KUBECONFIGS_NAMESPACE, namespace)):
+        data = await cluster.live.find(RoleBinding.resource, place, name)
+        subjects = msgspec.json.decode(data, type=RoleBinding).subjects if data is not None else ()
+        if rotation.is_bound((f"{each.kind} {each.name}" for each in subjects), gone):
+            return True
+    return False
