@@ -19,8 +19,8 @@ from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 from tenantry.kube.watch import watch
 from tenantry.local.cluster import LocalCluster
-from testkit.api import CONFIG_MAPS, PODS, SECONDS, Api, until
-from testkit.planes import Planes
+from testkit.api import CONFIG_MAPS, PODS, SECONDS, SECRETS, Api, until
+from testkit.planes import Planes, without_operator
 from testkit.refusals import refusal
 
 pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
@@ -115,6 +115,38 @@ async def test_a_removed_owner_has_nothing_left(plane_cluster: LocalCluster, pla
     assert status["lastRotation"]["requested"].startswith("All@")
     assert not await is_known(alices)
     assert await is_known(await kept(planes, name))
+
+
+async def test_a_kubeconfig_of_an_earlier_version_is_worth_nothing(
+    plane_cluster: LocalCluster, planes: Planes, name: str
+) -> None:
+    """H01: it was where members of a converted tenant may have had a watch; it is replaced once, and deleted there."""
+    host = planes.host
+    whole = {"owners": [ALICE], "isolation": {"controlPlane": "Virtual"}}
+    await host.create(Tenant.resource, {"metadata": {"name": name}, "spec": whole})
+    await host.ready(name)
+    seen, former = await kept(planes, name), f"{name}-kubeconfig"
+    async with without_operator(plane_cluster):
+        plane = await host.get(PLANES, name, name)
+        secret = await host.get(SECRETS, name, KUBECONFIGS_NAMESPACE)
+        await host.delete(SECRETS, name, KUBECONFIGS_NAMESPACE)
+        owner = {"apiVersion": PLANES.api_version, "kind": PLANES.kind, "name": name, "uid": plane["metadata"]["uid"]}
+        meta = {"name": former, "labels": secret["metadata"]["labels"], "ownerReferences": [owner]}
+        await host.create(SECRETS, {"metadata": meta, "data": secret["data"]}, name)
+        status = {"kubeconfigSecret": former, "kubeconfigNamespace": None}
+        await host.client.merge_patch(PLANES, name, name, {"status": status}, subresource="status")
+    status = await rotated(planes, name, users=1)
+    assert (status["kubeconfigNamespace"], status["kubeconfigSecret"]) == (KUBECONFIGS_NAMESPACE, name)
+    await planes.ready(name, name)
+
+    async def is_gone() -> bool:
+        return await host.find(SECRETS, former, name) is None
+
+    await until(is_gone, "the former Secret is gone")
+    assert not await is_known(seen)
+    assert await is_known(await kept(planes, name))
+    assert status["credentials"]["users"] == 1
+    await host.delete(Tenant.resource, name)
 
 
 async def readers(host: Api, name: str) -> list[str]:

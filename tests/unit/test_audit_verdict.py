@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from tenantry.api.model import Json
 from tenantry.audit import verdict
 from tenantry.audit.attempts import get, may
 from tenantry.audit.catalog import CHECKS
 from tenantry.audit.check import Area, AttemptResponse, AttemptResult, AuditCheck, CheckResult, Severity, Verdict
+from tenantry.audit.checks.api import surplus
 from tenantry.audit.sarif import sarif
 from tenantry.audit.verdict import AttemptOutcome, Audit
 from tenantry.engine.preview import merged
@@ -162,3 +164,18 @@ def test_sarif_has_a_rule_for_each_result_and_a_level_only_for_failures() -> Non
     assert {each["level"] for each in run["results"] if each["kind"] == "fail"} <= {"error", "warning", "note"}
     assert {each["level"] for each in run["results"] if each["kind"] != "fail"} == {"none"}
     assert {each["kind"] for each in run["results"]} == {"pass", "fail", "notApplicable", "review"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ({"verbs": ["get"], "resourceNames": ["acme"]}, ""),
+        ({"verbs": ["get"], "resourceNames": ["acme", "rival"]}, "may get secrets"),
+        ({"verbs": ["get"]}, "may get secrets"),
+        ({"verbs": ["get", "watch"], "resourceNames": ["acme"]}, "may get/watch secrets"),
+    ],
+)
+def test_the_right_to_get_its_own_kubeconfig_is_no_finding(rule: Json, told: str) -> None:
+    """H01: one more right where kubeconfigs are is one."""
+    answer = AttemptResponse({"status": {"resourceRules": [{"apiGroups": [""], "resources": ["secrets"], **rule}]}}, {})
+    assert surplus(answer, frozenset(), frozenset({"acme"})) == told

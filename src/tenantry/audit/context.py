@@ -14,11 +14,13 @@ class OtherNamespace(msgspec.Struct, frozen=True, kw_only=True):
         name: Its name.
         labels: Its labels; empty if they may not be read.
         is_system: It belongs to the cluster or to Tenantry.
+        own_secrets: The Secrets there that the user may get: the kubeconfigs of its own control planes.
     """
 
     name: str
     labels: dict[str, str] = {}
     is_system: bool = False
+    own_secrets: frozenset[str] = frozenset()
 
 
 class ManagedObject(msgspec.Struct, frozen=True, kw_only=True):

@@ -224,16 +224,21 @@ def _others(
     The order is: the cluster's, those with a binding of the user or its groups, other zones of the same tenant, those
     of other tenants, and the rest.
     """
+
+    def system(name: str, labels: dict[str, str], secrets: frozenset[str]) -> OtherNamespace:
+        own_secrets = secrets if name == KUBECONFIGS_NAMESPACE else frozenset[str]()
+        return OtherNamespace(name=name, labels=labels, is_system=True, own_secrets=own_secrets)
+
     if found is None:
-        return tuple(OtherNamespace(name=name, is_system=True) for name in SYSTEM)
+        return tuple(system(name, {}, frozenset({own})) for name in SYSTEM)
     named = {_name(each): {**part(each, "metadata", "labels")} for each in found}
     zone = named.get(own, {}).get(marks.ZONE, "")
-    system = [OtherNamespace(name=name, labels=named[name], is_system=True) for name in SYSTEM if name in named]
     # Namespaces with a binding of the user are the likeliest to be open.
     about = [each for each in bindings if any(_username(subject) in people for subject in parts(each, "subjects"))]
     given = {str(part(each, "metadata")["namespace"]) for each in about}
     # An owner of several tenants may use the namespaces of each.
     owned = {str(part(each, "metadata")["namespace"]) for each in about if _name(each) == marks.OWNER_ROLE}
+    clusters = [system(name, named[name], frozenset({own, *owned})) for name in SYSTEM if name in named]
     # Workspaces of one zone have the same owners, so they may see each other.
     others = [
         OtherNamespace(name=name, labels=labels)
@@ -250,7 +255,7 @@ def _others(
             marks.TENANT not in each.labels,
         )
     )
-    return (*system, *others[:MAX_OTHERS])
+    return (*clusters, *others[:MAX_OTHERS])
 
 
 def _username(subject: Json) -> str:

@@ -105,24 +105,32 @@ def _inside(context: AuditContext, other: OtherNamespace) -> list[Attempt]:
 
 def _rights(_: AuditContext, other: OtherNamespace) -> list[Attempt]:
     known = FOR_ALL | FOR_ALL_IN_TENANTRY if other.name == marks.SYSTEM_NAMESPACE else FOR_ALL
-    judge: Callable[[AttemptResponse], str] = lambda answer: surplus(answer, known)  # noqa: E731 - with its type
+    judge: Callable[[AttemptResponse], str] = lambda answer: surplus(answer, known, other.own_secrets)  # noqa: E731 - with its type
     what = f"list one's own rights in {other.name!r}"
     return [review("SelfSubjectRulesReview", {"namespace": other.name}, what, judge)]
 
 
-def surplus(answer: AttemptResponse, known: frozenset[str] = FOR_ALL) -> str:
+def surplus(answer: AttemptResponse, known: frozenset[str] = FOR_ALL, own_secrets: frozenset[str] = frozenset()) -> str:
     """Return the rights in a SelfSubjectRulesReview that not every user has.
 
     Args:
         answer: The review.
         known: The kinds on which every user has rights.
+        own_secrets: The names of Secrets that the user may get, and do nothing else with.
     """
     found = [
         f"{'/'.join(rule.get('verbs', []))} {'/'.join(rule.get('resources', []))}"
         for rule in parts(answer.body, "status", "resourceRules")
-        if not set(rule.get("resources", [])) <= known
+        if not set(rule.get("resources", [])) <= known and not _gets_only(rule, own_secrets)
     ]
     return f"may {shortened(found, in_order=True)}" if found else ""
+
+
+def _gets_only(rule: Json, own_secrets: frozenset[str]) -> bool:
+    """Return whether a rule is the right to get Secrets of these names."""
+    names = set(rule.get("resourceNames") or ())
+    is_get = (rule.get("verbs"), rule.get("resources")) == (["get"], ["secrets"])
+    return is_get and bool(names) and names <= own_secrets
 
 
 def named(context: AuditContext, **metadata: object) -> Json:

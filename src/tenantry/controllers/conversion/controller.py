@@ -168,9 +168,10 @@ class ConversionController:
         if self._connections is None:
             return self._obstacle
         key = scope.plane_key
+        host = await listed(cluster.live, objects.PLANNED, scope.namespace)
+        # At the last moment: users may create one meanwhile, and have had its kubeconfig.
         if cluster.cache(VirtualControlPlane.resource).get(key) is not None:
             return f"VirtualControlPlane {key!r} exists already: delete it first"
-        host = await listed(cluster.live, objects.PLANNED, scope.namespace)
         return _told(cluster, scope, plan(scope, host, returns.children_of(cluster, scope)))
 
     async def _undo(self, cluster: Cluster, scope: ConversionScope) -> float | None:

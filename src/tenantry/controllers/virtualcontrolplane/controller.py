@@ -201,9 +201,6 @@ class VirtualControlPlaneController:
                 await self._objects.bring(self._access.reached(cluster, found, namespace, at), found.metadata.uid)
         return await self._snap(cluster, found, again)
 
-    def _moved(self, found: VirtualControlPlane, known: RunningPlane) -> RunningPlane:
-        return replace(known, from_pods=self._host.placement.endpoint(found.metadata.uid) or known.from_pods)
-
     async def _keep(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
         share = charge.find(found, self._verdicts.get(found.metadata.uid))
         if share.write is not None:
@@ -306,7 +303,8 @@ class VirtualControlPlaneController:
         # Kubernetes deletes them first, and the VirtualControlPlane a moment later.
         if not namespace.deleting:
             identity = desired.mirror_objects(found, namespace, is_open=is_open)
-            at = self._moved(found, known.running)
+            from_pods = self._host.placement.endpoint(found.metadata.uid) or known.running.from_pods
+            at = replace(known.running, from_pods=from_pods)
             wanted = (*identity, *self._access.reached(cluster, found, namespace, at))
             await self._bring(cluster, found, wanted, known.running)
             if await self._address(cluster, found, known.address, known.running) != known.address:
@@ -442,10 +440,8 @@ class VirtualControlPlaneController:
             await self._report(cluster, found, Blocked(reason=reasons.NOT_PLACED, message=str(error)))
             raise
         rest = tuple(name for name in found.metadata.finalizers if name != desired.FINALIZER)
-        try:
+        with suppress(NotFound):  # deleted before its finalizer was removed
             await cluster.writer.own(request.finalizers(found, rest), quiet=True)
-        except NotFound:
-            log.debug("deleted before its finalizer was removed", extra={"key": found.key})
 
     async def _forget(self, key: str, uid: str) -> None:
         """End the connection of a control plane that is deleted, and delete its kubeconfig."""

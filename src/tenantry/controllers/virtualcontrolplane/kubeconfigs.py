@@ -59,7 +59,7 @@ class Kubeconfigs:
             await self._clear(found)
             self._cleared.add(uid)
         await self._retire(found)
-        subjects = await self._subjects(namespace.name) if is_open else []
+        subjects = await self._subjects(namespace.name, found.metadata.name) if is_open else []
         await self._objects.bring(kubeconfigobjects.rights(found, namespace, subjects), uid)
 
     async def remove(self, key: str, uid: str) -> None:
@@ -97,15 +97,16 @@ class Kubeconfigs:
         if live is not None and any(each.get("uid") == found.metadata.uid for each in owners):
             await self._remove(desired.SECRETS, live)
 
-    async def _subjects(self, namespace: str) -> list[Json]:
-        """Return the owners of a namespace, as the binding there has them; [] while there is none."""
+    async def _subjects(self, namespace: str, name: str) -> list[Json]:
+        """Return the owners of a namespace, as their binding of a control plane has them; [] while there is none."""
         key = object_key(namespace, OWNER_BINDING)
         cached: Copy | None = self._cluster.cache(desired.ROLE_BINDINGS).get(key)
         version, known = self._owners.get(namespace, (0, []))
         if cached is not None and cached.version == version:
             return known
         live = await self._find(desired.ROLE_BINDINGS, namespace, OWNER_BINDING)
-        if live is None:
+        # No user may set the label, also while the operator replaces the binding of a Shared namespace.
+        if live is None or (live["metadata"].get("labels") or {}).get(PLANE) != name:
             return []
         subjects: list[Json] = live.get("subjects") or []
         self._owners[namespace] = int(live["metadata"]["resourceVersion"]), subjects
