@@ -38,7 +38,8 @@ class SecretWatch:
     def _note(self, found: Json) -> None:
         name = found.get("metadata", {}).get("name", "")
         self.names.append(name)
-        texts = [base64.b64decode(each) for each in (found.get("data") or {}).values()]
+        data: dict[str, str] = found.get("data") or {}
+        texts = [base64.b64decode(each) for each in data.values()]
         if any(b"client-key-data" in each for each in texts):
             self.kubeconfigs.append(name)
 

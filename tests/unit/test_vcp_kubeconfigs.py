@@ -90,8 +90,8 @@ class _Host:
 
     def readers(self) -> list[str]:
         """Return who may read the kubeconfig."""
-        binding = self.world.get(desired.ROLE_BINDINGS, PLACE)
-        return [each["name"] for each in binding.get("subjects") or []]
+        subjects: list[Json] = self.world.get(desired.ROLE_BINDINGS, PLACE).get("subjects") or []
+        return [each["name"] for each in subjects]
 
 
 def test_the_kubeconfig_of_a_tenant_is_where_no_user_watches() -> None:

@@ -19,6 +19,7 @@ from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, PREFIX, VirtualCont
 from tenantry.controllers.virtualcontrolplane import desired
 from tenantry.controllers.virtualcontrolplane.kubeconfigplace import is_outside
 from tenantry.engine.observed import Observed
+from tenantry.mirror.shapes import part
 
 ROLES = Resource(RBAC_GROUP, "v1", "roles", "Role")
 
@@ -76,7 +77,7 @@ def is_of_former(seen: Json, found: VirtualControlPlane) -> bool:
         seen: The Secret.
         found: The VirtualControlPlane of the namespace.
     """
-    return (seen["metadata"].get("annotations") or {}).get(_OF) != found.metadata.uid
+    return part(seen["metadata"], "annotations").get(_OF) != found.metadata.uid
 
 
 def _meta(found: VirtualControlPlane, namespace: Observed) -> Json:

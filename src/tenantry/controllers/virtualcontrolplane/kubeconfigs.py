@@ -19,6 +19,7 @@ from tenantry.controllers.virtualcontrolplane import desired, kubeconfigobjects,
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
+from tenantry.mirror.shapes import part
 from tenantry.mirror.things import Copy
 
 _json: msgspec.json.Decoder[Json] = msgspec.json.Decoder(Json)
@@ -78,7 +79,7 @@ class Kubeconfigs:
         for resource in (desired.ROLE_BINDINGS, kubeconfigobjects.ROLES, desired.SECRETS):
             live = await self._find(resource, KUBECONFIGS_NAMESPACE, namespace)
             # Another control plane of the namespace has none here.
-            if live is not None and (live["metadata"].get("labels") or {}).get(PLANE) == name:
+            if live is not None and part(live["metadata"], "labels").get(PLANE) == name:
                 await self._remove(resource, live)
 
     async def _clear(self, found: VirtualControlPlane) -> None:
@@ -106,7 +107,7 @@ class Kubeconfigs:
             return known
         live = await self._find(desired.ROLE_BINDINGS, namespace, OWNER_BINDING)
         # No user may set the label, also while the operator replaces the binding of a Shared namespace.
-        if live is None or (live["metadata"].get("labels") or {}).get(PLANE) != name:
+        if live is None or part(live["metadata"], "labels").get(PLANE) != name:
             return []
         subjects: list[Json] = live.get("subjects") or []
         self._owners[namespace] = int(live["metadata"]["resourceVersion"]), subjects
