@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,14 +13,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tenantry.api import reasons
-from tenantry.api.errors import InputError, TenantryError
+from tenantry.api.errors import InputError, NotFound, TenantryError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Condition, ConditionStatus, ObjectMeta
-from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
+from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, VirtualControlPlane
 from tenantry.cli import session
 from tenantry.cli.tenant import tenant
 from tenantry.cli.vcp import vcp
 from tenantry.controllers.conversion import objects
+from tenantry.controllers.virtualcontrolplane.desired import SECRETS
 from tenantry.kube.client import ATTEMPTS
 from tenantry.kube.transport import JSON
 from testkit.model import World
@@ -140,6 +143,25 @@ def test_a_control_plane_that_objects_move_into_is_refused_with_the_reason(
     done = run(WorldClient(world, lambda: "none"), *words)
     assert isinstance(done.exception, InputError)
     assert "has no kubeconfig until the objects of its namespace are inside" in str(done.exception)
+
+
+@pytest.mark.parametrize("place", ["acme", KUBECONFIGS_NAMESPACE])
+def test_a_kubeconfig_is_read_where_the_status_says(run: Callable[..., Result], place: str) -> None:
+    """H01: that of a Tenant or Subnamespace is in another namespace than its control plane."""
+    world = never_started()
+    named = {"kubeconfigSecret": "s", **({"kubeconfigNamespace": place} if place != "acme" else {})}
+    world.patch(PLANES, "acme/web", {"status": named})
+    world.put_in(Namespace.resource, {"metadata": {"name": KUBECONFIGS_NAMESPACE}})
+    world.put_in(SECRETS, {"metadata": {"name": "other", "namespace": "acme"}})
+    client = WorldClient(world, lambda: "none")
+    missing = run(client, "kubeconfig", "web").exception
+    assert isinstance(missing, NotFound)
+    assert f"names Secret 's' of namespace {place!r}, which is gone" in str(missing)
+    data = {KUBECONFIG_KEY: base64.b64encode(b"users: []").decode()}
+    world.put_in(SECRETS, {"metadata": {"name": "s", "namespace": place}, "data": data})
+    assert run(client, "kubeconfig", "web").output == "users: []\n"
+    told = run(client, "describe", "web").output
+    assert ("Secret s of namespace tenantry-kubeconfigs" in told) is (place != "acme")
 
 
 @pytest.mark.parametrize(

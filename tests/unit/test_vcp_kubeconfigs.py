@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -198,12 +197,11 @@ def test_the_secret_of_an_earlier_version_is_deleted() -> None:
     assert (desired.SECRETS, "acme/web-kubeconfig") in host.world.objects
     host.bring()
     assert (desired.SECRETS, "acme/web-kubeconfig") not in host.world.objects
-    meta: dict[str, Any] = {"name": "web-kubeconfig", "namespace": "acme"}
-    for labels in ({}, {PLANE: "web"}):
-        host.world.put_in(desired.SECRETS, {"metadata": {**meta, "labels": labels}})
-        host.bring()
-        assert (desired.SECRETS, "acme/web-kubeconfig") in host.world.objects
-        host.world.delete(desired.SECRETS, "acme/web-kubeconfig")
+    # The mirror makes the control plane the owner of what it adopts. No user may set the label.
+    meta = {"name": "web-kubeconfig", "namespace": "acme", "ownerReferences": [desired.owner_of(WEB)]}
+    host.world.put_in(desired.SECRETS, {"metadata": meta})
+    host.bring()
+    assert (desired.SECRETS, "acme/web-kubeconfig") in host.world.objects
 
 
 def test_a_removed_owner_is_bound_while_one_of_both_bindings_has_it() -> None:

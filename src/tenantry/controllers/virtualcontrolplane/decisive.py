@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenantry.api.marks import CONVERTING, NETWORK, OWNERS, SUSPENDED
+from tenantry.api.marks import CONTROL_PLANE, CONVERTING, NETWORK, OWNERS, SUSPENDED
 from tenantry.engine.cache import Change
 from tenantry.engine.observed import Observed
 
@@ -18,6 +18,7 @@ def has_changed(change: Change[Observed]) -> bool:
     return before is not None and after is not None and _seen(before) != _seen(after)
 
 
-def _seen(namespace: Observed) -> tuple[bool, bool, str, str]:
-    labels = namespace.labels
-    return is_open(namespace), CONVERTING in labels, labels.get(NETWORK, ""), namespace.annotations.get(OWNERS, "")
+def _seen(namespace: Observed) -> tuple[object, ...]:
+    labels, owners = namespace.labels, namespace.annotations.get(OWNERS, "")
+    # With the label of its control plane, the kubeconfig is elsewhere.
+    return is_open(namespace), CONVERTING in labels, labels.get(NETWORK, ""), labels.get(CONTROL_PLANE, ""), owners

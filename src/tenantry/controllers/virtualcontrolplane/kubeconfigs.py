@@ -94,8 +94,8 @@ class Kubeconfigs:
         if self._cluster.cache(desired.SECRETS).get(object_key(namespace, name)) is None:
             return
         live = await self._objects.secret(namespace, name)
-        owners: list[Json] = (live or {}).get("metadata", {}).get("ownerReferences") or []
-        if live is not None and any(each.get("uid") == found.metadata.uid for each in owners):
+        # An adopted Secret of users may have this name, and the VirtualControlPlane as its owner.
+        if live is not None and part(live["metadata"], "labels").get(PLANE) == found.metadata.name:
             await self._remove(desired.SECRETS, live)
 
     async def _subjects(self, namespace: str, name: str) -> list[Json]:
