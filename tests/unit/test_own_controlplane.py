@@ -148,7 +148,8 @@ def test_owners_look_and_manage_the_tree_and_nothing_else() -> None:
         if set(rule["verbs"]) - {"get", "list", "watch"} or "*" in rule["verbs"]
     }
     assert written == {"subnamespaces", "sliceclaims"}
-    # The kubeconfig is in another namespace.
+    # By its label, the operator notices who may read the kubeconfig, which is in another namespace.
+    assert binding["metadata"]["labels"]["vcp.tenantry.dev/control-plane"] == "acme"
     assert not [rule for rule in rules if "secrets" in rule["resources"]]
     assert not any("*" in [*rule["resources"], *rule["apiGroups"]] for rule in rules)
 

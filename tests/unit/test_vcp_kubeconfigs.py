@@ -12,11 +12,12 @@ from tenantry.api.model import Json, ObjectMeta, Resource
 from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
 from tenantry.api.virtualcontrolplane import PLANE, VirtualControlPlane, VirtualControlPlaneStatus
 from tenantry.controllers.tenantnamespace import OWNER_BINDING
-from tenantry.controllers.virtualcontrolplane import desired, kubeconfigobjects, kubeconfigplace, rotations
+from tenantry.controllers.virtualcontrolplane import decisive, desired, kubeconfigobjects, kubeconfigplace, rotations
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjectController, HostObjects
 from tenantry.controllers.virtualcontrolplane.kubeconfigs import Kubeconfigs
 from tenantry.controllers.virtualcontrolplane.rotation import digest
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
+from tenantry.engine.cache import Change
 from tenantry.engine.observed import Observed
 from testkit.model import World
 from testkit.worldcluster import WorldCluster
@@ -110,6 +111,11 @@ def test_a_label_that_is_removed_by_mistake_moves_no_kubeconfig() -> None:
     for here in (SHARED, None):
         assert kubeconfigplace.is_outside(replace(WEB, status=status), here)
         assert not kubeconfigplace.is_outside(WEB, here)
+
+
+def test_the_label_of_a_namespace_decides_about_its_control_planes() -> None:
+    assert decisive.has_changed(Change(before=SHARED, after=OWN))
+    assert not decisive.has_changed(Change(before=OWN, after=OWN))
 
 
 def test_owners_may_get_one_secret_and_nothing_else() -> None:
