@@ -314,9 +314,9 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
             ge=1,
             le=MOST_REPLICAS,
             description="How many processes it has. Clients reach any of them, and the controllers run in one. Several"
-            " need the datastore SharedEtcd or External, or OwnEtcd on a local cluster: where control planes run in Pods,"
-            " the etcd of OwnEtcd is in the Pod of its only process. Each takes spec.resources. A control plane with"
-            " several processes sleeps by request only.",
+            " need the datastore SharedEtcd or External, or OwnEtcd on a local cluster: in Pods, the etcd of OwnEtcd is"
+            " in the Pod of its only process. Each takes spec.resources. A control plane with several processes sleeps"
+            " by request only.",
         ),
     ] = 1
     datastore: Annotated[PlaneDatastore, Meta(description="Where it keeps its objects.")] = PlaneDatastore()
