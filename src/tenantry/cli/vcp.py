@@ -66,7 +66,7 @@ def vcp() -> None:
     "--replicas",
     type=click.IntRange(1, MOST_REPLICAS),
     default=1,
-    help="Number of processes (default: 1); several need --datastore SharedEtcd or OwnEtcd.",
+    help="Number of processes (default: 1); several need --datastore SharedEtcd or, on a local cluster, OwnEtcd.",
 )
 @flags.takes_wait("Wait until the API server is usable.", default=True, timeout="2m")
 @flags.dry_run_option

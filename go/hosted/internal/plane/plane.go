@@ -31,6 +31,7 @@ import (
 	"tenantry.dev/hosted/internal/admission"
 	"tenantry.dev/hosted/internal/forwarded"
 	"tenantry.dev/hosted/internal/openapi"
+	"tenantry.dev/hosted/internal/requestsizes"
 	"tenantry.dev/hosted/internal/settings"
 )
 
@@ -178,6 +179,7 @@ func assemble(
 		}
 		documents.Join(&config.Aggregator.GenericConfig.Config)
 	}
+	requestsizes.Bound(&config.Aggregator.GenericConfig.Config)
 	whole, err := config.Complete()
 	if err != nil {
 		return nil, err
