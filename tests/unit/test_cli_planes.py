@@ -387,7 +387,11 @@ def test_a_dry_run_refuses_what_the_creation_refuses(
 
 def test_a_dry_run_refuses_a_version_that_there_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """E15: a local cluster has the versions of this installation."""
-    monkeypatch.setattr("tenantry.cli.target.named", lambda _context: Target(local_name="default"))
+
+    def local(_context: click.Context) -> Target:
+        return Target(local_name="default")
+
+    monkeypatch.setattr("tenantry.cli.target.named", local)
     done = CliRunner().invoke(vcp, ["create", "web", "-n", "acme", "--version", "1.99", "--dry-run"])
     assert isinstance(done.exception, InputError)
     assert "1.99" in str(done.exception)
