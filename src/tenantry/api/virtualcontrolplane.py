@@ -43,6 +43,9 @@ No tenant has a role in this namespace. Owners may impersonate each ServiceAccou
 PLANE = f"{PREFIX}/control-plane"
 """The label of what the operator itself keeps on the host for one control plane: its name."""
 
+OWNERS_INSIDE = "tenantry:owners"
+"""The ClusterRoleBinding inside a control plane by which its users are administrators there."""
+
 KUBECONFIG_KEY = "kubeconfig"
 """The key of the kubeconfig in the Secret that `status.kubeconfigSecret` names."""
 

@@ -481,6 +481,7 @@ class VirtualControlPlaneController:
             endpoint=running.server if running is not None else before.endpoint,
             secret=desired.secret_name(current) if has_secret else before.kubeconfig_secret,
             now=rfc3339(cluster.clock.now()),
+            is_suspended=decisive.is_suspended(cluster.lookup(Namespace.resource, current.metadata.namespace)),
         )
         if is_connected and problem is None:
             in_force = self._connected[current.metadata.uid].plane.credentials

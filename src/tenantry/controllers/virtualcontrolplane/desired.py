@@ -18,6 +18,7 @@ from tenantry.api.virtualcontrolplane import (
     KUBECONFIG_KEY,
     MIRROR,
     MIRRORS_NAMESPACE,
+    OWNERS_INSIDE,
     PLANE,
     PREFIX,
     PROCESS_FINALIZER,
@@ -35,8 +36,7 @@ from tenantry.world import quantity
 
 FINALIZER = PROCESS_FINALIZER
 
-OWNERS = "tenantry:owners"
-"""The ClusterRoleBinding inside by which users are administrators."""
+OWNERS = OWNERS_INSIDE
 
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 SECRETS = Resource("", "v1", "secrets", "Secret")

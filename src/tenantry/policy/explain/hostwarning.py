@@ -6,7 +6,11 @@ controllers/virtualcontrolplane ─► told ─► Warning header ─► read �
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
+from msgspec.structs import replace
+
+from tenantry.api.tenancyrules import Section
 from tenantry.policy.explain.refusal import FORBIDDEN, Cause, of_refusal
 
 THIS_POD, ITS_PODS = "this pod", "its pods"
@@ -24,6 +28,19 @@ def told(what: str, refusal: str) -> str:
         refusal: The message of the host.
     """
     return f"the host refuses {what}: {' '.join(refusal.split())}"
+
+
+def named(causes: Iterable[Cause], rules: Section) -> Section:
+    """Return rules with those that the host names: of these, a refusal has all that the check needs.
+
+    Rules with values, such as the images that are allowed, are not known from a refusal.
+
+    Args:
+        causes: What the host refuses.
+        rules: The rules that are known.
+    """
+    told = {each.rule: each.source for each in causes if each.rule}
+    return replace(rules, refused={**rules.refused, **told})
 
 
 def read(header: str, about: str) -> Cause | None:
