@@ -11,5 +11,8 @@ from tenantry.mirror.podtrial import PodTrial
 async def test_a_pod_that_names_its_node_is_refused() -> None:
     """H02: the mirror never makes its lower pod, so that users are warned at once."""
     unused: Any = None
-    pod = {"metadata": {"name": "a", "namespace": "b", "uid": "u"}, "spec": {"nodeName": "n", "containers": []}}
+    pod: dict[str, Any] = {
+        "metadata": {"name": "a", "namespace": "b", "uid": "u"},
+        "spec": {"nodeName": "n", "containers": []},
+    }
     assert await PodTrial(unused, unused, unused).refusal(pod) == BOUND_BY_USER
