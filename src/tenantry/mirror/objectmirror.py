@@ -251,9 +251,10 @@ class ObjectMirror:
         """Return whether the lower object is made before the upper one is stored."""
         return self._mirrored.chosen is not None
 
-    @property
-    def is_synced(self) -> bool:
-        """Return whether the lower objects are known."""
+    async def settled(self) -> bool:
+        """Wait until both sides' objects of the kind are known; return whether the lower side is served."""
+        await self._upper.listed(self.resource)
+        await self._lower.cluster.listed(self.resource)
         return self._lower.cluster.is_synced
 
     async def make_first(self, upper: Json, before: Json | None, *, is_dry_run: bool) -> Json:

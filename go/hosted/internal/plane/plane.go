@@ -162,6 +162,7 @@ func assemble(
 	if tracker != nil {
 		tracker.Install(&config.Aggregator.GenericConfig.Config)
 	}
+	awaitEgress(config)
 	shared := config.KubeAPIs.ControlPlane.Generic
 	others := []*genericapiserver.Config{&config.Aggregator.GenericConfig.Config, &config.ApiExtensions.GenericConfig.Config}
 	if err := keepOwn(shared, others...); err != nil {

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from tenantry.api.tenancyrules import Section
-from tenantry.policy.explain.refusal import FORBIDDEN, Cause, of_refusal
+from tenantry.policy.explain.refusal import FORBIDDEN, Cause, Obstacle, of_refusal
 
 THIS_POD, ITS_PODS = "this pod", "its pods"
 _SAID = re.compile(rf"the host refuses ({THIS_POD}|{ITS_PODS}): (.*)")
@@ -54,4 +54,6 @@ def read(header: str, about: str) -> Cause | None:
     said = _SAID.fullmatch(_ESCAPED.sub(r"\1", text[1])) if text is not None else None
     if said is None:
         return None
-    return of_refusal(FORBIDDEN, said[2], about or ("" if said[1] == THIS_POD else "each of its pods"))
+    found = of_refusal(FORBIDDEN, said[2], about or ("" if said[1] == THIS_POD else "each of its pods"))
+    # Kubernetes inside accepts the object.
+    return replace(found, by=Obstacle.HOST) if found.by is Obstacle.KUBERNETES else found

@@ -99,6 +99,7 @@ class PartReview(msgspec.Struct, frozen=True, kw_only=True):
         value: The part with defaults filled in.
         found: What the rules find, by action.
         compared: What the enforced rules would find if the requester created the part.
+        is_ruled: Whether the rules of the namespace could be read here.
         notes: What could not be found out.
     """
 
@@ -107,6 +108,7 @@ class PartReview(msgspec.Struct, frozen=True, kw_only=True):
     value: Json
     found: Mapping[Action, Sequence[Violation]]
     compared: Sequence[Violation]
+    is_ruled: bool = True
     notes: tuple[str, ...] = ()
 
     @property
@@ -128,7 +130,11 @@ class PartReview(msgspec.Struct, frozen=True, kw_only=True):
         """Return the API server's answer beside the rules'."""
         refusal = self.result.refusal
         rules = [of_violation(each) for each in self.compared]
-        return ServerVerdict(refusal is None, refusal.message if refusal is not None else "", agrees(rules, refusal))
+        if refusal is None:
+            return ServerVerdict(accepts=True, message="", agrees=agrees(rules, None))
+        # The host refuses by rules that are not read inside.
+        known = agrees(rules, refusal) if self.is_ruled else None
+        return ServerVerdict(accepts=False, message=refusal.message, agrees=known)
 
 
 class DenialExplainer:
@@ -250,7 +256,15 @@ async def _review(requester: ActingUser, part: Part, around: NamespaceContext) -
     except WRONG_SHAPE:
         found = dict.fromkeys(Action, ())
         notes = (*notes, "the rules are left out: the object does not have the shape of its kind")
-    return PartReview(part=part, result=result, value=value, found=found, compared=compared, notes=notes)
+    return PartReview(
+        part=part,
+        result=result,
+        value=value,
+        found=found,
+        compared=compared,
+        is_ruled=around.is_ruled,
+        notes=notes,
+    )
 
 
 def _unreadable(requester: ActingUser, part: Part, around: NamespaceContext) -> Iterator[str]:
