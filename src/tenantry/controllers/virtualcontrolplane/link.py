@@ -336,7 +336,7 @@ class Link:
                 upper_offered=naming,
             )
             written = WrittenSecrets(profile, upper, side, [(each, tables[each.resource]) for each in self._offered])
-            links = ServiceLinks(upper, tables[services.RESOURCE])
+            links = ServiceLinks(profile, upper, host.lower, tables[services.RESOURCE])
             pods = PodMirror(
                 profile, upper, side, upper_pods=upper_pods, upper_nodes=upper_nodes, copies=copies, links=links
             )
