@@ -39,7 +39,7 @@ def tenant(step: ConversionStep, to: ControlPlaneChoice, plane_ready: ConditionS
     ],
 )
 def test_a_return_ends_when_the_owners_have_their_rights_on_the_host(
-    step: ConversionStep, plane_ready: ConditionStatus | None, ends: bool
+    step: ConversionStep, plane_ready: ConditionStatus | None, *, ends: bool
 ) -> None:
     shared = ControlPlaneChoice.SHARED
     assert ConversionEnded(shared).is_met(tenant(step, shared, plane_ready)) is ends
