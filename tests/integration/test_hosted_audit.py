@@ -92,6 +92,7 @@ async def test_acts_under_a_name_of_kubernetes_are_recorded(tenancy: LocalCluste
                 await Api(client).create(BINDINGS, {**label, "subjects": subjects, "roleRef": role})
                 async with Client(replace(logging.connection.detached(), certificate=certificate, key=key)) as forger:
                     await Api(forger).create(Namespace.resource, label)
+        found: list[Json] = []
         for user in RESERVED:
             made = user.replace(":", "-")
             found = await events(tenancy, plane.uid, Namespace.resource, made)
