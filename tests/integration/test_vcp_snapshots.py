@@ -17,7 +17,7 @@ from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.mirror.kinds import services
 from testkit.api import CONFIG_MAPS, PODS, SECONDS, Api, until
-from testkit.planes import Planes, vcp
+from testkit.planes import Planes, ready, vcp
 
 pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
@@ -97,10 +97,14 @@ async def test_a_restore_brings_back_what_was_there(
         # A file that is cut short changes nothing.
         short = tmp_path / "short.snapshot"
         short.write_bytes(copy.read_bytes()[:-20])
-        code, _, err = await vcp(plane_cluster, "restore", "web", "-n", name, "--from", str(short), "--yes")
-        assert code != 0
-        assert "cut short" in err
-        await planes.ready(name, "web")
+        since = ready(await planes.ready(name, "web"))["lastTransitionTime"]
+        refusals = {str(short): "cut short", "NOSUCH.snapshot": "is not the name", taken.replace("Z-", "Z-9"): "is no "}
+        for wrong, words in refusals.items():
+            code, _, err = await vcp(plane_cluster, "restore", "web", "-n", name, "--from", wrong, "--yes")
+            assert code != 0
+            assert words in err
+            # It did not become False meanwhile.
+            assert ready(await planes.ready(name, "web"))["lastTransitionTime"] == since
         assert await inside.find(CONFIG_MAPS, "lost", "default") is not None
 
         await done(plane_cluster, "restore", "web", "-n", name, "--from", taken, "--yes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -162,6 +163,28 @@ def test_a_control_plane_that_cannot_wake_ends_the_wait(run: Callable[..., Resul
     done = run(OperatedClient(world, report), *words, "--timeout", "1h")
     assert isinstance(done.exception, TenantryError)
     assert "cannot wake: requests.cpu: 50m requested, 10m available; try again" in str(done.exception)
+
+
+def test_a_snapshot_is_not_taken_without_a_folder_for_its_copy(run: Callable[..., Result], tmp_path: Path) -> None:
+    """H02: it would be kept, and its name would be lost with the error."""
+    world = never_started()
+    done = run(WorldClient(world, lambda: "none"), "snapshot", "web", "--to", str(tmp_path / "absent" / "web.snapshot"))
+    assert isinstance(done.exception, InputError)
+    assert f'no file can be created in "{tmp_path}/absent"' in str(done.exception)
+
+
+def test_a_file_without_a_folder_is_not_taken_for_a_name(
+    run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H02: a snapshot in the current folder; one with the name of a snapshot is meant by its name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "web.snapshot").touch()
+    (tmp_path / "20260101T000000Z-1.snapshot").touch()
+    client = WorldClient(never_started(), lambda: "none")
+    done = run(client, "restore", "web", "--from", "web.snapshot", "--yes")
+    assert 'write "./web.snapshot" to restore it' in str(done.exception)
+    done = run(client, "restore", "web", "--from", "20260101T000000Z-1.snapshot", "--yes")
+    assert "has not started yet" in str(done.exception)
 
 
 def running(version: str) -> Workshop:

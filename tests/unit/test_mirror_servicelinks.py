@@ -13,6 +13,7 @@ from tenantry.mirror import things
 from tenantry.mirror.kinds import services
 from tenantry.mirror.servicelinks import MOST_SERVICES, SETTLING_SECONDS, ServiceLinks, variables
 from tenantry.mirror.upperobjects import UpperObjects
+from testkit.clock import ManualClock
 from testkit.mirroring import PROFILE
 from testkit.model import World
 from testkit.worldcluster import WorldCluster
@@ -86,6 +87,7 @@ def linked(*found: Json, below: tuple[Json, ...] | None = None, after: float = 0
     cluster.look()
     named = links.of("shop")
     if after:
+        assert isinstance(cluster.clock, ManualClock)
         cluster.clock.advance(after)
         named = links.of("shop")
     return dict(named) if named is not None else None

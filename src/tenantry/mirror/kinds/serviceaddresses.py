@@ -11,6 +11,8 @@ Source: Kubernetes, k8s.io/kubernetes/pkg/apis/core/validation (ValidateServiceU
 
 from __future__ import annotations
 
+from typing import cast
+
 import msgspec
 
 from tenantry.api.model import Json
@@ -127,7 +129,8 @@ def filled(upper: Json, mark: str) -> Json:
 def _addresses(spec: Json) -> list[object]:
     first = spec.get("clusterIP")
     found = spec.get("clusterIPs")
-    return list(found) if isinstance(found, list) and found else [first] if first else []
+    listed = cast("list[object]", found) if isinstance(found, list) else []
+    return listed or ([first] if first else [])
 
 
 def _is_headless(spec: Json) -> bool:
