@@ -228,8 +228,11 @@ def test_a_service_that_leads_elsewhere_is_created_again(spec: Json) -> None:
     """H01: endpoints that Kubernetes has found for a selector end with the Service only."""
     host = _Host()
     first = host.serve("")
-    uid = host.get(apiservice.SERVICES, SERVICE_KEY)["metadata"]["uid"]
-    host.world.patch(apiservice.SERVICES, SERVICE_KEY, {"spec": spec})
+    seen = host.get(apiservice.SERVICES, SERVICE_KEY)
+    uid = seen["metadata"]["uid"]
+    # Its user has created it again: no update leads to a headless one.
+    host.world.delete(apiservice.SERVICES, SERVICE_KEY)
+    host.world.put_in(apiservice.SERVICES, {**seen, "spec": {**seen["spec"], **spec}})
     assert host.serve(first) == first
     after = host.get(apiservice.SERVICES, SERVICE_KEY)
     assert after["metadata"]["uid"] != uid
