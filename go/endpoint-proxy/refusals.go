@@ -20,7 +20,8 @@ type refusal struct {
 }
 
 var (
-	notRunning = newRefusal("the control plane does not run yet, try again in a second", "1")
+	notRunning = newRefusal("the control plane does not run yet, try again in a second; if that lasts, the condition Ready"+
+		" of its VirtualControlPlane has the reason, such as a lack of quota", "1")
 	// client-go tries again only if the answer has the header Retry-After.
 	closed = newRefusal("this control plane serves no requests: its tenant is suspended, or its objects move to the host"+
 		" cluster (spec.isolation.controlPlane: Shared)", "")

@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tenantry.api.errors import Conflict, Gone, LocalError
+from tenantry.api.errors import Conflict, Gone
 from tenantry.api.model import Json, Resource
 from tenantry.hosting import stores
 from tenantry.hosting.plane import HostedPlane
-from tenantry.hosting.snapshots import KeptSnapshot
+from tenantry.hosting.snapshots import KeptSnapshot, UnusableSnapshot
 from tenantry.hosting.stores import HostedStore, StoreKind
 from tenantry.kube.client import Client
 from tenantry.kube.watch import watch
@@ -130,7 +130,7 @@ async def test_a_snapshot_moves_objects_into_an_etcd(tenancy: LocalCluster, name
         async with entered(place, plane) as inside:
             await inside.create(CONFIG_MAPS, {"metadata": {"name": "lost"}}, "default")
         (folder / GIVEN).write_bytes((folder / second.name).read_bytes()[:-10])
-        with pytest.raises(LocalError, match="cut short"):
+        with pytest.raises(UnusableSnapshot, match="cut short"):
             await place.snapshots.restore(plane.uid, GIVEN)
         await place.snapshots.restore(plane.uid, second.name)
         async with entered(place, plane) as inside:

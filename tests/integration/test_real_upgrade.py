@@ -94,7 +94,7 @@ async def test_an_upgrade_keeps_objects_and_pods_and_a_restore_leads_back(
         with pytest.raises(Invalid, match="does not skip minor versions"):
             await spec(skipped)
 
-        told = await done(plane_cluster, "upgrade", "web", "-n", name)
+        told = await done(plane_cluster, "upgrade", "web", "-n", name, "--yes")
         found = (await host.get(kind, "web", name))["status"]
         last = found["lastUpgrade"]
         assert (found["version"], found["phase"], bool(last["completed"])) == (LATER.kubernetes, "Awake", True)
@@ -103,7 +103,7 @@ async def test_an_upgrade_keeps_objects_and_pods_and_a_restore_leads_back(
         assert (await inside.get(CONFIG_MAPS, "kept", "default"))["data"] == {"a": "1"}
         await runs(inside, "later")
         assert (await on_host(planes, name))["stays"] == before["stays"]
-        assert "already" in await done(plane_cluster, "upgrade", "web", "-n", name)
+        assert "already" in await done(plane_cluster, "upgrade", "web", "-n", name, "--yes")
         with pytest.raises(Invalid, match="must not be before status"):
             await spec(EARLIER.name)
 
@@ -120,7 +120,7 @@ async def test_an_upgrade_keeps_objects_and_pods_and_a_restore_leads_back(
 
         # One that sleeps takes the snapshot asleep, and has the new version when it wakes.
         await done(plane_cluster, "sleep", "web", "-n", name)
-        told = await done(plane_cluster, "upgrade", "web", "-n", name)
+        told = await done(plane_cluster, "upgrade", "web", "-n", name, "--yes")
         assert "sleeps, and has" in told
         found = (await host.get(kind, "web", name))["status"]
         assert (found["version"], found["phase"]) == (EARLIER.kubernetes, "Asleep")

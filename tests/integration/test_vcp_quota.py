@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 from msgspec.structs import replace
@@ -193,6 +194,31 @@ async def test_an_owner_cannot_get_a_process_that_is_not_charged(planes: Planes,
             return not await planes.exists(name)
 
         await until(gone, "nothing is left", seconds=3 * SECONDS)
+
+
+async def test_an_owner_cannot_leave_the_objects_of_a_control_plane_behind(planes: Planes, name: str) -> None:
+    """Pods that outlast it would belong to no control plane; no form of the request leaves them."""
+    await planes.host.make_tenant(name, quota={"hard": {"limits.memory": "8Mi"}})
+    path = f"/apis/{PLANES.group}/{PLANES.version}/namespaces/{name}/{PLANES.plural}"
+    async with alice(planes) as owner:
+        await owner.create(PLANES, plane("web"), name)
+        for options in ({"propagationPolicy": "Orphan"}, {"orphanDependents": True}):
+            # A request for all of a namespace needs a right that owners lack.
+            for client, each in ((owner.client, f"{path}/web"), (planes.host.client, path)):
+                with pytest.raises(Forbidden, match="must not be deleted with propagationPolicy Orphan"):
+                    await client.request("DELETE", each, body=msgspec.json.encode(options))
+            with pytest.raises(Forbidden, match="must not be deleted with propagationPolicy Orphan"):
+                await owner.client.request("DELETE", f"{path}/web", query=asked(options))
+        with pytest.raises(Forbidden, match="its process would outlast its deletion"):
+            await owner.patch(PLANES, "web", {"metadata": {"finalizers": [PROCESS_FINALIZER, "orphan"]}}, name)
+        assert "deletionTimestamp" not in (await planes.host.get(PLANES, "web", name))["metadata"]
+        await owner.delete(PLANES, "web", name, propagation="Foreground")
+        await owner.gone(PLANES, "web", name)
+
+
+def asked(options: Json) -> dict[str, str]:
+    """Return options as the query of a request."""
+    return {key: str(value).replace("True", "true") for key, value in options.items()}
 
 
 async def test_the_kernel_keeps_a_process_within_its_limits(cluster: LocalCluster, planes: Planes, name: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tenantry.api import reasons
+from tenantry.api.errors import ApiError
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.marks import REQUESTED_PHASE
 from tenantry.api.model import Resource
@@ -24,6 +25,7 @@ pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
 Json = dict[str, Any]
 PLANES = VirtualControlPlane.resource
+SERVICES = Resource("", "v1", "services", "Service")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 QUOTA_OF_TENANT = {"cpu": "1", "memory": "1Gi", "pods": "10"}
 
@@ -173,6 +175,33 @@ async def test_the_first_connection_wakes_it(plane_cluster: LocalCluster, planes
         assert not has_process(plane_cluster, name)
         assert (await inside.get(CONFIG_MAPS, "conf", "default"))["data"] == {"a": "1"}
     await in_phase(planes, name, PlanePhase.AWAKE, wakes=1)
+
+
+async def test_the_first_request_may_need_the_host(planes: Planes, name: str) -> None:
+    """H01: logs and the creation of a Service wait for the operator, which connects after the API server is ready."""
+    await made(planes, name)
+    async with planes.entered(name, "web") as inside:
+        await deployed(inside)
+        pod = (await inside.list(PODS, "default"))[0]["metadata"]["name"]
+
+        async def logs() -> str:
+            with pytest.raises(ApiError) as refused:
+                await inside.client.request("GET", f"/api/v1/namespaces/default/pods/{pod}/log", attempts=1)
+            return str(refused.value)
+
+        # No kubelet answers on simulated nodes: the error is the host's.
+        of_host = await logs()
+        assert "gate" not in of_host
+        assert "is not a running pod" not in of_host
+        await request(planes, name, PlanePhase.ASLEEP, 1)
+        await in_phase(planes, name, PlanePhase.ASLEEP, wakes=0)
+        assert await logs() == of_host
+        await in_phase(planes, name, PlanePhase.AWAKE, wakes=1)
+        await request(planes, name, PlanePhase.ASLEEP, 2)
+        await in_phase(planes, name, PlanePhase.ASLEEP, wakes=1)
+        service = {"metadata": {"name": "front"}, "spec": {"ports": [{"port": 80}], "selector": {"app": "front"}}}
+        created = await inside.create(SERVICES, service, "default")
+        assert created["spec"]["clusterIP"]
 
 
 @pytest.mark.long

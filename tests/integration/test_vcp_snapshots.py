@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from tenantry.api.errors import Conflict
+from tenantry.api.errors import Conflict, Invalid
 from tenantry.api.virtualcontrolplane import PREFIX, VirtualControlPlane
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
+from tenantry.mirror.kinds import services
 from testkit.api import CONFIG_MAPS, PODS, SECONDS, Api, until
-from testkit.planes import Planes, vcp
+from testkit.planes import Planes, ready, vcp
 
 pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
@@ -96,10 +97,14 @@ async def test_a_restore_brings_back_what_was_there(
         # A file that is cut short changes nothing.
         short = tmp_path / "short.snapshot"
         short.write_bytes(copy.read_bytes()[:-20])
-        code, _, err = await vcp(plane_cluster, "restore", "web", "-n", name, "--from", str(short), "--yes")
-        assert code != 0
-        assert "cut short" in err
-        await planes.ready(name, "web")
+        since = ready(await planes.ready(name, "web"))["lastTransitionTime"]
+        refusals = {str(short): "cut short", "NOSUCH.snapshot": "is not the name", taken.replace("Z-", "Z-9"): "is no "}
+        for wrong, words in refusals.items():
+            code, _, err = await vcp(plane_cluster, "restore", "web", "-n", name, "--from", wrong, "--yes")
+            assert code != 0
+            assert words in err
+            # It did not become False meanwhile.
+            assert ready(await planes.ready(name, "web"))["lastTransitionTime"] == since
         assert await inside.find(CONFIG_MAPS, "lost", "default") is not None
 
         await done(plane_cluster, "restore", "web", "-n", name, "--from", taken, "--yes")
@@ -165,6 +170,92 @@ async def test_a_file_restores_into_another_control_plane(
         assert await inside.find(CONFIG_MAPS, "kept", "default") is not None
         await runs(inside, "new")
     assert [each.name for each in stolen.parent.iterdir() if each.name.startswith("given")] == []
+
+
+async def test_services_of_another_control_plane_get_addresses_of_their_own(
+    plane_cluster: LocalCluster, planes: Planes, name: str, tmp_path: Path
+) -> None:
+    """H02, X01: the original keeps its address and its ports; pods find the Service of their own control plane."""
+    await planes.host.make_tenant(name, rules={"services": {"types": ["ClusterIP", "NodePort"]}})
+    await planes.create(name, "first")
+    await planes.create(name, "second")
+    copy = tmp_path / "first.snapshot"
+    ports: list[Json] = [{"port": 80}]
+    made: dict[str, Json] = {
+        "front": {"ports": ports, "selector": {"app": "front"}},
+        "quiet": {"ports": ports, "clusterIP": "None", "selector": {"app": "front"}},
+        "outer": {"ports": ports, "type": "NodePort", "externalTrafficPolicy": "Local"},
+    }
+    async with planes.entered(name, "first") as inside:
+        before = {
+            each: await inside.create(services.RESOURCE, {"metadata": {"name": each}, "spec": spec}, "default")
+            for each, spec in made.items()
+        }
+        taken = await done(plane_cluster, "snapshot", "first", "-n", name, "--to", str(copy))
+    await done(plane_cluster, "restore", "second", "-n", name, "--from", str(copy), "--yes")
+    async with planes.entered(name, "second") as inside:
+        # At once: it must not get the variables of before.
+        await inside.create(PODS, {"metadata": {"name": "new"}, "spec": {"containers": [CONTAINER]}}, "default")
+        seen: dict[str, Json] = {}
+
+        async def own() -> bool:
+            host = {
+                (mark[f"{PREFIX}/name"], each["metadata"]["labels"][f"{PREFIX}/owner"]): each["spec"]
+                for each in await planes.host.list(services.RESOURCE, name)
+                if f"{PREFIX}/name" in (mark := each["metadata"].get("annotations", {}))
+            }
+            seen.update({each: await inside.get(services.RESOURCE, each, "default") for each in made})
+            owner = (await planes.host.get(VirtualControlPlane.resource, "second", name))["metadata"]["uid"]
+            return all(
+                (lower := host.get((each, owner))) is not None
+                and seen[each]["spec"]["clusterIPs"] == lower["clusterIPs"]
+                and seen[each]["spec"]["type"] == lower["type"] == before[each]["spec"]["type"]
+                for each in made
+            )
+
+        await until(own, "each Service has the address of its own", seconds=2 * SECONDS, seen=lambda: seen)
+        for each in ("front", "outer"):
+            assert seen[each]["spec"]["clusterIP"] != before[each]["spec"]["clusterIP"]
+            assert seen[each]["metadata"]["uid"] == before[each]["metadata"]["uid"]
+        assert seen["quiet"]["spec"]["clusterIP"] == "None"
+        assert seen["outer"]["spec"]["externalTrafficPolicy"] == "Local"
+        assert seen["outer"]["spec"]["ports"][0]["nodePort"] != before["outer"]["spec"]["ports"][0]["nodePort"]
+        assert not any("annotations" in each["metadata"] for each in seen.values())
+
+        async def variables() -> dict[str, str]:
+            owner = (await planes.host.get(VirtualControlPlane.resource, "second", name))["metadata"]["uid"]
+            return {
+                each["name"]: each["value"]
+                for pod in await planes.host.list(PODS, name)
+                if pod["metadata"]["labels"].get(f"{PREFIX}/owner") == owner
+                for each in pod["spec"]["containers"][0].get("env", ())
+                if "value" in each
+            }
+
+        found = await until(variables, "the pod is mirrored", seconds=2 * SECONDS)
+        assert found["FRONT_SERVICE_HOST"] == seen["front"]["spec"]["clusterIP"]
+    # The address of one that was deleted since, and is another client's by now.
+    async with planes.entered(name, "first") as inside:
+        await inside.delete(services.RESOURCE, "front", "default")
+        spec: Json = {"ports": ports, "clusterIP": before["front"]["spec"]["clusterIP"]}
+
+        async def has_taken() -> bool:
+            with suppress(Invalid):
+                await planes.host.create(services.RESOURCE, {"metadata": {"name": "thief"}, "spec": spec}, name)
+                return True
+            return False
+
+        await until(has_taken, "another Service has the address", seconds=2 * SECONDS)
+    await done(plane_cluster, "restore", "first", "-n", name, "--from", taken, "--yes")
+    async with planes.entered(name, "first") as inside:
+
+        async def replaced() -> bool:
+            found = (await inside.get(services.RESOURCE, "front", "default"))["spec"]
+            return found["type"] == "ClusterIP" and found["clusterIP"] != spec["clusterIP"]
+
+        await until(replaced, "the Service has another address", seconds=2 * SECONDS)
+        kept = (await inside.get(services.RESOURCE, "outer", "default"))["spec"]
+        assert kept == before["outer"]["spec"]
 
 
 @pytest.mark.long

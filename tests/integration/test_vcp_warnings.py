@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from tenantry.api.model import Resource
+from tenantry.api.tenant import Tenant
 from tenantry.kube import wire
 from tenantry.kube.client import MERGE_PATCH
 from testkit.api import PODS, Api, until
@@ -100,6 +101,48 @@ async def test_applied_workloads_are_warned_of_the_hosts_rules(planes: Planes, n
         assert "images.allowed" in (await told(inside, CRON_JOBS, cron_job))[1]
         assert await planes.names(PODS, name) == []
     await _explained(planes.kubeconfig(name, "web"), tmp_path, name)
+
+
+async def test_a_pod_inside_is_fixed_by_the_rules_that_the_host_names(
+    planes: Planes, name: str, tmp_path: Path
+) -> None:
+    """X09: without -n, in the namespace of the context; commands about tenants name the host instead."""
+    await planes.host.make_tenant(name, rules={"podSecurity": {"level": "Baseline"}})
+    await planes.create(name, "web")
+    async with planes.entered(name, "web"):
+        config, file = planes.kubeconfig(name, "web"), tmp_path / "pod.json"
+        for changed, fixable in (({"securityContext": {"privileged": True}}, True), ({"image": "nginx"}, False)):
+            if not fixable:
+                await planes.host.patch(
+                    Tenant.resource, name, {"spec": {"rules": {"images": {"allowed": ["busybox"]}}}}
+                )
+            containers = [{"name": "web", "image": "busybox", **changed}]
+            value = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": containers}}
+            file.write_bytes(msgspec.json.encode(value))
+            seen: list[str] = []
+
+            async def so(seen: list[str] = seen) -> bool:
+                code, *seen[:] = await _command("explain", "denied", "-f", str(file), "--fix", config=config)
+                return bool(seen[0] or seen[1]) and "web" in "".join(seen) and (code == 0 or "rule " in seen[1])
+
+            await until(so, "the host refuses it", seen=lambda seen=seen: seen)
+            if fixable:
+                assert "privileged: false" in seen[0], seen
+            else:
+                assert "the values of its host's rules are not known" in seen[1], seen
+        code, _, told = await _command("tree", config=config)
+        assert (code, "this is the API server of a virtual control plane" in told) == (3, True), told
+
+
+async def _command(*words: str, config: Path) -> tuple[int, str, str]:
+    """Run a command with a kubeconfig; return its exit code, its output and its messages."""
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tenantry", *words, f"--kubeconfig={config}"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await child.communicate()
+    return child.returncode or 0, out.decode(), err.decode()
 
 
 async def _explained(kubeconfig: Path, folder: Path, name: str) -> None:

@@ -98,6 +98,8 @@ class World:
         forbidden: Subresources of which an admission policy refuses every patch, and plurals of kinds of which it
             refuses every creation, with its message.
         unlisted: Full names of kinds that no client may list.
+        taken: Addresses that Services of others have.
+        chosen: Returns the address of a Service that gets one by an update; "" for the next one.
     """
 
     def __init__(self) -> None:
@@ -105,6 +107,8 @@ class World:
         self.protected: set[str] = set()
         self.forbidden: dict[str, str] = {}
         self.unlisted: set[str] = set()
+        self.taken: set[str] = set()
+        self.chosen: Callable[[], str] = str
         self.revision = 1
         self._uids = 0
         self._deleted: set[str] = set()
@@ -165,9 +169,16 @@ class World:
         self._uids += 1
         made = {"uid": f"uid-{self._uids}", "generation": 1, **metadata}
         if resource.full_name == "services":
-            # The API server chooses an address unless the Service has one.
-            value = {**value, "spec": {"clusterIP": f"10.96.0.{self._uids}", **value.get("spec", {})}}
+            value = {**value, "spec": self._addressed(value.get("spec", {}))}
         return self._store(resource, key, {**value, "metadata": made})
+
+    def _addressed(self, spec: Json) -> Json:
+        """Return the spec of a Service with an address; the API server chooses one unless it has one."""
+        if spec.get("type") == "ExternalName" or spec.get("clusterIP"):
+            if spec.get("clusterIP") in self.taken:
+                raise Invalid("spec.clusterIPs: provided IP is already allocated", status=422)
+            return spec
+        return {"clusterIP": self.chosen() or f"10.96.0.{self._uids}", **spec}
 
     def patch(self, resource: Resource, key: str, patch: Json) -> Json:
         """PATCH an object, its status included; the last finalizer of a terminating object ends it.
@@ -312,6 +323,14 @@ class World:
             return value
         if live.get("immutable") and any(live.get(field) != value.get(field) for field in _IMMUTABLE):
             raise Invalid(f"{resource.full_name} {key!r} is immutable", status=422)
+        if resource.full_name == "services":
+            before, after = live.get("spec", {}), value.get("spec", {})
+            if "ExternalName" not in {before.get("type"), after.get("type")} and before.get("clusterIP"):
+                if before["clusterIP"] != after.get("clusterIP"):
+                    raise Invalid("spec.clusterIPs: may not change once set", status=422)
+            elif before.get("type") == "ExternalName":
+                self._uids += 1
+                value = {**value, "spec": self._addressed(after)}
         if _spec(live) != _spec(value):
             generation: int = live["metadata"].get("generation", 1)
             value = {**value, "metadata": {**value["metadata"], "generation": generation + 1}}

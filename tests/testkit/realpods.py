@@ -213,7 +213,8 @@ class RealPods:
     async def inside_pod(self, spot: Spot, act: Callable[[], T]) -> T:
         """Call a function as root in the network namespace of a pod (of runc), and return its result."""
         uid = (await self.api.get(PODS, spot.name, spot.namespace))["metadata"]["uid"]
-        return _in_network_of(_process_with(f"/pod{uid}/"), act)
+        # Many wait for a refusal at once, and the answers to requests of this process must not wait with them.
+        return await asyncio.to_thread(lambda: _in_network_of(_process_with(f"/pod{uid}/"), act))
 
     def run(self, place: str, *command: str) -> str:
         """Run a command in the namespaces of a node and return its output."""

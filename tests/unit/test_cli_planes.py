@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,11 +15,14 @@ from click.testing import CliRunner, Result
 
 from tenantry.api import reasons
 from tenantry.api.errors import InputError, NotFound, TenantryError
-from tenantry.api.kubernetes import Namespace
+from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.model import Condition, ConditionStatus, ObjectMeta
 from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
+from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, VirtualControlPlane
 from tenantry.cli import session
+from tenantry.cli.delete import losses
+from tenantry.cli.target import Target
 from tenantry.cli.tenant import tenant
 from tenantry.cli.vcp import vcp
 from tenantry.controllers.conversion import objects
@@ -114,7 +118,7 @@ def never_started() -> World:
         ("snapshot", "web"),
         ("restore", "web", "--from", "some.snapshot", "--yes"),
         ("rotate", "web", "--yes"),
-        ("upgrade", "web"),
+        ("upgrade", "web", "--yes"),
         ("sleep", "web"),
         ("wake", "web"),
     ],
@@ -181,6 +185,28 @@ def test_a_control_plane_that_cannot_wake_ends_the_wait(run: Callable[..., Resul
     done = run(OperatedClient(world, report), *words, "--timeout", "1h")
     assert isinstance(done.exception, TenantryError)
     assert "cannot wake: requests.cpu: 50m requested, 10m available; try again" in str(done.exception)
+
+
+def test_a_snapshot_is_not_taken_without_a_folder_for_its_copy(run: Callable[..., Result], tmp_path: Path) -> None:
+    """H02: it would be kept, and its name would be lost with the error."""
+    world = never_started()
+    done = run(WorldClient(world, lambda: "none"), "snapshot", "web", "--to", str(tmp_path / "absent" / "web.snapshot"))
+    assert isinstance(done.exception, InputError)
+    assert f'no file can be created in "{tmp_path}/absent"' in str(done.exception)
+
+
+def test_a_file_without_a_folder_is_not_taken_for_a_name(
+    run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H02: a snapshot in the current folder; one with the name of a snapshot is meant by its name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "web.snapshot").touch()
+    (tmp_path / "20260101T000000Z-1.snapshot").touch()
+    client = WorldClient(never_started(), lambda: "none")
+    done = run(client, "restore", "web", "--from", "web.snapshot", "--yes")
+    assert 'write "./web.snapshot" to restore it' in str(done.exception)
+    done = run(client, "restore", "web", "--from", "20260101T000000Z-1.snapshot", "--yes")
+    assert "has not started yet" in str(done.exception)
 
 
 def running(version: str) -> Workshop:
@@ -364,3 +390,85 @@ def test_the_page_of_a_control_plane_that_never_started(run: Callable[..., Resul
     lines = described(never_started(), run)
     for wanted in ("Phase: Starting", "Kubernetes: not started yet", "Endpoint: none yet", "Kubeconfig: none yet"):
         assert wanted in lines
+
+
+def test_the_page_names_what_the_quota_limits_and_how_it_sleeps(run: Callable[..., Result]) -> None:
+    """E15: of the charge, the keys that the quota of the namespace has; several replicas never sleep by themselves."""
+    world = never_started()
+    quota = {"metadata": {"name": "tenantry-quota", "namespace": "acme"}, "status": {"hard": {"requests.cpu": "1"}}}
+    world.put_in(ResourceQuota.resource, quota)
+    world.patch(ResourceQuota.resource, "acme/tenantry-counts", {"status": {"hard": {"limits.memory": "1"}}})
+    charged = {"limits.memory": "256Mi", "requests.cpu": "50m"}
+    rotated = {"time": "2026-01-01T00:00:00Z", "users": 1}
+    spec = {"replicas": 2, "datastore": {"kind": "OwnEtcd"}}
+    world.patch(PLANES, "acme/web", {"spec": spec, "status": {"charged": charged, "lastRotation": rotated}})
+    lines = described(world, run)
+    assert "Charged to the quota: requests.cpu=50m" in lines
+    assert "Sleeps: on request, because it has several replicas" in lines
+    assert any(each.endswith("credentials of users replaced by the operator") for each in lines)
+
+
+def test_a_page_of_what_does_not_exist_says_so_like_the_other_commands(run: Callable[..., Result]) -> None:
+    """E15: the same words, which name the command that lists all."""
+    told = refused(run, settled(), "describe", "absent")
+    assert told == refused(run, settled(), "sleep", "absent")
+    assert told.endswith("does not exist; `tenantry get virtualcontrolplanes -n acme` lists all")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--version", "next"), "spec.version must be a minor version, as in 1.36; it is 'next'"),
+        (("--replicas", "2"), "spec.replicas must be 1, unless the datastore is SharedEtcd, OwnEtcd or External"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_creation_refuses(
+    run: Callable[..., Result], words: tuple[str, ...], said: str
+) -> None:
+    """E15."""
+    assert said in refused(run, settled(), "create", "web", "--dry-run", *words)
+    assert said in refused(run, settled(), "create", "web", *words)
+
+
+def test_a_dry_run_refuses_a_version_that_there_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """E15: a local cluster has the versions of this installation."""
+
+    def local(_context: click.Context) -> Target:
+        return Target(local_name="default")
+
+    monkeypatch.setattr("tenantry.cli.target.named", local)
+    done = CliRunner().invoke(vcp, ["create", "web", "-n", "acme", "--version", "1.99", "--dry-run"])
+    assert isinstance(done.exception, InputError)
+    assert "1.99" in str(done.exception)
+
+
+def test_a_dry_run_prints_only_what_was_chosen(run: Callable[..., Result]) -> None:
+    """E15: an empty field looks like a mistake."""
+    client = WorldClient(settled(), lambda: "none")
+    assert "datastore" not in run(client, "create", "web", "--dry-run").stdout
+    assert "kind: OwnEtcd" in run(client, "create", "web", "--dry-run", "--datastore", "OwnEtcd").stdout
+
+
+def test_an_upgrade_asks_because_it_ends_connections(run: Callable[..., Result]) -> None:
+    """H02: as a rotation and a restore do."""
+    workshop = running("1.35")
+    told = refused(run, workshop.world, "upgrade", "web")
+    assert told == "this needs a confirmation, and stdin is not a terminal; confirm with --yes"
+    done = run(OperatedClient(workshop.world, workshop.settle), "upgrade", "web", "--yes", "--timeout", "0s")
+    assert workshop.get().spec.version == "1.36", done.output
+
+
+def test_a_deletion_without_a_wait_names_the_command_that_waits(run: Callable[..., Result]) -> None:
+    """E15: a command that can be copied."""
+    done = run(WorldClient(never_started(), lambda: "none"), "delete", "web", "--yes", "--no-wait")
+    assert "`tenantry wait virtualcontrolplane web -n acme --for deleted` waits until it is complete" in done.stderr
+
+
+def test_the_deletion_of_a_tenant_names_its_control_planes() -> None:
+    """H01: everything in them is lost, too."""
+    client = WorldClient(never_started(), lambda: "none")
+
+    async def told() -> str:
+        return await losses(client, await client.get(Tenant, "acme"))
+
+    assert "control plane web with all objects inside" in asyncio.run(told())

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from tenantry.api.errors import InputError
 from tenantry.api.virtualcontrolplane import MIRROR, MIRRORS_NAMESPACE, PROCESS_NAMESPACE
 from tenantry.cli.install import install
-from tenantry.hostedpods import objects, proxyports, seenpods
+from tenantry.hostedpods import auditlogs, objects, proxyports, seenpods
 from tenantry.hostedpods.objects import PodSettings
 from tenantry.hosting import sidecar
 from tenantry.hosting.plane import HostedLimits
@@ -102,6 +102,9 @@ def test_a_pod_that_does_not_start_says_why() -> None:
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
     status = {"containerStatuses": [{"name": "hosted", "state": waiting}]}
     assert seenpods.seen({"status": status}).problem == "container hosted: ImagePullBackOff: not found"
+    held = {"waiting": {"reason": "PodInitializing"}}
+    first = {"initContainerStatuses": [{"name": "audit", "state": waiting}], "containerStatuses": [{"state": held}]}
+    assert seenpods.seen({"status": first}).problem == "container audit: ImagePullBackOff: not found"
     conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no nodes"}]
     assert seenpods.seen({"status": {"conditions": conditions}}).problem == "Unschedulable: no nodes"
 
@@ -262,16 +265,33 @@ def test_the_operator_is_started_with_the_flags() -> None:
 
 
 def test_a_container_prints_the_audit_log() -> None:
-    """H01: it reads the folder of the log alone, which the process writes, and which the next Pod begins anew."""
+    """H01: it reads the folder of the log alone, which the process writes, and which the next Pod begins anew.
+
+    kubelet starts it before the process, and ends it after that.
+    """
     plain, audited = (
         objects.stateful_set(UID, SETTINGS, LIMITS, FILES, {}, has_audit_log=each)["spec"]["template"]["spec"]
         for each in (False, True)
     )
-    assert [each["name"] for each in plain["containers"]] == ["hosted", "sidecar"]
-    process, _, printing = audited["containers"]
+    for spec in (plain, audited):
+        assert [each["name"] for each in spec["containers"]] == ["hosted", "sidecar"]
+    assert "initContainers" not in plain
+    process, (printing,) = audited["containers"][0], audited["initContainers"]
+    assert printing["restartPolicy"] == "Always"
     mount = {"name": "audit", "mountPath": "/plane/audit"}
     assert mount in process["volumeMounts"]
     assert printing["command"] == ["/hosted-sidecar", "-audit=/plane/audit/audit.log"]
     assert printing["volumeMounts"] == [{**mount, "readOnly": True}]
     assert {"name": "audit", "emptyDir": {"sizeLimit": "70Mi"}} in audited["volumes"]
     assert (printing["image"], printing["securityContext"]) == (process["image"], process["securityContext"])
+
+
+def test_the_audit_log_is_read_from_the_pods_that_print_it() -> None:
+    """H02: also while Pods of a former template, or those without an audit log, are there."""
+    plain, audited = (
+        objects.stateful_set(UID, SETTINGS, LIMITS, FILES, {}, has_audit_log=each)["spec"]["template"]
+        for each in (False, True)
+    )
+    templates = {"b": audited, "c": plain, "a": audited}
+    pods = [{**template, "metadata": {"name": name}} for name, template in templates.items()]
+    assert auditlogs.printing(pods) == ["a", "b"]

@@ -36,9 +36,9 @@ WAY = StoreWay(
 FILES = {"settings.json": b"{}", **WAY.files}
 
 
-def made(way: StoreWay = WAY) -> Json:
+def made(way: StoreWay = WAY, *, has_audit_log: bool = False) -> Json:
     """Return the StatefulSet of a control plane."""
-    return objects.stateful_set(UID, SETTINGS, None, FILES, {}, way=way)
+    return objects.stateful_set(UID, SETTINGS, None, FILES, {}, way=way, has_audit_log=has_audit_log)
 
 
 def test_the_etcd_runs_and_knows_its_user_before_the_process_starts() -> None:
@@ -52,6 +52,14 @@ def test_the_etcd_runs_and_knows_its_user_before_the_process_starts() -> None:
         *(f"plane-{UID}", f"/planes/{UID}"),
     ]
     assert [each["name"] for each in pod["containers"]] == ["hosted", "sidecar"]
+
+
+def test_an_audit_log_changes_neither_the_etcd_nor_the_job_of_snapshots() -> None:
+    plain, audited = made(), made(has_audit_log=True)
+    datastore = plain["spec"]["template"]["spec"]["initContainers"]
+    *before, printing = audited["spec"]["template"]["spec"]["initContainers"]
+    assert (before, printing["name"]) == (datastore, objects.AUDIT)
+    assert jobs.of_data(UID, audited, "")["spec"]["template"]["spec"]["initContainers"] == datastore
 
 
 def test_no_port_leads_to_the_etcd() -> None:

@@ -73,6 +73,38 @@ async def test_a_folder_of_any_length_has_a_gate(tmp_path: Path) -> None:
         writer.close()
 
 
+async def test_a_connection_waits_until_destinations_are_known(path: Path) -> None:
+    """A gate that has just begun would refuse for good what it does not know yet."""
+    settled, known = asyncio.Event(), set[str]()
+    async with listening(echo) as port:
+
+        def decide(host: str, _: int) -> Destination:
+            return Direct(address="127.0.0.1", port=port) if host in known else Refused(reason=f"not {host}")
+
+        gate = Gate(path, decide, settled=settled)
+        async with gate.serve():
+            async with asyncio.TaskGroup() as group:
+                asking = group.create_task(_status(path))
+                while not gate.open_connections:  # noqa: ASYNC110 - no event reports a connection
+                    await asyncio.sleep(0)
+                known.add("web.shop.svc")
+                settled.set()
+            assert asking.result() == (200, "")
+
+
+async def test_destinations_that_stay_unknown_are_not_refused_for_good(path: Path) -> None:
+    gate = Gate(path, lambda _, __: Refused(reason="no"), limits=GateLimits(settle_seconds=0), settled=asyncio.Event())
+    async with gate.serve():
+        status, reason = await _status(path)
+    assert status == 503
+    assert "not known yet: try again" in reason
+
+
+async def _status(path: Path) -> tuple[int, str]:
+    async with connecting(path, WEB) as found:
+        return found.status, (await found.rest()).decode() if found.status != 200 else ""
+
+
 async def test_the_socket_of_an_ended_gate_is_replaced(path: Path) -> None:
     async with direct(path, echo), direct(path, echo), connecting(path, WEB) as found:
         assert found.status == 200

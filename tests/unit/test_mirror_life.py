@@ -87,7 +87,7 @@ class Mirrored:
         pods, nodes = UpperPods(profile, self.above), UpperNodes(profile, self.above, side, _not_noticed)
         tls = UpperObjects(ingresses.RESOURCE, profile, self.above)
         copies = Copies(profile, self.above, side, upper_pods=pods, upper_ingresses=tls)
-        links = ServiceLinks(self.above, UpperObjects(services.RESOURCE, profile, self.above))
+        links = ServiceLinks(profile, self.above, self.below, UpperObjects(services.RESOURCE, profile, self.above))
         mirror = PodMirror(profile, self.above, side, upper_pods=pods, upper_nodes=nodes, copies=copies, links=links)
         for controller in (mirror, copies):
             self.above.lane.controllers[controller.name] = controller

@@ -8,10 +8,12 @@ import pytest
 
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
-from tenantry.engine.cluster import Cluster
+from tenantry.engine.cluster import Watch
+from tenantry.mirror import things
 from tenantry.mirror.kinds import services
-from tenantry.mirror.servicelinks import MOST_SERVICES, ServiceLinks, variables
+from tenantry.mirror.servicelinks import MOST_SERVICES, SETTLING_SECONDS, ServiceLinks, variables
 from tenantry.mirror.upperobjects import UpperObjects
+from testkit.clock import ManualClock
 from testkit.mirroring import PROFILE
 from testkit.model import World
 from testkit.worldcluster import WorldCluster
@@ -55,27 +57,58 @@ def test_what_has_no_address_has_no_variables() -> None:
     assert variables([headless, outside, bare, {"metadata": {"name": "d", "namespace": "shop"}}]) == {}
 
 
-def linked(*found: Json) -> dict[str, str]:
-    """Return the variables of the namespace "shop", whose users have made these Services."""
-    world = World()
+def linked(*found: Json, below: tuple[Json, ...] | None = None, after: float = 0.0) -> dict[str, str] | None:
+    """Return the variables of the namespace "shop", whose users have made these Services.
+
+    Args:
+        found: The upper Services.
+        below: The lower ones; None for the same ones.
+        after: When they are read, in seconds after the first time.
+    """
+    world, lower_world = World(), World()
     for each in ("shop", "other"):
         world.create(Namespace(metadata=ObjectMeta(name=each)))
     for each in found:
         world.put_in(services.RESOURCE, each)
-    cluster: Cluster = WorldCluster(world, [])
-    links = ServiceLinks(cluster, UpperObjects(services.RESOURCE, PROFILE, cluster))
+    lower_world.create(Namespace(metadata=ObjectMeta(name=PROFILE.namespace)))
+    for each in found if below is None else below:
+        meta = each["metadata"]
+        name = PROFILE.lower_name("Service", meta["namespace"], meta["name"])
+        made = {**each, "metadata": {"name": name, "namespace": PROFILE.namespace}}
+        lower_world.put_in(services.RESOURCE, made)
+    cluster, lower = WorldCluster(world, []), WorldCluster(lower_world, [])
+    lower.listen(
+        lower.lane.listener("below", Watch(resource=services.RESOURCE, decode=things.whole, keys=lambda _: ()))
+    )
+    lower.look()
+    links = ServiceLinks(PROFILE, cluster, lower, UpperObjects(services.RESOURCE, PROFILE, cluster))
     watch = links.watch()
-    assert isinstance(cluster, WorldCluster)
     cluster.listen(cluster.lane.listener("links", watch))
     cluster.look()
-    return dict(links.of("shop"))
+    named = links.of("shop")
+    if after:
+        assert isinstance(cluster.clock, ManualClock)
+        cluster.clock.advance(after)
+        named = links.of("shop")
+    return dict(named) if named is not None else None
 
 
 def test_containers_have_the_services_of_their_own_namespace() -> None:
     other = service("other", {"port": 80}, clusterIP="10.0.0.2")
     other["metadata"]["namespace"] = "other"
     found = linked(service("web", {"port": 80}, clusterIP="10.0.0.1"), other)
+    assert found is not None
     assert (found["WEB_SERVICE_HOST"], "OTHER_SERVICE_HOST" in found) == ("10.0.0.1", False)
+
+
+@pytest.mark.parametrize("below", [(), (service("web", {"port": 80}, clusterIP="10.0.0.9"),)])
+def test_no_container_gets_an_address_that_its_service_has_not_on_the_lower_side(below: tuple[Json, ...]) -> None:
+    """H02: after a restore, it may be that of another tenant's Service; a pod waits, but not for ever."""
+    web, db = (service(each, {"port": 80}, clusterIP=f"10.0.0.{number}") for number, each in enumerate(("web", "db")))
+    assert linked(web, db, below=(*below, db)) is None
+    found = linked(web, db, below=(*below, db), after=SETTLING_SECONDS)
+    assert found is not None
+    assert (found["DB_SERVICE_HOST"], "WEB_SERVICE_HOST" in found) == ("10.0.0.1", False)
 
 
 PORTS: list[Json] = [{"port": 1 + number, "name": f"port-{number}"} for number in range(6000)]

@@ -6,7 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from tenantry.api.ruledeclarations import Action
+from tenantry.api.tenancyrules import Section
 from tenantry.policy.check import Violation
+from tenantry.policy.explain import hostwarning
 from tenantry.policy.explain.refusal import (
     Author,
     Cause,
@@ -159,3 +161,17 @@ def test_an_object_that_is_too_large_is_named_once() -> None:
     assert is_same(ours, replace(ours, message="has 2017 bytes"))
     assert not is_same(ours, replace(ours, fix="must have at most 1Ki"))
     assert not is_same(replace(ours, rule="a.b"), replace(ours, rule="a.b", message="has 2017 bytes"))
+
+
+def test_the_rules_that_a_host_names_mend_a_manifest_inside() -> None:
+    """X09: a refusal has all that the checks of fields that may not be set need; what has values is not known."""
+    said = (
+        "the host refuses this pod: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: spec.hostNetwork"
+        " must not be true (rule pods.hostNamespaces of Tenant 'acme'): remove it; spec.containers[0].image must be"
+        " another (rule images.allowed of Tenant 'acme'): use another"
+    )
+    cause = hostwarning.read(f'299 - "{said}"', "")
+    assert cause is not None
+    known = hostwarning.named(told_by(cause), Section(refused={"services.types": "Tenant 'acme'"}))
+    assert set(known.refused) == {"services.types", "pods.hostNamespaces", "images.allowed"}
+    assert not known.allowed

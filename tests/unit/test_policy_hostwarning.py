@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenantry.policy.explain import hostwarning
-from tenantry.policy.explain.refusal import Cause, Obstacle, told_by
+from tenantry.policy.explain.refusal import Cause, Obstacle, lines, told_by
 
 RULE = (
     "pods \"web\" is forbidden: ValidatingAdmissionPolicy 'tenantry-rules-pods' with binding 'tenantry-rules-pods'"
@@ -27,6 +27,12 @@ def test_the_rule_and_its_source_are_read() -> None:
     (cause,) = told_by(found)
     assert (cause.by, cause.rule, cause.source) == (Obstacle.RULE, "images.allowed", "Tenant 'acme'")
     assert (cause.about, cause.fix) == ("each of its pods", "use busybox")
+
+
+def test_what_no_rule_refuses_is_the_hosts_and_not_of_kubernetes_inside() -> None:
+    found = hostwarning.read(header(hostwarning.told(hostwarning.THIS_POD, "spec.nodeName is set by the mirror")), "")
+    assert found is not None
+    assert list(lines([found])) == ["host: spec.nodeName is set by the mirror"]
 
 
 @pytest.mark.parametrize(

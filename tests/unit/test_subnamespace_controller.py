@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,11 +13,16 @@ from tenantry.api.quota import Quota
 from tenantry.api.subnamespace import Adoption, Inheritance, Mode, Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.controllers import watched
+from tenantry.controllers.operator import controllers
+from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind
 from tenantry.world.naming import child_name
 from testkit.model import Json, World
 from testkit.treeworld import add_subnamespace, condition, operator, settle, world_of
-from testkit.worlds import user
+from testkit.worldcluster import WorldCluster
+from testkit.worlds import CLUSTER_UID, user
 
 
 def _get(world: World, name: str = "team", namespace: str = "acme") -> Json:
@@ -202,6 +208,36 @@ def test_a_shortage_of_quota_is_told_and_ends_with_it() -> None:
     settle(world)
     assert condition(world, "Ready")["status"] == "True"
     assert world.get(ResourceQuota.resource, f"{child}/tenantry-quota")["spec"]["hard"] == {"requests.cpu": "6"}
+
+
+class _IdlePlanes:
+    """Stands for the controller of control planes, which others wake."""
+
+    name, kind = "planes", VirtualControlPlane
+
+    def watches(self) -> Sequence[Watch]:
+        return [watched.control_planes(lambda _: ())]
+
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - idle
+        return None
+
+
+def test_what_a_conversion_changes_is_no_correction() -> None:
+    """E01: the operator closes the namespaces itself while their objects move, and opens them afterwards."""
+    world = world_of()
+    child = add_subnamespace(world)
+    settle(world)
+    cluster = WorldCluster(world, [*controllers(CLUSTER_UID), _IdlePlanes()])
+    cluster.settle(30)
+    moving = {"status": {"conversion": {"to": "Virtual", "step": "Moving", "message": ""}}}
+    for resource, key, namespace in ((Tenant.resource, "acme", "acme"), (Subnamespace.resource, "acme/team", child)):
+        world.patch(resource, key, moving)
+        cluster.settle(30)
+        assert world.get(Namespace.resource, namespace)["metadata"]["labels"][marks.CONVERTING] == "true"
+        world.patch(resource, key, {"status": {"conversion": None}})
+        cluster.settle(30)
+        assert marks.CONVERTING not in world.get(Namespace.resource, namespace)["metadata"]["labels"]
+    assert [each for each in cluster.said if each[2] == reasons.CORRECTED] == []
 
 
 def test_what_an_administrator_changes_above_is_no_correction() -> None:

@@ -158,3 +158,13 @@ def test_limits_that_nothing_enforces_are_reported(why: str) -> None:
     told = [each.message for each in written.conditions if each.type == reasons.UNLIMITED]
     assert told == ([f"nothing keeps its process within spec.resources: {why}"] if why else [])
     assert is_true(written.conditions, reasons.READY)
+
+
+def test_the_suspension_of_the_tenant_is_the_reason_of_ready() -> None:
+    """H01: users get a 503; the process runs on, so that neither it nor its Tenant fails."""
+    suspended = status.compute(plane(charged=USUAL), None, endpoint="", secret="", now="", is_suspended=True)
+    (told,) = suspended.conditions
+    assert (told.type, told.status, told.reason) == ("Ready", "True", reasons.TENANT_SUSPENDED)
+    assert "refused with a 503 until the suspension of the tenant ends" in told.message
+    failed = status.compute(plane(), SHORT, endpoint="", secret="", now="", is_suspended=True)
+    assert {each.reason for each in failed.conditions} == {reasons.QUOTA_INSUFFICIENT}

@@ -115,6 +115,9 @@ def test_a_request_overrules_clients_and_says_so() -> None:
     found = sleep.decide(given)
     assert isinstance(found, Sleep)
     assert "3 open requests or watches were ended" in found.message
+    one = sleep.decide(inputs(idle(0, open_requests=1), after_seconds=0, is_requested=True))
+    assert isinstance(one, Sleep)
+    assert "1 open request or watch was ended" in one.message
     assert "shop/web" in found.message
 
 

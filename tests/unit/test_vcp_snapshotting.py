@@ -33,7 +33,7 @@ from tenantry.controllers.virtualcontrolplane.snapshots import TURN_SECONDS, Sna
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.hosting import snapshots
 from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
-from tenantry.hosting.snapshots import KeptSnapshot
+from tenantry.hosting.snapshots import KeptSnapshot, UnusableSnapshot
 from tenantry.local import hostedsnapshots
 from tenantry.local.hostedsnapshots import LocalSnapshots
 from tenantry.local.paths import ClusterPaths
@@ -92,7 +92,7 @@ class Cabinet:
         """See `SnapshotStore.restore`."""
         self._fail()
         if name not in self.names:
-            raise InputError(f"there is no snapshot {name!r}")
+            raise UnusableSnapshot(f"there is no snapshot {name!r}")
         self.restored.append(name)
 
     def _fail(self) -> None:
@@ -218,8 +218,19 @@ def test_a_restore_that_is_interrupted_is_done_again() -> None:
 def test_a_restore_of_nothing_says_so(wanted: str) -> None:
     """X11: a request names a snapshot of this control plane only."""
     room = Room()
-    assert "there is no snapshot" in room.ask(RESTORE, wanted)["lastRestore"]["message"]
-    assert room.cabinet.restored == []
+    told = room.ask(RESTORE, wanted)["lastRestore"]["message"]
+    assert "there is no snapshot" in told or "is not the name of a snapshot" in told
+    # Its process runs on, and so does what follows it.
+    assert (room.cabinet.restored, room.keeper.ended) == ([], 0)
+
+
+def test_a_restore_that_fails_begins_anew() -> None:
+    """X11: its process may have ended before."""
+    room = Room()
+    name = room.ask(SNAPSHOT, "a")["lastSnapshot"]["snapshot"]
+    room.cabinet.trouble = "the disk is full"
+    assert room.ask(RESTORE, name)["lastRestore"]["message"] == "the disk is full"
+    assert room.keeper.ended == 1
 
 
 @pytest.mark.parametrize("kind", [DatastoreKind.SHARED_ETCD, DatastoreKind.OWN_ETCD])

@@ -120,7 +120,7 @@ ROLE_NOT_FOUND = "RoleNotFound"
 TENANT_EXISTS = "TenantExists"
 """A tenant of the requested name exists already."""
 TENANT_SUSPENDED = "TenantSuspended"
-"""The tenant is suspended; the grant returns when the suspension ends."""
+"""The tenant is suspended; a grant returns, and a control plane serves its users again, when the suspension ends."""
 
 # Reasons of Expiring
 EXPIRES_SOON = "ExpiresSoon"

@@ -43,6 +43,9 @@ No tenant has a role in this namespace. Owners may impersonate each ServiceAccou
 PLANE = f"{PREFIX}/control-plane"
 """The label of what the operator itself keeps on the host for one control plane: its name."""
 
+OWNERS_INSIDE = "tenantry:owners"
+"""The ClusterRoleBinding inside a control plane by which its users are administrators there."""
+
 KUBECONFIG_KEY = "kubeconfig"
 """The key of the kubeconfig in the Secret that `status.kubeconfigSecret` names."""
 
@@ -292,7 +295,7 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
         Rule(
             "!has(self.replicas) || self.replicas == 1 || (has(self.datastore) && has(self.datastore.kind)"
             " && self.datastore.kind != 'SQLite')",
-            "must be 1, unless the datastore is SharedEtcd, OwnEtcd or External",
+            "must be 1, unless the datastore is SharedEtcd, External or, on a local cluster, OwnEtcd",
             field="replicas",
         ),
     )
@@ -314,8 +317,9 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
             ge=1,
             le=MOST_REPLICAS,
             description="How many processes it has. Clients reach any of them, and the controllers run in one. Several"
-            " need the datastore SharedEtcd, OwnEtcd or External, and each takes spec.resources. A control plane with"
-            " several processes sleeps by request only.",
+            " need the datastore SharedEtcd or External, or OwnEtcd on a local cluster: in Pods, the etcd of OwnEtcd is"
+            " in the Pod of its only process. Each takes spec.resources. A control plane with several processes sleeps"
+            " by request only.",
         ),
     ] = 1
     datastore: Annotated[PlaneDatastore, Meta(description="Where it keeps its objects.")] = PlaneDatastore()

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import click
 
-from tenantry.api.errors import InputError
+from tenantry.api.errors import Forbidden, InputError
 from tenantry.api.planeserver import AuditLevel
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.cli import kinds, output, place, session
 from tenantry.cli.delete import read_existing
-from tenantry.cli.target import Target, takes_target
+from tenantry.cli.target import Target, read_environment, takes_target
 from tenantry.local.paths import ClusterPaths, cluster_folder, home
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -40,7 +40,7 @@ def audit_log(target: Target, *, called: str, namespace: str) -> None:
     where = place.parent(target, namespace)
     found = session.run(target, lambda client: read_existing(client, VirtualControlPlane, called, where))
     told = kinds.told(VirtualControlPlane, called, where)
-    files = _files(target, found.metadata.uid)
+    files = files_of(target, found.metadata.uid)
     for file in files:
         with file.open(encoding="utf-8", errors="replace") as lines:
             _print(lines)
@@ -50,19 +50,33 @@ def audit_log(target: Target, *, called: str, namespace: str) -> None:
         raise InputError(f"{told} has no audit log: set spec.audit.level, for example to Metadata")
     from tenantry.hostedpods import auditlogs
 
-    logs = session.run(target, lambda client: auditlogs.read(client, found.metadata.uid))
+    try:
+        logs = session.run(target, lambda client: auditlogs.read(client, found.metadata.uid))
+    except Forbidden as error:
+        raise Forbidden(
+            f"you may not read the audit log of {told}: ask an administrator of the cluster, who runs"
+            f" `tenantry vcp audit-log {called} -n {where}`; the log of a control plane on a local cluster is read on"
+            " the machine that runs it, by the user who started the cluster"
+        ) from error
     for log in logs:
         _print(events(log))
     if not logs and target.local_name is None:
         raise InputError(f"{told} has no audit log now: no Pod of it runs, for example because it sleeps")
 
 
-def _files(target: Target, uid: str) -> tuple[Path, ...]:
+def files_of(target: Target, uid: str) -> tuple[Path, ...]:
+    """Return the files of an audit log on this machine, the oldest first; () if it has none.
+
+    Args:
+        target: The cluster.
+        uid: The uid of the control plane.
+    """
     from tenantry.local import hosted
 
-    if target.local_name is None:
-        return ()
-    return hosted.audit_files(ClusterPaths(cluster_folder(target.local_name, home())), uid)
+    # Owners name their own kubeconfig, also on the machine that runs the cluster: the uid tells which one it is.
+    names = read_environment().names() if target.local_name is None else (target.local_name,)
+    found = (hosted.audit_files(ClusterPaths(cluster_folder(name, home())), uid) for name in names)
+    return next((each for each in found if each), ())
 
 
 def events(log: str) -> list[str]:

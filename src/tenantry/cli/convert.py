@@ -11,7 +11,7 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.controlplanechoice import ControlPlaneChoice
 from tenantry.api.conversion import UNDONE_BY_SPEC, Conversion, ConversionStep
-from tenantry.api.errors import Forbidden, InputError
+from tenantry.api.errors import Forbidden, InputError, TenantryError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import OWNER_ROLE, SUSPENDED
 from tenantry.api.model import Json, KubernetesObject
@@ -23,7 +23,7 @@ from tenantry.cli.delete import read_existing
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import WaitCondition, wait_for_all
-from tenantry.engine.conditions import is_true
+from tenantry.engine.conditions import find, is_true
 from tenantry.kube import wire
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tenantry.kube.client import Client
 
 CANNOT_MOVE = 1
-"""The exit code of a dry run if nothing would be converted."""
+"""The exit code of a dry run if nothing would be converted: that of a refused conversion."""
 
 _HEADERS = ("KIND", "NAME", "FATE", "REASON")
 
@@ -66,7 +66,7 @@ class ConversionRequest(msgspec.Struct, frozen=True, kw_only=True):
         return await read_existing(client, self.kind, self.name, self.namespace)
 
 
-class _Concluded(WaitCondition):
+class ConversionEnded(WaitCondition):
     """The conversion has ended, or is refused."""
 
     def __init__(self, choice: ControlPlaneChoice) -> None:
@@ -82,9 +82,14 @@ class _Concluded(WaitCondition):
         if not isinstance(found, Conversion) or found.to is not self._choice:
             return False
         self.journal = found
+        conditions = value.status.conditions
         if found.step is ConversionStep.CONVERTED and self._choice is ControlPlaneChoice.VIRTUAL:
             # Its kubeconfig is written last.
-            return is_true(value.status.conditions, reasons.CONTROL_PLANE_READY)
+            return is_true(conditions, reasons.CONTROL_PLANE_READY)
+        if found.step is ConversionStep.CONVERTED:
+            # The controller of the owner gives the owners their rights on the host after this step, and only then
+            # reports that there is no control plane.
+            return find(conditions, reasons.CONTROL_PLANE_READY) is None
         return found.step in (ConversionStep.REFUSED, ConversionStep.CONVERTED)
 
     def __str__(self) -> str:
@@ -164,7 +169,7 @@ def _convert(target: Target, asked: ConversionRequest, *, dry_run: bool, seconds
             sys.exit(CANNOT_MOVE)
         return
     if plan is not None and plan.refusal:
-        raise InputError(f"{asked.told} {plan.refusal}; --dry-run lists all of it")
+        raise TenantryError(f"{asked.told} {plan.refusal}; --dry-run lists all of it")
     session.run(target, lambda client: _request(client, asked, seconds))
 
 
@@ -243,12 +248,12 @@ async def _request(client: Client, asked: ConversionRequest, seconds: int | None
     output.talk(f"{asked.told} is being converted: status.conversion reports the progress")
     if seconds is None:
         return
-    condition = _Concluded(asked.choice)
+    condition = ConversionEnded(asked.choice)
     selection = ObjectSelection(asked.kind, (asked.name,), asked.namespace)
     await wait_for_all(client, [selection], condition, seconds=seconds, quiet=True)
     journal = condition.journal
     if journal is not None and journal.step is ConversionStep.REFUSED:
-        raise InputError(f"{asked.told} is not converted: {journal.message}")
+        raise TenantryError(f"{asked.told} is not converted: {journal.message}")
     is_virtual = asked.choice is ControlPlaneChoice.VIRTUAL
     told = "has a control plane of its own" if is_virtual else "shares the API server of the host"
     output.talk(f"{asked.told} {told}")

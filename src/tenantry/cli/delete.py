@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -16,7 +16,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.api.wording import shortened
-from tenantry.cli import flags, kinds, output, place, session
+from tenantry.cli import flags, kinds, output, place, refusals, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 K = TypeVar("K", bound=KubernetesObject)
+R = TypeVar("R")
 
 
 @click.command()
@@ -85,7 +86,15 @@ async def delete_objects(
             await client.merge_patch(value.resource, meta.namespace, meta.name, patch)
     await remove(client, deleted, seconds=seconds)
     if seconds is None:
-        output.talk("deletion has begun; `tenantry wait … --for deleted` waits until it is complete")
+        waits = shortened((f"`{_waiting(each)}`" for each in deleted), in_order=True)
+        output.talk(f"deletion has begun; {waits} waits until it is complete")
+
+
+def _waiting(value: KubernetesObject) -> str:
+    """Return the command that waits for the end of an object."""
+    meta, word = value.metadata, value.resource.kind.lower()
+    where = f" -n {meta.namespace}" if meta.namespace else ""
+    return f"tenantry wait {word} {meta.name}{where} --for deleted"
 
 
 async def remove(client: Client, deleted: Sequence[KubernetesObject], *, seconds: float | None) -> None:
@@ -121,9 +130,20 @@ async def read_existing(client: Client, kind: type[K], name: str, namespace: str
     Raises:
         NotFound: It does not exist; the message names the command that lists all.
     """
+    return await existing(client.get(kind, name, namespace), kind, name, namespace)
+
+
+async def existing(reading: Coroutine[object, object, R], kind: kinds.Kind, name: str, namespace: str = "") -> R:
+    """Return what is read of an object that the command line names.
+
+    Raises:
+        NotFound: As for `read_existing`; or the API server does not have its kind.
+    """
     try:
-        return await client.get(kind, name, namespace)
+        return await reading
     except NotFound as error:
+        if refusals.lacks_kind(error):
+            raise
         listing = ObjectSelection(kind, (), namespace).listing
         raise NotFound(f"{kinds.told(kind, name, namespace)} does not exist; `{listing}` lists all") from error
 
@@ -189,7 +209,7 @@ async def _inside(client: Client, namespace: str, known: int, *, blind: bool = F
         known: How many Subnamespaces it has according to the status of its own Subnamespace.
         blind: Print no names, only their number.
     """
-    from tenantry.views.description import count_pods, subnamespace_names
+    from tenantry.views.description import count_pods, plane_names, subnamespace_names
 
     pods = await count_pods(client, namespace)
     words = [f"{pods} pod{'' if pods == 1 else 's'}" if pods is not None else "its pods"]
@@ -198,6 +218,9 @@ async def _inside(client: Client, namespace: str, known: int, *, blind: bool = F
     if many:
         names = "" if blind or not below else f" ({shortened(below)})"
         words.append(f"{many} subnamespace{'' if many == 1 else 's'}{names} and what is below")
+    planes = await plane_names(client, namespace)
+    if planes:
+        words.append(f"control plane{'' if len(planes) == 1 else 's'} {shortened(planes)} with all objects inside")
     return f"{', '.join(words)} and everything else in it"
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tenantry.api.errors import Conflict, InputError, TenantryError
+from tenantry.api.errors import Conflict, InputError, LocalError, TenantryError
 from tenantry.api.planesnapshots import PlaneOutcome
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.cli import durations, flags, kinds, output, place, session
@@ -24,7 +24,7 @@ from tenantry.cli.delete import confirm, read_existing
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import READY, wait_for_all
-from tenantry.hosting import versions
+from tenantry.hosting import snapshots, versions
 from tenantry.local.files import explain, make_private_folder
 from tenantry.local.paths import ClusterPaths, cluster_folder, home
 
@@ -79,6 +79,9 @@ def snapshot(target: Target, *, called: str, namespace: str, to: Path | None, ti
     where = place.parent(target, namespace)
     if to is not None and to.exists():
         raise InputError(f'"{to}" exists already: choose another file for --to')
+    if to is not None and not os.access(to.parent, os.W_OK | os.X_OK):
+        # Before the snapshot is taken.
+        raise InputError(f'--to: no file can be created in "{to.parent}": choose a folder that exists and is writable')
     local = _local(target, "--to") if to is not None else None
 
     async def work(client: Client) -> str:
@@ -87,7 +90,10 @@ def snapshot(target: Target, *, called: str, namespace: str, to: Path | None, ti
             raise InputError(f"--to copies from the operator's folder, but the snapshots are kept at {kept!r}: omit it")
         outcome = await _ask(client, found, _REQUEST, secrets.token_hex(8), seconds=timeout)
         if local is not None and to is not None:
-            _copy(_folder(local, found.metadata.uid) / outcome.snapshot, to)
+            try:
+                _copy(_folder(local, found.metadata.uid) / outcome.snapshot, to)
+            except LocalError as error:
+                raise LocalError(f"the snapshot {outcome.snapshot} is taken, but not copied: {error}") from error
         return outcome.snapshot
 
     output.write(session.run(target, work))
@@ -124,6 +130,8 @@ def restore(target: Target, *, called: str, namespace: str, source: str, version
     local = _local(target, "--from with a file") if file is not None else None
     if file is not None and not file.is_file():
         raise InputError(f'"{file}" is not a file')
+    if file is None and Path(source).is_file() and not snapshots.is_name(source):
+        raise InputError(f'--from: "{source}" is a file: write "./{source}" to restore it')
     found = session.run(target, lambda client: read_started(client, called, where))
     told = kinds.told(VirtualControlPlane, called, where)
     back = _earlier(found, version) if version else ""

@@ -10,9 +10,9 @@ from tenantry.api import reasons
 from tenantry.api.errors import InputError, TenantryError
 from tenantry.api.model import KubernetesObject
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
-from tenantry.cli import durations, kinds, output, place, session
+from tenantry.cli import durations, flags, kinds, output, place, session
 from tenantry.cli.controlplane import read_started
-from tenantry.cli.delete import read_existing
+from tenantry.cli.delete import confirm, read_existing
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import WaitCondition, wait_for_all
@@ -70,33 +70,42 @@ class _Upgraded(WaitCondition):
     metavar="VERSION",
     help="Minor version of Kubernetes, as in 1.36 (default: the one after the version that it has).",
 )
+@flags.yes_option
 @durations.timeout_option("5m", "Deadline for the outcome, as in 30s or 5m.")
-def upgrade(target: Target, *, called: str, namespace: str, version: str, timeout: int) -> None:
+def upgrade(target: Target, *, called: str, namespace: str, version: str, yes: bool, timeout: int) -> None:
     r"""Upgrade a virtual control plane to another version of Kubernetes, after a snapshot of all objects inside.
 
-    Its process ends, and that of the new version starts on the same objects. Its pods run on. On a local cluster, the
+    Its process ends, which ends requests and watches that are open, and that of the new version starts on the same
+    objects. Its pods run on. On a local cluster, the
     first one of a version builds the program, which takes several minutes.
 
     \b
       tenantry vcp upgrade web -n acme
       tenantry vcp upgrade web -n acme --version 1.36
     """
+    from tenantry.cli.vcp import build_program
+
     where = place.parent(target, namespace)
     found = session.run(target, lambda client: read_started(client, called, where))
-    wanted = _wanted(target, found, version)
+    wanted = _wanted(found, version)
     if wanted is None:
         output.talk(f"{kinds.told(VirtualControlPlane, called, where)} has Kubernetes {found.status.version} already")
         return
+    if not yes:
+        told = kinds.told(VirtualControlPlane, called, where)
+        output.talk(f"{told}: from Kubernetes {found.status.version} to {wanted.kubernetes}; open requests end")
+        confirm("Upgrade it?", refused="nothing was upgraded")
+    if target.local_name is not None:
+        build_program(wanted.name)
     session.run(target, lambda client: _bring(client, found, wanted, timeout))
 
 
-def _wanted(target: Target, found: VirtualControlPlane, version: str) -> HostedVersion | None:
-    """Return the version to go to, whose program is built then; None if the control plane has it.
+def _wanted(found: VirtualControlPlane, version: str) -> HostedVersion | None:
+    """Return the version to go to; None if the control plane has it.
 
     Raises:
         InputError: There is no such version, or no way to it: why.
     """
-    from tenantry.cli.vcp import build_program
     from tenantry.local import hostedversions
 
     known = hostedversions.known()
@@ -117,8 +126,6 @@ def _wanted(target: Target, found: VirtualControlPlane, version: str) -> HostedV
         raise InputError(f"{told}: {error}") from error
     if wanted.kubernetes == running and found.spec.version in ("", wanted.name):
         return None
-    if target.local_name is not None:
-        build_program(wanted.name)
     return wanted
 
 

@@ -89,6 +89,11 @@ def denied(error: Forbidden) -> Forbidden:
     return Forbidden(f"{said['what']}: {said['message']}", status=error.status, reason=error.reason)
 
 
+def lacks_kind(error: NotFound) -> bool:
+    """Return whether the path itself is unknown, instead of an object: the answer is plain text, or these words."""
+    return "404 page not found" in str(error) or "could not find the requested resource" in str(error)
+
+
 def missing(error: NotFound) -> NotFound:
     """Return the error with the command that lists the existing objects, if the kind is Tenantry's or Namespace."""
     said = _MISSING.fullmatch(str(error))

@@ -23,6 +23,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+NOT_INSTALLED = (
+    "this cluster does not have Tenantry's kinds; install them with `tenantry install`, or choose another cluster with"
+    " --name, --kubeconfig or --context"
+)
+INSIDE = (
+    "this is the API server of a virtual control plane, which does not have Tenantry's kinds: give the kubeconfig of"
+    " its host with --kubeconfig, or a local cluster with --name"
+)
+
 
 def run(target: Target, work: Callable[[Client], Coroutine[Any, Any, T]], *, tables: bool = False) -> T:
     """Run work with a client of the target and return what it returns.
@@ -41,26 +50,35 @@ def run(target: Target, work: Callable[[Client], Coroutine[Any, Any, T]], *, tab
         from tenantry.kube.tables import TableClient
         from tenantry.kube.version import require_supported
 
+    is_inside = False
+
     async def main() -> T:
+        nonlocal is_inside
         kind = TableClient if tables else Client
         async with kind(target.connection()) as client:
             await require_supported(client)
-            return await work(client)
+            try:
+                return await work(client)
+            except NotFound as error:
+                is_inside = refusals.lacks_kind(error) and await _is_inside(client)
+                raise
 
     try:
         return asyncio.run(main())
     except NotFound as error:
-        # The path itself is unknown, rather than an object: the server answers in plain text, or in these words.
-        if "404 page not found" in str(error) or "could not find the requested resource" in str(error):
-            raise ConfigError(
-                "this cluster does not have Tenantry's kinds; install them with `tenantry install`, or choose another"
-                " cluster with --name, --kubeconfig or --context"
-            ) from error
+        if refusals.lacks_kind(error):
+            raise ConfigError(INSIDE if is_inside else NOT_INSTALLED) from error
         raise refusals.missing(error) from error
     except Invalid as error:
         raise refusals.explained(error) from error
     except Forbidden as error:
         raise refusals.denied(error) from error
+
+
+async def _is_inside(client: Client) -> bool:
+    from tenantry.views.inside import is_inside
+
+    return await is_inside(client)
 
 
 def interrupt_on_signals() -> None:

@@ -7,6 +7,7 @@ import functools
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from tenantry.api.errors import AlreadyExists, Forbidden, InputError, NotFound
 from tenantry.api.kubernetes import Namespace
@@ -66,7 +67,7 @@ def vcp() -> None:
     "--replicas",
     type=click.IntRange(1, MOST_REPLICAS),
     default=1,
-    help="Number of processes (default: 1); several need --datastore SharedEtcd or OwnEtcd.",
+    help="Number of processes (default: 1); several need --datastore SharedEtcd or, on a local cluster, OwnEtcd.",
 )
 @flags.takes_wait("Wait until the API server is usable.", default=True, timeout="2m")
 @flags.dry_run_option
@@ -92,11 +93,15 @@ def create(
       tenantry vcp kubeconfig web -n acme > web.kubeconfig
     """
     where = place.parent(target, namespace)
-    spec = VirtualControlPlaneSpec(
-        version=version, replicas=replicas, datastore=PlaneDatastore(kind=DatastoreKind(datastore))
-    )
+    spec = VirtualControlPlaneSpec(version=version, replicas=replicas)
+    if datastore != DatastoreKind.SQLITE:
+        spec = msgspec.structs.replace(spec, datastore=PlaneDatastore(kind=DatastoreKind(datastore)))
     wanted = VirtualControlPlane(metadata=ObjectMeta(name=called, namespace=where), spec=spec)
     wrong = validate_plane(wanted)
+    if version and target.local_name is not None:
+        from tenantry.local import hostedversions
+
+        hostedversions.product(version)  # raises for a version that there is not
     if not wrong and not dry_run:
         session.run(target, lambda client: _check_place(client, where))
         if target.local_name is not None:
@@ -142,8 +147,6 @@ async def _check_place(client: Client, namespace: str) -> None:
 
 
 async def _create(client: Client, wanted: VirtualControlPlane, *, seconds: int | None) -> Json:
-    import msgspec
-
     meta = wanted.metadata
     told = kinds.told(VirtualControlPlane, meta.name, meta.namespace)
     try:
@@ -182,8 +185,6 @@ async def read_kubeconfig(client: Client, name: str, namespace: str) -> str:
         NotFound: There is no such control plane, or no such Secret.
         InputError: The control plane is not usable yet.
     """
-    import msgspec
-
     from tenantry.cli.delete import read_existing
     from tenantry.kube import wire
 

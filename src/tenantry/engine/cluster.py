@@ -160,6 +160,13 @@ class Cluster:
         informer = self._informers.get(resource)
         return informer is not None and informer.synced.is_set()
 
+    async def listed(self, *resources: Resource) -> None:
+        """Wait until the caches of kinds have been in step; a kind that is not watched needs nothing."""
+        for resource in resources:
+            informer = self._informers.get(resource)
+            if informer is not None:
+                await informer.synced.wait()
+
     def observed_caches(self, resources: Iterable[Resource]) -> dict[Resource, Cache[Observed]]:
         """Return the caches of those kinds that the cluster has."""
         return {resource: self._informers[resource].cache for resource in resources if resource in self._informers}

@@ -1,10 +1,12 @@
-"""Reads the audit logs of control planes in Pods, which a container of each Pod prints."""
+"""Reads the audit logs of control planes in Pods, which an init container of each Pod prints while the Pod runs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
-from tenantry.api.errors import NotFound
+from tenantry.api.errors import BadRequest, NotFound
 from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.hostedpods import objects
@@ -26,14 +28,25 @@ async def read(client: Client, uid: str) -> list[str]:
     """
     query = {"labelSelector": f"{objects.UID_LABEL}={uid}"}
     body = await client.request("GET", wire.path(objects.PODS, PROCESS_NAMESPACE), query=query)
-    pods: list[Json] = msgspec.json.decode(body)["items"]
-    printing = [each for each in pods if any(part["name"] == objects.AUDIT for part in each["spec"]["containers"])]
     found: list[str] = []
-    for name in sorted(str(each["metadata"]["name"]) for each in printing):
+    for name in printing(msgspec.json.decode(body)["items"]):
         path = wire.path(objects.PODS, PROCESS_NAMESPACE, name, "log")
         try:
             log = await client.request("GET", path, query={"container": objects.AUDIT})
-        except NotFound:
-            continue  # the Pod has just ended
+        except (BadRequest, NotFound):
+            continue  # kubelet has not yet started the container (400), or the Pod has just ended
         found.append(log.decode(errors="replace"))
     return found
+
+
+def printing(pods: Iterable[Json]) -> list[str]:
+    """Return the sorted names of the Pods that have such a container.
+
+    Args:
+        pods: The Pods.
+    """
+
+    def prints(pod: Json) -> bool:
+        return any(each["name"] == objects.AUDIT for each in pod["spec"].get("initContainers", ()))
+
+    return sorted(str(each["metadata"]["name"]) for each in pods if prints(each))

@@ -61,10 +61,10 @@ def of_data(uid: str, found: Json, image: str) -> Json:
         **_container(image or process["image"], command, process["volumeMounts"]),
     }
     # One that leads to a datastore elsewhere; it ends with the keeper.
-    others = {objects.PROCESS, objects.BESIDE, objects.AUDIT}
+    others = {objects.PROCESS, objects.BESIDE}
     beside = [{**each, "restartPolicy": "Always"} for each in spec["containers"] if each["name"] not in others]
-    # Those of a datastore in the Pod.
-    beside += spec.get("initContainers", ())
+    # Those of a datastore in the Pod. A Job has no API server, and no audit log to print.
+    beside += (each for each in spec.get("initContainers", ()) if each["name"] != objects.AUDIT)
     volumes = [each for each in spec["volumes"] if each["name"] != _KEYS]
     job = _job(uid, KeeperRole.DATA, container, volumes)
     template: Json = job["spec"]["template"]
@@ -99,7 +99,7 @@ def of_place(uid: str, image: str, claim: str) -> Json:
     mount = {"name": "kept", "mountPath": "/kept", "subPath": uid}
     container = {
         **_container(image, command, [mount]),
-        "resources": {"requests": {"cpu": "5m", "memory": "24Mi"}, "limits": {"memory": "128Mi"}},
+        "resources": objects.SIDECAR_RESOURCES,
     }
     return _job(uid, KeeperRole.PLACE, container, [{"name": "kept", "persistentVolumeClaim": {"claimName": claim}}])
 

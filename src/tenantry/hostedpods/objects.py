@@ -3,7 +3,7 @@
     Secret hosted-UID-keys      all keys, which only the operator reads
     Secret hosted-UID           what the process reads           ─► container hosted ──sockets──┐
     Secret hosted-UID-sidecar   the certificate of the sidecar   ─► container sidecar ◄─────────┘
-    audit log, if there is one                                   ─► container audit prints it
+    audit log, if there is one                                   ─► init container audit prints it, to the end
     PersistentVolumeClaim       SQLite, or a container `store`      ▲ 6443 clients, 6445 operator
     StatefulSet, Service
 
@@ -65,8 +65,11 @@ PROCESS = "hosted"
 BESIDE = "sidecar"
 """The container of the sidecar."""
 
+SIDECAR_RESOURCES: Json = {"requests": {"cpu": "5m", "memory": "24Mi"}, "limits": {"memory": "128Mi"}}
+"""Of a container that keeps snapshots, and passes bytes on."""
+
 AUDIT = serveroptions.AUDIT_FOLDER
-"""The container that prints the audit log, and the folder of that."""
+"""The init container that prints the audit log, and the folder of that."""
 
 SNAPSHOTS = "snapshots"
 """The folder of the snapshots in the volume."""
@@ -285,7 +288,7 @@ def stateful_set(
         own: The contents of the sidecar's Secret.
         way: How it reaches its datastore; None if that is SQLite.
         replicas: The number of Pods.
-        has_audit_log: Whether the process writes an audit log, which a container of its own prints.
+        has_audit_log: Whether the process writes an audit log, which an init container of its own prints.
     """
     labels = {**meta(uid, "")["labels"], **(way.labels if way is not None else {})}
     spec = _pod(uid, settings, limits, files, way)
@@ -377,7 +380,11 @@ def _pod(
 
 
 def _print_audit_log(spec: Json, settings: PodSettings) -> None:
-    """Have a container print the audit log (Kubernetes, "Logging Architecture", streaming sidecar container)."""
+    """Have a container print the audit log (Kubernetes, "Logging Architecture", streaming sidecar container).
+
+    An init container that is restarted always: kubelet ends it when the process has ended, after its last events
+    (Kubernetes, "Sidecar Containers", termination).
+    """
     size, folder = (serveroptions.AUDIT_FILES + 2) * serveroptions.AUDIT_MEGABYTES, f"{HOME}/{AUDIT}"
     mount = {"name": AUDIT, "mountPath": folder}
     # Not in the volume: the next Pod would print it once more.
@@ -386,7 +393,8 @@ def _print_audit_log(spec: Json, settings: PodSettings) -> None:
     command = [SIDECAR, f"-audit={folder}/{serveroptions.AUDIT_LOG}"]
     resources = {"requests": {"cpu": "1m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}}
     mounts = [{**mount, "readOnly": True}]
-    spec["containers"].append(_container(AUDIT, settings, command, resources=resources, volumeMounts=mounts))
+    printing = _container(AUDIT, settings, command, resources=resources, volumeMounts=mounts, restartPolicy="Always")
+    spec["initContainers"] = [*spec.get("initContainers", ()), printing]
 
 
 def _container(called: str, settings: PodSettings, command: list[str], **more: object) -> Json:
@@ -461,7 +469,7 @@ def _sidecar(settings: PodSettings, mounted: tuple[str, ...], way: StoreWay | No
             {"name": "tunnel", "containerPort": sidecar.TUNNEL_PORT, "protocol": "TCP"},
             {"name": "keeper", "containerPort": sidecar.KEEPER_PORT, "protocol": "TCP"},
         ],
-        resources={"requests": {"cpu": "5m", "memory": "24Mi"}, "limits": {"memory": "128Mi"}},
+        resources=SIDECAR_RESOURCES,
         volumeMounts=[
             {"name": "sidecar", "mountPath": "/keys", "readOnly": True},
             {"name": "sockets", "mountPath": "/sockets"},

@@ -30,7 +30,7 @@ from tenantry.hostedpods.workers import KeeperJobs
 from tenantry.hosting import snapshotplaces, snapshots, versions
 from tenantry.hosting.s3.snapshots import BucketSnapshots
 from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
-from tenantry.hosting.snapshots import KeptSnapshot, NoSnapshotPlace, SnapshotHeader, SnapshotStore
+from tenantry.hosting.snapshots import KeptSnapshot, NoSnapshotPlace, SnapshotHeader, SnapshotStore, UnusableSnapshot
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.local.files import make_private_folder
@@ -152,9 +152,15 @@ class PodSnapshots:
 
     async def _restore(self, keeper: SnapshotKeeper, uid: str, name: str, version: str, *, foreign: bool) -> None:
         # Most of what is wrong with a file shows before the process ends.
-        found = await keeper.verify(name)
+        try:
+            found = await keeper.verify(name)
+        except (InputError, StoreError) as error:
+            if await self._running(uid) is None:
+                raise
+            raise UnusableSnapshot(str(error)) from error
         if version and versions.is_before(version, found.kubernetes):
-            raise InputError(snapshots.too_late(found.kubernetes, version))
+            told = snapshots.too_late(found.kubernetes, version)
+            raise InputError(told) if await self._running(uid) is None else UnusableSnapshot(told)
         await self._stop(uid)
         await (await self._worker(uid, version)).restore(name, foreign=foreign)
 

@@ -57,7 +57,8 @@ def have_moved(pods: Iterable[SeenPod], known: Collection[str]) -> bool:
 
 def _problem(found: Json) -> str:
     status: Json = found.get("status", {})
-    states: list[Json] = status.get("containerStatuses") or []
+    # In the order in which kubelet starts them: until the first ones run, the others only wait.
+    states: list[Json] = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     for each in states:
         waiting: Json | None = each.get("state", {}).get("waiting")
         if waiting is not None and waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):

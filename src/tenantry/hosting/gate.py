@@ -6,6 +6,9 @@
                                                            ├─ Outside   resolved, checked, then TCP    dialling.py
                                                            └─ Kubelet   TLS and one HTTP request       kubelet.py
 
+Clients may come before the process of the gate knows all destinations: a connection waits until `settled`, and gets 503
+if that takes too long.
+
 kube-apiserver reaches the gate by an EgressSelectorConfiguration with HTTPConnect for `cluster` and `controlplane`. The
 gate holds no rule: `decide` is an argument, and sees the host that the API server named. The gate resolves a name only
 if `decide` says so, and dials an address of it only if a second rule admits this address.
@@ -57,12 +60,14 @@ class GateLimits(msgspec.Struct, frozen=True, kw_only=True):
         open_connections: The number of connections at one time.
         head_seconds: The time for the head of a request, and for a TLS handshake.
         dial_seconds: The time for a TCP connection to a destination.
+        settle_seconds: The time that a connection waits until all destinations are known.
     """
 
     connections_per_second: int = 50
     open_connections: int = 200
     head_seconds: float = 10.0
     dial_seconds: float = 10.0
+    settle_seconds: float = 10.0
 
 
 class ConnectionBucket:
@@ -97,6 +102,7 @@ class Gate:
         kubelet: What the gate needs to play kubelets; None if `decide` never returns one.
         outside: What the gate needs to reach hosts outside of the cluster; None if it reaches none.
         limits: The limits.
+        settled: Set once `decide` knows all destinations; None if it always does.
     """
 
     def __init__(
@@ -107,8 +113,10 @@ class Gate:
         kubelet: KubeletInputs | None = None,
         outside: OutsideInputs | None = None,
         limits: GateLimits | None = None,
+        settled: asyncio.Event | None = None,
     ) -> None:
         self._path = path
+        self._settled = settled
         self._decide = decide
         self._kubelet = kubelet
         self._outside = outside
@@ -198,6 +206,7 @@ class Gate:
         """Serve one connection to its end; no error leaves this method."""
         try:
             host, port = heads.destination(heads.parse(await read_head(stream, self._limits.head_seconds)))
+            await self._settle()
             match self._decide(host, port):
                 case Refused(reason=reason):
                     raise HttpRefusal(403, reason)  # noqa: TRY301 - all refusals are written in one place
@@ -224,6 +233,17 @@ class Gate:
             raise
         finally:
             await end(stream)
+
+    async def _settle(self) -> None:
+        """Wait until all destinations are known: an unknown one would be refused for good."""
+        if self._settled is None or self._settled.is_set():
+            return
+        try:
+            async with asyncio.timeout(self._limits.settle_seconds):
+                await self._settled.wait()
+        except TimeoutError:
+            reason = "the pods and the nodes of this control plane are not known yet: try again in a few seconds"
+            raise HttpRefusal(503, reason) from None
 
     async def _play(self, node: str, stream: ByteStream) -> None:
         """Serve one request to the kubelet of a node, inside TLS."""

@@ -17,6 +17,17 @@ AUDIT_LOG = "audit.log"
 AUDIT_FILES, AUDIT_MEGABYTES = 5, 10
 """How many files the audit log has at most, the current one included, and how large each is."""
 
+_READS = ["get", "list", "watch"]
+_AUTHENTICATED = ["system:authenticated"]
+_CONNECTED = [
+    {
+        "group": "",
+        "resources": [
+            *("pods/exec", "pods/attach", "pods/portforward"),
+            *("pods/proxy", "services/proxy", "nodes/proxy"),
+        ],
+    }
+]
 _CONFIDENTIAL = [
     {"group": "", "resources": ["secrets", "configmaps", "serviceaccounts/token"]},
     {"group": "authentication.k8s.io", "resources": ["tokenreviews"]},
@@ -68,18 +79,25 @@ def authentication(options: ServerOptions) -> bytes:
 def audit_policy(options: ServerOptions, ignored: str) -> bytes:
     """Return the Policy of the audit log.
 
+    Administrators can have a certificate issued for any user, and for any group except `system:masters`: a name alone
+    exempts reads only, and no way into a pod, which may be a GET. Requests of anonymous clients and those that fail
+    authentication, which have no user, are left out: clients without credentials could push all other events out of the
+    files.
+
     Args:
         options: The settings.
-        ignored: A user whose requests are no acts of users: those of its controllers are not, either.
+        ignored: A user in `system:masters` whose requests are no acts of users.
     """
     level = options.audit_level or "None"
     rules: list[dict[str, object]] = [
-        {"level": "None", "users": [ignored, "system:apiserver", "system:kube-controller-manager"]},
+        {"level": "None", "users": [ignored, "system:apiserver"], "userGroups": ["system:masters"]},
+        {"level": level, "userGroups": _AUTHENTICATED, "resources": _CONNECTED},
+        {"level": "None", "users": ["system:kube-controller-manager"], "verbs": _READS},
         {"level": "None", "nonResourceURLs": ["/livez*", "/readyz*", "/healthz*", "/openapi/*", "/api*", "/version"]},
-        {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"], "verbs": ["get", "list", "watch"]},
+        {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"], "verbs": _READS},
         {"level": "None", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}]},
-        {"level": "Metadata", "resources": _CONFIDENTIAL},
-        {"level": level},
+        {"level": "Metadata", "userGroups": _AUTHENTICATED, "resources": _CONFIDENTIAL},
+        {"level": level, "userGroups": _AUTHENTICATED},
     ]
     found = {
         "apiVersion": "audit.k8s.io/v1",

@@ -52,15 +52,21 @@ class SnapshotHeader(msgspec.Struct, frozen=True):
         revision: Of the datastore.
         time: When it was taken.
         kubernetes: The version of Kubernetes that has written it, as in "v1.36.3".
+        uid: That of the control plane that it was taken of; "" if it is not known.
     """
 
     revision: Annotated[int, msgspec.Meta(ge=0)]
     time: dt.datetime
     kubernetes: Annotated[str, msgspec.Meta(max_length=32)] = ""
+    uid: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
 class NoSnapshotPlace(InputError):
     """A control plane has no place for snapshots, until its owner chooses a destination."""
+
+
+class UnusableSnapshot(InputError):
+    """A snapshot cannot be restored: nothing was changed, and a process that ran before runs on."""
 
 
 class SnapshotStore(Protocol):
@@ -113,7 +119,8 @@ class SnapshotStore(Protocol):
             version: The minor version of Kubernetes that the control plane has afterwards; "" if it stays.
 
         Raises:
-            TenantryError: Why it cannot be used, or restored.
+            UnusableSnapshot: Why it cannot be used.
+            TenantryError: Why it was not restored; the process may have ended.
         """
         ...
 
@@ -205,12 +212,17 @@ def is_given(text: str) -> bool:
     return _GIVEN.fullmatch(text) is not None
 
 
+def is_name(text: str) -> bool:
+    """Return whether a text is the name of a snapshot, whether there is one or not."""
+    return _KEPT.fullmatch(text) is not None or is_given(text)
+
+
 def check_name(text: str) -> str:
     """Return the name if it is that of a snapshot.
 
     Raises:
         InputError: It is not.
     """
-    if _KEPT.fullmatch(text) is None and not is_given(text):
+    if not is_name(text):
         raise InputError(f"{text!r} is not the name of a snapshot: status.snapshots lists those that there are")
     return text

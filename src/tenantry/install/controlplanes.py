@@ -23,6 +23,7 @@ from tenantry.install.policy import (
 
 PROCESSES = "tenantry-virtual-control-planes"
 KEPT = "tenantry-kept-control-planes"
+WHOLE = "tenantry-whole-control-planes"
 
 
 def everything(subject: Json) -> list[Json]:
@@ -45,7 +46,24 @@ def everything(subject: Json) -> list[Json]:
     resource = VirtualControlPlane.resource
     rules = [rule(resource.group, [resource.plural], "CREATE", "UPDATE")]
     finalizers = bound(validating(PROCESSES, rules, [kept, added], conditions=not_administrator(subject)))
-    return [*finalizers, *_own(subject)]
+    return [*finalizers, *_whole(), *_own(subject)]
+
+
+def _whole() -> list[Json]:
+    """Return the policy that has a VirtualControlPlane end with its objects on the host, and its binding.
+
+    Pods and Secrets that outlast it would belong to no control plane, and their marks keep owners from changing them.
+    The finalizer `orphan` of Kubernetes, which has the same effect, is refused by the policy of the finalizers.
+    """
+    resource = VirtualControlPlane.resource
+    whole = says(
+        "request.options.?propagationPolicy.orValue('') != 'Orphan'"
+        " && request.options.?orphanDependents.orValue(false) != true",
+        "a VirtualControlPlane must not be deleted with propagationPolicy Orphan, because its pods and other objects on"
+        " the host would stay: delete it without --cascade=orphan",
+    )
+    rules = [rule(resource.group, [resource.plural], "DELETE")]
+    return bound(validating(WHOLE, rules, [whole]))
 
 
 def _own(subject: Json) -> list[Json]:

@@ -24,7 +24,7 @@ from tenantry.hosting import plane as hosting
 from tenantry.hosting import snapshotplaces, snapshots
 from tenantry.hosting.s3.snapshots import BucketSnapshots
 from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
-from tenantry.hosting.snapshots import KeptSnapshot, SnapshotHeader, SnapshotStore
+from tenantry.hosting.snapshots import KeptSnapshot, SnapshotHeader, SnapshotStore, UnusableSnapshot
 from tenantry.local import hostedversions
 from tenantry.local.files import explain, make_private_folder
 from tenantry.local.paths import ClusterPaths
@@ -140,7 +140,7 @@ class LocalSnapshots:
         """
         file = own / snapshots.check_name(name)
         if not file.is_file():
-            raise InputError(f"there is no snapshot {name!r} of this control plane: status.snapshots lists them")
+            raise UnusableSnapshot(f"there is no snapshot {name!r} of this control plane: status.snapshots lists them")
         await self.restore_file(uid, file, version, foreign=snapshots.is_given(name))
 
     async def restore_file(self, uid: str, file: Path, version: str = "", *, foreign: bool = False) -> None:
@@ -153,7 +153,12 @@ class LocalSnapshots:
             foreign: It may be of another control plane.
         """
         # Most of what is wrong with a file shows before the process ends.
-        await self._run(uid, _TAKE_SECONDS, "verify", str(file), version=version)
+        try:
+            found = await self._run(uid, _TAKE_SECONDS, "verify", str(file), version=version)
+        except LocalError as error:
+            raise UnusableSnapshot(str(error)) from error
+        if not foreign and found.uid != uid:
+            raise UnusableSnapshot(f"the snapshot is of another control plane (uid {found.uid!r}, not {uid!r})")
         await self._stop(uid)
         mark = ("foreign",) if foreign else ()
         async with self._opened(uid):

@@ -9,6 +9,7 @@ none       there               delete the lower object; one that was made first,
 there      none                create it
 there      of another upper    delete it, and create it again; one that was made first is taken over
 none       waits               nothing: a lower object that is to be adopted waits for its upper one
+there      has another address give the upper object the lower address; see addresschange.py
 there      there, or waits     bring the lower object to what it should be, and the status up
 """
 
@@ -35,6 +36,7 @@ from tenantry.engine.events import EventKind, NamedObject
 from tenantry.engine.plan import merge_patch
 from tenantry.engine.request import ApiRequest
 from tenantry.mirror import adoption, marking, selections, things
+from tenantry.mirror.addresschange import AddressChange
 from tenantry.mirror.cachedpods import Kept
 from tenantry.mirror.endpointmirror import services_of
 from tenantry.mirror.endpoints import BY_SERVICE, INDEXES, SLICES, WrittenSlice
@@ -100,6 +102,7 @@ class ObjectMirror:
         self._upper = upper
         self._lower = lower
         self._selections = Selections()
+        self._addresses = AddressChange(mirrored, profile, upper, lower)
         # By key of a refused object: how often in a row.
         self._refused: dict[str, int] = {}
         # By key: the hash of the patch that the lower side stored in another form, which is not sent again.
@@ -177,8 +180,10 @@ class ObjectMirror:
 
     def _is_of_another(self, lower: Thing, upper: Thing) -> bool:
         """Return whether a lower object is one of an earlier upper one, so that it has to go."""
-        if self._mirrored.chosen is not None or self._waits(lower):
+        if self._waits(lower):
             return False
+        if self._mirrored.chosen is not None:
+            return not self._left_ahead(upper) and self._addresses.is_replaceable(upper, lower)
         return lower.mark(self._profile, "uid") != upper.uid
 
     def _waits(self, lower: Thing) -> bool:
@@ -224,7 +229,8 @@ class ObjectMirror:
         if lower is None or lower.is_deleting or self._waits(lower):
             return None
         if self._mirrored.chosen is not None and not lower.mark(self._profile, "uid"):
-            left = FIRST_SECONDS - _age(lower, self._upper.clock.now())
+            created = dt.datetime.fromisoformat(lower.meta["creationTimestamp"])
+            left = FIRST_SECONDS - (self._upper.clock.now() - created).total_seconds()
             if left > 0:
                 return left
         await self._end(lower)
@@ -251,9 +257,10 @@ class ObjectMirror:
         """Return whether the lower object is made before the upper one is stored."""
         return self._mirrored.chosen is not None
 
-    @property
-    def is_synced(self) -> bool:
-        """Return whether the lower objects are known."""
+    async def settled(self) -> bool:
+        """Wait until both sides' objects of the kind are known; return whether the lower side is served."""
+        await self._upper.listed(self.resource)
+        await self._lower.cluster.listed(self.resource)
         return self._lower.cluster.is_synced
 
     async def make_first(self, upper: Json, before: Json | None, *, is_dry_run: bool) -> Json:
@@ -275,7 +282,7 @@ class ObjectMirror:
         meta = part(upper, "metadata")
         key = object_key(str(meta.get("namespace", "")), str(meta.get("name", "")))
         # The last finalizer of an object that is being deleted must go whatever the lower side says.
-        if self._is_left(key) or meta.get("deletionTimestamp"):
+        if self._is_left(key) or meta.get("deletionTimestamp") or self._addresses.is_between(upper):
             return upper
         lower = self._of(key)
         if before is None:
@@ -353,18 +360,32 @@ class ObjectMirror:
         if left:
             return left
         above = upper.object
-        wanted = self.wanted(above, lower, await self._selected(above))
+        if await self._addresses.go_on(above, lower):
+            return None
+        try:
+            await self._send(upper, lower, self.wanted(above, lower, await self._selected(above)))
+        except Invalid:
+            if not await self._is_address_refused(above, lower) or not await self._addresses.begin(above):
+                raise
+        return None
+
+    async def _is_address_refused(self, upper: Json, lower: Thing | None) -> bool:
+        """Return whether the lower side accepts a refused object if it may choose the addresses."""
+        freed = self._addresses.freed(upper)
+        return freed is not None and await self._addresses.accepts(self._first(self.wanted(freed, lower), lower))
+
+    async def _send(self, upper: Thing, lower: Thing | None, wanted: Json) -> None:
         if lower is None:
             await self._lower.writer.own(request.create_json(self.resource, wanted))
-            return None
+            return
         patch = {} if lower.is_deleting else self._patch(lower, wanted)
         if not patch:
             self._followed.pop(upper.key, None)
-            return None
+            return
         # A lower webhook may store a field in another form each time.
         digest = sha256(msgspec.json.encode(patch)).digest()
         if self._followed.get(upper.key) == digest:
-            return None
+            return
         # NotFound, Conflict: its event wakes this key.
         with suppress(NotFound, Conflict):
             await self._lower.writer.own(
@@ -372,7 +393,6 @@ class ObjectMirror:
             )
             # Not before: a patch that was lost is sent again.
             self._followed[upper.key] = digest
-        return None
 
     async def _selected(self, upper: Json) -> Callable[[Json], Sequence[str]]:
         """Return the function that returns the upper namespaces which a selector of an upper object selects.
@@ -476,8 +496,3 @@ def _selecting(mirrored: MirroredKind, upper: Thing) -> Iterable[str]:
 def _filled(spec: Json) -> Json:
     """Return a spec without empty lists and objects, which the API server does not store."""
     return {key: value for key, value in spec.items() if value not in ([], {})}
-
-
-def _age(lower: Thing, now: dt.datetime) -> float:
-    created = dt.datetime.fromisoformat(lower.meta["creationTimestamp"])
-    return (now - created).total_seconds()

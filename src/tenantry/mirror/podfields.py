@@ -52,9 +52,7 @@ _resources = fields({"limits": _amounts, "requests": _amounts})
 
 def _scheduler(value: object, path: str) -> None:
     if value not in SCHEDULERS:
-        raise NotTranslated(
-            f"{path} must be '{SCHEDULERS[1]}' or empty: the scheduler of the lower side assigns all pods"
-        )
+        raise NotTranslated(f"{path} must be '{SCHEDULERS[1]}' or empty: the host's scheduler assigns all pods")
 
 
 # Volumes

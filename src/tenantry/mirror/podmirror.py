@@ -42,6 +42,9 @@ from tenantry.mirror.tokens import PodTokens
 from tenantry.mirror.uppernodes import UpperNodes
 from tenantry.mirror.upperpods import UpperPods
 
+LINKS_SECONDS = 0.5
+"""When to look again whether the Services of a pod's namespace have their addresses."""
+
 _MANY = 16
 """So many pods at once keep both API servers busy."""
 
@@ -167,6 +170,8 @@ class PodMirror:
         if above is None:
             return None
         links = self._links.of(upper.meta["namespace"])
+        if links is None:
+            return LINKS_SECONDS
         wanted = pods.down(above, self._profile, self._nodes.lower, links)
         if wanted.refusal:
             await self._refuse(upper, wanted.refusal)

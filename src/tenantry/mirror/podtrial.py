@@ -8,6 +8,7 @@ from tenantry.api.errors import AlreadyExists
 from tenantry.api.model import Json
 from tenantry.engine import request
 from tenantry.mirror import pods
+from tenantry.mirror.decision import BOUND_BY_USER
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.refusals import REFUSALS, upper_words
 from tenantry.mirror.shapes import part
@@ -39,6 +40,8 @@ class PodTrial:
         Raises:
             ApiError: The lower side does not answer.
         """
+        if part(upper, "spec").get("nodeName"):
+            return BOUND_BY_USER
         made = pods.down(upper, self._profile, self._nodes.lower)
         if made.refusal:
             return made.refusal

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tenantry.api.model import Json
+from tenantry.api.model import Json, object_key
 from tenantry.engine.cluster import Cluster, Watch
-from tenantry.mirror.kinds import services
+from tenantry.mirror.kinds import serviceaddresses, services
+from tenantry.mirror.profile import Profile
 from tenantry.mirror.shapes import items, part
 from tenantry.mirror.things import Thing
 from tenantry.mirror.upperobjects import UpperObjects
@@ -23,6 +24,9 @@ MOST_SERVICES = 40
 
 MOST_BYTES = 128 * 2**10
 """So much JSON of Services is read for a pod: one of them may have thousands of ports, and each has four variables."""
+
+SETTLING_SECONDS = 10.0
+"""How long a pod waits for the addresses of the Services of its namespace."""
 
 _BY_NAMESPACE = "namespace"
 """The index of upper Services by their namespace."""
@@ -75,28 +79,59 @@ class ServiceLinks:
     """The variables of the Services of each namespace of one upper side.
 
     Args:
+        profile: The configuration.
         upper: The upper cluster.
-        upper_services: Its Services.
+        lower: The lower cluster.
+        upper_services: The Services of the upper cluster.
     """
 
-    def __init__(self, upper: Cluster, upper_services: UpperObjects) -> None:
+    def __init__(self, profile: Profile, upper: Cluster, lower: Cluster, upper_services: UpperObjects) -> None:
+        self._profile = profile
         self._upper = upper
+        self._lower = lower
         self._services = upper_services
+        # By key of a Service that has not the address of its lower one: since when.
+        self._unsettled: dict[str, float] = {}
 
     def watch(self) -> Watch:
         """Return the watch of the Services, which wakes nothing: pods that exist keep their variables."""
         return self._services.watch(lambda _: (), {_BY_NAMESPACE: _namespace})
 
-    def of(self, namespace: str) -> Mapping[str, str]:
-        """Return the variables of a namespace; none with more than `MOST_SERVICES`, or than `MOST_BYTES` of them."""
+    def of(self, namespace: str) -> Mapping[str, str] | None:
+        """Return the variables of a namespace; none with more than `MOST_SERVICES`, or than `MOST_BYTES` of them.
+
+        None while a Service has not the address of its lower one, as after a restore: the address may be that of
+        another tenant's Service. A Service that stays so for `SETTLING_SECONDS` has no variables.
+        """
         cache = self._upper.cache_of(services.RESOURCE)
         if cache is None or cache.count(_BY_NAMESPACE, namespace) > MOST_SERVICES:
             return {}
         # kubelet adds those of the API server's Service itself.
-        found: list[Thing] = cache.by_index(_BY_NAMESPACE, namespace)
-        if sum(len(each.text) for each in found) > MOST_BYTES:
+        all_of_it: list[Thing] = cache.by_index(_BY_NAMESPACE, namespace)
+        if sum(len(each.text) for each in all_of_it) > MOST_BYTES:
             return {}
-        return variables(each.object for each in found if each.key.split("/") != [*services.API_SERVER])
+        found = [each for each in all_of_it if each.key.split("/") != [*services.API_SERVER]]
+        unsettled = {each.key for each in found if not self._is_settled(each)}
+        now = self._upper.clock.monotonic()
+        others = {key: since for key, since in self._unsettled.items() if not key.startswith(f"{namespace}/")}
+        known = {key: self._unsettled.get(key, now) for key in unsettled}
+        self._unsettled = others | known
+        if any(now - since < SETTLING_SECONDS for since in known.values()):
+            return None
+        return variables(each.object for each in found if each.key not in unsettled)
+
+    def _is_settled(self, upper: Thing) -> bool:
+        """Return whether a Service has the address of its lower one, if it has any."""
+        if serviceaddresses.is_emptied(upper.object, self._profile.mark(serviceaddresses.MARK)):
+            return False
+        address = upper.spec.get("clusterIP")
+        if not address or address == serviceaddresses.HEADLESS:
+            return True
+        namespace, _, name = upper.key.partition("/")
+        key = object_key(self._profile.namespace, self._profile.lower_name("Service", namespace, name))
+        cache = self._lower.cache_of(services.RESOURCE)
+        lower: Thing | None = cache.get(key) if cache is not None else None
+        return lower is not None and lower.spec.get("clusterIP") == address
 
 
 def _namespace(found: Thing) -> Iterable[str]:

@@ -123,14 +123,23 @@ class UpperNodes:
                 await self._upper.writer.own(request.patch(NODES, "", name, nodes.made_ready(found)), quiet=True)
 
     async def announce(self) -> bool:
-        """Call `noticed` with the addresses of the nodes that are there; return whether there is one."""
+        """Call `noticed` with the addresses of the nodes that are there, and make them ready; return whether any is."""
         async with self._lock:
-            known = {nodes.address_of(each.object) for each in self._upper.cache(NODES)} - {""}
-            if known:
-                await self._noticed(sorted(known))
+            known = await self._notice()
             for each in self._upper.cache(NODES):
                 if nodes.is_not_ready(each.object) and self.lower(each.key) is not None:
                     await self._make_ready(each.key)
+        return known
+
+    async def notice(self) -> None:
+        """Call `noticed` with the addresses of the nodes that are there, without a request to the upper side."""
+        async with self._lock:
+            await self._notice()
+
+    async def _notice(self) -> bool:
+        known = {nodes.address_of(each.object) for each in self._upper.cache(NODES)} - {""}
+        if known:
+            await self._noticed(sorted(known))
         return bool(known)
 
     def shown(self, lower: Json) -> Json:

@@ -14,6 +14,7 @@ from tenantry.api.marks import TENANT_UID
 from tenantry.api.model import KubernetesObject, Resource
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers.tenant import clusternetworkpolicy
 from tenantry.controllers.tenantnamespace import COUNTS
 from tenantry.engine.reader import ObjectReader
@@ -148,6 +149,19 @@ async def count_pods(reader: ObjectReader, namespace: str) -> int | None:
         return await reader.count(PODS, namespace)
     except Forbidden:
         return None
+
+
+async def limited_keys(reader: ObjectReader, namespace: str) -> set[str] | None:
+    """Return the keys that the quotas of a namespace limit, without counts; None if the user may not list them."""
+    found = await list_permitted(reader, ResourceQuotaWithUsage, namespace=namespace)
+    if found is None:
+        return None
+    return {key for each in found if each.metadata.name != COUNTS for key in each.status.hard}
+
+
+async def plane_names(reader: ObjectReader, namespace: str) -> list[str]:
+    """Return the names of the control planes in a namespace, sorted; [] also if the user may not list them."""
+    return sorted(each.metadata.name for each in await _list(reader, VirtualControlPlane, namespace=namespace) or ())
 
 
 async def subnamespace_names(reader: ObjectReader, namespace: str) -> list[str] | None:

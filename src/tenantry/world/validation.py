@@ -31,7 +31,7 @@ from tenantry.api.subnamespace import (
 )
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import Adjustment
-from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.api.virtualcontrolplane import VERSION_PATTERN, DatastoreKind, VirtualControlPlane
 from tenantry.world import quantity, quota
 from tenantry.world.rulechecks import is_pattern, wrong_isolation, wrong_rules
 
@@ -99,12 +99,17 @@ def validate_subnamespace(value: Subnamespace) -> list[Problem]:
 
 
 def validate_plane(value: VirtualControlPlane) -> list[Problem]:
-    """Return what is wrong with the name of a VirtualControlPlane; the API server checks the spec alone."""
-    name = value.metadata.name
-    if _LABEL.fullmatch(name) and len(name) <= MAX_PLANE_NAME:
-        return []
-    form = f"a DNS label of at most {MAX_PLANE_NAME} lower-case letters, digits and -"
-    return [Problem("metadata.name", f"must be {form}, and begin and end with a letter or a digit")]
+    """Return what is wrong with a VirtualControlPlane of which flags give the name, the version and the replicas."""
+    name, spec = value.metadata.name, value.spec
+    problems: list[Problem] = []
+    if not _LABEL.fullmatch(name) or len(name) > MAX_PLANE_NAME:
+        form = f"a DNS label of at most {MAX_PLANE_NAME} lower-case letters, digits and -"
+        problems.append(Problem("metadata.name", f"must be {form}, and begin and end with a letter or a digit"))
+    if not re.fullmatch(VERSION_PATTERN, spec.version):
+        problems.append(Problem("spec.version", f"must be a minor version, as in 1.36; it is {spec.version!r}"))
+    if spec.replicas > 1 and spec.datastore.kind is DatastoreKind.SQLITE:
+        problems.append(Problem("spec.replicas", "must be 1, unless the datastore is SharedEtcd, OwnEtcd or External"))
+    return problems
 
 
 def validate_adjustment(value: Adjustment, path: str) -> list[Problem]:

@@ -1,6 +1,6 @@
 // Package admission gives requests to another process before the API server stores their objects. The process
 // answers on a Unix socket: with the object to store, or with a refusal. While it does not answer, matching requests
-// are refused, and all others are served.
+// wait for a few seconds and are then refused, and all others are served.
 //
 //	request ─► plugin (rules)  ─► POST over the socket ─► the object to store, or a Status
 //	        ─► plugin (advice) ─► POST over the socket ─► warnings for the client; no answer is none
@@ -29,6 +29,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"tenantry.dev/hosted/internal/settings"
+	"tenantry.dev/hosted/internal/sockets"
 )
 
 // Of the names of controllers, nodes and service accounts, which show no warnings to people.
@@ -54,12 +55,13 @@ type rule struct {
 var _ admission.MutationInterface = &plugin{}
 
 func newPlugin(given settings.Admission) *plugin {
+	dial := sockets.To(given.Socket)
 	found := &plugin{
 		operations: map[admission.Operation]bool{},
 		rules:      map[rule]bool{},
 		advice:     map[rule]bool{},
-		caller:     newCaller(given.Socket, mostCalls, callTimeout),
-		adviser:    newCaller(given.Socket, mostAdvice, adviceTimeout),
+		caller:     newCaller(sockets.Await(dial), mostCalls, callTimeout),
+		adviser:    newCaller(dial, mostAdvice, adviceTimeout),
 	}
 	found.add(found.rules, given.Rules)
 	found.add(found.advice, given.Advice)

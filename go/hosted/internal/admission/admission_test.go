@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -194,9 +195,33 @@ func checkUnavailable(t *testing.T, err error) {
 func TestWithoutTheProcessTheRequestIsRefused(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	p := newPlugin(settings.Admission{Socket: socket, Rules: []settings.Rule{services}})
+	p.caller.timeout = 50 * time.Millisecond
 	err := admit(t.Context(), p, service())
 	checkUnavailable(t, err)
 	if strings.Contains(err.Error(), socket) {
+		t.Error(err)
+	}
+}
+
+func TestARequestWaitsForTheProcess(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	p := newPlugin(settings.Admission{Socket: socket, Rules: []settings.Rule{services}})
+	refused := make(chan error)
+	go func() { refused <- admit(t.Context(), p, service()) }()
+	// The request has its turn, so that it is about to connect.
+	for len(p.caller.slots) == 0 {
+		goruntime.Gosched()
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(writer http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(writer, `{"status": {"code": 403, "reason": "Forbidden", "message": "no"}}`)
+	})}
+	go server.Serve(listener)
+	defer server.Close()
+	if err := <-refused; !apierrors.IsForbidden(err) {
 		t.Error(err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -20,6 +19,8 @@ import (
 	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/klog/v2"
+
+	"tenantry.dev/hosted/internal/sockets"
 )
 
 const (
@@ -65,13 +66,10 @@ type caller struct {
 	timeout   time.Duration
 }
 
-func newCaller(socket string, most int, timeout time.Duration) *caller {
-	var dialer net.Dialer
+func newCaller(dial sockets.Dial, most int, timeout time.Duration) *caller {
 	return &caller{
 		transport: &http.Transport{
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return dialer.DialContext(ctx, "unix", socket)
-			},
+			DialContext: dial,
 			// A later process replaces the socket, and an open connection would lead to the former one.
 			DisableKeepAlives: true,
 		},

@@ -12,7 +12,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -30,6 +29,7 @@ import (
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 
 	"tenantry.dev/hosted/internal/settings"
+	"tenantry.dev/hosted/internal/sockets"
 )
 
 const (
@@ -77,14 +77,11 @@ type Handler struct {
 }
 
 func newHandler(group settings.Forwarded) *Handler {
-	var dialer net.Dialer
 	return &Handler{
 		group: group,
 		root:  "/apis/" + group.Group + "/" + group.Version,
 		transport: &http.Transport{
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return dialer.DialContext(ctx, "unix", group.Socket)
-			},
+			DialContext: sockets.Await(sockets.To(group.Socket)),
 			// A later process replaces the socket, and an open connection would lead to the former one.
 			DisableKeepAlives: true,
 		},

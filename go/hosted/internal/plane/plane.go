@@ -31,6 +31,7 @@ import (
 	"tenantry.dev/hosted/internal/admission"
 	"tenantry.dev/hosted/internal/forwarded"
 	"tenantry.dev/hosted/internal/openapi"
+	"tenantry.dev/hosted/internal/requestsizes"
 	"tenantry.dev/hosted/internal/settings"
 )
 
@@ -161,6 +162,7 @@ func assemble(
 	if tracker != nil {
 		tracker.Install(&config.Aggregator.GenericConfig.Config)
 	}
+	awaitEgress(config)
 	shared := config.KubeAPIs.ControlPlane.Generic
 	others := []*genericapiserver.Config{&config.Aggregator.GenericConfig.Config, &config.ApiExtensions.GenericConfig.Config}
 	if err := keepOwn(shared, others...); err != nil {
@@ -178,6 +180,7 @@ func assemble(
 		}
 		documents.Join(&config.Aggregator.GenericConfig.Config)
 	}
+	requestsizes.Bound(&config.Aggregator.GenericConfig.Config)
 	whole, err := config.Complete()
 	if err != nil {
 		return nil, err

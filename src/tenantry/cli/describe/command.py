@@ -10,6 +10,7 @@ import click
 from tenantry.api.errors import InputError
 from tenantry.cli import kinds, output, place, session
 from tenantry.cli.completion import candidates
+from tenantry.cli.delete import existing
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 
@@ -57,16 +58,17 @@ async def _page(client: Client, asked: ObjectSelection, name: str, now: datetime
     from tenantry.views import description, owned
 
     if asked.kind is Tenant:
-        read = await description.read_tenant(client, name)
+        read = await existing(description.read_tenant(client, name), asked.kind, name)
         if read.is_partial:
             output.talk(owned.NOTE)
         return tenant.page(read, now)
-    found = await description.read_object(client, asked.kind, name, asked.namespace)
+    reading = description.read_object(client, asked.kind, name, asked.namespace)
+    found = await existing(reading, asked.kind, name, asked.namespace)
     value = found.value
     if isinstance(value, Subnamespace):
         return subnamespace.subnamespace_page(value, found.events, now)
     if isinstance(value, TenantResourceQuota):
         return subnamespace.quota_page(value, found.events, now)
     if isinstance(value, VirtualControlPlane):
-        return plane.page(value, found.events, now)
+        return plane.page(value, found.events, now, await description.limited_keys(client, asked.namespace))
     return [*output.to_yaml([value]).splitlines()]

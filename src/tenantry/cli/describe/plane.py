@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,6 @@ from msgspec import UNSET
 from tenantry.api.planesnapshots import PlaneOutcome, PlaneUpgrade
 from tenantry.api.virtualcontrolplane import (
     PlanePhase,
-    PlaneSleep,
     SleepWorkloads,
     VirtualControlPlane,
     VirtualControlPlaneSpec,
@@ -25,12 +24,24 @@ if TYPE_CHECKING:
     from tenantry.views.objects import ReportedEvent
 
 
-def page(value: VirtualControlPlane, found: Sequence[ReportedEvent] | None, now: datetime) -> list[Part]:
-    """Return the page."""
+def page(
+    value: VirtualControlPlane,
+    found: Sequence[ReportedEvent] | None,
+    now: datetime,
+    limited: Collection[str] | None = None,
+) -> list[Part]:
+    """Return the page.
+
+    Args:
+        value: The control plane.
+        found: Its events; None if they may not be read.
+        now: The time.
+        limited: The keys of the quota of its namespace; None if they may not be read.
+    """
     spec, status, meta = value.spec, value.status, value.metadata
     listed = [(each.name, durations.age(each.time, now), str(each.size)) for each in status.snapshots]
     return [
-        *head(meta, [*_state(spec, status, now), *_choices(spec)], now, place="Namespace"),
+        *head(meta, [*_state(spec, status, now, limited), *_choices(spec)], now, place="Namespace"),
         *conditions(meta, status.observed_generation, status.conditions, now),
         *section("Snapshots", rows(("NAME", "AGE", "BYTES"), listed)),
         *section("Last requests", rows(("REQUEST", "AGE", "OUTCOME"), list(_requests(status, now)))),
@@ -39,7 +50,7 @@ def page(value: VirtualControlPlane, found: Sequence[ReportedEvent] | None, now:
 
 
 def _state(
-    spec: VirtualControlPlaneSpec, status: VirtualControlPlaneStatus, now: datetime
+    spec: VirtualControlPlaneSpec, status: VirtualControlPlaneStatus, now: datetime, limited: Collection[str] | None
 ) -> Iterator[tuple[str, str]]:
     """Yield its state."""
     yield "Phase", status.phase.value
@@ -50,7 +61,10 @@ def _state(
     yield "Endpoint", status.endpoint or "none yet"
     where = f" of namespace {status.kubeconfig_namespace}" if status.kubeconfig_namespace else ""
     yield "Kubeconfig", f"Secret {status.kubeconfig_secret}{where}" if status.kubeconfig_secret else "none yet"
-    yield "Charged to the quota", map_text(status.charged)
+    given = (
+        status.charged if limited is None else {key: status.charged[key] for key in status.charged if key in limited}
+    )
+    yield "Charged to the quota", map_text(given)
 
 
 def _choices(spec: VirtualControlPlaneSpec) -> Iterator[tuple[str, str]]:
@@ -60,7 +74,7 @@ def _choices(spec: VirtualControlPlaneSpec) -> Iterator[tuple[str, str]]:
     yield "Replicas", str(spec.replicas)
     yield "Datastore", spec.datastore.kind.value
     yield "Nodes", spec.nodes.value
-    yield "Sleeps", _sleep(spec.sleep)
+    yield "Sleeps", _sleep(spec)
     yield "Snapshots", _schedule(spec)
     yield "Audit", spec.audit.level.value
     oidc = spec.authentication.oidc
@@ -71,7 +85,10 @@ def _choices(spec: VirtualControlPlaneSpec) -> Iterator[tuple[str, str]]:
         yield "Egress", ", ".join(allowed)
 
 
-def _sleep(given: PlaneSleep) -> str:
+def _sleep(spec: VirtualControlPlaneSpec) -> str:
+    given = spec.sleep
+    if spec.replicas > 1:
+        return "on request, because it has several replicas"
     if not given.after_idle_seconds:
         return "on request"
     pods = "run on" if given.workloads is SleepWorkloads.KEEP else "are deleted"
@@ -94,7 +111,8 @@ def _requests(status: VirtualControlPlaneStatus, now: datetime) -> Iterator[tupl
         yield "upgrade", durations.age(status.last_upgrade.time, now), _upgrade(status.last_upgrade)
     if status.last_rotation.time:
         scope = status.last_rotation.requested.partition("@")[0]
-        yield "rotation", durations.age(status.last_rotation.time, now), f"credentials replaced: {scope}"
+        told = f"credentials replaced: {scope}" if scope else "credentials of users replaced by the operator"
+        yield "rotation", durations.age(status.last_rotation.time, now), told
 
 
 def _outcome(given: PlaneOutcome) -> str:

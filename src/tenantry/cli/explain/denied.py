@@ -64,12 +64,15 @@ def denied(
     async def work(client: Client) -> list[DenialReport]:
         from tenantry.views.acting import acting_as
         from tenantry.views.explain.denied import DenialExplainer
+        from tenantry.views.inside import is_inside
 
+        # Inside a control plane, "default" is a namespace like others.
+        place_of_context = default or (place.NOWHERE if await is_inside(client) else "")
         # One explainer for all files: it reads each namespace and each source of rules once.
         async with acting_as(client, user, groups) as requester:
             explainer = DenialExplainer(requester)
             return [
-                await explainer.explain(each.where, each.value, namespace=namespace, default=default)
+                await explainer.explain(each.where, each.value, namespace=namespace, default=place_of_context)
                 for each in documents
             ]
 
@@ -93,7 +96,8 @@ def _print(reports: Sequence[DenialReport], form: str | None, *, fix: bool) -> b
             output.write(output.to_yaml([each.fixed or each.manifest for each in passing]))
         for each in reports:
             if each.left:
-                output.talk("\n".join([_head(each), *(f"  {line}" for line in lines(each.left))]))
+                notes = [f"  note: {note}" for note in each.notes] if each.fixed is None else []
+                output.talk("\n".join([_head(each), *(f"  {line}" for line in lines(each.left)), *notes]))
     return any(each.left for each in reports)
 
 

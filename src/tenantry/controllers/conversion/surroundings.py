@@ -13,7 +13,7 @@ import msgspec
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json, Resource
-from tenantry.api.virtualcontrolplane import PREFIX
+from tenantry.api.virtualcontrolplane import OWNERS_INSIDE, PREFIX
 from tenantry.controllers.conversion import objects
 from tenantry.controllers.conversion.objects import DEFAULT_ACCOUNT, INSIDE, JOBS, SERVICE_ACCOUNTS
 from tenantry.mirror import metrics
@@ -48,7 +48,7 @@ OWN_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 """The namespaces that each cluster has."""
 
 _OWN_NAMES = {
-    (RBAC_GROUP, "clusterrolebindings"): ("tenantry:owners",),
+    (RBAC_GROUP, "clusterrolebindings"): (OWNERS_INSIDE,),
     ("networking.k8s.io", "servicecidrs"): ("kubernetes",),
     ("", "configmaps"): (
         "kube-root-ca.crt",

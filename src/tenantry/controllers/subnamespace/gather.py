@@ -172,7 +172,8 @@ class SubnamespaceInputs(msgspec.Struct, frozen=True, kw_only=True):
         tenant = self.tenant
         whole = (tenant.metadata.generation, tenant.spec.suspended) if tenant is not None else None
         above = tuple((each.metadata.uid, each.metadata.generation) for each in self.above[:-1])
-        return whole, above, self.zone, self.defaults, self.sandbox, self.limits, self.around
+        moves = controlplane.is_converting(self.subnamespace)
+        return whole, above, moves, self.zone, self.defaults, self.sandbox, self.limits, self.around
 
     @property
     def is_judged(self) -> bool:

@@ -25,7 +25,7 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
-from tenantry.controllers import suspension
+from tenantry.controllers import controlplane, suspension
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.tenancyrules import rules_of_all
 from tenantry.controllers.tenant import clusternetworkpolicy
@@ -102,7 +102,8 @@ class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def set_elsewhere(self) -> tuple[object, ...]:
         """Return what a tenant's objects follow that is set elsewhere, as in TenancyDefaults and by its Subtenants."""
-        own = self.tenant.spec.suspended, self.has_cluster_policies, self.zones
+        moves = controlplane.is_converting(self.tenant)
+        own = self.tenant.spec.suspended, moves, self.has_cluster_policies, self.zones
         return *own, self.defaults, self.around, self.sandbox, self.limits
 
     @property

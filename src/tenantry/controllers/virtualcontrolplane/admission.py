@@ -45,7 +45,8 @@ class Admission:
         mirror = self._mirrors.get((asked.group, asked.resource))
         if mirror is None:
             return await self._advice.answer(asked)
-        if not mirror.is_synced:
+        # Clients may come before: the step ends the wait in time.
+        if not await mirror.settled():
             raise Unreachable("the host's objects are not known yet: try again in a few seconds")
         try:
             made = await mirror.make_first(asked.object, asked.old, is_dry_run=asked.is_dry_run)

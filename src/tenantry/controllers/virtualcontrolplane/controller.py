@@ -481,6 +481,7 @@ class VirtualControlPlaneController:
             endpoint=running.server if running is not None else before.endpoint,
             secret=secret,
             now=rfc3339(cluster.clock.now()),
+            is_suspended=decisive.is_suspended(cluster.lookup(Namespace.resource, current.metadata.namespace)),
         )
         written = replace(written, kubeconfig_namespace=place)
         if is_connected and problem is None:

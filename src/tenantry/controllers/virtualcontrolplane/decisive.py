@@ -12,6 +12,11 @@ def is_open(namespace: Observed) -> bool:
     return SUSPENDED not in namespace.labels
 
 
+def is_suspended(namespace: Observed | None) -> bool:
+    """Return whether the tenant of a namespace is suspended; False if it is not known."""
+    return namespace is not None and not is_open(namespace)
+
+
 def has_changed(change: Change[Observed]) -> bool:
     """Return whether a change of a namespace, which is there before and after it, changes its control planes."""
     before, after = change.before, change.after

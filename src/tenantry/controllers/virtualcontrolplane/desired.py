@@ -17,6 +17,7 @@ from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
 from tenantry.api.virtualcontrolplane import (
     MIRROR,
     MIRRORS_NAMESPACE,
+    OWNERS_INSIDE,
     PLANE,
     PREFIX,
     PROCESS_FINALIZER,
@@ -33,8 +34,7 @@ from tenantry.world import quantity
 
 FINALIZER = PROCESS_FINALIZER
 
-OWNERS = "tenantry:owners"
-"""The ClusterRoleBinding inside by which users are administrators."""
+OWNERS = OWNERS_INSIDE
 
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 SECRETS = Resource("", "v1", "secrets", "Secret")

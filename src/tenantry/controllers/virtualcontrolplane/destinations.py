@@ -9,21 +9,24 @@ Source: k8s.io/kubernetes, cmd/kube-apiserver/app, `buildServiceResolver`.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Iterable, Sequence
 
 from tenantry.api.model import Json, object_key
 from tenantry.api.virtualcontrolplane import PREFIX
 from tenantry.engine.cache import Cache
+from tenantry.engine.cluster import Cluster
 from tenantry.hosting.destinations import Destination, Direct, Kubelet, Outside, Refused
 from tenantry.hosting.outside import OutsideRule, canonical
 from tenantry.mirror import things
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.endpoints import BY_ADDRESS, addresses_of
+from tenantry.mirror.kinds.services import RESOURCE as SERVICES
 from tenantry.mirror.nodes import KUBELET_PORT
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.shapes import items, part
-from tenantry.mirror.things import PODS, Thing
+from tenantry.mirror.things import NODES, PODS, Thing
 from tenantry.mirror.uppernodes import UpperNodes
 
 BY_OWNER = "owner"
@@ -69,6 +72,20 @@ class Destinations:
         self._nodes = nodes
         self._outside = outside
         self._choose = choose
+        self.settled = asyncio.Event()
+        """Set at the end of `settle`."""
+
+    async def settle(self, upper: Cluster, lower: Cluster) -> None:
+        """Wait until nodes, pods and Services are known, and the nodes' addresses are in the gate's certificate.
+
+        Args:
+            upper: The cluster of the control plane.
+            lower: The cluster of the mirrored objects.
+        """
+        await upper.listed(NODES, PODS)
+        await lower.listed(PODS, SERVICES)
+        await self._nodes.notice()
+        self.settled.set()
 
     def decide(self, host: str, port: int) -> Destination:
         """Return the destination of a host and a port."""

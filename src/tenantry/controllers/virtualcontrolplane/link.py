@@ -44,6 +44,7 @@ from tenantry.engine.reader import Reader
 from tenantry.engine.request import ApiRequest, Verb
 from tenantry.engine.runtime import Runtime
 from tenantry.engine.slots import Slots
+from tenantry.engine.tasks import in_background
 from tenantry.engine.writer import Turns, Writer
 from tenantry.hosting import kubeletpaths
 from tenantry.hosting.admission import AdmissionServer
@@ -335,7 +336,7 @@ class Link:
                 upper_offered=naming,
             )
             written = WrittenSecrets(profile, upper, side, [(each, tables[each.resource]) for each in self._offered])
-            links = ServiceLinks(upper, tables[services.RESOURCE])
+            links = ServiceLinks(profile, upper, host.lower, tables[services.RESOURCE])
             pods = PodMirror(
                 profile, upper, side, upper_pods=upper_pods, upper_nodes=upper_nodes, copies=copies, links=links
             )
@@ -429,8 +430,9 @@ class Link:
             refusal=lambda host, address: self._outside_rule().refusal(host, address),
             resolve=NameResolver().addresses,
         )
-        gate = Gate(self._host.placement.gate(self._plane.uid), decided.decide, kubelet=kubelet, outside=outside)
-        async with gate.serve():
+        path = self._host.placement.gate(self._plane.uid)
+        gate = Gate(path, decided.decide, kubelet=kubelet, outside=outside, settled=decided.settled)
+        async with in_background(decided.settle(upper, lower)), gate.serve():
             self._served = gate
             try:
                 yield

@@ -139,7 +139,8 @@ _AWAKENED = "its objects stay, and the next connection starts it"
 def _by_request(given: SleepInputs) -> str:
     told = [f"it sleeps by request; {_AWAKENED}"]
     if given.activity.open_requests:
-        told.append(f"{given.activity.open_requests} open requests or watches were ended")
+        many = given.activity.open_requests
+        told.append("1 open request or watch was ended" if many == 1 else f"{many} open requests or watches were ended")
     if given.waiting:
         told.append(f"pods that wait go on when it is awake: {shortened(given.waiting)}")
     return "; ".join(told)

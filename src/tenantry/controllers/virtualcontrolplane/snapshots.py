@@ -90,6 +90,8 @@ class Snapshots:
     ) -> None:
         """Replace the objects of a control plane, and record what became of it; its process has to be started then.
 
+        A snapshot that cannot be used changes nothing: the process runs on, and the link stays.
+
         Args:
             cluster: The host.
             found: The control plane.
@@ -101,21 +103,23 @@ class Snapshots:
         """
         asked = found.spec.snapshots.restore
         name, uid = asked.partition("@")[0], found.metadata.uid
-        message = ""
+        message, is_refused = "", False
         try:
+            snapshots.check_name(name)
             store = await self._source(cluster, found, name)
-            # In a shared etcd, the objects before are deleted after those of the snapshot are written.
-            async with self._turn(found):
-                await store.restore(uid, name, back.name if back is not None else "")
         except ApiError:
             raise
         except (TenantryError, OSError) as error:
-            message = str(error)
-        await end()
+            message, is_refused = str(error), True
+        else:
+            message, is_refused = await self._restore(found, store, name, back)
+        if not is_refused:
+            await end()
         outcome = PlaneOutcome(
             requested=asked, time=rfc3339(cluster.clock.now()), snapshot="" if message else name, message=message
         )
-        log.info("a restore is done", extra={"key": found.key, "snapshot": name, "error": message})
+        told = "is refused" if is_refused else "has failed" if message else "is done"
+        log.info("a restore %s", told, extra={"key": found.key, "snapshot": name, "error": message})
         # In one write with the outcome: the process of the later version must not start in between.
         version: dict[str, object] = {}
         if back is not None and not message:
@@ -126,6 +130,22 @@ class Snapshots:
         await _write(cluster, found, lambda status: replace(status, last_restore=outcome, **version))
         if self._is_in_folder(name):
             await self._placement.snapshots.discard(uid, name)
+
+    async def _restore(
+        self, found: VirtualControlPlane, store: SnapshotStore, name: str, back: HostedVersion | None
+    ) -> tuple[str, bool]:
+        """Restore a snapshot; return why it failed, and whether the process runs on for that."""
+        try:
+            # In a shared etcd, the objects before are deleted after those of the snapshot are written.
+            async with self._turn(found):
+                await store.restore(found.metadata.uid, name, back.name if back is not None else "")
+        except ApiError:
+            raise
+        except snapshots.UnusableSnapshot as error:
+            return str(error), True
+        except (TenantryError, OSError) as error:
+            return str(error), False
+        return "", False
 
     async def take(self, cluster: Cluster, found: VirtualControlPlane) -> float | None:
         """Take the snapshot that is due, and return in how many seconds to look again; also while it sleeps.

@@ -11,6 +11,14 @@ from tenantry.controllers.conclusion import ready, trouble
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked
 
+_READY = "the API server is ready, and pods are mirrored"
+_SUSPENDED = Wanted(
+    reasons.READY,
+    True,
+    reasons.TENANT_SUSPENDED,
+    "its process runs, and its pods, too, but its users are refused with a 503 until the suspension of the tenant ends",
+)
+
 STARTING = Blocked(
     reason=reasons.PROGRESSING, message="the control plane starts: its API server is not usable yet", passing=True
 )
@@ -98,6 +106,7 @@ def compute(
     endpoint: str,
     secret: str,
     now: str,
+    is_suspended: bool = False,
 ) -> VirtualControlPlaneStatus:
     """Return the status to write.
 
@@ -109,9 +118,12 @@ def compute(
         endpoint: The URL of its API server; "" if it does not run.
         secret: The Secret with the kubeconfig; "" if there is none yet.
         now: RFC 3339.
+        is_suspended: Whether its tenant is suspended, so that users get a 503. The process runs on, so that it is
+            Ready, and its Tenant, too.
     """
     generation = found.metadata.generation
-    wanted = [ready(problem, "the API server is ready, and pods are mirrored"), *trouble(problem or short)]
+    verdict = _SUSPENDED if is_suspended and problem is None else ready(problem, _READY)
+    wanted = [verdict, *trouble(problem or short)]
     if unlimited:
         message = f"nothing keeps its process within spec.resources: {unlimited}"
         wanted.append(Wanted(reasons.UNLIMITED, True, reasons.NOT_ENFORCED, message, only_true=True))

@@ -14,11 +14,11 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
-from tenantry.api.errors import InputError
+from tenantry.api.errors import InputError, StoreError
 from tenantry.hosting import snapshots
 from tenantry.hosting.s3.bucket import BucketClient
 from tenantry.hosting.snapshotplaces import S3Bucket
-from tenantry.hosting.snapshots import KeptSnapshot
+from tenantry.hosting.snapshots import KeptSnapshot, UnusableSnapshot
 
 _UID = re.compile(r"[0-9a-f-]{1,64}")
 
@@ -89,7 +89,10 @@ class BucketSnapshots:
         """See `SnapshotStore.restore`."""
         key = f"{self._folder(uid)}{snapshots.check_name(name)}"
         async with self._files.scratch(uid) as file:
-            await self._client.receive(key, file)
+            try:
+                await self._client.receive(key, file)
+            except StoreError as error:
+                raise UnusableSnapshot(str(error)) from error
             await self._files.restore_file(uid, file, version)
 
     def _folder(self, uid: str) -> str:

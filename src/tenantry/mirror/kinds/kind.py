@@ -35,6 +35,28 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     slices: Callable[[], Sequence[WrittenSlice]] = tuple
 
 
+class Readdressing(msgspec.Struct, frozen=True, kw_only=True):
+    """How a stored upper object gets what the lower API server chooses, when that cannot be what it has.
+
+    Args:
+        mark: The name of the mark of an upper object between the steps.
+        freed: Returns an upper object without what the lower API server chooses.
+        differs: Returns whether an upper and a lower spec have other addresses.
+        is_replaceable: Returns whether a lower object of such a spec has to be created again instead.
+        emptied: Returns the merge patch of the first step; its arguments are the upper object and the key of the mark.
+        is_emptied: Returns whether an upper object is between the steps.
+        filled: Returns the merge patch of the second step; {} for an upper object that is not between the steps.
+    """
+
+    mark: str
+    freed: Callable[[Json], Json]
+    differs: Callable[[Json, Json], bool]
+    is_replaceable: Callable[[Json, Json], bool]
+    emptied: Callable[[Json, str], Json]
+    is_emptied: Callable[[Json, str], bool]
+    filled: Callable[[Json, str], Json]
+
+
 def _none(_namespace: str, _name: str) -> bool:
     return False
 
@@ -53,6 +75,8 @@ class MirroredKind(msgspec.Struct, frozen=True, kw_only=True):
             depends; None for a kind without them.
         chosen: Returns an upper object with what the lower API server has chosen for the lower one: the lower object is
             made before the upper one is stored. None for kinds whose lower object is made after it.
+        readdressing: How a stored upper object gets what the lower API server chooses; None for kinds that can take it
+            by an update.
         reads_slices: Whether the translation of a spec depends on EndpointSlices.
         is_optional: Whether a side need not have the kind, which is a custom one. Its definition goes up.
     """
@@ -64,5 +88,6 @@ class MirroredKind(msgspec.Struct, frozen=True, kw_only=True):
     is_left: Callable[[str, str], bool] = _none
     selectors: Callable[[Json], Iterable[Json]] | None = None
     chosen: Callable[[Json, Json], Json] | None = None
+    readdressing: Readdressing | None = None
     reads_slices: bool = False
     is_optional: bool = False

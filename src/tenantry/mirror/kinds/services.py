@@ -12,7 +12,8 @@ from collections.abc import Iterable
 
 from tenantry.api.model import Json, Resource
 from tenantry.mirror import endpoints
-from tenantry.mirror.kinds.kind import MirroredKind, Origin
+from tenantry.mirror.kinds import serviceaddresses
+from tenantry.mirror.kinds.kind import MirroredKind, Origin, Readdressing
 from tenantry.mirror.shapes import boolean, fields, integer, items, listed, mapped, number_or_text, part, text
 from tenantry.mirror.things import Thing
 
@@ -136,6 +137,16 @@ def is_api_server(namespace: str, name: str) -> bool:
     return (namespace, name) == API_SERVER
 
 
+_READDRESSING = Readdressing(
+    mark=serviceaddresses.MARK,
+    freed=serviceaddresses.freed,
+    differs=serviceaddresses.differs,
+    is_replaceable=serviceaddresses.is_replaceable,
+    emptied=serviceaddresses.emptied,
+    is_emptied=serviceaddresses.is_emptied,
+    filled=serviceaddresses.filled,
+)
+
 KIND = MirroredKind(
     resource=RESOURCE,
     spec=_SPEC,
@@ -143,5 +154,6 @@ KIND = MirroredKind(
     status=load_balancer,
     is_left=is_api_server,
     chosen=chosen,
+    readdressing=_READDRESSING,
     reads_slices=True,
 )

@@ -6,8 +6,12 @@ controllers/virtualcontrolplane ─► told ─► Warning header ─► read �
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
-from tenantry.policy.explain.refusal import FORBIDDEN, Cause, of_refusal
+from msgspec.structs import replace
+
+from tenantry.api.tenancyrules import Section
+from tenantry.policy.explain.refusal import FORBIDDEN, Cause, Obstacle, of_refusal
 
 THIS_POD, ITS_PODS = "this pod", "its pods"
 _SAID = re.compile(rf"the host refuses ({THIS_POD}|{ITS_PODS}): (.*)")
@@ -26,6 +30,19 @@ def told(what: str, refusal: str) -> str:
     return f"the host refuses {what}: {' '.join(refusal.split())}"
 
 
+def named(causes: Iterable[Cause], rules: Section) -> Section:
+    """Return rules with those that the host names: of these, a refusal has all that the check needs.
+
+    Rules with values, such as the images that are allowed, are not known from a refusal.
+
+    Args:
+        causes: What the host refuses.
+        rules: The rules that are known.
+    """
+    told = {each.rule: each.source for each in causes if each.rule}
+    return replace(rules, refused={**rules.refused, **told})
+
+
 def read(header: str, about: str) -> Cause | None:
     """Return the cause that a Warning header names; None if it is another warning.
 
@@ -37,4 +54,6 @@ def read(header: str, about: str) -> Cause | None:
     said = _SAID.fullmatch(_ESCAPED.sub(r"\1", text[1])) if text is not None else None
     if said is None:
         return None
-    return of_refusal(FORBIDDEN, said[2], about or ("" if said[1] == THIS_POD else "each of its pods"))
+    found = of_refusal(FORBIDDEN, said[2], about or ("" if said[1] == THIS_POD else "each of its pods"))
+    # Kubernetes inside accepts the object.
+    return replace(found, by=Obstacle.HOST) if found.by is Obstacle.KUBERNETES else found

@@ -37,6 +37,8 @@ class Obstacle(StrEnum):
     QUOTA = "Quota"
     VALIDATION = "Validation"
     KUBERNETES = "Kubernetes"
+    HOST = "Host"
+    """The host of a virtual control plane, for another reason than those above."""
 
 
 class Author(msgspec.Struct, frozen=True, rename="camel"):

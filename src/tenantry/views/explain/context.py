@@ -37,6 +37,7 @@ class NamespaceContext(msgspec.Struct, frozen=True, kw_only=True):
         labels: The labels of the namespace.
         suspended: The tenant of the namespace if it is suspended; "" if it is not, or if that may not be read.
         rules: The rules in force there.
+        is_ruled: Whether rules can be in force there. Inside a virtual control plane, the host has them.
         limit_ranges: The LimitRanges of the namespace; None if they may not be read.
         reclaim_policies: Name of each StorageClass to its reclaim policy; None if they may not be read.
         notes: What could not be read.
@@ -46,6 +47,7 @@ class NamespaceContext(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     suspended: str = ""
     rules: TenancyRulesSpec = TenancyRulesSpec()
+    is_ruled: bool = True
     limit_ranges: Sequence[Json] | None = ()
     reclaim_policies: dict[str, str] | None = {}
     notes: tuple[str, ...] = ()
@@ -73,6 +75,7 @@ async def gather(asking: ActingUser, name: str) -> NamespaceContext:
         labels=labels or {},
         suspended=suspended or "",
         rules=rules,
+        is_ruled=labels is None or marks.TENANT_UID in labels,
         limit_ranges=await _items(asking.client, LimitRange.resource, name),
         reclaim_policies=None
         if classes is None

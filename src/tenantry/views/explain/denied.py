@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from tenantry.api import marks
 from tenantry.api.errors import ApiError, InputError
@@ -17,6 +18,7 @@ from tenantry.api.ruledeclarations import Action
 from tenantry.api.tenancyrules import PULL_MARK, Section
 from tenantry.policy.catalog import violations
 from tenantry.policy.check import Violation
+from tenantry.policy.explain import hostwarning
 from tenantry.policy.explain.mend import mended
 from tenantry.policy.explain.parts import Part, filled_in, parts_of, usage
 from tenantry.policy.explain.refusal import Cause, Obstacle, agrees, is_same, of_violation, told_by
@@ -97,6 +99,7 @@ class PartReview(msgspec.Struct, frozen=True, kw_only=True):
         value: The part with defaults filled in.
         found: What the rules find, by action.
         compared: What the enforced rules would find if the requester created the part.
+        is_ruled: Whether the rules of the namespace could be read here.
         notes: What could not be found out.
     """
 
@@ -105,6 +108,7 @@ class PartReview(msgspec.Struct, frozen=True, kw_only=True):
     value: Json
     found: Mapping[Action, Sequence[Violation]]
     compared: Sequence[Violation]
+    is_ruled: bool = True
     notes: tuple[str, ...] = ()
 
     @property
@@ -126,7 +130,11 @@ class PartReview(msgspec.Struct, frozen=True, kw_only=True):
         """Return the API server's answer beside the rules'."""
         refusal = self.result.refusal
         rules = [of_violation(each) for each in self.compared]
-        return ServerVerdict(refusal is None, refusal.message if refusal is not None else "", agrees(rules, refusal))
+        if refusal is None:
+            return ServerVerdict(accepts=True, message="", agrees=agrees(rules, None))
+        # The host refuses by rules that are not read inside.
+        known = agrees(rules, refusal) if self.is_ruled else None
+        return ServerVerdict(accepts=False, message=refusal.message, agrees=known)
 
 
 class DenialExplainer:
@@ -177,7 +185,7 @@ class DenialExplainer:
             user=self._requester.user,
             denied=any(each.action is Action.ENFORCE for each in causes),
             causes=tuple([await self._authors.added_to(each) for each in causes]),
-            notes=(*notes, *_disagreements(reviews)),
+            notes=(*notes, *_disagreements(reviews), *_unknown(reviews, fixed)),
             servers=tuple(review.server for review in reviews),
             manifest=manifest,
             fixed=fixed,
@@ -248,7 +256,15 @@ async def _review(requester: ActingUser, part: Part, around: NamespaceContext) -
     except WRONG_SHAPE:
         found = dict.fromkeys(Action, ())
         notes = (*notes, "the rules are left out: the object does not have the shape of its kind")
-    return PartReview(part=part, result=result, value=value, found=found, compared=compared, notes=notes)
+    return PartReview(
+        part=part,
+        result=result,
+        value=value,
+        found=found,
+        compared=compared,
+        is_ruled=around.is_ruled,
+        notes=notes,
+    )
 
 
 def _unreadable(requester: ActingUser, part: Part, around: NamespaceContext) -> Iterator[str]:
@@ -349,7 +365,12 @@ async def _fixed(
 ) -> tuple[Json | None, list[Cause]]:
     """Return a manifest that passes the API server's dry run, and the causes that came to light on the way to it."""
     fixed, later = manifest, list[Cause]()
+    resource = reviews[0].part.resource
     for _ in range(ROUNDS):
+        known = _with_host_rules(around, reviews)
+        if known != around:
+            around = known
+            reviews = await _reviews(requester, fixed, resource, around)
         found = [(review.part, finding) for review in reviews for finding in review.found[Action.ENFORCE]]
         try:
             better = mended(fixed, found, around.rules.enforce)
@@ -358,10 +379,23 @@ async def _fixed(
         if better == fixed:
             break
         fixed = better
-        reviews = await _reviews(requester, fixed, reviews[0].part.resource, around)
+        reviews = await _reviews(requester, fixed, resource, around)
         later = [cause for review in reviews if review.refusal is not None for cause in told_by(review.refusal)]
     passes = fixed != manifest and all(review.passes for review in reviews)
     return (fixed if passes else None), [msgspec.structs.replace(each, about=_later(each)) for each in later]
+
+
+def _with_host_rules(around: NamespaceContext, reviews: Sequence[PartReview]) -> NamespaceContext:
+    """Return the surroundings inside a control plane with the rules of the host that its refusals name."""
+    enforce = hostwarning.named([each for review in reviews for each in review.result.host], around.rules.enforce)
+    return replace(around, rules=replace(around.rules, enforce=enforce))
+
+
+def _unknown(reviews: Sequence[PartReview], fixed: Json | None) -> list[str]:
+    """Return why there is no fixed manifest for what the host of a control plane refuses."""
+    if fixed is not None or not any(review.result.host for review in reviews):
+        return []
+    return ["there is no fixed manifest: inside a control plane, the values of its host's rules are not known"]
 
 
 def _later(cause: Cause) -> str:
