@@ -110,27 +110,28 @@ class ServiceLinks:
         all_of_it: list[Thing] = cache.by_index(_BY_NAMESPACE, namespace)
         if sum(len(each.text) for each in all_of_it) > MOST_BYTES:
             return {}
-        found = [each for each in all_of_it if each.key.split("/") != [*services.API_SERVER]]
-        unsettled = {each.key for each in found if not self._is_settled(each)}
+        # Each is decoded once.
+        found = {each.key: each.object for each in all_of_it if each.key.split("/") != [*services.API_SERVER]}
+        unsettled = {key for key, upper in found.items() if not self._is_settled(key, upper)}
         now = self._upper.clock.monotonic()
         others = {key: since for key, since in self._unsettled.items() if not key.startswith(f"{namespace}/")}
         known = {key: self._unsettled.get(key, now) for key in unsettled}
         self._unsettled = others | known
         if any(now - since < SETTLING_SECONDS for since in known.values()):
             return None
-        return variables(each.object for each in found if each.key not in unsettled)
+        return variables(upper for key, upper in found.items() if key not in unsettled)
 
-    def _is_settled(self, upper: Thing) -> bool:
+    def _is_settled(self, key: str, upper: Json) -> bool:
         """Return whether a Service has the address of its lower one, if it has any."""
-        if serviceaddresses.is_emptied(upper.object, self._profile.mark(serviceaddresses.MARK)):
+        if serviceaddresses.is_emptied(upper, self._profile.mark(serviceaddresses.MARK)):
             return False
-        address = upper.spec.get("clusterIP")
+        address = part(upper, "spec").get("clusterIP")
         if not address or address == serviceaddresses.HEADLESS:
             return True
-        namespace, _, name = upper.key.partition("/")
-        key = object_key(self._profile.namespace, self._profile.lower_name("Service", namespace, name))
+        namespace, _, name = key.partition("/")
+        below = object_key(self._profile.namespace, self._profile.lower_name("Service", namespace, name))
         cache = self._lower.cache_of(services.RESOURCE)
-        lower: Thing | None = cache.get(key) if cache is not None else None
+        lower: Thing | None = cache.get(below) if cache is not None else None
         return lower is not None and lower.spec.get("clusterIP") == address
 
 
