@@ -223,7 +223,7 @@ async def test_a_request_overrules_clients_and_ends_with_the_next_event(
         finally:
             watching.cancel()
         assert (code, "is asleep: it sleeps by request" in output) == (0, True), output
-        assert "open requests or watches were ended" in output
+        assert "1 open request or watch was ended" in output
     await in_phase(planes, name, PlanePhase.AWAKE, wakes=1)
     await request(planes, name, PlanePhase.ASLEEP)
     await in_phase(planes, name, PlanePhase.ASLEEP, wakes=1)
