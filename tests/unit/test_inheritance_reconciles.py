@@ -151,6 +151,21 @@ def test_a_source_that_the_cache_has_not_seen_yet_is_copied_all_the_same() -> No
     assert _data(world, CONFIG_MAPS, child) == {"key": "one"}
 
 
+def test_a_source_that_its_parent_does_not_have_yet_is_copied_all_the_same() -> None:
+    """E06: the parent follows its own parent, and gets what the caches lack before its child copies once."""
+    world, cluster = _world()
+    parent = _sub(world, given=Inheritance(config_maps=SYNC, role_bindings=SYNC))
+    cluster.settle(30)
+    below = _sub(world, "below", parent, Inheritance(config_maps=SYNC, role_bindings=SYNC))
+    cluster.settle(30)
+    child = _sub(world, "low", below)
+    cluster.look()
+    _put(world, CONFIG_MAPS, "acme", data={"key": "one"})
+    cluster.settle(look=False)
+    cluster.settle(30)
+    assert _data(world, CONFIG_MAPS, child) == {"key": "one"}
+
+
 def test_an_object_of_the_childs_own_is_left_alone_and_reported_until_one_of_both_is_gone() -> None:
     world, cluster = _world()
     child = _sub(world)

@@ -82,6 +82,15 @@ def due(kinds: Iterable[Resource], subnamespace: Subnamespace) -> list[Resource]
     return [kind for kind in kinds if is_due(kind.full_name)]
 
 
+def followed(kinds: Iterable[Resource], subnamespace: Subnamespace) -> list[Resource]:
+    """Return the kinds of which a child may have copies that are kept in sync."""
+    spec = subnamespace.spec
+    # Also where the spec says None: in a Workspace, the annotation of an object gives it to the child.
+    if spec.mode is Mode.SUBTENANT:
+        return []
+    return [kind for kind in kinds if inheritance.mode_for(spec, kind.full_name) is not InheritanceMode.COPY]
+
+
 # -- plans ----------------------------------------------------------------------------------------
 
 

@@ -19,6 +19,8 @@ from tenantry.controllers.inheritance import desired, status
 from tenantry.controllers.inheritance.gather import (
     BY_INHERITANCE,
     ChildNamespace,
+    InheritanceInputs,
+    child_of,
     concerns,
     gather,
     gather_source,
@@ -34,6 +36,7 @@ from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Inheritable, Observed
+from tenantry.engine.plan import Plan
 from tenantry.world import inheritance
 
 NAME = "inheritance"
@@ -109,7 +112,7 @@ class Propagation:
         if kinds.retry_seconds is not None:
             cluster.wake(Inheritance, KINDS)
         missing = desired.due(served, subnamespace)
-        error = await self._sources.look(cluster, missing, subnamespace.metadata.namespace)
+        error = await self._look(cluster, missing, subnamespace.metadata.namespace)
         # Without the list, a source could be missed, and the kind would be recorded as copied.
         if error is not None:
             return Inherited(copied=copied, error=error)
@@ -118,21 +121,43 @@ class Propagation:
         child = ChildNamespace(subnamespace=subnamespace, namespace=current)
         if is_going(cluster, child.parent) or current.deleting:
             return Inherited(copied=copied)
-        inputs = gather(
+        inputs = self._inputs(cluster, child)
+        plan, full = desired.plan(inputs), desired.crowded(inputs)
+        outcome = await _carry_out(cluster, inputs, plan)
+        return status.inherited(inputs, plan, outcome, full)
+
+    async def _look(self, cluster: Cluster, kinds: Sequence[Resource], namespace: str) -> ApiError | None:
+        """Bring a namespace, and the caches, up to date with what its children are about to copy once.
+
+        A copy that the namespace itself still lacks would be missing in its children for good.
+
+        Returns:
+            The first refused list or temporary failure.
+        """
+        above = child_of(cluster, namespace)
+        followed = desired.followed(kinds, above.subnamespace) if above is not None else []
+        if above is not None and followed and above.subnamespace.status.namespace:
+            error = await self._look(cluster, followed, above.parent) or await self._catch_up(cluster, above)
+            if error is not None:
+                return error
+        return await self._sources.look(cluster, kinds, namespace)
+
+    async def _catch_up(self, cluster: Cluster, child: ChildNamespace) -> ApiError | None:
+        """Bring what the caches have of a parent into a child that has inherited before; return a temporary failure."""
+        if is_going(cluster, child.parent):
+            return None
+        inputs = self._inputs(cluster, child)
+        return _failure(await _carry_out(cluster, inputs, desired.plan(inputs)))
+
+    def _inputs(self, cluster: Cluster, child: ChildNamespace) -> InheritanceInputs:
+        kinds = self.kinds(cluster)
+        return gather(
             child,
-            cluster.observed_caches(served),
-            kinds.problems(subnamespace),
+            cluster.observed_caches(kinds.served),
+            kinds.problems(child.subnamespace),
             lookup=cluster.lookup,
             is_like=cluster.writer.is_like,
         )
-        plan, full = desired.plan(inputs), desired.crowded(inputs)
-        if not child.is_suspended:
-            # The end of a suspension is about to open these, which no watch reports: it is a write of our own.
-            for resource, source in desired.closed(inputs):
-                cluster.wake(Inheritance, source_key(resource, source.namespace, source.name))
-        outcome = await cluster.writer.apply(plan)
-        _wake_below(cluster, outcome)
-        return status.inherited(inputs, plan, outcome, full)
 
     async def propagate(
         self, cluster: Cluster, resource: Resource, name: str, children: Iterable[ChildNamespace]
@@ -163,13 +188,31 @@ async def _propagate(
     outcome = await cluster.writer.apply(desired.plan_source(inputs))
     _wake_below(cluster, outcome)
     keys = {child.name: child.subnamespace.key for child in children}
-    errors: list[ApiError] = []
     for step, result in outcome.copied:
-        if isinstance(result, ApiError) and not isinstance(result, Forbidden | Invalid):
-            errors.append(result)
-        elif result is not None:
+        if result is not None and not (isinstance(result, ApiError) and _is_temporary(result)):
             cluster.wake(Subnamespace, keys[step.namespace])
-    return errors[0] if errors else None
+    return _failure(outcome)
+
+
+async def _carry_out(cluster: Cluster, inputs: InheritanceInputs, plan: Plan) -> Outcome:
+    """Carry out the plan of one child."""
+    if not inputs.child.is_suspended:
+        # The end of a suspension is about to open these, which no watch reports: it is a write of our own.
+        for resource, source in desired.closed(inputs):
+            cluster.wake(Inheritance, source_key(resource, source.namespace, source.name))
+    outcome = await cluster.writer.apply(plan)
+    _wake_below(cluster, outcome)
+    return outcome
+
+
+def _failure(outcome: Outcome) -> ApiError | None:
+    """Return the first temporary failure; a refusal is left to the child."""
+    errors = (outcome.error, *(result for _, result in outcome.copied))
+    return next((error for error in errors if isinstance(error, ApiError) and _is_temporary(error)), None)
+
+
+def _is_temporary(error: ApiError) -> bool:
+    return not isinstance(error, Forbidden | Invalid)
 
 
 def _wake_below(cluster: Cluster, outcome: Outcome) -> None:
