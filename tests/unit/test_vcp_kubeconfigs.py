@@ -224,3 +224,12 @@ def test_a_removed_owner_is_bound_while_one_of_both_bindings_has_it() -> None:
     assert is_bound()
     host.bring()
     assert not is_bound()
+
+
+def test_a_removed_account_is_bound_only_by_a_subject_of_its_namespace() -> None:
+    host = _Host()
+    gone = frozenset({digest("ServiceAccount ours/robot")})
+    for place, is_its in (("ours", True), ("theirs", False)):
+        host.bind({"kind": "ServiceAccount", "name": "robot", "namespace": place})
+        host.bring()
+        assert asyncio.run(rotations.are_bound(host.cluster, "acme", gone)) is is_its

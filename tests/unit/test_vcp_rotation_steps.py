@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tenantry.api import marks
 from tenantry.api.model import ObjectMeta
+from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.planecredentials import (
     KUBECONFIGS_NAMESPACE,
     PlaneCredentials,
@@ -21,6 +22,7 @@ from tenantry.api.virtualcontrolplane import (
     VirtualControlPlaneSpec,
     VirtualControlPlaneStatus,
 )
+from tenantry.controllers.tenantnamespace import owners_mark
 from tenantry.controllers.virtualcontrolplane import desired, rotation, sleep
 from tenantry.controllers.virtualcontrolplane.rotation import LEAST_SECONDS, WATCH_SECONDS, digest
 from tenantry.engine.observed import Observed
@@ -141,6 +143,17 @@ def test_a_kubeconfig_where_others_may_have_watched_is_replaced_once() -> None:
     assert rotation.wanted(found) == CredentialGenerations(users=1)
     assert (found.status.kubeconfig_namespace, found.status.kubeconfig_secret) == (KUBECONFIGS_NAMESPACE, "acme")
     assert rotation.step(settled(found), own, NOW) == rotation.RotationStep()
+
+
+def test_an_account_of_the_same_name_in_another_namespace_is_another_owner() -> None:
+    """H01: what the first one got would stay valid."""
+    ours, theirs = (
+        Owner(kind=OwnerKind.SERVICE_ACCOUNT, name="robot", namespace=place) for place in ("ours", "theirs")
+    )
+    before, after = (owners_mark([each])[marks.OWNERS] for each in (ours, theirs))
+    found = plane(owners=rotation.owners_of(namespace(before)))
+    assert rotation.removed(found, namespace(before)) == frozenset()
+    assert rotation.removed(found, namespace(after)) == {digest("ServiceAccount ours/robot")}
 
 
 def test_an_owner_that_is_still_bound_gets_no_new_kubeconfig() -> None:

@@ -51,3 +51,14 @@ class Owner(Model, frozen=True, kw_only=True):
     namespace: Annotated[
         str, Meta(min_length=1, max_length=63, description="The namespace of a ServiceAccount; only for that.")
     ] = ""
+
+
+def owner_line(kind: str, name: str, namespace: str = "") -> str:
+    """Return an owner as the annotation of its namespaces lists it: the kind, a space and the name.
+
+    Args:
+        kind: As in `OwnerKind`.
+        name: The name.
+        namespace: Of a ServiceAccount. It is part of the name: two accounts of one name are two owners.
+    """
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"

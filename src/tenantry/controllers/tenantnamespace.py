@@ -23,7 +23,7 @@ from tenantry.api.kubernetes import (
     Subject,
 )
 from tenantry.api.model import Json, ObjectMeta
-from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.owner import Owner, OwnerKind, owner_line
 from tenantry.api.tenancyrules import NAME as RULES
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import PLANE
@@ -258,7 +258,7 @@ def owner_binding(namespace: TenantNamespace) -> Child:
 
 def owners_mark(owners: Iterable[Owner]) -> dict[str, str]:
     """Return the annotation of a namespace that lists its owners, as a policy reads it."""
-    return {marks.OWNERS: "\n".join(["", *(f"{owner.kind} {owner.name}" for owner in owners), ""])}
+    return {marks.OWNERS: "\n".join(["", *(owner_line(each.kind, each.name, each.namespace) for each in owners), ""])}
 
 
 def _subject(owner: Owner) -> Subject:

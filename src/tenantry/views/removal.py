@@ -14,7 +14,7 @@ import msgspec
 from tenantry.api import marks
 from tenantry.api.kubernetes import ClusterRoleBinding, Namespace, RoleBinding
 from tenantry.api.model import Model, ObjectMeta, Resource
-from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.owner import Owner, OwnerKind, owner_line
 from tenantry.api.tokens import ACCOUNT_NAME, TOKEN_SECRET
 from tenantry.controllers.requesters.desired import role_name
 from tenantry.controllers.tenantnamespace import OWNER_BINDING
@@ -177,7 +177,7 @@ async def cluster_wide(reader: ObjectReader, owner: Owner) -> tuple[str, ...] | 
 
 
 def _line(owner: Owner) -> str:
-    return f"\n{owner.kind} {owner.name}\n"
+    return f"\n{owner_line(owner.kind, owner.name, owner.namespace)}\n"
 
 
 async def _inside(reader: ObjectReader, namespace: str, owner: Owner, *, counts: bool) -> NamespaceReach | None:

@@ -50,7 +50,7 @@ def digest(owner: str) -> str:
     """Return what the status has of an owner: not the name, which other users need not see.
 
     Args:
-        owner: Its kind, a space and its name.
+        owner: As `owner_line` returns it.
     """
     return hashlib.sha256(owner.encode()).hexdigest()[:32]
 

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tenantry.api.kubernetes import RoleBinding
+from tenantry.api.owner import owner_line
 from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers.tenantnamespace import OWNER_BINDING
@@ -76,6 +77,6 @@ async def are_bound(cluster: Cluster, namespace: str, gone: frozenset[str]) -> b
     for place, name in ((namespace, OWNER_BINDING), (KUBECONFIGS_NAMESPACE, namespace)):
         data = await cluster.live.find(RoleBinding.resource, place, name)
         subjects = msgspec.json.decode(data, type=RoleBinding).subjects if data is not None else ()
-        if rotation.is_bound((f"{each.kind} {each.name}" for each in subjects), gone):
+        if rotation.is_bound((owner_line(each.kind, each.name, each.namespace or "") for each in subjects), gone):
             return True
     return False
