@@ -149,9 +149,7 @@ class Copies:
                     self._locks.pop(each, None)
 
     def _copy(self, kind: str, key: str) -> Copy | None:
-        namespace, _, name = key.partition("/")
-        lower = self._profile.lower_name(kind, namespace, name)
-        return self._lower.cluster.cache(COPIED[kind]).get(object_key(self._profile.namespace, lower))
+        return self._lower.cluster.cache(COPIED[kind]).get(self._profile.lower_key(kind, key))
 
     async def _bring(self, named: PodReference) -> None:
         resource, key = COPIED[named.kind], object_key(named.namespace, named.name)

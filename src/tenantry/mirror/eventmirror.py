@@ -67,7 +67,7 @@ class EventMirror:
 
     def _of_event(self, change: Change[PodEvent]) -> Iterable[str]:
         found = change.after
-        is_here = found is not None and found.pod.startswith(f"{self._profile.namespace}/")
+        is_here = found is not None and self._profile.is_place(found.pod)
         return [found.key] if found is not None and is_here else ()
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts

@@ -201,9 +201,7 @@ class ObjectMirror:
         return self._mirrored.is_left(namespace, name)
 
     def _of(self, key: str) -> Thing | None:
-        namespace, _, name = key.partition("/")
-        lower = self._profile.lower_name(self.resource.kind, namespace, name)
-        return self._lower.cluster.cache(self.resource).get(object_key(self._profile.namespace, lower))
+        return self._lower.cluster.cache(self.resource).get(self._profile.lower_key(self.resource.kind, key))
 
     async def _whole(self, upper: Thing) -> Thing:
         """Return an upper object whole; one of which the head alone was kept is read again.

@@ -16,7 +16,7 @@ from contextlib import suppress
 import msgspec
 
 from tenantry.api.errors import ApiError, Conflict, NotFound
-from tenantry.api.model import Json, object_key
+from tenantry.api.model import Json
 from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
@@ -155,9 +155,7 @@ class PodMirror:
         return again
 
     def _of(self, key: str) -> CachedPod | None:
-        namespace, _, name = key.partition("/")
-        lower = self._profile.lower_name(PODS.kind, namespace, name)
-        return self._lower.cluster.cache(PODS).get(object_key(self._profile.namespace, lower))
+        return self._lower.cluster.cache(PODS).get(self._profile.lower_key(PODS.kind, key))
 
     # -- down -------------------------------------------------------------------------------------
 

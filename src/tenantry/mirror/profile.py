@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from tenantry.api.marks import GROUP
-from tenantry.api.model import Json
+from tenantry.api.model import Json, object_key
 from tenantry.mirror import names
 
 
@@ -56,6 +56,15 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         if self.is_adopted(kind, namespace, name):
             return name
         return names.lower_name(self.owner_uid, kind, namespace, name)
+
+    def lower_key(self, kind: str, key: str) -> str:
+        """Return the key, `namespace/name`, of the lower object of an upper one."""
+        namespace, _, name = key.partition("/")
+        return object_key(self.namespace, self.lower_name(kind, namespace, name))
+
+    def is_place(self, key: str) -> bool:
+        """Return whether an object of this key is where the lower objects are."""
+        return key.startswith(f"{self.namespace}/")
 
     def labels(self, namespace: str) -> dict[str, str]:
         """Return the labels that every lower object has whose upper object is in a namespace."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tenantry.api.model import Json, object_key
+from tenantry.api.model import Json
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.mirror.kinds import serviceaddresses, services
 from tenantry.mirror.profile import Profile
@@ -128,8 +128,7 @@ class ServiceLinks:
         address = part(upper, "spec").get("clusterIP")
         if not address or address == serviceaddresses.HEADLESS:
             return True
-        namespace, _, name = key.partition("/")
-        below = object_key(self._profile.namespace, self._profile.lower_name("Service", namespace, name))
+        below = self._profile.lower_key("Service", key)
         cache = self._lower.cache_of(services.RESOURCE)
         lower: Thing | None = cache.get(below) if cache is not None else None
         return lower is not None and lower.spec.get("clusterIP") == address

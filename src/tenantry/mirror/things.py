@@ -219,8 +219,7 @@ def is_of(profile: Profile, key: str, labels: dict[str, Any] | None) -> bool:
 
     Users of another namespace may have the rights of its mirror, and write any mark there.
     """
-    is_here = key.startswith(f"{profile.namespace}/")
-    return is_here and (labels or {}).get(profile.mark("owner")) == profile.owner_uid
+    return profile.is_place(key) and (labels or {}).get(profile.mark("owner")) == profile.owner_uid
 
 
 class _MarkedObject(Cached, Protocol):

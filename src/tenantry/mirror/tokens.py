@@ -16,7 +16,7 @@ from contextlib import suppress
 import msgspec
 
 from tenantry.api.errors import ApiError, Forbidden, Invalid
-from tenantry.api.model import Json, Resource, object_key
+from tenantry.api.model import Json, Resource
 from tenantry.engine import request
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster
@@ -90,7 +90,7 @@ class PodTokens:
             return None
         now = self._upper.clock.now()
         name = self._profile.lower_name(pods.TOKEN, upper.meta["namespace"], upper.meta["name"])
-        found = self._lower.cluster.cache(_SECRETS).get(object_key(self._profile.namespace, name))
+        found = self._lower.cluster.cache(_SECRETS).get(self._profile.lower_key(pods.TOKEN, upper.key))
         if found is not None and found.annotations.get(self._profile.mark("uid")) == upper.uid:
             left = (self._due(found, now) - now).total_seconds()
             # A mark that users of the lower side have changed must not put the renewal off.

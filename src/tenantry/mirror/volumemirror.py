@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from tenantry.api.errors import AlreadyExists, Conflict, Invalid, NotFound
-from tenantry.api.model import Json, object_key
+from tenantry.api.model import Json
 from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
@@ -96,9 +96,7 @@ class VolumeMirror:
         return None
 
     def _of(self, key: str) -> Thing | None:
-        namespace, _, name = key.partition("/")
-        lower = self._profile.lower_name(CLAIMS.kind, namespace, name)
-        return self._lower.cluster.cache(CLAIMS).get(object_key(self._profile.namespace, lower))
+        return self._lower.cluster.cache(CLAIMS).get(self._profile.lower_key(CLAIMS.kind, key))
 
     async def _show(self, claim: Thing, volume: ShownVolume | None, wanted: Json) -> None:
         writer, name = self._upper.writer, wanted["metadata"]["name"]

@@ -31,7 +31,7 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.errors import AlreadyExists, Conflict, Invalid, NotFound
-from tenantry.api.model import Json, ObjectMeta, Resource, object_key
+from tenantry.api.model import Json, ObjectMeta, Resource
 from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
@@ -189,9 +189,8 @@ class WrittenSecrets:
         return LOOK_SECONDS
 
     def _is_below(self, resource: Resource, upper: Thing) -> bool:
-        namespace, _, name = upper.key.partition("/")
-        cache, lower = self._lower.cluster.cache_of(resource), self._profile.lower_name(resource.kind, namespace, name)
-        return cache is not None and cache.get(object_key(self._profile.namespace, lower)) is not None
+        cache = self._lower.cluster.cache_of(resource)
+        return cache is not None and cache.get(self._profile.lower_key(resource.kind, upper.key)) is not None
 
     # -- the lower Secret -------------------------------------------------------------------------
 

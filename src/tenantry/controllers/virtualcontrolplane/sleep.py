@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.marks import REQUESTED_PHASE
-from tenantry.api.model import object_key
 from tenantry.api.virtualcontrolplane import (
     MAX_REQUEST,
     PlanePhase,
@@ -158,8 +157,7 @@ def waiting(upper: Iterable[CachedPod], lower: Iterable[CachedPod], profile: Pro
     found: list[str] = []
     for each in upper:
         phase = each.status.get("phase")
-        namespace, _, name = each.key.partition("/")
-        mirrored = below.pop(object_key(profile.namespace, profile.lower_name(PODS.kind, namespace, name)), None)
+        mirrored = below.pop(profile.lower_key(PODS.kind, each.key), None)
         if each.is_deleting or (phase not in _ENDED and not _runs(phase, mirrored)):
             found.append(each.key)
     # The host's pods without one inside are about to be deleted.
