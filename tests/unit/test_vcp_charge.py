@@ -91,7 +91,7 @@ def test_a_control_plane_that_cannot_grow_runs_on() -> None:
     assert found.may_run
     assert found.waits is not None
     assert "keeps the resources that it has" in found.waits.message
-    written = status.compute(plane(charged=USUAL), None, short=found.waits, endpoint="", secret="", now="")
+    written = status.compute(plane(charged=USUAL), None, short=found.waits, endpoint="", now="")
     told = {each.type: (each.status.value, each.reason) for each in written.conditions}
     assert told["Ready"] == ("True", reasons.ESTABLISHED)
     assert told["Stalled"] == ("True", reasons.QUOTA_INSUFFICIENT)
@@ -154,7 +154,7 @@ def test_all_tenants_together_have_a_bound_of_starts() -> None:
 @pytest.mark.parametrize("why", ["", "this machine has no cgroup controller memory"])
 def test_limits_that_nothing_enforces_are_reported(why: str) -> None:
     """H01: for as long as that is so; the control plane is usable all the same."""
-    written = status.compute(plane(charged=USUAL), None, unlimited=why, endpoint="", secret="", now="")
+    written = status.compute(plane(charged=USUAL), None, unlimited=why, endpoint="", now="")
     told = [each.message for each in written.conditions if each.type == reasons.UNLIMITED]
     assert told == ([f"nothing keeps its process within spec.resources: {why}"] if why else [])
     assert is_true(written.conditions, reasons.READY)
@@ -162,9 +162,9 @@ def test_limits_that_nothing_enforces_are_reported(why: str) -> None:
 
 def test_the_suspension_of_the_tenant_is_the_reason_of_ready() -> None:
     """H01: users get a 503; the process runs on, so that neither it nor its Tenant fails."""
-    suspended = status.compute(plane(charged=USUAL), None, endpoint="", secret="", now="", is_suspended=True)
+    suspended = status.compute(plane(charged=USUAL), None, endpoint="", now="", is_suspended=True)
     (told,) = suspended.conditions
     assert (told.type, told.status, told.reason) == ("Ready", "True", reasons.TENANT_SUSPENDED)
     assert "refused with a 503 until the suspension of the tenant ends" in told.message
-    failed = status.compute(plane(), SHORT, endpoint="", secret="", now="", is_suspended=True)
+    failed = status.compute(plane(), SHORT, endpoint="", now="", is_suspended=True)
     assert {each.reason for each in failed.conditions} == {reasons.QUOTA_INSUFFICIENT}

@@ -226,6 +226,18 @@ def test_a_removed_owner_is_bound_while_one_of_both_bindings_has_it() -> None:
     assert not is_bound()
 
 
+def test_the_end_of_a_control_plane_takes_nothing_of_the_next_one_of_its_name() -> None:
+    """H01: another replica may have served the former one, and be late."""
+    host = _Host()
+    host.bring()
+    host.write()
+    asyncio.run(host.kubeconfigs.remove("acme/web", "u-former"))
+    kinds = (desired.SECRETS, kubeconfigobjects.ROLES, desired.ROLE_BINDINGS)
+    assert [host.names(each) for each in kinds] == [["acme"]] * 3
+    asyncio.run(host.kubeconfigs.remove("acme/web", WEB.metadata.uid))
+    assert [host.names(each) for each in kinds] == [[]] * 3
+
+
 def test_a_removed_account_is_bound_only_by_a_subject_of_its_namespace() -> None:
     host = _Host()
     gone = frozenset({digest("ServiceAccount ours/robot")})

@@ -143,6 +143,11 @@ def test_a_kubeconfig_where_others_may_have_watched_is_replaced_once() -> None:
     assert rotation.wanted(found) == CredentialGenerations(users=1)
     assert (found.status.kubeconfig_namespace, found.status.kubeconfig_secret) == (KUBECONFIGS_NAMESPACE, "acme")
     assert rotation.step(settled(found), own, NOW) == rotation.RotationStep()
+    # Once, too, if an owner was removed meanwhile, or a second rotation was due.
+    own, due = namespace(ADA, **{marks.CONTROL_PLANE: "web"}), plane(again="2026-06-01T00:05:00Z").status
+    found = stepped(replace(before, status=replace(due, kubeconfig_secret="web-kubeconfig")), own)
+    assert rotation.wanted(found) == CredentialGenerations(users=1)
+    assert rotation.step(settled(found), own, NOW) == rotation.RotationStep()
 
 
 def test_an_account_of_the_same_name_in_another_namespace_is_another_owner() -> None:

@@ -224,7 +224,7 @@ def test_a_control_plane_that_sleeps_is_ready() -> None:
     assert told is not None
     assert (told.status, told.reason) == ("False", reasons.PROGRESSING)
     assert (woken.phase, woken.wakes, woken.next_wake, woken.pods_at_sleep) == (PlanePhase.STARTING, 1, "", "")
-    kept = status.compute(replace(awake, status=woken), None, endpoint="e", secret="s", now="2026-03-01T12:00:00Z")
+    kept = status.compute(replace(awake, status=woken), None, endpoint="e", now="2026-03-01T12:00:00Z")
     assert (kept.wakes, kept.handled_request, find(kept.conditions, reasons.RECONCILING)) == (1, "Asleep 1", None)
 
 
@@ -232,7 +232,7 @@ def test_what_was_reported_meanwhile_does_not_stay() -> None:
     """H01: Ready is as it should be once the process has ended, and is written once."""
     problem = Blocked(reason=reasons.INVALID_SPEC, message="the namespace belongs to no tenant")
     found = plane(charged=USUAL)
-    found = replace(found, status=status.compute(found, problem, endpoint="", secret="", now="2026-03-01T12:00:00Z"))
+    found = replace(found, status=status.compute(found, problem, endpoint="", now="2026-03-01T12:00:00Z"))
     settled = sleep.resting(found, NOW)
     told = find(settled.conditions, reasons.READY)
     assert told is not None

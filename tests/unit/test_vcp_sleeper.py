@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 
 from tenantry.api import reasons
-from tenantry.api.errors import LocalError
+from tenantry.api.errors import LocalError, NotFound
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import SUSPENDED, TENANT_UID
+from tenantry.api.marks import CONTROL_PLANE, SUSPENDED, TENANT_UID
 from tenantry.api.model import Condition, ConditionStatus, ObjectMeta
-from tenantry.api.planecredentials import PlaneCredentials
+from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE, PlaneCredentials
 from tenantry.api.virtualcontrolplane import (
     PROCESS_FINALIZER,
     PlanePhase,
@@ -60,6 +60,7 @@ class Bed:
     def __init__(self) -> None:
         self.answers: asyncio.Queue[Exception | None] = asyncio.Queue()
         self.text = ""
+        self.is_open = True
 
     def versions(self) -> tuple[HostedVersion, ...]:
         """See `Placement.versions`."""
@@ -68,7 +69,7 @@ class Bed:
     async def open(self, uid: str, *, is_open: bool) -> None:
         """See `Placement.open`."""
         assert uid
-        assert is_open in {True, False}
+        self.is_open = is_open
 
     async def knocked(self, uid: str) -> None:
         """See `Placement.knocked`."""
@@ -105,7 +106,9 @@ class Bell(WorldCluster):
 
     def wake(self, kind: type, key: str) -> None:
         """See `Cluster.wake`."""
-        super().wake(kind, key)
+        # No controller of Tenants runs here.
+        if kind is VirtualControlPlane:
+            super().wake(kind, key)
         self.rung.set()
 
 
@@ -193,6 +196,22 @@ async def test_no_client_of_a_suspended_tenant_wakes_it(world: World) -> None:
         night.bed.answers.put_nowait(None)
         await night.home.rung.wait()
         assert (await night.reconcile())["status"]["wakes"] == 1
+
+
+async def test_a_suspension_shuts_clients_out_also_if_nothing_can_be_written_for_its_owners(world: World) -> None:
+    """H01: a refused Role in tenantry-kubeconfigs delays no suspension, and is reported."""
+    async with cancelled_at_end() as group:
+        night = Night(world, group)
+        await night.reconcile()
+        assert night.bed.is_open
+        # The namespace tenantry-kubeconfigs does not exist here.
+        mark(world, labels={SUSPENDED: "true", CONTROL_PLANE: "web"})
+        with pytest.raises(NotFound):
+            await night.reconcile()
+        assert not night.bed.is_open
+        (told,) = [each for each in night.get()["status"]["conditions"] if each["type"] == reasons.READY]
+        assert (told["status"], told["reason"]) == ("False", reasons.API_ERROR)
+        assert KUBECONFIGS_NAMESPACE in told["message"]
 
 
 async def test_a_foreign_secret_with_the_name_of_the_kubeconfig_ends_nothing(world: World) -> None:

@@ -157,7 +157,7 @@ EGRESS_MBPS = "tenantry.dev/egress-mbps"
 """Extended resources: bandwidth in Mbit/s. On a node, labels with its capacity."""
 
 OWNERS = "tenantry.dev/owners"
-"""On a namespace of a tree, an annotation: its owners, KIND NAME on a line each, with a line break before and after."""
+"""On a namespace of a tree, an annotation: its owners, one `owner_line` each, with a line break before and after."""
 
 SUMMARY = "tenantry.dev/tenant-summary"
 """On a core namespace, an annotation: what owners read of their Tenant (controllers/tenant/summary.py)."""

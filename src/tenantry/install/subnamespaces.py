@@ -139,7 +139,7 @@ def _owners(ruled: Named) -> list[Json]:
             told=True,
         ),
         says(
-            # The other policy refuses users that name themselves.
+            # The other policy refuses users that name themselves, and ServiceAccounts.
             f"{_OWNERS}.all(o, o.kind == 'User' && o.name == request.userInfo.username"
             f" || !{listed}.orValue('').contains('\\n' + o.kind + ' ' + o.name + '\\n'))",
             "spec.owners of a Subtenant must not name an owner of the parent, which must not see into it",

@@ -58,7 +58,6 @@ class ChargeController:
                 found,
                 share.waits,
                 endpoint=before.endpoint,
-                secret=before.kubeconfig_secret,
                 now=rfc3339(cluster.clock.now()),
             )
             if written != before:

@@ -73,8 +73,8 @@ class ClientAccess:
         """Return whether its users have access: the tenant is not suspended, and its objects do not move out."""
         return decisive.is_open(namespace) and not is_handed_over(cluster, found)
 
-    def reported(self, cluster: Cluster, found: VirtualControlPlane, *, is_connected: bool) -> tuple[str, str]:
-        """Return the namespace and the name of the Secret with its kubeconfig, as the status has them.
+    def reported(self, cluster: Cluster, found: VirtualControlPlane, *, is_connected: bool) -> VirtualControlPlane:
+        """Return the control plane with the Secret of its kubeconfig in its status.
 
         Args:
             cluster: Has its namespace and its owner.
@@ -82,7 +82,7 @@ class ClientAccess:
             is_connected: Whether its process runs, so that its Secret is written.
         """
         if not is_connected or self.is_withheld(cluster, found):
-            return found.status.kubeconfig_namespace, found.status.kubeconfig_secret
+            return found
         return kubeconfigplace.reported(found, cluster.lookup(Namespace.resource, found.metadata.namespace))
 
     def reached(

@@ -142,6 +142,7 @@ class VirtualControlPlaneController:
             await self._forget(key, uid)
             # Nothing charges a process whose finalizer an administrator has removed; `_remove` leaves none to be found.
             await self._host.placement.remove(uid)
+            await self._kubeconfigs.remove(key, uid)
             del self._uids[key]
         if found is None:
             cluster.forget(self.name, key)
@@ -164,24 +165,26 @@ class VirtualControlPlaneController:
             # Not quiet: from now on, the quota controller charges it.
             await cluster.writer.own(request.finalizers(found, names))
             return None
-        step = RotationStep()
+        return await self._admitted(cluster, found, namespace)
+
+    async def _admitted(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
+        """Let clients in or shut them out, before anything that other clients can delay."""
+        problem, step = await self._access.bring(cluster, found, namespace), RotationStep()
         if not namespace.deleting:
             is_open = self._access.is_open(cluster, found, namespace)
-            await self._kubeconfigs.bring(found, namespace, is_open=is_open)
+            async with self._reporting(cluster, found, None):
+                await self._kubeconfigs.bring(found, namespace, is_open=is_open)
             step = await rotations.begin(cluster, found, namespace)
         if step.status is not None:
             return None
-        return rotation.sooner(await self._admitted(cluster, found, namespace), step.again_seconds)
-
-    async def _admitted(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
-        """Let clients in or shut them out, before anything that a user inside can delay."""
-        if (problem := await self._access.bring(cluster, found, namespace)) is not None:
+        if problem is not None:
             await self._report(cluster, found, problem)
             return RETRY_SECONDS
         is_asleep = found.status.phase is PlanePhase.ASLEEP
         again = await (self._rest if is_asleep else self._keep)(cluster, found, namespace)
         known = self._connected.get(found.metadata.uid)
-        return rotation.sooner(again, rotations.renewal_in(cluster, known.running) if known is not None else None)
+        renewal = rotations.renewal_in(cluster, known.running) if known is not None else None
+        return rotation.sooner(again, step.again_seconds, renewal)
 
     async def _rest(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
         """Keep a control plane asleep until something wakes it."""
@@ -275,8 +278,7 @@ class VirtualControlPlaneController:
 
     async def _snap(self, cluster: Cluster, found: VirtualControlPlane, again: float | None) -> float | None:
         """Take the snapshot that is due, and return in how many seconds to look again."""
-        due = await self._snapshots.take(cluster, found)
-        return min((each for each in (due, again) if each is not None), default=None)
+        return rotation.sooner(await self._snapshots.take(cluster, found), again)
 
     async def _follow(
         self,
@@ -435,6 +437,7 @@ class VirtualControlPlaneController:
         await self._forget(found.key, uid)
         try:
             await self._host.placement.remove(uid)
+            await self._kubeconfigs.remove(found.key, uid)
             await self._snapshots.remove(cluster, found)
         except TenantryError as error:
             await self._report(cluster, found, Blocked(reason=reasons.NOT_PLACED, message=str(error)))
@@ -444,12 +447,11 @@ class VirtualControlPlaneController:
             await cluster.writer.own(request.finalizers(found, rest), quiet=True)
 
     async def _forget(self, key: str, uid: str) -> None:
-        """End the connection of a control plane that is deleted, and delete its kubeconfig."""
+        """End the connection of a control plane that is deleted."""
         await self._end(uid)
         self._sleeper.forget(uid)
         self._access.forget(uid)
         self._objects.forget(key.partition("/")[0])
-        await self._kubeconfigs.remove(key, uid)
 
     async def _end(self, uid: str) -> None:
         known = self._connected.pop(uid, None)
@@ -472,18 +474,15 @@ class VirtualControlPlaneController:
         before = current.status
         # A process runs before its Secret is written.
         is_connected = running is not None and current.metadata.uid in self._connected
-        place, secret = self._access.reported(cluster, current, is_connected=is_connected)
         written = status.compute(
-            current,
+            self._access.reported(cluster, current, is_connected=is_connected),
             problem,
             short=short,
             unlimited=running.unlimited if running is not None else "",
             endpoint=running.server if running is not None else before.endpoint,
-            secret=secret,
             now=rfc3339(cluster.clock.now()),
             is_suspended=decisive.is_suspended(cluster.lookup(Namespace.resource, current.metadata.namespace)),
         )
-        written = replace(written, kubeconfig_namespace=place)
         if is_connected and problem is None:
             in_force = self._connected[current.metadata.uid].plane.credentials
             last = rotation.outcome(current, in_force, cluster.clock.now())

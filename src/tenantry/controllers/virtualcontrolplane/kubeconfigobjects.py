@@ -24,7 +24,7 @@ from tenantry.mirror.shapes import part
 ROLES = Resource(RBAC_GROUP, "v1", "roles", "Role")
 
 _OF = f"{PREFIX}/of-uid"
-"""The annotation of a Secret in `tenantry-kubeconfigs`: the uid of its VirtualControlPlane."""
+"""The annotation of an object in `tenantry-kubeconfigs`: the uid of its VirtualControlPlane."""
 
 
 def secret(found: VirtualControlPlane, namespace: Observed, text: str) -> tuple[Resource, Json]:
@@ -42,7 +42,7 @@ def secret(found: VirtualControlPlane, namespace: Observed, text: str) -> tuple[
         "ownerReferences": [desired.owner_of(found)],
     }
     if is_outside(found, namespace):
-        meta = {**_meta(found, namespace), "annotations": {_OF: found.metadata.uid}}
+        meta = _meta(found, namespace)
     return desired.SECRETS, {
         "metadata": meta,
         "type": "Opaque",
@@ -70,14 +70,14 @@ def rights(
     return (ROLES, {"metadata": _meta(found, namespace), "rules": [rule]}), (desired.ROLE_BINDINGS, binding)
 
 
-def is_of_former(seen: Json, found: VirtualControlPlane) -> bool:
-    """Return whether a Secret in `tenantry-kubeconfigs` is of a control plane before this one.
+def is_of(seen: Json, uid: str) -> bool:
+    """Return whether an object in `tenantry-kubeconfigs` is of this control plane, and of no other of its name.
 
     Args:
-        seen: The Secret.
-        found: The VirtualControlPlane of the namespace.
+        seen: The object.
+        uid: The uid of the VirtualControlPlane.
     """
-    return part(seen["metadata"], "annotations").get(_OF) != found.metadata.uid
+    return part(seen["metadata"], "annotations").get(_OF) == uid
 
 
 def _meta(found: VirtualControlPlane, namespace: Observed) -> Json:
@@ -87,5 +87,6 @@ def _meta(found: VirtualControlPlane, namespace: Observed) -> Json:
         "name": namespace.name,
         "namespace": KUBECONFIGS_NAMESPACE,
         "labels": desired.labels(found),
+        "annotations": {_OF: found.metadata.uid},
         "ownerReferences": [owner],
     }

@@ -9,6 +9,8 @@ does not end their watches with their rights. In `tenantry-kubeconfigs`, no user
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from tenantry.api.marks import CONTROL_PLANE
 from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
 from tenantry.api.virtualcontrolplane import VirtualControlPlane, kubeconfig_secret_name
@@ -18,7 +20,7 @@ from tenantry.engine.observed import Observed
 def is_outside(found: VirtualControlPlane, namespace: Observed | None) -> bool:
     """Return whether the kubeconfig of a control plane is outside of the namespace of the tenant.
 
-    It stays there while the namespace lacks its label, as when an administrator has removed it by mistake.
+    The kubeconfig stays there while the namespace lacks its label, as when an administrator has removed it by mistake.
 
     Args:
         found: The VirtualControlPlane.
@@ -39,13 +41,14 @@ def moves(found: VirtualControlPlane, namespace: Observed) -> bool:
     return is_outside(found, namespace) and bool(status.kubeconfig_secret) and not status.kubeconfig_namespace
 
 
-def reported(found: VirtualControlPlane, namespace: Observed | None) -> tuple[str, str]:
-    """Return the namespace and the name of the Secret as the status has them; "" for its own namespace.
+def reported(found: VirtualControlPlane, namespace: Observed | None) -> VirtualControlPlane:
+    """Return a control plane with the namespace and the name of the Secret in its status; "" for its own namespace.
 
     Args:
         found: The VirtualControlPlane.
         namespace: As for `is_outside`.
     """
+    place, name = "", kubeconfig_secret_name(found.metadata.name)
     if is_outside(found, namespace):
-        return KUBECONFIGS_NAMESPACE, found.metadata.namespace
-    return "", kubeconfig_secret_name(found.metadata.name)
+        place, name = KUBECONFIGS_NAMESPACE, found.metadata.namespace
+    return replace(found, status=replace(found.status, kubeconfig_namespace=place, kubeconfig_secret=name))

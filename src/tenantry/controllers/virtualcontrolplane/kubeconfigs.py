@@ -26,7 +26,7 @@ _json: msgspec.json.Decoder[Json] = msgspec.json.Decoder(Json)
 
 
 class Kubeconfigs:
-    """Keeps who reads the kubeconfigs in `tenantry-kubeconfigs`.
+    """Keeps the rights of owners to read the kubeconfigs in `tenantry-kubeconfigs`.
 
     Args:
         cluster: Its caches have these objects.
@@ -73,19 +73,19 @@ class Kubeconfigs:
         Raises:
             ApiError: The API server refuses, or does not answer.
         """
-        namespace, _, name = key.partition("/")
+        namespace = key.partition("/")[0]
         self._owners.pop(namespace, None)
         self._cleared.discard(uid)
         for resource in (desired.ROLE_BINDINGS, kubeconfigobjects.ROLES, desired.SECRETS):
             live = await self._find(resource, KUBECONFIGS_NAMESPACE, namespace)
-            # Another control plane of the namespace has none here.
-            if live is not None and part(live["metadata"], "labels").get(PLANE) == name:
+            # A later control plane of the name may have them by now.
+            if live is not None and kubeconfigobjects.is_of(live, uid):
                 await self._remove(resource, live)
 
     async def _clear(self, found: VirtualControlPlane) -> None:
         """Delete the Secret of a control plane before this one, which a namespace of the same name may have had."""
         live = await self._objects.secret(KUBECONFIGS_NAMESPACE, found.metadata.namespace)
-        if live is not None and kubeconfigobjects.is_of_former(live, found):
+        if live is not None and not kubeconfigobjects.is_of(live, found.metadata.uid):
             await self._remove(desired.SECRETS, live)
 
     async def _retire(self, found: VirtualControlPlane) -> None:

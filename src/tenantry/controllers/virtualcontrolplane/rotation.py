@@ -75,15 +75,15 @@ def step(found: VirtualControlPlane, namespace: Observed, now: dt.datetime) -> R
         now: The time.
     """
     credentials, owners = found.status.credentials, owners_of(namespace)
+    if kubeconfigplace.moves(found, namespace):
+        # Also for removed owners: no user that watches beside the control plane sees the new Secret.
+        moved = kubeconfigplace.reported(found, namespace)
+        return _written(moved, replace(_next(credentials), owners=owners, again=""))
     if removed(found, namespace):
         # A watch of Secrets that the owner has begun may still bring the new kubeconfig.
         sees = not kubeconfigplace.is_outside(found, namespace)
         later = _when_watches_end(now) if sees else credentials.again
         return _written(found, replace(_next(credentials), owners=owners, again=later))
-    if kubeconfigplace.moves(found, namespace):
-        place, name = kubeconfigplace.reported(found, namespace)
-        moved = replace(found.status, kubeconfig_namespace=place, kubeconfig_secret=name)
-        return _written(replace(found, status=moved), replace(_next(credentials), owners=owners))
     left = _left(credentials.again, now)
     if left is not None and left <= 0:
         return _written(found, replace(_next(credentials), owners=owners, again=""))

@@ -38,7 +38,7 @@ def unkept(error: ApiError) -> Blocked:
     """
     return Blocked(
         reason=reasons.API_ERROR,
-        message=f"its ServiceAccount, RoleBinding or Secret on the host cannot be restored: {error}",
+        message=f"its ServiceAccount, Role, RoleBinding or Secret on the host cannot be restored: {error}",
         passing=True,
     )
 
@@ -104,7 +104,6 @@ def compute(
     short: Blocked | None = None,
     unlimited: str = "",
     endpoint: str,
-    secret: str,
     now: str,
     is_suspended: bool = False,
 ) -> VirtualControlPlaneStatus:
@@ -116,7 +115,6 @@ def compute(
         short: What keeps a control plane that runs from the resources that its spec requests.
         unlimited: Why the limits of its process are not enforced; "" if they are, or if it does not run.
         endpoint: The URL of its API server; "" if it does not run.
-        secret: The Secret with the kubeconfig; "" if there is none yet.
         now: RFC 3339.
         is_suspended: Whether its tenant is suspended, so that users get a 503. The process runs on, so that it is
             Ready, and its Tenant, too.
@@ -133,6 +131,5 @@ def compute(
         found.status,
         observed_generation=generation,
         endpoint=endpoint,
-        kubeconfig_secret=secret,
         conditions=merge(found.status.conditions, wanted, generation=generation, now=now),
     )

@@ -70,7 +70,6 @@ class UnplacedController:
             found,
             problem,
             endpoint=before.endpoint,
-            secret=before.kubeconfig_secret,
             now=rfc3339(cluster.clock.now()),
         )
         if written != found.status:
