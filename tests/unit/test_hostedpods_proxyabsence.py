@@ -89,7 +89,7 @@ def test_a_control_plane_without_clients_is_not_ready() -> None:
     """H01: the operator goes on by itself when the proxy is back."""
     found = VirtualControlPlane(metadata=ObjectMeta(name="web", namespace="acme"))
     problem = status.unreachable("no Pod is ready")
-    written = status.compute(found, problem, endpoint="", secret="", now="2026-01-01T00:00:00Z")
+    written = status.compute(found, problem, endpoint="", now="2026-01-01T00:00:00Z")
     ready, passing = (find(written.conditions, each) for each in (reasons.READY, reasons.RECONCILING))
     assert ready is not None
     assert passing is not None
