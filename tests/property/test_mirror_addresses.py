@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenantry.mirror.addresschange import RELEASE_SECONDS
 from tenantry.mirror.kinds import serviceaddresses, services
 from tenantry.mirror.refusals import MOST_RETRY_SECONDS
 from testkit import runs
@@ -73,6 +74,18 @@ def test_a_service_whose_address_is_free_keeps_it() -> None:
     """Pods that run on have it in their variables."""
     sides = ObjectStory()
     sides.upper.put_in(services.RESOURCE, restored())
+    sides.settle(LONG)
+    upper, _ = at_rest(sides)
+    assert upper["spec"]["clusterIP"] == TAKEN
+
+
+def test_an_address_that_is_given_back_a_moment_later_is_kept() -> None:
+    """An API server frees the address of a Service that was deleted after its watch has reported the deletion."""
+    sides = ObjectStory()
+    sides.lower.taken.add(TAKEN)
+    sides.upper.put_in(services.RESOURCE, restored())
+    sides.settle(RELEASE_SECONDS / 4)
+    sides.lower.taken.remove(TAKEN)
     sides.settle(LONG)
     upper, _ = at_rest(sides)
     assert upper["spec"]["clusterIP"] == TAKEN

@@ -24,6 +24,11 @@ from tenantry.mirror.shapes import part
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import Thing
 
+RELEASE_SECONDS = 3.0
+"""How long an address must be refused: that of a lower object which was deleted is given back a moment later."""
+
+RETRY_SECONDS = 0.5
+
 PAUSE_SECONDS = 60.0
 """How long the address of an object stays: a webhook of the upper side may write another one each time."""
 
@@ -46,6 +51,8 @@ class AddressChange:
         self._lower = lower
         # By key: when the last change began.
         self._begun: dict[str, float] = {}
+        # By key: since when the lower side has refused the address.
+        self._refused: dict[str, float] = {}
 
     def is_between(self, upper: Json) -> bool:
         """Return whether an upper object is between both steps."""
@@ -73,6 +80,16 @@ class AddressChange:
         except REFUSALS:
             return False
         return True
+
+    def left(self, key: str) -> float:
+        """Take note that the lower side refuses an address; return in how many seconds to try it again, 0 for never."""
+        now = self._upper.clock.monotonic()
+        left = self._refused.setdefault(key, now) + RELEASE_SECONDS - now
+        return min(max(left, 0.0), RETRY_SECONDS)
+
+    def accepted(self, key: str) -> None:
+        """Take note that the lower side does not refuse an object any more, or that there is no such object."""
+        self._refused.pop(key, None)
 
     async def go_on(self, upper: Json, lower: Thing | None) -> bool:
         """Take the next step of an upper object, if one is due; return whether one was.
@@ -106,6 +123,7 @@ class AddressChange:
             return False
         await self._send(upper, self._steps.emptied(upper, self._mark))
         self._begun[key] = now
+        self.accepted(key)
         return True
 
     async def _send(self, upper: Json, patch: Json) -> None:

@@ -162,6 +162,7 @@ class ObjectMirror:
             self._refused.pop(key, None)
             self._followed.pop(key, None)
             self._ahead.pop(key, None)
+            self._addresses.accepted(key)
             return await self._without_upper(lower)
         if lower is not None and self._is_of_another(lower, upper):
             # Its deletion wakes this key again.
@@ -363,8 +364,11 @@ class ObjectMirror:
         try:
             await self._send(upper, lower, self.wanted(above, lower, await self._selected(above)))
         except Invalid:
-            if not await self._is_address_refused(above, lower) or not await self._addresses.begin(above):
+            left = self._addresses.left(upper.key) if await self._is_address_refused(above, lower) else -1.0
+            if left < 0 or (not left and not await self._addresses.begin(above)):
                 raise
+            return left or None
+        self._addresses.accepted(upper.key)
         return None
 
     async def _is_address_refused(self, upper: Json, lower: Thing | None) -> bool:
