@@ -120,24 +120,25 @@ class HostObjects:
             raise Conflict(f"Service {name!r} has just been deleted or has no address", status=409)
         return address
 
-    async def secret(self, namespace: str, name: str) -> Json | None:
-        """Return a Secret as it is now; None if there is none.
+    async def find(self, resource: Resource, namespace: str, name: str) -> Json | None:
+        """Return an object as it is now; None if there is none.
 
         Args:
+            resource: Its kind.
             namespace: Its namespace.
             name: Its name; "" for none.
 
         Raises:
             ApiError: The API server refuses, or does not answer.
         """
-        data = await self._cluster.live.find(desired.SECRETS, namespace, name) if name else None
+        data = await self._cluster.live.find(resource, namespace, name) if name else None
         return _json.decode(data) if data is not None else None
 
     async def _address(self, service: Json) -> str:
         """Return the clusterIP that a Service has now; "" for none."""
         meta = service["metadata"]
-        data = await self._cluster.live.find(apiservice.SERVICES, meta["namespace"], meta["name"])
-        return apiservice.address_of(_json.decode(data)) if data is not None else ""
+        live = await self.find(apiservice.SERVICES, meta["namespace"], meta["name"])
+        return apiservice.address_of(live) if live is not None else ""
 
     async def retire(self, namespace: str) -> None:
         """Delete the identity that earlier versions had in a tenant's namespace, which its owners may impersonate.
@@ -148,8 +149,7 @@ class HostObjects:
         Raises:
             ApiError: The API server refuses, or does not answer.
         """
-        data = await self._cluster.live.find(desired.SERVICE_ACCOUNTS, namespace, MIRROR)
-        live = _json.decode(data) if data is not None else None
+        live = await self.find(desired.SERVICE_ACCOUNTS, namespace, MIRROR)
         if live is not None and desired.is_former_account(live):
             await self._cluster.writer.remove(desired.SERVICE_ACCOUNTS, namespace, MIRROR, uid=live["metadata"]["uid"])
 
@@ -168,8 +168,7 @@ class HostObjects:
         cached: Copy | Thing | None = self._cluster.cache(resource).get(key)
         if cached is not None and self._brought.get((resource, key)) == (cached.version, value):
             return
-        data = await self._cluster.live.find(resource, meta["namespace"], meta["name"])
-        live = _json.decode(data) if data is not None else None
+        live = await self.find(resource, meta["namespace"], meta["name"])
         if live is not None and not desired.is_ours(live, value, uid):
             raise TerminalError(
                 reasons.OBJECT_EXISTS,

@@ -9,8 +9,6 @@ VirtualControlPlane deleted ─► Secret, RoleBinding and Role deleted
 
 from __future__ import annotations
 
-import msgspec
-
 from tenantry.api.model import Json, Resource, object_key
 from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
 from tenantry.api.virtualcontrolplane import PLANE, VirtualControlPlane, kubeconfig_secret_name
@@ -21,8 +19,6 @@ from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
 from tenantry.mirror.shapes import part
 from tenantry.mirror.things import Copy
-
-_json: msgspec.json.Decoder[Json] = msgspec.json.Decoder(Json)
 
 
 class Kubeconfigs:
@@ -77,14 +73,14 @@ class Kubeconfigs:
         self._owners.pop(namespace, None)
         self._cleared.discard(uid)
         for resource in (desired.ROLE_BINDINGS, kubeconfigobjects.ROLES, desired.SECRETS):
-            live = await self._find(resource, KUBECONFIGS_NAMESPACE, namespace)
+            live = await self._objects.find(resource, KUBECONFIGS_NAMESPACE, namespace)
             # A later control plane of the name may have them by now.
             if live is not None and kubeconfigobjects.is_of(live, uid):
                 await self._remove(resource, live)
 
     async def _clear(self, found: VirtualControlPlane) -> None:
         """Delete the Secret of a control plane before this one, which a namespace of the same name may have had."""
-        live = await self._objects.secret(KUBECONFIGS_NAMESPACE, found.metadata.namespace)
+        live = await self._objects.find(desired.SECRETS, KUBECONFIGS_NAMESPACE, found.metadata.namespace)
         if live is not None and not kubeconfigobjects.is_of(live, found.metadata.uid):
             await self._remove(desired.SECRETS, live)
 
@@ -93,7 +89,7 @@ class Kubeconfigs:
         namespace, name = found.metadata.namespace, kubeconfig_secret_name(found.metadata.name)
         if self._cluster.cache(desired.SECRETS).get(object_key(namespace, name)) is None:
             return
-        live = await self._objects.secret(namespace, name)
+        live = await self._objects.find(desired.SECRETS, namespace, name)
         # An adopted Secret of users may have this name, and the VirtualControlPlane as its owner.
         if live is not None and part(live["metadata"], "labels").get(PLANE) == found.metadata.name:
             await self._remove(desired.SECRETS, live)
@@ -105,17 +101,13 @@ class Kubeconfigs:
         version, known = self._owners.get(namespace, (0, []))
         if cached is not None and cached.version == version:
             return known
-        live = await self._find(desired.ROLE_BINDINGS, namespace, OWNER_BINDING)
+        live = await self._objects.find(desired.ROLE_BINDINGS, namespace, OWNER_BINDING)
         # No user may set the label, also while the operator replaces the binding of a Shared namespace.
         if live is None or part(live["metadata"], "labels").get(PLANE) != name:
             return []
         subjects: list[Json] = live.get("subjects") or []
         self._owners[namespace] = int(live["metadata"]["resourceVersion"]), subjects
         return subjects
-
-    async def _find(self, resource: Resource, namespace: str, name: str) -> Json | None:
-        data = await self._cluster.live.find(resource, namespace, name)
-        return _json.decode(data) if data is not None else None
 
     async def _remove(self, resource: Resource, live: Json) -> None:
         meta: Json = live["metadata"]
