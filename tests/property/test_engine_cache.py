@@ -11,7 +11,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tenantry.engine.cache import Cache, Change
+from tenantry.engine.cache import EVERYWHERE, Cache, Change
 from testkit.examples import examples
 
 KEYS = st.sampled_from(["a", "b", "c"])
@@ -47,9 +47,11 @@ class CacheMachine(RuleBasedStateMachine):
     in the end they must match the server, or a change has woken no reconciler.
     """
 
+    place = EVERYWHERE
+
     def __init__(self) -> None:
         super().__init__()
-        self.cache: Cache[Thing] = Cache({"colour": lambda thing: thing.colours})
+        self.cache = self.new_cache()
         self.revision = 1
         self.truth: dict[str, Thing] = {}
         self.log: list[tuple[int, Thing | None, str]] = []
@@ -60,6 +62,10 @@ class CacheMachine(RuleBasedStateMachine):
         self.lossy = False
         self.newest: dict[str, int] = {}
         self.known: dict[str, int] = {}
+
+    def new_cache(self) -> Cache[Thing]:
+        """Return an empty cache."""
+        return Cache({"colour": lambda thing: thing.colours})
 
     # -- the server ---------------------------------------------------------------------------
 
@@ -166,12 +172,12 @@ class CacheMachine(RuleBasedStateMachine):
     @rule()
     def a_bookmark_arrives(self) -> None:
         """Everything until now was sent."""
-        self.cache.advance(self.revision)
+        self.cache.advance(self.revision, self.place)
 
     def _deliver(self, index: int) -> None:
         version, thing, key = self.log[index]
         self._tell(self.cache.put(thing) if thing is not None else self.cache.remove(key, version))
-        self.cache.advance(version)
+        self.cache.advance(version, self.place)
 
     # -- a list, in pages, while everything else goes on ------------------------------------------
 
@@ -193,7 +199,7 @@ class CacheMachine(RuleBasedStateMachine):
         if rest[size:]:
             self.listing = (version, rest[size:], listed)
             return
-        for change in self.cache.finish_list(listed, version):
+        for change in self.cache.finish_list(listed, version, self.place):
             self._tell(change)
         self.listing = None
         self.lossy = False
@@ -245,5 +251,44 @@ class CacheMachine(RuleBasedStateMachine):
             assert self.known.get(key, 0) == (found.version if found else 0), "a change that woke no reconciler"
 
 
+class PlacesMachine(CacheMachine):
+    """The same, in one of two places: what happens in the other one has no effect on it."""
+
+    place = "here"
+
+    def new_cache(self) -> Cache[Thing]:
+        """Return an empty cache with two places."""
+        cache: Cache[Thing] = Cache(place_of=lambda key: "there" if key.startswith("there") else "here")
+        cache.add_index("colour", lambda thing: () if thing.key.startswith("there") else thing.colours)
+        cache.open("here")
+        cache.open("there")
+        return cache
+
+    @rule(ahead=st.integers(0, 20))
+    def a_list_of_the_other_place_is_empty(self, ahead: int) -> None:
+        """The server may be ahead of what the watch of this place has reported."""
+        assert self.cache.finish_list(set(), self.revision + ahead, "there") == []
+
+    @rule(ahead=st.integers(0, 20))
+    def the_watch_of_the_other_place_is_ahead(self, ahead: int) -> None:
+        """It has reported more."""
+        self.cache.advance(self.revision + ahead, "there")
+
+    @rule()
+    def the_data_of_the_other_place_are_restored(self) -> None:
+        """Its list is older than its watch."""
+        self.cache.restart(0, "there")
+
+    @rule(is_open=st.booleans())
+    def the_other_place_comes_or_goes(self, is_open: bool) -> None:  # noqa: FBT001
+        """It leaves with all its objects."""
+        if is_open:
+            self.cache.open("there")
+        else:
+            self.cache.close("there")
+
+
 CacheMachine.TestCase.settings = examples(100, steps=40)
+PlacesMachine.TestCase.settings = examples(100, steps=40)
 TestCache = CacheMachine.TestCase
+TestPlaces = PlacesMachine.TestCase

@@ -29,6 +29,7 @@ from tenantry.engine.cluster import HOME, Cluster, Lane
 from tenantry.engine.events import EventKind, NamedObject, Recorder
 from tenantry.engine.metrics import Metrics
 from tenantry.engine.runtime import ClusterLane, Controller, Item, Runtime
+from tenantry.engine.scopedinformer import ScopedInformer
 from tenantry.engine.tasks import first_error
 from testkit.clock import ManualClock
 from testkit.model import World
@@ -104,7 +105,9 @@ class WorldCluster(Cluster):
         """Bring caches up to date with the World, as watches do; of all kinds, if none is named."""
         for resource in resources or list(self._informers):
             informer, since = self._informers[resource], self._looked.get(resource, 0)
-            if since == self._world.revision:
+            if isinstance(informer, ScopedInformer):
+                since = 0  # a new place has old objects
+            elif since == self._world.revision:
                 continue
             self._looked[resource] = self._world.revision
             found = {_key(each): each for each in self._world.list(resource, selectors=informer.selectors)}
@@ -115,6 +118,9 @@ class WorldCluster(Cluster):
             for change in changes:
                 if change is not None:
                     informer.on_change(change)
+            if isinstance(informer, ScopedInformer):
+                for place in informer.scope.places:
+                    informer.informer(place).synced.set()
 
     def settle(self, seconds: float = 0.0, *, look: bool = True) -> None:
         """Reconcile all queued keys, and those that they queue, until the queue is empty.

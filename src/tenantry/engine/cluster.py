@@ -27,8 +27,9 @@ from tenantry.engine.informer import Informer
 from tenantry.engine.observed import Observed, observe
 from tenantry.engine.outage import Outage
 from tenantry.engine.reader import Reader
+from tenantry.engine.scope import WatchScope
+from tenantry.engine.scopedinformer import ScopedInformer
 from tenantry.engine.writer import Writer
-from tenantry.kube import wire
 from tenantry.kube.client import Client
 
 ClusterId = NewType("ClusterId", str)
@@ -58,6 +59,9 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
         awaited: Whether the cluster is in step only when the cache of the kind is. Otherwise the controller asks
             `Cluster.is_listed`: the operator may have no right to list the kind, or its conversion may fail.
         cluster: The API server, if it is not the one whose keys the controller reconciles.
+        scope: The places in which the client may list the kind; None for everywhere. All listeners of a kind name the
+            same object. A place that is refused does not keep the cluster from being in step: a controller asks
+            `Cluster.is_listed_in` before it takes an object for missing.
     """
 
     resource: Resource
@@ -68,6 +72,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     optional: bool = False
     awaited: bool = True
     cluster: Cluster | None = None
+    scope: WatchScope | None = None
 
 
 class Listener(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +142,7 @@ class Cluster:
         self.outage = Outage(id, clock)
         self.outage.listen(self._outage_changed)
         self._client = client
-        self._informers: dict[Resource, Informer[Any]] = {}
+        self._informers: dict[Resource, Informer[Any] | ScopedInformer[Any]] = {}
         self._listeners: dict[Resource, list[Listener]] = {}
         self._tasks: dict[Resource, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -166,6 +171,27 @@ class Cluster:
             informer = self._informers.get(resource)
             if informer is not None:
                 await informer.synced.wait()
+
+    def is_listed_in(self, resource: Resource, place: str) -> bool:
+        """Return whether the cache of a kind has been in step in a place; see `Watch.scope`."""
+        informer = self._informers.get(resource)
+        return informer.is_listed(place) if isinstance(informer, ScopedInformer) else self.is_listed(resource)
+
+    async def listed_in(self, resource: Resource, place: str, *, seconds: float = REQUIRE_SECONDS) -> None:
+        """Wait until the cache of a kind has been in step in a place; a kind without a scope is in step in all.
+
+        Args:
+            resource: A kind that is watched.
+            place: A place of its scope.
+            seconds: The limit.
+
+        Raises:
+            KeyError: The kind is not watched, or its scope does not have the place.
+            TimeoutError: The API server does not list the place in time, or the place leaves the scope.
+        """
+        informer = self._informers[resource]
+        async with asyncio.timeout(seconds):
+            await (informer.listed(place) if isinstance(informer, ScopedInformer) else informer.synced.wait())
 
     def observed_caches(self, resources: Iterable[Resource]) -> dict[Resource, Cache[Observed]]:
         """Return the caches of those kinds that the cluster has."""
@@ -259,9 +285,21 @@ class Cluster:
         # Any listener will do: `listen` has rejected those that want another form.
         first = self._listeners[resource][0].watch
         changed = partial(self._changed, resource)
-        informer: Informer[Any] = Informer(
-            resource, first.decode, changed, selectors=first.selectors, cluster=self.id, outage=self.outage
-        )
+        informer: Informer[Any] | ScopedInformer[Any]
+        if first.scope is None:
+            informer = Informer(
+                resource, first.decode, changed, selectors=first.selectors, cluster=self.id, outage=self.outage
+            )
+        else:
+            informer = ScopedInformer(
+                resource,
+                first.decode,
+                changed,
+                first.scope,
+                selectors=first.selectors,
+                cluster=self.id,
+                outage=self.outage,
+            )
         self._informers[resource] = informer
         for listener in self._listeners[resource]:
             _index(informer, listener.watch)
@@ -270,7 +308,7 @@ class Cluster:
 
     def _end(self, resource: Resource) -> None:
         # `run` may wait for its first list, which does not come any more.
-        self._informers.pop(resource).synced.set()
+        self._informers.pop(resource).end()
         task = self._tasks.pop(resource, None)
         if task is not None:
             task.cancel()
@@ -339,11 +377,15 @@ class Cluster:
             self.is_synced = False
 
     async def _probe(self) -> None:
-        """Send one request that needs the rights of this client."""
-        required = (name for name, found in self._listeners.items() if found and not found[0].watch.optional)
-        resource = next(required, None)
-        if resource is not None:
-            await self._client.request("GET", wire.path(resource), query={"limit": "1"})
+        """Send one request that needs the rights of this client; it may have places in which nothing is granted yet."""
+        listeners = self._listeners
+        required = [self._informers[name] for name, found in listeners.items() if found and not found[0].watch.optional]
+        # A place can be refused for a reason of its own: kinds that are listed everywhere come first.
+        required.sort(key=lambda informer: isinstance(informer, ScopedInformer))
+        probe = next((found for informer in required if (found := informer.probe()) is not None), None)
+        if probe is not None:
+            path, query = probe
+            await self._client.request("GET", path, query=query)
 
     def _outage_changed(self) -> None:
         if self.outage.is_over and self._lane is not None:
@@ -377,7 +419,7 @@ class Cluster:
                 listener.add_all()
 
 
-def _index(informer: Informer[Any], watch: Watch) -> None:
+def _index(informer: Informer[Any] | ScopedInformer[Any], watch: Watch) -> None:
     for name, function in (watch.indexes or {}).items():
         if not informer.cache.has_index(name):
             informer.cache.add_index(name, function)
@@ -391,5 +433,7 @@ def _difference(one: Watch, other: Watch) -> str:
         return "selections"
     if one.optional != other.optional:
         return "optionality"
+    if one.scope is not other.scope:
+        return "scopes"
     ours, theirs = one.indexes or {}, other.indexes or {}
     return "indexes" if any(ours[name] != theirs[name] for name in ours.keys() & theirs.keys()) else ""

@@ -1,4 +1,7 @@
-"""An informer keeps a cache synchronised with the API server: it lists a kind once, then watches it."""
+"""An informer keeps a cache synchronised with the API server: it lists a kind once, then watches it.
+
+It covers the whole kind, or one place of it; `tenantry.engine.scopedinformer` has an informer for each place of a kind.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from tenantry.api.errors import ApiError, Gone, Interrupted, NotFound
+from tenantry.api.errors import ApiError, Forbidden, Gone, Interrupted, NotFound
 from tenantry.api.model import Resource, object_key
-from tenantry.engine.cache import Cache, Cached, Change
+from tenantry.engine.cache import EVERYWHERE, Cache, Cached, Change
 from tenantry.engine.outage import Outage
 from tenantry.kube import wire
 from tenantry.kube.client import Client
@@ -52,6 +55,9 @@ class Informer(Generic[C]):
         indexes: See `Cache`.
         cluster: The `ClusterId` of the API server, for logs.
         outage: The outage of the API server, which all its informers wait for together; None to wait alone.
+        namespace: The namespace to list and watch; "" for all.
+        cache: The cache to fill, which informers of several places share; None for a new one.
+        place: The place of that cache that the informer covers.
     """
 
     def __init__(
@@ -64,12 +70,18 @@ class Informer(Generic[C]):
         indexes: Mapping[str, Callable[[C], Iterable[str]]] | None = None,
         cluster: str = "",
         outage: Outage | None = None,
+        namespace: str = "",
+        cache: Cache[C] | None = None,
+        place: str = EVERYWHERE,
     ) -> None:
         self._outage = outage
+        self._namespace = namespace
+        self._place = place
         self.resource = resource
         self.cluster = cluster
-        self.cache: Cache[C] = Cache(indexes)
+        self.cache: Cache[C] = Cache(indexes) if cache is None else cache
         self.synced = asyncio.Event()
+        self.answered = asyncio.Event()
         self.selectors = selectors
         self.decode = decode
         self.on_change = on_change
@@ -85,6 +97,7 @@ class Informer(Generic[C]):
                     version = await self._list(client)
                     delay = FIRST_DELAY_SECONDS
                     self.synced.set()
+                    self.answered.set()
                 version = await self._watch(client, version)
                 delay = FIRST_DELAY_SECONDS
             except Gone:
@@ -92,9 +105,9 @@ class Informer(Generic[C]):
             except NotFound:
                 # The kind itself went away: nothing of it exists any more.
                 version = ""
-                fields = {"cluster": self.cluster, "resource": self.resource.full_name}
-                log.warning("the API server does not serve the kind", extra=fields)
-                self._emit(self.cache.clear())
+                log.warning("the API server does not serve the kind", extra=self._fields)
+                self._emit(self.cache.clear(self._place))
+                self.answered.set()
                 # Only for kinds that are not optional: the CRD of an optional one ends its informer (`_crd_changed`).
                 await asyncio.sleep(LAST_DELAY_SECONDS)
             except (ApiError, msgspec.MsgspecError, ValueError) as error:
@@ -109,30 +122,48 @@ class Informer(Generic[C]):
                     version = "" if await self._outage.wait() else version
                     delay = FIRST_DELAY_SECONDS
 
+    def end(self) -> None:
+        """Release everything that waits for the informer, which is not run again."""
+        self.synced.set()
+        self.answered.set()
+
+    def probe(self) -> tuple[str, dict[str, str]]:
+        """Return the path and the query of the smallest list that needs the rights of this informer."""
+        return wire.path(self.resource, self._namespace), {**(self.selectors or {}), "limit": "1"}
+
+    @property
+    def _fields(self) -> dict[str, str]:
+        """Return the fields of its log messages."""
+        place = {"place": self._place} if self._place != EVERYWHERE else {}
+        return {"cluster": self.cluster, "resource": self.resource.full_name, **place}
+
     def _report(self, error: Exception) -> None:
-        level = logging.WARNING
+        is_explained = False
         if self._outage is not None:
             if isinstance(error, ApiError):
                 self._outage.begin(error)
-            level = logging.DEBUG if self._outage.explains(error) else level
-        fields = {"cluster": self.cluster, "resource": self.resource.full_name, "error": str(error)}
-        log.log(level, "watch failed", extra=fields)
+            is_explained = self._outage.explains(error)
+        if isinstance(error, Forbidden) and not is_explained:
+            self.answered.set()
+        level = logging.DEBUG if is_explained else logging.WARNING
+        log.log(level, "watch failed", extra={**self._fields, "error": str(error)})
 
     async def _list(self, client: Client) -> str:
         listed: set[str] = set()
         version = ""
         restored: list[msgspec.Raw] = []
-        async for page in client.pages(self.resource, msgspec.Raw, selectors=self.selectors):
+        pages = client.pages(self.resource, msgspec.Raw, namespace=self._namespace, selectors=self.selectors)
+        async for page in pages:
             version = version or page.metadata.resource_version
-            if self.cache.is_newer_than(int(version)):
+            if self.cache.is_newer_than(int(version), self._place):
                 # Emptied between two pages, the cache would show reconcilers that the rest is deleted.
                 restored += page.items
                 continue
             self._put(page.items, listed, int(version))
             await asyncio.sleep(0)  # decoding a page takes milliseconds: let the others run
-        self._emit(self.cache.restart(int(version)))
+        self._emit(self.cache.restart(int(version), self._place))
         self._put(restored, listed, int(version))
-        self._emit(self.cache.finish_list(listed, int(version)))
+        self._emit(self.cache.finish_list(listed, int(version), self._place))
         return version
 
     def _put(self, items: Iterable[msgspec.Raw], listed: set[str], version: int) -> None:
@@ -148,7 +179,14 @@ class Informer(Generic[C]):
 
     async def _watch(self, client: Client, version: str) -> str:
         self._last_seen = version
-        async for events in watch(client, self.resource, resource_version=version, selectors=self.selectors):
+        watched = watch(
+            client,
+            self.resource,
+            resource_version=version,
+            selectors=self.selectors,
+            namespace=self._namespace,
+        )
+        async for events in watched:
             for event in events:
                 change = self._take(event)
                 if change is not None:
@@ -167,7 +205,7 @@ class Informer(Generic[C]):
             # A bookmark has no name: nothing is known by that key.
             change = self.cache.remove(object_key(meta.namespace, meta.name), version)
         self._last_seen = str(version)
-        self.cache.advance(version)
+        self.cache.advance(version, self._place)
         return change
 
     def _read(self, raw: msgspec.Raw) -> C | None:
@@ -176,12 +214,8 @@ class Informer(Generic[C]):
             return self.decode(raw)
         except wire.UNREADABLE as error:
             meta = _identified.decode(raw).metadata
-            fields = {
-                "cluster": self.cluster,
-                "resource": self.resource.full_name,
-                "key": object_key(meta.namespace, meta.name),
-            }
-            log.warning("object not understood: it is left alone", extra={**fields, "error": str(error)})
+            fields = {**self._fields, "key": object_key(meta.namespace, meta.name), "error": str(error)}
+            log.warning("object not understood: it is left alone", extra=fields)
             return None
 
     def _emit(self, changes: Iterable[Change[C]]) -> None:

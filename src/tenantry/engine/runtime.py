@@ -104,6 +104,7 @@ class ClusterLane:
             watch.cluster for each in controllers for watch in each.watches() if watch.cluster is not None
         )
         self.is_open = False
+        self.is_required = True
         self.serving: asyncio.Task[None] | None = None
         self.working: set[asyncio.Task[None]] = set()
         self._clock = clock
@@ -211,8 +212,8 @@ class Runtime:
 
     @property
     def is_synced(self) -> bool:
-        """Return whether the caches of every cluster are synchronised."""
-        return all(lane.is_ready for lane in self._lanes.values())
+        """Return whether the caches of every cluster are synchronised that is required."""
+        return all(lane.is_ready for lane in self._lanes.values() if lane.is_required)
 
     def add(
         self,
@@ -221,6 +222,7 @@ class Runtime:
         *,
         workers: int = WORKERS,
         busy_per_second: float = BUSY_PER_SECOND,
+        is_required: bool = True,
     ) -> None:
         """Add a cluster with its controllers; they start at once, or with `run`. After an error, nothing of it is left.
 
@@ -229,6 +231,7 @@ class Runtime:
             controllers: Their watches may name other clusters, which must be in the runtime already.
             workers: How many of its keys are reconciled at once.
             busy_per_second: How often a key that changes all the time is reconciled.
+            is_required: Whether `is_synced` waits for it: another cluster may be away for days.
 
         Raises:
             ValueError: There is a cluster of this id already, or two controllers want a kind in different forms.
@@ -244,6 +247,7 @@ class Runtime:
         lane = ClusterLane(
             cluster, controllers, workers=workers, busy_per_second=busy_per_second, clock=self.clock, added=added
         )
+        lane.is_required = is_required
         cluster.join(lane)
         try:
             for controller in controllers:
