@@ -8,12 +8,15 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenantry.mirror import shapes
 from tenantry.mirror.names import lower_name
 from tenantry.mirror.podchanges import PodChanges
+from tenantry.mirror.podlimits import PodLimits, unfit
 from tenantry.mirror.pods import TOKEN, down
 from tenantry.mirror.podstatus import refused
 from tenantry.mirror.references import CLAIM, places, references
 from testkit.examples import examples
+from testkit.mirroredpods import PAIRED
 from testkit.mirroring import FULL, OWNER, PROFILE, changed, copied, lower_pod, status_up
 from testkit.rfc7396 import merged
 
@@ -91,9 +94,9 @@ PLACES = [path for path, _ in inside(FULL)]
 
 
 @st.composite
-def replaced(draw: st.DrawFn) -> Json:
-    """Return the full pod with anything in a few places."""
-    pod: Any = copied(FULL)
+def replaced(draw: st.DrawFn, whole: Json = FULL) -> Json:
+    """Return a pod, the full one unless another is given, with anything in a few places."""
+    pod: Any = copied(whole)
     for path in draw(st.lists(st.sampled_from(PLACES), min_size=1, max_size=3)):
         value = draw(ANYTHING)
         if not path:
@@ -150,11 +153,41 @@ def test_any_values_are_translated_or_refused(pod: Json) -> None:
     assert found == expected
 
 
+TRAVELS = PodLimits()
+_FITTING_VOLUMES = [
+    each
+    for each in FULL["spec"]["volumes"]
+    if not {"persistentVolumeClaim", "ephemeral", "hostPath", "projected"} & set(each)
+]
+_ROOT = {"serviceAccountToken": {"path": "token"}}
+_INJECTED: Json = {"name": "kube-api-access-x", "projected": {"sources": [_ROOT, {"downwardAPI": {"items": []}}]}}
+FITTING: Json = {**FULL, "spec": {**FULL["spec"], "volumes": [*_FITTING_VOLUMES, _INJECTED]}}
+FITTING["metadata"] = {**FULL["metadata"], "namespace": "shop"}
+
+
+@examples(300)
+@given(replaced(FITTING))
+def test_any_values_are_within_the_limits_or_refused(pod: Json) -> None:
+    made = down(pod, PAIRED)
+    assert bool(made.refusal) != bool(made.object)
+    if made.refusal:
+        return
+    spec = made.object["spec"]
+    assert unfit(spec, TRAVELS) == ""
+    assert not set(TRAVELS.dropped) & set(spec)
+    assert made.tokens == ()
+    assert "serviceAccountToken" not in repr(spec.get("volumes"))
+    expected = {each.name for each in made.needs}
+    assert {place.name for place in places(spec) if place.kind != CLAIM and place.name} == expected
+
+
 @examples(200)
 @given(ANYTHING, ANYTHING, ANYTHING)
 def test_no_input_stops_the_mirror(first: Json, second: Json, third: Json) -> None:
     for pod in (first, {"metadata": first, "spec": second, "status": third}, {**FULL, "spec": second}):
         down(pod, PROFILE)
+        down(pod, PAIRED)
+        unfit(shapes.part(pod, "spec"), TRAVELS)
         references(pod)
         for other in (lower_pod(FULL, phase="Running"), {"metadata": second, "spec": third, "status": first}):
             changed(pod, other)

@@ -10,6 +10,7 @@ from tenantry.mirror import decision, nodes
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.decision import Next
 from tenantry.mirror.profile import Profile
+from testkit.mirroredpods import CONDITION, NODE, PAIRED
 from testkit.mirroring import cached
 
 Json = dict[str, Any]
@@ -69,6 +70,63 @@ def waiting() -> CachedPod:
 def test_each_state_has_one_next_step(above: CachedPod | None, below: CachedPod | None, wanted: Next) -> None:
     """H01: a pod never has two lower ones, and never stays when nothing runs for it."""
     assert decision.decide(above, below, PROFILE) is wanted
+
+
+def bound(
+    namespace: str = "shop", *, deleting: bool = False, phase: str = "Pending", recorded: bool = False, **spec: object
+) -> CachedPod:
+    """Return an upper pod that is bound before it is mirrored."""
+    meta: Json = {"namespace": namespace, "name": "web", "uid": "u"}
+    if deleting:
+        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    conditions = [{"type": CONDITION, "status": "True" if recorded else "False"}]
+    return cached({"metadata": meta, "spec": {"nodeName": NODE, **spec}, "status": _status(phase, conditions)})
+
+
+def below(uid: str = "u", *, deleting: bool = False, phase: str = "Running") -> CachedPod:
+    """Return a lower pod of a bound one."""
+    meta: Json = {"namespace": "shop-below", "name": "web", "uid": "l", "annotations": {PAIRED.mark("uid"): uid}}
+    if deleting:
+        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return cached({"metadata": meta, "status": _status(phase)})
+
+
+def _status(phase: str, conditions: list[Json] | None = None) -> Json:
+    return {"phase": phase, "conditions": conditions or []}
+
+
+@pytest.mark.parametrize(
+    ("above", "found", "wanted"),
+    [
+        (None, None, Next.REST),
+        (None, below(), Next.END_LOWER),
+        (bound(), None, Next.CREATE),
+        (bound(recorded=True), None, Next.LOST),
+        (bound(phase="Running"), None, Next.LOST),
+        (bound(phase="Failed", recorded=True), None, Next.REST),
+        (bound(hostNetwork=True), None, Next.FAIL),
+        (bound(hostNetwork=True, recorded=True), None, Next.LOST),
+        (bound(hostNetwork=True, deleting=True), None, Next.END_UPPER),
+        (bound(), below(), Next.FOLLOW),
+        (bound(), below("older"), Next.END_LOWER),
+        (bound(), below("older", deleting=True), Next.REST),
+        (bound(), below(deleting=True), Next.FOLLOW),
+        (bound(phase="Failed"), below(), Next.END_LOWER),
+        (bound(phase="Failed"), below(deleting=True), Next.FOLLOW),
+        (bound(phase="Failed"), below(phase="Failed"), Next.FOLLOW),
+        (bound(deleting=True), below(), Next.END_LOWER),
+        (bound(deleting=True), below(deleting=True), Next.FOLLOW),
+        (bound(deleting=True, recorded=True), None, Next.END_UPPER),
+        (bound("kube-system"), None, Next.REST),
+        (bound("kube-system", deleting=True), None, Next.END_UPPER),
+        (bound("kube-system", deleting=True, recorded=True), None, Next.REST),
+        (bound("kube-system", hostNetwork=True), None, Next.REST),
+    ],
+)
+def test_each_state_of_a_bound_pod_has_one_next_step(
+    above: CachedPod | None, found: CachedPod | None, wanted: Next
+) -> None:
+    assert decision.decide(above, found, PAIRED) is wanted
 
 
 def test_the_grace_of_a_deletion_is_passed_on() -> None:

@@ -13,7 +13,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.mirror import adoption, cachedpods, things
-from tenantry.mirror.copies import Copies
+from tenantry.mirror.copies import Copies, of_ingress
 from tenantry.mirror.kinds import ingresses, services
 from tenantry.mirror.podmirror import PodMirror
 from tenantry.mirror.profile import Profile
@@ -86,7 +86,7 @@ class Mirrored:
         side = LowerSide(cluster=self.below, writer=self.below.writer, node=_no_node, nodes={}, reason="Refused")
         pods, nodes = UpperPods(profile, self.above), UpperNodes(profile, self.above, side, _not_noticed)
         tls = UpperObjects(ingresses.RESOURCE, profile, self.above)
-        copies = Copies(profile, self.above, side, upper_pods=pods, upper_ingresses=tls)
+        copies = Copies(profile, self.above, side, upper_pods=pods, upper_objects=[(tls, of_ingress)])
         links = ServiceLinks(profile, self.above, self.below, UpperObjects(services.RESOURCE, profile, self.above))
         mirror = PodMirror(profile, self.above, side, upper_pods=pods, upper_nodes=nodes, copies=copies, links=links)
         for controller in (mirror, copies):

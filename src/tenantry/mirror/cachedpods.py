@@ -128,9 +128,11 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             marks = {key: value for key, value in texts.items() if key.startswith(f"{prefix}/")}
             meta[field] = {key: value for key, value in marks.items() if len(value) <= _MOST_TEXT}
         state: Json = {"phase": status["phase"]} if _is_short(status.get("phase")) else {}
-        known = [each for each in items(status, "conditions") if each.get("type") == _SCHEDULED]
+        conditions = items(status, "conditions")
+        known = [each for each in conditions if each.get("type") == _SCHEDULED][:1]
+        known += [each for each in conditions if str(each.get("type")).startswith(f"{prefix}/")][:1]
         state["conditions"] = [
-            {key: value for key, value in each.items() if _is_short(value, 8 * _MOST_TEXT)} for each in known[:1]
+            {key: value for key, value in each.items() if _is_short(value, 8 * _MOST_TEXT)} for each in known
         ]
         node = self.spec.get("nodeName")
         return CachedPod(

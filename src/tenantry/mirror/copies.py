@@ -3,12 +3,15 @@
     a pod, an Ingress, a source or a copy changes ─► KIND/NAMESPACE/NAME ─► is it named? ─► create, update or delete
 
 Before a pod is created on the lower side, its copies are there: `bring`.
+
+A client that may read single sources only (Kubernetes: "Using Node Authorization") has a scope for each kind, which has
+the key of each source while an upper object names it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -20,12 +23,14 @@ from tenantry.api.model import Json, Resource, object_key
 from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
-from tenantry.mirror import adoption, references, things
+from tenantry.engine.scope import WatchScope
+from tenantry.mirror import adoption, podlimits, references, things
 from tenantry.mirror.adoption import ADOPTED
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.kinds import ingresses
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.references import PodReference
+from tenantry.mirror.shapes import NotTranslated
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import COPIED, PODS, Copy, Thing
 from tenantry.mirror.upperobjects import UpperObjects
@@ -37,7 +42,9 @@ VERSION = "version"
 BY_REFERENCE = "reference"
 """Upper objects, by `KIND/NAMESPACE/NAME` of each ConfigMap and Secret that they name."""
 
-_REFERRING = (PODS, ingresses.RESOURCE)
+SOURCE_SECONDS = 5.0
+"""The limit for the first list of a source that is watched by its key."""
+
 _CONTENT = ("data", "binaryData", "immutable")
 _KEPT_TYPES = ("kubernetes.io/dockercfg", "kubernetes.io/dockerconfigjson", "kubernetes.io/tls")
 """Types whose content the lower API server checks; others become Opaque, token Secrets above all."""
@@ -51,8 +58,8 @@ class Copies:
         upper: The cluster of the sources.
         lower: The side of the copies.
         upper_pods: The pods of the upper side.
-        upper_ingresses: The Ingresses of the upper side.
-        upper_offered: Objects of other kinds, each with the function that returns what an object names.
+        upper_objects: Objects of other kinds, each with the function that returns what an object names.
+        sources: By kind, the scope by key in which the sources are watched; None for all sources.
     """
 
     name = "copies"
@@ -65,28 +72,32 @@ class Copies:
         lower: LowerSide,
         *,
         upper_pods: UpperPods,
-        upper_ingresses: UpperObjects,
-        upper_offered: Sequence[tuple[UpperObjects, Callable[[Thing], list[str]]]] = (),
+        upper_objects: Sequence[tuple[UpperObjects, Callable[[Thing], list[str]]]] = (),
+        sources: Mapping[str, WatchScope] | None = None,
     ) -> None:
         self._profile = profile
         self._upper = upper
         self._lower = lower
         self._pods = upper_pods
-        self._ingresses = upper_ingresses
-        self._offered = upper_offered
+        self._objects = upper_objects
+        self._sources = sources or {}
         self._locks: dict[PodReference, asyncio.Lock] = {}
-        self._referring = (*_REFERRING, *(each.resource for each, _ in upper_offered))
+        self._referring = (PODS, *(each.resource for each, _ in upper_objects))
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         below, selectors = self._lower.cluster, things.selector(self._profile.prefix)
         source = things.source(self._profile.mark(things.WRITTEN_MARK))
         return [
-            self._pods.watch(partial(_named_by, _of_pod), {BY_REFERENCE: _of_pod}),
-            self._ingresses.watch(partial(_named_by, _of_ingress), {BY_REFERENCE: _of_ingress}),
-            *(each.watch(partial(_named_by, names), {BY_REFERENCE: names}) for each, names in self._offered),
+            self._pods.watch(partial(_named_by, self._of_pod), {BY_REFERENCE: self._of_pod}),
+            *(each.watch(partial(_named_by, names), {BY_REFERENCE: names}) for each, names in self._objects),
             *(
-                Watch(resource=resource, decode=source, keys=partial(self._of_source, kind))
+                Watch(
+                    resource=resource,
+                    decode=source,
+                    keys=partial(self._of_source, kind),
+                    scope=self._sources.get(kind),
+                )
                 for kind, resource in COPIED.items()
             ),
             *(
@@ -96,10 +107,18 @@ class Copies:
                     keys=partial(self._of_copy, kind),
                     selectors=selectors,
                     cluster=below,
+                    scope=self._lower.scope,
                 )
                 for kind, resource in COPIED.items()
             ),
         ]
+
+    def look_again(self, namespaces: Collection[str]) -> None:
+        """Queue the sources that pods of some upper namespaces name; see `PodMirror.look_again`."""
+        for each in self._upper.cache_of(PODS) or ():
+            if each.key.partition("/")[0] in namespaces:
+                for key in self._of_pod(each):
+                    self._upper.wake(Copies, key)
 
     def _of_source(self, kind: str, change: Change[Copy]) -> Iterable[str]:
         found = change.after or change.before
@@ -112,9 +131,23 @@ class Copies:
             return ()
         # A Secret with tokens has no such mark.
         is_copy = self._profile.mark(VERSION) in found.annotations
-        return [f"{kind}/{things.upper_key(self._profile, found.annotations)}"] if is_copy else ()
+        return [f"{kind}/{things.key_above(self._profile, found.key, found.annotations)}"] if is_copy else ()
+
+    def _of_pod(self, pod: CachedPod) -> list[str]:
+        """Return what a pod names that goes down with it."""
+        if not pod.is_whole:
+            return []
+        above = pod.object
+        if self._profile.limits is not None:
+            try:
+                above = podlimits.limited(above, self._profile.limits)
+            except NotTranslated:
+                return []
+        return [f"{each.kind}/{object_key(each.namespace, each.name)}" for each in references.references(above)]
 
     def _is_named(self, key: str) -> bool:
+        if not self._profile.is_mirrored(key.partition("/")[2]):
+            return False
         caches = (self._upper.cache_of(resource) for resource in self._referring)
         return any(cache.count(BY_REFERENCE, key) for cache in caches if cache is not None)
 
@@ -127,15 +160,19 @@ class Copies:
         kind, _, source = key.partition("/")
         if self._is_named(key):
             namespace, _, name = source.partition("/")
-            await self._bring(PodReference(kind=kind, namespace=namespace, name=name))
-        else:
-            await self._delete(kind, self._copy(kind, source))
+            await self.bring([PodReference(kind=kind, namespace=namespace, name=name)])
+            return None
+        scope = self._sources.get(kind)
+        if scope is not None:
+            scope.discard(source)
+        await self._delete(kind, self._copy(kind, source))
         return None
 
     async def bring(self, needed: Iterable[PodReference]) -> None:
         """Create or update copies; a source that does not exist is no error, as on any node.
 
         Raises:
+            RetryableError: A source was not listed in time.
             ApiError: One side refuses.
         """
         for each in sorted(needed, key=str):
@@ -149,10 +186,34 @@ class Copies:
                     self._locks.pop(each, None)
 
     def _copy(self, kind: str, key: str) -> Copy | None:
-        return self._lower.cluster.cache(COPIED[kind]).get(self._profile.lower_key(kind, key))
+        found: Copy | None = self._lower.cluster.cache(COPIED[kind]).get(self._profile.lower_key(kind, key))
+        if found is None or things.is_own(self._profile, found.key, found.labels):
+            return found
+        return None
+
+    async def _watch(self, named: PodReference, key: str) -> bool:
+        """Watch a source before its cache is read; return whether there can be one of the name.
+
+        Raises:
+            RetryableError: It was not listed in time.
+        """
+        scope = self._sources.get(named.kind)
+        if scope is None:
+            return True
+        try:
+            scope.add(key)
+        except ValueError:
+            return False  # the API server accepts any text as the name in a pod
+        try:
+            await self._upper.listed_in(COPIED[named.kind], key, seconds=SOURCE_SECONDS)
+        except (KeyError, TimeoutError) as error:
+            raise RetryableError(f"{named.kind} {key!r}, which a pod names, has not been listed yet") from error
+        return True
 
     async def _bring(self, named: PodReference) -> None:
         resource, key = COPIED[named.kind], object_key(named.namespace, named.name)
+        if not await self._watch(named, key):
+            return
         source, copy = self._upper.cache(resource).get(key), self._copy(named.kind, key)
         if source is None:
             await self._delete(named.kind, copy)
@@ -178,9 +239,18 @@ class Copies:
             await self._lower.writer.own(request.replace_json(resource, wanted), quiet=True)
 
     async def _create(self, resource: Resource, wanted: Json) -> None:
-        # AlreadyExists: of another reconcile, or a foreign object, which the lower pod then reads.
-        with suppress(AlreadyExists):
+        try:
             await self._lower.writer.own(request.create_json(resource, wanted), quiet=True)
+        except AlreadyExists:
+            # Of an earlier request, or a foreign object: the lower pod reads one that has a computed name.
+            if not self._profile.computed and not await self._is_ours(resource, wanted["metadata"]):
+                raise
+
+    async def _is_ours(self, resource: Resource, meta: Json) -> bool:
+        """Return whether an object that is in the way of a copy is a copy itself, which the watch has not reported."""
+        data = await self._lower.cluster.live.find(resource, meta["namespace"], meta["name"])
+        found = things.headed(msgspec.Raw(data)) if data is not None else None
+        return found is None or things.is_of(self._profile, found.key, found.labels)
 
     async def _follow(self, named: PodReference, copy: Copy, live: Json, wanted: Json) -> None:
         """Replace an adopted object, also by the copy of a new source: pods that run name it."""
@@ -222,7 +292,7 @@ class Copies:
             "kind": named.kind,
             "metadata": {
                 "name": profile.lower_name(named.kind, named.namespace, named.name),
-                "namespace": profile.namespace,
+                "namespace": profile.lower_namespace(named.namespace),
                 "labels": profile.labels(named.namespace),
                 "annotations": {profile.mark(key): value for key, value in marks.items()},
                 "ownerReferences": [profile.owner] if profile.owner else [],
@@ -243,12 +313,7 @@ def _named_by(names: Callable[[Any], Iterable[str]], change: Change[Any]) -> Ite
     return {name for each in (change.before, change.after) if each is not None for name in names(each)}
 
 
-def _of_pod(pod: CachedPod) -> list[str]:
-    if not pod.is_whole:
-        return []
-    return [f"{each.kind}/{object_key(each.namespace, each.name)}" for each in references.references(pod.object)]
-
-
-def _of_ingress(ingress: Thing) -> list[str]:
+def of_ingress(ingress: Thing) -> list[str]:
+    """Return what an Ingress names, for `upper_objects`."""
     namespace = ingress.key.partition("/")[0]
     return [f"Secret/{object_key(namespace, name)}" for name in ingresses.secrets(ingress.object)]

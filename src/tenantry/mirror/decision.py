@@ -10,21 +10,32 @@ there        deleting     delete the upper pod (an eviction, a drain): its contr
 there        there        bind the upper pod to a node, follow changes down and the status up
 none         waits        nothing: a lower pod that is to be adopted waits for its upper one
 there        waits        adopt the lower pod
+
+A profile with a node has upper pods that are bound before they are mirrored. A mark cannot be written on these, so
+their status records that a lower pod was there (`podstatus.is_recorded`). Only one lower pod ever exists for one uid:
+
+upper        lower        next
+──────────────────────────────────────────────────────────────────────
+no pair      any          nothing: a node agent of the upper side, say, that runs on every node. One that is deleted
+                          and never had a lower pod is deleted at once: nothing else ends it
+there        none         create it, unless the pair is closed; or, if it was there before, fail: its controller
+                          replaces the upper pod
+cannot go    none         fail
+there        deleting     follow its status; the upper pod fails when the lower one is gone
+ended        runs         delete the lower pod: an upper pod that has ended does not run again
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-from tenantry.mirror import adoption
+from tenantry.mirror import adoption, podlimits, podstatus
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.shapes import part
 
 LOWER = "lower"
 """The mark of an upper pod that was bound: the uid of its lower pod."""
-
-_ENDED = ("Succeeded", "Failed")
 
 
 class Next(StrEnum):
@@ -37,6 +48,8 @@ class Next(StrEnum):
     END_LOWER = "EndLower"
     END_UPPER = "EndUpper"
     REFUSE = "Refuse"
+    FAIL = "Fail"
+    LOST = "Lost"
 
 
 BOUND_BY_USER = (
@@ -52,6 +65,10 @@ def decide(upper: CachedPod | None, lower: CachedPod | None, profile: Profile) -
         lower: The lower object that has its name; None if there is none.
         profile: The configuration.
     """
+    if upper is not None and not profile.is_mirrored(upper.key):
+        # Pods that tolerate every taint are bound to any node: nothing else removes them from this one.
+        never_ran = upper.is_deleting and not podstatus.is_recorded(upper.status, profile)
+        return Next.END_UPPER if never_ran else Next.REST
     waits = lower is not None and adoption.waits(part(lower.meta, "annotations"), profile)
     if upper is not None and waits:
         return Next.ADOPT
@@ -73,12 +90,31 @@ def _with_upper(upper: CachedPod, lower: CachedPod | None, profile: Profile) -> 
             return Next.END_UPPER
         return Next.FOLLOW if lower.is_deleting else Next.END_LOWER
     if lower is None:
-        return _without_lower(upper, profile)
+        return _bound_alone(upper, profile) if profile.node else _without_lower(upper, profile)
+    if profile.node:
+        return _bound(upper, lower)
     return Next.END_UPPER if lower.is_deleting else Next.FOLLOW
 
 
+def _bound(upper: CachedPod, lower: CachedPod) -> Next:
+    runs = not lower.is_deleting and lower.status.get("phase") not in podstatus.ENDED
+    return Next.END_LOWER if runs and upper.status.get("phase") in podstatus.ENDED else Next.FOLLOW
+
+
+def _bound_alone(upper: CachedPod, profile: Profile) -> Next:
+    status = upper.status
+    if status.get("phase") in podstatus.ENDED:
+        return Next.REST
+    if podstatus.is_recorded(status, profile):
+        return Next.LOST
+    if not profile.is_open(upper.key.partition("/")[0]):
+        return Next.REST
+    is_unfit = profile.limits is not None and podlimits.unfit(upper.spec, profile.limits)
+    return Next.FAIL if is_unfit else Next.CREATE
+
+
 def _without_lower(upper: CachedPod, profile: Profile) -> Next:
-    if upper.status.get("phase") in _ENDED:
+    if upper.status.get("phase") in podstatus.ENDED:
         return Next.REST
     if upper.mark(profile, LOWER):
         # It ran, and was deleted on the lower side: a second one would be another pod under the same uid.

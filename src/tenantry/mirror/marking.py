@@ -51,7 +51,7 @@ def metadata(kind: str, upper: Json, profile: Profile, given: Mapping[str, Colle
     marks |= {mark: ",".join(sorted(keys)) for mark, keys in every.items() if keys}
     found: Json = {
         "name": profile.lower_name(kind, namespace, name),
-        "namespace": profile.namespace,
+        "namespace": profile.lower_namespace(namespace),
         "labels": {**labels, **profile.labels(namespace)},
         "annotations": {**annotations, **{profile.mark(mark): value for mark, value in marks.items()}},
     }

@@ -4,18 +4,21 @@
               ─► an adopted lower Pod gets the uid of its upper one
     lower Pod ─► Node, binding, status, deletion ─► upper Pod         up
 
+With `Profile.node` upper pods are bound before they are mirrored: only the status goes up, and an upper pod fails when
+its lower one is gone.
+
 Sources: Kubernetes, "Pod Lifecycle"; k8s.io/kubernetes/pkg/registry/core/pod/storage (a binding's annotations become
 the pod's).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
 
-from tenantry.api.errors import ApiError, Conflict, NotFound
+from tenantry.api.errors import ApiError, Conflict, NotFound, RetryableError
 from tenantry.api.model import Json
 from tenantry.engine import request
 from tenantry.engine.cache import Change
@@ -25,11 +28,12 @@ from tenantry.engine.events import EventKind
 from tenantry.engine.plan import merge_patch
 from tenantry.engine.request import ApiRequest, Verb
 from tenantry.engine.writer import Writer
-from tenantry.mirror import cachedpods, decision, marking, podchanges, pods, podstatus, things
+from tenantry.mirror import cachedpods, decision, marking, podchanges, podlimits, pods, podstatus, things
 from tenantry.mirror.adoption import ADOPTED
 from tenantry.mirror.cachedpods import MOST_BYTES, CachedPod, Kept
 from tenantry.mirror.copies import Copies
 from tenantry.mirror.decision import Next
+from tenantry.mirror.podnodes import PodNodes
 from tenantry.mirror.podpatches import PodPatches, named
 from tenantry.mirror.pods import Down
 from tenantry.mirror.profile import Profile
@@ -39,8 +43,10 @@ from tenantry.mirror.shapes import NotTranslated, part
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import PODS
 from tenantry.mirror.tokens import PodTokens
-from tenantry.mirror.uppernodes import UpperNodes
 from tenantry.mirror.upperpods import UpperPods
+
+LISTED_SECONDS = 1.0
+"""When to look again whether the lower pods of a namespace have been listed."""
 
 LINKS_SECONDS = 0.5
 """When to look again whether the Services of a pod's namespace have their addresses."""
@@ -59,7 +65,7 @@ class PodMirror:
         upper_pods: The pods of the upper side.
         upper_nodes: The nodes of the upper side.
         copies: The copies of ConfigMaps and Secrets.
-        links: The variables that name the Services of the upper side.
+        links: The variables that name the Services of the upper side; None for no variables.
     """
 
     name = "pods"
@@ -72,9 +78,9 @@ class PodMirror:
         lower: LowerSide,
         *,
         upper_pods: UpperPods,
-        upper_nodes: UpperNodes,
+        upper_nodes: PodNodes,
         copies: Copies,
-        links: ServiceLinks,
+        links: ServiceLinks | None = None,
     ) -> None:
         self._profile = profile
         self._upper = upper
@@ -99,18 +105,37 @@ class PodMirror:
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         below, selectors = self._lower.cluster, things.selector(self._profile.prefix)
+        others = [self._nodes.watch(), self._links.watch() if self._links is not None else None]
         return [
             self._pods.watch(self._of_upper),
-            self._nodes.watch(),
-            self._links.watch(),
+            *(each for each in others if each is not None),
             Watch(
                 resource=PODS,
                 decode=cachedpods.decoder(self._profile.prefix),
                 keys=things.keys_of_lower(self._profile),
                 selectors=selectors,
                 cluster=below,
+                scope=self._lower.scope,
             ),
         ]
+
+    def look_again(self, namespaces: Iterable[str]) -> None:
+        """Queue the pods of upper namespaces whose lower namespace has changed, and the sources that they name.
+
+        Args:
+            namespaces: As `NamespacePairs.set` returns them.
+        """
+        changed = frozenset(namespaces)
+        for each in self._upper.cache_of(PODS) or ():
+            if each.key.partition("/")[0] in changed:
+                self._upper.wake(PodMirror, each.key)
+        # The upper pods of some may be gone.
+        keys = things.keys_of_lower(self._profile)
+        for each in self._lower.cluster.cache_of(PODS) or ():
+            for key in keys(Change(None, each)):
+                if key.partition("/")[0] in changed:
+                    self._upper.wake(PodMirror, key)
+        self._copies.look_again(changed)
 
     def _of_upper(self, change: Change[CachedPod]) -> Iterable[str]:
         found = change.after or change.before
@@ -123,6 +148,8 @@ class PodMirror:
             ApiError: One side failed; the queue tries again.
         """
         upper, lower = cluster.cache(PODS).get(key), self._of(key)
+        if upper is not None and lower is None and not self._is_listed(key):
+            return LISTED_SECONDS
         found = decision.decide(upper, lower, self._profile)
         if upper is None or found is not Next.FOLLOW:
             self._patches.forget(key)
@@ -146,6 +173,10 @@ class PodMirror:
             await self._end(upper, cluster.writer, decision.grace(lower) if lower is not None else 0)
         elif found is Next.REFUSE and upper is not None:
             await self._refuse(upper, decision.BOUND_BY_USER)
+        elif found is Next.LOST and upper is not None:
+            await self._lose(upper)
+        elif found is Next.FAIL and upper is not None and self._profile.limits is not None:
+            await self._fail(upper, self._lower.unfit_reason, podlimits.unfit(upper.spec, self._profile.limits))
         elif found is Next.CREATE and upper is not None:
             again = await self._create(upper)
         elif found is Next.ADOPT and upper is not None and lower is not None:
@@ -155,35 +186,57 @@ class PodMirror:
         return again
 
     def _of(self, key: str) -> CachedPod | None:
-        return self._lower.cluster.cache(PODS).get(self._profile.lower_key(PODS.kind, key))
+        found: CachedPod | None = self._lower.cluster.cache(PODS).get(self._profile.lower_key(PODS.kind, key))
+        if found is None or things.is_own(self._profile, found.key, found.meta.get("labels")):
+            return found
+        return None
+
+    def _is_listed(self, key: str) -> bool:
+        """Return whether a lower pod that is not in the cache does not exist: the place must be watched, and listed."""
+        place = self._profile.lower_namespace(key.partition("/")[0])
+        is_anywhere = not place or self._lower.scope is None
+        return is_anywhere or self._lower.cluster.is_listed_in(PODS, place)
 
     # -- down -------------------------------------------------------------------------------------
 
     async def _create(self, upper: CachedPod) -> float | None:
         refusal = self._left_out(upper)
         if refusal:
-            await self._refuse(upper, refusal)
-            return self._later(upper) if upper.kept is Kept.TOO_MANY else None
+            is_for_now = upper.kept is Kept.TOO_MANY
+            await (self._refuse if is_for_now else self._reject)(upper, refusal)
+            return self._later(upper) if is_for_now else None
         above = await self._whole(upper)
-        if above is None:
+        if above is None or not self._profile.is_mirrored(upper.key):
             return None
-        links = self._links.of(upper.meta["namespace"])
+        none: Mapping[str, str] = {}
+        links = self._links.of(upper.meta["namespace"]) if self._links is not None else none
         if links is None:
             return LINKS_SECONDS
         wanted = pods.down(above, self._profile, self._nodes.lower, links)
         if wanted.refusal:
-            await self._refuse(upper, wanted.refusal)
+            await self._reject(upper, wanted.refusal)
             return None
         try:
             await self._copies.bring(wanted.needs)
             lower: CachedPod = await self._lower.writer.own(request.create_json(PODS, wanted.object), quiet=True)
         except REFUSALS as error:
-            above = upper_words(error, self._profile, PODS.kind, upper.meta["namespace"], upper.meta["name"])
-            await self._refuse(upper, str(above))
+            words = upper_words(error, self._profile, PODS.kind, upper.meta["namespace"], upper.meta["name"])
+            await self._refuse(upper, str(words))
             return self._later(upper)
         self._refused.pop(upper.key, None)
+        if self._profile.node:
+            # At once: a pod of which this is not recorded would get a second lower one.
+            await self._show(upper, above, lower, is_current=False)
+            self._tell_token(upper, above)
         # At once, because kubelet needs them before it starts a container.
         return await self._provide(upper, lower, wanted)
+
+    def _tell_token(self, upper: CachedPod, above: Json) -> None:
+        """Record in an event that a pod runs without the token that its upper side has added."""
+        limits, reason = self._profile.limits, self._lower.token_reason
+        if limits is not None and reason and podlimits.has_injected(part(above, "spec"), limits):
+            note = "the token of its ServiceAccount stays in this cluster: set automountServiceAccountToken to false"
+            self._upper.recorder.say(named(upper), EventKind.NORMAL, reason, note)
 
     async def _adopt(self, upper: CachedPod, lower: CachedPod) -> None:
         """Make a lower pod that was there before the one of an upper pod; its event wakes this key."""
@@ -228,13 +281,28 @@ class PodMirror:
         # Of another version: its event wakes this key.
         return found.object if found.is_whole and (found.uid, found.version) == (upper.uid, upper.version) else None
 
+    async def _reject(self, upper: CachedPod, message: str) -> None:
+        """End an upper pod that can never have a lower one: one that is bound fails, others wait for their users."""
+        if self._profile.node:
+            await self._fail(upper, self._lower.unfit_reason, message)
+        else:
+            await self._refuse(upper, message)
+
     async def _refuse(self, upper: CachedPod, message: str) -> None:
         """Record in the status of an upper pod, and in an event, why it has no lower one."""
-        status = podstatus.refused(upper.object, self._lower.reason, message, rfc3339(self._upper.clock.now()))
+        profile, reason = self._profile, self._lower.reason
+        condition = profile.mark(profile.condition) if profile.node else podstatus.SCHEDULED
+        status = podstatus.refused(upper.object, reason, message, rfc3339(self._upper.clock.now()), condition)
         if status is None:
             return
         await self._write_status(upper, status)
-        self._upper.recorder.say(named(upper), EventKind.WARNING, self._lower.reason, message)
+        self._upper.recorder.say(named(upper), EventKind.WARNING, reason, message)
+
+    async def _fail(self, upper: CachedPod, reason: str, message: str) -> None:
+        """End a bound upper pod, and record in an event why."""
+        status = podstatus.failed(upper.object, reason, message, rfc3339(self._upper.clock.now()))
+        await self._write_status(upper, status)
+        self._upper.recorder.say(named(upper), EventKind.WARNING, reason, message)
 
     async def _end(self, pod: CachedPod, writer: Writer, grace: int | None) -> None:
         meta = pod.meta
@@ -264,13 +332,30 @@ class PodMirror:
         node = part(below, "spec").get("nodeName")
         # The event of a binding wakes this key again; until then the upper pod is not the one to write a status of.
         if not node or not await self._bind(upper, lower, node):
-            status = podstatus.up(above, self._nodes.shown(below), self._profile, is_current=changed.is_current)
-            if status is not None:
-                await self._write_status(upper, status)
+            await self._show(upper, above, lower, is_current=changed.is_current)
         retry = await self._patches.send(upper, lower, changed)
         if failure is not None:
             raise failure
         return min((each for each in (again, retry) if each is not None), default=None)
+
+    async def _lose(self, upper: CachedPod) -> None:
+        """End a bound upper pod whose lower pod is gone.
+
+        Raises:
+            RetryableError: The lower pod is there, and only its labels hide it: the upper one must not be replaced.
+        """
+        namespace, _, name = self._profile.lower_key(PODS.kind, upper.key).partition("/")
+        data = await self._lower.cluster.live.find(PODS, namespace, name)
+        found = cachedpods.decode(msgspec.Raw(data), self._profile.prefix) if data is not None else None
+        if found is not None and found.mark(self._profile, "uid") == upper.uid:
+            raise RetryableError(f"pod {name!r} is there, but its labels are not those that it was given")
+        await self._fail(upper, self._lower.lost_reason, self._lower.lost_message)
+
+    async def _show(self, upper: CachedPod, above: Json, lower: CachedPod, *, is_current: bool) -> None:
+        """Write the status of a lower pod to its upper one, if it differs."""
+        status = podstatus.up(above, self._nodes.shown(lower.object), self._profile, is_current=is_current)
+        if status is not None:
+            await self._write_status(upper, status)
 
     async def _provide(self, upper: CachedPod, lower: CachedPod, made: Down) -> float | None:
         """Keep the tokens that a pod needs; return the seconds until the next renewal."""

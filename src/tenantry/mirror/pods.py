@@ -1,6 +1,7 @@
 """Translate a Pod to the lower side: pure.
 
-    upper Pod ─► podfields   allow-list of fields, as a new object
+    upper Pod ─► podlimits   fields that cannot travel to another cluster, if the profile has limits
+              ─► podfields   allow-list of fields, as a new object
               ─► references  names of ConfigMaps, Secrets and claims become lower names
               ─► selectors   pods of the own namespace only
               ─► nodenames   names of upper nodes become names of lower ones
@@ -21,7 +22,7 @@ from typing import Any
 import msgspec
 
 from tenantry.api.model import Json
-from tenantry.mirror import marking, nodenames, references, selectors
+from tenantry.mirror import marking, nodenames, podlimits, references, selectors
 from tenantry.mirror.names import LABEL_LENGTH
 from tenantry.mirror.nodenames import LowerNodes
 from tenantry.mirror.podfields import ADDED, SPEC
@@ -105,6 +106,9 @@ def down(
     """
     try:
         metadata = _metadata(pod)
+        identity = _identity(metadata, pod, profile)
+        if profile.limits is not None:
+            pod = podlimits.limited(pod, profile.limits)
         lower_metadata = marking.metadata("Pod", pod, profile, {GIVEN_GATES: gates(part(pod, "spec"))})
         spec = SPEC(part(pod, "spec"), "spec")
         references.check(spec)
@@ -112,7 +116,6 @@ def down(
         selectors.confine(spec, marking.users(metadata.get("labels"), profile), namespace, profile)
         nodenames.translate(spec, nodes, profile)
         _rename(spec, metadata, profile)
-        identity = _identity(metadata, pod)
         _keep_environment(spec, identity, profile)
         many = len(links) * sum(len(spec.get(field, ())) for field in _CONTAINERS)
         if spec.get("enableServiceLinks") is not False and many <= MOST_LINKS:
@@ -241,14 +244,15 @@ def _keep_files(source: Json, path: str, profile: Profile) -> None:
 # Environment
 
 
-def _identity(metadata: Json, pod: Json) -> dict[str, str]:
+def _identity(metadata: Json, pod: Json, profile: Profile) -> dict[str, str]:
     """Return the fields of the downward API that have other values in the lower pod."""
     spec = part(pod, "spec")
     account: Any = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
     if not isinstance(account, str):
         raise NotTranslated("spec.serviceAccountName must be a string")
     fields = {f"metadata.{field}": metadata[field] for field in ("name", "namespace", "uid")}
-    return {**fields, "spec.serviceAccountName": account}
+    node = {"spec.nodeName": profile.node} if profile.node else {}
+    return {**fields, **node, "spec.serviceAccountName": account}
 
 
 def _keep_environment(spec: Json, identity: Mapping[str, str], profile: Profile) -> None:

@@ -8,9 +8,18 @@ decides:
                  ─► qosClass of the upper pod, which its API server decides and nothing may change
                  ─► conditions of readiness gates from the upper pod, where their controllers write them,
                      which the condition Ready waits for; and DisruptionTarget, if an eviction inside has set it
+
+An upper pod that is bound before it is mirrored keeps its condition PodScheduled, and has one of its own that records
+the lower pod: True while there is one or was one, False while the lower side refuses it.
+
+    PodScheduled True   Mirrored True   Scheduled         it runs, or is about to
+    PodScheduled True   Mirrored True   Unschedulable     the lower scheduler has found no node for it
+    PodScheduled True   Mirrored False  <LowerSide.reason>  it has no lower pod
 """
 
 from __future__ import annotations
+
+from typing import Any, cast
 
 import msgspec
 
@@ -19,9 +28,26 @@ from tenantry.api.wording import shortened
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.shapes import items, part
 
+_STATUSES = {
+    "initContainers": "initContainerStatuses",
+    "containers": "containerStatuses",
+    "ephemeralContainers": "ephemeralContainerStatuses",
+}
+_RESOURCES = ("allocatedResources", "allocatedResourcesStatus", "resources", "resize")
 SCHEDULED = "PodScheduled"
 _DISRUPTED = "DisruptionTarget"
 _READY = "Ready"
+_CONTAINERS_READY = "ContainersReady"
+_MOST_REASON = 128
+_MOST_MESSAGE = 1024
+_LOST_CONTAINER = "ContainerStatusUnknown"
+_LOST_EXIT = 137
+"""What kubelet reports of a container that it cannot find (kubernetes/pkg/kubelet/status/status_manager.go)."""
+
+ENDED = ("Succeeded", "Failed")
+"""The phases of pods that never run again (Kubernetes: "Pod Lifecycle", pod phase)."""
+
+_CONTAINERS = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 _LEFT_OUT = (
     "nominatedNodeName",
     "resourceClaimStatuses",
@@ -41,30 +67,105 @@ def up(upper: Json, lower: Json, profile: Profile, *, is_current: bool) -> Json 
     """
     found, old = part(lower, "status"), part(upper, "status")
     annotations = part(part(lower, "metadata"), "annotations")
-    if not found or annotations.get(profile.mark("uid")) != part(upper, "metadata").get("uid"):
+    if annotations.get(profile.mark("uid")) != part(upper, "metadata").get("uid"):
         return None
-    status: Json = msgspec.to_builtins({key: value for key, value in found.items() if key not in _LEFT_OUT})
-    if "qosClass" in old:
-        status["qosClass"] = old["qosClass"]
+    if not (_may_return(old, found) if profile.node else found):
+        return None
+    left_out = {*_LEFT_OUT, *profile.hidden}
+    status: Json = msgspec.to_builtins({key: value for key, value in found.items() if key not in left_out})
+    for field in ("qosClass", *(() if found else ("phase",))):
+        if field in old:
+            status[field] = old[field]
     generations = _Generations(upper, lower, is_current=is_current)
     generations.translate(status, old)
-    conditions = _conditions(status)
-    for condition in conditions:
+    for condition in _conditions(status):
         generations.translate(condition, _condition(old, condition.get("type")) or {})
-    gates = {str(each.get("conditionType")) for each in items(part(upper, "spec"), "readinessGates")}
-    own = [each for each in _conditions(old) if str(each.get("type")) in gates]
-    kept = [each for each in conditions if str(each.get("type")) not in gates]
+    conditions = _merged(upper, lower, _conditions(status), profile)
     status.pop("conditions", None)
+    if conditions:
+        status["conditions"] = conditions
+    if profile.node:
+        status = _bounded(status, part(upper, "spec"))
+    return None if status == old or _is_known(status, old) else status
+
+
+def _bounded(status: Json, spec: Json) -> Json:
+    """Return a status with texts of a bounded length, of containers in the spec only, and without their resources.
+
+    The lower side is another cluster: what it reports as allocated would count in the quota of the upper namespace
+    (Kubernetes, "Resource Quotas": the larger of requests and allocated resources).
+    """
+    kept: Json = {key: value for key, value in status.items() if key not in _RESOURCES}
+    for field, statuses in _STATUSES.items():
+        names = {each.get("name") for each in items(spec, field)}
+        if statuses in kept:
+            found = [each for each in items(kept, statuses) if each.get("name") in names]
+            kept[statuses] = [{key: value for key, value in each.items() if key not in _RESOURCES} for each in found]
+    cut: Json = _cut(kept)
+    return cut
+
+
+def _cut(value: Any) -> Any:  # noqa: ANN401 - any value of JSON
+    if isinstance(value, str):
+        return value[:_MOST_MESSAGE]
+    if isinstance(value, dict):
+        return {key: _cut(each) for key, each in cast("Json", value).items()}
+    return [_cut(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+def _may_return(old: Json, found: Json) -> bool:
+    """Return whether the status of a lower pod may go up: a bound upper pod that has ended does not run again."""
+    return old.get("phase") not in ENDED or found.get("phase") == old.get("phase")
+
+
+def _merged(upper: Json, lower: Json, conditions: list[Json], profile: Profile) -> list[Json]:
+    """Return the conditions of an upper pod.
+
+    Args:
+        upper: The upper Pod.
+        lower: The lower Pod.
+        conditions: The conditions of the lower one, with upper generations; they are changed.
+        profile: The configuration.
+    """
+    old = part(upper, "status")
+    gates = {str(each.get("conditionType")) for each in items(part(upper, "spec"), "readinessGates")}
+    above = {*gates, SCHEDULED} if profile.node else gates
+    own = [each for each in _conditions(old) if str(each.get("type")) in above]
+    if profile.node:
+        above.add(profile.mark(profile.condition))
+    kept = [each for each in conditions if str(each.get("type")) not in above]
     for condition in kept:
         if condition.get("type") == _READY and condition.get("status") == ConditionStatus.TRUE.value:
-            _hold(condition, gates, own)
+            _hold(condition, gates, [each for each in own if str(each.get("type")) in gates])
     disrupted = _condition(old, _DISRUPTED)
-    if disrupted is not None and _condition(found, _DISRUPTED) is None:
+    if disrupted is not None and _condition(part(lower, "status"), _DISRUPTED) is None:
         # Each side may disrupt the pod; controllers above read why (Kubernetes, "Pod failure policy").
         own.append(disrupted)
-    if kept or own:
-        status["conditions"] = [*kept, *msgspec.to_builtins(own)]
-    return None if status == old or _is_known(status, old) else status
+    recorded = [_recorded(lower, profile)] if profile.node else []
+    return [*kept, *msgspec.to_builtins(own), *recorded]
+
+
+def _recorded(lower: Json, profile: Profile) -> Json:
+    """Return the condition of a bound upper pod that has a lower one."""
+    scheduled = _condition(part(lower, "status"), SCHEDULED) or {}
+    waits = scheduled.get("status") == ConditionStatus.FALSE.value
+    condition: Json = {
+        "type": profile.mark(profile.condition),
+        "status": ConditionStatus.TRUE.value,
+        "reason": str(scheduled.get("reason") or "Unschedulable")[:_MOST_REASON] if waits else "Scheduled",
+    }
+    if waits:
+        condition["message"] = str(scheduled.get("message") or "")[:_MOST_MESSAGE]
+    since = part(lower, "metadata").get("creationTimestamp")
+    return condition | ({"lastTransitionTime": since} if since else {})
+
+
+def is_recorded(status: Json, profile: Profile) -> bool:
+    """Return whether the status of a bound upper pod shows that it has, or had, a lower pod."""
+    known = _condition(status, profile.mark(profile.condition)) or {}
+    started = any(status.get(field) for field in ("startTime", "podIP", *_CONTAINERS))
+    is_there = known.get("status") == ConditionStatus.TRUE.value or started
+    return is_there or status.get("phase") not in (None, "", "Pending")
 
 
 def _is_known(status: Json, old: Json) -> bool:
@@ -101,18 +202,19 @@ def _hold(ready: Json, gates: set[str], own: list[Json]) -> None:
         ready["lastTransitionTime"] = max(times)
 
 
-def refused(upper: Json, reason: str, message: str, now: str) -> Json | None:
-    """Return the status of an upper pod that has no lower one: PodScheduled is False; None if it has it.
+def refused(upper: Json, reason: str, message: str, now: str, type_: str = SCHEDULED) -> Json | None:
+    """Return the status of an upper pod that has no lower one: a condition is False; None if it has it.
 
     Args:
         upper: The upper Pod.
         reason: A reason in PascalCase.
         message: What the lower side refused, and what to do.
         now: The time, as RFC 3339.
+        type_: The type of the condition.
     """
     old = part(upper, "status")
-    before = _condition(old, SCHEDULED) or {}
-    wanted: Json = {"type": SCHEDULED, "status": ConditionStatus.FALSE.value, "reason": reason, "message": message}
+    before = _condition(old, type_) or {}
+    wanted: Json = {"type": type_, "status": ConditionStatus.FALSE.value, "reason": reason, "message": message}
     generation = _generation(upper)
     if generation is not None:
         wanted["observedGeneration"] = generation
@@ -121,8 +223,32 @@ def refused(upper: Json, reason: str, message: str, now: str) -> Json | None:
     is_same = before.get("status") == wanted["status"] and "lastTransitionTime" in before
     wanted["lastTransitionTime"] = before["lastTransitionTime"] if is_same else now
     status: Json = msgspec.to_builtins(old)
-    others = [each for each in _conditions(status) if each.get("type") != SCHEDULED]
+    others = [each for each in _conditions(status) if each.get("type") != type_]
     return {"phase": "Pending", **status, "conditions": [*others, msgspec.to_builtins(wanted)]}
+
+
+def failed(upper: Json, reason: str, message: str, now: str) -> Json:
+    """Return the status of a bound upper pod that has no lower one, and never gets another.
+
+    Args:
+        upper: The upper Pod.
+        reason: A reason in PascalCase.
+        message: Why.
+        now: The time, as RFC 3339.
+    """
+    status: Json = msgspec.to_builtins(part(upper, "status"))
+    status |= {"phase": "Failed", "reason": reason, "message": message}
+    for condition in _conditions(status):
+        if condition.get("type") in (_READY, _CONTAINERS_READY) and condition.get("status") != "False":
+            condition |= {"status": ConditionStatus.FALSE.value, "reason": "PodFailed", "lastTransitionTime": now}
+            condition.pop("message", None)
+    for field in _CONTAINERS:
+        for container in items(status, field):
+            if not part(part(container, "state"), "terminated"):
+                ended: Json = {"exitCode": _LOST_EXIT, "reason": _LOST_CONTAINER, "message": message}
+                container["state"] = {"terminated": ended}
+                container["ready"] = False
+    return status
 
 
 class _Generations:

@@ -9,12 +9,12 @@ from tenantry.api.model import Json
 from tenantry.engine import request
 from tenantry.mirror import pods
 from tenantry.mirror.decision import BOUND_BY_USER
+from tenantry.mirror.podnodes import PodNodes
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.refusals import REFUSALS, upper_words
 from tenantry.mirror.shapes import part
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import PODS
-from tenantry.mirror.uppernodes import UpperNodes
 
 
 class PodTrial:
@@ -26,7 +26,7 @@ class PodTrial:
         upper_nodes: The nodes of the upper side.
     """
 
-    def __init__(self, profile: Profile, lower: LowerSide, upper_nodes: UpperNodes) -> None:
+    def __init__(self, profile: Profile, lower: LowerSide, upper_nodes: PodNodes) -> None:
         self._profile = profile
         self._lower = lower
         self._nodes = upper_nodes

@@ -8,6 +8,7 @@ import msgspec
 
 from tenantry.api.model import Json
 from tenantry.engine.cluster import Cluster
+from tenantry.engine.scope import WatchScope
 from tenantry.engine.writer import Writer
 from tenantry.mirror.nodenames import LowerNode
 
@@ -21,6 +22,12 @@ class LowerSide(msgspec.Struct, frozen=True, kw_only=True):
         node: Returns a Node of the lower side by its name; None if there is none.
         nodes: The nodes of the lower side by their names, as last seen.
         reason: The reason of the condition and of the event of a refused pod.
+        unfit_reason: The reason of a bound pod that fails because it cannot travel.
+        lost_reason: The reason of a bound pod that fails because its lower pod is gone.
+        lost_message: Its message.
+        token_reason: The reason of the event about a bound pod that runs without the token of its ServiceAccount; ""
+            for no event.
+        scope: The namespaces in which the marked objects are watched; None for all.
     """
 
     cluster: Cluster
@@ -28,3 +35,8 @@ class LowerSide(msgspec.Struct, frozen=True, kw_only=True):
     node: Callable[[str], Awaitable[Json | None]]
     nodes: Mapping[str, LowerNode]
     reason: str
+    unfit_reason: str = "NotMirrored"
+    lost_reason: str = "Lost"
+    lost_message: str = "the pod was deleted where it ran: its controller, if it has one, replaces it"
+    token_reason: str = ""
+    scope: WatchScope | None = None

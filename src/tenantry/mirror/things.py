@@ -214,12 +214,40 @@ def upper_key(profile: Profile, annotations: dict[str, str] | None) -> str:
     return object_key(found.get(profile.mark("namespace"), ""), name) if name else ""
 
 
+def key_above(profile: Profile, key: str, annotations: dict[str, str] | None) -> str:
+    """Return the key of the upper object of a lower one; "" if it has none.
+
+    Names and namespaces that are the lower object's own count more than its marks, which users of the lower side may
+    have written.
+
+    Args:
+        profile: The configuration.
+        key: The key of the lower object.
+        annotations: Its annotations.
+    """
+    marked = upper_key(profile, annotations)
+    if profile.pairs is None and profile.computed:
+        return marked
+    namespace, _, name = marked.partition("/")
+    below, _, own = key.partition("/")
+    if profile.pairs is not None:
+        namespace = profile.pairs.upper(below)
+    if not profile.computed:
+        name = own
+    return object_key(namespace, name) if namespace and name else ""
+
+
 def is_of(profile: Profile, key: str, labels: dict[str, Any] | None) -> bool:
     """Return whether a key and labels are those of a lower object of this mirror.
 
     Users of another namespace may have the rights of its mirror, and write any mark there.
     """
     return profile.is_place(key) and (labels or {}).get(profile.mark("owner")) == profile.owner_uid
+
+
+def is_own(profile: Profile, key: str, labels: dict[str, Any] | None) -> bool:
+    """Return whether the object that has the key of a lower one is it: others may have a name that is not computed."""
+    return profile.computed or is_of(profile, key, labels)
 
 
 class _MarkedObject(Cached, Protocol):
@@ -229,17 +257,16 @@ class _MarkedObject(Cached, Protocol):
 
 def keys_of_lower(profile: Profile) -> Callable[[Change[Any]], Iterable[str]]:
     """Return the function from a change of a lower object to the key of the upper one, if it is of this mirror."""
-    here = f"{profile.namespace}/"
 
     def keys(change: Change[_MarkedObject]) -> Iterable[str]:
         found = change.after or change.before
         # Before anything is decoded: every mirror sees the changes of all namespaces.
-        if found is None or not found.key.startswith(here):
+        if found is None or not profile.is_place(found.key):
             return ()
         meta = found.meta
         if not is_of(profile, found.key, meta.get("labels")):
             return ()
-        key = upper_key(profile, meta.get("annotations"))
+        key = key_above(profile, found.key, meta.get("annotations"))
         return [key] if key else ()
 
     return keys

@@ -36,7 +36,11 @@ class UpperPods:
     ) -> Watch:
         """Return a watch of the upper pods; see `Watch`."""
         own = {BY_KEPT: _kept}
-        return Watch(resource=PODS, decode=self._decode, keys=keys, indexes={**own, **(indexes or {})})
+        node = self._profile.node
+        # A node may list no other pods (Kubernetes: "Using Node Authorization").
+        selectors = {"fieldSelector": f"spec.nodeName={node}"} if node else None
+        every = {**own, **(indexes or {})}
+        return Watch(resource=PODS, decode=self._decode, keys=keys, selectors=selectors, indexes=every)
 
     def has_room(self) -> bool:
         """Return whether one more upper pod may be kept whole."""

@@ -61,7 +61,7 @@ from tenantry.mirror.adoption import adopted_names
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.classes import CLASSES, SNAPSHOT
 from tenantry.mirror.classmirror import ClassMirror
-from tenantry.mirror.copies import Copies
+from tenantry.mirror.copies import Copies, of_ingress
 from tenantry.mirror.definitionmirror import DefinitionMirror, lower_watch
 from tenantry.mirror.endpointmirror import EndpointMirror, upper_slices
 from tenantry.mirror.endpoints import BY_ADDRESS, addresses_of
@@ -326,15 +326,11 @@ class Link:
                 each.resource: UpperObjects(each.resource, profile, upper, is_optional=each.is_optional)
                 for each in kinds
             }
-            naming = [(tables[each.resource], copied(each)) for each in self._offered]
-            copies = Copies(
-                profile,
-                upper,
-                side,
-                upper_pods=upper_pods,
-                upper_ingresses=tables[ingresses.RESOURCE],
-                upper_offered=naming,
-            )
+            naming = [
+                (tables[ingresses.RESOURCE], of_ingress),
+                *((tables[each.resource], copied(each)) for each in self._offered),
+            ]
+            copies = Copies(profile, upper, side, upper_pods=upper_pods, upper_objects=naming)
             written = WrittenSecrets(profile, upper, side, [(each, tables[each.resource]) for each in self._offered])
             links = ServiceLinks(profile, upper, host.lower, tables[services.RESOURCE])
             pods = PodMirror(

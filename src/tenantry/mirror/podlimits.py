@@ -1,0 +1,161 @@
+"""Fields of a Pod that cannot travel to a lower side which is another cluster: pure.
+
+    upper Pod ─► unfit    a field without which the pod would be another one, and which the lower side cannot have
+              ─► limited  the pod without fields that only have a meaning on the upper side ─► `pods.down`
+
+A field that changes what the containers find is refused, never dropped. Fields that choose a node are dropped: the pod
+is bound already, and the lower side chooses among its own nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import cast
+
+import msgspec
+
+from tenantry.api.model import Json
+from tenantry.api.wording import shortened
+from tenantry.mirror.shapes import NotTranslated, items, part
+
+_CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
+_TOKEN = "serviceAccountToken"  # noqa: S105 - the field of a projection
+_ROOT_CA = "kube-root-ca.crt"
+_LISTED = 20
+
+
+class PodLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Which fields of pods travel.
+
+    Args:
+        volumes: The kinds of volumes that travel.
+        projections: The kinds of sources of projected volumes that travel.
+        host: Fields of the spec that may not be true: they share a namespace of the node with the pod.
+        dropped: Fields of the spec that are left out.
+        injected: How the names of volumes begin that admission adds for the token of the ServiceAccount; they are
+            left out, with their mounts.
+    """
+
+    volumes: tuple[str, ...] = ("configMap", "downwardAPI", "emptyDir", "projected", "secret")
+    projections: tuple[str, ...] = ("configMap", "downwardAPI", "secret")
+    host: tuple[str, ...] = ("hostIPC", "hostNetwork", "hostPID", "hostUsers")
+    dropped: tuple[str, ...] = (
+        *("affinity", "nodeName", "nodeSelector", "preemptionPolicy", "priority", "priorityClassName"),
+        *("runtimeClassName", "schedulerName", "schedulingGates", "serviceAccount", "serviceAccountName"),
+        *("tolerations", "topologySpreadConstraints"),
+    )
+    injected: str = "kube-api-access-"
+
+
+def unfit(spec: Json, limits: PodLimits) -> str:
+    """Return why a pod cannot travel, with the path of the field; "" if it can.
+
+    Args:
+        spec: The spec of the upper Pod, of any content.
+        limits: Which fields travel.
+    """
+    return next(_reasons(spec, limits), "")
+
+
+def limited(pod: Json, limits: PodLimits) -> Json:
+    """Return an upper Pod without the fields that do not travel; it shares parts with its input.
+
+    Args:
+        pod: The upper Pod, of any content.
+        limits: Which fields travel.
+
+    Raises:
+        NotTranslated: It cannot travel.
+    """
+    spec = part(pod, "spec")
+    refusal = unfit(spec, limits)
+    if refusal:
+        raise NotTranslated(refusal)
+    kept = {field: value for field, value in spec.items() if field not in limits.dropped}
+    # Each has a name: that is how it is known.
+    injected = {_name(each) for each in items(spec, "volumes") if _is_injected(each, limits)}
+    if injected:
+        kept["volumes"] = _without(spec["volumes"], injected)
+        for field in _CONTAINERS:
+            if isinstance(kept.get(field), list):
+                kept[field] = [_unmounted(each, injected) for each in kept[field]]
+    return {**pod, "spec": kept}
+
+
+def has_injected(spec: Json, limits: PodLimits) -> bool:
+    """Return whether a pod has a volume with the token of its ServiceAccount, which `limited` leaves out."""
+    return any(_is_injected(each, limits) for each in items(spec, "volumes"))
+
+
+def _reasons(spec: Json, limits: PodLimits) -> Iterator[str]:
+    for field in limits.host:
+        if spec.get(field) is True:
+            yield f"spec.{field} may not be true: the pod runs on a node of another cluster"
+    if spec.get("resourceClaims"):
+        yield "spec.resourceClaims may not be set: the devices are in this cluster"
+    for field in _CONTAINERS:
+        for index, container in enumerate(items(spec, field)):
+            for place, port in enumerate(items(container, "ports")):
+                if port.get("hostPort"):
+                    path = f"spec.{field}[{index}].ports[{place}].hostPort"
+                    yield f"{path} may not be set: the pod runs on a node of another cluster; use a Service"
+    for index, volume in enumerate(items(spec, "volumes")):
+        if not _is_injected(volume, limits):
+            yield from _of_volume(volume, f"spec.volumes[{index}]", limits)
+
+
+def _of_volume(volume: Json, path: str, limits: PodLimits) -> Iterator[str]:
+    known = shortened(limits.volumes, most=_LISTED)
+    for source in sorted(volume):
+        if source != "name" and source not in limits.volumes and volume[source] is not None:
+            yield f"{path}.{source} may not be set: volumes that go to another cluster are of the kinds {known}"
+    for index, projection in enumerate(items(part(volume, "projected"), "sources")):
+        inside = f"{path}.projected.sources[{index}]"
+        for source in sorted(projection):
+            if source == _TOKEN and source not in limits.projections:
+                yield f"{inside}.{source} may not be set: tokens of this cluster do not leave it; use a Secret"
+            elif source not in limits.projections and projection[source] is not None:
+                projected = shortened(limits.projections, most=_LISTED)
+                yield f"{inside}.{source} may not be set: sources that go to another cluster are {projected}"
+
+
+def _is_injected(volume: Json, limits: PodLimits) -> bool:
+    """Return whether admission has added a volume.
+
+    Not by its name alone, which users choose: what a volume of theirs has would be missing in the pod. Source:
+    kubernetes/plugin/pkg/admission/serviceaccount/admission.go, TokenVolumeSource.
+    """
+    sources = items(part(volume, "projected"), "sources")
+    tokens = [part(each, _TOKEN) for each in sources if _TOKEN in each]
+    return (
+        _name(volume).startswith(limits.injected)
+        and len(tokens) == 1
+        and not tokens[0].get("audience")
+        and all(_is_known(each) for each in sources)
+    )
+
+
+def _is_known(source: Json) -> bool:
+    if set(source) == {"configMap"}:
+        return part(source, "configMap").get("name") == _ROOT_CA
+    return set(source) in ({_TOKEN}, {"downwardAPI"})
+
+
+def _name(value: object) -> str:
+    name = cast("Json", value).get("name") if isinstance(value, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _without(volumes: object, names: Collection[str]) -> object:
+    """Return volumes or mounts without those of some names; what has a wrong type stays for `pods.down` to refuse."""
+    if not isinstance(volumes, list):
+        return volumes
+    found = cast("list[object]", volumes)
+    return [each for each in found if _name(each) not in names]
+
+
+def _unmounted(container: object, names: Collection[str]) -> object:
+    if not isinstance(container, dict) or "volumeMounts" not in container:
+        return cast("object", container)
+    found = cast("Json", container)
+    return {**found, "volumeMounts": _without(found["volumeMounts"], names)}
