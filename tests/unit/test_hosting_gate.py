@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tenantry.engine.sockets import short_path
-from tenantry.hosting import gate as gates
-from tenantry.hosting import tunnel
+from tenantry.hosting import connections, tunnel
+from tenantry.hosting.connections import ConnectionBucket
 from tenantry.hosting.destinations import Destination, Direct, Kubelet, Refused
-from tenantry.hosting.gate import ConnectionBucket, Gate, GateLimits
+from tenantry.hosting.gate import Gate, GateLimits
 from testkit.egress import NODE, Handler, asked, connecting, echo, listening
 
 pytestmark = pytest.mark.timeout(60)
@@ -38,7 +38,7 @@ async def direct(path: Path, handler: Handler, limits: GateLimits | None = None)
 async def emptied(gate: Gate, count: int = 0) -> None:
     """Wait until the gate has this many connections."""
     while gate.open_connections > count:
-        tasks = gate._open  # pyright: ignore[reportPrivateUsage] - no event reports the end of a connection
+        tasks = gate._connections.open  # pyright: ignore[reportPrivateUsage] - no event reports the end of a connection
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         # The callback that counts runs after the one that ends the wait.
         await asyncio.sleep(0)
@@ -283,7 +283,7 @@ async def test_connections_above_the_rate_get_503(path: Path) -> None:
 
 
 async def test_a_flood_of_rejected_connections_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gates, "MOST_REJECTIONS", 1)
+    monkeypatch.setattr(connections, "MOST_REJECTIONS", 1)
     async with direct(path, echo, GateLimits(connections_per_second=0)), AsyncExitStack() as clients:
         slow = await clients.enter_async_context(asked(path, b"CONN"))
         assert slow.status == 503

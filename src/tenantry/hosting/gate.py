@@ -28,23 +28,18 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-import msgspec
-
 from tenantry.api.errors import ApiError
-from tenantry.engine.tasks import first_error
 from tenantry.hosting import heads, kubelet
+from tenantry.hosting.connections import Accept, ConnectionLimits, Connections
 from tenantry.hosting.destinations import Destination, Direct, Kubelet, Outside, Refused
 from tenantry.hosting.dialling import OutsideInputs, checked, dial
 from tenantry.hosting.heads import HttpRefusal
 from tenantry.hosting.kubelet import KubeletInputs
 from tenantry.hosting.listeners import listener
-from tenantry.hosting.tunnel import ByteStream, abort, end, read_head, secured, splice
+from tenantry.hosting.tunnel import ByteStream, abort, end, read_head, splice
 
 CONNECT_HEAD_BYTES = 8 * 1024
-REQUEST_HEAD_BYTES = 64 * 1024
 REJECTION_SECONDS = 1.0
-MOST_REJECTIONS = 50
-"""The number of rejected connections that the gate waits for at one time."""
 
 log = logging.getLogger(__name__)
 
@@ -52,45 +47,16 @@ Decide = Callable[[str, int], Destination]
 """Returns the destination of a host (an IP address, or a DNS name in lower case) and a port, without I/O."""
 
 
-class GateLimits(msgspec.Struct, frozen=True, kw_only=True):
+class GateLimits(ConnectionLimits, frozen=True, kw_only=True):
     """The limits of one gate.
 
     Args:
-        connections_per_second: The sustained rate of new connections, which is also the largest burst.
-        open_connections: The number of connections at one time.
-        head_seconds: The time for the head of a request, and for a TLS handshake.
         dial_seconds: The time for a TCP connection to a destination.
         settle_seconds: The time that a connection waits until all destinations are known.
     """
 
-    connections_per_second: int = 50
-    open_connections: int = 200
-    head_seconds: float = 10.0
     dial_seconds: float = 10.0
     settle_seconds: float = 10.0
-
-
-class ConnectionBucket:
-    """A bucket that holds at most `rate` tokens, and regains `rate` tokens a second.
-
-    Args:
-        rate: The number of tokens; the bucket is full at first.
-        now: The time of a monotonic clock, in seconds.
-    """
-
-    def __init__(self, rate: int, now: float) -> None:
-        self._rate = float(rate)
-        self._tokens = self._rate
-        self._then = now
-
-    def take(self, now: float) -> bool:
-        """Return whether there was a token, and take it."""
-        self._tokens = min(self._rate, self._tokens + (now - self._then) * self._rate)
-        self._then = now
-        if self._tokens < 1.0:
-            return False
-        self._tokens -= 1.0
-        return True
 
 
 class Gate:
@@ -121,17 +87,14 @@ class Gate:
         self._kubelet = kubelet
         self._outside = outside
         self._limits = limits or GateLimits()
-        self._group: asyncio.TaskGroup | None = None
-        self._bucket: ConnectionBucket | None = None
-        self._open: set[asyncio.Task[None]] = set()
-        self._rejected: set[asyncio.Task[None]] = set()
+        self._connections = Connections(self._limits, self._serve, self._reject)
         # Connections to hosts outside: the host and the address that was dialled.
         self._led_outside: dict[asyncio.Task[None], tuple[str, str]] = {}
 
     @property
     def open_connections(self) -> int:
         """Return the number of connections."""
-        return len(self._open)
+        return len(self._connections.open)
 
     def recheck(self) -> None:
         """End the connections to hosts outside that the rule does not admit any more.
@@ -149,18 +112,13 @@ class Gate:
         Raises:
             OSError: The socket cannot be made.
         """
-        self._bucket = ConnectionBucket(self._limits.connections_per_second, asyncio.get_running_loop().time())
-        with listener(self._path) as bound, first_error():
-            async with asyncio.TaskGroup() as group:
-                self._group = group
-                server = await asyncio.start_unix_server(self._accept, sock=bound, limit=CONNECT_HEAD_BYTES)
-                try:
-                    yield
-                finally:
-                    self._group = None
-                    server.close()
-                    for task in self._open | self._rejected:
-                        task.cancel()
+
+        async def listen(accept: Accept) -> asyncio.Server:
+            return await asyncio.start_unix_server(accept, sock=bound, limit=CONNECT_HEAD_BYTES)
+
+        with listener(self._path) as bound:
+            async with self._connections.accepted(listen):
+                yield
 
     async def run(self) -> None:
         """Serve until cancelled.
@@ -170,27 +128,6 @@ class Gate:
         """
         async with self.serve():
             await asyncio.get_running_loop().create_future()
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        stream = ByteStream(reader, writer)
-        group, bucket = self._group, self._bucket
-        if group is None or bucket is None:
-            # The gate was closed after the kernel had accepted the connection.
-            abort(stream)
-            return
-        if len(self._open) >= self._limits.open_connections:
-            reason = "too many connections are open"
-        elif not bucket.take(asyncio.get_running_loop().time()):
-            reason = "too many connections in a short time"
-        else:
-            reason = ""
-        if reason and len(self._rejected) >= MOST_REJECTIONS:
-            abort(stream)
-            return
-        tasks = self._rejected if reason else self._open
-        task = group.create_task(self._reject(stream, reason) if reason else self._serve(stream))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
 
     async def _reject(self, stream: ByteStream, reason: str) -> None:
         stream.writer.write(HttpRefusal(503, reason).response())
@@ -251,23 +188,7 @@ class Gate:
         if inputs is None:
             raise HttpRefusal(403, "this gate serves no nodes")
         stream.writer.write(heads.ESTABLISHED)
-        seconds = self._limits.head_seconds
-        try:
-            inner = await secured(stream, inputs.tls, seconds=seconds, limit_bytes=REQUEST_HEAD_BYTES)
-        except BaseException:
-            # The handshake has taken the transport over, and nothing reports its end to this stream any more.
-            abort(stream)
-            raise
-        try:
-            await kubelet.answer(inputs, node, inner, head_seconds=seconds)
-        except HttpRefusal as refusal:
-            inner.writer.write(refusal.response())
-        except BaseException:
-            abort(inner)
-            raise
-        finally:
-            await end(inner)
-            abort(stream)
+        await kubelet.serve(inputs, node, stream, seconds=self._limits.head_seconds)
 
     async def _lead_outside(self, host: str, port: int, stream: ByteStream) -> None:
         """Connect to a host outside, and forward bytes both ways."""

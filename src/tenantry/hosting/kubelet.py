@@ -1,4 +1,4 @@
-"""The kubelet that the gate plays: it reads one request of the hosted API server, and asks the host's API server.
+"""The kubelet that the gate and a kubelet port play: it reads one request of an API server, and asks the host's one.
 
     TLS stream ─► head ─► translate(node, method, target) ─► HostPath
                                                                ├─ log            Transport.exchange ─► chunks
@@ -7,6 +7,8 @@
 
 The host's API server decides with the rights of the transport's credentials. Of the request, only the target and the
 headers of the upgrade pass, the target in translation. Each connection serves one request.
+
+The host is the cluster in which the pods run, and its clients are the API servers that show these pods.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -25,11 +28,12 @@ from tenantry.engine.tasks import in_background
 from tenantry.hosting import heads
 from tenantry.hosting.destinations import HostPath
 from tenantry.hosting.heads import HttpRefusal
-from tenantry.hosting.tunnel import ByteStream, read_head, splice
+from tenantry.hosting.tunnel import ByteStream, abort, end, read_head, secured, splice
 from tenantry.kube.transport import HttpRequest, Transport, Upgraded
 
 CONNECT_SECONDS = 10.0
 FIRST_ERROR = 400
+REQUEST_HEAD_BYTES = 64 * 1024
 
 log = logging.getLogger(__name__)
 
@@ -42,13 +46,14 @@ class _ClientLeft(Exception):
 
 
 class KubeletInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """What the gate needs to play kubelets.
+    """What it needs to play kubelets.
 
     Args:
-        tls: The serving certificate. It must require client certificates, and trust only the authority of the hosted
-            API server. It must not offer HTTP/2.
+        tls: The serving certificate. It must require client certificates, and trust only the authority of the API
+            server that asks. It must not offer HTTP/2.
         translate: The rule for targets, without I/O; `kubeletpaths.translate` with a `locate`.
         transport: Speaks to the host's API server; open, and not compressed.
+        clients: The common names of clients that are served; None if the authority signs for no other client.
 
     Raises:
         ConfigError: Client certificates are not required.
@@ -57,11 +62,67 @@ class KubeletInputs(msgspec.Struct, frozen=True, kw_only=True):
     tls: ssl.SSLContext
     translate: Translate
     transport: Transport
+    clients: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
         """Check the context."""
         if self.tls.verify_mode is not ssl.CERT_REQUIRED:
-            raise ConfigError("the TLS context of the gate must require client certificates (ssl.CERT_REQUIRED)")
+            raise ConfigError("the TLS context of a kubelet must require client certificates (ssl.CERT_REQUIRED)")
+
+
+async def serve(inputs: KubeletInputs, node: str, stream: ByteStream, *, seconds: float) -> None:
+    """Serve one connection to its end, inside TLS, and close it.
+
+    Args:
+        inputs: What it needs.
+        node: The node whose kubelet is played.
+        stream: The connection, of which no byte of the handshake was read.
+        seconds: The time for the handshake, and for the head of the request.
+
+    Raises:
+        ApiError: The body of the host's answer broke off.
+        OSError: A connection broke, or the client has no certificate of the authority.
+    """
+    try:
+        inner = await secured(stream, inputs.tls, seconds=seconds, limit_bytes=REQUEST_HEAD_BYTES)
+    except BaseException:
+        # The handshake has taken the transport over, and nothing reports its end to this stream any more.
+        abort(stream)
+        raise
+    try:
+        await respond(inputs, node, inner, seconds=seconds)
+    finally:
+        abort(stream)
+
+
+async def respond(inputs: KubeletInputs, node: str, stream: ByteStream, *, seconds: float) -> None:
+    """Serve one connection to its end, after the handshake, and close it; arguments and errors as `serve`."""
+    try:
+        await answer(inputs, node, stream, head_seconds=seconds)
+    except HttpRefusal as refusal:
+        stream.writer.write(refusal.response())
+    except BaseException:
+        abort(stream)
+        raise
+    finally:
+        await end(stream)
+
+
+def _admit(clients: frozenset[str] | None, stream: ByteStream) -> None:
+    """Check the name of the client.
+
+    Raises:
+        HttpRefusal: It is not served.
+    """
+    if clients is not None and not clients & _common_names(stream.writer.get_extra_info("peercert")):
+        raise HttpRefusal(403, "a client certificate of the API server is needed here")
+
+
+def _common_names(certificate: Mapping[str, Any] | None) -> frozenset[str]:
+    """Return the common name of a client's certificate; nothing if it has several, which readers would choose from."""
+    subject: Sequence[Sequence[tuple[str, str]]] = (certificate or {}).get("subject", ())
+    names = [value for attributes in subject for name, value in attributes if name == "commonName"]
+    return frozenset(names) if len(names) == 1 else frozenset()
 
 
 async def answer(inputs: KubeletInputs, node: str, stream: ByteStream, *, head_seconds: float) -> None:
@@ -73,6 +134,8 @@ async def answer(inputs: KubeletInputs, node: str, stream: ByteStream, *, head_s
         OSError: A connection broke.
     """
     head = heads.parse(await read_head(stream, head_seconds))
+    # After the head: a client whose write fails does not read the response.
+    _admit(inputs.clients, stream)
     found = inputs.translate(node, head.method, head.target)
     if found is None:
         raise HttpRefusal(404, f"node {node} serves logs, exec, attach and port-forward of its pods only")

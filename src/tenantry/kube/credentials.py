@@ -102,7 +102,7 @@ class Credentials:
             context.verify_mode = ssl.CERT_NONE
         pair = self._plugin_certificate or (connection.certificate, connection.key)
         if pair[0] is not None and pair[1] is not None:
-            _load_pair(context, pair[0], pair[1], connection.source)
+            load_pair(context, pair[0], pair[1], f"{connection.source}: the client certificate")
         return context
 
 
@@ -147,15 +147,26 @@ def _monotonic(expiry: dt.datetime | None) -> float:
     return time.monotonic() + max(left - 10.0, 0.0)
 
 
-def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes, source: str) -> None:
-    # Python's ssl takes a client certificate only from a file; this one is 0600 and gone at once.
+def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes, told: str) -> None:
+    """Load a certificate and its key, PEM, into a context; handshakes from now on use them.
+
+    Args:
+        context: Of a client or of a server.
+        certificate: The certificate.
+        key: Its key.
+        told: What the certificate is, as in "the client certificate".
+
+    Raises:
+        ConfigError: They do not load.
+    """
+    # Python's ssl takes a certificate only from a file; this one is 0600 and gone at once.
     with tempfile.NamedTemporaryFile() as file:
         file.write(certificate + b"\n" + key)
         file.flush()
         try:
             context.load_cert_chain(file.name)
         except (ssl.SSLError, OSError) as error:
-            raise ConfigError(f"{source}: the client certificate or its key does not load: {error}") from error
+            raise ConfigError(f"{told} or its key does not load: {error}") from error
 
 
 def expired_certificate(connection: Connection) -> str | None:

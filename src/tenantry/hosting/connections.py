@@ -1,0 +1,158 @@
+"""The connections of one listener: their rate and number are bounded, and all of them end with it.
+
+accept ─┬─ within the limits ─► serve(stream), as a task of its own
+        ├─ above a limit ─────► reject(stream, reason), also a task, if there is a `reject`
+        └─ too many rejected ─► closed at once
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from tenantry.engine.tasks import first_error
+from tenantry.hosting.tunnel import ByteStream, abort
+
+MOST_REJECTIONS = 50
+"""The number of rejected connections that a listener waits for at one time."""
+
+Serve = Callable[[ByteStream], Coroutine[Any, Any, None]]
+"""Serves one connection to its end; no error leaves it."""
+
+Reject = Callable[[ByteStream, str], Coroutine[Any, Any, None]]
+"""Rejects one connection for a reason; no error leaves it."""
+
+Accept = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
+"""Called by a server for each connection."""
+
+Listen = Callable[[Accept], Awaitable[asyncio.Server]]
+"""Returns a server that calls the argument."""
+
+
+class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of the connections of one listener.
+
+    Args:
+        connections_per_second: The sustained rate of new connections, which is also the largest burst.
+        open_connections: The number of connections at one time.
+        head_seconds: The time for the head of a request, and for a TLS handshake.
+    """
+
+    connections_per_second: int = 50
+    open_connections: int = 200
+    head_seconds: float = 10.0
+
+
+class ConnectionBucket:
+    """A bucket that holds at most `rate` tokens, and regains `rate` tokens a second.
+
+    Args:
+        rate: The number of tokens; the bucket is full at first.
+        now: The time of a monotonic clock, in seconds.
+    """
+
+    def __init__(self, rate: int, now: float) -> None:
+        self._rate = float(rate)
+        self._tokens = self._rate
+        self._then = now
+
+    def take(self, now: float) -> bool:
+        """Return whether there was a token, and take it."""
+        self._tokens = min(self._rate, self._tokens + (now - self._then) * self._rate)
+        self._then = now
+        if self._tokens < 1.0:
+            return False
+        self._tokens -= 1.0
+        return True
+
+
+class Connections:
+    """The connections of one listener.
+
+    Args:
+        limits: The limits.
+        serve: See `Serve`; None for a listener that calls `begin` itself.
+        reject: See `Reject`; None closes connections above a limit at once.
+    """
+
+    def __init__(self, limits: ConnectionLimits, serve: Serve | None = None, reject: Reject | None = None) -> None:
+        self._limits = limits
+        self._serve = serve
+        self._reject = reject
+        self._group: asyncio.TaskGroup | None = None
+        self._bucket: ConnectionBucket | None = None
+        self.open: set[asyncio.Task[None]] = set()
+        self._rejected: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def accepted(self, listen: Listen) -> AsyncGenerator[asyncio.Server]:
+        """Accept connections while the context is open; its end ends all of them at once.
+
+        Raises:
+            OSError: The listener cannot be made.
+        """
+        async with self.running():
+            server = await listen(self._accept)
+            try:
+                yield server
+            finally:
+                server.close()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Serve connections that begin while the context is open; its end ends all of them at once."""
+        self._bucket = ConnectionBucket(self._limits.connections_per_second, asyncio.get_running_loop().time())
+        with first_error():
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                try:
+                    yield
+                finally:
+                    self._group = None
+                    for task in self.open | self._rejected:
+                        task.cancel()
+
+    def begin(self, serve: Callable[[], Coroutine[Any, Any, None]]) -> str:
+        """Serve one more connection, as a task of its own.
+
+        Args:
+            serve: Serves it to its end; no error leaves it.
+
+        Returns:
+            Why it is not served; "" if it is.
+        """
+        if self._group is None or self._bucket is None:
+            return "the listener is closed"
+        reason = self._excess(self._bucket)
+        if not reason:
+            self._keep(self.open, self._group.create_task(serve()))
+        return reason
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        stream = ByteStream(reader, writer)
+        reason = self.begin(partial(self._serve, stream)) if self._serve is not None else "nothing is served"
+        if not reason:
+            return
+        # A closed listener: the kernel had accepted the connection before.
+        if self._group is None or self._reject is None or len(self._rejected) >= MOST_REJECTIONS:
+            abort(stream)
+        else:
+            self._keep(self._rejected, self._group.create_task(self._reject(stream, reason)))
+
+    def _excess(self, bucket: ConnectionBucket) -> str:
+        """Return which limit one more connection exceeds; "" for none."""
+        if len(self.open) >= self._limits.open_connections:
+            return "too many connections are open"
+        if not bucket.take(asyncio.get_running_loop().time()):
+            return "too many connections in a short time"
+        return ""
+
+    @staticmethod
+    def _keep(tasks: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
