@@ -18,8 +18,8 @@ from tenantry.api.marks import NODE_ADDRESSES, SYSTEM_NAMESPACE
 from tenantry.api.model import Json
 from tenantry.api.node import Node
 from tenantry.api.policyparameters import PolicyParameters
+from tenantry.api.signing import SERVING, SigningRequest
 from tenantry.controllers.contributions.apiserver import EndpointSlice, Service
-from tenantry.controllers.contributions.signing import SERVING, SigningRequest
 from tenantry.controllers.slices.pods import Pod
 from testkit.certificates import request
 from testkit.sliceworld import SliceWorld

@@ -5,15 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tenantry.api.contribution import read
-from tenantry.controllers.contributions.signing import (
-    CLIENT,
-    SERVING,
-    SigningCondition,
-    SigningRequest,
-    SigningStatus,
-    concerned,
-    may_have,
-)
+from tenantry.api.signing import CLIENT, SERVING, SigningCondition, SigningRequest, SigningStatus
+from tenantry.controllers.contributions.signing import concerned, may_have
 from testkit.certificates import request
 
 NODE = "contributed-abc123"

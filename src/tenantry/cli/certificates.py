@@ -14,20 +14,16 @@ import asyncio
 import base64
 import datetime as dt
 from contextlib import aclosing, suppress
-from typing import ClassVar
 
 import msgspec
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
-from tenantry.api.errors import ApiError, InputError, RetryableError, TenantryError
-from tenantry.api.marks import MANAGED_BY, MANAGER
-from tenantry.api.model import ConditionStatus, KubernetesObject, Model, ObjectMeta, Resource
+from tenantry.api.errors import ApiError, InputError, RetryableError
+from tenantry.api.signing import SigningRequest
 from tenantry.cli import durations
 from tenantry.cli.following import follow, only
+from tenantry.controllers import signingrequests
+from tenantry.controllers.signingrequests import Wish
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 
@@ -40,36 +36,6 @@ SIGN_SECONDS = 30.0
 REFUSED_PREFIXES = ("system:", "tenantry:")
 LONGEST_USER = 64
 """The bound of a common name in X.509 (RFC 5280, ub-common-name)."""
-
-
-class _Condition(Model, frozen=True, kw_only=True):
-    type: str
-    status: ConditionStatus
-    reason: str = ""
-    message: str = ""
-
-
-class _Spec(Model, frozen=True, kw_only=True):
-    request: str
-    signer_name: str
-    usages: tuple[str, ...]
-    expiration_seconds: int = 0
-
-
-class _Status(Model, frozen=True, kw_only=True):
-    certificate: str = ""
-    conditions: tuple[_Condition, ...] = ()
-
-
-class CertificateSigningRequest(KubernetesObject, frozen=True, kw_only=True):
-    """A request to a signer of the cluster; request and certificate are base64 of PEM."""
-
-    resource: ClassVar[Resource] = Resource(
-        "certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", namespaced=False
-    )
-
-    spec: _Spec
-    status: _Status = _Status()
 
 
 class Issued(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,21 +129,13 @@ async def issue(client: Client, tenant: str, user: str, *, seconds: int) -> Issu
         TenantryError: The request was denied, or the signer failed.
     """
     # No organization: Kubernetes reads the organizations of a subject as groups.
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user)])
-    request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
-    name = f"tenantry-{x509.random_serial_number():x}"[:63]
-    asked = CertificateSigningRequest(
-        metadata=ObjectMeta(name=name, labels={MANAGED_BY: MANAGER, "tenantry.dev/tenant": tenant}),
-        spec=_Spec(
-            request=base64.b64encode(request.public_bytes(Encoding.PEM)).decode(),
-            signer_name=SIGNER,
-            usages=("client auth",),
-            expiration_seconds=seconds,
-        ),
+    wish = Wish(
+        signer=SIGNER, user=user, usages=("client auth",), seconds=seconds, labels={"tenantry.dev/tenant": tenant}
     )
+    asked = signingrequests.new(wish)
+    name = asked.object.metadata.name
     try:
-        await client.create(asked)
+        await client.create(asked.object)
         # With the caller's rights: the operator may not approve certificates of people.
         await _approve(client, name)
         pem = await _signed(client, name)
@@ -186,7 +144,7 @@ async def issue(client: Client, tenant: str, user: str, *, seconds: int) -> Issu
     return Issued(
         user=user,
         certificate=pem,
-        key=key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        key=asked.key,
         expires=x509.load_pem_x509_certificate(pem).not_valid_after_utc,
     )
 
@@ -204,7 +162,7 @@ async def _delete(client: Client, name: str) -> None:
 async def _delete_if_allowed(client: Client, name: str) -> None:
     # Kubernetes deletes it after an hour, also if the caller may not delete it.
     with suppress(ApiError):
-        await client.delete(CertificateSigningRequest.resource, "", name)
+        await client.delete(SigningRequest.resource, "", name)
 
 
 async def _approve(client: Client, name: str) -> None:
@@ -215,15 +173,15 @@ async def _approve(client: Client, name: str) -> None:
         "message": "asked for and approved by the same person with `tenantry kubeconfig`",
     }
     patch = {"status": {"conditions": [condition]}}
-    await client.merge_patch(CertificateSigningRequest.resource, "", name, patch, subresource="approval")
+    await client.merge_patch(SigningRequest.resource, "", name, patch, subresource="approval")
 
 
 async def _signed(client: Client, name: str) -> bytes:
-    changes = follow(client, CertificateSigningRequest, selectors=only((name,)))
+    changes = follow(client, SigningRequest, selectors=only((name,)))
     try:
         async with asyncio.timeout(SIGN_SECONDS), aclosing(changes):
             async for found in changes:
-                certificate = _certificate(name, found.get(name))
+                certificate = signingrequests.certificate(found.get(name), name)
                 if certificate:
                     return certificate
     except TimeoutError as error:
@@ -232,22 +190,6 @@ async def _signed(client: Client, name: str) -> bytes:
             f" manager run the signer {SIGNER}?"
         ) from error
     raise AssertionError("following does not end by itself")
-
-
-def _certificate(name: str, request: CertificateSigningRequest | None) -> bytes | None:
-    """Return the certificate of a request; None until it is signed.
-
-    Raises:
-        TenantryError: The request was denied, failed or was deleted.
-    """
-    if request is None:
-        raise TenantryError(f"the certificate request {name!r} was deleted before it was signed; try again")
-    for condition in request.status.conditions:
-        if condition.type in {"Denied", "Failed"}:
-            raise TenantryError(
-                f"the certificate request {name!r} is {condition.type}: {condition.reason}: {condition.message}"
-            )
-    return base64.b64decode(request.status.certificate) if request.status.certificate else None
 
 
 def kubeconfig_of(connection: Connection, namespace: str, issued: Issued) -> dict[str, object]:

@@ -26,13 +26,13 @@ from tenantry.api.marks import NODE_ADDRESSES, SYSTEM_NAMESPACE, TAKEN_BACK
 from tenantry.api.node import Node
 from tenantry.api.policyparameters import PREFIX as PARAMETERS
 from tenantry.api.policyparameters import PolicyParameters
+from tenantry.api.signing import SigningRequest
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
 from tenantry.controllers import watched
 from tenantry.controllers.contributions import apiserver, desired, signing
 from tenantry.controllers.contributions.desired import ContributionInputs
 from tenantry.controllers.contributions.pods import LeavingPod, on_node
-from tenantry.controllers.contributions.signing import SigningRequest
 from tenantry.controllers.slices.pods import Pod
 from tenantry.controllers.slices.stages import report_departures
 from tenantry.engine import request

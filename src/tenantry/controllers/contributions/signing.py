@@ -8,56 +8,19 @@ from __future__ import annotations
 import base64
 import ipaddress
 from collections.abc import Mapping
-from typing import ClassVar
 
 import msgspec
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from tenantry.api.contribution import PREFIX, node_of
-from tenantry.api.errors import Conflict, NotFound
-from tenantry.api.model import KubernetesObject, Model, Resource
-from tenantry.engine import request
-from tenantry.engine.plan import DirectWrite, Plan
+from tenantry.api.signing import CLIENT, NODE, NODES_GROUP, SERVING, SigningRequest
+from tenantry.controllers import signingrequests
+from tenantry.engine.plan import Plan
 
-CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
-SERVING = "kubernetes.io/kubelet-serving"
 BOOTSTRAP = "system:bootstrap:"
-NODE = "system:node:"
 
-_NODES = frozenset({"system:nodes"})
-
-
-class SigningSpec(Model, frozen=True, kw_only=True):
-    """The requester, the signer and the PEM request in Base64."""
-
-    request: str = ""
-    signer_name: str = ""
-    username: str = ""
-
-
-class SigningCondition(Model, frozen=True, kw_only=True):
-    """A decision."""
-
-    type: str
-    status: str = "True"
-
-
-class SigningStatus(Model, frozen=True, kw_only=True):
-    """The decisions so far."""
-
-    conditions: tuple[SigningCondition, ...] = ()
-
-
-class SigningRequest(KubernetesObject, frozen=True, kw_only=True):
-    """A CertificateSigningRequest."""
-
-    resource: ClassVar[Resource] = Resource(
-        "certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", namespaced=False
-    )
-
-    spec: SigningSpec = SigningSpec()
-    status: SigningStatus = SigningStatus()
+_NODES = frozenset({NODES_GROUP})
 
 
 class _CertificateRequest(msgspec.Struct, frozen=True):
@@ -121,20 +84,7 @@ def own_addresses(
 
 def approval(found: SigningRequest, node: str) -> Plan:
     """Return the plan that approves a request; another decision, made in between, stands."""
-    condition = {
-        "type": "Approved",
-        "status": "True",
-        "reason": "Contributed",
-        "message": f"the node {node!r} is contributed",
-    }
-    name = found.metadata.name
-    # The resourceVersion makes an approval and a denial at the same time exclude each other.
-    body = {
-        "metadata": {"resourceVersion": found.metadata.resource_version},
-        "status": {"conditions": [condition]},
-    }
-    asked = request.patch(SigningRequest.resource, "", name, body, subresource="approval")
-    return Plan(writes=(DirectWrite(request=asked, ignores=(Conflict, NotFound)),))
+    return signingrequests.approval(found, "Contributed", f"the node {node!r} is contributed")
 
 
 def _is_of_a_node(address: str) -> bool:

@@ -1,0 +1,116 @@
+"""Keys with requests for their certificates, the approval of requests, and what became of them.
+
+Whether a request is approved is decided elsewhere: `contributions/signing.py` decides about contributed nodes, and
+others approve only what they have requested themselves.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from tenantry.api.errors import Conflict, NotFound, TenantryError
+from tenantry.api.marks import MANAGED_BY, MANAGER
+from tenantry.api.model import ObjectMeta
+from tenantry.api.signing import SigningRequest, SigningSpec
+from tenantry.engine import request
+from tenantry.engine.plan import DirectWrite, Plan
+
+_NAME_LENGTH = 63
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """A certificate to request.
+
+    Args:
+        signer: The signer.
+        user: The common name.
+        group: The organization; "" for none.
+        addresses: IP addresses of a server.
+        usages: As in `spec.usages`.
+        seconds: The lifetime; the signer may grant less.
+        labels: More labels of the request.
+    """
+
+    signer: str
+    user: str
+    group: str = ""
+    addresses: tuple[str, ...] = ()
+    usages: tuple[str, ...]
+    seconds: int
+    labels: Mapping[str, str] = {}
+
+
+class NewRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that is not created yet, and the key that belongs to it, as PEM."""
+
+    object: SigningRequest
+    key: bytes
+
+
+def new(wish: Wish) -> NewRequest:
+    """Generate a key and a request for its certificate, under a random name.
+
+    Raises:
+        ValueError: An address is none, or the user does not fit into a common name.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, wish.group)] if wish.group else []
+    subject.append(x509.NameAttribute(NameOID.COMMON_NAME, wish.user))
+    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(subject))
+    if wish.addresses:
+        names = [x509.IPAddress(ipaddress.ip_address(each)) for each in wish.addresses]
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    asked = SigningRequest(
+        metadata=ObjectMeta(
+            name=f"tenantry-{x509.random_serial_number():x}"[:_NAME_LENGTH],
+            labels={MANAGED_BY: MANAGER, **wish.labels},
+        ),
+        spec=SigningSpec(
+            request=base64.b64encode(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)).decode(),
+            signer_name=wish.signer,
+            usages=wish.usages,
+            expiration_seconds=wish.seconds,
+        ),
+    )
+    return NewRequest(object=asked, key=key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+
+
+def approval(found: SigningRequest, reason: str, message: str) -> Plan:
+    """Return the plan that approves a request; another decision, made in between, stands."""
+    condition = {"type": "Approved", "status": "True", "reason": reason, "message": message}
+    name = found.metadata.name
+    # The resourceVersion makes an approval and a denial at the same time exclude each other.
+    body = {
+        "metadata": {"resourceVersion": found.metadata.resource_version},
+        "status": {"conditions": [condition]},
+    }
+    asked = request.patch(SigningRequest.resource, "", name, body, subresource="approval")
+    return Plan(writes=(DirectWrite(request=asked, ignores=(Conflict, NotFound)),))
+
+
+def certificate(found: SigningRequest | None, name: str) -> bytes | None:
+    """Return the certificate of a request, as PEM; None until it is signed.
+
+    Args:
+        found: The request; None if it does not exist.
+        name: Its name.
+
+    Raises:
+        TenantryError: The request was denied, failed or was deleted.
+    """
+    if found is None:
+        raise TenantryError(f"the certificate request {name!r} was deleted before it was signed; try again")
+    bad: Sequence[str] = ("Denied", "Failed")
+    for each in found.status.conditions:
+        if each.type in bad:
+            raise TenantryError(f"the certificate request {name!r} is {each.type}: {each.reason}: {each.message}")
+    return base64.b64decode(found.status.certificate) if found.status.certificate else None
