@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from tenantry.api.model import ObjectMeta
-from tenantry.controllers.contributions.signing import SigningRequest, SigningSpec
+from tenantry.api.signing import SigningRequest, SigningSpec
 
 
 def request(signer: str, user: str, name: str, *hosts: str, group: str = "system:nodes") -> SigningRequest:

@@ -10,7 +10,7 @@ from tenantry.api import contribution, marks
 from tenantry.api.errors import NotFound
 from tenantry.api.node import Node
 from tenantry.api.policyparameters import PolicyParameters
-from tenantry.controllers.contributions.signing import SigningRequest
+from tenantry.api.signing import SigningRequest
 from tenantry.local.cluster import LocalCluster
 from testkit.api import SECRETS, Api
 

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from tenantry.api.errors import InputError
+from tenantry.api.peercluster import PEERS_NAMESPACE
 from tenantry.api.virtualcontrolplane import MIRROR, MIRRORS_NAMESPACE, PROCESS_NAMESPACE
 from tenantry.cli.install import install
 from tenantry.hostedpods import auditlogs, objects, proxyports, seenpods
@@ -15,6 +16,7 @@ from tenantry.hostedpods.objects import PodSettings
 from tenantry.hosting import sidecar
 from tenantry.hosting.plane import HostedLimits
 from tenantry.install import manifests, planepods, planeproxy
+from tenantry.install.peers import PEERING
 from tenantry.install.planepods import PodOptions
 
 Json = dict[str, Any]
@@ -148,7 +150,7 @@ def test_mirrors_have_rights_by_role_bindings_only() -> None:
     assert MIRROR not in {each["roleRef"]["name"] for each in bound}
 
 
-def test_tokens_are_requested_in_one_namespace_and_no_policy_trusts_accounts_of_tenants() -> None:
+def test_tokens_are_requested_in_namespaces_of_tenantry_and_no_policy_trusts_accounts_of_tenants() -> None:
     """H01: owners may impersonate each ServiceAccount of their namespaces."""
     found = manifests.everything(pods=PodOptions(image="registry.example/hosted:1"))
     gives = [
@@ -157,7 +159,8 @@ def test_tokens_are_requested_in_one_namespace_and_no_policy_trusts_accounts_of_
         for rule in each.get("rules") or ()
         if "serviceaccounts/token" in rule.get("resources", ())
     ]
-    assert [(each.get("namespace"), each["name"]) for each in gives] == [(MIRRORS_NAMESPACE, MIRROR)]
+    own = [(MIRRORS_NAMESPACE, MIRROR), (PEERS_NAMESPACE, PEERING)]
+    assert [(each.get("namespace"), each["name"]) for each in gives] == own
     policies = [each for each in found if each["kind"].endswith("AdmissionPolicy")]
     assert any(f":{MIRRORS_NAMESPACE}:" in str(each) for each in policies)
     assert not [each for each in policies if "'system:serviceaccount:' + request.namespace" in str(each)]

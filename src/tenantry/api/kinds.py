@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tenantry.api.isolationreport import IsolationReport
 from tenantry.api.nodeview import NodeView
+from tenantry.api.offloading import NamespaceMap, NamespaceOffloading
+from tenantry.api.peercluster import PeerCluster
 from tenantry.api.requests import REQUESTS
 from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.subnamespace import Subnamespace
@@ -24,5 +26,8 @@ KINDS = (
     IsolationReport,
     NodeView,
     VirtualControlPlane,
+    PeerCluster,
+    NamespaceOffloading,
+    NamespaceMap,
     *REQUESTS,
 )

@@ -47,6 +47,10 @@ APPROVED = "Approved"
 """Present only while true: an approver has approved the request."""
 DENIED = "Denied"
 """Present only while true: an approver has denied the request."""
+REACHABLE = "Reachable"
+"""Present if a PeerCluster has `spec.host`: whether the API server of the peer answers."""
+NODE_READY = "NodeReady"
+"""Present if a PeerCluster has `spec.host`: whether its Node is there, and pods can be bound to it."""
 
 # Reasons of Ready and Reconciling
 ESTABLISHED = "Established"
@@ -195,6 +199,24 @@ HOST_REFUSED = "HostRefused"
 NO_METRICS = "NoMetrics"
 """The host of the control plane serves no metrics.k8s.io, which `kubectl top` and HorizontalPodAutoscalers need."""
 
+# Reasons of PeerClusters, NamespaceOffloadings, and pods at peers
+ANSWERS = "Answers"
+"""The API server of the peer answers."""
+NAME_TAKEN = "NameTaken"
+"""An object of the name exists already, and belongs to another client."""
+PEER_NOT_ALLOWED = "PeerNotAllowed"
+"""The Tenant may not use the peer: an administrator adds it to `spec.isolation.federation.peers`."""
+NO_PEER = "NoPeer"
+"""No PeerCluster of the name has a host half."""
+PEER_REFUSED = "PeerRefused"
+"""The peer refuses an object; the message has its words."""
+NOT_FEDERABLE = "NotFederable"
+"""A field of the pod has no meaning at another cluster; the message names it."""
+TOKEN_NOT_MIRRORED = "TokenNotMirrored"  # noqa: S105 - a reason
+"""The token of the ServiceAccount does not travel: a container at a peer that reads it finds no file."""
+POD_LOST = "PodLost"
+"""The pod was deleted at the peer, or evicted there; its controller replaces it."""
+
 # Reasons of ClusterNetworkPolicyInForce
 IN_FORCE = "InForce"
 """The ClusterNetworkPolicy is in place."""
@@ -267,6 +289,8 @@ CONDITION_TYPES = frozenset(
         BOUND,
         RELEASING,
         DEGRADED,
+        REACHABLE,
+        NODE_READY,
     }
 )
 """The types that `tenantry wait --for condition=TYPE` accepts: all of this file."""

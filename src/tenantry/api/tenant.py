@@ -36,6 +36,19 @@ class NetworkIsolation(StrEnum):
     ISOLATED = "Isolated"
 
 
+class Federation(Model, frozen=True, kw_only=True):
+    """Which other clusters a tenant may use."""
+
+    peers: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=63)], ...],
+        Meta(
+            max_length=64,
+            description="PeerClusters on which pods of the tenant may run, with the ConfigMaps and Secrets that they"
+            " name. The administrators of those clusters can read them.",
+        ),
+    ] = ()
+
+
 class Isolation(Model, frozen=True, kw_only=True):
     """How hard the tenant is isolated; the defaults are the safe ones for untrusted tenants."""
 
@@ -89,6 +102,7 @@ class Isolation(Model, frozen=True, kw_only=True):
             " Secrets included.",
         ),
     ] = ()
+    federation: Annotated[Federation, Meta(description="The other clusters on which its pods may run.")] = Federation()
 
 
 class OnShortage(StrEnum):

@@ -12,11 +12,11 @@ from tenantry.api.errors import ApiError, Forbidden, NotFound
 from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding
 from tenantry.api.model import Json, Resource
 from tenantry.api.owner import OwnerKind
+from tenantry.api.ownnamespaces import OWN_NAMESPACES
 from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
 from tenantry.api.tenancydefaults import NAME, IngressController, TenancyDefaults
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
-from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE
 from tenantry.audit import kinds
 from tenantry.audit.context import AuditContext, AuditNode, ClaimedVolume, ManagedObject, OtherNamespace
 from tenantry.audit.volumes import bound
@@ -29,7 +29,7 @@ from tenantry.world.sandbox import is_sandbox
 
 SYSTEM = (
     *("kube-system", "default", "kube-public", "kube-node-lease"),
-    *(marks.SYSTEM_NAMESPACE, MIRRORS_NAMESPACE, KUBECONFIGS_NAMESPACE),
+    *OWN_NAMESPACES,
 )
 """Namespaces that every cluster has, tried even if the namespaces may not be listed."""
 

@@ -12,13 +12,12 @@ import click
 from tenantry.api.errors import InputError, NotFound, RetryableError
 from tenantry.api.flowcontrol import FlowSchema, PriorityLevelConfiguration
 from tenantry.api.kubernetes import ClusterRole, ClusterRoleBinding, Namespace
-from tenantry.api.marks import MANAGED_BY, MANAGER, SYSTEM_NAMESPACE
+from tenantry.api.marks import MANAGED_BY, MANAGER
 from tenantry.api.model import Json, KubernetesObject, Model, ObjectMeta
 from tenantry.api.nodeview import ROLE_PREFIX
-from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
+from tenantry.api.ownnamespaces import OWN_NAMESPACES
 from tenantry.api.requests import FINALIZER, REQUESTER_ROLE_PREFIX, TenantRequest
 from tenantry.api.tenant import Tenant
-from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE
 from tenantry.api.wording import shortened
 from tenantry.cli import durations, flags, output, session
 from tenantry.cli.delete import confirm, remove
@@ -82,8 +81,7 @@ async def _uninstall(
     if tenants:
         output.talk(f"tenants, with everything in them: {names}")
     output.talk(
-        f"Tenantry: its operator, policies, rights and kinds, and the namespaces {SYSTEM_NAMESPACE!r},"
-        f" {MIRRORS_NAMESPACE!r} and {KUBECONFIGS_NAMESPACE!r}"
+        f"Tenantry: its operator, policies, rights and kinds, and the namespaces {', '.join(map(repr, OWN_NAMESPACES))}"
     )
     if not yes:
         confirm("Delete all this? This cannot be undone.")
@@ -169,7 +167,7 @@ async def _gone(client: Client) -> None:
     """Wait until the namespaces are gone: a new installation could write nothing in one that is being deleted."""
     from tenantry.cli.following import follow, only
 
-    for name in (SYSTEM_NAMESPACE, MIRRORS_NAMESPACE, KUBECONFIGS_NAMESPACE):
+    for name in OWN_NAMESPACES:
         async with aclosing(follow(client, Namespace, selectors=only((name,)))) as namespaces:
             async for found in namespaces:
                 if name not in found:

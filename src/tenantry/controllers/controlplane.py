@@ -20,6 +20,7 @@ from tenantry.api.errors import AlreadyExists, NotFound
 from tenantry.api.kinds import KINDS
 from tenantry.api.kubernetes import NamespaceRole, RoleRule
 from tenantry.api.model import READ, KindAccess, object_key
+from tenantry.api.offloading import NamespaceOffloading
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
@@ -32,6 +33,9 @@ from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked, Child, DirectWrite
 
 K = TypeVar("K", Tenant, Subnamespace)
+
+_READ_ONLY = (VirtualControlPlane, NamespaceOffloading)
+"""Kinds that owners of such a namespace only read: the pods of the host are not theirs to place."""
 
 _LOOKED_AT = ("pods", "events", "resourcequotas", "limitranges")
 """What owners read in the namespace: their pods as the host runs them, and what limits these."""
@@ -190,7 +194,7 @@ def rules() -> tuple[RoleRule, ...]:
     by_verbs: dict[tuple[str, ...], list[str]] = {}
     for kind in KINDS:
         access = cast("KindAccess", vars(kind)["access"]).owners
-        verbs = READ if access and kind is VirtualControlPlane else access
+        verbs = READ if access and kind in _READ_ONLY else access
         if verbs:
             by_verbs.setdefault(verbs, []).append(kind.resource.plural)
     return (

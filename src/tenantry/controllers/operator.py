@@ -36,8 +36,11 @@ from tenantry.controllers.nodes import bandwidth, records
 from tenantry.controllers.nodes.addresses import AddressCache, AddressController
 from tenantry.controllers.nodes.controller import NodeController
 from tenantry.controllers.nodeviews.controller import VIEWS, NodeViewController
+from tenantry.controllers.offloading.controller import MapController, OffloadingController
 from tenantry.controllers.parts import nodes as shared_nodes
 from tenantry.controllers.parts.controller import PartController
+from tenantry.controllers.peering.controller import PeerController
+from tenantry.controllers.peering.link import PeeringHost
 from tenantry.controllers.quota.controller import QuotaController
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.requesters.controller import RequesterController
@@ -89,6 +92,7 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
         placement: Where the control planes of VirtualControlPlanes run; None if none can run here.
         shards: The number of parts in which replicas divide them; 1 if the leader serves all. All replicas have the
             same number.
+        kubelet_address: The IP address at which the API server reaches the kubelet ports of Nodes that stand for peers.
     """
 
     metrics_address: str
@@ -96,6 +100,7 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     identity: str
     placement: Placement | None = None
     shards: int = 1
+    kubelet_address: str = "127.0.0.1"
 
 
 async def operate(
@@ -270,7 +275,8 @@ class _Operator:
         async with cancelled_at_end() as group:
             verdicts = Verdicts()
             planes = self._control_planes(runtime, home, client, group, verdicts)
-            runtime.add(home, [*controllers(cluster_uid, shipment, verdicts), *planes])
+            peers = self._peers(runtime, home, client, group, cluster_uid)
+            runtime.add(home, [*controllers(cluster_uid, shipment, verdicts), *planes, *peers])
             running = group.create_task(runtime.run())
             holding = group.create_task(election.hold())
             try:
@@ -284,6 +290,20 @@ class _Operator:
             finally:
                 running.cancel()
                 holding.cancel()
+
+    def _peers(
+        self, runtime: Runtime, home: Cluster, client: Client, group: asyncio.TaskGroup, cluster_uid: str
+    ) -> list[Controller]:
+        """Return the controllers of other clusters, of which one adds a cluster for each peer."""
+        host = PeeringHost(
+            home=home,
+            home_id=cluster_uid,
+            connection=client.connection,
+            runtime=runtime,
+            instance=self._options.identity,
+            address=self._options.kubelet_address,
+        )
+        return [PeerController(host, group), MapController(), OffloadingController()]
 
     def _control_planes(
         self, runtime: Runtime, home: Cluster, client: Client, group: asyncio.TaskGroup, verdicts: Verdicts

@@ -26,6 +26,7 @@ from tenantry.install import (
     mirror,
     network,
     parts,
+    peers,
     planepods,
     podresources,
     policies,
@@ -81,6 +82,7 @@ def foundation(subject: Json) -> list[Json]:
         *guards.guards(subject),
         *makers.everything(subject),
         *mirror.everything(subject),
+        *peers.everything(subject),
         *egress.everything(subject),
         *datastores.everything(subject),
         *network.everything(subject),
@@ -168,7 +170,11 @@ def _pod(image: str, pods: PodOptions | None) -> Json:
             *("operator", "--metrics-address", f"0.0.0.0:{METRICS_PORT}"),
             *(planepods.arguments(pods) if pods is not None else ()),
         ],
-        "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "env": [
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            # Where the API server reaches the kubelet ports of Nodes that stand for peers.
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        ],
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}],
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "metrics"}, "periodSeconds": 10},
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "metrics"}, "periodSeconds": 5},

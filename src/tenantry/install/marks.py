@@ -13,17 +13,18 @@ import msgspec
 
 from tenantry.api import marks
 from tenantry.api.model import Json
-from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
+from tenantry.api.ownnamespaces import OWN_NAMESPACES
+from tenantry.api.peercluster import PREFIX as OF_PEERS
 from tenantry.api.requests import REQUESTS, ROLE_BINDING_PREFIX
-from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE, PREFIX
+from tenantry.api.virtualcontrolplane import PREFIX
 from tenantry.install.bandwidth import ANNOTATIONS as BANDWIDTH
 from tenantry.install.makers import is_stamped
 from tenantry.install.mirror import BY_MIRROR
+from tenantry.install.peers import BY_GUEST, EXCEEDED, EXCEEDS
 from tenantry.install.policy import ADMINISTER, IN_TENANTS, KUBERNETES, bound, by, rule, says, validating
 
 MARKS = "tenantry-marks"
 NAMESPACES = "tenantry-namespaces"
-_OWN_NAMESPACES = (marks.SYSTEM_NAMESPACE, MIRRORS_NAMESPACE, KUBECONFIGS_NAMESPACE)
 
 CLUSTERS_OWN = (
     "bindings",
@@ -159,8 +160,8 @@ def _inside(subject: Json, guard: ObjectGuard) -> Json:
     )
     # Where a node passes them on, they mount files of the node, or set options of the sandbox itself.
     runtimes = " || ".join(f"k.startsWith('{prefix}')" for prefix in marks.OF_RUNTIMES)
-    # The mirror of a namespace's own virtual control planes names the mirrored objects.
-    mirrored = f"(k.startsWith('{PREFIX}/') && {BY_MIRROR})"
+    # The mirror of a namespace's own virtual control planes, and that of another cluster, name the mirrored objects.
+    mirrored = f"(k.startsWith('{PREFIX}/') && {BY_MIRROR} || k.startsWith('{OF_PEERS}/') && {BY_GUEST})"
     mark = f"{is_protected('k')} && !{is_stamped('k')} && !{mirrored}"
     of_key = f"({mark} || {fixed} || request.resource.resource == 'pods' && ({runtimes}))"
     # Updates by Kubernetes copy nothing from tenants' objects, and must pass whatever an object carries. New objects
@@ -170,10 +171,11 @@ def _inside(subject: Json, guard: ObjectGuard) -> Json:
         " && (request.operation == 'UPDATE' || request.resource.resource in ['endpoints', 'endpointslices']))"
     )
     changed = f"(request.operation != 'DELETE' && ({_suspicious(of_key)}) && !{by_kubernetes})"
-    asked = f"!({by(subject)}) && ({changed} || {guard.suspicious}) && !{ADMINISTER}"
+    asked = f"!({by(subject)}) && ({changed} || {guard.suspicious} || {EXCEEDED}) && !{ADMINISTER}"
     everything = {**rule("*", ["*/*"]), "scope": "Namespaced"}
     validations = [
         says(f"!{guard.suspicious}", guard.message, told=True),
+        says(f"!{EXCEEDED}", EXCEEDS, told=True),
         _few(),
         says(
             f"!({_clusters_own()}) || {_may_anywhere()}",
@@ -290,7 +292,7 @@ def _namespaces(subject: Json) -> Json:
     """
 
     def ours(of: str) -> str:
-        named = f"{of}.metadata.name in [{', '.join(map(repr, _OWN_NAMESPACES))}]"
+        named = f"{of}.metadata.name in [{', '.join(map(repr, OWN_NAMESPACES))}]"
         marked = f"{_many(of)} || {_any(of, is_ours('k'))}"
         return f"({of} != null && (({of}.?metadata.name.hasValue() && {named}) || {marked}))"
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 
+from tenantry.api.subnamespace import MAX_NAME
+
 DIGITS = 16
 
 
@@ -28,6 +30,18 @@ def child_name(tenant_uid: str, parent: str, name: str, cluster_uid: str = "") -
     if cluster_uid:
         parts.insert(0, cluster_uid)
     return f"{name}-{sha256('/'.join(parts).encode()).hexdigest()[:DIGITS]}"
+
+
+def peer_name(namespace: str) -> str:
+    """Return the name of the Subnamespace that stands for a namespace at another cluster: at most 46 characters.
+
+    A longer name is cut, and gets digits of its hash. Only those have 46 characters: no user can choose the name of a
+    namespace so that it is another one's.
+    """
+    if len(namespace) < MAX_NAME:
+        return namespace
+    kept = namespace[: MAX_NAME - DIGITS - 1]
+    return f"{kept}-{sha256(namespace.encode()).hexdigest()[:DIGITS]}"
 
 
 def numeric_order(name: str) -> tuple[tuple[int, str], ...]:

@@ -8,8 +8,8 @@ import pytest
 from cli_command import Cli
 
 from tenantry.api.model import Resource
+from tenantry.api.signing import SigningRequest
 from tenantry.cli import certificates
-from tenantry.cli.certificates import CertificateSigningRequest
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 
@@ -42,5 +42,5 @@ async def test_an_interruption_leaves_no_request(cli: Cli) -> None:
         client.caller = caller = asyncio.ensure_future(certificates.issue(client, "none", "interrupted", seconds=600))
         with pytest.raises(asyncio.CancelledError):
             await caller
-        left = await client.list(CertificateSigningRequest, selectors={"tenantry.dev/tenant": "none"})
+        left = await client.list(SigningRequest, selectors={"tenantry.dev/tenant": "none"})
         assert left == []

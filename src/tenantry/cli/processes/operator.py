@@ -111,6 +111,7 @@ def operator(  # noqa: PLR0917 - click gives them by name
         identity=identity,
         placement=placement,
         shards=hosted_shards if images is not None else 1,
+        kubelet_address=os.environ.get("POD_IP", "127.0.0.1"),
     )
     _collect_seldom()
     if images is None:

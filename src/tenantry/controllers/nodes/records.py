@@ -4,7 +4,7 @@ The operator keeps tenants' pods away from the addresses of nodes, and our Netwo
 only within the range of its node. Without a range, both depend on what the kubelet reports. The condition shows that::
 
     podCIDRs, or the annotation `tenantry.dev/node-addresses`    True, if the condition was False before
-    a contributed node                                           none: policies hold it to its record
+    a contributed node, and one that stands for a peer           none: policies hold it to its record
     any other node                                               False; the message says what an administrator sets
 
 A node that always had a record has no condition: most clusters need no write.
@@ -18,6 +18,7 @@ from tenantry.api import reasons
 from tenantry.api.contribution import is_contributed
 from tenantry.api.marks import NODE_ADDRESSES
 from tenantry.api.node import Node, NodeCondition
+from tenantry.api.peercluster import PEER
 from tenantry.controllers import nodecondition
 from tenantry.engine.plan import Plan
 
@@ -33,7 +34,9 @@ _PRESENT = "the addresses of the node are recorded"
 
 def plan(node: Node, now: dt.datetime) -> Plan:
     """Return the write by which a node says whether its addresses are recorded."""
-    return Plan() if is_contributed(node.metadata.name) else nodecondition.plan(node, _wanted(node), now)
+    # What runs at a peer has no address here.
+    is_judged = not is_contributed(node.metadata.name) and PEER not in node.metadata.labels
+    return Plan() if not is_judged else nodecondition.plan(node, _wanted(node), now)
 
 
 def _wanted(node: Node) -> NodeCondition:

@@ -11,6 +11,7 @@ from tenantry.api.errors import ApiError, InputError, TenantryError, TerminalErr
 from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, ResourceQuota, RoleBinding
 from tenantry.api.marks import KIND, KIND_SUBTENANT, PARENT, SUBNAMESPACE, SUSPENDED
 from tenantry.api.model import object_key
+from tenantry.api.peercluster import PeerCluster
 from tenantry.api.runtime import RuntimeClass
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
@@ -126,6 +127,9 @@ class TenantController:
         )
         if written != tenant.status:
             await cluster.writer.status(msgspec.structs.replace(tenant, status=written))
+            for owner in tenant.metadata.owner_references:
+                if owner.kind == PeerCluster.resource.kind:
+                    cluster.wake(PeerCluster, owner.name)
         if inputs is not None and summary.notable(written.conditions) != summary.notable(tenant.status.conditions):
             # Owners read this on the namespace, whose plan was made before the status was known.
             repeated, _ = await self._apply(cluster, msgspec.structs.replace(counted, status=written))

@@ -1,0 +1,175 @@
+"""PeerCluster: another cluster that runs pods of this one, or that this one runs pods for (L01, L05).
+
+home                                      peer
+PeerCluster "b", host half   ─ token ─►   PeerCluster "a", guest half ─► Tenant "peer-a"
+─► Node "b", on which tenants' pods run   ─► the pods, as those of that Tenant
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from msgspec import UNSET, Meta, UnsetType
+
+from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule
+from tenantry.api.marks import GROUP, VERSION
+from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
+from tenantry.api.names import DNS_LABEL
+from tenantry.api.quota import Quota
+
+MAX_NAME = 40
+"""The longest name of a PeerCluster: Tenant, Secrets and certificates have it with a prefix or suffix."""
+
+PEERS_NAMESPACE = "tenantry-peers"
+"""The namespace of the credentials for peers, and of the identities of guests; no tenant has a role in it."""
+
+PREFIX = f"federation.{GROUP}"
+"""Of the marks of objects that are mirrored for another cluster, and of the labels and the taint of its Node."""
+
+VIRTUAL = f"{PREFIX}/virtual"
+"""The label of Nodes that stand for another cluster. Its value is always "true"."""
+
+PEER = f"{PREFIX}/peer"
+"""The label and the key of the taint of the Node of a peer. The value is the name of the PeerCluster."""
+
+FINALIZER = f"{PREFIX}/peering"
+"""Keeps a PeerCluster until what was made for it on both sides is gone."""
+
+NODE_PREFIX = "peer-"
+"""Before the name of a PeerCluster: the name of its Node. Policies recognise the identity of such Nodes by it."""
+
+RENEWER_SUFFIX = "-renew"
+
+WORK_SECONDS = 3600
+LEASE_SECONDS = 7 * 24 * 3600
+"""The longest lives of the tokens with which a home works, and with which it requests these."""
+
+SERVER_PATTERN = r"^https://[^/?#\s@]+$"
+
+
+def tenant_name(peer: str) -> str:
+    """Return the name of the Tenant, and of its core namespace, that serves a home at a peer."""
+    return f"peer-{peer}"
+
+
+def renewer_name(peer: str) -> str:
+    """Return the name of the ServiceAccount that may only request tokens of a home's two ServiceAccounts."""
+    return f"{peer}{RENEWER_SUFFIX}"
+
+
+def node_name(peer: str) -> str:
+    """Return the name of the Node that stands for a peer."""
+    return f"{NODE_PREFIX}{peer}"
+
+
+class AcceptedOffer(Model, frozen=True, kw_only=True):
+    """How much of the peer the home uses at most."""
+
+    hard: Annotated[
+        dict[str, Annotated[str, Meta(max_length=64)]],
+        Meta(max_length=64, description="The capacity of the Node: cpu, memory, pods and extended resources."),
+    ] = {}
+
+
+class PeerHost(Model, frozen=True, kw_only=True):
+    """The half by which this cluster uses the other one."""
+
+    server: Annotated[
+        str,
+        Meta(max_length=512, pattern=SERVER_PATTERN, description="The URL of the peer's API server, without a path."),
+    ]
+    ca: Annotated[str, Meta(max_length=65536, description="The certificates of its authorities, in PEM.")]
+    guest: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=MAX_NAME,
+            description="The name of the PeerCluster there, whose guest half serves this cluster.",
+        ),
+    ]
+    credentials_secret_name: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=253,
+            description="The Secret in the namespace tenantry-peers whose key `token` is a token of the ServiceAccount"
+            " GUEST-renew of the peer. The operator replaces it before it expires.",
+        ),
+    ]
+    accept: Annotated[
+        AcceptedOffer,
+        Meta(description="The capacity of the Node that stands for the peer; the Node has no other resources."),
+    ] = AcceptedOffer()
+
+
+class PeerGuest(Model, frozen=True, kw_only=True):
+    """The half by which this cluster serves the other one."""
+
+    quota: Annotated[
+        Quota, Meta(description="What all pods of the home may use here together: the quota of its Tenant.")
+    ] = Quota()
+    max_namespaces: Annotated[int, Meta(ge=1, le=10000, description="How many namespaces the home may have here.")] = (
+        100
+    )
+
+
+class PeerClusterSpec(Model, frozen=True, kw_only=True):
+    """What the two clusters do for each other."""
+
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.host) || has(self.guest)",
+            "must have host (to use the other cluster), guest (to serve it), or both",
+        ),
+    )
+
+    host: Annotated[PeerHost, Meta(description="Use the other cluster.")] | UnsetType = UNSET
+    guest: Annotated[PeerGuest, Meta(description="Serve the other cluster.")] | UnsetType = UNSET
+
+
+class PeerClusterStatus(Model, frozen=True, kw_only=True):
+    """What is known of the other cluster."""
+
+    observed_generation: ObservedGeneration = 0
+    cluster_id: Annotated[str, Meta(description="The uid of the namespace kube-system of the other cluster.")] = ""
+    version: Annotated[str, Meta(description="Its version of Kubernetes.")] = ""
+    conditions: Conditions = ()
+
+
+class PeerCluster(KubernetesObject, frozen=True, kw_only=True):
+    """Another cluster: one that runs pods of this one (host), or whose pods run here (guest)."""
+
+    resource: ClassVar[Resource] = Resource(GROUP, VERSION, "peerclusters", "PeerCluster", namespaced=False)
+    names: ClassVar[Names] = Names(short=("peer",))
+    access: ClassVar[KindAccess] = KindAccess(operator=(*READ, "patch"), updates=("status", "finalizers"))
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"self.metadata.name.matches('{DNS_LABEL}') && size(self.metadata.name) <= {MAX_NAME}",
+            f"must be a DNS label of at most {MAX_NAME} lower-case letters, digits and -, because the Node and the"
+            " Tenant of a peer have this name in theirs",
+            field="metadata.name",
+        ),
+        Rule(
+            "!self.metadata.name.endsWith('-renew') && self.metadata.name != 'default'",
+            "must not be default nor end in -renew, which are names of other ServiceAccounts in tenantry-peers",
+            field="metadata.name",
+        ),
+        Rule(
+            "!has(oldSelf.spec.host) || (has(self.spec.host) && self.spec.host.guest == oldSelf.spec.host.guest"
+            " && self.spec.host.credentialsSecretName == oldSelf.spec.host.credentialsSecretName)",
+            "must keep spec.host, and the guest and the Secret in it: delete the PeerCluster and create another one, so"
+            " that nothing is left at the peer",
+        ),
+    )
+    columns: ClassVar[tuple[Column, ...]] = (
+        READY,
+        REASON,
+        Column("Server", "string", ".spec.host.server"),
+        Column("Version", "string", ".status.version"),
+        Column("Cluster Id", "string", ".status.clusterId", priority=1),
+        MESSAGE,
+        AGE,
+    )
+
+    spec: PeerClusterSpec
+    status: PeerClusterStatus = PeerClusterStatus()

@@ -1,0 +1,1 @@
+"""Which namespaces of this cluster also exist at peers."""

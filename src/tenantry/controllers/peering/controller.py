@@ -1,0 +1,234 @@
+"""Keeps PeerClusters: what serves a home, and the link to a peer. The glue.
+
+guest half ─► Tenant, accounts                         (Kubernetes deletes them with the PeerCluster)
+host half  ─► PeerLink ─► Node, mirror, kubelet port ─► status
+deleted    ─► pods leave (MapController) ─► namespaces at the peer end ─► Link ends ─► Node, Secrets ─► finalizer
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+import msgspec
+from msgspec.structs import replace
+
+from tenantry.api import reasons
+from tenantry.api.errors import BadRequest, Forbidden, Invalid, NotFound, TenantryError
+from tenantry.api.model import Json, Resource
+from tenantry.api.offloading import NamespaceMap
+from tenantry.api.peercluster import (
+    FINALIZER,
+    NODE_PREFIX,
+    PEERS_NAMESPACE,
+    PeerCluster,
+    PeerGuest,
+    PeerHost,
+    node_name,
+    tenant_name,
+)
+from tenantry.api.tenant import Tenant
+from tenantry.controllers import watched
+from tenantry.controllers.peering import guest, status, virtualnode
+from tenantry.controllers.peering.link import PeeringHost, PeerLink
+from tenantry.controllers.peering.peerclient import SECRETS
+from tenantry.controllers.peering.status import HostState
+from tenantry.engine import request
+from tenantry.engine.cache import Change
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.cluster import Cluster, Watch
+from tenantry.engine.plan import Blocked
+from tenantry.mirror.things import NODES
+
+RETRY_SECONDS = 10.0
+"""When a link that has ended begins again."""
+
+GIVE_UP_SECONDS = 10.0
+"""How long a deleted PeerCluster waits for a peer that does not answer: this side is removed alone then."""
+
+REPAIR_SECONDS = 300.0
+"""How often what serves a home is compared; the garbage collector and other clients may have deleted a part of it."""
+
+log = logging.getLogger(__name__)
+
+
+class _Connected(msgspec.Struct, frozen=True):
+    link: PeerLink
+    task: asyncio.Task[None]
+    uid: str
+
+
+class PeerController:
+    """Reconciles PeerClusters; the key is the name.
+
+    Args:
+        host: What the links of all peers share.
+        group: Runs the links.
+    """
+
+    name = "peercluster"
+    kind = PeerCluster
+
+    def __init__(self, host: PeeringHost, group: asyncio.TaskGroup) -> None:
+        self._host = host
+        self._group: asyncio.TaskGroup = group
+        self._connected: dict[str, _Connected] = {}
+        # By name of a deleted PeerCluster whose peer does not answer: since when.
+        self._silent: dict[str, float] = {}
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller."""
+        return [
+            Watch(resource=PeerCluster.resource, decode=watched.decoder(PeerCluster), keys=watched.own_key),
+            Watch(resource=NamespaceMap.resource, decode=watched.decoder(NamespaceMap), keys=watched.own_key),
+            watched.tenants(_of_tenant),
+        ]
+
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+        """Bring one PeerCluster a step further; return in how many seconds to look again, None for never.
+
+        Raises:
+            ApiError: The API server failed; the queue tries again.
+        """
+        found: PeerCluster | None = cluster.cache(PeerCluster.resource).get(key)
+        known = self._connected.get(key)
+        half = found.spec.host if found is not None else None
+        if known is not None and (found is None or found.metadata.uid != known.uid or half != known.link.half):
+            await self._disconnect(key)
+        if found is None:
+            self._silent.pop(key, None)
+            cluster.forget(self.name, key)
+            return None
+        if found.metadata.deletion_timestamp:
+            return await self._remove(cluster, found)
+        served = await self._serve(cluster, found)
+        state: HostState | None = None
+        if isinstance(half, PeerHost):
+            if FINALIZER not in found.metadata.finalizers:
+                # Before the Node: a PeerCluster that is deleted in between would leave it behind.
+                await cluster.writer.own(request.finalizers(found, (*found.metadata.finalizers, FINALIZER)))
+                return None
+            state = self._connect(cluster, found, half)
+        wanted = status.compute(found, served, state, rfc3339(cluster.clock.now()))
+        if wanted != found.status:
+            await cluster.writer.status(replace(found, status=wanted))
+        return REPAIR_SECONDS if isinstance(found.spec.guest, PeerGuest) else None
+
+    # -- the guest half -----------------------------------------------------------------------------
+
+    async def _serve(self, cluster: Cluster, found: PeerCluster) -> Blocked | None:
+        """Keep what serves a home; return why it cannot be served yet, None if it can."""
+        half = found.spec.guest
+        tenant: Tenant | None = cluster.cache(Tenant.resource).get(tenant_name(found.metadata.name))
+        if not isinstance(half, PeerGuest):
+            if tenant is not None and guest.foreign(found, tenant) is None:
+                await self._stop_serving(cluster, found)
+            return None
+        problem = guest.foreign(found, tenant)
+        if problem is not None:
+            return problem
+        for resource, value in guest.objects(found, half):
+            try:
+                await cluster.writer.send(request.apply(resource, value))
+            except (Forbidden, Invalid, BadRequest) as error:
+                return Blocked(reason=reasons.REFUSED, message=str(error))
+        return guest.unready(cluster.cache(Tenant.resource).get(tenant_name(found.metadata.name)))
+
+    async def _stop_serving(self, cluster: Cluster, found: PeerCluster) -> None:
+        """Delete what served a home, the Tenant last, which shows that there is more to do."""
+        for resource, value in guest.objects(found, PeerGuest()):
+            meta = value["metadata"]
+            await self._delete(cluster, resource, meta.get("namespace", ""), meta["name"])
+
+    # -- the host half ------------------------------------------------------------------------------
+
+    def _connect(self, cluster: Cluster, found: PeerCluster, half: PeerHost) -> HostState:
+        """Begin the link unless there is one; return its state."""
+        key = found.metadata.name
+        known = self._connected.get(key)
+        if known is None:
+            link = PeerLink(self._host, found, half, lambda: cluster.wake(PeerCluster, key))
+            task = self._group.create_task(self._run(cluster, key, link))
+            known = self._connected[key] = _Connected(link, task, found.metadata.uid)
+        link = known.link
+        return HostState(
+            cluster_id=link.facts.cluster_id,
+            version=link.facts.version,
+            answers=link.answers,
+            has_node=link.has_node,
+            failure=link.failure,
+        )
+
+    async def _run(self, cluster: Cluster, key: str, link: PeerLink) -> None:
+        """Run a link until cancelled; one that ends begins again."""
+        while True:
+            try:
+                await link.run()
+                link.failure = ""
+            except TenantryError as error:
+                log.warning("the link to a peer has ended", extra={"peer": key, "error": str(error)})
+                link.failure = str(error)
+            except Exception as error:  # a bug in one link must not end the operator
+                log.exception("the link to a peer has failed", extra={"peer": key})
+                link.failure = f"{type(error).__name__}: see the log of the operator"
+            cluster.wake(PeerCluster, key)
+            if link.failure:
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _disconnect(self, key: str) -> None:
+        known = self._connected.pop(key, None)
+        if known is not None:
+            known.task.cancel()
+            await asyncio.wait({known.task})
+
+    async def _remove(self, cluster: Cluster, found: PeerCluster) -> float | None:
+        """Remove what was made for a peer, in order; return in how many seconds to look again."""
+        key = found.metadata.name
+        if FINALIZER not in found.metadata.finalizers:
+            return None
+        known: NamespaceMap | None = cluster.cache(NamespaceMap.resource).get(key)
+        left = {*known.spec.desired, *known.status.current} if known is not None else set[str]()
+        if left and isinstance(found.spec.host, PeerHost):
+            # After a restart, too: the peer still has what belongs to this cluster.
+            self._connect(cluster, found, found.spec.host)
+        link = self._connected.get(key)
+        if left and not self._is_given_up(cluster, key, link):
+            return GIVE_UP_SECONDS / 2
+        await self._disconnect(key)
+        await self._delete(cluster, NODES, "", node_name(key))
+        for name in self._secrets(found):
+            await self._delete(cluster, SECRETS, PEERS_NAMESPACE, name)
+        others = tuple(each for each in found.metadata.finalizers if each != FINALIZER)
+        with suppress(NotFound):
+            await cluster.writer.own(request.finalizers(found, others), quiet=True)
+        return None
+
+    def _is_given_up(self, cluster: Cluster, key: str, known: _Connected | None) -> bool:
+        """Return whether a peer has not answered for so long that it is left as it is."""
+        if known is not None and known.link.answers:
+            self._silent.pop(key, None)
+            return False
+        now = cluster.clock.monotonic()
+        return now - self._silent.setdefault(key, now) >= GIVE_UP_SECONDS
+
+    def _secrets(self, found: PeerCluster) -> list[str]:
+        half = found.spec.host
+        given = [half.credentials_secret_name] if isinstance(half, PeerHost) else []
+        return [f"{found.metadata.name}-node", *given]
+
+    async def _delete(self, cluster: Cluster, resource: Resource, namespace: str, name: str) -> None:
+        """Delete an object of ours, unless it is gone, or a Node of the name belongs to another client."""
+        data = await cluster.live.find(resource, namespace, name)
+        live: Json = msgspec.json.decode(data) if data is not None else {}
+        if not live or (resource == NODES and not virtualnode.is_of(live, name.removeprefix(NODE_PREFIX))):
+            return
+        with suppress(NotFound):
+            await cluster.writer.send(request.delete(resource, namespace, name, uid=live["metadata"]["uid"]))
+
+
+def _of_tenant(change: Change[Tenant]) -> Iterable[str]:
+    found = change.after or change.before
+    prefix = tenant_name("")
+    return [found.metadata.name.removeprefix(prefix)] if found is not None and found.key.startswith(prefix) else ()

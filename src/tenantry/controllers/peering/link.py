@@ -1,0 +1,403 @@
+"""One peer that this cluster uses, connected: its clusters in the runtime, the mirror of pods, and its Node. The glue.
+
+home   node identity ◄─ pods of the Node ─ PodMirror, Copies ─ working token ─► peer: pods in mapped namespaces
+Node, Lease ◄─ NodeReports                PeerNamespaces ─────────────► peer: Subnamespaces
+API server ─ logs, exec ─► KubeletServer ─ byte streams ───────────────► peer: pods/log, pods/exec
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.errors import ConfigError, NotFound, TenantryError
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import CLUSTER_UID, FIELD_MANAGER
+from tenantry.api.model import Json, object_key
+from tenantry.api.peercluster import PEERS_NAMESPACE, PREFIX, PeerCluster, PeerHost, node_name, tenant_name
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.controllers.peering import virtualnode
+from tenantry.controllers.peering.certificates import NodeAccess, NodeCertificate, NodeCertificates
+from tenantry.controllers.peering.namespaces import PeerNamespaces
+from tenantry.controllers.peering.nodereports import NodeReports
+from tenantry.controllers.peering.peerclient import RENEW_SECONDS, PeerAccess
+from tenantry.controllers.peering.virtualnode import Readiness, VirtualNodeInputs
+from tenantry.engine.cluster import Cluster, ClusterId
+from tenantry.engine.pace import Pace
+from tenantry.engine.reader import Reader
+from tenantry.engine.runtime import Runtime
+from tenantry.engine.scope import By, WatchScope
+from tenantry.engine.tasks import in_background
+from tenantry.engine.writer import Writer
+from tenantry.hosting import kubeletpaths, kubeletserver
+from tenantry.hosting.certificates import KUBELET_CLIENT_USER
+from tenantry.hosting.kubelet import KubeletInputs
+from tenantry.hosting.kubeletserver import KubeletServer
+from tenantry.kube.client import Client
+from tenantry.kube.kubeconfig import Connection
+from tenantry.mirror.cachedpods import CachedPod
+from tenantry.mirror.copies import Copies
+from tenantry.mirror.places import NamespacePairs
+from tenantry.mirror.podlimits import PodLimits
+from tenantry.mirror.podmirror import PodMirror
+from tenantry.mirror.podnodes import OneNode
+from tenantry.mirror.profile import Profile
+from tenantry.mirror.shapes import part
+from tenantry.mirror.side import LowerSide
+from tenantry.mirror.things import COPIED, NODES, PODS
+from tenantry.mirror.upperpods import UpperPods
+
+_CONNECTIONS = 16
+_WRITES_PER_SECOND = 20.0
+_BURST = 450
+"""As for the mirrors of control planes: a flood of one tenant must not keep a peer busy."""
+
+_NO_ADDRESSES = ("hostIP", "hostIPs", "podIP", "podIPs")
+"""Without a network between the clusters, an address of the peer has no meaning at home."""
+
+_CLIENT_CA = ("kube-system", "extension-apiserver-authentication", "client-ca-file")
+"""Where a cluster publishes the authority of its clients (Kubernetes, "Configure the Aggregation Layer")."""
+
+PROBE_SECONDS = 10.0
+"""How often the peer is asked whether it still serves this cluster: watches do not report that an account is gone."""
+
+RENEWAL_RETRY_SECONDS = 300.0
+
+_MOST_TEXT = 64
+
+log = logging.getLogger(__name__)
+
+
+class PeeringHost(msgspec.Struct, frozen=True, kw_only=True):
+    """What the links of all peers share.
+
+    Args:
+        home: The cluster that the operator runs in.
+        home_id: The uid of its namespace kube-system.
+        connection: How the operator reaches it.
+        runtime: Peers are added to it.
+        instance: The replica, for events.
+        address: The IP address at which the API server of the home reaches this process.
+    """
+
+    home: Cluster
+    home_id: str
+    connection: Connection
+    runtime: Runtime
+    instance: str
+    address: str
+
+
+class PeerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a peer reports about itself; untrusted.
+
+    Args:
+        cluster_id: Its cluster id.
+        version: Its version of Kubernetes.
+    """
+
+    cluster_id: str = ""
+    version: str = ""
+
+
+class PeerLink:
+    """The connection to one peer.
+
+    Args:
+        host: What all links share.
+        found: The PeerCluster.
+        half: Its host half.
+        changed: Called when something changes that the status of the PeerCluster reports.
+    """
+
+    def __init__(self, host: PeeringHost, found: PeerCluster, half: PeerHost, changed: Callable[[], None]) -> None:
+        self._host = host
+        self._half = half
+        self._name = found.metadata.name
+        self._node_name = node_name(self._name)
+        self._changed = changed
+        self._access = PeerAccess(host.home, self._name, half)
+        self._pairs = NamespacePairs()
+        # The guest's core namespace has its Subnamespaces; what is mirrored is in the namespaces of these.
+        self._core = WatchScope(By.NAMESPACE)
+        self._core.add(tenant_name(half.guest))
+        self._places = WatchScope(By.NAMESPACE)
+        self._mirror: PodMirror | None = None
+        self._peer: Cluster | None = None
+        self._reports: NodeReports | None = None
+        self._answers = False
+        # With its memory of requests that are not signed yet: a link that begins again must not request more.
+        home = NodeAccess(reader=host.home.live, writer=host.home.writer, as_node=self._as_node, clock=host.home.clock)
+        self._certificates = NodeCertificates(self._node_name, (PEERS_NAMESPACE, f"{self._name}-node"), home=home)
+        self.facts = PeerFacts()
+        self.has_node = False
+        """Whether the Node is there, and pods are mirrored."""
+        self.failure = ""
+        """Why the connection ended; "" while it has not."""
+
+    @property
+    def half(self) -> PeerHost:
+        """Return the host half that it was made for."""
+        return self._half
+
+    @property
+    def answers(self) -> bool:
+        """Return whether the peer's API server answers, and serves this cluster."""
+        return self._answers and not (self._peer is not None and self._peer.outage.is_away)
+
+    async def run(self) -> None:
+        """Stay connected until cancelled, or until a certificate of the Node is due.
+
+        Raises:
+            TenantryError: The peer cannot be used.
+        """
+        host = self._host
+        async with self._access.client() as client:
+            await self._probe(client)
+            peer = self._peer = Cluster(
+                ClusterId(f"peer/{self._name}"), client, clock=host.home.clock, instance=host.instance
+            )
+            peer.outage.listen(self._noticed)
+            namespaces = PeerNamespaces(
+                self._name,
+                host.home,
+                guest=self._half.guest,
+                home_id=host.home_id,
+                scope=self._core,
+                paired=self._paired,
+            )
+            host.runtime.add(peer, [namespaces], is_required=False)
+            try:
+                async with in_background(self._renew()), in_background(self._keep_probing(client)):
+                    await self._be_node(client, peer)
+            finally:
+                self.has_node = False
+                self._mirror = None
+                await host.runtime.remove(peer.id)
+
+    async def _probe(self, client: Client) -> None:
+        """Ask the peer whether it serves this cluster.
+
+        Raises:
+            TenantryError: It does not, or does not answer.
+        """
+        before = self._answers
+        try:
+            self.facts = await self._read(client)
+            self._answers = True
+        except TenantryError:
+            self._answers = False
+            raise
+        finally:
+            if before != self._answers:
+                self._noticed()
+
+    async def _keep_probing(self, client: Client) -> None:
+        while True:
+            await asyncio.sleep(PROBE_SECONDS)
+            try:
+                await self._probe(client)
+                self.failure = ""
+            except TenantryError as error:
+                self.failure = str(error)
+
+    async def _read(self, client: Client) -> PeerFacts:
+        """Return what the peer reports about itself.
+
+        Raises:
+            ConfigError: It is this cluster, or does not serve the guest.
+            ApiError: It refuses, or does not answer.
+        """
+        name = tenant_name(self._half.guest)
+        try:
+            core = await client.get(Namespace, name)
+        except NotFound as error:
+            raise ConfigError(
+                f"the peer has no namespace {name!r}: create PeerCluster {self._half.guest!r} with spec.guest there"
+            ) from error
+        cluster_id = core.metadata.labels.get(CLUSTER_UID, "")[:_MOST_TEXT]
+        if cluster_id == self._host.home_id:
+            raise ConfigError("spec.host.server is the API server of this cluster, which cannot be its own peer")
+        version: Json = msgspec.json.decode(await client.request("GET", "/version"))
+        return PeerFacts(cluster_id=cluster_id, version=str(version.get("gitVersion", ""))[:_MOST_TEXT])
+
+    def _noticed(self) -> None:
+        """Report at once that the peer is away, or back."""
+        if self._reports is not None:
+            self._reports.wake()
+        self._changed()
+
+    async def _renew(self) -> None:
+        while True:
+            again = RENEW_SECONDS
+            try:
+                await self._access.renew()
+            except TenantryError as error:
+                fields = {"peer": self._name, "error": str(error)}
+                log.warning("the credentials for a peer are not renewed", extra=fields)
+                again = RENEWAL_RETRY_SECONDS
+            await asyncio.sleep(again)
+
+    def _paired(self, pairs: Mapping[str, str], leaving: Collection[str]) -> None:
+        """Mirror other namespaces from now on."""
+        changed = self._pairs.set(pairs, leaving)
+        self._places.set(self._pairs.lowers)
+        if changed and self._mirror is not None:
+            self._mirror.look_again(changed)
+
+    # -- the Node ---------------------------------------------------------------------------------
+
+    async def _be_node(self, client: Client, peer: Cluster) -> None:
+        host = self._host
+        # Before any certificate: one for a Node of the name would make this process that Node.
+        await self._check_name()
+        await peer.listed(Subnamespace.resource)
+        self._changed()
+        own = await self._certificates.client()
+        serving = await self._certificates.serving([host.address])
+        async with self._node_client(own) as node_client:
+            upper = Cluster(ClusterId(f"node/{self._name}"), node_client, clock=host.home.clock, instance=host.instance)
+            mirror, copies = self._mirrors(upper, peer, Writer(client, peer, Pace(_WRITES_PER_SECOND, _BURST)))
+            host.runtime.add(upper, [mirror, copies], is_required=False)
+            self._mirror = mirror
+            try:
+                async with self._kubelet(client, upper, serving) as port, self._node(node_client, port):
+                    self.has_node, self.failure = True, ""
+                    self._changed()
+                    due = min(own.renewed, serving.renewed) - host.home.clock.now()
+                    await asyncio.sleep(max(due.total_seconds(), 60.0))
+            finally:
+                await host.runtime.remove(upper.id)
+
+    async def _check_name(self) -> None:
+        """Refuse the name of a Node that is there already.
+
+        Raises:
+            ConfigError: There is such a Node.
+        """
+        data = await self._host.home.live.find(NODES, "", self._node_name)
+        if data is not None and not virtualnode.is_of(msgspec.json.decode(data), self._name):
+            raise ConfigError(
+                f"Node {self._node_name!r} exists and does not stand for a peer: give the PeerCluster another name"
+            )
+
+    def _mirrors(self, upper: Cluster, peer: Cluster, writer: Writer) -> tuple[PodMirror, Copies]:
+        profile = Profile(
+            owner_uid=self._host.home_id,
+            namespace="",
+            prefix=PREFIX,
+            pairs=self._pairs,
+            computed=False,
+            node=self._node_name,
+            limits=PodLimits(),
+            hidden=_NO_ADDRESSES,
+        )
+        side = LowerSide(
+            cluster=peer,
+            writer=writer,
+            node=_no_node,
+            nodes={},
+            reason=reasons.PEER_REFUSED,
+            unfit_reason=reasons.NOT_FEDERABLE,
+            lost_reason=reasons.POD_LOST,
+            token_reason=reasons.TOKEN_NOT_MIRRORED,
+            scope=self._places,
+        )
+        upper_pods = UpperPods(profile, upper)
+        sources = {kind: WatchScope(By.KEY) for kind in COPIED}
+        copies = Copies(profile, upper, side, upper_pods=upper_pods, sources=sources)
+        mirror = PodMirror(
+            profile, upper, side, upper_pods=upper_pods, upper_nodes=OneNode(self._node_name), copies=copies, links=None
+        )
+        return mirror, copies
+
+    @asynccontextmanager
+    async def _kubelet(self, client: Client, upper: Cluster, serving: NodeCertificate) -> AsyncGenerator[int]:
+        namespace, name, key = _CLIENT_CA
+        published: Json = msgspec.json.decode(await self._host.home.live.read(COPIED["ConfigMap"], namespace, name))
+        data: Json = published.get("data") or {}
+        authority = str(data.get(key, ""))
+        inputs = KubeletInputs(
+            tls=kubeletserver.serving_context(serving.certificate, serving.key, authority.encode()),
+            translate=partial(kubeletpaths.translate, locate=partial(self._locate, upper)),
+            transport=client.transport,
+            clients=frozenset({KUBELET_CLIENT_USER}),
+        )
+        async with KubeletServer(self._node_name, inputs, address=self._host.address).serve() as port:
+            yield port
+
+    def _locate(self, upper: Cluster, namespace: str, pod: str, node: str) -> tuple[str, str] | None:
+        """Return the pod at the peer of a pod of this Node; None if it has none."""
+        below = self._pairs.lower(namespace)
+        known, found = upper.cache_of(PODS), self._peer.cache_of(PODS) if self._peer is not None else None
+        above: CachedPod | None = known.get(object_key(namespace, pod)) if known is not None else None
+        there: CachedPod | None = found.get(object_key(below, pod)) if found is not None and below else None
+        if node != self._node_name or above is None or there is None:
+            return None
+        # Not a pod of an earlier uid, nor one that another client has made there.
+        is_its = str(part(there.meta, "annotations").get(f"{PREFIX}/uid", "")) == above.uid
+        return (below, pod) if is_its else None
+
+    @asynccontextmanager
+    async def _node(self, client: Client, port: int) -> AsyncGenerator[None]:
+        reports = NodeReports(
+            partial(self._inputs, port),
+            reader=Reader(client),
+            writer=Writer(client),
+            operator=self._host.home.writer,
+            clock=self._host.home.clock,
+        )
+        self._reports = reports
+        try:
+            await reports.report()
+            async with in_background(reports.run()):
+                yield
+        finally:
+            self._reports = None
+
+    def _inputs(self, port: int) -> VirtualNodeInputs:
+        half, is_ready = self._half, self.answers
+        ready = Readiness(is_ready=True, reason=reasons.ANSWERS, message="the API server of the peer answers")
+        away = Readiness(
+            is_ready=False, reason=reasons.UNREACHABLE, message="the API server of the peer does not answer"
+        )
+        return VirtualNodeInputs(
+            name=self._node_name,
+            peer=self._name,
+            resources=dict(half.accept.hard),
+            address=self._host.address,
+            port=port,
+            version=self.facts.version,
+            readiness=ready if is_ready else away,
+        )
+
+    # -- the identity of the Node -----------------------------------------------------------------
+
+    def _node_client(self, own: NodeCertificate) -> Client:
+        given = self._host.connection
+        connection = Connection(
+            server=given.server,
+            source=f"the Node {self._node_name!r}",
+            ca=given.ca,
+            insecure=given.insecure,
+            tls_server_name=given.tls_server_name,
+            proxy_url=given.proxy_url,
+            certificate=own.certificate,
+            key=own.key,
+        )
+        return Client(connection, field_manager=FIELD_MANAGER, max_connections=_CONNECTIONS)
+
+    @asynccontextmanager
+    async def _as_node(self, own: NodeCertificate) -> AsyncGenerator[Writer]:
+        async with self._node_client(own) as client:
+            yield Writer(client)
+
+
+async def _no_node(_name: str) -> Json | None:
+    return None

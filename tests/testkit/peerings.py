@@ -1,0 +1,172 @@
+"""Two local clusters, of which one runs pods of the other."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tenantry.api.model import Json
+from tenantry.api.offloading import OFFLOADING, MapPhase, NamespaceMap, NamespaceOffloading
+from tenantry.api.peercluster import PEER, VIRTUAL, tenant_name
+from tenantry.api.tenant import Tenant
+from tenantry.kube import kubeconfig
+from tenantry.kube.client import Client
+from tenantry.local.cluster import LocalCluster
+from testkit.api import PODS, SECONDS, Api, until
+
+HOME, BERLIN = "home", "berlin"
+QUOTA = {"cpu": "40", "memory": "80Gi", "pods": "200"}
+
+
+class Peering:
+    """Both clusters, and the command.
+
+    Args:
+        folder: TENANTRY_HOME of both.
+        home_name: The cluster whose tenants run pods on the other one.
+        peer_name: The cluster that runs them.
+    """
+
+    def __init__(self, folder: Path, home_name: str, peer_name: str) -> None:
+        self.folder = folder
+        self.home_name = home_name
+        self.peer_name = peer_name
+        self.apis: dict[str, Api] = {}
+
+    @property
+    def home(self) -> Api:
+        """Return an administrator of the home."""
+        return self.apis[self.home_name]
+
+    @property
+    def peer(self) -> Api:
+        """Return an administrator of the peer."""
+        return self.apis[self.peer_name]
+
+    @property
+    def tenant(self) -> str:
+        """Return the Tenant of the home at the peer, and its core namespace."""
+        return tenant_name(self.home_name)
+
+    def cluster(self, name: str) -> LocalCluster:
+        """Return one of the clusters."""
+        return LocalCluster(name, root=self.folder)
+
+    async def connect(self) -> None:
+        """Connect the clusters."""
+        quota = ",".join(f"{key}={value}" for key, value in QUOTA.items())
+        await self.run("peer", "connect", self.home_name, self.peer_name, "--quota", quota)
+
+    async def run(self, *arguments: str, checked: bool = True) -> str:
+        """Run the command in a process of its own; return its output."""
+        hidden = {"KUBECONFIG", "TENANTRY_NAME"}
+        variables = {key: value for key, value in os.environ.items() if key not in hidden}
+        variables["TENANTRY_HOME"] = str(self.folder)
+
+        def call() -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [sys.executable, "-m", "tenantry", *arguments],
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=5 * SECONDS,
+                check=False,
+            )
+
+        done = await asyncio.to_thread(call)
+        assert not checked or done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    async def offload(self, name: str, **hard: str) -> str:
+        """Make a tenant whose namespace exists at the peer, too; return the namespace there."""
+        await self.home.create(Tenant.resource, federated(name, self.peer_name))
+        await self.home.ready(name)
+        await self.home.create(NamespaceOffloading.resource, offloading(name, self.peer_name, **hard), name)
+        return await self.accepted(name)
+
+    async def accepted(self, namespace: str) -> str:
+        """Wait until a namespace exists at the peer; return its name there."""
+
+        async def so() -> str | None:
+            found = await self.home.find(NamespaceMap.resource, self.peer_name)
+            status: Json = (found or {}).get("status") or {}
+            current: Json = status.get("current") or {}
+            entry: Json = current.get(namespace) or {}
+            return entry.get("peerNamespace") if entry.get("phase") == MapPhase.ACCEPTED else None
+
+        return await until(so, f"namespace {namespace!r} is accepted by the peer")
+
+    async def pod(self, name: str, namespace: str, phase: str = "Running") -> Json:
+        """Wait until a pod at home has a phase; return it."""
+        seen: Json = {}
+
+        async def so() -> Json | None:
+            found = await self.home.find(PODS, name, namespace)
+            seen["status"] = (found or {}).get("status")
+            return found if found is not None and found["status"].get("phase") == phase else None
+
+        return await until(so, f"pod {name!r} of the home is {phase}", seen=lambda: seen)
+
+
+def federated(name: str, *peers: str) -> Json:
+    """Return a Tenant that may use peers."""
+    spec = {"owners": [{"kind": "User", "name": "ada"}], "isolation": {"federation": {"peers": list(peers)}}}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def offloading(namespace: str, *peers: str, **hard: str) -> Json:
+    """Return a NamespaceOffloading with a share of the quota."""
+    share = hard or {"cpu": "1", "memory": "1Gi", "pods": "5"}
+    return {
+        "metadata": {"name": OFFLOADING, "namespace": namespace},
+        "spec": {"peers": list(peers), "quota": {"hard": share}},
+    }
+
+
+def placed(namespace: str, name: str, **more: Any) -> Json:  # noqa: ANN401 - fields of a spec
+    """Return a pod that runs at a peer."""
+    container: Json = {
+        "name": "web",
+        "image": "registry.example.com/web",
+        "resources": {"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"cpu": "100m", "memory": "64Mi"}},
+        **more.pop("container", {}),
+    }
+    spec: Json = {
+        "nodeSelector": {VIRTUAL: "true"},
+        "tolerations": [{"key": PEER, "operator": "Exists"}],
+        "containers": [container],
+        **more,
+    }
+    return {"metadata": {"name": name, "namespace": namespace, "labels": {"app": name}}, "spec": spec}
+
+
+@asynccontextmanager
+async def peering(folder: Path, prefix: str, *peer_flags: str) -> AsyncGenerator[Peering]:
+    """Start both clusters with their operators, and connect them as a user does.
+
+    Args:
+        folder: TENANTRY_HOME.
+        prefix: Of the names of the clusters.
+        peer_flags: Of `tenantry up` for the peer.
+    """
+    home, peer = f"{prefix}-{HOME}", f"{prefix}-{BERLIN}"
+    found = Peering(folder, home, peer)
+    try:
+        await found.run("up", "--name", home, "--throwaway", "--nodes", "1")
+        await found.run("up", "--name", peer, "--throwaway", *peer_flags)
+        async with AsyncExitStack() as stack:
+            for name in (home, peer):
+                path = LocalCluster(name, root=folder).kubeconfig_path
+                client = await stack.enter_async_context(Client(kubeconfig.load([path])))
+                found.apis[name] = Api(client)
+            yield found
+    finally:
+        for name in (home, peer):
+            await found.run("down", "--name", name, "--purge", "--yes", checked=False)
