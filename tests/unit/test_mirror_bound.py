@@ -86,6 +86,18 @@ def test_a_source_follows_until_no_pod_names_it() -> None:
     assert pair.sources["ConfigMap"].places == frozenset()
 
 
+def test_a_secret_with_a_token_of_the_upper_side_stays_there() -> None:
+    pair = BoundPods()
+    pair.put(source("Secret", "token", type="kubernetes.io/service-account-token", data={"token": "eA=="}))
+    pair.put(source("Secret", "plain", data={"key": "eA=="}))
+    named = [{"secretRef": {"name": name, "optional": True}} for name in ("token", "plain")]
+    spec: Json = {"containers": [{"name": "c", "image": "i", "envFrom": named}]}
+    pair.put(bound_pod(**spec))
+    pair.settle(5.0)
+    assert pair.is_below(SECRETS, "plain")
+    assert not pair.is_below(SECRETS, "token")
+
+
 def test_a_source_that_is_not_listed_delays_its_pod() -> None:
     """A pod that starts without its ConfigMap is another pod."""
     pair = BoundPods()

@@ -55,6 +55,8 @@ REFUSED: list[tuple[Json, str]] = [
     ({"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "hostPath": {}}]}, "spec.volumes[1].hostPath"),
     ({"volumes": [{"name": "a", "persistentVolumeClaim": {}}]}, "spec.volumes[0].persistentVolumeClaim"),
     ({"volumes": [{"name": "a", "ephemeral": {}}]}, "spec.volumes[0].ephemeral"),
+    ({"volumes": [{"name": "a", "configMap": {"name": "kube-root-ca.crt"}}]}, "spec.volumes[0].configMap.name"),
+    (with_sources({"configMap": {"name": "kube-root-ca.crt"}}), "spec.volumes[0].projected.sources[0].configMap.name"),
     ({"volumes": [{"name": "a", "nfs": {}}]}, "spec.volumes[0].nfs"),
     ({"volumes": [{"name": "a", "image": {}}]}, "spec.volumes[0].image"),
     ({"volumes": [{"name": "a", "aKindOfTomorrow": {}}]}, "spec.volumes[0].aKindOfTomorrow"),

@@ -21,7 +21,7 @@ from tenantry.api.offloading import (
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.quota import Quota
 from tenantry.api.subnamespace import MAX_NAME
-from tenantry.api.tenant import Federation, Isolation, Tenant, TenantSpec
+from tenantry.api.tenant import Federation, Isolation, Tenant, TenantQuota, TenantSpec
 from tenantry.controllers.offloading import desired
 from tenantry.controllers.offloading.desired import OffloadingInputs
 from tenantry.world.naming import peer_name
@@ -37,10 +37,11 @@ def offloading(namespace: str, *peers: str, deleted: bool = False, cpu: str = ""
     return NamespaceOffloading(metadata=meta, spec=spec)
 
 
-def tenant(*peers: str) -> Tenant:
+def tenant(*peers: str, cpu: str = "") -> Tenant:
     """Return a Tenant that may use peers."""
     owner = Owner(kind=OwnerKind.USER, name="ada")
-    spec = TenantSpec(owners=(owner,), isolation=Isolation(federation=Federation(peers=peers)))
+    quota = TenantQuota(hard={"cpu": cpu} if cpu else {})
+    spec = TenantSpec(owners=(owner,), isolation=Isolation(federation=Federation(peers=peers)), quota=quota)
     return Tenant(metadata=ObjectMeta(name="acme"), spec=spec)
 
 
@@ -81,6 +82,23 @@ def test_a_namespace_leaves_when_nothing_wants_it_and_stays_while_pods_are_there
     occupied = inputs(found, tenants=tenants, before=before, is_open=case != "closed", occupied=["shop"])
     # No further pods are sent meanwhile: what is evicted is replaced.
     assert desired.wanted(occupied) == {"shop": DesiredNamespace(name="shop", leaving=True)}
+
+
+@pytest.mark.parametrize(("share", "whole", "is_refused"), [("2", "1", True), ("1", "1", False), ("2", "", False)])
+def test_a_share_above_the_quota_of_the_tenant_is_refused(share: str, whole: str, *, is_refused: bool) -> None:
+    found = offloading("shop", PEER, cpu=share)
+    owned = tenant(PEER, cpu=whole)
+    assert (desired.wanted(inputs(found, tenants={"shop": owned})) == {}) == is_refused
+    ready = desired.status(found, owned, {}, [PEER], NOW).conditions[0]
+    assert (ready.reason == reasons.INVALID_SPEC) == is_refused
+    assert ("requests.cpu" in ready.message) == is_refused
+    # What runs there already keeps the share that it has.
+    before = {"shop": DesiredNamespace(name="shop", hard={"cpu": "1"})}
+    kept = inputs(found, tenants={"shop": owned}, before=before)
+    assert desired.leaving(kept) == []
+    assert desired.wanted(kept) == (
+        before if is_refused else {"shop": DesiredNamespace(name="shop", hard={"cpu": share})}
+    )
 
 
 def map_of(phase: MapPhase, message: str = "") -> NamespaceMap:

@@ -45,6 +45,7 @@ BY_REFERENCE = "reference"
 SOURCE_SECONDS = 5.0
 """The limit for the first list of a source that is watched by its key."""
 
+_TOKEN_TYPE = "kubernetes.io/service-account-token"  # noqa: S105 - a type
 _CONTENT = ("data", "binaryData", "immutable")
 _KEPT_TYPES = ("kubernetes.io/dockercfg", "kubernetes.io/dockerconfigjson", "kubernetes.io/tls")
 """Types whose content the lower API server checks; others become Opaque, token Secrets above all."""
@@ -225,6 +226,8 @@ class Copies:
         except NotFound:
             return  # the watch is about to report it
         live = msgspec.json.decode(data)
+        if self._profile.limits is not None and live.get("type") == _TOKEN_TYPE:
+            return  # as tokens in volumes: those of the upper side do not leave it
         wanted = self._wanted(named, live)
         of = copy.annotations.get(self._profile.mark("uid")) if copy is not None else None
         if copy is None:

@@ -109,6 +109,8 @@ def _of_volume(volume: Json, path: str, limits: PodLimits) -> Iterator[str]:
     for source in sorted(volume):
         if source != "name" and source not in limits.volumes and volume[source] is not None:
             yield f"{path}.{source} may not be set: volumes that go to another cluster are of the kinds {known}"
+    if part(volume, "configMap").get("name") == _ROOT_CA:
+        yield f"{path}.configMap.name may not be {_ROOT_CA}: it is that of the other cluster there"
     for index, projection in enumerate(items(part(volume, "projected"), "sources")):
         inside = f"{path}.projected.sources[{index}]"
         for source in sorted(projection):
@@ -117,6 +119,8 @@ def _of_volume(volume: Json, path: str, limits: PodLimits) -> Iterator[str]:
             elif source not in limits.projections and projection[source] is not None:
                 projected = shortened(limits.projections, most=_LISTED)
                 yield f"{inside}.{source} may not be set: sources that go to another cluster are {projected}"
+        if part(projection, "configMap").get("name") == _ROOT_CA:
+            yield f"{inside}.configMap.name may not be {_ROOT_CA}: it is that of the other cluster there"
 
 
 def _is_injected(volume: Json, limits: PodLimits) -> bool:

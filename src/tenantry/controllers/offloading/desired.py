@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tenantry.api import reasons
+from tenantry.api.errors import InputError
 from tenantry.api.offloading import (
     DesiredNamespace,
     MapPhase,
@@ -24,6 +25,8 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.wording import shortened
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.world.naming import peer_name
+from tenantry.world.quantity import parse
+from tenantry.world.quota import normal
 
 NOT_ALLOWED = "NotAllowed"
 NO_PEER = "NoPeer"
@@ -61,11 +64,18 @@ def wanted(inputs: OffloadingInputs) -> dict[str, DesiredNamespace]:
 
 
 def _allowed(inputs: OffloadingInputs) -> dict[str, DesiredNamespace]:
-    return {
-        each.metadata.namespace: _desired(each)
-        for each in inputs.offloadings
-        if inputs.is_open and is_wanted(each, inputs.peer, inputs.tenants.get(each.metadata.namespace))
-    }
+    found: dict[str, DesiredNamespace] = {}
+    for each in inputs.offloadings if inputs.is_open else ():
+        namespace = each.metadata.namespace
+        tenant, before = inputs.tenants.get(namespace), inputs.before.get(namespace)
+        if not is_wanted(each, inputs.peer, tenant):
+            continue
+        if not above(each, tenant):
+            found[namespace] = _desired(each)
+        elif before is not None:
+            # Pods run there already: they keep the share that they have.
+            found[namespace] = replace(before, leaving=False)
+    return found
 
 
 def _desired(found: NamespaceOffloading) -> DesiredNamespace:
@@ -76,7 +86,19 @@ def _desired(found: NamespaceOffloading) -> DesiredNamespace:
 def is_wanted(found: NamespaceOffloading, peer: str, tenant: Tenant | None) -> bool:
     """Return whether pods of a namespace may run at a peer."""
     is_named = not found.metadata.deletion_timestamp and peer in found.spec.peers
-    return is_named and tenant is not None and peer in tenant.spec.isolation.federation.peers
+    is_allowed = tenant is not None and peer in tenant.spec.isolation.federation.peers
+    return is_named and is_allowed
+
+
+def above(found: NamespaceOffloading, tenant: Tenant | None) -> str:
+    """Return the key of the share of a namespace that is above the quota of its whole tenant; "" for none."""
+    if tenant is None:
+        return ""
+    try:
+        share, whole = normal(found.spec.quota.hard), normal(tenant.spec.quota.hard)
+    except InputError:
+        return ""  # the CRDs refuse such quotas, but for a few that the status of the Tenant reports
+    return next((key for key, value in share.items() if key in whole and parse(value) > parse(whole[key])), "")
 
 
 def leaving(inputs: OffloadingInputs) -> list[str]:
@@ -102,6 +124,9 @@ def status(
     """
     namespace, shown = found.metadata.namespace, list[OffloadedTo]()
     problems = list[tuple[str, str]]()
+    key = above(found, tenant)
+    if key and tenant is not None:
+        problems.append((reasons.INVALID_SPEC, _too_much(key, tenant)))
     for peer in sorted({*found.spec.peers, *(name for name, each in maps.items() if namespace in each.status.current)}):
         known = maps[peer].status.current.get(namespace) if peer in maps else None
         if known is not None:
@@ -129,6 +154,10 @@ def status(
         clusters=tuple(shown),
         conditions=merge(found.status.conditions, [ready], generation=generation, now=now),
     )
+
+
+def _too_much(key: str, tenant: Tenant) -> str:
+    return f"spec.quota.hard: {key} must be at most what the quota of Tenant {tenant.metadata.name!r} has"
 
 
 def _not_allowed(peer: str, tenant: Tenant | None) -> str:
