@@ -40,6 +40,19 @@ PAIRS = {"shop": "shop-below", "stock": "stock-below"}
 CONDITION = f"{PREFIX}/Mirrored"
 ADDRESSES = ("hostIP", "hostIPs", "podIP", "podIPs")
 CREATED = "2026-01-01T00:00:00Z"
+RUNNING: Json = {
+    "phase": "Running",
+    "hostIP": "10.0.0.7",
+    "hostIPs": [{"ip": "10.0.0.7"}],
+    "podIP": "10.1.0.5",
+    "podIPs": [{"ip": "10.1.0.5"}],
+    "startTime": "2026-01-01T00:00:05Z",
+    "conditions": [
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:03Z"},
+        {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:06Z"},
+    ],
+    "containerStatuses": [{"name": "c", "ready": True, "started": True, "state": {"running": {}}}],
+}
 
 
 def profile_of(pairs: NamespacePairs) -> Profile:
@@ -233,6 +246,17 @@ class BoundPods:
     def reasons(self, key: str = "shop/web") -> Sequence[str]:
         """Return the reasons of the events about an upper pod."""
         return [reason for about, _, reason, _ in self.above.said if about == key]
+
+
+def running() -> BoundPods:
+    """Return a pair with a pod that runs."""
+    pair = BoundPods()
+    pair.put(bound_pod())
+    pair.settle()
+    pair.report(**RUNNING)
+    pair.settle()
+    assert pair.status()["phase"] == "Running"
+    return pair
 
 
 async def _no_node(name: str) -> Json | None:  # noqa: ARG001 - there is none

@@ -11,35 +11,11 @@ from tenantry.mirror import cachedpods, podstatus
 from tenantry.mirror.cachedpods import MOST_BYTES
 from tenantry.mirror.places import NamespacePairs
 from tenantry.mirror.things import COPIED, PODS
-from testkit.mirroredpods import ADDRESSES, CONDITION, PAIRED, PAIRS, BoundPods, bound_pod, source
+from testkit.mirroredpods import ADDRESSES, CONDITION, PAIRED, PAIRS, RUNNING, BoundPods, bound_pod, running, source
 
 Json = dict[str, Any]
 
 CONFIG_MAPS, SECRETS = COPIED["ConfigMap"], COPIED["Secret"]
-RUNNING: Json = {
-    "phase": "Running",
-    "hostIP": "10.0.0.7",
-    "hostIPs": [{"ip": "10.0.0.7"}],
-    "podIP": "10.1.0.5",
-    "podIPs": [{"ip": "10.1.0.5"}],
-    "startTime": "2026-01-01T00:00:05Z",
-    "conditions": [
-        {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:03Z"},
-        {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:06Z"},
-    ],
-    "containerStatuses": [{"name": "c", "ready": True, "started": True, "state": {"running": {}}}],
-}
-
-
-def running() -> BoundPods:
-    """Return a pair with a pod that runs."""
-    pair = BoundPods()
-    pair.put(bound_pod())
-    pair.settle()
-    pair.report(**RUNNING)
-    pair.settle()
-    assert pair.status()["phase"] == "Running"
-    return pair
 
 
 # -- down ---------------------------------------------------------------------------------------------
