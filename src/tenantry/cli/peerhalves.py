@@ -1,0 +1,114 @@
+"""The two halves by which clusters are connected: writes a PeerCluster on each side, and the token of the home.
+
+peer   serve ─► PeerCluster with spec.guest, Ready ─► a token by which the home requests others
+home   use   ─► Secret with the token, PeerCluster with spec.host, Ready
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tenantry.api.errors import AlreadyExists, InputError
+from tenantry.api.model import Json, ObjectMeta, Resource
+from tenantry.api.peercluster import (
+    LEASE_SECONDS,
+    PEERS_NAMESPACE,
+    AcceptedOffer,
+    PeerCluster,
+    PeerClusterSpec,
+    PeerGuest,
+    PeerHost,
+    renewer_name,
+)
+from tenantry.api.quota import Quota
+from tenantry.cli import kinds, output
+from tenantry.cli.kinds import ObjectSelection
+from tenantry.cli.wait import wait_for_all
+from tenantry.engine.plan import merge_patch
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+    from tenantry.kube.kubeconfig import Connection
+
+_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+_SECRETS = Resource("", "v1", "secrets", "Secret")
+_PODS = 110
+"""The pods of a Node whose quota does not name them, as kubelet's default (--max-pods)."""
+
+
+def host(home: str, called: str, connection: Connection, hard: dict[str, int | str]) -> PeerHost:
+    """Return the half by which a home uses a peer.
+
+    Args:
+        home: The PeerCluster at the peer.
+        called: The PeerCluster at home.
+        connection: How the peer's API server is reached; its credentials are not used.
+        hard: The quota of the home at the peer.
+
+    Raises:
+        InputError: The home cannot reach the peer by such a connection.
+    """
+    if connection.ca is None:
+        raise InputError(f"the kubeconfig of {called!r} names no certificate authority: HOME could not know the server")
+    if connection.tls_server_name or connection.proxy_url:
+        raise InputError(f"the kubeconfig of {called!r} has tls-server-name or proxy-url, which HOME cannot use")
+    return PeerHost(
+        server=connection.server,
+        ca=connection.ca.decode(),
+        guest=home,
+        credentials_secret_name=f"{called}-credentials",
+        accept=AcceptedOffer(hard=_capacity(hard)),
+    )
+
+
+def _capacity(hard: dict[str, int | str]) -> dict[str, str]:
+    """Return the capacity of the Node: what the quota gives, in the words of a Node."""
+    given = {key.removeprefix("requests."): str(value) for key, value in hard.items() if not key.startswith("limits.")}
+    kept = {key: value for key, value in given.items() if "count/" not in key and "storageclass" not in key}
+    return {"pods": str(_PODS), **kept}
+
+
+async def serve(client: Client, home: str, hard: dict[str, int | str], most: int, seconds: int) -> str:
+    """Let PEER serve HOME; return the token by which HOME requests others."""
+    guest = PeerGuest(quota=Quota(hard=hard), max_namespaces=most)
+    await bring(client, home, PeerClusterSpec(guest=guest), "guest")
+    await wait_for_all(client, [ObjectSelection(PeerCluster, (home,))], seconds=seconds, stalls=True)
+    return await token(client, renewer_name(home))
+
+
+async def token(client: Client, account: str) -> str:
+    """Return a token of an account of homes, valid for as long as that of the one that renews may be."""
+    from tenantry.engine import request
+    from tenantry.engine.writer import Writer
+
+    asked = request.token(_ACCOUNTS, PEERS_NAMESPACE, account, seconds=LEASE_SECONDS)
+    answer: Json = msgspec.json.decode(await Writer(client).send(asked))
+    return answer["status"]["token"]
+
+
+async def use(client: Client, called: str, half: PeerHost, token: str, seconds: int) -> None:
+    """Let HOME use PEER."""
+    secret: Json = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": half.credentials_secret_name, "namespace": PEERS_NAMESPACE},
+        "data": {"token": base64.b64encode(token.encode()).decode()},
+    }
+    await client.apply(_SECRETS, PEERS_NAMESPACE, half.credentials_secret_name, secret)
+    await bring(client, called, PeerClusterSpec(host=half), "host")
+    await wait_for_all(client, [ObjectSelection(PeerCluster, (called,))], seconds=seconds, stalls=True)
+
+
+async def bring(client: Client, name: str, spec: PeerClusterSpec, half: str) -> None:
+    """Create a PeerCluster, or give it a half; the other half stays."""
+    wanted = PeerCluster(metadata=ObjectMeta(name=name), spec=spec)
+    try:
+        await client.create(wanted)
+    except AlreadyExists:
+        live = msgspec.to_builtins((await client.get(PeerCluster, name)).spec)
+        new: Json = msgspec.to_builtins(spec)
+        await client.merge_patch(PeerCluster.resource, "", name, {"spec": merge_patch(live, {**live, **new})})
+    output.talk(f"{kinds.told(PeerCluster, name)}: spec.{half} is set")
