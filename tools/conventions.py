@@ -50,6 +50,7 @@ JSON = {
     "controllers/conversion/": "objects of users, of many kinds and with fields of any version, which are copied whole",
     "cli/peerhalves.py": "a Secret that is applied, and a TokenRequest",
     "controllers/offloading/controller.py": "merge patches",
+    "controllers/offloading/desired.py": "merge patches",
     "controllers/peering/": "objects of Kubernetes' own kinds, which are applied whole, TokenRequests, and Nodes",
     "controllers/virtualcontrolplane/": "objects of Kubernetes' own kinds, which are applied whole, and TokenRequests",
     "hosting/admission.py": "objects of any kind, whose storage another module decides",

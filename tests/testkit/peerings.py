@@ -126,8 +126,14 @@ def offloading(namespace: str, *peers: str, **hard: str) -> Json:
     share = hard or {"cpu": "1", "memory": "1Gi", "pods": "5"}
     return {
         "metadata": {"name": OFFLOADING, "namespace": namespace},
-        "spec": {"peers": list(peers), "quota": {"hard": share}},
+        "spec": {"clusterSelector": selecting(*peers), "quota": {"hard": share}},
     }
+
+
+def selecting(*peers: str) -> Json:
+    """Return a selector of peers by their names."""
+    expression = {"key": PEER, "operator": "In", "values": list(peers)}
+    return {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
 
 
 def placed(namespace: str, name: str, **more: Any) -> Json:  # noqa: ANN401 - fields of a spec
@@ -140,7 +146,6 @@ def placed(namespace: str, name: str, **more: Any) -> Json:  # noqa: ANN401 - fi
     }
     spec: Json = {
         "nodeSelector": {VIRTUAL: "true"},
-        "tolerations": [{"key": PEER, "operator": "Exists"}],
         "containers": [container],
         **more,
     }

@@ -1,39 +1,75 @@
-"""L02, L04: which namespaces exist at which peer, and what a NamespaceOffloading reports."""
+"""L02, L03, L04: which namespaces exist at which peer, how they are marked, and what a NamespaceOffloading reports."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
 import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
 
-from tenantry.api import reasons
+from tenantry.api import marks, reasons
 from tenantry.api.model import ConditionStatus, ObjectMeta
 from tenantry.api.offloading import (
+    DEFAULTED,
+    MOST_BYTES,
+    MOST_KEYS,
+    MOST_NAMESPACES,
     OFFLOADING,
+    ClusterSelector,
+    ClusterSelectorTerm,
     DesiredNamespace,
     MappedNamespace,
     MapPhase,
+    MappingStrategy,
     NamespaceMap,
+    NamespaceMapSpec,
     NamespaceMapStatus,
     NamespaceOffloading,
     NamespaceOffloadingSpec,
+    OffloadingPhase,
+    PodStrategy,
 )
 from tenantry.api.owner import Owner, OwnerKind
-from tenantry.api.quota import Quota
+from tenantry.api.peercluster import PEER as PEER_LABEL
+from tenantry.api.quota import Quantity, Quota
+from tenantry.api.slice import SelectorOperator, SelectorRequirement
 from tenantry.api.subnamespace import MAX_NAME
+from tenantry.api.tenancydefaults import FederationDefaults
 from tenantry.api.tenant import Federation, Isolation, Tenant, TenantQuota, TenantSpec
-from tenantry.controllers.offloading import desired
+from tenantry.controllers.evictions import deletion, eviction
+from tenantry.controllers.offloading import desired, leaving, status
 from tenantry.controllers.offloading.desired import OffloadingInputs
+from tenantry.controllers.offloading.leaving import PATIENCE_SECONDS, BoundPod
+from tenantry.controllers.peering.labels import selectable
+from tenantry.engine.request import ApiRequest
 from tenantry.world.naming import peer_name
 
 NOW = "2027-01-01T00:00:00Z"
 PEER = "berlin"
+REGION = "topology.kubernetes.io/region"
+
+
+def requirement(key: str, operator: SelectorOperator, *values: str) -> SelectorRequirement:
+    """Return one expression of a selector."""
+    return SelectorRequirement(key=key, operator=operator, values=values)
+
+
+HAS_REGION, HAS_GPU = (requirement(each, SelectorOperator.EXISTS) for each in (REGION, "gpu"))
+
+
+def selector(*terms: Collection[SelectorRequirement]) -> ClusterSelector:
+    """Return a selector of peers."""
+    return ClusterSelector(
+        node_selector_terms=tuple(ClusterSelectorTerm(match_expressions=tuple(each)) for each in terms)
+    )
 
 
 def offloading(namespace: str, *peers: str, deleted: bool = False, cpu: str = "") -> NamespaceOffloading:
-    """Return a NamespaceOffloading."""
+    """Return a NamespaceOffloading that selects peers by their names, or all."""
     meta = ObjectMeta(name=OFFLOADING, namespace=namespace, generation=3, deletion_timestamp=NOW if deleted else "")
-    spec = NamespaceOffloadingSpec(peers=peers, quota=Quota(hard={"cpu": cpu} if cpu else {}))
+    named = selector([requirement(PEER_LABEL, SelectorOperator.IN, *peers)]) if peers else UNSET
+    spec = NamespaceOffloadingSpec(cluster_selector=named, quota=Quota(hard={"cpu": cpu} if cpu else {}))
     return NamespaceOffloading(metadata=meta, spec=spec)
 
 
@@ -43,6 +79,11 @@ def tenant(*peers: str, cpu: str = "") -> Tenant:
     quota = TenantQuota(hard={"cpu": cpu} if cpu else {})
     spec = TenantSpec(owners=(owner,), isolation=Isolation(federation=Federation(peers=peers)), quota=quota)
     return Tenant(metadata=ObjectMeta(name="acme"), spec=spec)
+
+
+def named(*names: str) -> dict[str, dict[str, str]]:
+    """Return peers without further labels."""
+    return {name: selectable(name, {}) for name in names}
 
 
 def inputs(
@@ -56,7 +97,7 @@ def inputs(
     allowed = {each.metadata.namespace: tenant(PEER) for each in found}
     return OffloadingInputs(
         peer=PEER,
-        is_open=is_open,
+        labels=selectable(PEER, {}) if is_open else None,
         offloadings=found,
         tenants=allowed if tenants is None else tenants,
         occupied=occupied,
@@ -64,17 +105,60 @@ def inputs(
     )
 
 
-def test_a_namespace_exists_at_the_peers_that_it_names_and_that_its_tenant_may_use() -> None:
-    found = (offloading("shop", PEER, cpu="2"), offloading("stock", "paris"), offloading("mail", PEER))
-    allowed = {"shop": tenant(PEER), "stock": tenant(PEER), "mail": tenant("paris")}
+def test_a_namespace_exists_at_the_peers_that_it_selects_and_that_its_tenant_may_use() -> None:
+    found = (
+        offloading("shop", PEER, cpu="2"),
+        offloading("stock", "paris"),
+        offloading("mail", PEER),
+        offloading("all"),
+    )
+    allowed = {"shop": tenant(PEER), "stock": tenant(PEER), "mail": tenant("paris"), "all": tenant(PEER)}
     wanted = desired.wanted(inputs(*found, tenants=allowed))
-    assert wanted == {"shop": DesiredNamespace(name="shop", hard={"cpu": "2"})}
+    assert wanted == {
+        "shop": DesiredNamespace(name="shop", hard={"cpu": "2"}),
+        "all": DesiredNamespace(name="all"),
+    }
 
 
-@pytest.mark.parametrize("case", ["deleted", "closed", "no tenant", "not allowed"])
+@pytest.mark.parametrize(
+    ("labels", "terms", "is_selected"),
+    [
+        ({REGION: "eu"}, [[requirement(REGION, SelectorOperator.IN, "eu", "us")]], True),
+        ({REGION: "asia"}, [[requirement(REGION, SelectorOperator.IN, "eu", "us")]], False),
+        ({}, [[requirement(REGION, SelectorOperator.NOT_IN, "eu")]], True),
+        ({REGION: "eu"}, [[requirement(REGION, SelectorOperator.NOT_IN, "eu")]], False),
+        ({REGION: "eu"}, [[requirement(REGION, SelectorOperator.EXISTS)]], True),
+        ({}, [[requirement(REGION, SelectorOperator.DOES_NOT_EXIST)]], True),
+        # All expressions of a term, and one of the terms.
+        (
+            {REGION: "eu"},
+            [[requirement(REGION, SelectorOperator.EXISTS), requirement("gpu", SelectorOperator.EXISTS)]],
+            False,
+        ),
+        (
+            {REGION: "eu"},
+            [[requirement("gpu", SelectorOperator.EXISTS)], [requirement(REGION, SelectorOperator.EXISTS)]],
+            True,
+        ),
+    ],
+)
+def test_a_selector_has_the_meaning_of_node_selector_terms(
+    labels: Mapping[str, str], terms: list[list[SelectorRequirement]], *, is_selected: bool
+) -> None:
+    found = replace(offloading("shop"), spec=NamespaceOffloadingSpec(cluster_selector=selector(*terms)))
+    assert desired.selects(found, selectable(PEER, labels)) == is_selected
+
+
+def test_the_choice_of_a_name_reaches_the_map() -> None:
+    found = offloading("shop")
+    same = replace(found, spec=replace(found.spec, mapping_strategy=MappingStrategy.ENFORCE_SAME_NAME))
+    assert desired.wanted(inputs(same))["shop"].mapping_strategy is MappingStrategy.ENFORCE_SAME_NAME
+
+
+@pytest.mark.parametrize("case", ["deleted", "closed", "no tenant", "not allowed", "not selected"])
 def test_a_namespace_leaves_when_nothing_wants_it_and_stays_while_pods_are_there(case: str) -> None:
     before = {"shop": DesiredNamespace(name="shop")}
-    found = offloading("shop", PEER, deleted=case == "deleted")
+    found = offloading("shop", "paris" if case == "not selected" else PEER, deleted=case == "deleted")
     tenants = {} if case == "no tenant" else {"shop": tenant("paris" if case == "not allowed" else PEER)}
     left = inputs(found, tenants=tenants, before=before, is_open=case != "closed")
     assert desired.leaving(left) == ["shop"]
@@ -89,7 +173,7 @@ def test_a_share_above_the_quota_of_the_tenant_is_refused(share: str, whole: str
     found = offloading("shop", PEER, cpu=share)
     owned = tenant(PEER, cpu=whole)
     assert (desired.wanted(inputs(found, tenants={"shop": owned})) == {}) == is_refused
-    ready = desired.status(found, owned, {}, [PEER], NOW).conditions[0]
+    ready = status.compute(found, owned, {}, named(PEER), NOW).conditions[0]
     assert (ready.reason == reasons.INVALID_SPEC) == is_refused
     assert ("requests.cpu" in ready.message) == is_refused
     # What runs there already keeps the share that it has.
@@ -101,39 +185,196 @@ def test_a_share_above_the_quota_of_the_tenant_is_refused(share: str, whole: str
     )
 
 
-def map_of(phase: MapPhase, message: str = "") -> NamespaceMap:
+def test_a_map_never_outgrows_its_object_and_those_that_are_there_keep_their_places() -> None:
+    long: dict[str, Quantity] = {f"requests.example.com/{'g' * 60}{number}": "9" * 60 for number in range(MOST_KEYS)}
+    every = [
+        replace(offloading(f"n{number:04}"), spec=NamespaceOffloadingSpec(quota=Quota(hard=long)))
+        for number in range(900)
+    ]
+    before = {"n0899": DesiredNamespace(name="n0899")}
+    wanted = desired.wanted(inputs(*every, before=before))
+    assert "n0899" in wanted
+    sizes = [desired.size(namespace, each) for namespace, each in wanted.items()]
+    assert len(every) > len(wanted) > 100
+    assert sum(sizes) <= MOST_BYTES
+    assert not desired.has_room(wanted, every[800])
+    full = replace(mapped(), spec=NamespaceMapSpec(desired=wanted))
+    report = status.compute(every[800], tenant(PEER), {PEER: full}, named(PEER), NOW)
+    assert report.conditions[0].reason == reasons.LIMIT_REACHED
+    short = [offloading(f"n{number:04}") for number in range(MOST_NAMESPACES + 1)]
+    assert len(desired.wanted(inputs(*short))) == MOST_NAMESPACES
+
+
+def mapped(*namespaces: str, phase: MapPhase = MapPhase.ACCEPTED, message: str = "") -> NamespaceMap:
     """Return the NamespaceMap of the peer."""
     entry = MappedNamespace(peer_namespace="shop-1", uid="u1", phase=phase, message=message)
-    return NamespaceMap(metadata=ObjectMeta(name=PEER), status=NamespaceMapStatus(current={"shop": entry}))
+    return NamespaceMap(
+        metadata=ObjectMeta(name=PEER),
+        spec=NamespaceMapSpec(desired={each: DesiredNamespace(name=each) for each in namespaces}),
+        status=NamespaceMapStatus(current=dict.fromkeys(namespaces, entry)),
+    )
+
+
+REFUSED = mapped("shop", phase=MapPhase.REFUSED, message="no room")
 
 
 @pytest.mark.parametrize(
     ("maps", "peers", "may_use", "reason", "words"),
     [
-        ({PEER: map_of(MapPhase.ACCEPTED)}, [PEER], True, reasons.ESTABLISHED, "all peers"),
-        ({PEER: map_of(MapPhase.REFUSED, "no room")}, [PEER], True, reasons.PEER_REFUSED, "no room"),
-        ({PEER: map_of(MapPhase.LOST)}, [PEER], True, reasons.PROGRESSING, "Lost"),
-        ({}, [PEER], True, reasons.PROGRESSING, "Creating"),
-        ({}, [], True, reasons.NO_PEER, "spec.host"),
-        ({}, [PEER], False, reasons.PEER_NOT_ALLOWED, "spec.isolation.federation.peers"),
+        ({PEER: mapped("shop")}, [PEER], [PEER], reasons.ESTABLISHED, "all selected peers"),
+        (
+            {PEER: mapped("shop", phase=MapPhase.REFUSED, message="no room")},
+            [PEER],
+            [PEER],
+            reasons.PEER_REFUSED,
+            "no room",
+        ),
+        ({PEER: mapped("shop", phase=MapPhase.LOST)}, [PEER], [PEER], reasons.PROGRESSING, "Lost"),
+        ({}, [PEER], [PEER], reasons.PROGRESSING, "Creating"),
+        ({}, [], [PEER], reasons.NO_PEER, "spec.host"),
+        ({}, [PEER], [], reasons.PEER_NOT_ALLOWED, "spec.isolation.federation.peers"),
+        ({}, [PEER, "paris"], ["paris"], reasons.NO_CLUSTER_SELECTED, "spec.clusterSelector"),
     ],
 )
 def test_a_namespace_offloading_reports_what_a_peer_says_and_what_to_do(
-    maps: Mapping[str, NamespaceMap], peers: Collection[str], *, may_use: bool, reason: str, words: str
+    maps: Mapping[str, NamespaceMap], peers: Collection[str], may_use: Collection[str], reason: str, words: str
 ) -> None:
     found = offloading("shop", PEER)
-    status = desired.status(found, tenant(PEER) if may_use else tenant(), maps, peers, NOW)
-    ready = status.conditions[0]
+    report = status.compute(found, tenant(*may_use), maps, named(*peers), NOW)
+    ready = report.conditions[0]
     assert (ready.type, ready.reason) == (reasons.READY, reason)
     assert (ready.status is ConditionStatus.TRUE) == (reason == reasons.ESTABLISHED)
     assert words in ready.message
-    assert [each.name for each in status.clusters] == [PEER]
-    assert status.observed_generation == 3
+    assert [each.name for each in report.clusters] == ([PEER] if PEER in may_use else [])
+    assert report.observed_generation == 3
 
 
-def test_a_peer_that_is_not_named_any_more_is_shown_until_its_namespace_is_gone() -> None:
-    status = desired.status(offloading("shop", "paris"), tenant("paris"), {PEER: map_of(MapPhase.TERMINATING)}, [], NOW)
-    assert [(each.name, each.phase) for each in status.clusters] == [(PEER, "Terminating"), ("paris", "NoPeer")]
+def test_tenants_learn_of_no_peers_that_they_may_not_use() -> None:
+    report = status.compute(offloading("shop"), tenant("paris"), {}, named(PEER, "paris"), NOW)
+    assert [each.name for each in report.clusters] == ["paris"]
+    assert PEER not in report.conditions[0].message
+
+
+@pytest.mark.parametrize(
+    ("selected", "may_use", "peers", "deleted", "phase"),
+    [
+        ("paris", [PEER, "paris"], [PEER, "paris"], False, OffloadingPhase.TERMINATING),
+        (PEER, ["paris"], [PEER, "paris"], False, OffloadingPhase.NOT_ALLOWED),
+        (PEER, [PEER], ["paris"], False, OffloadingPhase.NO_PEER),
+        (PEER, [PEER], [PEER], True, OffloadingPhase.TERMINATING),
+    ],
+)
+def test_a_peer_that_is_not_selected_any_more_is_shown_until_its_namespace_is_gone(
+    selected: str, may_use: Collection[str], peers: Collection[str], phase: OffloadingPhase, *, deleted: bool
+) -> None:
+    found = offloading("shop", selected, deleted=deleted)
+    report = status.compute(found, tenant(*may_use), {PEER: mapped("shop")}, named(*peers), NOW)
+    assert {each.name: each.phase for each in report.clusters}[PEER] is phase
+
+
+def test_every_phase_of_a_map_is_one_of_a_namespace_offloading() -> None:
+    assert {each.value for each in MapPhase} <= {each.value for each in OffloadingPhase}
+
+
+# -- marks of the namespace -----------------------------------------------------------------------
+
+
+def with_strategy(strategy: PodStrategy, *peers: str, deleted: bool = False) -> NamespaceOffloading:
+    found = offloading("shop", *peers, deleted=deleted)
+    return replace(found, spec=replace(found.spec, pod_strategy=strategy))
+
+
+MAPS = {PEER: mapped("shop"), "paris": mapped("shop"), "rome": mapped("other")}
+
+
+@pytest.mark.parametrize(
+    ("found", "may_use", "expected"),
+    [
+        (with_strategy(PodStrategy.LOCAL), [PEER], {marks.POD_STRATEGY: "Local"}),
+        (
+            with_strategy(PodStrategy.REMOTE),
+            [PEER, "paris"],
+            {marks.POD_STRATEGY: "Remote", marks.PEERS: "berlin,paris"},
+        ),
+        (
+            with_strategy(PodStrategy.LOCAL_AND_REMOTE, PEER),
+            [PEER, "paris"],
+            {marks.POD_STRATEGY: "LocalAndRemote", marks.PEERS: "berlin"},
+        ),
+        # Without a share at rome, no pod runs there.
+        (with_strategy(PodStrategy.REMOTE), ["rome"], {marks.POD_STRATEGY: "Remote"}),
+        (with_strategy(PodStrategy.REMOTE), [], {marks.POD_STRATEGY: "Remote"}),
+        (with_strategy(PodStrategy.REMOTE, deleted=True), [PEER], {}),
+        (None, [PEER], {}),
+    ],
+)
+def test_a_namespace_is_marked_with_its_strategy_and_the_peers_at_which_it_exists(
+    found: NamespaceOffloading | None, may_use: Collection[str], expected: Mapping[str, str]
+) -> None:
+    assert desired.marked(found, tenant(*may_use), MAPS, named(PEER, "paris", "rome")) == expected
+
+
+def test_only_marks_that_differ_are_written_and_removed_when_nothing_wants_them() -> None:
+    wished = {marks.POD_STRATEGY: "Remote", marks.PEERS: PEER}
+    assert desired.marking({}, {}, wished) == {
+        "labels": {marks.POD_STRATEGY: "Remote"},
+        "annotations": {marks.PEERS: PEER},
+    }
+    there = ({marks.POD_STRATEGY: "Remote"}, {marks.PEERS: PEER})
+    assert desired.marking(*there, wished) == {}
+    assert desired.marking(*there, {}) == {
+        "labels": {marks.POD_STRATEGY: None},
+        "annotations": {marks.PEERS: None},
+    }
+
+
+def test_the_default_of_a_label_has_a_share_within_the_quota_of_the_tenant() -> None:
+    made = desired.default("shop", tenant(cpu="500m"), FederationDefaults())
+    assert made.metadata.labels == {DEFAULTED: "true"}
+    assert made.spec.quota.hard == {"requests.cpu": "500m", "requests.memory": "1Gi", "pods": "10"}
+    assert made.spec.pod_strategy is PodStrategy.LOCAL_AND_REMOTE
+
+
+# -- pods that leave ------------------------------------------------------------------------------
+
+
+def bound(*, sent: bool = True, deleting: bool = False, phase: str = "Running") -> BoundPod:
+    """Return a pod on the Node of a peer."""
+    conditions = (leaving.PodState(type=leaving.SENT, status="True"),) if sent else ()
+    meta = ObjectMeta(name="web", namespace="shop", uid="u", deletion_timestamp=NOW if deleting else "")
+    return BoundPod(metadata=meta, status=leaving.BoundStatus(phase=phase, conditions=conditions))
+
+
+def request_of(subresource: str, grace: int | None) -> ApiRequest:
+    """Return the request that ends the pod."""
+    if subresource:
+        return eviction("shop", "web", "u").request
+    return deletion("shop", "web", "u", grace_period_seconds=grace).request
+
+
+THERE = MappedNamespace(peer_namespace="shop-1", phase=MapPhase.ACCEPTED)
+
+
+@pytest.mark.parametrize(
+    ("pod", "known", "seconds", "expected"),
+    [
+        (bound(), THERE, 0.0, ("eviction", None)),
+        (bound(), THERE, PATIENCE_SECONDS, ("", None)),
+        # It never ran: the Node ends it once it is deleted.
+        (bound(sent=False, phase="Pending"), THERE, 0.0, ("eviction", None)),
+        (bound(deleting=True), THERE, 0.0, None),
+        (bound(phase="Succeeded"), THERE, 0.0, None),
+        # The namespace at the peer is gone, so that nothing else ends them.
+        (bound(), None, 0.0, ("", 0)),
+        (bound(deleting=True), None, 0.0, ("", 0)),
+    ],
+)
+def test_pods_that_leave_a_peer_are_evicted_and_deleted_after_a_while(
+    pod: BoundPod, known: MappedNamespace | None, seconds: float, expected: tuple[str, int | None] | None
+) -> None:
+    found = [each.request for each in leaving.departures([pod], known, seconds)]
+    wanted = [] if expected is None else [request_of(*expected)]
+    assert found == wanted
 
 
 def test_names_at_a_peer_fit_a_subnamespace_and_no_user_can_choose_that_of_another_namespace() -> None:

@@ -230,7 +230,8 @@ async def test_labels_that_are_given_no_more_go_and_those_of_others_stay() -> No
     there = Scene()
     await there.report()
     there.changed({"metadata": {"labels": {"team": "a"}}})
-    assert await there.report(labels={ZONE: "z2"}) == [f"{NODE}: PATCH nodes"]
+    # A policy lets the Node change no label of Tenantry.
+    assert await there.report(labels={ZONE: "z2"}) == [f"{OPERATOR}: PATCH nodes", f"{NODE}: PATCH nodes"]
     labels = there.node["metadata"]["labels"]
     assert labels[ZONE] == "z2"
     assert "federation.tenantry.dev/gpu" not in labels

@@ -177,6 +177,18 @@ Tokens of the ServiceAccount outlive the rights of that user.
 QUOTA_BATCH = "tenantry.dev/quota-batch"
 """On a ResourceQuota: the number of the batch of moves that wrote it last."""
 
+OFFLOAD = "federation.tenantry.dev/offload"
+"""On a namespace, by an administrator or its Subnamespace: "true" creates its NamespaceOffloading."""
+
+POD_STRATEGY = "federation.tenantry.dev/pod-strategy"
+"""On a namespace: `spec.podStrategy` of its NamespaceOffloading, by which policies change and refuse its pods."""
+
+PEERS = "federation.tenantry.dev/peers"
+"""On the same namespace, an annotation: the peers whose Nodes its pods may tolerate, separated by commas."""
+
+BY_OTHERS = frozenset({SLICE, PART, OFFLOAD, POD_STRATEGY, PEERS})
+"""The marks of a namespace that are set by other clients than the controller that creates it."""
+
 FINALIZER = "tenantry.dev/subnamespace"
 """On a Subnamespace: its namespace is there."""
 
@@ -186,7 +198,7 @@ REQUESTED_PHASE = "tenantry.dev/requested-phase"
 `status.handledRequest` repeats it once it is handled. A field of the spec would undo each wake by a connection.
 """
 
-USER_MARKS: frozenset[str] = frozenset({EGRESS, INHERIT, REQUESTED_PHASE})
+USER_MARKS: frozenset[str] = frozenset({EGRESS, INHERIT, OFFLOAD, REQUESTED_PHASE})
 """The protected marks that are the user's to set."""
 
 OF_RUNTIMES = ("dev.gvisor.", "io.katacontainers.", "io.kubernetes.cri-o.")

@@ -1,6 +1,7 @@
-"""NamespaceOffloading and NamespaceMap: the namespaces of tenants that also exist at peers (L02, L04).
+"""NamespaceOffloading and NamespaceMap: the namespaces of tenants that also exist at peers (L02 to L04, L06).
 
 NamespaceOffloading "offloading" in "shop"  ─►  NamespaceMap "b": shop ─► shop-3f2a… of peer "b"
+                                            ─►  marks of the namespace "shop", by which policies place its pods
 """
 
 from __future__ import annotations
@@ -8,13 +9,14 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule
 from tenantry.api.marks import GROUP, VERSION
-from tenantry.api.model import EDIT, KEEP, READ, KindAccess, KubernetesObject, Model, Resource
-from tenantry.api.peercluster import MAX_NAME, PREFIX
+from tenantry.api.model import EDIT, KEEP, KindAccess, KubernetesObject, Model, Resource
+from tenantry.api.peercluster import PREFIX
 from tenantry.api.quota import Quota
+from tenantry.api.slice import SelectorRequirement
 
 OFFLOADING = "offloading"
 """The name of the one NamespaceOffloading of a namespace."""
@@ -22,21 +24,106 @@ OFFLOADING = "offloading"
 FINALIZER = f"{PREFIX}/offloading"
 """Keeps a NamespaceOffloading until its namespaces at peers are gone."""
 
+DEFAULTED = f"{PREFIX}/default"
+"""On a NamespaceOffloading that the operator created for a label of its namespace. The value is always "true"."""
+
 MOST_PEERS = 64
+MOST_KEYS = 16
+"""The most quota keys of a share: all shares at one peer are in one object of etcd."""
+
+MOST_NAMESPACES = 1000
+"""The most namespaces of this cluster at one peer."""
+
+MOST_BYTES = 640 * 1024
+"""The maximum size of the shares at one peer, of the 1.5 MiB that etcd takes; their state has the rest."""
+
+MOST_WORDS = 512
+"""The longest message of a peer about a namespace."""
+
+
+class PodStrategy(StrEnum):
+    """Where pods of a namespace may run."""
+
+    LOCAL = "Local"
+    REMOTE = "Remote"
+    LOCAL_AND_REMOTE = "LocalAndRemote"
+
+
+class MappingStrategy(StrEnum):
+    """Which name a namespace has at a peer."""
+
+    DEFAULT_NAME = "DefaultName"
+    ENFORCE_SAME_NAME = "EnforceSameName"
+
+
+class ClusterSelectorTerm(Model, frozen=True, kw_only=True):
+    """Requirements on the labels of a peer, of which it must meet all."""
+
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.matchExpressions.all(e, !format.qualifiedName().validate(e.key).hasValue())",
+            "must have only keys of labels, as in topology.kubernetes.io/region",
+            field="matchExpressions",
+        ),
+        Rule(
+            "self.matchExpressions.all(e, !has(e.values)"
+            " || e.values.all(v, !format.labelValue().validate(v).hasValue()))",
+            "must have only values of labels",
+            field="matchExpressions",
+        ),
+    )
+
+    match_expressions: Annotated[
+        tuple[SelectorRequirement, ...],
+        Meta(min_length=1, max_length=16, description="A peer must meet all of them."),
+    ]
+
+
+class ClusterSelector(Model, frozen=True, kw_only=True):
+    """A selector of peers by the labels of their Nodes, in the form of a NodeSelector of Kubernetes."""
+
+    node_selector_terms: Annotated[
+        tuple[ClusterSelectorTerm, ...],
+        Meta(min_length=1, max_length=8, description="A peer is selected if it meets one of them."),
+    ]
 
 
 class NamespaceOffloadingSpec(Model, frozen=True, kw_only=True):
     """At which peers pods of the namespace may run."""
 
-    peers: Annotated[
-        tuple[Annotated[str, Meta(min_length=1, max_length=MAX_NAME)], ...],
-        Meta(
-            min_length=1,
-            max_length=MOST_PEERS,
-            description="The PeerClusters at which the namespace gets a namespace of its own. The tenant must be"
-            " allowed to use each of them: spec.isolation.federation.peers of its Tenant.",
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"!has(self.quota) || !has(self.quota.hard) || size(self.quota.hard) <= {MOST_KEYS}",
+            f"must have at most {MOST_KEYS} keys",
+            field="quota",
         ),
-    ]
+    )
+
+    pod_strategy: Annotated[
+        PodStrategy,
+        Meta(
+            description="Where new pods run. Local: in this cluster only. Remote: at the selected peers only."
+            " LocalAndRemote: in either, as the scheduler chooses. Pods that exist stay where they are."
+        ),
+    ] = PodStrategy.LOCAL_AND_REMOTE
+    mapping_strategy: Annotated[
+        MappingStrategy,
+        Meta(
+            description="The name of the namespace at a peer. DefaultName: its own name, a hyphen and 16 hexadecimal"
+            " digits. EnforceSameName: its own name, if the peer allows that and the name is free there."
+        ),
+    ] = MappingStrategy.DEFAULT_NAME
+    cluster_selector: (
+        Annotated[
+            ClusterSelector,
+            Meta(
+                description="Which of the peers that the tenant may use get the namespace, by the labels of their"
+                " Nodes. federation.tenantry.dev/peer has the name of the PeerCluster. Left out: all that"
+                " spec.isolation.federation.peers of its Tenant names."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     quota: Annotated[
         Quota,
         Meta(
@@ -46,18 +133,31 @@ class NamespaceOffloadingSpec(Model, frozen=True, kw_only=True):
     ] = Quota()
 
 
+class OffloadingPhase(StrEnum):
+    """How far a namespace is at one peer: a phase of its NamespaceMap, or why it has none."""
+
+    CREATING = "Creating"
+    ACCEPTED = "Accepted"
+    REFUSED = "Refused"
+    TERMINATING = "Terminating"
+    LOST = "Lost"
+    NOT_ALLOWED = "NotAllowed"
+    NO_PEER = "NoPeer"
+
+
 class OffloadedTo(Model, frozen=True, kw_only=True):
     """How far one peer is."""
 
     name: Annotated[str, Meta(description="The PeerCluster.")]
     namespace: Annotated[str, Meta(description="The namespace there.")] = ""
     phase: Annotated[
-        str,
+        OffloadingPhase,
         Meta(
-            description="As in a NamespaceMap; NotAllowed if the tenant may not use the peer, NoPeer if there is none"
-            " of the name."
+            description="As in a NamespaceMap; Terminating also while pods leave a peer that is not selected any more;"
+            " NotAllowed while they leave a peer that the tenant may not use any more; NoPeer if no PeerCluster of the"
+            " name has spec.host."
         ),
-    ] = ""
+    ] = OffloadingPhase.CREATING
 
 
 class NamespaceOffloadingStatus(Model, frozen=True, kw_only=True):
@@ -69,11 +169,11 @@ class NamespaceOffloadingStatus(Model, frozen=True, kw_only=True):
 
 
 class NamespaceOffloading(KubernetesObject, frozen=True, kw_only=True):
-    """Pods of the namespace that this object is in may run at peers, if they tolerate the taint of their Nodes."""
+    """Pods of the namespace that this object is in may run at peers."""
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "namespaceoffloadings", "NamespaceOffloading")
     names: ClassVar[Names] = Names(short=("nsof",))
-    access: ClassVar[KindAccess] = KindAccess(operator=(*READ, "patch"), updates=("status", "finalizers"), owners=EDIT)
+    access: ClassVar[KindAccess] = KindAccess(operator=KEEP, updates=("status", "finalizers"), owners=EDIT)
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"self.metadata.name == '{OFFLOADING}'",
@@ -81,9 +181,15 @@ class NamespaceOffloading(KubernetesObject, frozen=True, kw_only=True):
             field="metadata.name",
         ),
     )
-    columns: ClassVar[tuple[Column, ...]] = (READY, REASON, Column("Peers", "string", ".spec.peers"), MESSAGE, AGE)
+    columns: ClassVar[tuple[Column, ...]] = (
+        READY,
+        REASON,
+        Column("Pods", "string", ".spec.podStrategy"),
+        MESSAGE,
+        AGE,
+    )
 
-    spec: NamespaceOffloadingSpec
+    spec: NamespaceOffloadingSpec = NamespaceOffloadingSpec()
     status: NamespaceOffloadingStatus = NamespaceOffloadingStatus()
 
 
@@ -109,7 +215,7 @@ class MappedNamespace(Model, frozen=True, kw_only=True):
             " the peer, and is created again."
         ),
     ] = MapPhase.CREATING
-    message: Annotated[str, Meta(max_length=1024, description="The words of the peer, if it refuses.")] = ""
+    message: Annotated[str, Meta(max_length=MOST_WORDS, description="The words of the peer, if it refuses.")] = ""
 
 
 class DesiredNamespace(Model, frozen=True, kw_only=True):
@@ -121,6 +227,9 @@ class DesiredNamespace(Model, frozen=True, kw_only=True):
         dict[str, Annotated[str, Meta(max_length=64)]],
         Meta(max_length=64, description="Its share of what the peer gives this cluster: quota key to quantity."),
     ] = {}
+    mapping_strategy: Annotated[MappingStrategy, Meta(description="Which name the namespace has there.")] = (
+        MappingStrategy.DEFAULT_NAME
+    )
     leaving: Annotated[
         bool, Meta(description="No further pods are sent there: the namespace ends when those that run there are gone.")
     ] = False
@@ -131,14 +240,16 @@ class NamespaceMapSpec(Model, frozen=True, kw_only=True):
 
     desired: Annotated[
         dict[str, DesiredNamespace],
-        Meta(max_length=10000, description="By the namespace here."),
+        Meta(max_length=MOST_NAMESPACES, description="By the namespace here."),
     ] = {}
 
 
 class NamespaceMapStatus(Model, frozen=True, kw_only=True):
     """Which namespaces exist at the peer."""
 
-    current: Annotated[dict[str, MappedNamespace], Meta(max_length=10000, description="By the namespace here.")] = {}
+    current: Annotated[
+        dict[str, MappedNamespace], Meta(max_length=MOST_NAMESPACES, description="By the namespace here.")
+    ] = {}
 
 
 class NamespaceMap(KubernetesObject, frozen=True, kw_only=True):

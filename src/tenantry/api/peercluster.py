@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import UNSET, Meta, UnsetType
 
-from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule
+from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule, rules
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
@@ -37,6 +37,16 @@ FINALIZER = f"{PREFIX}/peering"
 
 NODE_PREFIX = "peer-"
 """Before the name of a PeerCluster: the name of its Node. Policies recognise the identity of such Nodes by it."""
+
+MOST_LABELS = 64
+
+NEVER_LABELS = "(kubernetes[.]io/hostname|node-role([.]kubernetes[.]io)?(/.*)?|([^/]*[.])?tenantry[.]dev/.*)"
+"""Labels that no Node of a peer gets from anyone: they name a node, its role, or are Tenantry's."""
+
+OWN_LABELS = f"{PREFIX}/"
+"""The prefix of labels of peers that Tenantry leaves to administrators, apart from `RESERVED_LABELS`."""
+
+RESERVED_LABELS = tuple(f"{PREFIX}/{each}" for each in ("given-labels", "offload", "peer", "pod-strategy", "virtual"))
 
 RENEWER_SUFFIX = "-renew"
 
@@ -96,6 +106,27 @@ class PeerHost(Model, frozen=True, kw_only=True):
             " GUEST-renew of the peer. The operator replaces it before it expires.",
         ),
     ]
+    labels: Annotated[
+        dict[str, Annotated[str, Meta(max_length=63)]],
+        Meta(
+            max_length=MOST_LABELS,
+            description="Labels of the Node, by which namespaces select the peer. They take precedence over those that"
+            " the peer proposes.",
+            extra_json_schema=rules(
+                Rule(
+                    "self.all(k, size(k) <= 317 && !format.qualifiedName().validate(k).hasValue()"
+                    " && !format.labelValue().validate(self[k]).hasValue())",
+                    "must have only labels as of Kubernetes, as in topology.kubernetes.io/region: eu-west",
+                ),
+                Rule(
+                    f"self.all(k, !k.matches('^{NEVER_LABELS}$') || k.startsWith('{OWN_LABELS}')"
+                    f" && !(k in [{', '.join(repr(each) for each in RESERVED_LABELS)}]))",
+                    "must not have kubernetes.io/hostname, labels of node-role.kubernetes.io, nor labels of Tenantry,"
+                    f" apart from those of {PREFIX} that it does not set itself",
+                ),
+            ),
+        ),
+    ] = {}
     accept: Annotated[
         AcceptedOffer,
         Meta(description="The capacity of the Node that stands for the peer; the Node has no other resources."),
@@ -133,6 +164,13 @@ class PeerClusterStatus(Model, frozen=True, kw_only=True):
     observed_generation: ObservedGeneration = 0
     cluster_id: Annotated[str, Meta(description="The uid of the namespace kube-system of the other cluster.")] = ""
     version: Annotated[str, Meta(description="Its version of Kubernetes.")] = ""
+    labels: Annotated[
+        dict[str, Annotated[str, Meta(max_length=63)]],
+        Meta(
+            max_length=MOST_LABELS,
+            description="The labels that the peer proposes for its Node; those that are not allowed are left out.",
+        ),
+    ] = {}
     conditions: Conditions = ()
 
 

@@ -11,7 +11,7 @@ from tenantry.api.crd import AGE, MESSAGE, READY, Column, Conditions, Names, Obs
 from tenantry.api.fairness import Fairness
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
-from tenantry.api.quota import Quantity
+from tenantry.api.quota import Quantity, Quota
 from tenantry.api.requests import AutoApproval
 from tenantry.api.rules import Rules
 from tenantry.api.slice import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS
@@ -244,6 +244,26 @@ class SliceDefaults(Model, frozen=True, kw_only=True):
     ] = CleaningPolicy.WHERE_AGENTS
 
 
+class FederationDefaults(Model, frozen=True, kw_only=True):
+    """What holds for all peers."""
+
+    peer_labels: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=317)], ...],
+        Meta(
+            max_length=64,
+            description="Keys of labels that a peer may propose for its Node, besides those of topology.kubernetes.io"
+            " and federation.tenantry.dev. Labels that name a node, its role, or are Tenantry's are never admitted.",
+        ),
+    ] = ()
+    default_quota: Annotated[
+        Quota,
+        Meta(
+            description="The share at each peer of a namespace with the label federation.tenantry.dev/offload. A key"
+            " above the quota of its Tenant is cut to that quota. Left out: cpu 1, memory 1Gi, pods 10."
+        ),
+    ] = Quota(hard={"cpu": "1", "memory": "1Gi", "pods": "10"})
+
+
 class TreeDefaults(Model, frozen=True, kw_only=True):
     """Limits of the trees of tenants that set none."""
 
@@ -344,6 +364,7 @@ class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):
         ),
     ] = EphemeralStorage()
     slices: Annotated[SliceDefaults, Meta(description="Limits and defaults of slices.")] = SliceDefaults()
+    federation: Annotated[FederationDefaults, Meta(description="What holds for all peers.")] = FederationDefaults()
     fairness: Annotated[Fairness, Meta(description="How the API server's work is shared out between tenants.")] = (
         Fairness()
     )

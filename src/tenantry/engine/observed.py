@@ -15,7 +15,15 @@ from tenantry.api import policyparameters
 from tenantry.api.contribution import REGISTER_MARK
 from tenantry.api.hostregister import HOSTS_MARK
 from tenantry.api.kubernetes import ResourceQuota
-from tenantry.api.marks import GIVEN_ANNOTATIONS, GIVEN_LABELS, GROUP, INHERITED_FROM, MANAGED_BY, MANAGER, PART, SLICE
+from tenantry.api.marks import (
+    BY_OTHERS,
+    GIVEN_ANNOTATIONS,
+    GIVEN_LABELS,
+    GROUP,
+    INHERITED_FROM,
+    MANAGED_BY,
+    MANAGER,
+)
 from tenantry.api.model import Json, KubernetesObject, Resource, object_key
 from tenantry.api.tenancyrules import OWN_MARK
 from tenantry.world import inheritance
@@ -157,8 +165,8 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 def is_ours(key: str) -> bool:
     """Return whether a label or annotation key is one that only what makes an object writes on it."""
     prefix, slash, _ = key.partition("/")
-    if key in {SLICE, PART}:
-        return False  # the controller that assigns nodes sets it, not the one that creates the namespace
+    if key in BY_OTHERS:
+        return False
     return key == MANAGED_BY or bool(slash and (prefix == GROUP or prefix.endswith(f".{GROUP}")))
 
 

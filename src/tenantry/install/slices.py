@@ -15,6 +15,7 @@ from tenantry.api.marks import (
     NODE_AGENT,
     PART,
     PARTS,
+    PEERS,
     SLICE,
     SLICE_CLAIM,
     SLICE_RESERVED,
@@ -23,6 +24,7 @@ from tenantry.api.marks import (
     TENANT_UID,
 )
 from tenantry.api.model import Json
+from tenantry.api.peercluster import PEER
 from tenantry.api.slice import LIMITS_MAP, MAX_GRACE, MAX_GRACE_SECONDS, MIN_GRACE, SliceClaim
 from tenantry.install.policy import (
     ADMINISTER,
@@ -100,7 +102,7 @@ def _bound() -> list[Json]:
 
 
 def _tolerations() -> list[Json]:
-    """Return the policy about tolerations of slices, of nodes in parts, and of contributed nodes (E12, E19, E20).
+    """Return the policy about tolerations of slices, nodes in parts, contributed nodes, and peers (E12, E19, E20, L06).
 
     One policy for all: the API server converts a pod for each policy that it evaluates.
     """
@@ -112,7 +114,7 @@ def _tolerations() -> list[Json]:
     of_tenant = f"'{TENANT_UID}' in namespaceObject.?metadata.labels.orValue({{}})"
     # A pod that tolerates everything tolerates slices, which is for agents of the cluster only. Conditions do not see
     # the namespace.
-    some = f"object.spec.tolerations.exists(t, {key} in ['', '{SLICE}', '{PARTS}', '{CONTRIBUTED_BY}'])"
+    some = f"object.spec.tolerations.exists(t, {key} in ['', '{SLICE}', '{PARTS}', '{CONTRIBUTED_BY}', '{PEER}'])"
     own = f"namespaceObject.?metadata.labels['{SLICE}'].orValue('')"
     all_own = (
         f"object.spec.tolerations.all(t, {key} == '{SLICE}' ? t.?operator.orValue('Equal') == 'Equal'"
@@ -127,6 +129,11 @@ def _tolerations() -> list[Json]:
     contributed = (
         f"!({of_tenant}) || '{SLICE}' in {labels}.orValue({{}}) || object.spec.tolerations.all(t, {key} !="
         f" '{CONTRIBUTED_BY}' || t.?operator.orValue('Equal') == 'Equal' && t.?value.orValue('') in {admitted})"
+    )
+    peers = f"string(namespaceObject.?metadata.annotations['{PEERS}'].orValue('')).split(',')"
+    selected = (
+        f"!({of_tenant}) || object.spec.tolerations.all(t, {key} != '{PEER}'"
+        f" || t.?operator.orValue('Equal') == 'Equal' && t.?value.orValue('') != '' && t.value in {peers})"
     )
     policy = validating(
         TOLERATIONS,
@@ -148,6 +155,13 @@ def _tolerations() -> list[Json]:
                 f"'spec.tolerations may tolerate {CONTRIBUTED_BY} only with operator Equal and one of these values: ' +"
                 f" {admitted}.join(', ') + '; the owner of a contributed node can read the Secrets of its pods, so an"
                 " administrator names other tenants in spec.isolation.contributors of the Tenant'",
+                told=True,
+            ),
+            says(
+                selected,
+                f"'spec.tolerations may tolerate {PEER} only with operator Equal and the name of a peer that the"
+                " NamespaceOffloading of the namespace selects (' + "
+                f"{peers}.join(', ') + '): leave the toleration out, pods get it at admission'",
                 told=True,
             ),
         ],

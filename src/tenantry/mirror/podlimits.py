@@ -1,6 +1,7 @@
 """Fields of a Pod that cannot travel to a lower side which is another cluster: pure.
 
     upper Pod ─► unfit    a field without which the pod would be another one, and which the lower side cannot have
+                          (and `unfit_cel`, for a policy: a pod that fails at once would be replaced without end)
               ─► limited  the pod without fields that only have a meaning on the upper side ─► `pods.down`
 
 A field that changes what the containers find is refused, never dropped. Fields that choose a node are dropped: the pod
@@ -22,6 +23,15 @@ _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 _TOKEN = "serviceAccountToken"  # noqa: S105 - the field of a projection
 _ROOT_CA = "kube-root-ca.crt"
 _LISTED = 20
+
+_ON_A_NODE = "the pod runs on a node of another cluster"
+_SHARED = f"may not be true: {_ON_A_NODE}"
+_CLAIMED = "may not be set: the devices are in this cluster"
+_PUBLISHED = f"may not be set: {_ON_A_NODE}; use a Service"
+_KINDS = "may not be set: volumes that go to another cluster are of the kinds "
+_SOURCES = "may not be set: sources that go to another cluster are "
+_TOKENS = "may not be set: tokens of this cluster do not leave it; use a Secret"
+_OF_THE_OTHER = f"may not be {_ROOT_CA}: it is that of the other cluster there"
 
 
 class PodLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,15 +100,15 @@ def has_injected(spec: Json, limits: PodLimits) -> bool:
 def _reasons(spec: Json, limits: PodLimits) -> Iterator[str]:
     for field in limits.host:
         if spec.get(field) is True:
-            yield f"spec.{field} may not be true: the pod runs on a node of another cluster"
+            yield f"spec.{field} {_SHARED}"
     if spec.get("resourceClaims"):
-        yield "spec.resourceClaims may not be set: the devices are in this cluster"
+        yield f"spec.resourceClaims {_CLAIMED}"
     for field in _CONTAINERS:
         for index, container in enumerate(items(spec, field)):
             for place, port in enumerate(items(container, "ports")):
                 if port.get("hostPort"):
                     path = f"spec.{field}[{index}].ports[{place}].hostPort"
-                    yield f"{path} may not be set: the pod runs on a node of another cluster; use a Service"
+                    yield f"{path} {_PUBLISHED}"
     for index, volume in enumerate(items(spec, "volumes")):
         if not _is_injected(volume, limits):
             yield from _of_volume(volume, f"spec.volumes[{index}]", limits)
@@ -108,19 +118,19 @@ def _of_volume(volume: Json, path: str, limits: PodLimits) -> Iterator[str]:
     known = shortened(limits.volumes, most=_LISTED)
     for source in sorted(volume):
         if source != "name" and source not in limits.volumes and volume[source] is not None:
-            yield f"{path}.{source} may not be set: volumes that go to another cluster are of the kinds {known}"
+            yield f"{path}.{source} {_KINDS}{known}"
     if part(volume, "configMap").get("name") == _ROOT_CA:
-        yield f"{path}.configMap.name may not be {_ROOT_CA}: it is that of the other cluster there"
+        yield f"{path}.configMap.name {_OF_THE_OTHER}"
     for index, projection in enumerate(items(part(volume, "projected"), "sources")):
         inside = f"{path}.projected.sources[{index}]"
         for source in sorted(projection):
             if source == _TOKEN and source not in limits.projections:
-                yield f"{inside}.{source} may not be set: tokens of this cluster do not leave it; use a Secret"
+                yield f"{inside}.{source} {_TOKENS}"
             elif source not in limits.projections and projection[source] is not None:
                 projected = shortened(limits.projections, most=_LISTED)
-                yield f"{inside}.{source} may not be set: sources that go to another cluster are {projected}"
+                yield f"{inside}.{source} {_SOURCES}{projected}"
         if part(projection, "configMap").get("name") == _ROOT_CA:
-            yield f"{inside}.configMap.name may not be {_ROOT_CA}: it is that of the other cluster there"
+            yield f"{inside}.configMap.name {_OF_THE_OTHER}"
 
 
 def _is_injected(volume: Json, limits: PodLimits) -> bool:
@@ -163,3 +173,79 @@ def _unmounted(container: object, names: Collection[str]) -> object:
         return cast("object", container)
     found = cast("Json", container)
     return {**found, "volumeMounts": _without(found["volumeMounts"], names)}
+
+
+# -- the same for policies ------------------------------------------------------------------------
+
+
+def unfit_cel(limits: PodLimits) -> str:
+    """Return CEL: a list of reasons why `object`, a Pod, cannot travel, empty if it can; as `unfit`, in its order.
+
+    Args:
+        limits: Which fields travel.
+    """
+    shared = [_when(f"object.spec.?{field}.orValue(false)", f"spec.{field} {_SHARED}") for field in limits.host]
+    claimed = _when("size(object.spec.?resourceClaims.orValue([])) > 0", f"spec.resourceClaims {_CLAIMED}")
+    ports = [_ports_cel(field) for field in _CONTAINERS]
+    return " + ".join((*shared, claimed, *ports, _volumes_cel(limits)))
+
+
+def _when(condition: str, reason: str) -> str:
+    return f"({condition} ? ['{reason}'] : [])"
+
+
+def _list_cel(path: str) -> str:
+    """Return CEL: a list; a policy that changes an object sees null for a required one without a value."""
+    return f"(has({path}) && dyn({path}) != null ? {path} : [])"
+
+
+def _ports_cel(field: str) -> str:
+    is_published = "p.?hostPort.orValue(0) != 0"
+    ports = _list_cel("c.ports")
+    place = f"string({ports}.map(p, {is_published}).indexOf(true))"
+    return (
+        f"{_list_cel(f'object.spec.{field}')}.transformList(i, c, {ports}.exists(p, {is_published}),"
+        f" 'spec.{field}[' + string(i) + '].ports[' + {place} + '].hostPort {_PUBLISHED}')"
+    )
+
+
+def _listed_cel(words: Collection[str]) -> str:
+    return f"[{', '.join(repr(each) for each in words)}]"
+
+
+def _volumes_cel(limits: PodLimits) -> str:
+    sources = f"(has(v.projected) ? {_list_cel('v.projected.sources')} : [])"
+    other = f"k != 'name' && !(k in {_listed_cel(limits.volumes)})"
+    is_other, is_root = f"dyn(v).exists(k, {other})", f"v.?configMap.name.orValue('') == '{_ROOT_CA}'"
+    not_projected = f"!(k in {_listed_cel(limits.projections)})"
+    of_root = f"s.?configMap.name.orValue('') == '{_ROOT_CA}'"
+    is_bad = f"(dyn(s).exists(k, {not_projected}) || {of_root})"
+    kinds, projected = (shortened(each, most=_LISTED) for each in (limits.volumes, limits.projections))
+    # The first of them: the others are fields of no source that the API server admits beside it.
+    source = (
+        f"[{sources}.filter(s, {is_bad})[0]].map(s, dyn(s).exists(k, {not_projected})"
+        f" ? [dyn(s).filter(k, {not_projected})[0]].map(k, k + (k == '{_TOKEN}' ? ' {_TOKENS}'"
+        f" : ' {_SOURCES}{projected}'))[0] : 'configMap.name {_OF_THE_OTHER}')[0]"
+    )
+    words = (
+        f"{is_other} ? dyn(v).filter(k, {other})[0] + ' {_KINDS}{kinds}'"
+        f" : {is_root} ? 'configMap.name {_OF_THE_OTHER}'"
+        f" : 'projected.sources[' + string({sources}.map(s, {is_bad}).indexOf(true)) + '].' + {source}"
+    )
+    is_unfit = f"({is_other} || {is_root} || {sources}.exists(s, {is_bad}))"
+    return (
+        f"{_list_cel('object.spec.volumes')}.transformList(i, v, {is_unfit}"
+        f" && !({_injected_cel(sources, limits)}), 'spec.volumes[' + string(i) + '].' + ({words}))"
+    )
+
+
+def _injected_cel(sources: str, limits: PodLimits) -> str:
+    """Return CEL: whether admission has added the volume `v`; as `_is_injected`."""
+    known = (
+        f"size(dyn(s)) == 1 && (has(s.{_TOKEN}) ? s.{_TOKEN}.?audience.orValue('') == ''"
+        f" : has(s.configMap) ? s.configMap.?name.orValue('') == '{_ROOT_CA}' : has(s.downwardAPI))"
+    )
+    return (
+        f"v.name.startsWith('{limits.injected}') && size({sources}.filter(s, has(s.{_TOKEN}))) == 1"
+        f" && {sources}.all(s, {known})"
+    )

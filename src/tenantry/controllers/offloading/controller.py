@@ -1,7 +1,9 @@
-"""Keeps NamespaceMaps and the status of NamespaceOffloadings: the glue.
+"""Keeps NamespaceMaps, and the status and namespaces of NamespaceOffloadings: the glue.
 
-    NamespaceOffloading, Tenant, PeerCluster ─► MapController ─► NamespaceMap.spec ─► the link to the peer
+    NamespaceOffloading, Tenant, labels of peers ─► MapController ─► NamespaceMap.spec ─► the link to the peer
+    NamespaceMap.spec ─► OffloadingController ─► marks of the namespace ─► policies on its pods
     NamespaceMap.status ─► OffloadingController ─► NamespaceOffloading.status
+    label of a namespace ─► OffloadingController ─► its NamespaceOffloading
 
 A namespace stays in the map while pods of it are bound to the peer's Node: they are evicted first.
 """
@@ -9,47 +11,40 @@ A namespace stays in the map while pods of it are bound to the peer's Node: they
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from tenantry.api.errors import (
-    AlreadyExists,
-    BadRequest,
-    Conflict,
-    Forbidden,
-    Invalid,
-    NotFound,
-    ServerError,
-    TooManyRequests,
-)
+from tenantry.api import marks
+from tenantry.api.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, NotFound, ServerError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import MANAGED_BY, MANAGER, TENANT
 from tenantry.api.model import Json, ObjectMeta, OwnerReference, object_key
 from tenantry.api.offloading import (
+    DEFAULTED,
     FINALIZER,
     OFFLOADING,
     DesiredNamespace,
     MappedNamespace,
-    MapPhase,
     NamespaceMap,
     NamespaceMapSpec,
     NamespaceOffloading,
 )
-from tenantry.api.peercluster import PREFIX, PeerCluster, PeerHost, node_name
+from tenantry.api.peercluster import PeerCluster, node_name
+from tenantry.api.tenancydefaults import FederationDefaults, TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
-from tenantry.controllers.offloading import desired
+from tenantry.controllers.offloading import desired, gather, leaving, status
 from tenantry.controllers.offloading.desired import OffloadingInputs
+from tenantry.controllers.offloading.leaving import BoundPod
 from tenantry.engine import request
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import merge_patch
-from tenantry.engine.request import ApiRequest
+from tenantry.engine.plan import DirectWrite, merge_patch
 from tenantry.mirror.things import PODS
 
 log = logging.getLogger(__name__)
@@ -57,35 +52,8 @@ log = logging.getLogger(__name__)
 EVICTION_SECONDS = 2.0
 """How often the pods of a namespace that leaves a peer are looked at: their budgets may allow the next eviction."""
 
-SENT = f"{PREFIX}/Mirrored"
-"""The condition of a pod that has, or had, a pod at the peer: see `Profile.condition`."""
-
-PATIENCE_SECONDS = 60.0
-"""After which pods are deleted that disruption budgets keep: a tenant must not keep a peer by a budget of its own."""
-
 BEHIND_SECONDS = 1.0
 """When to look again for a namespace that the watch has not reported yet."""
-
-
-class _Condition(msgspec.Struct, frozen=True):
-    type: str
-    status: str
-
-
-class _Status(msgspec.Struct, frozen=True):
-    phase: str = ""
-    conditions: tuple[_Condition, ...] = ()
-
-
-class _Pod(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
-    status: _Status = _Status()
-
-    @property
-    def is_sent(self) -> bool:
-        """Return whether it has, or had, a pod at the peer, and has not ended."""
-        is_recorded = any((each.type, each.status) == (SENT, "True") for each in self.status.conditions)
-        return is_recorded and self.status.phase not in {"Succeeded", "Failed"}
 
 
 class MapController:
@@ -95,8 +63,10 @@ class MapController:
     kind = NamespaceMap
 
     def __init__(self) -> None:
-        # By peer: the namespaces that have named it.
-        self._named: dict[str, set[str]] = {}
+        # By peer: the labels by which it was selected, {} while it could not be.
+        self._labels: dict[str, Mapping[str, str]] = {}
+        # The namespaces with NamespaceOffloadings.
+        self._namespaces: frozenset[str] = frozenset()
         # By peer and namespace that leaves it: since when, of the monotonic clock.
         self._since: dict[tuple[str, str], float] = {}
 
@@ -105,8 +75,9 @@ class MapController:
         return [
             _maps(watched.own_key),
             _peers(watched.own_key),
-            _offloadings(_named),
+            _offloadings(self._selected),
             watched.tenants(_allowed),
+            watched.defaults(lambda change: list(self._labels) if _is_federation_new(change) else ()),
             watched.watch(Namespace.resource, self._of_namespace),
         ]
 
@@ -119,27 +90,27 @@ class MapController:
         peer: PeerCluster | None = cluster.cache(PeerCluster.resource).get(key)
         found: NamespaceMap | None = cluster.cache(NamespaceMap.resource).get(key)
         if peer is None:
+            self._labels.pop(key, None)
             cluster.forget(self.name, key)
             return None  # the garbage collector deletes the map
+        labels = gather.selectable(peer, gather.defaults(cluster))
+        self._labels[key] = labels or {}
         offloadings: Cache[NamespaceOffloading] = cluster.cache(NamespaceOffloading.resource)
-        named = [each for each in offloadings if key in each.spec.peers]
-        self._named[key] = {each.metadata.namespace for each in named}
+        self._namespaces = frozenset(each.metadata.namespace for each in offloadings)
+        chosen = [each for each in offloadings if labels is not None and desired.selects(each, labels)]
         before = dict(found.spec.desired) if found is not None else {}
-        tenants = {
-            each.metadata.namespace: tenant for each in named if (tenant := tenant_of(cluster, each)) is not None
-        }
         inputs = OffloadingInputs(
             peer=key,
-            is_open=isinstance(peer.spec.host, PeerHost) and not peer.metadata.deletion_timestamp,
-            offloadings=named,
-            tenants=tenants,
+            labels=labels,
+            offloadings=chosen,
+            tenants=gather.tenants(cluster, chosen),
             occupied=(),
             before=before,
         )
-        leaving = desired.leaving(inputs)
+        left = desired.leaving(inputs)
         current = found.status.current if found is not None else {}
-        occupied = [each for each in leaving if await self._empty(cluster, each, key, current.get(each))]
-        for name in {name for peer_name, name in self._since if peer_name == key}.difference(leaving):
+        occupied = [each for each in left if await self._empty(cluster, each, key, current.get(each))]
+        for name in {name for peer_name, name in self._since if peer_name == key}.difference(left):
             del self._since[key, name]
         wanted = desired.wanted(msgspec.structs.replace(inputs, occupied=occupied))
         if found is None and wanted:
@@ -149,38 +120,33 @@ class MapController:
             spec = merge_patch(msgspec.to_builtins(found.spec), msgspec.to_builtins(NamespaceMapSpec(desired=wanted)))
             about: Json = {"uid": found.metadata.uid, "resourceVersion": found.metadata.resource_version}
             await cluster.writer.patch(NamespaceMap.resource, "", key, {"metadata": about, "spec": spec})
-        missing = any(cluster.lookup(Namespace.resource, each.metadata.namespace) is None for each in named)
+        missing = any(cluster.lookup(Namespace.resource, each.metadata.namespace) is None for each in chosen)
         return EVICTION_SECONDS if occupied else BEHIND_SECONDS if missing else None
 
     async def _empty(self, cluster: Cluster, namespace: str, peer: str, known: MappedNamespace | None) -> bool:
-        """Evict the pods of a namespace that run at a peer, and delete them after a while; return whether any are left.
+        """Make the pods of a namespace leave a peer; return whether it must wait for any.
 
-        Pods that have no counterpart there do not count: controllers replace pods that are evicted, and no further ones
-        are sent. If the namespace at the peer is gone, nothing runs there, and nothing else ends the pods.
+        Pods that have no counterpart there leave, too, but do not count: controllers may replace pods that are evicted,
+        and no further ones are sent. As long as the namespace is marked with the peer, more pods may come.
         """
         now = cluster.clock.monotonic()
-        is_late = now - self._since.setdefault((peer, namespace), now) >= PATIENCE_SECONDS
-        is_gone = known is None or (known.phase in {MapPhase.LOST, MapPhase.REFUSED} and not known.peer_namespace)
+        seconds = now - self._since.setdefault((peer, namespace), now)
         selectors = {"fieldSelector": f"spec.nodeName={node_name(peer)}"}
-        pods = [each async for each in cluster.live.items(PODS, _Pod, namespace=namespace, selectors=selectors)]
-        running = [each for each in pods if each.is_sent]
-        for each in running:
-            meta = each.metadata
-            if is_gone:
-                asked = request.delete(PODS, meta.namespace, meta.name, uid=meta.uid, grace_period_seconds=0)
-            elif meta.deletion_timestamp:
-                continue
-            elif is_late:
-                asked = request.delete(PODS, meta.namespace, meta.name, uid=meta.uid)
-            else:
-                asked = request.evict(PODS, meta.namespace, meta.name, meta.uid)
-            await _send(cluster, asked)
-        return bool(running)
+        pods = [each async for each in cluster.live.items(PODS, BoundPod, namespace=namespace, selectors=selectors)]
+        for write in leaving.departures(pods, known, seconds):
+            await _send(cluster, write)
+        seen = cluster.lookup(Namespace.resource, namespace)
+        is_marked = seen is not None and not seen.deleting and peer in seen.annotations.get(marks.PEERS, "").split(",")
+        return is_marked or any(each.is_sent for each in pods)
+
+    def _selected(self, change: Change[NamespaceOffloading]) -> Iterable[str]:
+        """Return the peers that a NamespaceOffloading selects, or selected before."""
+        both = [each for each in (change.before, change.after) if each is not None]
+        return [peer for peer, labels in self._labels.items() if any(desired.selects(each, labels) for each in both)]
 
     def _of_namespace(self, change: Change[Observed]) -> Iterable[str]:
-        """Return the peers that a namespace names whose tenant has changed."""
-        name = _moved(change)
-        return [peer for peer, names in self._named.items() if name in names] if name else ()
+        """Return all peers if a namespace of a NamespaceOffloading has moved to another tenant."""
+        return list(self._labels) if _moved(change) in self._namespaces else ()
 
     async def _create(self, cluster: Cluster, peer: PeerCluster, wanted: dict[str, DesiredNamespace]) -> None:
         owner = OwnerReference(
@@ -197,7 +163,7 @@ class MapController:
 
 
 class OffloadingController:
-    """Keeps the status and the finalizer of NamespaceOffloadings; the key is the object's."""
+    """Keeps the status of NamespaceOffloadings, and the marks of their namespaces; the key is the object's."""
 
     name = "offloading"
     kind = NamespaceOffloading
@@ -210,65 +176,86 @@ class OffloadingController:
         return [
             _offloadings(watched.own_key),
             _maps(_mapped),
-            _peers(lambda _: list(self._known)),
+            _peers(lambda change: list(self._known) if _is_selected_otherwise(change) else ()),
             watched.tenants(lambda change: list(self._known) if _allowed(change) else ()),
+            watched.defaults(lambda change: list(self._known) if _is_federation_new(change) else ()),
             watched.watch(Namespace.resource, _of_namespace),
         ]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
-        """Bring one status up to date; return in how many seconds to look again, None for never.
+        """Bring one NamespaceOffloading up to date; return in how many seconds to look again, None for never.
 
         Raises:
             ApiError: Something failed; the queue tries again.
         """
         found: NamespaceOffloading | None = cluster.cache(NamespaceOffloading.resource).get(key)
+        name = key.rpartition("/")[0]
+        namespace = cluster.lookup(Namespace.resource, name)
+        tenant = gather.tenant_of(cluster, name)
+        known_maps, peers = gather.maps(cluster), gather.peers(cluster)
+        # Before the status: a pod that is created once it reports Ready gets the tolerations.
+        await self._mark(cluster, namespace, desired.marked(found, tenant, known_maps, peers))
+        is_labelled = namespace is not None and namespace.labels.get(marks.OFFLOAD) == "true" and not namespace.deleting
         if found is None:
             self._known.discard(key)
+            if is_labelled and tenant is not None:
+                with suppress(AlreadyExists):
+                    await cluster.writer.create(desired.default(name, tenant, gather.defaults(cluster)))
             cluster.forget(self.name, key)
             return None
         self._known.add(key)
-        maps = {each.metadata.name: each for each in cluster.cache(NamespaceMap.resource)}
-        has_finalizer = FINALIZER in found.metadata.finalizers
-        if found.metadata.deletion_timestamp:
-            if has_finalizer and not _is_mapped(found.metadata.namespace, maps.values()):
-                others = tuple(each for each in found.metadata.finalizers if each != FINALIZER)
-                with suppress(NotFound):
-                    await cluster.writer.own(request.finalizers(found, others), quiet=True)
-                return None
-        elif not has_finalizer:
-            await cluster.writer.own(request.finalizers(found, (*found.metadata.finalizers, FINALIZER)))
+        if await self._finalize(cluster, found, known_maps.values()):
             return None
-        open_peers = [
-            each.metadata.name
-            for each in cluster.cache(PeerCluster.resource)
-            if isinstance(each.spec.host, PeerHost) and not each.metadata.deletion_timestamp
-        ]
-        now = rfc3339(cluster.clock.now())
-        status = desired.status(found, tenant_of(cluster, found), maps, open_peers, now)
-        if status != found.status:
-            await cluster.writer.status(msgspec.structs.replace(found, status=status))
+        if DEFAULTED in found.metadata.labels and namespace is not None and not is_labelled:
+            with suppress(NotFound, Conflict):
+                await cluster.writer.delete(found)
+            return None
+        wanted = status.compute(found, tenant, known_maps, peers, rfc3339(cluster.clock.now()))
+        if wanted != found.status:
+            await cluster.writer.status(msgspec.structs.replace(found, status=wanted))
         return None
 
+    async def _mark(self, cluster: Cluster, namespace: Observed | None, wished: dict[str, str]) -> None:
+        if namespace is None or namespace.deleting:
+            return
+        patch = desired.marking(namespace.labels, namespace.annotations, wished)
+        if patch:
+            body: Json = {"metadata": {"uid": namespace.uid, **patch}}
+            # Of another uid: its event wakes this key.
+            with suppress(NotFound, Conflict):
+                await cluster.writer.own(request.patch(Namespace.resource, "", namespace.name, body))
 
-def tenant_of(cluster: Cluster, found: NamespaceOffloading) -> Tenant | None:
-    """Return the Tenant of the namespace of a NamespaceOffloading; None for none, or while a watch is behind."""
-    namespace = cluster.lookup(Namespace.resource, found.metadata.namespace)
-    name = namespace.labels.get(TENANT, "") if namespace is not None else ""
-    return cluster.cache(Tenant.resource).get(name) if name else None
+    async def _finalize(self, cluster: Cluster, found: NamespaceOffloading, maps: Iterable[NamespaceMap]) -> bool:
+        """Keep the finalizer until nothing is left at peers; return whether there is nothing else to do."""
+        meta = found.metadata
+        has_finalizer = FINALIZER in meta.finalizers
+        if meta.deletion_timestamp:
+            if not has_finalizer or _is_mapped(meta.namespace, maps):
+                return False
+            others = tuple(each for each in meta.finalizers if each != FINALIZER)
+            with suppress(NotFound):
+                await cluster.writer.own(request.finalizers(found, others), quiet=True)
+            return True
+        if not has_finalizer:
+            await cluster.writer.own(request.finalizers(found, (*meta.finalizers, FINALIZER)))
+        return not has_finalizer
 
 
-async def _send(cluster: Cluster, asked: ApiRequest) -> None:
+async def _send(cluster: Cluster, write: DirectWrite) -> None:
     try:
-        await cluster.writer.send(asked)
-    except (NotFound, Conflict, TooManyRequests):
-        return  # a disruption budget may allow no eviction now
+        await cluster.writer.send(write.request)
+    except write.ignores:
+        return
     except (Forbidden, Invalid, BadRequest, ServerError) as error:
         # Two budgets that select one pod, for example: pods of one tenant must not keep others from the peer.
-        log.warning("a pod that leaves a peer is not evicted", extra={"pod": asked.name, "error": str(error)})
+        log.warning("a pod that leaves a peer is not evicted", extra={"pod": write.request.name, "error": str(error)})
 
 
 def _is_mapped(namespace: str, maps: Iterable[NamespaceMap]) -> bool:
     return any(namespace in each.spec.desired or namespace in each.status.current for each in maps)
+
+
+# -- what wakes them ------------------------------------------------------------------------------
 
 
 def _maps(keys: Callable[[Change[Any]], Iterable[str]]) -> Watch:
@@ -283,6 +270,24 @@ def _offloadings(keys: Callable[[Change[Any]], Iterable[str]]) -> Watch:
     return Watch(resource=NamespaceOffloading.resource, decode=watched.decoder(NamespaceOffloading), keys=keys)
 
 
+def _is_selected_otherwise(change: Change[PeerCluster]) -> bool:
+    """Return whether a change of a PeerCluster may change which namespaces select it."""
+
+    def facts(found: PeerCluster | None) -> object:
+        return (
+            None if found is None else (found.spec.host, found.status.labels, bool(found.metadata.deletion_timestamp))
+        )
+
+    return facts(change.before) != facts(change.after)
+
+
+def _is_federation_new(change: Change[TenancyDefaults]) -> bool:
+    before, after = (
+        each.spec.federation if each is not None else FederationDefaults() for each in (change.before, change.after)
+    )
+    return before != after
+
+
 def _moved(change: Change[Observed]) -> str:
     """Return a namespace that belongs to another tenant than before, or to one now; "" for none."""
     before, after = (each.labels.get(TENANT, "") if each is not None else "" for each in (change.before, change.after))
@@ -291,21 +296,25 @@ def _moved(change: Change[Observed]) -> str:
 
 
 def _of_namespace(change: Change[Observed]) -> Iterable[str]:
-    name = _moved(change)
-    return [object_key(name, OFFLOADING)] if name else ()
+    """Return the NamespaceOffloading of a namespace whose tenant, or whose marks of offloading, have changed."""
 
+    def facts(found: Observed | None) -> tuple[str, ...]:
+        if found is None:
+            return ("",) * 4
+        named = [found.labels.get(mark, "") for mark in (TENANT, marks.OFFLOAD, marks.POD_STRATEGY)]
+        return (*named, found.annotations.get(marks.PEERS, ""))
 
-def _named(change: Change[NamespaceOffloading]) -> Iterable[str]:
-    return {peer for each in (change.before, change.after) if each is not None for peer in each.spec.peers}
+    found = change.after or change.before
+    is_same = facts(change.before) == facts(change.after)
+    return [] if found is None or is_same else [object_key(found.name, OFFLOADING)]
 
 
 def _allowed(change: Change[Tenant]) -> Iterable[str]:
-    """Return the peers that a Tenant may use now or might use before, if that has changed."""
-    before, after = (
-        frozenset(each.spec.isolation.federation.peers) if each is not None else frozenset[str]()
-        for each in (change.before, change.after)
-    )
-    return before | after if before != after else ()
+    """Return the peers that a Tenant may use now or might use before, if that or its quota has changed."""
+    both = [change.before, change.after]
+    before, after = ((each.spec.isolation.federation.peers, each.spec.quota.hard) if each else None for each in both)
+    every = {peer for each in both if each is not None for peer in each.spec.isolation.federation.peers}
+    return every if before != after else ()
 
 
 def _mapped(change: Change[NamespaceMap]) -> Iterable[str]:

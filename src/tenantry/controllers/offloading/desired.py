@@ -1,7 +1,7 @@
-"""Which namespaces should exist at which peer, and what a NamespaceOffloading reports: pure.
+"""Which namespaces should exist at which peer, and how their own namespaces are marked for it: pure.
 
-NamespaceOffloadings, their tenants, PeerClusters ─► wanted ─► NamespaceMap.spec.desired of each peer
-NamespaceMap.status.current of all peers          ─► status ─► NamespaceOffloading.status
+NamespaceOffloadings, their tenants, labels of peers ─► wanted ─► NamespaceMap.spec.desired of each peer
+NamespaceMap.spec.desired of all peers               ─► marks  ─► the namespace, which policies on pods read
 """
 
 from __future__ import annotations
@@ -9,27 +9,33 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 import msgspec
+from msgspec import UnsetType
 from msgspec.structs import replace
 
-from tenantry.api import reasons
+from tenantry.api import marks
 from tenantry.api.errors import InputError
+from tenantry.api.model import Json, ObjectMeta
 from tenantry.api.offloading import (
+    DEFAULTED,
+    MOST_BYTES,
+    MOST_NAMESPACES,
+    OFFLOADING,
     DesiredNamespace,
-    MapPhase,
     NamespaceMap,
     NamespaceOffloading,
-    NamespaceOffloadingStatus,
-    OffloadedTo,
+    NamespaceOffloadingSpec,
+    PodStrategy,
 )
+from tenantry.api.quota import Quantity, Quota
+from tenantry.api.tenancydefaults import FederationDefaults
 from tenantry.api.tenant import Tenant
-from tenantry.api.wording import shortened
-from tenantry.engine.conditions import Wanted, merge
 from tenantry.world.naming import peer_name
 from tenantry.world.quantity import parse
 from tenantry.world.quota import normal
+from tenantry.world.selectors import meets
 
-NOT_ALLOWED = "NotAllowed"
-NO_PEER = "NoPeer"
+PeerLabels = Mapping[str, Mapping[str, str]]
+"""The labels by which each peer is selected, by the name of its PeerCluster; only those with a host half."""
 
 
 class OffloadingInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +43,7 @@ class OffloadingInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         peer: The PeerCluster.
-        is_open: Whether it has a host half, and is not being deleted.
+        labels: Those by which it is selected; None if it has no host half, or is being deleted.
         offloadings: All NamespaceOffloadings.
         tenants: The Tenant of each of their namespaces, by the namespace; those of no tenant are left out.
         occupied: Namespaces with pods at the peer: they stay until those are gone.
@@ -45,7 +51,7 @@ class OffloadingInputs(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     peer: str
-    is_open: bool
+    labels: Mapping[str, str] | None
     offloadings: Collection[NamespaceOffloading]
     tenants: Mapping[str, Tenant]
     occupied: Collection[str]
@@ -60,15 +66,34 @@ def wanted(inputs: OffloadingInputs) -> dict[str, DesiredNamespace]:
         for namespace, each in inputs.before.items()
         if namespace in inputs.occupied
     }
-    return dict(sorted({**kept, **found}.items()))
+    every = {**kept, **found}
+    # Those that are there stay: another one must not take their place.
+    order = sorted(every, key=lambda namespace: (namespace not in inputs.before, namespace))
+    fitting, total = dict[str, DesiredNamespace](), 0
+    for namespace in order:
+        total += size(namespace, every[namespace])
+        if namespace in inputs.before or (total <= MOST_BYTES and len(fitting) < MOST_NAMESPACES):
+            fitting[namespace] = every[namespace]
+    return dict(sorted(fitting.items()))
+
+
+def has_room(desired: Mapping[str, DesiredNamespace], found: NamespaceOffloading) -> bool:
+    """Return whether a NamespaceMap has room for another namespace."""
+    total = sum(size(namespace, each) for namespace, each in desired.items())
+    return len(desired) < MOST_NAMESPACES and total + size(found.metadata.namespace, _desired(found)) <= MOST_BYTES
+
+
+def size(namespace: str, each: DesiredNamespace) -> int:
+    """Return how many bytes of a NamespaceMap a namespace takes."""
+    return len(namespace) + len(msgspec.json.encode(each))
 
 
 def _allowed(inputs: OffloadingInputs) -> dict[str, DesiredNamespace]:
     found: dict[str, DesiredNamespace] = {}
-    for each in inputs.offloadings if inputs.is_open else ():
+    for each in inputs.offloadings:
         namespace = each.metadata.namespace
         tenant, before = inputs.tenants.get(namespace), inputs.before.get(namespace)
-        if not is_wanted(each, inputs.peer, tenant):
+        if inputs.labels is None or not is_wanted(each, inputs.peer, inputs.labels, tenant):
             continue
         if not above(each, tenant):
             found[namespace] = _desired(each)
@@ -80,14 +105,25 @@ def _allowed(inputs: OffloadingInputs) -> dict[str, DesiredNamespace]:
 
 def _desired(found: NamespaceOffloading) -> DesiredNamespace:
     hard = {key: str(value) for key, value in found.spec.quota.hard.items()}
-    return DesiredNamespace(name=peer_name(found.metadata.namespace), hard=hard)
+    name = peer_name(found.metadata.namespace)
+    return DesiredNamespace(name=name, hard=hard, mapping_strategy=found.spec.mapping_strategy)
 
 
-def is_wanted(found: NamespaceOffloading, peer: str, tenant: Tenant | None) -> bool:
-    """Return whether pods of a namespace may run at a peer."""
-    is_named = not found.metadata.deletion_timestamp and peer in found.spec.peers
+def selects(found: NamespaceOffloading, labels: Mapping[str, str]) -> bool:
+    """Return whether a NamespaceOffloading selects a peer that has labels; without a selector, it selects every one."""
+    selector = found.spec.cluster_selector
+    if isinstance(selector, UnsetType):
+        return True
+    return any(
+        all(meets(labels, each.key, each.operator, each.values) for each in term.match_expressions)
+        for term in selector.node_selector_terms
+    )
+
+
+def is_wanted(found: NamespaceOffloading, peer: str, labels: Mapping[str, str], tenant: Tenant | None) -> bool:
+    """Return whether a namespace should exist at a peer."""
     is_allowed = tenant is not None and peer in tenant.spec.isolation.federation.peers
-    return is_named and is_allowed
+    return is_allowed and not found.metadata.deletion_timestamp and selects(found, labels)
 
 
 def above(found: NamespaceOffloading, tenant: Tenant | None) -> str:
@@ -106,70 +142,64 @@ def leaving(inputs: OffloadingInputs) -> list[str]:
     return sorted(set(inputs.before) - set(_allowed(inputs)))
 
 
-def status(
-    found: NamespaceOffloading,
-    tenant: Tenant | None,
-    maps: Mapping[str, NamespaceMap],
-    open_peers: Collection[str],
-    now: str,
-) -> NamespaceOffloadingStatus:
-    """Return the status of a NamespaceOffloading.
+# -- the namespace itself -------------------------------------------------------------------------
+
+
+def marked(
+    found: NamespaceOffloading | None, tenant: Tenant | None, maps: Mapping[str, NamespaceMap], peers: PeerLabels
+) -> dict[str, str]:
+    """Return the strategy of a namespace, and the peers that its pods may tolerate, by their marks.
+
+    A peer counts as long as it is wanted, and its map has the namespace: without a share, no pod runs there.
 
     Args:
-        found: The NamespaceOffloading.
-        tenant: The Tenant of its namespace; None for none.
+        found: Its NamespaceOffloading; None for none.
+        tenant: Its Tenant; None for none.
         maps: The NamespaceMaps by peer.
-        open_peers: The PeerClusters with a host half.
-        now: RFC 3339.
+        peers: The labels of peers.
     """
-    namespace, shown = found.metadata.namespace, list[OffloadedTo]()
-    problems = list[tuple[str, str]]()
-    key = above(found, tenant)
-    if key and tenant is not None:
-        problems.append((reasons.INVALID_SPEC, _too_much(key, tenant)))
-    for peer in sorted({*found.spec.peers, *(name for name, each in maps.items() if namespace in each.status.current)}):
-        known = maps[peer].status.current.get(namespace) if peer in maps else None
-        if known is not None:
-            shown.append(OffloadedTo(name=peer, namespace=known.peer_namespace, phase=known.phase.value))
-            if known.phase is MapPhase.REFUSED:
-                problems.append((reasons.PEER_REFUSED, f"peer {peer!r}: {known.message}"))
-            elif found.metadata.deletion_timestamp:
-                problems.append((reasons.PROGRESSING, f"peer {peer!r}: its pods and its namespace there end"))
-            elif known.phase is not MapPhase.ACCEPTED:
-                words = f": {known.message}" if known.message else ""
-                problems.append((reasons.PROGRESSING, f"peer {peer!r}: {known.phase.value}{words}"))
-        elif peer not in open_peers:
-            shown.append(OffloadedTo(name=peer, phase=NO_PEER))
-            problems.append((reasons.NO_PEER, f"no PeerCluster {peer!r} has spec.host: ask an administrator"))
-        elif tenant is None or peer not in tenant.spec.isolation.federation.peers:
-            shown.append(OffloadedTo(name=peer, phase=NOT_ALLOWED))
-            problems.append((reasons.PEER_NOT_ALLOWED, _not_allowed(peer, tenant)))
-        else:
-            shown.append(OffloadedTo(name=peer, phase=MapPhase.CREATING.value))
-            problems.append((reasons.PROGRESSING, f"peer {peer!r}: {MapPhase.CREATING.value}"))
-    generation = found.metadata.generation
-    ready = _ready(problems)
-    return NamespaceOffloadingStatus(
-        observed_generation=generation,
-        clusters=tuple(shown),
-        conditions=merge(found.status.conditions, [ready], generation=generation, now=now),
-    )
+    if found is None or found.metadata.deletion_timestamp or tenant is None:
+        return {}
+    strategy = found.spec.pod_strategy
+    namespace = found.metadata.namespace
+    names = [
+        name
+        for name, labels in sorted(peers.items())
+        if is_wanted(found, name, labels, tenant) and name in maps and namespace in maps[name].spec.desired
+    ]
+    tolerated = {} if strategy is PodStrategy.LOCAL or not names else {marks.PEERS: ",".join(names)}
+    return {marks.POD_STRATEGY: strategy.value, **tolerated}
 
 
-def _too_much(key: str, tenant: Tenant) -> str:
-    return f"spec.quota.hard: {key} must be at most what the quota of Tenant {tenant.metadata.name!r} has"
+def marking(labels: Mapping[str, str], annotations: Mapping[str, str], wished: Mapping[str, str]) -> Json:
+    """Return the merge patch of the metadata of a namespace; {} if it has its marks."""
+    found: Json = {}
+    for where, there, mark in (
+        ("labels", labels, marks.POD_STRATEGY),
+        ("annotations", annotations, marks.PEERS),
+    ):
+        if there.get(mark) != wished.get(mark):
+            found[where] = {mark: wished.get(mark)}
+    return found
 
 
-def _not_allowed(peer: str, tenant: Tenant | None) -> str:
-    if tenant is None:
-        return "the namespace belongs to no tenant: create the NamespaceOffloading in a tenant's namespace"
-    return (
-        f"Tenant {tenant.metadata.name!r} may not use peer {peer!r}: an administrator adds it to"
-        " spec.isolation.federation.peers"
-    )
+def default(namespace: str, tenant: Tenant, defaults: FederationDefaults) -> NamespaceOffloading:
+    """Return the NamespaceOffloading of a namespace whose label asks for one.
 
-
-def _ready(problems: list[tuple[str, str]]) -> Wanted:
-    if not problems:
-        return Wanted(reasons.READY, True, reasons.ESTABLISHED, "the namespace exists at all peers")
-    return Wanted(reasons.READY, False, problems[0][0], shortened(message for _, message in problems))
+    Args:
+        namespace: The namespace.
+        tenant: Its Tenant: no share is above its quota.
+        defaults: Of TenancyDefaults.
+    """
+    given = defaults.default_quota.hard
+    hard: dict[str, Quantity]
+    try:
+        whole = normal(tenant.spec.quota.hard)
+        hard = {
+            key: whole[key] if key in whole and parse(value) > parse(whole[key]) else value
+            for key, value in normal(given).items()
+        }
+    except InputError:
+        hard = dict(given)  # the CRDs refuse such quotas, but for a few that the status of the Tenant reports
+    meta = ObjectMeta(name=OFFLOADING, namespace=namespace, labels={DEFAULTED: "true"})
+    return NamespaceOffloading(metadata=meta, spec=NamespaceOffloadingSpec(quota=Quota(hard=hard)))

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import msgspec
+from msgspec import UnsetType
 from msgspec.structs import replace
 
 from tenantry.api import reasons
@@ -29,9 +30,11 @@ from tenantry.api.peercluster import (
     node_name,
     tenant_name,
 )
+from tenantry.api.tenancydefaults import NAME as DEFAULTS
+from tenantry.api.tenancydefaults import FederationDefaults, TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
-from tenantry.controllers.peering import guest, status, virtualnode
+from tenantry.controllers.peering import guest, labels, status, virtualnode
 from tenantry.controllers.peering.link import PeeringHost, PeerLink
 from tenantry.controllers.peering.peerclient import SECRETS
 from tenantry.controllers.peering.status import HostState
@@ -84,6 +87,7 @@ class PeerController:
             Watch(resource=PeerCluster.resource, decode=watched.decoder(PeerCluster), keys=watched.own_key),
             Watch(resource=NamespaceMap.resource, decode=watched.decoder(NamespaceMap), keys=watched.own_key),
             watched.tenants(_of_tenant),
+            watched.defaults(lambda _: list(self._connected)),
         ]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
@@ -95,7 +99,8 @@ class PeerController:
         found: PeerCluster | None = cluster.cache(PeerCluster.resource).get(key)
         known = self._connected.get(key)
         half = found.spec.host if found is not None else None
-        if known is not None and (found is None or found.metadata.uid != known.uid or half != known.link.half):
+        is_same = found is not None and known is not None and found.metadata.uid == known.uid
+        if known is not None and not (is_same and _goes_on(half, known.link.half)):
             await self._disconnect(key)
         if found is None:
             self._silent.pop(key, None)
@@ -153,6 +158,9 @@ class PeerController:
             task = self._group.create_task(self._run(cluster, key, link))
             known = self._connected[key] = _Connected(link, task, found.metadata.uid)
         link = known.link
+        defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
+        section = defaults.spec.federation if defaults is not None else FederationDefaults()
+        link.label(labels.of_node(found, section))
         return HostState(
             cluster_id=link.facts.cluster_id,
             version=link.facts.version,
@@ -226,6 +234,11 @@ class PeerController:
             return
         with suppress(NotFound):
             await cluster.writer.send(request.delete(resource, namespace, name, uid=live["metadata"]["uid"]))
+
+
+def _goes_on(half: PeerHost | UnsetType | None, other: PeerHost) -> bool:
+    """Return whether a link goes on with another half: it takes in other labels as it is."""
+    return isinstance(half, PeerHost) and replace(half, labels={}) == replace(other, labels={})
 
 
 def _of_tenant(change: Change[Tenant]) -> Iterable[str]:

@@ -135,6 +135,7 @@ class PeerLink:
         # With its memory of requests that are not signed yet: a link that begins again must not request more.
         home = NodeAccess(reader=host.home.live, writer=host.home.writer, as_node=self._as_node, clock=host.home.clock)
         self._certificates = NodeCertificates(self._node_name, (PEERS_NAMESPACE, f"{self._name}-node"), home=home)
+        self._labels: Mapping[str, str] = {}
         self.facts = PeerFacts()
         self.has_node = False
         """Whether the Node is there, and pods are mirrored."""
@@ -145,6 +146,13 @@ class PeerLink:
     def half(self) -> PeerHost:
         """Return the host half that it was made for."""
         return self._half
+
+    def label(self, labels: Mapping[str, str]) -> None:
+        """Give the Node these labels, which are admitted already, from now on."""
+        if labels != self._labels:
+            self._labels = labels
+            if self._reports is not None:
+                self._reports.wake()
 
     @property
     def answers(self) -> bool:
@@ -370,6 +378,7 @@ class PeerLink:
         return VirtualNodeInputs(
             name=self._node_name,
             peer=self._name,
+            labels=self._labels,
             resources=dict(half.accept.hard),
             address=self._host.address,
             port=port,

@@ -62,6 +62,7 @@ def compute(found: PeerCluster, guest: Blocked | None, host: HostState | None, n
         observed_generation=generation,
         cluster_id=host.cluster_id or before.cluster_id if host is not None else "",
         version=host.version or before.version if host is not None else "",
+        labels=before.labels if host is not None else {},
         conditions=merge(before.conditions, wanted, generation=generation, now=now),
     )
 

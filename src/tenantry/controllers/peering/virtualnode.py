@@ -141,7 +141,7 @@ def own_writes(live: Json, inputs: VirtualNodeInputs, now: dt.datetime) -> list[
         now: The time.
     """
     found: list[ApiRequest] = []
-    labels = {key: value for key, value in _changed_labels(live, inputs).items() if may_set(key)}
+    labels = {key: value for key, value in _changed_labels(live, inputs).items() if _is_nodes(key)}
     notes = {} if _annotation(live) == _given(inputs) else {GIVEN: _given(inputs)}
     metadata = {**({"labels": labels} if labels else {}), **({"annotations": notes} if notes else {})}
     if metadata:
@@ -163,7 +163,7 @@ def operators_write(live: Json, inputs: VirtualNodeInputs) -> ApiRequest | None:
 
     Without the taint, pods that do not tolerate the other cluster would be placed there.
     """
-    labels = {key: value for key, value in _changed_labels(live, inputs).items() if not may_set(key)}
+    labels = {key: value for key, value in _changed_labels(live, inputs).items() if not _is_nodes(key)}
     taints = _items(_part(live, "spec"), "taints")
     own = [each for each in taints if each["key"] == PEER]
     body: Json = {}
@@ -219,6 +219,11 @@ def _labels(inputs: VirtualNodeInputs) -> dict[str, str]:
 
 def _given(inputs: VirtualNodeInputs) -> str:
     return ",".join(sorted(inputs.labels))
+
+
+def _is_nodes(key: str) -> bool:
+    """Return whether the node identity changes a label: policy `tenantry-peer-nodes` refuses it those of Tenantry."""
+    return may_set(key) and not is_protected(key)
 
 
 def _annotation(live: Json) -> str:

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from tenantry.api.errors import Conflict, NotFound, TooManyRequests
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Json
 from tenantry.api.node import Node
+from tenantry.controllers.evictions import deletion, eviction
 from tenantry.controllers.slices.evictiondeadlines import EvictionDeadlines
-from tenantry.controllers.slices.pods import Pod, PodFacts
+from tenantry.controllers.slices.pods import PodFacts
 from tenantry.controllers.slices.status import SliceProgress
 from tenantry.engine import request
 from tenantry.engine.observed import Observed
@@ -135,8 +135,9 @@ def departures(
 
 def _write(pod: PodFacts, left: EvictionDeadlines) -> DirectWrite:
     if left.grace > 0:
-        return _eviction(pod)
-    return _eviction(pod, LAST_SECONDS) if left.budget > 0 else _deletion(pod)
+        return eviction(pod.namespace, pod.name, pod.uid)
+    ends = eviction if left.budget > 0 else deletion
+    return ends(pod.namespace, pod.name, pod.uid, grace_period_seconds=LAST_SECONDS)
 
 
 def next_look(pods: Sequence[PodFacts], left_seconds: float) -> float | None:
@@ -144,14 +145,3 @@ def next_look(pods: Sequence[PodFacts], left_seconds: float) -> float | None:
     if not pods:
         return None
     return RETRY_SECONDS if left_seconds <= 0 else min(RETRY_SECONDS, left_seconds)
-
-
-def _eviction(pod: PodFacts, grace_period_seconds: int | None = None) -> DirectWrite:
-    # TooManyRequests: a disruption budget refuses, and the eviction is tried again until budgets hold no longer.
-    asked = request.evict(Pod.resource, pod.namespace, pod.name, pod.uid, grace_period_seconds=grace_period_seconds)
-    return DirectWrite(request=asked, ignores=(TooManyRequests, NotFound, Conflict))
-
-
-def _deletion(pod: PodFacts) -> DirectWrite:
-    asked = request.delete(Pod.resource, pod.namespace, pod.name, uid=pod.uid, grace_period_seconds=LAST_SECONDS)
-    return DirectWrite(request=asked, ignores=(NotFound, Conflict))  # Conflict: another pod of its name

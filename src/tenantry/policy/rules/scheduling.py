@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
 from tenantry.api.marks import CONTRIBUTED_BY, PART_OPEN, PART_SUFFIX, PARTS, SLICE, ZONE
+from tenantry.api.peercluster import PEER, VIRTUAL
 from tenantry.api.tenancyrules import Section
 from tenantry.policy.check import RuleCheck, listed, quoted
 from tenantry.policy.forms import LIST, CheckOptions, allow, refuse
@@ -20,7 +21,7 @@ NODE_NAME = "scheduling.nodeName"
 NODE_SELECTORS = "scheduling.nodeSelectors"
 TOLERATIONS = "scheduling.tolerations"
 
-ALWAYS_TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", PARTS, CONTRIBUTED_BY)
+ALWAYS_TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", PARTS, CONTRIBUTED_BY, PEER)
 """Kubernetes itself adds the first two to every pod, and Tenantry the others; a policy of its own checks these."""
 
 CONTROL_PLANE_TAINTS = (
@@ -51,7 +52,7 @@ _OPEN = f"{PART_SUFFIX}{PART_OPEN}"
 
 def _is_added(review: Review, key: str) -> bool:
     """Return whether Tenantry itself has added a node's label, or its toleration, to a pod."""
-    return key.endswith(_OPEN) or (key == SLICE and SLICE in review.request.namespace_labels)
+    return key in {PEER, VIRTUAL} or key.endswith(_OPEN) or (key == SLICE and SLICE in review.request.namespace_labels)
 
 
 def _first_of(
@@ -117,7 +118,7 @@ def _tolerate_less(pod: Item, rules: Section) -> None:
 _SELECTOR = "variables.spec.nodeSelector"
 _NOT_SELECTABLE = (
     f"(has({_SELECTOR}) ? {_SELECTOR}.map(k, k).filter(k, !(k in {LIST} || (k + '=' + {_SELECTOR}[k]) in {LIST}"
-    f" || k == {quoted(SLICE)} && {_IN_SLICE} || k.endsWith({quoted(_OPEN)})))"
+    f" || k == {quoted(SLICE)} && {_IN_SLICE} || k == {quoted(VIRTUAL)} || k.endsWith({quoted(_OPEN)})))"
     " : [])"
 )
 _NOT_ATTRACTED = (
