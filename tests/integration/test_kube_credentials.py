@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import shutil
 import sys
@@ -9,6 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 import pytest
 import pytest_asyncio
@@ -18,13 +20,13 @@ from tenantry.api.errors import ConfigError, Forbidden, Unauthorized, Unreachabl
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Resource
 from tenantry.hosting.certificates import LeafCertificate
-from tenantry.kube import kubeconfig
+from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 from tenantry.kube.version import require_supported
 from tenantry.local import x509
 from tenantry.local.cluster import LocalCluster
-from testkit.api import SERVICE_ACCOUNTS, Api
+from testkit.api import SECONDS, SERVICE_ACCOUNTS, Api
 from testkit.faults import Fault, FaultyProxy, Rule
 
 pytest_plugins = ["testkit.fixtures"]
@@ -37,7 +39,7 @@ TOKEN_REQUEST: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenR
 @pytest.fixture
 def server(tenancy: LocalCluster) -> Connection:
     """A kubeconfig with the address of the API server and no user."""
-    return msgspec.structs.replace(kubeconfig.load([tenancy.kubeconfig_path]), certificate=None, key=None)
+    return kubeconfig.load([tenancy.kubeconfig_path]).anonymous("test")
 
 
 async def _who(client: Client) -> Json:
@@ -165,6 +167,31 @@ async def test_a_token_file_that_is_away_for_a_moment_leaves_the_last_token_in_u
         file.write_text(accounts[1])
         client.transport.credentials.expire()  # pyright: ignore[reportPrivateUsage] - the same
         assert (await _who(client))["username"].endswith(":two")
+
+
+async def test_other_credentials_are_used_for_requests_from_now_on_while_a_watch_goes_on(
+    tenancy: LocalCluster, server: Connection, accounts: list[str], api: Api, name: str
+) -> None:
+    """L01: a node identity changes its certificate; a connection that was opened with the last one is not used."""
+    async with Client(kubeconfig.load([tenancy.kubeconfig_path])) as client:
+        before = (await _who(client))["username"]
+        watch = client.open(
+            "GET",
+            wire.path(SERVICE_ACCOUNTS, name),
+            query={"watch": "true"},
+            timeout=aiohttp.ClientTimeout(total=None),
+        )
+        async with watch as events:
+            await client.transport.use(msgspec.structs.replace(server, token=accounts[0]))
+            assert (await _who(client))["username"] == f"system:serviceaccount:{name}:one" != before
+            await api.create(SERVICE_ACCOUNTS, {"metadata": {"name": "seen"}}, name)
+            async with asyncio.timeout(SECONDS):
+                async for line in events.content:
+                    if msgspec.json.decode(line)["object"]["metadata"]["name"] == "seen":
+                        break
+        with pytest.raises(ConfigError):
+            await client.transport.use(msgspec.structs.replace(server, certificate=b"none", key=b"none"))
+        assert (await _who(client))["username"].endswith(":one"), "those of before stay"
 
 
 @pytest.mark.parametrize("content", [None, "", " \n"])

@@ -18,7 +18,7 @@ from tenantry.api.errors import ConfigError
 from tenantry.hosting import kubeletpaths
 from tenantry.hosting.connections import ConnectionLimits
 from tenantry.hosting.kubelet import KubeletInputs
-from tenantry.hosting.kubeletserver import KubeletServer, load, serving_context
+from tenantry.hosting.kubeletserver import KubeletServer, serving_context
 from tenantry.kube.kubeconfig import Connection
 from tenantry.kube.transport import Transport
 from tenantry.local import pki
@@ -278,12 +278,15 @@ async def test_the_end_of_the_port_ends_all_connections(tls: Certificates) -> No
         await asyncio.open_connection("127.0.0.1", number)
 
 
-async def test_a_renewed_certificate_serves_without_a_new_port(tls: Certificates) -> None:
-    async with opened(tls) as port:
-        load(port.context, *tls.pair("renewed"))
+async def test_a_renewed_certificate_serves_without_a_new_port_and_streams_go_on(tls: Certificates) -> None:
+    stream_of = partial(asked, context=tls.clients["known"], request=websocket("/attach/shop/web/main?output=1"))
+    async with opened(tls) as port, stream_of(port.number) as stream:
+        port.server.use(tls.server("renewed"))
         async with asked(port.number, tls.clients["known"], get(LOG)) as found:
             certificate = found.writer.get_extra_info("peercert")
         assert certificate["subject"] == ((("commonName", "renewed"),),)
+        stream.writer.write(b"\x82\x83\x00\x00\x00\x00\x00hi")
+        assert await stream.reader.readexactly(5) == b"\x82\x03\x00hi"
 
 
 def test_certificates_that_do_not_load_are_reported(tls: Certificates) -> None:

@@ -45,7 +45,7 @@ class Scene:
         """Return the certificates as a new process sees them."""
         operator = UserClient(self.world, OPERATOR)
         home = NodeAccess(reader=Reader(operator), writer=Writer(operator), as_node=self._as_node, clock=self.clock)
-        return NodeCertificates(node, PLACE, home=home, sign_seconds=seconds, poll_seconds=0.001)
+        return NodeCertificates(node, PLACE, home=home, sign_seconds=seconds, poll_seconds=0.001, least_seconds=0.001)
 
     @asynccontextmanager
     async def _as_node(self, certificate: NodeCertificate) -> AsyncGenerator[Writer]:
@@ -217,3 +217,22 @@ def test_names_that_do_not_fit_into_a_certificate_are_refused() -> None:
     there.restarted(node="n" * 52)
     with pytest.raises(InputError, match="at most 52 characters"):
         there.restarted(node="n" * 53)
+
+
+async def test_renewals_report_both_certificates_when_they_are_due() -> None:
+    there = Scene()
+    first = await there.certificates.pair(ADDRESSES)
+    renewals = there.certificates.renewals(first, ADDRESSES)
+    there.clock.advance(LIFE_SECONDS * 2 / 3 + 1)
+    second = await anext(renewals)
+    assert second.client != first.client
+    assert second.serving != first.serving
+
+
+async def test_renewals_end_when_a_certificate_ends_that_cannot_be_renewed() -> None:
+    there = Scene()
+    first = await there.certificates.pair(ADDRESSES)
+    there.world.denied = True
+    there.clock.advance(LIFE_SECONDS + 1)
+    with pytest.raises(TenantryError, match="is Denied"):
+        await anext(there.certificates.renewals(first, ADDRESSES))

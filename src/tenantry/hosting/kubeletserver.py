@@ -22,6 +22,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 
+import msgspec
+
 from tenantry.api.errors import ApiError, ConfigError
 from tenantry.engine.tasks import in_background
 from tenantry.hosting import kubelet
@@ -39,8 +41,6 @@ log = logging.getLogger(__name__)
 def serving_context(certificate: bytes, key: bytes, client_ca: bytes) -> ssl.SSLContext:
     """Return a TLS context that requires client certificates.
 
-    A later certificate can be loaded into the context while the port is open.
-
     Args:
         certificate: The serving certificate, PEM.
         key: Its key, PEM.
@@ -55,17 +55,8 @@ def serving_context(certificate: bytes, key: bytes, client_ca: bytes) -> ssl.SSL
         context.load_verify_locations(cadata=client_ca.decode())
     except (ssl.SSLError, ValueError) as error:
         raise ConfigError(f"the authority of clients of the kubelet port does not load: {error}") from error
-    load(context, certificate, key)
-    return context
-
-
-def load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load a serving certificate: handshakes from now on use it.
-
-    Raises:
-        ConfigError: It does not load.
-    """
     load_pair(context, certificate, key, "the serving certificate of the kubelet port")
+    return context
 
 
 class KubeletServer:
@@ -104,6 +95,14 @@ class KubeletServer:
     def open_connections(self) -> int:
         """Return the number of connections."""
         return len(self._connections.open)
+
+    def use(self, tls: ssl.SSLContext) -> None:
+        """Use another TLS context for handshakes from now on; connections that are open go on.
+
+        Raises:
+            ConfigError: It does not require client certificates.
+        """
+        self._inputs = msgspec.structs.replace(self._inputs, tls=tls)
 
     @asynccontextmanager
     async def serve(self) -> AsyncGenerator[int]:

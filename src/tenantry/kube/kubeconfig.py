@@ -149,6 +149,22 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
         """Return the connection as plain data, for another process: it does not notice changes of the files."""
         return msgspec.structs.replace(self, files=(), reload=None)
 
+    def anonymous(self, source: str) -> Connection:
+        """Return the same API server without credentials, for those of another client.
+
+        Args:
+            source: Where those come from, for messages.
+        """
+        return Connection(
+            server=self.server,
+            source=source,
+            ca=self.ca,
+            insecure=self.insecure,
+            tls_server_name=self.tls_server_name,
+            proxy_url=self.proxy_url,
+            max_bytes=self.max_bytes,
+        )
+
     def reloaded(self) -> Connection:
         """Return the connection as its files describe it now.
 

@@ -249,15 +249,26 @@ class Transport:
         if seen == self._files:
             return
         try:
-            connection = self.connection.reloaded()
-            credentials = Credentials(connection)
-            tls = await credentials.tls()
+            await self.use(self.connection.reloaded())
         except ConfigError as error:
             # Half of a pair may be written already: what was good stays, and the next look finds both.
             log.warning("credentials have changed and do not load", extra={"error": str(error)})
             return
-        log.info("credentials have changed", extra={"source": connection.source})
-        self.connection, self.credentials, self._tls, self._files = connection, credentials, tls, seen
+        log.info("credentials have changed", extra={"source": self.connection.source})
+        self._files = seen
+
+    async def use(self, connection: Connection) -> None:
+        """Send requests from now on with the credentials of another connection to the same API server.
+
+        Requests and streams that are under way go on. No later request uses a connection that was opened before: pools
+        keep those of one TLS context apart.
+
+        Raises:
+            ConfigError: The credentials do not load; those of before stay.
+        """
+        credentials = Credentials(connection)
+        tls = await credentials.tls()
+        self.connection, self.credentials, self._tls = connection, credentials, tls
 
     def _refused(self, status: int, body: bytes, what: str, retry_after_seconds: float | None) -> ApiError:
         error = wire.error_from(status, body, what, retry_after_seconds)

@@ -21,7 +21,7 @@ import base64
 import datetime as dt
 import ipaddress
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import ClassVar
 
@@ -49,6 +49,12 @@ LIFE_SECONDS = 86_400
 RETRY_SECONDS = 300.0
 """How long a certificate that could not be renewed is used before the next try."""
 
+LOOK_SECONDS = 600.0
+"""How often the time of the next renewal is compared with the clock, which may have been set since."""
+
+LEAST_SECONDS = 60.0
+"""The shortest time between two looks, after a certificate that could not be renewed."""
+
 LONGEST_NAME = 64 - len(NODE)
 """The longest name of a node: RFC 5280 bounds a common name (ub-common-name)."""
 
@@ -71,6 +77,18 @@ class NodeCertificate(msgspec.Struct, frozen=True, kw_only=True):
     expires: dt.datetime
     renewed: dt.datetime
     addresses: frozenset[str] = frozenset()
+
+
+class NodePair(msgspec.Struct, frozen=True, kw_only=True):
+    """Both certificates of a node."""
+
+    client: NodeCertificate
+    serving: NodeCertificate
+
+    @property
+    def renewed(self) -> dt.datetime:
+        """Return when the first of them is renewed."""
+        return min(self.client.renewed, self.serving.renewed)
 
 
 class NodeSecret(KubernetesObject, frozen=True, kw_only=True):
@@ -121,6 +139,7 @@ class NodeCertificates:
         home: The access to the cluster.
         sign_seconds: The time for a signature.
         poll_seconds: The time between two looks at a request.
+        least_seconds: The shortest time between two looks whether a certificate is due.
 
     Raises:
         InputError: The name of the node is too long.
@@ -134,6 +153,7 @@ class NodeCertificates:
         home: NodeAccess,
         sign_seconds: float = SIGN_SECONDS,
         poll_seconds: float = POLL_SECONDS,
+        least_seconds: float = LEAST_SECONDS,
     ) -> None:
         if len(node) > LONGEST_NAME:
             raise InputError(
@@ -145,6 +165,7 @@ class NodeCertificates:
         self._home = home
         self._sign_seconds = sign_seconds
         self._poll_seconds = poll_seconds
+        self._least_seconds = least_seconds
         self._kept: dict[str, NodeCertificate] | None = None
         self._asked: dict[str, tuple[NewRequest, frozenset[str]]] = {}
         self._retry_at: dict[str, float] = {}
@@ -177,6 +198,28 @@ class NodeCertificates:
             # The authority of clients may have been replaced.
             await self.forget()
             raise
+
+    async def pair(self, addresses: Collection[str]) -> NodePair:
+        """Return both certificates, new ones if they are due; arguments and errors as `client` and `serving`."""
+        return NodePair(client=await self.client(), serving=await self.serving(addresses))
+
+    async def renewals(self, known: NodePair, addresses: Collection[str]) -> AsyncGenerator[NodePair]:
+        """Yield both certificates whenever one of them was renewed.
+
+        Args:
+            known: What is used now.
+            addresses: As of `serving`.
+
+        Raises:
+            TenantryError: As `client` and `serving`, if one that is used has ended.
+        """
+        while True:
+            left = (known.renewed - self._home.clock.now()).total_seconds()
+            await asyncio.sleep(min(max(left, self._least_seconds), LOOK_SECONDS))
+            found = await self.pair(addresses)
+            if found != known:
+                known = found
+                yield found
 
     async def forget(self) -> None:
         """Do not use the client certificate any more: the API server does not know it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -160,7 +161,7 @@ class PeerLink:
         return self._answers and not (self._peer is not None and self._peer.outage.is_away)
 
     async def run(self) -> None:
-        """Stay connected until cancelled, or until a certificate of the Node is due.
+        """Stay connected until cancelled.
 
         Raises:
             TenantryError: The peer cannot be used.
@@ -267,19 +268,21 @@ class PeerLink:
         await self._check_name()
         await peer.listed(Subnamespace.resource)
         self._changed()
-        own = await self._certificates.client()
-        serving = await self._certificates.serving([host.address])
-        async with self._node_client(own) as node_client:
+        pair = await self._certificates.pair([host.address])
+        async with self._node_client(pair.client) as node_client:
             upper = Cluster(ClusterId(f"node/{self._name}"), node_client, clock=host.home.clock, instance=host.instance)
             mirror, copies = self._mirrors(upper, peer, Writer(client, peer, Pace(_WRITES_PER_SECOND, _BURST)))
             host.runtime.add(upper, [mirror, copies], is_required=False)
             self._mirror = mirror
             try:
-                async with self._kubelet(client, upper, serving) as port, self._node(node_client, port):
+                server = await self._kubelet(client, upper, pair.serving)
+                async with server.serve() as port, self._node(node_client, port):
                     self.has_node, self.failure = True, ""
                     self._changed()
-                    due = min(own.renewed, serving.renewed) - host.home.clock.now()
-                    await asyncio.sleep(max(due.total_seconds(), 60.0))
+                    # Pods, streams and watches do not notice a renewal.
+                    async for renewed in self._certificates.renewals(pair, [host.address]):
+                        await node_client.transport.use(self._node_connection(renewed.client))
+                        server.use(await self._serving_context(renewed.serving))
             finally:
                 await host.runtime.remove(upper.id)
 
@@ -325,20 +328,21 @@ class PeerLink:
         )
         return mirror, copies
 
-    @asynccontextmanager
-    async def _kubelet(self, client: Client, upper: Cluster, serving: NodeCertificate) -> AsyncGenerator[int]:
+    async def _serving_context(self, serving: NodeCertificate) -> ssl.SSLContext:
         namespace, name, key = _CLIENT_CA
         published: Json = msgspec.json.decode(await self._host.home.live.read(COPIED["ConfigMap"], namespace, name))
         data: Json = published.get("data") or {}
         authority = str(data.get(key, ""))
+        return kubeletserver.serving_context(serving.certificate, serving.key, authority.encode())
+
+    async def _kubelet(self, client: Client, upper: Cluster, serving: NodeCertificate) -> KubeletServer:
         inputs = KubeletInputs(
-            tls=kubeletserver.serving_context(serving.certificate, serving.key, authority.encode()),
+            tls=await self._serving_context(serving),
             translate=partial(kubeletpaths.translate, locate=partial(self._locate, upper)),
             transport=client.transport,
             clients=frozenset({KUBELET_CLIENT_USER}),
         )
-        async with KubeletServer(self._node_name, inputs, address=self._host.address).serve() as port:
-            yield port
+        return KubeletServer(self._node_name, inputs, address=self._host.address)
 
     def _locate(self, upper: Cluster, namespace: str, pod: str, node: str) -> tuple[str, str] | None:
         """Return the pod at the peer of a pod of this Node; None if it has none."""
@@ -388,19 +392,12 @@ class PeerLink:
 
     # -- the identity of the Node -----------------------------------------------------------------
 
+    def _node_connection(self, own: NodeCertificate) -> Connection:
+        unnamed = self._host.connection.anonymous(f"the Node {self._node_name!r}")
+        return msgspec.structs.replace(unnamed, certificate=own.certificate, key=own.key)
+
     def _node_client(self, own: NodeCertificate) -> Client:
-        given = self._host.connection
-        connection = Connection(
-            server=given.server,
-            source=f"the Node {self._node_name!r}",
-            ca=given.ca,
-            insecure=given.insecure,
-            tls_server_name=given.tls_server_name,
-            proxy_url=given.proxy_url,
-            certificate=own.certificate,
-            key=own.key,
-        )
-        return Client(connection, field_manager=FIELD_MANAGER, max_connections=_CONNECTIONS)
+        return Client(self._node_connection(own), field_manager=FIELD_MANAGER, max_connections=_CONNECTIONS)
 
     @asynccontextmanager
     async def _as_node(self, own: NodeCertificate) -> AsyncGenerator[Writer]:

@@ -464,16 +464,8 @@ class Link:
 
     def _mirror_connection(self) -> Connection:
         """Return the host's API server with a token of the mirror, requested anew before it expires."""
-        given = self._host.connection
-        return Connection(
-            server=given.server,
-            source=f"the ServiceAccount {self._profile.namespace!r} of namespace {MIRRORS_NAMESPACE!r}",
-            ca=given.ca,
-            insecure=given.insecure,
-            tls_server_name=given.tls_server_name,
-            proxy_url=given.proxy_url,
-            issue=self._issue,
-        )
+        source = f"the ServiceAccount {self._profile.namespace!r} of namespace {MIRRORS_NAMESPACE!r}"
+        return msgspec.structs.replace(self._host.connection.anonymous(source), issue=self._issue)
 
     async def _issue(self) -> IssuedToken:
         asked = request.token(
