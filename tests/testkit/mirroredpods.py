@@ -16,11 +16,14 @@ from typing import Any
 from tenantry.api.errors import NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta, Resource
+from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.scope import By, WatchScope
 from tenantry.mirror import cachedpods, things
 from tenantry.mirror.copies import Copies
+from tenantry.mirror.eventmirror import EventMirror
 from tenantry.mirror.places import NamespacePairs
+from tenantry.mirror.podevents import EVENTS
 from tenantry.mirror.podlimits import PodLimits
 from tenantry.mirror.podmirror import PodMirror
 from tenantry.mirror.podnodes import OneNode
@@ -143,11 +146,12 @@ class BoundPods:
         self.is_scoped = is_scoped
         self.upper, self.lower = World(), World()
         self.below_fault = "none"
+        self._happened = 0
         for world, namespaces in ((self.upper, (*PAIRS, "kube-system")), (self.lower, PAIRS.values())):
             for namespace in namespaces:
                 world.create(Namespace(metadata=ObjectMeta(name=namespace)))
             # A World knows the kinds of its objects. These are on another node, and of another owner.
-            for resource in (PODS, *COPIED.values()):
+            for resource in (PODS, EVENTS, *COPIED.values()):
                 meta = {"name": "first", "namespace": min(namespaces)}
                 made: Json = {"apiVersion": "v1", "kind": resource.kind, "metadata": meta}
                 world.put_in(resource, made | ({"spec": {"nodeName": "west"}} if resource is PODS else {}))
@@ -180,7 +184,8 @@ class BoundPods:
         self.mirror = PodMirror(
             self.profile, self.above, self.side, upper_pods=upper_pods, upper_nodes=OneNode(NODE), copies=copies
         )
-        for controller in (self.mirror, copies):
+        events = EventMirror(self.profile, self.above, self.side, OneNode(NODE))
+        for controller in (self.mirror, copies, events):
             self.above.lane.controllers[controller.name] = controller
             for watch in controller.watches():
                 (watch.cluster or self.above).listen(self.above.lane.listener(controller.name, watch))
@@ -229,6 +234,21 @@ class BoundPods:
     def report(self, name: str = "web", **status: object) -> None:
         """Set the status of a lower pod, as its kubelet does."""
         self.lower.patch(PODS, f"shop-below/{name}", {"status": copied(status)})
+
+    def happen(self, name: str = "web", reason: str = "Pulled", **more: object) -> None:
+        """Record an event about a lower pod, as its kubelet does."""
+        self._happened += 1
+        pod = self.below_of(PODS, name)["metadata"]
+        about = {"kind": "Pod", **{field: pod[field] for field in ("name", "namespace", "uid")}}
+        meta = {"name": f"{name}.{self._happened}", "namespace": pod["namespace"]}
+        now = rfc3339(self.above.clock.now())
+        value: Json = {"metadata": meta, "involvedObject": about, "reason": reason, "lastTimestamp": now, **more}
+        self.lower.put_in(EVENTS, {"apiVersion": "v1", "kind": "Event", **value})
+
+    def events(self, namespace: str = "shop") -> list[Json]:
+        """Return the events about upper pods that came from the lower side."""
+        found = [each for each in self.upper.list(EVENTS) if "involvedObject" in each]
+        return [each for each in found if each["metadata"]["namespace"] == namespace]
 
     def delete(self, name: str = "web", *, grace: int = 30) -> None:
         """Delete an upper pod as users do: it ends when its node has ended its containers."""

@@ -1,4 +1,4 @@
-"""How messages of every layer shorten a list to three items, and correct a mistyped word. Pure."""
+"""How messages shorten a list to three items, show foreign text, and correct a mistyped word. Pure."""
 
 from __future__ import annotations
 
@@ -32,6 +32,15 @@ def shortened(
 def more(count: int) -> str:
     """Return how many items a list leaves out."""
     return f"and {count} more"
+
+
+def visible(text: str) -> str:
+    """Return a text with control and direction characters escaped.
+
+    Tenants and other clusters choose much of the text that administrators read, such as the name of a role or the
+    reason of a request. Control characters in it could erase a line and write another one.
+    """
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def suggestion(word: object, known: Sequence[str]) -> str:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 import click
 import msgspec
 
+from tenantry.api.wording import visible
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.padding import Padding
@@ -85,15 +87,6 @@ def talk(text: str) -> None:
     encoding = sys.stderr.encoding or "utf-8"
     shown = "\n".join(visible(line) for line in text.split("\n"))
     click.echo(shown.encode(encoding, "replace").decode(encoding), err=True)
-
-
-def visible(text: str) -> str:
-    """Return a text with control and direction characters escaped.
-
-    Tenants choose much of the text that administrators read, such as the name of a role or the reason of a request.
-    Control characters in it could erase a line and write another one.
-    """
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def cell(value: object) -> str:

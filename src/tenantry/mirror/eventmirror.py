@@ -8,24 +8,39 @@ Events of the mirror itself are recorded on the upper side; they do not come by 
 from __future__ import annotations
 
 import datetime as dt
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
 
 from tenantry.api.errors import AlreadyExists, Forbidden, NotFound
 from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
+from tenantry.engine.tokenbucket import TokenBucket
 from tenantry.mirror import podevents, things
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.podevents import EVENTS, OF_PODS, PodEvent
+from tenantry.mirror.podnodes import PodNodes
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.shapes import part
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import PODS
-from tenantry.mirror.uppernodes import UpperNodes
 
 RECENT = dt.timedelta(minutes=10)
 """Older events are not brought up: a mirror that starts would write all of the last hour again."""
 
+POD_BURST = 50
+POD_SECONDS = 30.0
+"""How many events of one pod go up at once, and in how many seconds one more; what is above is dropped, as client-go's
+recorder does (k8s.io/client-go/tools/record, EventSourceObjectSpamFilter)."""
+
+PER_SECOND = 20.0
+BURST = 400
+"""How many events of all pods go up at once and per second; what is above waits."""
+
+MOST_PER_POD = 10
+"""The cache keeps so many lower events for each pod that can be mirrored: users there choose how many there are."""
 
 MOST_WAIT = dt.timedelta(seconds=5)
 WAIT_SECONDS = 0.5
@@ -51,7 +66,7 @@ class EventMirror:
         profile: Profile,
         upper: Cluster,
         lower: LowerSide,
-        upper_nodes: UpperNodes,
+        upper_nodes: PodNodes,
         is_busy: Callable[[], bool] = lambda: False,
     ) -> None:
         self._profile = profile
@@ -59,11 +74,30 @@ class EventMirror:
         self._lower = lower
         self._nodes = upper_nodes
         self._is_busy = is_busy
+        self._all = TokenBucket(1 / PER_SECOND, burst=BURST)
+        # By uid of an upper pod, the pod of the latest event last.
+        self._each: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
-        below = self._lower.cluster
-        return [Watch(resource=EVENTS, decode=podevents.decode, keys=self._of_event, selectors=OF_PODS, cluster=below)]
+        return [
+            Watch(
+                resource=EVENTS,
+                decode=podevents.decoder(computed=self._profile.computed) if self._lower.scope is None else self._kept,
+                keys=self._of_event,
+                selectors=OF_PODS,
+                cluster=self._lower.cluster,
+                scope=self._lower.scope,
+            )
+        ]
+
+    def _kept(self, data: msgspec.Raw) -> PodEvent | None:
+        """Return an event of a lower side that no other mirror watches: at most so many of them."""
+        found = podevents.decoder(computed=self._profile.computed)(data)
+        cache = self._lower.cluster.cache_of(EVENTS)
+        if found is None or cache is None or cache.get(found.key) is not None:
+            return found
+        return found if len(cache) < MOST_PER_POD * self._profile.most_pods else None
 
     def _of_event(self, change: Change[PodEvent]) -> Iterable[str]:
         found = change.after
@@ -80,22 +114,49 @@ class EventMirror:
         event: PodEvent | None = self._lower.cluster.cache(EVENTS).get(key)
         if event is not None and self._is_busy() and self._is_recent(event, MOST_WAIT):
             return WAIT_SECONDS
-        if event is not None and self._is_recent(event, RECENT):
-            await self._bring_up(event, cluster)
+        if event is None or not self._is_recent(event, RECENT):
+            return None
+        upper = self._upper_of(event)
+        if upper is None:
+            return None
+        now = self._upper.clock.monotonic()
+        if self._all.left(now):
+            return self._all.left(now)
+        if self._may(upper.uid, now):
+            self._all.take(now)
+            await self._bring_up(event, upper)
         return None
 
-    async def _bring_up(self, event: PodEvent, cluster: Cluster) -> None:
-        lower: CachedPod | None = self._lower.cluster.cache(PODS).get(event.pod)
+    def _may(self, uid: str, now: float) -> bool:
+        """Return whether one more event of an upper pod goes up."""
+        bucket = self._each.pop(uid, None) or TokenBucket(POD_SECONDS, burst=POD_BURST)
+        self._each[uid] = bucket
+        if len(self._each) > self._profile.most_pods:
+            self._each.popitem(last=False)
+        if bucket.left(now):
+            return False
+        bucket.take(now)
+        return True
+
+    def _upper_of(self, event: PodEvent) -> CachedPod | None:
+        """Return the upper pod that a lower event is about; None for none."""
+        lower = self._lower_of(event)
         if lower is None or not things.is_of(self._profile, lower.key, lower.meta.get("labels")):
-            return
+            return None
         if event.pod_uid and event.pod_uid != lower.uid:
-            return
-        upper: CachedPod | None = cluster.cache(PODS).get(
-            things.upper_key(self._profile, lower.meta.get("annotations"))
-        )
-        if upper is None or lower.mark(self._profile, "uid") != upper.uid:
-            return
-        wanted = podevents.up(event, upper.meta, self._words(event, lower, upper))
+            return None
+        key = things.key_above(self._profile, lower.key, lower.meta.get("annotations"))
+        upper: CachedPod | None = self._upper.cache(PODS).get(key)
+        return upper if upper is not None and lower.mark(self._profile, "uid") == upper.uid else None
+
+    def _lower_of(self, event: PodEvent) -> CachedPod | None:
+        found: CachedPod | None = self._lower.cluster.cache(PODS).get(event.pod)
+        return found
+
+    async def _bring_up(self, event: PodEvent, upper: CachedPod) -> None:
+        lower, cluster = self._lower_of(event), self._upper
+        words = self._words(event, lower, upper) if lower is not None else []
+        wanted = podevents.up(event, upper.meta, words, cluster.clock.now())
         try:
             await cluster.writer.send(request.create_json(EVENTS, wanted))
         except AlreadyExists:
@@ -106,11 +167,8 @@ class EventMirror:
             return  # the namespace is going
 
     def _is_recent(self, event: PodEvent, age: dt.timedelta) -> bool:
-        try:
-            last = dt.datetime.fromisoformat(event.last)
-        except ValueError:
-            return False
-        return last.tzinfo is not None and self._upper.clock.now() - last < age
+        last = podevents.time_of(event.last)
+        return last is not None and self._upper.clock.now() - last < age
 
     def _words(self, event: PodEvent, lower: CachedPod, upper: CachedPod) -> list[tuple[str, str]]:
         """Return what the message names of the lower side, and what stands in its place, the longest first."""

@@ -8,12 +8,17 @@ Source: Kubernetes, k8s.io/api/core/v1, Event.
 
 from __future__ import annotations
 
+import datetime as dt
 import re
+from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
 
 import msgspec
 
 from tenantry.api.model import Json, Resource, object_key
+from tenantry.api.wording import visible
+from tenantry.engine.clock import rfc3339
 from tenantry.mirror.names import DIGITS
 
 EVENTS = Resource("", "v1", "events", "Event")
@@ -27,6 +32,10 @@ _MOST_NAME = 128
 """Characters of every other text: users with the right to write Events write anything into them."""
 
 _LONGEST_NAME = 200
+_MOST_COUNT = 2**31 - 1
+_TYPES = ("Normal", "Warning")
+_YEARS = range(1970, 9999)
+"""No time zone leads out of what Python and the API server can write."""
 
 
 class _Meta(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -105,12 +114,27 @@ class PodEvent(msgspec.Struct, frozen=True, gc=False):
 _decoder = msgspec.json.Decoder(_Event)
 
 
-def decode(data: msgspec.Raw) -> PodEvent | None:
-    """Return an event of a pod whose name can be that of a lower pod; None for any other."""
-    found = _decoder.decode(data)
+@cache
+def decoder(*, computed: bool) -> Callable[[msgspec.Raw], PodEvent | None]:
+    """Return the function that decodes an event of a lower pod; it returns None for any other event.
+
+    The same function each time, as listeners of one kind must name it.
+
+    Args:
+        computed: Whether lower names are computed, so that others are none.
+    """
+
+    def decode(data: msgspec.Raw) -> PodEvent | None:
+        found = _decoder.decode(data)
+        about = found.involved_object
+        is_one = about.kind == "Pod" and (not computed or _LOWER_NAME.fullmatch(about.name) is not None)
+        return _event(found) if is_one else None
+
+    return decode
+
+
+def _event(found: _Event) -> PodEvent:
     about, meta = found.involved_object, found.metadata
-    if about.kind != "Pod" or not _LOWER_NAME.fullmatch(about.name):
-        return None
     series = found.series or _Series()
     first = found.first_timestamp or found.event_time or ""
     return PodEvent(
@@ -120,24 +144,35 @@ def decode(data: msgspec.Raw) -> PodEvent | None:
         pod=object_key(about.namespace, about.name),
         pod_uid=about.uid,
         field_path=about.field_path[:_MOST_NAME],
-        reason=found.reason[:_MOST_NAME],
-        message=found.message[:_MOST_TEXT],
-        type=found.type[:_MOST_NAME],
-        count=max(found.count, series.count, 1),
+        reason=visible(found.reason)[:_MOST_NAME],
+        message=visible(found.message[:_MOST_TEXT])[:_MOST_TEXT],
+        type=found.type if found.type in _TYPES else _TYPES[0],
+        count=min(max(found.count, series.count, 1), _MOST_COUNT),
         first=first[:_MOST_NAME],
         last=(found.last_timestamp or series.last_observed_time or first)[:_MOST_NAME],
-        component=(found.source.component or found.reporting_component)[:_MOST_NAME],
+        component=visible(found.source.component or found.reporting_component)[:_MOST_NAME],
     )
 
 
-def up(event: PodEvent, upper: Json, words: list[tuple[str, str]]) -> Json:
-    """Return the upper event.
+def time_of(text: str) -> dt.datetime | None:
+    """Return a time that an event names; None for what is none."""
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None and found.year in _YEARS else None
+
+
+def up(event: PodEvent, upper: Json, words: list[tuple[str, str]], now: dt.datetime) -> Json:
+    """Return the upper event; it has no time after now.
 
     Args:
         event: The lower one.
         upper: The metadata of the upper pod.
         words: Texts of the lower side, and what stands in their place in the message, in this order.
+        now: The time.
     """
+    first, last = (_shown(time_of(each), now) for each in (event.first, event.last))
     message = event.message
     for below, above in words:
         message = message.replace(below, above)
@@ -157,9 +192,13 @@ def up(event: PodEvent, upper: Json, words: list[tuple[str, str]]) -> Json:
         },
         "reason": event.reason,
         "message": message,
-        "type": event.type or "Normal",
+        "type": event.type,
         "count": event.count,
-        **({"firstTimestamp": event.first} if event.first else {}),
-        **({"lastTimestamp": event.last} if event.last else {}),
+        **({"firstTimestamp": first} if first else {}),
+        **({"lastTimestamp": last} if last else {}),
         "source": {"component": event.component},
     }
+
+
+def _shown(time: dt.datetime | None, now: dt.datetime) -> str:
+    return rfc3339(min(time, now)) if time is not None else ""

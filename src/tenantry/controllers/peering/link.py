@@ -32,7 +32,7 @@ from tenantry.controllers.peering.virtualnode import Readiness, VirtualNodeInput
 from tenantry.engine.cluster import Cluster, ClusterId
 from tenantry.engine.pace import Pace
 from tenantry.engine.reader import Reader
-from tenantry.engine.runtime import Runtime
+from tenantry.engine.runtime import Controller, Runtime
 from tenantry.engine.scope import By, WatchScope
 from tenantry.engine.tasks import in_background
 from tenantry.engine.writer import Writer
@@ -44,6 +44,7 @@ from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.copies import Copies
+from tenantry.mirror.eventmirror import EventMirror
 from tenantry.mirror.places import NamespacePairs
 from tenantry.mirror.podlimits import PodLimits
 from tenantry.mirror.podmirror import PodMirror
@@ -271,8 +272,8 @@ class PeerLink:
         pair = await self._certificates.pair([host.address])
         async with self._node_client(pair.client) as node_client:
             upper = Cluster(ClusterId(f"node/{self._name}"), node_client, clock=host.home.clock, instance=host.instance)
-            mirror, copies = self._mirrors(upper, peer, Writer(client, peer, Pace(_WRITES_PER_SECOND, _BURST)))
-            host.runtime.add(upper, [mirror, copies], is_required=False)
+            mirror, others = self._mirrors(upper, peer, Writer(client, peer, Pace(_WRITES_PER_SECOND, _BURST)))
+            host.runtime.add(upper, [mirror, *others], is_required=False)
             self._mirror = mirror
             try:
                 server = await self._kubelet(client, upper, pair.serving)
@@ -298,7 +299,7 @@ class PeerLink:
                 f"Node {self._node_name!r} exists and does not stand for a peer: give the PeerCluster another name"
             )
 
-    def _mirrors(self, upper: Cluster, peer: Cluster, writer: Writer) -> tuple[PodMirror, Copies]:
+    def _mirrors(self, upper: Cluster, peer: Cluster, writer: Writer) -> tuple[PodMirror, list[Controller]]:
         profile = Profile(
             owner_uid=self._host.home_id,
             namespace="",
@@ -323,10 +324,10 @@ class PeerLink:
         upper_pods = UpperPods(profile, upper)
         sources = {kind: WatchScope(By.KEY) for kind in COPIED}
         copies = Copies(profile, upper, side, upper_pods=upper_pods, sources=sources)
-        mirror = PodMirror(
-            profile, upper, side, upper_pods=upper_pods, upper_nodes=OneNode(self._node_name), copies=copies, links=None
-        )
-        return mirror, copies
+        node = OneNode(self._node_name)
+        mirror = PodMirror(profile, upper, side, upper_pods=upper_pods, upper_nodes=node, copies=copies, links=None)
+        events = EventMirror(profile, upper, side, node, lambda: mirror.is_busy)
+        return mirror, [copies, events]
 
     async def _serving_context(self, serving: NodeCertificate) -> ssl.SSLContext:
         namespace, name, key = _CLIENT_CA
