@@ -2,54 +2,154 @@
 
 from __future__ import annotations
 
+import asyncio
+import secrets
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from testkit.api import CONFIG_MAPS, PODS, until
+from tenantry.api.model import Json
+from tenantry.api.tenant import Tenant
+from testkit import debian, ports
+from testkit.api import CONFIG_MAPS, PODS, SECONDS, until
 from testkit.kubectl import Kubectl
 from testkit.peerings import Peering, peering, placed
 from testkit.realpods import AGNHOST, CAREFUL, START_SECONDS, RealPods, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
+SECURITY = {key: value for key, value in CAREFUL.items() if key != "hostname"}
+ECHO = "while read line; do echo got $line; done"
+TOOLS = ("sh", "tar", "cat")
+"""BusyBox under the names that it is called by: kubectl cp calls tar."""
+PROTOCOLS = {
+    "websocket": {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "true", "KUBECTL_PORT_FORWARD_WEBSOCKETS": "true"},
+    "spdy": {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "false", "KUBECTL_PORT_FORWARD_WEBSOCKETS": "false"},
+}
+
+
+def _fill(folder: Path) -> None:
+    debian.fetch("busybox-static", folder=folder, with_dependencies=False)
+    found = next((folder / "unpacked").rglob("bin/busybox"))
+    for name in TOOLS:
+        shutil.copy2(found, folder / "unpacked" / name)
+
+
+def _is_ready(status: Json) -> bool:
+    containers: list[Json] = status.get("containerStatuses") or []
+    return bool(containers) and all(each["ready"] for each in containers)
+
 
 @pytest_asyncio.fixture(scope="module")
 async def both(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Peering]:
-    """A home, and a peer with a real node."""
+    """A home, and a peer with a real node, with two pods that serve streams."""
     async with peering(tenantry_home, "real", "--runtime", "real", "--nodes", "1") as found:
+        tools = await asyncio.to_thread(debian.cached, "busybox", _fill)
         pods = RealPods(found.cluster(found.peer_name), found.peer)
-        await pods.load_image(tmp_path_factory.mktemp("images"))
+        await pods.load_image(tmp_path_factory.mktemp("images"), **{name: tools / name for name in TOOLS})
         await found.connect()
+        # containerd forwards ports to containers of runc alone: those of gVisor have a network stack of their own.
+        await found.peer.patch(Tenant.resource, found.tenant, {"spec": {"isolation": {"runtime": "Shared"}}})
+        await found.peer.ready(found.tenant)
+        await found.offload("streams")
+        await found.home.create(CONFIG_MAPS, {"metadata": {"name": "greeting"}, "data": {"word": "hello"}}, "streams")
+        word = {"name": "WORD", "valueFrom": {"configMapKeyRef": {"name": "greeting", "key": "word"}}}
+        web: Json = {
+            "image": AGNHOST,
+            "args": ["netexec", "--http-port=8080"],
+            "securityContext": SECURITY,
+            "env": [word],
+            "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+        }
+        echo: Json = {"image": AGNHOST, "command": ["sh", "-c", ECHO], "stdin": True, "securityContext": SECURITY}
+        data: Json = {"name": "data", "emptyDir": {}}
+        await found.home.create(PODS, placed("streams", "web", container=web, volumes=[data]), "streams")
+        await found.home.create(PODS, placed("streams", "echo", container=echo), "streams")
+
+        seen: Json = {}
+
+        async def ready() -> bool:
+            for name in ("web", "echo"):
+                seen[name] = (await found.home.get(PODS, name, "streams"))["status"]
+            return all(_is_ready(pod) for pod in seen.values())
+
+        await until(ready, "the pods are ready at home", seconds=START_SECONDS, seen=lambda: seen)
         yield found
 
 
-async def test_a_container_at_a_peer_has_its_config_and_serves_logs_and_exec(both: Peering) -> None:
-    """L06: kubectl at home reads the log and runs commands, whose exit codes and output return."""
-    await both.offload("streams")
-    await both.home.create(CONFIG_MAPS, {"metadata": {"name": "greeting"}, "data": {"word": "hello"}}, "streams")
-    container = {
-        "image": AGNHOST,
-        "args": ["netexec", "--http-port=8080"],
-        "securityContext": {key: value for key, value in CAREFUL.items() if key != "hostname"},
-        "env": [{"name": "WORD", "valueFrom": {"configMapKeyRef": {"name": "greeting", "key": "word"}}}],
-    }
-    await both.home.create(PODS, placed("streams", "web", container=container), "streams")
+@pytest.fixture(params=PROTOCOLS)
+def kubectl(both: Peering, request: pytest.FixtureRequest) -> Kubectl:
+    """Kubectl at the home, with one of the two protocols of streams."""
+    return Kubectl(both.cluster(both.home_name).kubeconfig_path, PROTOCOLS[request.param])
 
-    async def ready() -> bool:
-        found = await both.home.get(PODS, "web", "streams")
-        return any(each["ready"] for each in found["status"].get("containerStatuses", ()))
 
-    await until(ready, "the pod is ready at home", seconds=START_SECONDS)
-    kubectl = Kubectl(both.cluster(both.home_name).kubeconfig_path)
+async def line_of(process: asyncio.subprocess.Process, text: bytes) -> None:
+    """Read until a line has a text."""
+    assert process.stdout is not None
+    async with asyncio.timeout(SECONDS):
+        async for line in process.stdout:
+            if text in line:
+                return
+    raise AssertionError(f"no line has {text!r}")
+
+
+async def test_commands_run_at_a_peer_and_their_exit_codes_return(kubectl: Kubectl) -> None:
+    """L06: the pod has its config, and is the one of the home."""
 
     async def logged() -> bool:
         return "Started HTTP server" in await kubectl.out("logs", "-n", "streams", "web")
 
     await until(logged, "the log of the container")
-    run = ("exec", "-n", "streams", "web", "--", "/agnhost", "entrypoint-tester", "said")
-    assert "said" in await kubectl.out(*run)
-    failed = await kubectl.run("exec", "-n", "streams", "web", "--", "/agnhost", "no-such-command")
-    assert failed.returncode != 0
+    run = ("exec", "-n", "streams", "web", "--", "sh", "-c")
+    assert await kubectl.out(*run, "echo $WORD") == "hello\n"
+    failed = await kubectl.run(*run, "exit 7")
+    assert failed.returncode == 7
+    async with kubectl.running("exec", "-i", "-n", "streams", "web", "--", "cat") as process:
+        out, _ = await asyncio.wait_for(process.communicate(b"through"), SECONDS)
+        assert (process.returncode, out) == (0, b"through")
+
+
+async def test_a_user_attaches_to_a_container_at_a_peer_and_follows_its_log(kubectl: Kubectl) -> None:
+    """L06: input and output, both ways."""
+    place = ("-n", "streams", "echo")
+    said = secrets.token_hex(4).encode()
+    async with kubectl.running("logs", "-f", *place) as log, kubectl.running("attach", "-i", *place) as own:
+        assert own.stdin is not None
+        own.stdin.write(said + b"\n")
+        await own.stdin.drain()
+        await line_of(own, b"got " + said)
+        await line_of(log, b"got " + said)
+
+
+async def test_a_port_of_a_pod_at_a_peer_is_forwarded(kubectl: Kubectl) -> None:
+    """L06: connections one after the other."""
+    port = ports.free(1)[0]
+    async with kubectl.running("port-forward", "-n", "streams", "pod/web", f"{port}:8080") as process:
+        await line_of(process, b"Forwarding from")
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /hostname HTTP/1.0\r\n\r\n")
+            assert (await asyncio.wait_for(reader.read(), SECONDS)).endswith(b"web")
+            writer.close()
+            await writer.wait_closed()
+
+
+async def test_files_are_copied_to_a_pod_at_a_peer_and_back(kubectl: Kubectl, tmp_path: Path) -> None:
+    """L06: bytes of any value, more than a buffer has."""
+    content = bytes(range(256)) * 8192
+    (tmp_path / "sent").write_bytes(content)
+    await kubectl.out("cp", str(tmp_path / "sent"), "streams/web:/data/file")
+    await kubectl.out("cp", "streams/web:/data/file", str(tmp_path / "back"))
+    assert (tmp_path / "back").read_bytes() == content
+
+
+async def test_events_of_a_pod_at_a_peer_are_those_of_the_pod_at_home(kubectl: Kubectl) -> None:
+    """L06: the user sees there why a container does not start."""
+
+    async def told() -> bool:
+        return "Started" in await kubectl.out("events", "-n", "streams", "--for", "pod/web")
+
+    await until(told, "the kubelet of the peer has reported that the container has started")

@@ -126,13 +126,17 @@ class RealPods:
         self.cluster = cluster
         self.api = api
 
-    async def load_image(self, folder: Path) -> None:
-        """Build the image of the pods and import it on all nodes."""
+    async def load_image(self, folder: Path, **more: Path) -> None:
+        """Build the image of the pods and import it on all nodes.
+
+        Args:
+            folder: For temporary files.
+            more: More programs, by their names in /bin.
+        """
         binaries = await asyncio.to_thread(build.ensure, SilentProgress(), build.AGNHOST)
         target = folder / "agnhost.tar"
-        recipe = ImageRecipe(
-            reference=AGNHOST, files={"/agnhost": binaries.folder / "agnhost"}, entrypoint=("/agnhost",)
-        )
+        files = {"/agnhost": binaries.folder / "agnhost", **{f"/bin/{name}": path for name, path in more.items()}}
+        recipe = ImageRecipe(reference=AGNHOST, files=files, entrypoint=("/agnhost",))
         await asyncio.to_thread(images.write, recipe, target)
         real = self.cluster.real()
         names = [each.name for each in real.nodes]

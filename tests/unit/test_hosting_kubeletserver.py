@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -206,16 +206,27 @@ async def test_clients_without_a_certificate_of_the_authority_fail_in_tls(tls: C
 
 async def test_other_clients_of_the_authority_are_refused(tls: Certificates) -> None:
     """The authority of a cluster signs for its users, too; a group does not count as a name."""
-    for request in (get(LOG), websocket("/exec/shop/web/main?command=sh")):
+    streams = ("/exec/shop/web/main?command=sh", "/attach/shop/web/main?output=1", "/portForward/shop/web?port=80")
+    for request in (get(LOG), *map(websocket, streams)):
         async with opened(tls) as port, asked(port.number, tls.clients["other"], request) as found:
             assert found.status == 403
             assert await found.rest() == b"a client certificate of the API server is needed here\n"
             assert port.upstream.targets == []
 
 
-@pytest.mark.parametrize("target", ["/containerLogs/shop/unmapped/main", "/containerLogs/other/web/main", "/pods"])
-async def test_pods_that_do_not_run_there_are_not_found(tls: Certificates, target: str) -> None:
-    async with opened(tls) as port, asked(port.number, tls.clients["known"], get(target)) as found:
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        *(partial(get, target) for target in ("/containerLogs/shop/unmapped/main", "/pods")),
+        *(partial(get, f"/containerLogs/{each}/main") for each in ("other/web", "acme/web-1")),
+        partial(websocket, "/exec/other/web/main?command=sh"),
+        partial(websocket, "/attach/other/web/main?output=1"),
+        partial(websocket, "/portForward/other/web?port=80"),
+    ],
+)
+async def test_pods_that_do_not_run_there_are_not_found(tls: Certificates, request_of: Callable[[], str]) -> None:
+    """L06: those of namespaces without a pair, too, and those that the other cluster has under this name."""
+    async with opened(tls) as port, asked(port.number, tls.clients["known"], request_of()) as found:
         assert found.status == 404
         assert await found.rest() == b"node edge serves logs, exec, attach and port-forward of its pods only\n"
         assert port.upstream.targets == []

@@ -25,7 +25,7 @@ from yarl import URL
 
 from tenantry import __version__
 from tenantry.api.errors import ApiError, ConfigError, Interrupted, TooLarge, Unauthorized, Unreachable
-from tenantry.kube import wire
+from tenantry.kube import streams, wire
 from tenantry.kube.credentials import Credentials, expired_certificate
 from tenantry.kube.kubeconfig import Connection
 
@@ -323,14 +323,15 @@ class Transport:
         common = [("Accept", "*/*") if name == "Accept" else (name, value) for name, value in await self._headers()]
         own = [*common, ("Host", address.netloc), ("Connection", "Upgrade"), *given]
         lines = [f"{method} {asked.target} HTTP/1.1", *(f"{name}: {value}" for name, value in own)]
-        tls = self._tls if address.scheme == "https" else None
+        tls = self._tls if address.scheme == "https" and isinstance(self._tls, ssl.SSLContext) else None
         try:
             async with asyncio.timeout(UPGRADE_SECONDS):
-                reader, writer = await asyncio.open_connection(
-                    address.hostname,
+                host = address.hostname or ""
+                reader, writer = await streams.connect(
+                    host,
                     address.port or (443 if tls else 80),
-                    ssl=tls,
-                    server_hostname=(self.connection.tls_server_name or address.hostname) if tls else None,
+                    tls,
+                    name=self.connection.tls_server_name or host,
                     limit=HEAD_LIMIT_BYTES,
                 )
                 try:
