@@ -1,8 +1,8 @@
 """TLS connections whose last bytes arrive.
 
 A slow reader pauses its connection. uvloop's TLS then keeps what it has read, and drops up to 256 KiB of it when the
-server ends the connection (uvloop/sslproto.pyx, `eof_received` and `_do_read_into_void`). If the connection below TLS is
-paused instead, TLS keeps nothing, and the end of the connection is read after all bytes before it.
+server ends the connection (uvloop/sslproto.pyx, `eof_received` and `_do_read_into_void`). If the connection below
+TLS is paused instead, TLS keeps nothing, and the end of the connection is read after all bytes before it.
 """
 
 from __future__ import annotations
