@@ -18,7 +18,7 @@ def test_events_of_a_lower_pod_are_those_of_its_upper_one() -> None:
 
 
 def test_a_lower_pod_has_events_of_its_own_upper_pod_alone() -> None:
-    """L06: whoever writes marks on the lower side names no pod of another namespace."""
+    """L06: a user of the lower side who writes marks names no pod of another namespace."""
     pair = running()
     pair.put(bound_pod("web", "stock"))
     pair.settle()
