@@ -195,7 +195,10 @@ async def test_a_pod_that_cannot_travel_is_refused_where_it_must_and_stays_at_ho
 async def test_no_pod_reaches_a_peer_that_its_namespace_does_not_have(both: Peering) -> None:
     """L06: also while the operator is stopped, and with any toleration."""
     await prepared(both, "held", PodStrategy.REMOTE)
-    await both.home.create(Tenant.resource, federated("other"))
+    # Its rules let it name nodes, which passes by taints.
+    other = federated("other")
+    other["spec"]["rules"] = {"scheduling": {"nodeName": "Allow"}}
+    await both.home.create(Tenant.resource, other)
     await both.home.ready("other")
     everything: list[Json] = [
         {"operator": "Exists"},
@@ -210,6 +213,8 @@ async def test_no_pod_reaches_a_peer_that_its_namespace_does_not_have(both: Peer
             for toleration in tolerations:
                 with pytest.raises((Forbidden, Invalid), match=r"spec\.tolerations"):
                     await both.home.create(PODS, plain(namespace, "bad", tolerations=[toleration]), namespace)
+        with pytest.raises((Forbidden, Invalid), match=r"spec\.nodeName"):
+            await both.home.create(PODS, plain("other", "bad", nodeName=node_name(both.peer_name)), "other")
         pod = await both.home.create(PODS, plain("held", "web"), "held")
         assert (peers_of(pod), pod["spec"]["nodeSelector"]) == ([both.peer_name], {VIRTUAL: "true"})
         with pytest.raises((Forbidden, Invalid), match="NotFederable"):

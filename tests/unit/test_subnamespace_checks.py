@@ -71,6 +71,28 @@ def test_a_pattern_of_another_syntax_leaves_existing_namespaces_alone() -> None:
     assert world.get(Namespace.resource, child)
 
 
+def test_an_owner_offloads_a_child_by_a_label_that_the_tenant_allows() -> None:
+    """L02: the operator leaves the marks alone that it sets for the NamespaceOffloading."""
+    labels = {marks.OFFLOAD: "true"}
+    refused = world_with({})
+    add_subnamespace(refused, labels=labels)
+    assert refusal(refused)[0] == reasons.NOT_ALLOWED
+    world = world_with({"labels": {"allowed": [marks.OFFLOAD]}})
+    child = add_subnamespace(world, labels=labels)
+    settle(world)
+    strategy = {marks.POD_STRATEGY: "Remote"}
+    world.patch(Namespace.resource, child, {"metadata": {"labels": strategy, "annotations": {marks.PEERS: "berlin"}}})
+    settle(world)
+    found = world.get(Namespace.resource, child)["metadata"]
+    assert {**labels, **strategy}.items() <= found["labels"].items()
+    assert found["annotations"][marks.PEERS] == "berlin"
+    world.patch(Subnamespace.resource, "acme/team", {"spec": {"labels": {marks.OFFLOAD: None}}})
+    settle(world)
+    found = world.get(Namespace.resource, child)["metadata"]
+    assert marks.OFFLOAD not in found["labels"]
+    assert found["labels"][marks.POD_STRATEGY] == "Remote"
+
+
 def test_allowed_labels_and_annotations_are_on_the_namespace() -> None:
     """E03."""
     world = world_with({"labels": {"allowed": ["team"]}, "annotations": {"allowed": ["cost-*"]}, "namePattern": "t.*"})

@@ -17,7 +17,7 @@ from __future__ import annotations
 from tenantry.api.marks import PEERS, POD_STRATEGY
 from tenantry.api.model import Json
 from tenantry.api.offloading import PodStrategy
-from tenantry.api.peercluster import PEER, VIRTUAL
+from tenantry.api.peercluster import NODE_PREFIX, PEER, VIRTUAL
 from tenantry.api.reasons import NOT_FEDERABLE
 from tenantry.install.policy import NEW_PODS, binding, mutating, says, validating
 from tenantry.mirror.podlimits import PodLimits, unfit_cel
@@ -67,7 +67,8 @@ def everything() -> list[Json]:
         # A later policy may add a volume, for example.
         reinvoked="IfNeeded",
     )
-    goes = f"{_IS_REMOTE} || object.spec.?tolerations.orValue([]).exists(t, t.?key.orValue('') == '{PEER}')"
+    names = f"object.spec.?nodeName.orValue('').startsWith('{NODE_PREFIX}')"
+    goes = f"{_IS_REMOTE} || {names} || object.spec.?tolerations.orValue([]).exists(t, t.?key.orValue('') == '{PEER}')"
     validations = [
         says(f"!({goes}) || size(variables.unfit) == 0", f"'{NOT_FEDERABLE}: ' + variables.unfit[0]", told=True),
         says(

@@ -24,7 +24,7 @@ from tenantry.api.marks import (
     TENANT_UID,
 )
 from tenantry.api.model import Json
-from tenantry.api.peercluster import PEER
+from tenantry.api.peercluster import NODE_PREFIX, PEER
 from tenantry.api.slice import LIMITS_MAP, MAX_GRACE, MAX_GRACE_SECONDS, MIN_GRACE, SliceClaim
 from tenantry.install.policy import (
     ADMINISTER,
@@ -106,7 +106,7 @@ def _tolerations() -> list[Json]:
 
     One policy for all: the API server converts a pod for each policy that it evaluates.
     """
-    key = "t.?key.orValue('')"
+    key, given = "t.?key.orValue('')", "object.spec.?tolerations.orValue([])"
     is_new = (
         "(request.operation == 'CREATE' || !has(oldObject.spec.tolerations)"
         " || object.spec.tolerations != oldObject.spec.tolerations)"
@@ -114,10 +114,10 @@ def _tolerations() -> list[Json]:
     of_tenant = f"'{TENANT_UID}' in namespaceObject.?metadata.labels.orValue({{}})"
     # A pod that tolerates everything tolerates slices, which is for agents of the cluster only. Conditions do not see
     # the namespace.
-    some = f"object.spec.tolerations.exists(t, {key} in ['', '{SLICE}', '{PARTS}', '{CONTRIBUTED_BY}', '{PEER}'])"
+    some = f"{given}.exists(t, {key} in ['', '{SLICE}', '{PARTS}', '{CONTRIBUTED_BY}', '{PEER}'])"
     own = f"namespaceObject.?metadata.labels['{SLICE}'].orValue('')"
     all_own = (
-        f"object.spec.tolerations.all(t, {key} == '{SLICE}' ? t.?operator.orValue('Equal') == 'Equal'"
+        f"{given}.all(t, {key} == '{SLICE}' ? t.?operator.orValue('Equal') == 'Equal'"
         f" && {own} != '' && t.?value.orValue('') == {own} : {key} != '' || !({of_tenant}))"
     )
     labels = "namespaceObject.?metadata.labels"
@@ -127,14 +127,17 @@ def _tolerations() -> list[Json]:
         ".filter(name, name != '')"
     )
     contributed = (
-        f"!({of_tenant}) || '{SLICE}' in {labels}.orValue({{}}) || object.spec.tolerations.all(t, {key} !="
+        f"!({of_tenant}) || '{SLICE}' in {labels}.orValue({{}}) || {given}.all(t, {key} !="
         f" '{CONTRIBUTED_BY}' || t.?operator.orValue('Equal') == 'Equal' && t.?value.orValue('') in {admitted})"
     )
     peers = f"string(namespaceObject.?metadata.annotations['{PEERS}'].orValue('')).split(',')"
     selected = (
-        f"!({of_tenant}) || object.spec.tolerations.all(t, {key} != '{PEER}'"
+        f"!({of_tenant}) || {given}.all(t, {key} != '{PEER}'"
         f" || t.?operator.orValue('Equal') == 'Equal' && t.?value.orValue('') != '' && t.value in {peers})"
     )
+    # A pod with a nodeName passes by taints, where the rules allow it.
+    names = f"request.operation == 'CREATE' && object.spec.?nodeName.orValue('').startsWith('{NODE_PREFIX}')"
+    is_there = f"!({of_tenant}) || !({names}) || object.spec.nodeName in {peers}.map(p, '{NODE_PREFIX}' + p)"
     policy = validating(
         TOLERATIONS,
         [rule("", ["pods"])],
@@ -145,8 +148,7 @@ def _tolerations() -> list[Json]:
                 " the toleration at admission",
             ),
             says(
-                f"'{PART}' in namespaceObject.?metadata.labels.orValue({{}})"
-                f" || !object.spec.tolerations.exists(t, {key} == '{PARTS}')",
+                f"'{PART}' in namespaceObject.?metadata.labels.orValue({{}}) || !{given}.exists(t, {key} == '{PARTS}')",
                 f"spec.tolerations must not tolerate {PARTS}: these nodes are divided into parts, and pods of a part"
                 " get the toleration at admission",
             ),
@@ -164,8 +166,13 @@ def _tolerations() -> list[Json]:
                 f"{peers}.join(', ') + '): leave the toleration out, pods get it at admission'",
                 told=True,
             ),
+            says(
+                is_there,
+                f"spec.nodeName must not begin with {NODE_PREFIX}: this is the Node of a peer that the"
+                " NamespaceOffloading of the namespace does not select",
+            ),
         ],
-        conditions={"tolerates-some": f"has(object.spec.tolerations) && {NOT_MIRRORED} && {is_new} && {some}"},
+        conditions={"tolerates-some": f"{NOT_MIRRORED} && ({some} && {is_new} || {names})"},
     )
     return bound(policy)
 
