@@ -71,11 +71,13 @@ def _capacity(hard: dict[str, int | str]) -> dict[str, str]:
     return {"pods": str(_PODS), **kept}
 
 
-async def serve(client: Client, home: str, hard: dict[str, int | str], most: int, seconds: int) -> str:
+async def serve(
+    client: Client, home: str, hard: dict[str, int | str], most: int, seconds: int, *, quiet: bool = False
+) -> str:
     """Let PEER serve HOME; return the token by which HOME requests others."""
     guest = PeerGuest(quota=Quota(hard=hard), max_namespaces=most)
-    await bring(client, home, PeerClusterSpec(guest=guest), "guest")
-    await wait_for_all(client, [ObjectSelection(PeerCluster, (home,))], seconds=seconds, stalls=True)
+    await bring(client, home, PeerClusterSpec(guest=guest), "guest", quiet=quiet)
+    await wait_for_all(client, [ObjectSelection(PeerCluster, (home,))], seconds=seconds, quiet=quiet, stalls=True)
     return await token(client, renewer_name(home))
 
 
@@ -89,7 +91,7 @@ async def token(client: Client, account: str) -> str:
     return answer["status"]["token"]
 
 
-async def use(client: Client, called: str, half: PeerHost, token: str, seconds: int) -> None:
+async def use(client: Client, called: str, half: PeerHost, token: str, seconds: int, *, quiet: bool = False) -> None:
     """Let HOME use PEER."""
     secret: Json = {
         "apiVersion": "v1",
@@ -98,11 +100,11 @@ async def use(client: Client, called: str, half: PeerHost, token: str, seconds: 
         "data": {"token": base64.b64encode(token.encode()).decode()},
     }
     await client.apply(_SECRETS, PEERS_NAMESPACE, half.credentials_secret_name, secret)
-    await bring(client, called, PeerClusterSpec(host=half), "host")
-    await wait_for_all(client, [ObjectSelection(PeerCluster, (called,))], seconds=seconds, stalls=True)
+    await bring(client, called, PeerClusterSpec(host=half), "host", quiet=quiet)
+    await wait_for_all(client, [ObjectSelection(PeerCluster, (called,))], seconds=seconds, quiet=quiet, stalls=True)
 
 
-async def bring(client: Client, name: str, spec: PeerClusterSpec, half: str) -> None:
+async def bring(client: Client, name: str, spec: PeerClusterSpec, half: str, *, quiet: bool = False) -> None:
     """Create a PeerCluster, or give it a half; the other half stays."""
     wanted = PeerCluster(metadata=ObjectMeta(name=name), spec=spec)
     try:
@@ -111,4 +113,5 @@ async def bring(client: Client, name: str, spec: PeerClusterSpec, half: str) -> 
         live = msgspec.to_builtins((await client.get(PeerCluster, name)).spec)
         new: Json = msgspec.to_builtins(spec)
         await client.merge_patch(PeerCluster.resource, "", name, {"spec": merge_patch(live, {**live, **new})})
-    output.talk(f"{kinds.told(PeerCluster, name)}: spec.{half} is set")
+    if not quiet:
+        output.talk(f"{kinds.told(PeerCluster, name)}: spec.{half} is set")

@@ -97,11 +97,20 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
     def paths(name: str) -> ClusterPaths:
         return ClusterPaths(cluster_folder(name, root))
 
+    def is_running(name: str) -> bool:
+        own = paths(name)
+        if locks.is_held(own.supervisor_lock):
+            return True
+        # A light peer runs under the supervisor of its home.
+        from tenantry.local.spec import supervised_at
+
+        return own.spec.exists() and locks.is_held(supervised_at(own).supervisor_lock)
+
     return Environment(
         root=root,
         name=variables.get("TENANTRY_NAME", ""),
         kubeconfig=variables.get("KUBECONFIG", ""),
-        is_running=lambda name: locks.is_held(paths(name).supervisor_lock),
+        is_running=is_running,
         names=lambda: sorted(each.parent.name for each in root.glob("clusters/*/" + paths(DEFAULT_NAME).spec.name)),
         in_pod="KUBERNETES_SERVICE_HOST" in variables and _SERVICE_ACCOUNT_TOKEN.exists(),
     )

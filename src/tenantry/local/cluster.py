@@ -28,11 +28,12 @@ from tenantry.local.deadline import ProgressDeadline
 from tenantry.local.files import check_space, write_private
 from tenantry.local.launch import start_supervisor
 from tenantry.local.leftovers import kill_components
+from tenantry.local.lightpeers import prepare_light, seen
 from tenantry.local.nodes import NodePlan
 from tenantry.local.paths import ClusterPaths, check_name, cluster_folder, home
 from tenantry.local.progress import Progress, SilentProgress
 from tenantry.local.real import fleet
-from tenantry.local.spec import ClusterSpec, RealNodes, read_spec, write_spec
+from tenantry.local.spec import ClusterSpec, RealNodes, read_spec, supervised_at, write_spec
 from tenantry.local.state import ClusterState, Phase, ended, read_state
 from tenantry.local.trouble import crash_of, what_is_late
 
@@ -131,7 +132,7 @@ class LocalCluster:
 
     def is_running(self) -> bool:
         """Return whether its supervisor runs."""
-        return locks.is_held(self.paths.supervisor_lock)
+        return locks.is_held(supervised_at(self.paths).supervisor_lock)
 
     def spec(self) -> ClusterSpec:
         """Return its spec.
@@ -152,14 +153,15 @@ class LocalCluster:
         """
         spec = self.spec()
         # On a full disk, the supervisor cannot write its state.
-        state = control.current(self.paths.socket, _STATE_SECONDS) if self.is_running() else None
-        state = state or read_state(self.paths)
+        paths = supervised_at(self.paths)
+        state = control.current(paths.socket, _STATE_SECONDS) if self.is_running() else None
+        state = state or read_state(paths)
         if state is None:
             phase = Phase.STARTING if self.is_running() else Phase.STOPPED
             return ClusterState(name=spec.name, boot_id="", supervisor_pid=0, supervisor_ticks=0, phase=phase)
         if state.phase is not Phase.STOPPED and not self.is_running():
-            return ended(state, Phase.KILLED)
-        return state
+            state = ended(state, Phase.KILLED)
+        return seen(spec, state)
 
     async def up(self, options: UpOptions | None = None, progress: Progress | None = None) -> UpResult:
         """Start it; if it runs already, only apply the options.
@@ -362,7 +364,9 @@ class LocalCluster:
             addresses=options.addresses or (before.addresses if before else ()),
             oidc=_oidc(options, before),
             real=real,
+            peers=before.peers if before else (),
         )
+        prepare_light(spec, self.paths)
         nodes = real.addressed() if real else ()
         pki.ensure(self.paths.pki, pki.leaves(spec.server_addresses, nodes), dt.datetime.now(dt.UTC))
         kubeconfigs.write_all(self.paths, self.name, spec.ports.apiserver)

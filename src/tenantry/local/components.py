@@ -6,8 +6,8 @@ Source: Kubernetes, reference of the command line tools; PLATFORM.md for what wa
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tenantry.api.errors import InputError
@@ -116,7 +116,7 @@ def components(spec: ClusterSpec, paths: ClusterPaths, python: str) -> tuple[Com
         _controller_manager(spec, paths),
         _scheduler(spec, paths),
         _kwok(spec, paths),
-        _operator(spec, paths, python),
+        operator(spec, paths, python),
         *real_nodes(spec, paths, python),
     )
 
@@ -302,7 +302,15 @@ def _advertised(spec: ClusterSpec) -> tuple[str, ...]:
     return f"--advertise-address={NodeAddresses(spec.real.block).bridge}", "--enable-aggregator-routing=true"
 
 
-def _controller_manager(spec: ClusterSpec, paths: ClusterPaths) -> Component:
+def slim_controller_manager(spec: ClusterSpec, paths: ClusterPaths, names: Sequence[str]) -> Component:
+    """Return a kube-controller-manager that runs these controllers only, with a small heap."""
+    return replace(_controller_manager(spec, paths, names), environment=_EAGER_COLLECTOR)
+
+
+# tokencleaner, off by default, deletes expired bootstrap tokens of joining nodes.
+def _controller_manager(
+    spec: ClusterSpec, paths: ClusterPaths, names: Sequence[str] = ("*", "tokencleaner")
+) -> Component:
     own = paths.kubeconfig(CONTROLLER_MANAGER)
     pki = paths.pki
     return Component(
@@ -311,8 +319,7 @@ def _controller_manager(spec: ClusterSpec, paths: ClusterPaths) -> Component:
             *(_program(spec, "controlplane"), CONTROLLER_MANAGER, f"--kubeconfig={own}"),
             *(f"--authentication-kubeconfig={own}", f"--authorization-kubeconfig={own}"),
             *(f"--bind-address={LOOPBACK}", f"--secure-port={spec.ports.controller_manager}", *_tls(paths, "server")),
-            # tokencleaner, off by default, deletes expired bootstrap tokens of joining nodes.
-            "--controllers=*,tokencleaner",
+            f"--controllers={','.join(names)}",
             # An identity for each controller, so that policies can tell them apart.
             *("--use-service-account-credentials", "--leader-elect=false", "--profiling=false"),
             f"--service-account-private-key-file={pki / 'service-account.key'}",
@@ -367,12 +374,14 @@ def _kwok(spec: ClusterSpec, paths: ClusterPaths) -> Component:
     )
 
 
-def _operator(spec: ClusterSpec, paths: ClusterPaths, python: str) -> Component:
+def operator(spec: ClusterSpec, paths: ClusterPaths, python: str) -> Component:
+    """Return the operator; that of a light peer runs no control planes, which need a supervisor of their own."""
     return Component(
         name=OPERATOR,
         command=(
             *(python, "-m", "tenantry", "operator", f"--kubeconfig={paths.kubeconfig(OPERATOR)}"),
-            *(f"--metrics-address={LOOPBACK}:{spec.ports.operator}", f"--hosted-in={paths.folder}"),
+            f"--metrics-address={LOOPBACK}:{spec.ports.operator}",
+            *(() if spec.supervised_by else (f"--hosted-in={paths.folder}",)),
         ),
         port=spec.ports.operator,
         signal=ReadinessSignal.HTTP,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 import msgspec
 
 from tenantry.api.errors import LocalError
@@ -73,6 +75,29 @@ class RealNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return tuple((each.name, addresses.node(each.number)) for each in self.nodes if not each.token)
 
 
+class PeerForm(enum.StrEnum):
+    """What a peer of a local cluster consists of."""
+
+    WHOLE = "Whole"
+    """A local cluster with a supervisor and an etcd of its own, and with nodes."""
+    LIGHT = "Light"
+    """An API server and few controllers; see `lightpeers`."""
+
+
+class StartedPeer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A cluster that was started as the peer of another one.
+
+    Args:
+        name: Its name.
+        form: What it consists of.
+        has_operator: Whether an operator runs in it.
+    """
+
+    name: str
+    form: PeerForm
+    has_operator: bool
+
+
 class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The spec of a cluster.
 
@@ -84,6 +109,8 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         addresses: Further IP addresses that the API server's certificate is for (those of real nodes' bridges).
         oidc: The OIDC provider that the API server trusts; None for none.
         real: Its real nodes; None if it has none.
+        peers: The clusters that were started as its peers, and that stop with it.
+        supervised_by: The cluster whose supervisor runs this light peer; "" for a supervisor of its own.
     """
 
     name: str
@@ -93,6 +120,8 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     addresses: tuple[str, ...] = ()
     oidc: Oidc | None = None
     real: RealNodes | None = None
+    peers: tuple[StartedPeer, ...] = ()
+    supervised_by: str = ""
 
     @property
     def server_addresses(self) -> tuple[str, ...]:
@@ -124,6 +153,12 @@ def read_spec(paths: ClusterPaths) -> ClusterSpec | None:
         raise LocalError(
             f'"{paths.spec}" cannot be read ({error}); `tenantry down --purge` drops this cluster and its data'
         ) from error
+
+
+def supervised_at(paths: ClusterPaths) -> ClusterPaths:
+    """Return the files of the cluster whose supervisor runs a cluster; its own unless it is a light peer."""
+    spec = read_spec(paths)
+    return ClusterPaths(paths.folder.parent / spec.supervised_by) if spec is not None and spec.supervised_by else paths
 
 
 def write_spec(paths: ClusterPaths, spec: ClusterSpec) -> None:

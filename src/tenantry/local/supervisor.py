@@ -25,7 +25,7 @@ from pathlib import Path
 from tenantry.api.errors import LocalError, TenantryError
 from tenantry.engine.jsonlines import log_to
 from tenantry.engine.sockets import short_path
-from tenantry.local import etcdadmin, etcds, forwards
+from tenantry.local import etcdadmin, etcds, forwards, lightpeers
 from tenantry.local.components import (
     APISERVER,
     CONTROL_PLANE,
@@ -63,8 +63,8 @@ On a busy machine, `up` computes for more than ten seconds between the opening o
 _AWAY_SECONDS = 5.0
 """Until then, the API server connects again sooner than it would start."""
 
-# What belongs to hosted control planes.
-_HOSTED = (PREFIX, etcds.PREFIX, forwards.PREFIX)
+# What belongs to hosted control planes and light peers.
+_HOSTED = (PREFIX, etcds.PREFIX, forwards.PREFIX, lightpeers.PREFIX)
 
 
 class Supervisor:
@@ -84,7 +84,8 @@ class Supervisor:
         self._tls = trust(paths.pki / "ca.crt")
         self._living: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
-        every = (*components(spec, paths, sys.executable), *etcds.etcds(paths), *processes(paths))
+        light = lightpeers.components_of(spec, paths, sys.executable)
+        every = (*components(spec, paths, sys.executable), *etcds.etcds(paths), *processes(paths), *light)
         self._runners = {each.name: self._runner(each) for each in every}
         self._boot = boot_id()
         self._ticks = start_ticks(os.getpid())
@@ -177,7 +178,7 @@ class Supervisor:
             runner.want()
 
     async def reload(self, group: asyncio.TaskGroup) -> None:
-        """Start real nodes and hosted control planes that were added, and stop those that were removed or changed.
+        """Start real nodes, hosted control planes and light peers that were added; stop removed and changed ones.
 
         Components end at once, and reloads run at once: one that ends slowly delays no start of another.
 
@@ -194,9 +195,10 @@ class Supervisor:
         """Begin to stop and start components as files say; return what ends now. It never waits, so needs no lock."""
         spec = read_spec(self._paths)
         nodes = real_nodes(spec, self._paths, sys.executable) if spec else ()
-        wanted = {each.name: each for each in (*nodes, *etcds.etcds(self._paths), *processes(self._paths))}
+        light = lightpeers.components_of(spec, self._paths, sys.executable) if spec else ()
+        wanted = {each.name: each for each in (*nodes, *etcds.etcds(self._paths), *processes(self._paths), *light)}
         for name, runner in self._runners.items():
-            # Only real nodes, their provisioner and hosted control planes come and go while the cluster runs.
+            # Only real nodes, their provisioner, hosted control planes and light peers come and go meanwhile.
             is_gone = name not in wanted or _differs(runner.component, wanted[name])
             if name not in NAMES and name not in self._ending and is_gone:
                 self._ending[name] = group.create_task(self._retire(name))

@@ -15,10 +15,12 @@ from tenantry.cli.oidc import takes_oidc
 from tenantry.cli.target import overriding_variable, read_environment
 from tenantry.local import build, nodes
 from tenantry.local.authentication import Oidc
-from tenantry.local.cluster import LocalCluster, UpOptions
+from tenantry.local.cluster import LocalCluster, UpOptions, UpResult
 from tenantry.local.nodes import NodePlan
+from tenantry.local.peers import MOST_PEERS
 from tenantry.local.progress import StreamProgress
 from tenantry.local.real import requirements
+from tenantry.local.spec import StartedPeer
 
 Runtime = Literal["kwok", "real", "auto"]
 
@@ -43,7 +45,25 @@ Runtime = Literal["kwok", "real", "auto"]
 )
 @click.option("--data", type=click.Path(path_type=Path), help="Folder of the cluster's files.")
 @click.option("--throwaway", is_flag=True, help="Faster: data may be lost when the machine dies (no fsync).")
-@click.option("--no-operator", is_flag=True, help="Install Tenantry's kinds and rights, but do not run its operator.")
+@click.option(
+    "--no-operator",
+    is_flag=True,
+    help="Install Tenantry's kinds and rights, but do not run its operator. With --peers: only new peers have none.",
+)
+@click.option(
+    "--peers",
+    "peer_count",
+    type=click.IntRange(1, MOST_PEERS),
+    metavar="N",
+    help=f"Number of peers (1 to {MOST_PEERS}): clusters NAME-peer-1 to NAME-peer-N, joined to this one. Each has the"
+    " same simulated nodes (default: one), and stops with this cluster.",
+)
+@click.option(
+    "--light",
+    is_flag=True,
+    help="New peers are light: API servers without nodes that share one etcd. Each needs 190 MiB of memory without an"
+    " operator.",
+)
 @takes_oidc
 @click.option("--no-oidc", is_flag=True, help="Trust no OIDC provider any more.")
 @durations.patience_option
@@ -61,6 +81,8 @@ def up(
     data: Path | None,
     throwaway: bool,
     no_operator: bool,
+    peer_count: int | None,
+    light: bool,
     no_oidc: bool,
     timeout: int,
 ) -> None:
@@ -72,7 +94,10 @@ def up(
     """
     if oidc is not None and no_oidc:
         raise InputError("--no-oidc may not be given together with flags of a provider")
+    if light and peer_count is None:
+        raise InputError("--light needs --peers: only peers are light")
     cluster = LocalCluster(name)
+    wanted = _peers(cluster, peer_count, light=light, has_operator=not no_operator)
     real = None
     products = [build.CONTROL_PLANE]
     about_nodes = nodes_file is not None or bool(node_cpu or node_memory or node_labels or zones)
@@ -93,7 +118,8 @@ def up(
         real_nodes=real,
         data=data,
         throwaway=throwaway,
-        operator=not no_operator,
+        # The operator joins peers, and stands for their Nodes.
+        operator=bool(wanted) or not no_operator,
         install=install,
         guard=guard,
         oidc=oidc,
@@ -105,8 +131,10 @@ def up(
         with StreamProgress() as progress:
             build.ensure(progress, product)
     with StreamProgress() as progress:
-        result = asyncio.run(cluster.up(options, progress))
+        result = asyncio.run(_start(cluster, options, wanted, progress))
     what = "is running" if result.was_running else f"is up after {result.seconds:.1f} s"
+    if wanted:
+        what += f" with {len(wanted)} peers"
     kept = cluster.spec().oidc
     if kept is not None:
         _warn(kept)
@@ -117,6 +145,29 @@ def up(
             f"warning: {variable} names another cluster, which the other commands use; for this one, set"
             f" TENANTRY_NAME={name}, or give them --name {name}"
         )
+
+
+def _peers(cluster: LocalCluster, count: int | None, *, light: bool, has_operator: bool) -> tuple[StartedPeer, ...]:
+    """Return the peers that the cluster should have: those that it has already, without --peers."""
+    if cluster.exists() and cluster.spec().supervised_by:
+        home = cluster.spec().supervised_by
+        raise InputError(f'the cluster "{cluster.name}" is a light peer, and starts with `tenantry up --name {home}`')
+    if count is None:
+        return cluster.spec().peers if cluster.exists() else ()
+    from tenantry.cli.local import peers
+
+    return peers.check(cluster, count, light=light, has_operator=has_operator)
+
+
+async def _start(
+    cluster: LocalCluster, options: UpOptions, wanted: tuple[StartedPeer, ...], progress: StreamProgress
+) -> UpResult:
+    result = await cluster.up(options, progress)
+    if wanted:
+        from tenantry.cli.local import peers
+
+        await peers.start(cluster, wanted, options, progress)
+    return result
 
 
 def _has_real_nodes(cluster: LocalCluster) -> bool:
