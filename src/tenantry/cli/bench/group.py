@@ -7,6 +7,7 @@ import click
 from tenantry.cli.bench.clusters import clusters
 from tenantry.cli.bench.establish import establish
 from tenantry.cli.bench.fairness import fairness
+from tenantry.cli.bench.federation import federation
 from tenantry.cli.bench.footprint import footprint
 from tenantry.cli.bench.pods import pods
 from tenantry.cli.bench.slices import slices
@@ -19,5 +20,5 @@ def bench() -> None:
     """Measure a cluster."""
 
 
-for _command in (establish, tree, fairness, pods, slices, clusters, vcp, footprint):
+for _command in (establish, tree, fairness, pods, slices, clusters, vcp, federation, footprint):
     bench.add_command(_command)

@@ -1,0 +1,135 @@
+"""Plays, at a peer without an operator and without nodes, what makes namespaces and runs pods.
+
+Subnamespace ─► namespace with the rights of the guest ─► status Ready
+pod          ─► status Running
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing, suppress
+from typing import Any
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.errors import AlreadyExists, NotFound
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import Json, Resource
+from tenantry.api.peercluster import PREFIX
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.bench.load import events
+from tenantry.engine.clock import SystemClock, rfc3339
+from tenantry.engine.plan import merge_patch
+from tenantry.install import unmanaged
+from tenantry.install.waves import resource_of
+from tenantry.kube import wire
+from tenantry.kube.client import MERGE_PATCH, Client
+from tenantry.kube.watch import EventType
+from tenantry.world.naming import child_name
+
+PODS = Resource("", "v1", "pods", "Pod")
+_AT_ONCE = 16
+
+RUNNING: Json = {
+    "status": {
+        "phase": "Running",
+        "conditions": [{"type": each, "status": "True"} for each in ("PodScheduled", "Initialized", "Ready")],
+    }
+}
+"""The status of a pod that runs, as a merge patch."""
+
+
+class PlayedPeer:
+    """One peer.
+
+    Args:
+        client: An administrator's.
+        guest: The name of the home there.
+        cluster_uid: The uid of its namespace kube-system.
+    """
+
+    def __init__(self, client: Client, guest: str, cluster_uid: str) -> None:
+        self._client = client
+        self._guest = guest
+        self._cluster_uid = cluster_uid
+        self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._clock = SystemClock()
+        # By key of a Subnamespace: its namespace, from when its creation began.
+        self._made: dict[str, str] = {}
+        self._running: set[str] = set()
+
+    async def make_namespaces(self) -> None:
+        """Make the namespaces of Subnamespaces until cancelled."""
+        await self._follow(Subnamespace.resource, self._of_subnamespace)
+
+    async def run_pods(self) -> None:
+        """Have the pods of another cluster run until cancelled."""
+        await self._follow(PODS, self._of_pod)
+
+    async def _follow(
+        self, resource: Resource, act: Callable[[EventType, Json], Coroutine[Any, Any, None] | None]
+    ) -> None:
+        async with asyncio.TaskGroup() as group, aclosing(events(self._client, resource, {})) as stream:
+            async for type_, body in stream:
+                if body and (work := act(type_, msgspec.json.decode(body))) is not None:
+                    group.create_task(self._when_free(work))
+
+    async def _when_free(self, work: Coroutine[Any, Any, None]) -> None:
+        async with self._gate:
+            # A pod or a namespace that is gone meanwhile needs nothing.
+            with suppress(NotFound):
+                await work
+
+    def _of_subnamespace(self, type_: EventType, found: Json) -> Coroutine[Any, Any, None] | None:
+        meta: Json = found["metadata"]
+        key = f"{meta['namespace']}/{meta['name']}"
+        if type_ is EventType.DELETED:
+            name = self._made.pop(key, "")
+            return self._client.delete(Namespace.resource, "", name) if name else None
+        if key in self._made or meta.get("deletionTimestamp"):
+            return None
+        exact: str = found["spec"].get("namespaceName", "")
+        self._made[key] = exact or child_name(self._cluster_uid, meta["namespace"], meta["name"])
+        return self._make(found, self._made[key])
+
+    async def _make(self, found: Json, name: str) -> None:
+        for value in unmanaged.namespace_of(self._guest, name, self._cluster_uid):
+            url = wire.path(resource_of(value), value["metadata"].get("namespace", ""))
+            with suppress(AlreadyExists):
+                await self._client.request("POST", url, body=msgspec.json.encode(value))
+        meta: Json = found["metadata"]
+        ready = {
+            "type": reasons.READY,
+            "status": "True",
+            "reason": reasons.ESTABLISHED,
+            "message": "the namespace exists",
+            "lastTransitionTime": rfc3339(self._clock.now()),
+        }
+        status = {"namespace": name, "observedGeneration": meta["generation"], "conditions": [ready]}
+        url = f"{wire.path(Subnamespace.resource, meta['namespace'], meta['name'])}/status"
+        body = msgspec.json.encode({"status": merge_patch({}, status)})
+        await self._client.request("PATCH", url, body=body, content_type=MERGE_PATCH)
+
+    def _of_pod(self, type_: EventType, found: Json) -> Coroutine[Any, Any, None] | None:
+        meta: Json = found["metadata"]
+        if type_ is EventType.DELETED:
+            self._running.discard(meta["uid"])
+            return None
+        if f"{PREFIX}/uid" not in meta.get("annotations", {}):
+            return None  # not one of another cluster
+        if meta["uid"] in self._running or meta.get("deletionTimestamp") or found["status"].get("phase") != "Pending":
+            return None
+        self._running.add(meta["uid"])
+        return run_pod(self._client, meta["namespace"], meta["name"])
+
+
+async def run_pod(client: Client, namespace: str, name: str) -> None:
+    """Set the status of a pod as kubelet does when it runs.
+
+    Raises:
+        NotFound: It is gone.
+    """
+    url = f"{wire.path(PODS, namespace, name)}/status"
+    await client.request("PATCH", url, body=msgspec.json.encode(RUNNING), content_type=MERGE_PATCH)
