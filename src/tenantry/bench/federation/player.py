@@ -7,7 +7,7 @@ pod          ─► status Running
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -15,15 +15,13 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.errors import AlreadyExists, NotFound
-from tenantry.api.kubernetes import Namespace
+from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import Json, Resource
 from tenantry.api.peercluster import PREFIX
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.bench.load import events
 from tenantry.engine.clock import SystemClock, rfc3339
 from tenantry.engine.plan import merge_patch
-from tenantry.install import unmanaged
-from tenantry.install.waves import resource_of
 from tenantry.kube import wire
 from tenantry.kube.client import MERGE_PATCH, Client
 from tenantry.kube.watch import EventType
@@ -46,14 +44,12 @@ class PlayedPeer:
 
     Args:
         client: An administrator's.
-        guest: The name of the home there.
-        cluster_uid: The uid of its namespace kube-system.
+        namespace_of: Returns a namespace of the home there, and the RoleBinding in it.
     """
 
-    def __init__(self, client: Client, guest: str, cluster_uid: str) -> None:
+    def __init__(self, client: Client, namespace_of: Callable[[str], Sequence[Json]]) -> None:
         self._client = client
-        self._guest = guest
-        self._cluster_uid = cluster_uid
+        self._namespace_of = namespace_of
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self._clock = SystemClock()
         # By key of a Subnamespace: its namespace, from when its creation began.
@@ -91,12 +87,13 @@ class PlayedPeer:
         if key in self._made or meta.get("deletionTimestamp"):
             return None
         exact: str = found["spec"].get("namespaceName", "")
-        self._made[key] = exact or child_name(self._cluster_uid, meta["namespace"], meta["name"])
+        self._made[key] = exact or child_name("", meta["namespace"], meta["name"])
         return self._make(found, self._made[key])
 
     async def _make(self, found: Json, name: str) -> None:
-        for value in unmanaged.namespace_of(self._guest, name, self._cluster_uid):
-            url = wire.path(resource_of(value), value["metadata"].get("namespace", ""))
+        for value in self._namespace_of(name):
+            kind = Namespace if value["kind"] == Namespace.resource.kind else RoleBinding
+            url = wire.path(kind.resource, value["metadata"].get("namespace", ""))
             with suppress(AlreadyExists):
                 await self._client.request("POST", url, body=msgspec.json.encode(value))
         meta: Json = found["metadata"]

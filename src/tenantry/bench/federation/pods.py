@@ -1,7 +1,7 @@
 """Pods at peers, beside the same writes alone.
 
 mirrored:  POST at home ─► scheduler: binding ─► operator: POST at the peer ─► Running there ─► Running at home
-raw:       POST and binding at home, POST at the peer, PATCH of the status there, PATCH of the status at home
+raw:       POST and binding at home, POST at the peer, PATCH of the status at home (sent), at the peer, and at home
 
 The raw pods at home have no scheduler and are bound to a Node that stands for nothing, and those at the peers are in
 namespaces of no tenant of the home, so that the operator leaves them alone. At peers without nodes, the benchmark sets
@@ -11,8 +11,7 @@ the status of pods.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import cycle
 
@@ -21,16 +20,23 @@ import msgspec
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Json, ObjectMeta
 from tenantry.api.node import Node
-from tenantry.api.peercluster import PEER
+from tenantry.api.peercluster import PEER, PREFIX
 from tenantry.bench.federation.player import PODS, run_pod
-from tenantry.bench.federation.sides import BenchCost, BenchFederation, namespaces_at_peers, offload, tenant_of_run
+from tenantry.bench.federation.sides import (
+    BenchFederation,
+    Measured,
+    measured,
+    namespaces_at_peers,
+    offload,
+    tenant_of_run,
+)
 from tenantry.bench.figures import median, median_of
 from tenantry.bench.load import RUN_LABEL, Progress, first_seen, of_run, saturate
 from tenantry.bench.pods import remove_pods
 from tenantry.controllers.slices.pods import Pod
 from tenantry.engine.tasks import all_of, in_background
 from tenantry.kube import wire
-from tenantry.kube.client import Client
+from tenantry.kube.client import MERGE_PATCH, Client
 
 CONNECTIONS = 32
 RUN_SECONDS = 300.0
@@ -70,11 +76,6 @@ class FederationPodsResult(msgspec.Struct, frozen=True, kw_only=True):
     server_cpu_ratio: float
 
 
-class _Side(msgspec.Struct, frozen=True):
-    seconds: float
-    cost: BenchCost
-
-
 async def pods(bench: BenchFederation, count: int, rounds: int, progress: Progress) -> FederationPodsResult:
     """Run the benchmark and clean up after it.
 
@@ -87,8 +88,8 @@ async def pods(bench: BenchFederation, count: int, rounds: int, progress: Progre
     Raises:
         RetryableError: The namespace is not Ready at all peers, or a pod does not run, in time.
     """
-    mirrored: list[_Side] = []
-    raw: list[_Side] = []
+    mirrored: list[Measured] = []
+    raw: list[Measured] = []
     async with tenant_of_run(bench) as tenant:
         namespace, run = tenant.metadata.name, tenant.metadata.labels[RUN_LABEL]
         await offload(bench, run, [namespace])
@@ -100,9 +101,9 @@ async def pods(bench: BenchFederation, count: int, rounds: int, progress: Progre
             for number in range(1, rounds + 1):
                 await asyncio.sleep(REST_SECONDS)
                 names = [f"pod-{number}-{each}" for each in range(count)]
-                mirrored.append(await _measured(bench, _mirrored(bench, namespace, run, names)))
+                mirrored.append(await measured(bench, _mirrored(bench, namespace, run, names)))
                 await remove_pods(bench.home, [namespace])
-                raw.append(await _measured(bench, _raw(bench, namespace, f"{namespace}-raw", run, names)))
+                raw.append(await measured(bench, _raw(bench, namespace, f"{namespace}-raw", run, names)))
                 await remove_pods(bench.home, [namespace])
                 await all_of(remove_pods(client, [f"{namespace}-raw"]) for _, client in bench.peers)
                 progress(
@@ -113,7 +114,7 @@ async def pods(bench: BenchFederation, count: int, rounds: int, progress: Progre
 
 
 def _result(
-    bench: BenchFederation, count: int, mirrored: Sequence[_Side], raw: Sequence[_Side]
+    bench: BenchFederation, count: int, mirrored: Sequence[Measured], raw: Sequence[Measured]
 ) -> FederationPodsResult:
     pairs = list(zip(mirrored, raw, strict=True))
 
@@ -134,12 +135,6 @@ def _result(
         raw_client_milliseconds=median_of(raw, lambda side: each(side.cost.client)),
         server_cpu_ratio=median(side.cost.server / alone.cost.server for side, alone in pairs),
     )
-
-
-async def _measured(bench: BenchFederation, work: Awaitable[None]) -> _Side:
-    before, began = bench.cost(), time.perf_counter()
-    await work
-    return _Side(time.perf_counter() - began, bench.cost().since(before))
 
 
 def _pod(name: str, namespace: str, run: str, **placement: object) -> Json:
@@ -172,6 +167,12 @@ async def _bind(client: Client, namespace: str, name: str, node: str) -> None:
     await client.request("POST", f"{wire.path(PODS, namespace, name)}/binding", body=msgspec.json.encode(value))
 
 
+async def _sent(client: Client, namespace: str, name: str) -> None:
+    condition = {"type": f"{PREFIX}/Mirrored", "status": "True", "reason": "Sent"}
+    body = msgspec.json.encode({"status": {"conditions": [condition]}})
+    await client.request("PATCH", f"{wire.path(PODS, namespace, name)}/status", body=body, content_type=MERGE_PATCH)
+
+
 async def _mirrored(bench: BenchFederation, namespace: str, run: str, names: Sequence[str]) -> None:
     """Create pods at home, for the Nodes of the peers in turn, and wait until all of them run there."""
     selectors = {**of_run(run), "fieldSelector": f"metadata.namespace={namespace},status.phase=Running"}
@@ -185,7 +186,7 @@ async def _mirrored(bench: BenchFederation, namespace: str, run: str, names: Seq
 
 
 async def _raw(bench: BenchFederation, namespace: str, there: str, run: str, names: Sequence[str]) -> None:
-    """Write the same by this client: for each pod, three times at home and twice at a peer."""
+    """Write the same by this client: for each pod, four times at home and twice at a peer."""
     turns = cycle(bench.peers)
 
     async def write(turn: tuple[str, bool, Client]) -> None:
@@ -193,6 +194,8 @@ async def _raw(bench: BenchFederation, namespace: str, there: str, run: str, nam
         await _post(bench.home, _pod(name, namespace, run, schedulerName=there))
         await _bind(bench.home, namespace, name, there)
         await _post(client, _pod(name, there, run))
+        # The operator records at once that a pod was sent, so that it never has two.
+        await _sent(bench.home, namespace, name)
         if is_played:
             await run_pod(client, there, name)
         await run_pod(bench.home, namespace, name)

@@ -6,15 +6,16 @@ home ─► Tenant of the run, which may use the peers ─► NamespaceOffloadin
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.model import ObjectMeta
+from tenantry.api.model import Json, ObjectMeta
 from tenantry.api.offloading import OFFLOADING, NamespaceMap, NamespaceOffloading, NamespaceOffloadingSpec
 from tenantry.api.quota import Quota
 from tenantry.api.tenant import Federation, Tenant
@@ -52,6 +53,8 @@ class BenchPeer(msgspec.Struct, frozen=True, kw_only=True):
         has_nodes: Whether pods run there; the benchmark sets their status otherwise.
         connection: Its administrator's.
         processes: The pids of its components by name.
+        namespace_of: Returns a namespace of the home there and the RoleBinding in it, by the uid of the namespace
+            kube-system there and the name.
     """
 
     name: str
@@ -61,6 +64,7 @@ class BenchPeer(msgspec.Struct, frozen=True, kw_only=True):
     has_nodes: bool
     connection: Connection
     processes: Callable[[], Mapping[str, int]]
+    namespace_of: Callable[[str, str], Sequence[Json]]
 
 
 class BenchCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +88,13 @@ class BenchCost(msgspec.Struct, frozen=True, kw_only=True):
         """Return what was used since another reading."""
         pairs = {name: getattr(self, name) - getattr(before, name) for name in self.__struct_fields__}
         return BenchCost(**pairs)
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """One measurement: seconds of wall time, and CPU."""
+
+    seconds: float
+    cost: BenchCost
 
 
 class BenchFederation(msgspec.Struct, frozen=True):
@@ -126,6 +137,13 @@ class BenchFederation(msgspec.Struct, frozen=True):
         )
 
 
+async def measured(bench: BenchFederation, work: Awaitable[object]) -> Measured:
+    """Return how long some work takes, and the CPU of all processes meanwhile."""
+    before, began = bench.cost(), time.perf_counter()
+    await work
+    return Measured(time.perf_counter() - began, bench.cost().since(before))
+
+
 def form_of(peers: Sequence[BenchPeer]) -> str:
     """Return what peers consist of, as in "Light, without an operator"."""
     words = {each.form if each.has_operator else f"{each.form}, without an operator" for each in peers}
@@ -154,7 +172,7 @@ async def opened(
             client = await stack.enter_async_context(Client(peer.connection, max_connections=POOL))
             found.append((peer, client))
             uid = (await client.get(Namespace, "kube-system")).metadata.uid
-            played = PlayedPeer(client, peer.guest, uid)
+            played = PlayedPeer(client, partial(peer.namespace_of, uid))
             if not peer.has_operator:
                 await stack.enter_async_context(in_background(played.make_namespaces()))
             if not peer.has_nodes:
@@ -181,16 +199,16 @@ async def tenant_of_run(bench: BenchFederation, *, most: int = 0) -> AsyncGenera
         await clean_up(bench.home, run)
 
 
-def offloading(namespace: str, run: str, peers: Sequence[str]) -> NamespaceOffloading:
-    """Return the NamespaceOffloading of a namespace to peers."""
+def offloading(namespace: str, run: str) -> NamespaceOffloading:
+    """Return the NamespaceOffloading of a namespace to all peers that its tenant may use."""
     meta = ObjectMeta(name=OFFLOADING, namespace=namespace, labels={RUN_LABEL: run})
-    spec = NamespaceOffloadingSpec(peers=tuple(peers), quota=Quota(hard=dict(SHARE)))
+    spec = NamespaceOffloadingSpec(quota=Quota(hard=dict(SHARE)))
     return NamespaceOffloading(metadata=meta, spec=spec)
 
 
 async def offload(bench: BenchFederation, run: str, namespaces: Sequence[str]) -> dict[str, float]:
     """Create the NamespaceOffloadings of namespaces; return when each was first seen Ready."""
-    wanted = [offloading(each, run, bench.names) for each in namespaces]
+    wanted = [offloading(each, run) for each in namespaces]
     seen = first_seen(
         bench.home,
         NamespaceOffloading,
