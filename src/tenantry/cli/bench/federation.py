@@ -162,7 +162,7 @@ def _growth_lines(result: FederationGrowthResult) -> list[tuple[str, str]]:
 
 def _cost(each: NamespaceCost) -> str:
     return (
-        f"{each.milliseconds} ms for each namespace at a peer; CPU: operator {each.operator_milliseconds} ms, API server"
+        f"{each.milliseconds} ms for each namespace at a peer; CPU: operator {each.operator_milliseconds} ms, server"
         f" {each.server_milliseconds} ms, peers' operators {each.peer_operator_milliseconds} ms"
     )
 
