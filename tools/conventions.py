@@ -48,6 +48,7 @@ JSON = {
     "controllers/slices/holding.py": "merge patches of Nodes",
     "controllers/slices/nodes.py": "merge patches of Nodes",
     "controllers/conversion/": "objects of users, of many kinds and with fields of any version, which are copied whole",
+    "cli/peer/invitation.py": "a Secret that is applied, and a TokenRequest",
     "cli/peerhalves.py": "a Secret that is applied, and a TokenRequest",
     "controllers/offloading/controller.py": "merge patches",
     "controllers/offloading/desired.py": "merge patches",

@@ -65,6 +65,12 @@ class Peering:
 
     async def run(self, *arguments: str, checked: bool = True) -> str:
         """Run the command in a process of its own; return its output."""
+        done = await self.call(*arguments)
+        assert not checked or done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    async def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the command in a process of its own; return how it ended."""
         hidden = {"KUBECONFIG", "TENANTRY_NAME"}
         variables = {key: value for key, value in os.environ.items() if key not in hidden}
         variables["TENANTRY_HOME"] = str(self.folder)
@@ -80,9 +86,7 @@ class Peering:
                 check=False,
             )
 
-        done = await asyncio.to_thread(call)
-        assert not checked or done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
-        return done.stdout + done.stderr
+        return await asyncio.to_thread(call)
 
     async def offload(self, name: str, **hard: str) -> str:
         """Make a tenant whose namespace exists at the peer, too; return the namespace there."""

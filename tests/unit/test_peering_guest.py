@@ -12,7 +12,7 @@ from tenantry.api.peercluster import PEERS_NAMESPACE, PeerCluster, PeerClusterSp
 from tenantry.api.quota import Quota
 from tenantry.api.tenant import Tenant, TenantSpec, TenantStatus
 from tenantry.controllers.peering import guest, status
-from tenantry.controllers.peering.status import HostState
+from tenantry.controllers.peering.status import GuestState, HostState
 from tenantry.engine.plan import Blocked
 
 NOW = "2027-01-01T00:00:00Z"
@@ -86,6 +86,7 @@ def test_a_guest_is_served_once_its_tenant_is_ready() -> None:
     assert guest.unready(None) is not None
 
 
+AWAY = Blocked(reason=reasons.UNREACHABLE, message="refused", passing=True)
 READY = HostState(cluster_id="c", version="v1.36.3", answers=True, has_node=True)
 
 
@@ -95,12 +96,16 @@ READY = HostState(cluster_id="c", version="v1.36.3", answers=True, has_node=True
         (None, None, reasons.ESTABLISHED),
         (Blocked(reason=reasons.NAME_TAKEN, message="taken"), READY, reasons.NAME_TAKEN),
         (None, READY, reasons.ESTABLISHED),
-        (None, HostState(failure="refused"), reasons.UNREACHABLE),
+        (
+            None,
+            HostState(failure=AWAY),
+            reasons.UNREACHABLE,
+        ),
         (None, HostState(answers=True), reasons.PROGRESSING),
     ],
 )
 def test_a_peer_is_ready_if_both_halves_are(problem: Blocked | None, host: HostState | None, reason: str) -> None:
-    found = status.compute(peer(host=host is not None), problem, host, NOW)
+    found = status.compute(peer(host=host is not None), GuestState(problem=problem), host, NOW)
     conditions = {each.type: each for each in found.conditions}
     assert conditions[reasons.READY].reason == reason
     assert (conditions[reasons.READY].status is ConditionStatus.TRUE) == (reason == reasons.ESTABLISHED)
@@ -110,8 +115,16 @@ def test_a_peer_is_ready_if_both_halves_are(problem: Blocked | None, host: HostS
     assert found.observed_generation == 2
 
 
+def test_a_failure_that_does_not_pass_is_stalled() -> None:
+    failure = Blocked(reason=reasons.PEER_CHANGED, message="another cluster")
+    found = status.compute(peer(host=True), GuestState(), HostState(failure=failure), NOW)
+    conditions = {each.type: each.reason for each in found.conditions}
+    assert conditions[reasons.STALLED] == conditions[reasons.READY] == reasons.PEER_CHANGED
+    assert reasons.RECONCILING not in conditions
+
+
 def test_a_silent_peer_keeps_what_was_known_of_it() -> None:
-    known = status.compute(peer(host=True), None, READY, NOW)
+    known = status.compute(peer(host=True), GuestState(), READY, NOW)
     found = msgspec.structs.replace(peer(host=True), status=known)
-    silent = status.compute(found, None, HostState(failure="away"), NOW)
+    silent = status.compute(found, GuestState(), HostState(failure=AWAY), NOW)
     assert (silent.cluster_id, silent.version) == ("c", "v1.36.3")

@@ -7,6 +7,8 @@ PeerCluster "b", host half   ─ token ─►   PeerCluster "a", guest half ─�
 
 from __future__ import annotations
 
+import re
+from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from msgspec import UNSET, Meta, UnsetType
@@ -16,6 +18,7 @@ from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.quota import Quota
+from tenantry.api.times import Instant
 
 MAX_NAME = 40
 """The longest name of a PeerCluster: Tenant, Secrets and certificates have it with a prefix or suffix."""
@@ -49,12 +52,18 @@ OWN_LABELS = f"{PREFIX}/"
 RESERVED_LABELS = tuple(f"{PREFIX}/{each}" for each in ("given-labels", "offload", "peer", "pod-strategy", "virtual"))
 
 RENEWER_SUFFIX = "-renew"
+INVITER_SUFFIX = "-invite"
 
 WORK_SECONDS = 3600
 LEASE_SECONDS = 7 * 24 * 3600
 """The longest lives of the tokens with which a home works, and with which it requests these."""
 
 SERVER_PATTERN = r"^https://[^/?#\s@]+$"
+
+
+def is_name(name: str) -> bool:
+    """Return whether a PeerCluster may have this name."""
+    return len(name) <= MAX_NAME and re.fullmatch(DNS_LABEL, name, re.ASCII) is not None
 
 
 def tenant_name(peer: str) -> str:
@@ -65,6 +74,11 @@ def tenant_name(peer: str) -> str:
 def renewer_name(peer: str) -> str:
     """Return the name of the ServiceAccount that may only request tokens of a home's two ServiceAccounts."""
     return f"{peer}{RENEWER_SUFFIX}"
+
+
+def inviter_name(peer: str) -> str:
+    """Return the name of the ServiceAccount of an invitation, and of the Secret with which its token ends."""
+    return f"{peer}{INVITER_SUFFIX}"
 
 
 def node_name(peer: str) -> str:
@@ -127,10 +141,34 @@ class PeerHost(Model, frozen=True, kw_only=True):
             ),
         ),
     ] = {}
+    cluster_id: Annotated[
+        str,
+        Meta(
+            max_length=64,
+            description="The uid of the namespace kube-system of the peer; another cluster is refused. Empty: the first"
+            " one that answers, which status.clusterId names from then on.",
+        ),
+    ] = ""
+    invitation: Annotated[
+        str,
+        Meta(
+            max_length=64,
+            description="Which invitation the Secret has or had. Another value makes the operator use the one that it"
+            " has now; without, it does so when it begins to connect.",
+        ),
+    ] = ""
     accept: Annotated[
         AcceptedOffer,
         Meta(description="The capacity of the Node that stands for the peer; the Node has no other resources."),
     ] = AcceptedOffer()
+
+
+class GuestInvitation(Model, frozen=True, kw_only=True):
+    """An invitation: the other cluster may request its first token."""
+
+    expires: Annotated[
+        Instant, Meta(min_length=1, description="When the invitation ends. A later time is another invitation.")
+    ]
 
 
 class PeerGuest(Model, frozen=True, kw_only=True):
@@ -142,6 +180,16 @@ class PeerGuest(Model, frozen=True, kw_only=True):
     max_namespaces: Annotated[int, Meta(ge=1, le=10000, description="How many namespaces the home may have here.")] = (
         100
     )
+    invitation: (
+        Annotated[
+            GuestInvitation,
+            Meta(
+                description="Make the ServiceAccount NAME-invite, which may request the first token of NAME-renew once,"
+                " and the Secret NAME-invite, to which its token is bound."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class PeerClusterSpec(Model, frozen=True, kw_only=True):
@@ -158,6 +206,24 @@ class PeerClusterSpec(Model, frozen=True, kw_only=True):
     guest: Annotated[PeerGuest, Meta(description="Serve the other cluster.")] | UnsetType = UNSET
 
 
+class InvitationPhase(StrEnum):
+    """Where an invitation is."""
+
+    OPEN = "Open"
+    USED = "Used"
+    EXPIRED = "Expired"
+
+
+class InvitationStatus(Model, frozen=True, kw_only=True):
+    """The invitation of the guest half."""
+
+    expires: Annotated[Instant, Meta(description="`spec.guest.invitation.expires`.")]
+    phase: Annotated[
+        InvitationPhase,
+        Meta(description="Open: a token can be requested. Used: another cluster has used it. Expired: none has."),
+    ]
+
+
 class PeerClusterStatus(Model, frozen=True, kw_only=True):
     """What is known of the other cluster."""
 
@@ -171,6 +237,7 @@ class PeerClusterStatus(Model, frozen=True, kw_only=True):
             description="The labels that the peer proposes for its Node; those that are not allowed are left out.",
         ),
     ] = {}
+    invitation: Annotated[InvitationStatus, Meta(description="The state of the invitation.")] | UnsetType = UNSET
     conditions: Conditions = ()
 
 
@@ -188,8 +255,9 @@ class PeerCluster(KubernetesObject, frozen=True, kw_only=True):
             field="metadata.name",
         ),
         Rule(
-            "!self.metadata.name.endsWith('-renew') && self.metadata.name != 'default'",
-            "must not be default nor end in -renew, which are names of other ServiceAccounts in tenantry-peers",
+            "!self.metadata.name.matches('-(renew|invite|tunnel)$') && self.metadata.name != 'default'",
+            "must not be default nor end in -renew, -invite or -tunnel, which are names of other ServiceAccounts in"
+            " tenantry-peers",
             field="metadata.name",
         ),
         Rule(

@@ -35,7 +35,7 @@ TASKS: dict[str, dict[str, tuple[str, str, str]]] = {
         "quota": ("quota", "quota", "Show how tenants' quotas are divided, and adjust them for a limited time."),
         "slice": ("slice", "slice_", "Claim nodes for one tenant, and release them."),
         "vcp": ("vcp", "vcp", "Create, list and delete virtual control planes, and print their kubeconfigs."),
-        "peer": ("peer", "peer", "Connect clusters: pods of one run on the other."),
+        "peer": ("peer.group", "peer", "Connect clusters: pods of one run on the other."),
         "delete": ("delete", "delete", "Delete tenants or subnamespaces, with everything in them."),
         "import": ("imports.command", "import_", "Adopt the namespaces that another tool has created."),
     },

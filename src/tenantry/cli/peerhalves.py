@@ -7,6 +7,7 @@ home   use   ─► Secret with the token, PeerCluster with spec.host, Ready
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -60,11 +61,11 @@ def host(home: str, called: str, connection: Connection, hard: dict[str, int | s
         ca=connection.ca.decode(),
         guest=home,
         credentials_secret_name=f"{called}-credentials",
-        accept=AcceptedOffer(hard=_capacity(hard)),
+        accept=AcceptedOffer(hard=capacity(hard)),
     )
 
 
-def _capacity(hard: dict[str, int | str]) -> dict[str, str]:
+def capacity(hard: Mapping[str, int | str]) -> dict[str, str]:
     """Return the capacity of the Node: what the quota gives, in the words of a Node."""
     given = {key.removeprefix("requests."): str(value) for key, value in hard.items() if not key.startswith("limits.")}
     kept = {key: value for key, value in given.items() if "count/" not in key and "storageclass" not in key}

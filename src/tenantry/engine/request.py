@@ -277,6 +277,7 @@ def token(
     seconds: int,
     audience: str = "",
     pod: tuple[str, str] | None = None,
+    secret: tuple[str, str] | None = None,
 ) -> ApiRequest:
     """Return the request for a token of a ServiceAccount; the response is a TokenRequest with `status.token`.
 
@@ -287,12 +288,14 @@ def token(
         seconds: How long the token is valid; the API server may choose another lifetime.
         audience: For whom the token is; "" for the API server.
         pod: The name and the uid of the pod with which the token ends; None for no pod.
+        secret: As `pod`, for a Secret; at most one of them.
     """
     spec: Json = {"expirationSeconds": seconds}
     if audience:
         spec["audiences"] = [audience]
-    if pod is not None:
-        spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod[0], "uid": pod[1]}
+    for kind, bound in (("Pod", pod), ("Secret", secret)):
+        if bound is not None:
+            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": kind, "name": bound[0], "uid": bound[1]}
     return ApiRequest(
         verb=Verb.CREATE,
         resource=account,

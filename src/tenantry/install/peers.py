@@ -12,7 +12,15 @@ from __future__ import annotations
 
 from tenantry.api.marks import GROUP
 from tenantry.api.model import Json, Resource
-from tenantry.api.peercluster import LEASE_SECONDS, NODE_PREFIX, PEER, PEERS_NAMESPACE, RENEWER_SUFFIX, WORK_SECONDS
+from tenantry.api.peercluster import (
+    INVITER_SUFFIX,
+    LEASE_SECONDS,
+    NODE_PREFIX,
+    PEER,
+    PEERS_NAMESPACE,
+    RENEWER_SUFFIX,
+    WORK_SECONDS,
+)
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.install.policy import NODES, bound, rule, says, validating
 from tenantry.install.rights import LABELS, allow, cluster_role, given, given_in
@@ -86,6 +94,7 @@ def everything(subject: Json) -> list[Json]:
 
 def _tokens() -> Json:
     """Return the policy on how long the tokens are that a home requests: nothing but their end revokes them."""
+    invites = f"request.name.endsWith('{INVITER_SUFFIX}')"
     most = f"(request.name.endsWith('{RENEWER_SUFFIX}') ? {LEASE_SECONDS} : {WORK_SECONDS})"
     return validating(
         TOKENS,
@@ -95,9 +104,15 @@ def _tokens() -> Json:
                 f"object.spec.expirationSeconds <= {most}",
                 f"spec.expirationSeconds must be at most {WORK_SECONDS}, or {LEASE_SECONDS} for the account that"
                 " renews",
-            )
+            ),
+            says(
+                f"!{invites} || object.spec.?boundObjectRef.kind.orValue('') == 'Secret'"
+                " && object.spec.boundObjectRef.name == request.name",
+                "spec.boundObjectRef must be the Secret with the name of the account: the token of an invitation ends"
+                " with its first use",
+            ),
         ],
-        conditions={"by-another-cluster": BY_GUEST},
+        conditions={"by-another-cluster-or-of-an-invitation": f"{BY_GUEST} || {invites}"},
         where={"matchLabels": {"kubernetes.io/metadata.name": PEERS_NAMESPACE}},
     )
 

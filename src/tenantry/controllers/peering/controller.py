@@ -17,13 +17,15 @@ from msgspec import UnsetType
 from msgspec.structs import replace
 
 from tenantry.api import reasons
-from tenantry.api.errors import BadRequest, Forbidden, Invalid, NotFound, TenantryError
+from tenantry.api.errors import BadRequest, Forbidden, Invalid, NotFound, TenantryError, TerminalError
 from tenantry.api.model import Json, Resource
 from tenantry.api.offloading import NamespaceMap
 from tenantry.api.peercluster import (
     FINALIZER,
     NODE_PREFIX,
     PEERS_NAMESPACE,
+    InvitationPhase,
+    InvitationStatus,
     PeerCluster,
     PeerGuest,
     PeerHost,
@@ -34,10 +36,10 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import FederationDefaults, TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
-from tenantry.controllers.peering import guest, labels, status, virtualnode
+from tenantry.controllers.peering import guest, invitations, inviting, labels, status, virtualnode
 from tenantry.controllers.peering.link import PeeringHost, PeerLink
 from tenantry.controllers.peering.peerclient import SECRETS
-from tenantry.controllers.peering.status import HostState
+from tenantry.controllers.peering.status import GuestState, HostState
 from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
@@ -47,6 +49,9 @@ from tenantry.mirror.things import NODES
 
 RETRY_SECONDS = 10.0
 """When a link that has ended begins again."""
+
+INVITATION_SECONDS = 5.0
+"""How often the Secret of an open invitation is looked at. Its end is final at once; only the account is left."""
 
 GIVE_UP_SECONDS = 10.0
 """How long a deleted PeerCluster waits for a peer that does not answer: this side is removed alone then."""
@@ -119,31 +124,35 @@ class PeerController:
         wanted = status.compute(found, served, state, rfc3339(cluster.clock.now()))
         if wanted != found.status:
             await cluster.writer.status(replace(found, status=wanted))
+        if isinstance(wanted.invitation, InvitationStatus) and wanted.invitation.phase is InvitationPhase.OPEN:
+            return INVITATION_SECONDS
         return REPAIR_SECONDS if isinstance(found.spec.guest, PeerGuest) else None
 
     # -- the guest half -----------------------------------------------------------------------------
 
-    async def _serve(self, cluster: Cluster, found: PeerCluster) -> Blocked | None:
-        """Keep what serves a home; return why it cannot be served yet, None if it can."""
+    async def _serve(self, cluster: Cluster, found: PeerCluster) -> GuestState:
+        """Keep what serves a home; return its state."""
         half = found.spec.guest
         tenant: Tenant | None = cluster.cache(Tenant.resource).get(tenant_name(found.metadata.name))
         if not isinstance(half, PeerGuest):
             if tenant is not None and guest.foreign(found, tenant) is None:
                 await self._stop_serving(cluster, found)
-            return None
+            return GuestState()
         problem = guest.foreign(found, tenant)
         if problem is not None:
-            return problem
+            return GuestState(problem=problem, invitation=found.status.invitation)
         for resource, value in guest.objects(found, half):
             try:
                 await cluster.writer.send(request.apply(resource, value))
             except (Forbidden, Invalid, BadRequest) as error:
-                return Blocked(reason=reasons.REFUSED, message=str(error))
-        return guest.unready(cluster.cache(Tenant.resource).get(tenant_name(found.metadata.name)))
+                problem = Blocked(reason=reasons.REFUSED, message=str(error))
+                return GuestState(problem=problem, invitation=found.status.invitation)
+        problem = guest.unready(cluster.cache(Tenant.resource).get(tenant_name(found.metadata.name)))
+        return GuestState(problem=problem, invitation=await inviting.keep(cluster, found, half))
 
     async def _stop_serving(self, cluster: Cluster, found: PeerCluster) -> None:
         """Delete what served a home, the Tenant last, which shows that there is more to do."""
-        for resource, value in guest.objects(found, PeerGuest()):
+        for resource, value in (*invitations.objects(found), *guest.objects(found, PeerGuest())):
             meta = value["metadata"]
             await self._delete(cluster, resource, meta.get("namespace", ""), meta["name"])
 
@@ -166,7 +175,7 @@ class PeerController:
             version=link.facts.version,
             answers=link.answers,
             has_node=link.has_node,
-            failure=link.failure,
+            failure=_told(link.failure),
         )
 
     async def _run(self, cluster: Cluster, key: str, link: PeerLink) -> None:
@@ -174,13 +183,13 @@ class PeerController:
         while True:
             try:
                 await link.run()
-                link.failure = ""
+                link.failure = None
             except TenantryError as error:
                 log.warning("the link to a peer has ended", extra={"peer": key, "error": str(error)})
-                link.failure = str(error)
+                link.failure = error
             except Exception as error:  # a bug in one link must not end the operator
                 log.exception("the link to a peer has failed", extra={"peer": key})
-                link.failure = f"{type(error).__name__}: see the log of the operator"
+                link.failure = TenantryError(f"{type(error).__name__}: see the log of the operator")
             cluster.wake(PeerCluster, key)
             if link.failure:
                 await asyncio.sleep(RETRY_SECONDS)
@@ -239,6 +248,15 @@ class PeerController:
 def _goes_on(half: PeerHost | UnsetType | None, other: PeerHost) -> bool:
     """Return whether a link goes on with another half: it takes in other labels as it is."""
     return isinstance(half, PeerHost) and replace(half, labels={}) == replace(other, labels={})
+
+
+def _told(failure: TenantryError | None) -> Blocked | None:
+    """Return why a link has ended, for the status."""
+    if failure is None:
+        return None
+    if isinstance(failure, TerminalError):
+        return Blocked(reason=failure.reason, message=str(failure))
+    return Blocked(reason=reasons.UNREACHABLE, message=str(failure), passing=True)
 
 
 def _of_tenant(change: Change[Tenant]) -> Iterable[str]:

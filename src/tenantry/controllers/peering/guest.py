@@ -45,16 +45,17 @@ def objects(found: PeerCluster, guest: PeerGuest) -> tuple[tuple[Resource, Json]
         "roleRef": {"apiGroup": RBAC_GROUP, "kind": ROLES.kind, "name": renewer_name(name)},
         "subjects": [{"kind": ACCOUNTS.kind, "name": renewer_name(name), "namespace": PEERS_NAMESPACE}],
     }
-    accounts = [(ACCOUNTS, {**_meta(found, each), "automountServiceAccountToken": False}) for each in both]
+    accounts = [(ACCOUNTS, {**meta(found, each), "automountServiceAccountToken": False}) for each in both]
     return (
         *accounts,
-        (ROLES, {**_meta(found, renewer_name(name)), "rules": [tokens]}),
-        (BINDINGS, {**_meta(found, renewer_name(name)), **binding}),
+        (ROLES, {**meta(found, renewer_name(name)), "rules": [tokens]}),
+        (BINDINGS, {**meta(found, renewer_name(name)), **binding}),
         (Tenant.resource, _tenant(found, guest)),
     )
 
 
-def _meta(found: PeerCluster, name: str, namespace: str = PEERS_NAMESPACE) -> Json:
+def meta(found: PeerCluster, name: str, namespace: str = PEERS_NAMESPACE) -> Json:
+    """Return an object without content that Kubernetes deletes with a PeerCluster."""
     owner: Json = {
         "apiVersion": found.resource.api_version,
         "kind": found.resource.kind,
@@ -74,7 +75,7 @@ def _tenant(found: PeerCluster, guest: PeerGuest) -> Json:
         "quota": {"hard": msgspec.to_builtins(guest.quota.hard)},
         "namespaces": {"maxCount": guest.max_namespaces, "maxDepth": _MOST_DEPTH},
     }
-    return {**_meta(found, tenant_name(found.metadata.name), namespace=""), "spec": spec}
+    return {**meta(found, tenant_name(found.metadata.name), namespace=""), "spec": spec}
 
 
 def foreign(found: PeerCluster, tenant: Tenant | None) -> Blocked | None:

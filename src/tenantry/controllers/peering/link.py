@@ -17,17 +17,17 @@ from functools import partial
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.errors import ConfigError, NotFound, TenantryError
-from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import CLUSTER_UID, FIELD_MANAGER
+from tenantry.api.errors import ConfigError, TenantryError, TerminalError
+from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json, object_key
 from tenantry.api.peercluster import PEERS_NAMESPACE, PREFIX, PeerCluster, PeerHost, node_name, tenant_name
 from tenantry.api.subnamespace import Subnamespace
-from tenantry.controllers.peering import virtualnode
+from tenantry.controllers.peering import peerfacts, virtualnode
 from tenantry.controllers.peering.certificates import NodeAccess, NodeCertificate, NodeCertificates
 from tenantry.controllers.peering.namespaces import PeerNamespaces
 from tenantry.controllers.peering.nodereports import NodeReports
 from tenantry.controllers.peering.peerclient import RENEW_SECONDS, PeerAccess
+from tenantry.controllers.peering.peerfacts import PeerFacts
 from tenantry.controllers.peering.virtualnode import Readiness, VirtualNodeInputs
 from tenantry.engine.cluster import Cluster, ClusterId
 from tenantry.engine.pace import Pace
@@ -71,8 +71,6 @@ PROBE_SECONDS = 10.0
 
 RENEWAL_RETRY_SECONDS = 300.0
 
-_MOST_TEXT = 64
-
 log = logging.getLogger(__name__)
 
 
@@ -96,18 +94,6 @@ class PeeringHost(msgspec.Struct, frozen=True, kw_only=True):
     address: str
 
 
-class PeerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a peer reports about itself; untrusted.
-
-    Args:
-        cluster_id: Its cluster id.
-        version: Its version of Kubernetes.
-    """
-
-    cluster_id: str = ""
-    version: str = ""
-
-
 class PeerLink:
     """The connection to one peer.
 
@@ -122,9 +108,10 @@ class PeerLink:
         self._host = host
         self._half = half
         self._name = found.metadata.name
+        self._known_id = half.cluster_id or found.status.cluster_id
         self._node_name = node_name(self._name)
         self._changed = changed
-        self._access = PeerAccess(host.home, self._name, half)
+        self._access = PeerAccess(host.home, host.home_id, self._name, half)
         self._pairs = NamespacePairs()
         # The guest's core namespace has its Subnamespaces; what is mirrored is in the namespaces of these.
         self._core = WatchScope(By.NAMESPACE)
@@ -141,8 +128,8 @@ class PeerLink:
         self.facts = PeerFacts()
         self.has_node = False
         """Whether the Node is there, and pods are mirrored."""
-        self.failure = ""
-        """Why the connection ended; "" while it has not."""
+        self.failure: TenantryError | None = None
+        """Why the connection ended; None while it has not."""
 
     @property
     def half(self) -> PeerHost:
@@ -168,6 +155,7 @@ class PeerLink:
             TenantryError: The peer cannot be used.
         """
         host = self._host
+        await self._access.accept()
         async with self._access.client() as client:
             await self._probe(client)
             peer = self._peer = Cluster(
@@ -199,7 +187,10 @@ class PeerLink:
         """
         before = self._answers
         try:
-            self.facts = await self._read(client)
+            self.facts = await peerfacts.read(
+                client, self._half.guest, home_id=self._host.home_id, known_id=self._known_id
+            )
+            self._known_id = self.facts.cluster_id
             self._answers = True
         except TenantryError:
             self._answers = False
@@ -213,29 +204,12 @@ class PeerLink:
             await asyncio.sleep(PROBE_SECONDS)
             try:
                 await self._probe(client)
-                self.failure = ""
+                self.failure = None
+            except TerminalError:
+                # It is another cluster now, or too old: nothing more is sent there.
+                raise
             except TenantryError as error:
-                self.failure = str(error)
-
-    async def _read(self, client: Client) -> PeerFacts:
-        """Return what the peer reports about itself.
-
-        Raises:
-            ConfigError: It is this cluster, or does not serve the guest.
-            ApiError: It refuses, or does not answer.
-        """
-        name = tenant_name(self._half.guest)
-        try:
-            core = await client.get(Namespace, name)
-        except NotFound as error:
-            raise ConfigError(
-                f"the peer has no namespace {name!r}: create PeerCluster {self._half.guest!r} with spec.guest there"
-            ) from error
-        cluster_id = core.metadata.labels.get(CLUSTER_UID, "")[:_MOST_TEXT]
-        if cluster_id == self._host.home_id:
-            raise ConfigError("spec.host.server is the API server of this cluster, which cannot be its own peer")
-        version: Json = msgspec.json.decode(await client.request("GET", "/version"))
-        return PeerFacts(cluster_id=cluster_id, version=str(version.get("gitVersion", ""))[:_MOST_TEXT])
+                self.failure = error
 
     def _noticed(self) -> None:
         """Report at once that the peer is away, or back."""
@@ -278,7 +252,7 @@ class PeerLink:
             try:
                 server = await self._kubelet(client, upper, pair.serving)
                 async with server.serve() as port, self._node(node_client, port):
-                    self.has_node, self.failure = True, ""
+                    self.has_node, self.failure = True, None
                     self._changed()
                     # Pods, streams and watches do not notice a renewal.
                     async for renewed in self._certificates.renewals(pair, [host.address]):

@@ -3,6 +3,9 @@
     Secret of `tenantry-peers` at home ─ token of GUEST-renew ─► TokenRequest ─► working token of GUEST, in memory only
                                        ◄─ a later token of GUEST-renew ─
 
+    its key `invitation` ─ token of GUEST-invite ─► TokenRequest ─► first token of GUEST-renew
+                                                ─► Secret GUEST-invite deleted: the invitation is used
+
 A user who reads the Secret can act as the home until the accounts at the peer are deleted.
 """
 
@@ -10,13 +13,25 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping
+from contextlib import suppress
 
 import msgspec
 
-from tenantry.api.errors import ConfigError, Unauthorized
+from tenantry.api import reasons
+from tenantry.api.errors import ConfigError, Forbidden, InputError, NotFound, TerminalError, Unauthorized
 from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json
-from tenantry.api.peercluster import LEASE_SECONDS, PEERS_NAMESPACE, WORK_SECONDS, PeerHost, renewer_name
+from tenantry.api.peercluster import (
+    LEASE_SECONDS,
+    PEERS_NAMESPACE,
+    WORK_SECONDS,
+    PeerHost,
+    inviter_name,
+    renewer_name,
+)
+from tenantry.api.peerinvitation import PeerInvitation
+from tenantry.controllers.peering import invitations
 from tenantry.controllers.peering.guest import ACCOUNTS
 from tenantry.engine import request
 from tenantry.engine.cluster import Cluster
@@ -27,6 +42,8 @@ from tenantry.mirror.things import COPIED
 
 SECRETS = COPIED["Secret"]
 TOKEN_KEY = "token"  # noqa: S105 - the key of the Secret
+INVITATION_KEY = "invitation"
+"""Of the Secret: a PeerInvitation that is not used yet."""
 
 RENEW_SECONDS = 24 * 3600.0
 """How often the token of the renewer is replaced: at a seventh of its life."""
@@ -40,18 +57,62 @@ class PeerAccess:
 
     Args:
         home: The home, which has the Secret.
+        home_id: The uid of its namespace kube-system.
         name: The PeerCluster at home.
         host: Its host half.
     """
 
-    def __init__(self, home: Cluster, name: str, host: PeerHost) -> None:
+    def __init__(self, home: Cluster, home_id: str, name: str, host: PeerHost) -> None:
         self._home = home
+        self._home_id = home_id
         self._name = name
         self._host = host
 
     def client(self) -> Client:
         """Return a client with a working token, requested anew at two thirds of its life."""
         return Client(self._connection(issue=True), field_manager=FIELD_MANAGER, max_connections=_CONNECTIONS)
+
+    async def accept(self) -> None:
+        """Use the invitation in the Secret, if there is one: request the first token, and end the invitation.
+
+        Raises:
+            TerminalError: The invitation is not for this cluster, or not valid any more.
+            ApiError: One side does not answer.
+        """
+        secret = await self._secret()
+        data: Json = secret.get("data") or {}
+        if INVITATION_KEY not in data:
+            return
+        try:
+            invitation = invitations.read(base64.b64decode(data[INVITATION_KEY]), PeerInvitation)
+        except InputError as error:
+            raise self._refused(str(error)) from error
+        digest = invitations.digest(invitation)
+        annotations: Json = secret["metadata"].get("annotations") or {}
+        if annotations.get(invitations.USED) != digest:
+            problem = invitations.refusal(invitation, self._home_id, self._home.clock.now())
+            if not problem and invitation.spec.guest != self._host.guest:
+                problem = f"spec.guest must be {self._host.guest!r}, as in the PeerCluster"
+            if problem:
+                raise self._refused(problem)
+            try:
+                token = await self._request(renewer_name(self._host.guest), LEASE_SECONDS, invitation.spec.token)
+            except (Unauthorized, Forbidden) as error:
+                raise self._refused(invitations.used(invitation)) from error
+            await self._keep({TOKEN_KEY: token}, {invitations.USED: digest})
+        # After a crash in between, too: the token is kept already.
+        with suppress(Unauthorized, Forbidden, NotFound):
+            await self._end(invitation)
+        await self._keep({INVITATION_KEY: None})
+
+    def _refused(self, problem: str) -> TerminalError:
+        return TerminalError(reasons.INVITATION_REFUSED, f"the invitation in Secret {self._told}: {problem}")
+
+    async def _end(self, invitation: PeerInvitation) -> None:
+        connection = self._connection(issue=False, token=invitation.spec.token)
+        name = inviter_name(self._host.guest)
+        async with Client(connection, field_manager=FIELD_MANAGER, max_connections=1) as client:
+            await Writer(client).send(request.delete(SECRETS, PEERS_NAMESPACE, name))
 
     async def renew(self) -> None:
         """Replace the token of the renewer in the Secret.
@@ -61,10 +122,13 @@ class PeerAccess:
             ApiError: One side refuses, or does not answer.
         """
         token = await self._request(renewer_name(self._host.guest), LEASE_SECONDS)
-        data = {TOKEN_KEY: base64.b64encode(token.encode()).decode()}
-        await self._home.writer.send(
-            request.patch(SECRETS, PEERS_NAMESPACE, self._host.credentials_secret_name, {"data": data})
-        )
+        await self._keep({TOKEN_KEY: token})
+
+    async def _keep(self, data: Mapping[str, str | None], annotations: Mapping[str, str] | None = None) -> None:
+        """Write keys of the Secret; None removes one."""
+        encoded = {key: value and base64.b64encode(value.encode()).decode() for key, value in data.items()}
+        body: Json = {"data": encoded, "metadata": {"annotations": dict(annotations or {})}}
+        await self._home.writer.send(request.patch(SECRETS, PEERS_NAMESPACE, self._host.credentials_secret_name, body))
 
     def _connection(self, *, issue: bool, token: str = "") -> Connection:
         host = self._host
@@ -79,24 +143,31 @@ class PeerAccess:
     async def _issue(self) -> IssuedToken:
         return IssuedToken(await self._request(self._host.guest, WORK_SECONDS), WORK_SECONDS * _RENEW_PART)
 
-    async def _request(self, account: str, seconds: int) -> str:
-        connection = self._connection(issue=False, token=await self._stored())
+    async def _request(self, account: str, seconds: int, by: str = "") -> str:
+        """Request a token of an account, with the stored token or another one."""
+        connection = self._connection(issue=False, token=by or await self._stored())
         asked = request.token(ACCOUNTS, PEERS_NAMESPACE, account, seconds=seconds)
         async with Client(connection, field_manager=FIELD_MANAGER, max_connections=1) as client:
             answer: Json = msgspec.json.decode(await Writer(client).send(asked))
         return answer["status"]["token"]
 
-    async def _stored(self) -> str:
-        name = self._host.credentials_secret_name
-        data = await self._home.live.find(SECRETS, PEERS_NAMESPACE, name)
+    @property
+    def _told(self) -> str:
+        return f"{self._host.credentials_secret_name!r} of namespace {PEERS_NAMESPACE!r}"
+
+    async def _secret(self) -> Json:
+        data = await self._home.live.find(SECRETS, PEERS_NAMESPACE, self._host.credentials_secret_name)
         if data is None:
             # To a caller that asks the peer, NotFound would be about an object there.
-            raise Unauthorized(f"Secret {name!r} of namespace {PEERS_NAMESPACE!r} does not exist", status=401)
-        content: Json = msgspec.json.decode(data).get("data") or {}
+            raise Unauthorized(f"Secret {self._told} does not exist", status=401)
+        return msgspec.json.decode(data)
+
+    async def _stored(self) -> str:
+        content: Json = (await self._secret()).get("data") or {}
         try:
             return base64.b64decode(content[TOKEN_KEY], validate=True).decode()
         except (KeyError, ValueError, binascii.Error, TypeError) as error:
             raise ConfigError(
-                f"Secret {name!r} of namespace {PEERS_NAMESPACE!r} has no token under the key {TOKEN_KEY!r}: run"
-                " `tenantry peer connect` again"
+                f"Secret {self._told} has no token under the key {TOKEN_KEY!r}: accept an invitation of the peer with"
+                " `tenantry peer accept`"
             ) from error

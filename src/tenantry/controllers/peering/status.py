@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from tenantry.api import reasons
-from tenantry.api.peercluster import PeerCluster, PeerClusterStatus, PeerGuest, node_name
+from tenantry.api.peercluster import InvitationStatus, PeerCluster, PeerClusterStatus, PeerGuest, node_name
+from tenantry.controllers import conclusion
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked
 
@@ -18,44 +20,56 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
         version: Of the peer.
         answers: Whether its API server answers.
         has_node: Whether its Node is there, and pods are mirrored.
-        failure: Why the connection ended; "" if it has not.
+        failure: Why the connection ended; None if it has not.
     """
 
     cluster_id: str = ""
     version: str = ""
     answers: bool = False
     has_node: bool = False
-    failure: str = ""
+    failure: Blocked | None = None
 
 
-def compute(found: PeerCluster, guest: Blocked | None, host: HostState | None, now: str) -> PeerClusterStatus:
+class GuestState(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the guest half; the defaults are those of a PeerCluster without one.
+
+    Args:
+        problem: Why the other cluster cannot be served; None if it can, or if there is no guest half.
+        invitation: The state of its invitation.
+    """
+
+    problem: Blocked | None = None
+    invitation: InvitationStatus | UnsetType = UNSET
+
+
+def compute(found: PeerCluster, guest: GuestState, host: HostState | None, now: str) -> PeerClusterStatus:
     """Return the status of a PeerCluster.
 
     Args:
         found: The PeerCluster.
-        guest: Why the other cluster cannot be served; None if it can, or if there is no guest half.
+        guest: The state of the guest half.
         host: The state of the host half; None if there is none.
         now: RFC 3339.
     """
-    wanted, problem = list[Wanted](), guest
+    wanted, problem = list[Wanted](), guest.problem
     if host is not None:
-        away = host.failure or "the API server of the peer has not answered yet"
+        failure = host.failure
+        away = failure.message if failure is not None else "the API server of the peer has not answered yet"
         reachable = Wanted(reasons.REACHABLE, True, reasons.ANSWERS, "the API server of the peer answers")
         if not host.answers:
-            reachable = Wanted(reasons.REACHABLE, False, reasons.UNREACHABLE, away)
+            reason = failure.reason if failure is not None else reasons.UNREACHABLE
+            reachable = Wanted(reasons.REACHABLE, False, reason, away)
         name = node_name(found.metadata.name)
         node = Wanted(reasons.NODE_READY, True, reasons.ESTABLISHED, f"pods can be bound to Node {name!r}")
         if not host.has_node:
-            words = host.failure or f"Node {name!r} is being made"
+            words = failure.message if failure is not None else f"Node {name!r} is being made"
             node = Wanted(reasons.NODE_READY, False, reasons.PROGRESSING, words)
         wanted += [reachable, node]
         broken = next((each for each in (reachable, node) if not each.holds), None)
         if problem is None and broken is not None:
-            problem = Blocked(reason=broken.reason, message=broken.message, passing=True)
-    if problem is None:
-        wanted.append(Wanted(reasons.READY, True, reasons.ESTABLISHED, _done(found, host)))
-    else:
-        wanted.append(Wanted(reasons.READY, False, problem.reason, problem.message))
+            passes = failure is None or failure.passing
+            problem = Blocked(reason=broken.reason, message=broken.message, passing=passes)
+    wanted += [conclusion.ready(problem, _done(found, host)), *conclusion.trouble(problem)]
     generation = found.metadata.generation
     before = found.status
     return PeerClusterStatus(
@@ -63,6 +77,7 @@ def compute(found: PeerCluster, guest: Blocked | None, host: HostState | None, n
         cluster_id=host.cluster_id or before.cluster_id if host is not None else "",
         version=host.version or before.version if host is not None else "",
         labels=before.labels if host is not None else {},
+        invitation=guest.invitation,
         conditions=merge(before.conditions, wanted, generation=generation, now=now),
     )
 

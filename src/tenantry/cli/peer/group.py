@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import click
+import msgspec
 
 from tenantry.api.errors import InputError
-from tenantry.api.names import DNS_LABEL
-from tenantry.api.peercluster import MAX_NAME, PeerCluster
-from tenantry.cli import durations, flags, output, peerhalves, session
+from tenantry.api.peercluster import PeerCluster
+from tenantry.cli import durations, flags, session
 from tenantry.cli.describe.command import describe
 from tenantry.cli.get import get
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.narrowed import narrowed
+from tenantry.cli.peer.invitation import (
+    Offer,
+    accept,
+    advise,
+    check_name,
+    cluster_id_of,
+    invite,
+    issue,
+    most_namespaces_option,
+    request,
+    use,
+)
 from tenantry.cli.target import Target, read_environment, resolve, takes_target
 from tenantry.cli.wait import wait
 
@@ -31,13 +42,7 @@ def peer() -> None:
 @click.argument("called", metavar="PEER")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Kubeconfig with the contexts HOME and PEER.")
 @flags.quota_option("What the pods of HOME may use at PEER together, as in cpu=8,memory=16Gi,pods=50.")
-@click.option(
-    "--max-namespaces",
-    type=click.IntRange(1, 10000),
-    default=100,
-    show_default=True,
-    help="How many namespaces HOME may have at PEER.",
-)
+@most_namespaces_option
 @durations.timeout_option("2m", "Deadline for both sides, as in 30s or 5m.")
 def connect(
     *, home: str, called: str, kubeconfig: Path | None, quotas: tuple[str, ...], max_namespaces: int, timeout: int
@@ -53,28 +58,18 @@ def connect(
       kubectl get node peer-berlin
     """
     for each in (home, called):
-        _check_name(each)
+        check_name(each)
     if home == called:
         raise InputError(f"HOME and PEER are both {home!r}: a cluster cannot be its own peer")
-    hard = flags.parse_quota(quotas)
-    if not hard:
-        raise InputError("--quota is needed, as in --quota cpu=4,memory=8Gi,pods=20: it bounds what HOME may use")
     here, there = (_target(each, kubeconfig) for each in (home, called))
-    token = session.run(there, lambda client: peerhalves.serve(client, home, hard, max_namespaces, timeout))
-    half = peerhalves.host(home, called, there.connection(), hard)
-    session.run(here, lambda client: peerhalves.use(client, called, half, token, timeout))
-    output.talk(
-        f"tenants of {home!r} can run pods on {called!r}: add it to spec.isolation.federation.peers of a Tenant, and"
-        " create a NamespaceOffloading in its namespace"
-    )
-
-
-def _check_name(name: str) -> None:
-    # Before anything is written on either side.
-    if not re.fullmatch(DNS_LABEL, name) or len(name) > MAX_NAME:
-        raise InputError(
-            f"{name!r} is no name of a peer: at most {MAX_NAME} lower-case letters, digits and -; rename the context"
-        )
+    hard = flags.parse_quota(quotas)
+    offer = Offer(home=home, hard=hard, max_namespaces=max_namespaces, known_as=called)
+    offer.check()
+    home_id = session.run(here, cluster_id_of)
+    offer = msgspec.structs.replace(offer, home_id=home_id)
+    invitation = session.run(there, lambda client: issue(client, offer, timeout))
+    session.run(here, lambda client: use(client, invitation, called, {}, timeout))
+    advise(called)
 
 
 def _target(name: str, kubeconfig: Path | None) -> Target:
@@ -105,6 +100,9 @@ def remove(target: Target, *, called: str, yes: bool, seconds: int | None) -> No
     asked = [ObjectSelection(PeerCluster, (called,))]
     session.run(target, lambda client: delete_objects(client, asked, yes=yes, seconds=seconds))
 
+
+for _each in (invite, accept, request):
+    peer.add_command(_each)
 
 _ALIKE = (
     (get, "list", "", "List peers.\n\n\b\n  tenantry peer list"),

@@ -1,0 +1,1 @@
+"""`tenantry peer`: the commands that connect clusters."""

@@ -1,0 +1,88 @@
+"""Keeps the account and the Secret of an invitation while it is open. The glue."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from tenantry.api.errors import AlreadyExists, NotFound
+from tenantry.api.model import Json, Resource
+from tenantry.api.peercluster import (
+    PEERS_NAMESPACE,
+    GuestInvitation,
+    InvitationPhase,
+    InvitationStatus,
+    PeerCluster,
+    PeerGuest,
+    inviter_name,
+)
+from tenantry.controllers.peering import invitations
+from tenantry.controllers.peering.invitations import SECRETS
+from tenantry.engine import request
+from tenantry.engine.cluster import Cluster
+
+
+async def keep(cluster: Cluster, found: PeerCluster, half: PeerGuest) -> InvitationStatus | UnsetType:
+    """Bring the invitation of a guest half a step further; return its state.
+
+    Args:
+        cluster: The peer, which is this cluster.
+        found: The PeerCluster.
+        half: Its guest half.
+
+    Raises:
+        ApiError: The API server refuses, or does not answer.
+    """
+    before = found.status.invitation
+    asked, known = half.invitation, before if isinstance(before, InvitationStatus) else None
+    if not isinstance(asked, GuestInvitation):
+        if known is not None:
+            await _end(cluster, found)
+        return UNSET
+    name = inviter_name(found.metadata.name)
+    live = await _find(cluster, SECRETS, name)
+    phase = invitations.phase(asked, known, live, cluster.clock.now())
+    if phase is InvitationPhase.OPEN:
+        await _open(cluster, found, asked, live)
+    elif known is None or known.phase is not phase:
+        await _end(cluster, found)
+    return InvitationStatus(expires=asked.expires, phase=phase)
+
+
+async def _open(cluster: Cluster, found: PeerCluster, asked: GuestInvitation, live: Json | None) -> None:
+    for resource, value in invitations.objects(found):
+        await cluster.writer.send(request.apply(resource, value))
+    if invitations.is_for(asked, live):
+        return
+    if live is not None:
+        # Tokens of an earlier invitation are bound to its Secret, by uid.
+        await _delete(cluster, SECRETS, live)
+    with suppress(AlreadyExists):
+        await cluster.writer.send(request.create_json(SECRETS, invitations.secret(found, asked)))
+
+
+async def _end(cluster: Cluster, found: PeerCluster) -> None:
+    """Delete what makes an invitation valid."""
+    name = inviter_name(found.metadata.name)
+    for resource in (SECRETS, *(resource for resource, _ in invitations.objects(found))):
+        live = await _find(cluster, resource, name)
+        if live is not None and _is_ours(live, found):
+            await _delete(cluster, resource, live)
+
+
+def _is_ours(live: Json, found: PeerCluster) -> bool:
+    owners: list[Json] = live["metadata"].get("ownerReferences") or []
+    return any(each.get("uid") == found.metadata.uid for each in owners)
+
+
+async def _find(cluster: Cluster, resource: Resource, name: str) -> Json | None:
+    data = await cluster.live.find(resource, PEERS_NAMESPACE, name)
+    return None if data is None else msgspec.json.decode(data)
+
+
+async def _delete(cluster: Cluster, resource: Resource, live: Json) -> None:
+    meta = live["metadata"]
+    with suppress(NotFound):
+        await cluster.writer.send(request.delete(resource, PEERS_NAMESPACE, meta["name"], uid=meta["uid"]))

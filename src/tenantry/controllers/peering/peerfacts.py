@@ -1,0 +1,74 @@
+"""What a peer reports about itself, and whether it is the cluster that the PeerCluster means: untrusted."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.errors import ApiError, ConfigError, NotFound, TerminalError
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import CLUSTER_UID
+from tenantry.api.peercluster import tenant_name
+from tenantry.kube.client import Client
+from tenantry.kube.version import OLDEST, ServerVersion
+
+_MOST_TEXT = 64
+
+
+class PeerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a peer reports about itself; untrusted.
+
+    Args:
+        cluster_id: Its cluster id.
+        version: Its version of Kubernetes.
+    """
+
+    cluster_id: str = ""
+    version: str = ""
+
+
+async def read(client: Client, guest: str, *, home_id: str, known_id: str) -> PeerFacts:
+    """Ask a peer about itself.
+
+    Args:
+        client: A client with the identity of the guest.
+        guest: The name of the PeerCluster there.
+        home_id: The id of this cluster.
+        known_id: The id that the peer must have; "" for any.
+
+    Raises:
+        ConfigError: It does not serve the guest.
+        TerminalError: It is this cluster, another one than before, or too old.
+        ApiError: It refuses, or does not answer.
+    """
+    name = tenant_name(guest)
+    try:
+        core = await client.get(Namespace, name)
+    except NotFound as error:
+        raise ConfigError(
+            f"the peer has no namespace {name!r}: create PeerCluster {guest!r} with spec.guest there"
+        ) from error
+    try:
+        version = msgspec.json.decode(await client.request("GET", "/version"), type=ServerVersion)
+    except msgspec.MsgspecError as error:
+        raise ApiError(f"the peer reports no version of Kubernetes: {error}") from error
+    facts = PeerFacts(
+        cluster_id=core.metadata.labels.get(CLUSTER_UID, "")[:_MOST_TEXT], version=version.git_version[:_MOST_TEXT]
+    )
+    if facts.cluster_id == home_id:
+        raise TerminalError(
+            reasons.PEER_IS_HOME, "spec.host.server is the API server of this cluster, which cannot be its own peer"
+        )
+    if known_id and facts.cluster_id != known_id:
+        raise TerminalError(
+            reasons.PEER_CHANGED,
+            f"spec.host.server is cluster {facts.cluster_id!r} now, and was {known_id!r}: correct the address; if the"
+            " peer was made anew, remove the PeerCluster, and accept another invitation",
+        )
+    if version.minor < OLDEST:
+        needed = ".".join(map(str, OLDEST))
+        raise TerminalError(
+            reasons.PEER_TOO_OLD,
+            f"the peer is Kubernetes {facts.version!r}; Tenantry needs {needed} or newer there: upgrade the peer",
+        )
+    return facts

@@ -1,0 +1,195 @@
+"""Two clusters without a common administrator: invitations, and who may use them (L14)."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from tenantry.api import reasons
+from tenantry.api.errors import Forbidden, Invalid, Unauthorized
+from tenantry.api.model import Json, Resource
+from tenantry.api.peercluster import PEERS_NAMESPACE, PeerCluster, inviter_name, node_name, renewer_name
+from tenantry.api.peerinvitation import PeerInvitation
+from tenantry.cli import output
+from tenantry.controllers.peering import invitations
+from tenantry.engine import request
+from tenantry.engine.writer import Writer
+from tenantry.kube.client import Client
+from tenantry.kube.kubeconfig import Connection
+from testkit.api import PODS, SECRETS, SERVICE_ACCOUNTS, Api, until
+from testkit.peerings import Peering, peering, placed
+
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+QUOTA = "cpu=8,memory=16Gi,pods=50"
+
+
+@pytest_asyncio.fixture(scope="module")
+async def both(tenantry_home: Path) -> AsyncIterator[Peering]:
+    """A home and a peer that are not connected."""
+    async with peering(tenantry_home, "inv", "--nodes", "1") as found:
+        yield found
+
+
+async def invited(both: Peering, *flags: str) -> PeerInvitation:
+    """Return an invitation of the peer."""
+    done = await both.call("peer", "invite", *flags, "--name", both.peer_name, "--quota", QUOTA)
+    assert done.returncode == 0, done.stderr
+    return invitations.read(done.stdout.encode(), PeerInvitation)
+
+
+def document(invitation: PeerInvitation) -> str:
+    """Return the file of an invitation."""
+    return msgspec.json.encode(output.whole(invitation)).decode()
+
+
+def secret(name: str, text: str) -> Json:
+    """Return the Secret that has an invitation."""
+    return {
+        "metadata": {"name": f"{name}-credentials"},
+        "data": {"invitation": base64.b64encode(text.encode()).decode()},
+    }
+
+
+def host(name: str, invitation: PeerInvitation) -> Json:
+    """Return the PeerCluster that uses an invitation."""
+    half = {
+        "server": invitation.spec.server,
+        "ca": invitation.spec.ca,
+        "guest": invitation.spec.guest,
+        "credentialsSecretName": f"{name}-credentials",
+        "accept": {"hard": {"cpu": "1", "memory": "1Gi", "pods": "5"}},
+    }
+    return {"metadata": {"name": name}, "spec": {"host": half}}
+
+
+async def condition(api: Api, name: str, type_: str) -> Json:
+    """Return a condition of a PeerCluster; {} if it has none."""
+    live: Json = await api.find(PeerCluster.resource, name) or {}
+    status: Json = live.get("status") or {}
+    found: list[Json] = status.get("conditions") or []
+    return {each["type"]: each for each in found}.get(type_) or {}
+
+
+async def test_an_invitation_connects_two_clusters_once(both: Peering, tmp_path: Path) -> None:
+    """L14: home asks, the peer invites, home accepts; then neither this home nor another one can use the file."""
+    asked = await both.call("peer", "request", "--name", both.home_name)
+    (tmp_path / "request.yaml").write_text(asked.stdout)
+    invitation = await invited(both, "-f", str(tmp_path / "request.yaml"))
+    file = tmp_path / "invitation.json"
+    file.write_text(document(invitation))
+    assert invitation.spec.home_id
+    await both.run("peer", "accept", "-f", str(file), "--name", both.home_name, "--accept", "cpu=2,pods=7")
+    node = await both.home.get(PeerCluster.resource, both.peer_name)
+    assert node["spec"]["host"]["accept"]["hard"] == {"cpu": "2", "memory": "16Gi", "pods": "7"}
+
+    async def used() -> bool:
+        found = await both.peer.get(PeerCluster.resource, both.home_name)
+        return found["status"]["invitation"]["phase"] == "Used"
+
+    await until(used, "the peer sees that the invitation is used")
+    await both.peer.gone(SERVICE_ACCOUNTS, inviter_name(both.home_name), PEERS_NAMESPACE)
+    secret = await both.home.get(SECRETS, f"{both.peer_name}-credentials", PEERS_NAMESPACE)
+    assert set(secret["data"]) == {"token"}
+
+    again = await both.call("peer", "accept", "-f", str(file), "--name", both.home_name)
+    assert again.returncode != 0
+    assert "this cluster has used it already" in again.stderr
+    other = await both.call("peer", "accept", "other", "-f", str(file), "--name", both.home_name)
+    assert other.returncode != 0
+    assert "spec.token is not valid" in other.stderr
+    refused = await condition(both.home, "other", reasons.READY)
+    assert refused["reason"] == reasons.INVITATION_REFUSED
+    await both.run("peer", "remove", "other", "--name", both.home_name, "--yes")
+
+    there = await both.offload("shop")
+    await both.home.create(PODS, placed("shop", "web"), "shop")
+    await both.pod("web", "shop")
+    assert await both.peer.find(PODS, "web", there) is not None
+
+
+async def test_an_invitation_for_another_cluster_is_refused_at_home_and_by_the_operator(both: Peering) -> None:
+    """L14: the file names the home, and YAML alone meets the same checks."""
+    invitation = await invited(both, "third")
+    wrong = msgspec.structs.replace(invitation.spec, home_id="00000000-0000-0000-0000-000000000000")
+    text = document(msgspec.structs.replace(invitation, spec=wrong))
+    file = both.folder / "foreign.yaml"
+    file.write_text(text)
+    refused = await both.call("peer", "accept", "-f", str(file), "--name", both.home_name)
+    assert refused.returncode != 0
+    assert "spec.homeId must be the id of this cluster" in refused.stderr
+    await both.home.create(SECRETS, secret("foreign", text), PEERS_NAMESPACE)
+    await both.home.create(PeerCluster.resource, host("foreign", invitation))
+
+    async def told() -> Json | None:
+        found = await condition(both.home, "foreign", reasons.STALLED)
+        return found or None
+
+    found = await until(told, "the operator refuses the invitation")
+    assert found["reason"] == reasons.INVITATION_REFUSED
+    assert "spec.homeId must be the id of this cluster" in found["message"]
+    await both.home.delete(PeerCluster.resource, "foreign")
+    await both.home.gone(PeerCluster.resource, "foreign")
+
+
+async def test_yaml_alone_connects_two_clusters(both: Peering) -> None:
+    """L14: the objects are applied, and a token of the account of the invitation is requested with kubectl."""
+    invitation = await invited(both, "plain")
+    await both.home.create(SECRETS, secret("plain", document(invitation)), PEERS_NAMESPACE)
+    await both.home.create(PeerCluster.resource, host("plain", invitation))
+
+    async def ready() -> bool:
+        return (await condition(both.home, "plain", reasons.READY)).get("status") == "True"
+
+    await until(ready, "the operator uses the invitation")
+    # Either side alone: first the peer, then the home, which nothing answers any more.
+    await both.run("peer", "remove", "plain", "--name", both.peer_name, "--yes")
+    await both.run("peer", "remove", "plain", "--name", both.home_name, "--yes")
+    assert await both.home.find(NODES, node_name("plain")) is None
+    assert await both.home.find(SECRETS, "plain-credentials", PEERS_NAMESPACE) is None
+
+
+async def test_the_account_of_an_invitation_may_only_use_it(both: Peering) -> None:
+    """L14: a thief of the file gets the first token, and nothing else; once used, nothing at all."""
+    invitation = await invited(both, "thief")
+    ours = Connection(
+        server=invitation.spec.server, source="a thief", ca=invitation.spec.ca.encode(), token=invitation.spec.token
+    )
+    account = inviter_name("thief")
+    async with Client(ours) as client:
+        writer, api = Writer(client), Api(client)
+        for name in ("thief", account):
+            with pytest.raises(Forbidden):
+                await writer.send(request.token(SERVICE_ACCOUNTS, PEERS_NAMESPACE, name, seconds=3600))
+        with pytest.raises(Forbidden):
+            await api.list(SECRETS, PEERS_NAMESPACE)
+        with pytest.raises(Forbidden):
+            await api.create(PODS, placed("peer-thief", "web"), "peer-thief")
+        await writer.send(request.token(SERVICE_ACCOUNTS, PEERS_NAMESPACE, renewer_name("thief"), seconds=3600))
+        await api.delete(SECRETS, account, PEERS_NAMESPACE)
+
+        async def dead() -> bool:
+            try:
+                await writer.send(request.token(SERVICE_ACCOUNTS, PEERS_NAMESPACE, renewer_name("thief"), seconds=3600))
+            except (Unauthorized, Forbidden):
+                # The operator has deleted the Role, or the API server has found that the Secret is gone.
+                return True
+            return False
+
+        await until(dead, "the API server accepts the token no more")
+
+
+async def test_no_token_of_an_invitation_outlives_its_use(both: Peering) -> None:
+    """L14: an administrator who requests it by hand must bind it, and for an hour at most."""
+    await invited(both, "careful")
+    account = inviter_name("careful")
+    bound = (account, (await both.peer.get(SECRETS, account, PEERS_NAMESPACE))["metadata"]["uid"])
+    writer = Writer(both.peer.client)
+    with pytest.raises((Forbidden, Invalid), match="boundObjectRef must be the Secret"):
+        await writer.send(request.token(SERVICE_ACCOUNTS, PEERS_NAMESPACE, account, seconds=3600))
+    with pytest.raises((Forbidden, Invalid), match="must be at most 3600"):
+        await writer.send(request.token(SERVICE_ACCOUNTS, PEERS_NAMESPACE, account, seconds=3601, secret=bound))
