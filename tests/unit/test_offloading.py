@@ -207,7 +207,8 @@ def test_a_map_never_outgrows_its_object_and_those_that_are_there_keep_their_pla
 
 def mapped(*namespaces: str, phase: MapPhase = MapPhase.ACCEPTED, message: str = "") -> NamespaceMap:
     """Return the NamespaceMap of the peer."""
-    entry = MappedNamespace(peer_namespace="shop-1", uid="u1", phase=phase, message=message)
+    there = "" if phase is MapPhase.REFUSED else "shop-1"
+    entry = MappedNamespace(peer_namespace=there, uid="u1", phase=phase, message=message)
     return NamespaceMap(
         metadata=ObjectMeta(name=PEER),
         spec=NamespaceMapSpec(desired={each: DesiredNamespace(name=each) for each in namespaces}),
@@ -284,13 +285,14 @@ def with_strategy(strategy: PodStrategy, *peers: str, deleted: bool = False) -> 
     return replace(found, spec=replace(found.spec, pod_strategy=strategy))
 
 
-MAPS = {PEER: mapped("shop"), "paris": mapped("shop"), "rome": mapped("other")}
+MAPS = {PEER: mapped("shop"), "rome": mapped("shop", phase=MapPhase.REFUSED)}
 
 
 @pytest.mark.parametrize(
     ("found", "may_use", "expected"),
     [
         (with_strategy(PodStrategy.LOCAL), [PEER], {marks.POD_STRATEGY: "Local"}),
+        # Also a peer that has not answered yet.
         (
             with_strategy(PodStrategy.REMOTE),
             [PEER, "paris"],
@@ -301,17 +303,26 @@ MAPS = {PEER: mapped("shop"), "paris": mapped("shop"), "rome": mapped("other")}
             [PEER, "paris"],
             {marks.POD_STRATEGY: "LocalAndRemote", marks.PEERS: "berlin"},
         ),
-        # Without a share at rome, no pod runs there.
-        (with_strategy(PodStrategy.REMOTE), ["rome"], {marks.POD_STRATEGY: "Remote"}),
+        # Rome refuses the namespace: a pod waits for it only if it runs nowhere else.
+        (with_strategy(PodStrategy.LOCAL_AND_REMOTE), ["rome"], {marks.POD_STRATEGY: "LocalAndRemote"}),
+        (with_strategy(PodStrategy.REMOTE), ["rome"], {marks.POD_STRATEGY: "Remote", marks.PEERS: "rome"}),
         (with_strategy(PodStrategy.REMOTE), [], {marks.POD_STRATEGY: "Remote"}),
         (with_strategy(PodStrategy.REMOTE, deleted=True), [PEER], {}),
         (None, [PEER], {}),
     ],
 )
-def test_a_namespace_is_marked_with_its_strategy_and_the_peers_at_which_it_exists(
+def test_a_namespace_is_marked_with_its_strategy_and_the_peers_that_its_pods_tolerate(
     found: NamespaceOffloading | None, may_use: Collection[str], expected: Mapping[str, str]
 ) -> None:
     assert desired.marked(found, tenant(*may_use), MAPS, named(PEER, "paris", "rome")) == expected
+
+
+def test_no_pod_tolerates_a_peer_at_which_its_namespace_gets_no_share() -> None:
+    found = offloading("shop", cpu="2")
+    assert desired.marked(found, tenant(PEER, cpu="1"), {}, named(PEER)) == {marks.POD_STRATEGY: "LocalAndRemote"}
+    # With one that it has already, pods go on.
+    kept = desired.marked(found, tenant(PEER, cpu="1"), {PEER: mapped("shop")}, named(PEER))
+    assert kept[marks.PEERS] == PEER
 
 
 def test_only_marks_that_differ_are_written_and_removed_when_nothing_wants_them() -> None:

@@ -29,6 +29,7 @@ from tenantry.api.offloading import (
 from tenantry.api.quota import Quantity, Quota
 from tenantry.api.tenancydefaults import FederationDefaults
 from tenantry.api.tenant import Tenant
+from tenantry.controllers.offloading.leaving import is_gone
 from tenantry.world.naming import peer_name
 from tenantry.world.quantity import parse
 from tenantry.world.quota import normal
@@ -150,7 +151,7 @@ def marked(
 ) -> dict[str, str]:
     """Return the strategy of a namespace, and the peers that its pods may tolerate, by their marks.
 
-    A peer counts as long as it is wanted, and its map has the namespace: without a share, no pod runs there.
+    All at once, before the peers have answered: each change of the namespace wakes other controllers.
 
     Args:
         found: Its NamespaceOffloading; None for none.
@@ -161,14 +162,22 @@ def marked(
     if found is None or found.metadata.deletion_timestamp or tenant is None:
         return {}
     strategy = found.spec.pod_strategy
-    namespace = found.metadata.namespace
-    names = [
-        name
-        for name, labels in sorted(peers.items())
-        if is_wanted(found, name, labels, tenant) and name in maps and namespace in maps[name].spec.desired
-    ]
+    chosen = [name for name, labels in sorted(peers.items()) if is_wanted(found, name, labels, tenant)]
+    names = [name for name in chosen if _takes_pods(found, tenant, maps.get(name))]
     tolerated = {} if strategy is PodStrategy.LOCAL or not names else {marks.PEERS: ",".join(names)}
     return {marks.POD_STRATEGY: strategy.value, **tolerated}
+
+
+def _takes_pods(found: NamespaceOffloading, tenant: Tenant, of_peer: NamespaceMap | None) -> bool:
+    """Return whether pods of a namespace may be bound to the Node of a peer that it selects."""
+    namespace = found.metadata.namespace
+    there = of_peer.spec.desired if of_peer is not None else {}
+    if namespace not in there and (above(found, tenant) or not has_room(there, found)):
+        return False
+    known = of_peer.status.current.get(namespace) if of_peer is not None else None
+    # A pod that may run here as well must not wait for a peer that refuses the namespace.
+    is_refused = known is not None and is_gone(known)
+    return not is_refused or found.spec.pod_strategy is PodStrategy.REMOTE
 
 
 def marking(labels: Mapping[str, str], annotations: Mapping[str, str], wished: Mapping[str, str]) -> Json:
