@@ -265,6 +265,36 @@ async def test_labels_of_peers_select_them_and_pods_leave_one_that_stops_matchin
     await both.home.patch(PeerCluster.resource, both.peer_name, {"spec": {"host": {"labels": {REGION: None}}}})
 
 
+async def test_a_peer_proposes_labels_and_the_home_admits_some_of_them(both: Peering) -> None:
+    """L01, L13: the administrator of the home takes precedence."""
+    given = {REGION: "asia", "topology.kubernetes.io/zone": "z1", "example.com/gpu": "x", "kubernetes.io/hostname": "x"}
+    await both.peer.patch(PeerCluster.resource, both.home_name, {"spec": {"guest": {"labels": given}}})
+    await both.home.patch(PeerCluster.resource, both.peer_name, {"spec": {"host": {"labels": {REGION: "eu"}}}})
+
+    seen: Json = {}
+
+    async def labelled() -> Json | None:
+        labels: Json = (await both.home.get(NODES, node_name(both.peer_name)))["metadata"]["labels"]
+        seen["node"] = labels
+        seen["status"] = (await both.home.get(PeerCluster.resource, both.peer_name))["status"]
+        seen["proposed"] = (await both.peer.get(NAMESPACES, both.tenant))["metadata"]["annotations"]
+        return labels if labels.get("topology.kubernetes.io/zone") == "z1" and labels.get(REGION) == "eu" else None
+
+    labels = await until(labelled, "the Node has the labels of both", seen=lambda: seen)
+    assert "example.com/gpu" not in labels
+    assert labels["kubernetes.io/hostname"] == node_name(both.peer_name)
+    status = (await both.home.get(PeerCluster.resource, both.peer_name))["status"]
+    assert status["labels"] == given
+    await both.home.patch(PeerCluster.resource, both.peer_name, {"spec": {"host": {"labels": {REGION: None}}}})
+    await both.peer.patch(PeerCluster.resource, both.home_name, {"spec": {"guest": {"labels": None}}})
+
+    async def gone() -> bool:
+        left = (await both.home.get(NODES, node_name(both.peer_name)))["metadata"]["labels"]
+        return REGION not in left and "topology.kubernetes.io/zone" not in left
+
+    await until(gone, "the labels are taken away")
+
+
 async def test_selectors_and_labels_that_are_wrong_are_refused_and_name_the_field(both: Peering) -> None:
     """L01, L02: by the API server itself."""
     await both.home.create(Tenant.resource, federated("wrong", both.peer_name))

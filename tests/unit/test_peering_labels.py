@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tenantry.api.peercluster import MOST_LABELS, PEER, VIRTUAL
-from tenantry.controllers.peering.labels import admitted, selectable
+from tenantry.controllers.peering.labels import admitted, proposal, proposed, selectable
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,15 @@ def test_the_administrator_takes_precedence_and_may_give_other_labels() -> None:
 def test_a_peer_cannot_fill_a_node_with_labels() -> None:
     proposed = {f"topology.kubernetes.io/l{number:05}": "x" for number in range(5000)}
     assert len(admitted(proposed, {}, ())) == MOST_LABELS
+
+
+def test_what_a_peer_proposes_is_read_whatever_it_is() -> None:
+    labels = {"topology.kubernetes.io/region": "eu", "tier": ""}
+    assert proposed(proposal(labels)) == labels
+    assert proposed("") == {}
+    assert proposed("a=b,c,=d,e=f=g,\x1b=x,h=i") == {"a": "b", "c": "", "h": "i"}
+    assert proposed("a=b," * 10**6) == {}
+    assert len(proposed(",".join(f"l{number}=x" for number in range(1000)))) == MOST_LABELS
 
 
 def test_a_peer_is_selected_by_its_name() -> None:

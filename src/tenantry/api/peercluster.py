@@ -86,6 +86,13 @@ def node_name(peer: str) -> str:
     return f"{NODE_PREFIX}{peer}"
 
 
+_ARE_LABELS = Rule(
+    "self.all(k, size(k) <= 317 && !format.qualifiedName().validate(k).hasValue()"
+    " && !format.labelValue().validate(self[k]).hasValue())",
+    "must have only labels as of Kubernetes, as in topology.kubernetes.io/region: eu-west",
+)
+
+
 class AcceptedOffer(Model, frozen=True, kw_only=True):
     """How much of the peer the home uses at most."""
 
@@ -127,11 +134,7 @@ class PeerHost(Model, frozen=True, kw_only=True):
             description="Labels of the Node, by which namespaces select the peer. They take precedence over those that"
             " the peer proposes.",
             extra_json_schema=rules(
-                Rule(
-                    "self.all(k, size(k) <= 317 && !format.qualifiedName().validate(k).hasValue()"
-                    " && !format.labelValue().validate(self[k]).hasValue())",
-                    "must have only labels as of Kubernetes, as in topology.kubernetes.io/region: eu-west",
-                ),
+                _ARE_LABELS,
                 Rule(
                     f"self.all(k, !k.matches('^{NEVER_LABELS}$') || k.startsWith('{OWN_LABELS}')"
                     f" && !(k in [{', '.join(repr(each) for each in RESERVED_LABELS)}]))",
@@ -177,6 +180,15 @@ class PeerGuest(Model, frozen=True, kw_only=True):
     quota: Annotated[
         Quota, Meta(description="What all pods of the home may use here together: the quota of its Tenant.")
     ] = Quota()
+    labels: Annotated[
+        dict[str, Annotated[str, Meta(max_length=63)]],
+        Meta(
+            max_length=MOST_LABELS,
+            description="Labels that this cluster proposes for its Node at the other one, as in"
+            " topology.kubernetes.io/region. What the other one does not allow is left out there.",
+            extra_json_schema=rules(_ARE_LABELS),
+        ),
+    ] = {}
     max_namespaces: Annotated[int, Meta(ge=1, le=10000, description="How many namespaces the home may have here.")] = (
         100
     )
@@ -234,7 +246,7 @@ class PeerClusterStatus(Model, frozen=True, kw_only=True):
         dict[str, Annotated[str, Meta(max_length=63)]],
         Meta(
             max_length=MOST_LABELS,
-            description="The labels that the peer proposes for its Node; those that are not allowed are left out.",
+            description="The labels that the peer proposes for its Node, which gets those that are allowed.",
         ),
     ] = {}
     invitation: Annotated[InvitationStatus, Meta(description="The state of the invitation.")] | UnsetType = UNSET

@@ -17,7 +17,9 @@ from msgspec import UnsetType
 from msgspec.structs import replace
 
 from tenantry.api import reasons
-from tenantry.api.errors import BadRequest, Forbidden, Invalid, NotFound, TenantryError, TerminalError
+from tenantry.api.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound, TenantryError, TerminalError
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import PROPOSED_LABELS
 from tenantry.api.model import Json, Resource
 from tenantry.api.offloading import NamespaceMap
 from tenantry.api.peercluster import (
@@ -122,7 +124,11 @@ class PeerController:
                 return None
             state = self._connect(cluster, found, half)
         wanted = status.compute(found, served, state, rfc3339(cluster.clock.now()))
-        if wanted != found.status:
+        if wanted.labels != found.status.labels:
+            # It wakes this key, and the controllers of namespaces that select the peer.
+            with suppress(NotFound):
+                await cluster.writer.own(request.replace(replace(found, status=wanted), subresource="status"))
+        elif wanted != found.status:
             await cluster.writer.status(replace(found, status=wanted))
         if isinstance(wanted.invitation, InvitationStatus) and wanted.invitation.phase is InvitationPhase.OPEN:
             return INVITATION_SECONDS
@@ -147,8 +153,19 @@ class PeerController:
             except (Forbidden, Invalid, BadRequest) as error:
                 problem = Blocked(reason=reasons.REFUSED, message=str(error))
                 return GuestState(problem=problem, invitation=found.status.invitation)
+        await self._propose(cluster, found, half)
         problem = guest.unready(cluster.cache(Tenant.resource).get(tenant_name(found.metadata.name)))
         return GuestState(problem=problem, invitation=await inviting.keep(cluster, found, half))
+
+    async def _propose(self, cluster: Cluster, found: PeerCluster, half: PeerGuest) -> None:
+        """Show the other cluster which labels this one proposes for its Node."""
+        core = cluster.lookup(Namespace.resource, tenant_name(found.metadata.name))
+        text = labels.proposal(half.labels)
+        if core is None or core.annotations.get(PROPOSED_LABELS, "") == text:
+            return  # a namespace that is not there yet: the Tenant wakes this key when it is ready
+        body: Json = {"metadata": {"uid": core.uid, "annotations": {PROPOSED_LABELS: text or None}}}
+        with suppress(NotFound, Conflict):
+            await cluster.writer.own(request.patch(Namespace.resource, "", core.name, body))
 
     async def _stop_serving(self, cluster: Cluster, found: PeerCluster) -> None:
         """Delete what served a home, the Tenant last, which shows that there is more to do."""
@@ -173,6 +190,7 @@ class PeerController:
         return HostState(
             cluster_id=link.facts.cluster_id,
             version=link.facts.version,
+            labels=link.facts.labels,
             answers=link.answers,
             has_node=link.has_node,
             failure=_told(link.failure),

@@ -25,6 +25,8 @@ from tenantry.api.tenancydefaults import FederationDefaults
 
 TOPOLOGY = "topology.kubernetes.io/"
 
+_MOST_TEXT = MOST_LABELS * (317 + 63 + 2)
+
 _NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _DOMAIN = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:[.][a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
 _KEY = re.compile(rf"(?:(?=.{{1,253}}/){_DOMAIN}/)?{_NAME}")
@@ -55,6 +57,18 @@ def of_node(found: PeerCluster, defaults: FederationDefaults) -> dict[str, str]:
     half = found.spec.host
     given = half.labels if isinstance(half, PeerHost) else {}
     return admitted(found.status.labels, given, defaults.peer_labels)
+
+
+def proposal(labels: Mapping[str, str]) -> str:
+    """Return the labels that this cluster proposes for its Node as the text of an annotation."""
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+
+def proposed(text: str) -> dict[str, str]:
+    """Return the labels that a peer proposes, from such a text of any content; {} if it is too long."""
+    pairs = (each.partition("=") for each in text.split(",")) if len(text) <= _MOST_TEXT else ()
+    good = [(key, value) for key, _, value in pairs if _is_label(key, value)]
+    return dict(sorted(good)[:MOST_LABELS])
 
 
 def selectable(name: str, labels: Mapping[str, str]) -> dict[str, str]:

@@ -185,7 +185,7 @@ class PeerLink:
         Raises:
             TenantryError: It does not, or does not answer.
         """
-        before = self._answers
+        before = self._answers, self.facts
         try:
             self.facts = await peerfacts.read(
                 client, self._half.guest, home_id=self._host.home_id, known_id=self._known_id
@@ -196,7 +196,7 @@ class PeerLink:
             self._answers = False
             raise
         finally:
-            if before != self._answers:
+            if before != (self._answers, self.facts):
                 self._noticed()
 
     async def _keep_probing(self, client: Client) -> None:

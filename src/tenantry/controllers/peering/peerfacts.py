@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, ConfigError, NotFound, TerminalError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import CLUSTER_UID
+from tenantry.api.marks import CLUSTER_UID, PROPOSED_LABELS
 from tenantry.api.peercluster import tenant_name
+from tenantry.controllers.peering.labels import proposed
 from tenantry.kube.client import Client
 from tenantry.kube.version import OLDEST, ServerVersion
 
@@ -21,10 +24,12 @@ class PeerFacts(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         cluster_id: Its cluster id.
         version: Its version of Kubernetes.
+        labels: Those that it proposes for its Node.
     """
 
     cluster_id: str = ""
     version: str = ""
+    labels: Mapping[str, str] = {}
 
 
 async def read(client: Client, guest: str, *, home_id: str, known_id: str) -> PeerFacts:
@@ -53,7 +58,9 @@ async def read(client: Client, guest: str, *, home_id: str, known_id: str) -> Pe
     except msgspec.MsgspecError as error:
         raise ApiError(f"the peer reports no version of Kubernetes: {error}") from error
     facts = PeerFacts(
-        cluster_id=core.metadata.labels.get(CLUSTER_UID, "")[:_MOST_TEXT], version=version.git_version[:_MOST_TEXT]
+        cluster_id=core.metadata.labels.get(CLUSTER_UID, "")[:_MOST_TEXT],
+        version=version.git_version[:_MOST_TEXT],
+        labels=proposed(core.metadata.annotations.get(PROPOSED_LABELS, "")),
     )
     if facts.cluster_id == home_id:
         raise TerminalError(

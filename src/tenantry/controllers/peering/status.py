@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 from msgspec import UNSET, UnsetType
 
@@ -18,6 +20,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         cluster_id: Of the peer; "" if it is not known.
         version: Of the peer.
+        labels: Those that it proposes for its Node.
         answers: Whether its API server answers.
         has_node: Whether its Node is there, and pods are mirrored.
         failure: Why the connection ended; None if it has not.
@@ -25,6 +28,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster_id: str = ""
     version: str = ""
+    labels: Mapping[str, str] = {}
     answers: bool = False
     has_node: bool = False
     failure: Blocked | None = None
@@ -76,10 +80,17 @@ def compute(found: PeerCluster, guest: GuestState, host: HostState | None, now: 
         observed_generation=generation,
         cluster_id=host.cluster_id or before.cluster_id if host is not None else "",
         version=host.version or before.version if host is not None else "",
-        labels=before.labels if host is not None else {},
+        labels=_labels(before, host),
         invitation=guest.invitation,
         conditions=merge(before.conditions, wanted, generation=generation, now=now),
     )
+
+
+def _labels(before: PeerClusterStatus, host: HostState | None) -> dict[str, str]:
+    """Return the labels that a peer proposes: those of before until it is read, because pods leave without them."""
+    if host is None:
+        return {}
+    return dict(host.labels) if host.cluster_id else before.labels
 
 
 def _done(found: PeerCluster, host: HostState | None) -> str:
