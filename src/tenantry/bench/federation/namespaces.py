@@ -38,7 +38,7 @@ from tenantry.engine.tasks import all_of, in_background
 from tenantry.kube import wire
 from tenantry.kube.client import MERGE_PATCH, Client
 
-READY_SECONDS = 900.0
+READY_SECONDS = 300.0
 CONNECTIONS = 16
 """To each peer, as the operator has."""
 

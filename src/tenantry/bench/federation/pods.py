@@ -23,6 +23,7 @@ from tenantry.api.node import Node
 from tenantry.api.peercluster import PEER, PREFIX
 from tenantry.bench.federation.player import PODS, run_pod
 from tenantry.bench.federation.sides import (
+    WIDE_SHARE,
     BenchFederation,
     Measured,
     measured,
@@ -92,7 +93,7 @@ async def pods(bench: BenchFederation, count: int, rounds: int, progress: Progre
     raw: list[Measured] = []
     async with tenant_of_run(bench) as tenant:
         namespace, run = tenant.metadata.name, tenant.metadata.labels[RUN_LABEL]
-        await offload(bench, run, [namespace])
+        await offload(bench, run, [namespace], WIDE_SHARE)
         await namespaces_at_peers(bench, namespace)
         async with _raw_places(bench, f"{namespace}-raw", run):
             # The first pods open connections and watches on all sides; they do not count.

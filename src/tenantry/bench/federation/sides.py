@@ -37,9 +37,10 @@ from tenantry.engine.tasks import in_background
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 
-READY_SECONDS = 600.0
-SHARE: Mapping[str, str] = {"cpu": "100", "memory": "400Gi", "pods": "1000"}
-"""What each namespace gets at each peer."""
+READY_SECONDS = 300.0
+SHARE: Mapping[str, str] = {"cpu": "1", "memory": "4Gi", "pods": "10"}
+WIDE_SHARE: Mapping[str, str] = {"cpu": "500", "memory": "2000Gi", "pods": "5000"}
+"""What each of many namespaces gets at a peer, and what a single one gets there."""
 
 
 class BenchPeer(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,16 +200,18 @@ async def tenant_of_run(bench: BenchFederation, *, most: int = 0) -> AsyncGenera
         await clean_up(bench.home, run)
 
 
-def offloading(namespace: str, run: str) -> NamespaceOffloading:
+def offloading(namespace: str, run: str, share: Mapping[str, str] = SHARE) -> NamespaceOffloading:
     """Return the NamespaceOffloading of a namespace to all peers that its tenant may use."""
     meta = ObjectMeta(name=OFFLOADING, namespace=namespace, labels={RUN_LABEL: run})
-    spec = NamespaceOffloadingSpec(quota=Quota(hard=dict(SHARE)))
+    spec = NamespaceOffloadingSpec(quota=Quota(hard=dict(share)))
     return NamespaceOffloading(metadata=meta, spec=spec)
 
 
-async def offload(bench: BenchFederation, run: str, namespaces: Sequence[str]) -> dict[str, float]:
+async def offload(
+    bench: BenchFederation, run: str, namespaces: Sequence[str], share: Mapping[str, str] = SHARE
+) -> dict[str, float]:
     """Create the NamespaceOffloadings of namespaces; return when each was first seen Ready."""
-    wanted = [offloading(each, run) for each in namespaces]
+    wanted = [offloading(each, run, share) for each in namespaces]
     seen = first_seen(
         bench.home,
         NamespaceOffloading,
