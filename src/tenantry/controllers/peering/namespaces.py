@@ -21,6 +21,7 @@ from tenantry.api.owner import OwnerKind
 from tenantry.api.peercluster import PEERS_NAMESPACE, PREFIX, tenant_name
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.controllers import watched
+from tenantry.controllers.peering.mapstatus import MapStatusWriter
 from tenantry.engine import conditions, request
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
@@ -75,6 +76,7 @@ class PeerNamespaces:
         self._guest = guest
         self._home_id = home_id
         self._home = home
+        self._map_status = MapStatusWriter(home, name)
         self._scope = scope
         self._paired = paired
         self._pairs: dict[str, str] = {}
@@ -260,6 +262,4 @@ class PeerNamespaces:
         if now is not None and before is not None:
             # A merge patch keeps what it does not name.
             current[key] = dict.fromkeys(msgspec.to_builtins(before)) | msgspec.to_builtins(now)
-        body: Json = {"metadata": {"uid": found.metadata.uid}, "status": {"current": current}}
-        with suppress(NotFound, Conflict):
-            await self._home.writer.patch(NamespaceMap.resource, "", self._name, body, subresource="status")
+        await self._map_status.write(found.metadata.uid, current)
