@@ -151,7 +151,6 @@ def _pod(name: str, namespace: str, run: str, **placement: object) -> Json:
         "terminationGracePeriodSeconds": 0,
         "containers": [container],
         "automountServiceAccountToken": False,
-        "tolerations": [{"key": PEER, "operator": "Exists"}],
         **placement,
     }
     meta = {"name": name, "namespace": namespace, "labels": {RUN_LABEL: run}}
