@@ -21,10 +21,13 @@ from tenantry.engine import request
 from tenantry.engine.writer import Writer
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
-from testkit.api import PODS, SECRETS, SERVICE_ACCOUNTS, Api, until
+from testkit.api import CONFIG_MAPS, PODS, SECRETS, SERVICE_ACCOUNTS, Api, until
+from testkit.peerings import QUOTA as WHOLE
 from testkit.peerings import Peering, peering, placed
 
+BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+QUOTA_PODS = WHOLE["pods"]
 QUOTA = "cpu=8,memory=16Gi,pods=50"
 
 
@@ -193,3 +196,90 @@ async def test_no_token_of_an_invitation_outlives_its_use(both: Peering) -> None
         await writer.send(request.token(SERVICE_ACCOUNTS, PEERS_NAMESPACE, account, seconds=3600))
     with pytest.raises((Forbidden, Invalid), match="must be at most 3600"):
         await writer.send(request.token(SERVICE_ACCOUNTS, PEERS_NAMESPACE, account, seconds=3601, secret=bound))
+
+
+async def capacity(both: Peering) -> Json:
+    """Return the capacity of the Node of the peer."""
+    found = await both.home.find(NODES, node_name(both.peer_name))
+    status: Json = (found or {}).get("status") or {}
+    return status.get("capacity") or {}
+
+
+async def test_capacity_falls_when_the_peer_offers_less_and_pods_stay(both: Peering) -> None:
+    """L13: the Node has the least of offer and acceptance; a withdrawn offer leaves 0, and the pod that runs."""
+    await both.connect()
+    there = await both.offload("offers")
+    await both.home.create(PODS, placed("offers", "web"), "offers")
+    await both.pod("web", "offers")
+    labels = {"topology.kubernetes.io/region": "eu-west", "kubernetes.io/hostname": "web"}
+    less = {"offer": {"amounts": "Share", "percent": 10}, "labels": labels}
+    await both.peer.patch(PeerCluster.resource, both.home_name, {"spec": {"guest": less}})
+
+    async def fallen() -> bool:
+        pods = (await capacity(both)).get("pods", "")
+        return pods.isdigit() and 0 < int(pods) < int(QUOTA_PODS)
+
+    await until(fallen, "the Node has a tenth of what is free at the peer", seen=lambda: less)
+    found = await both.home.get(PeerCluster.resource, both.peer_name)
+    assert found["status"]["labels"] == labels
+
+    async def labelled() -> bool:
+        node = await both.home.get(NODES, node_name(both.peer_name))
+        return node["metadata"]["labels"].get("topology.kubernetes.io/region") == "eu-west"
+
+    await until(labelled, "the Node has the label that is allowed")
+    node = await both.home.get(NODES, node_name(both.peer_name))
+    assert node["metadata"]["labels"]["kubernetes.io/hostname"] == node_name(both.peer_name)
+    listed = await both.run("peer", "list", "--name", both.home_name)
+    assert "eu-west" in listed
+
+    await both.peer.patch(PeerCluster.resource, both.home_name, {"spec": {"guest": {"offer": {"amounts": "None"}}}})
+
+    seen: Json = {}
+
+    async def withdrawn() -> bool:
+        seen["capacity"] = await capacity(both)
+        return {seen["capacity"].get(key) for key in ("cpu", "memory", "pods")} == {"0"}
+
+    await until(withdrawn, "nothing is offered any more", seen=lambda: seen)
+    assert (await both.pod("web", "offers"))["spec"]["nodeName"] == node_name(both.peer_name)
+    assert await both.peer.find(PODS, "web", there) is not None
+
+
+async def test_a_peer_is_removed_now_in_spite_of_disruption_budgets(both: Peering) -> None:
+    """L14: without --now, pods stay within their budgets first."""
+    await both.connect()
+    there = await both.offload("budget")
+    await both.home.create(PODS, placed("budget", "web"), "budget")
+    await both.pod("web", "budget")
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
+    await both.home.create(BUDGETS, {"metadata": {"name": "web"}, "spec": spec}, "budget")
+
+    async def blocks() -> bool:
+        found = await both.home.get(BUDGETS, "web", "budget")
+        status: Json = found.get("status") or {}
+        return status.get("currentHealthy") == 1 and status.get("disruptionsAllowed") == 0
+
+    await until(blocks, "the budget admits no eviction")
+    # The deadline is far below the minute after which budgets do not count any more.
+    called = both.peer_name
+    await both.run("peer", "remove", called, "--name", both.home_name, "--yes", "--now", "--timeout", "45s")
+    assert await both.home.find(NODES, node_name(called)) is None
+    await both.peer.gone(PODS, "web", there)
+    await both.run("peer", "remove", both.home_name, "--name", called, "--yes")
+
+
+async def test_a_home_reads_its_own_offer_and_no_other(both: Peering) -> None:
+    """L13: nor can it change what is offered to it."""
+    await invited(both, "reader")
+    asked = request.token(SERVICE_ACCOUNTS, PEERS_NAMESPACE, "reader", seconds=3600)
+    token = msgspec.json.decode(await Writer(both.peer.client).send(asked))["status"]["token"]
+    ours = both.peer.client.connection
+    async with Client(Connection(server=ours.server, source="the guest", ca=ours.ca, token=token)) as client:
+        api = Api(client)
+        assert (await api.get(CONFIG_MAPS, "reader-offer", PEERS_NAMESPACE))["data"]
+        for name in ("other-offer", f"{both.home_name}-offer"):
+            with pytest.raises(Forbidden):
+                await api.get(CONFIG_MAPS, name, PEERS_NAMESPACE)
+        with pytest.raises(Forbidden):
+            await api.patch(CONFIG_MAPS, "reader-offer", {"data": {"offer": "{}"}}, PEERS_NAMESPACE)

@@ -38,6 +38,9 @@ PEER = f"{PREFIX}/peer"
 FINALIZER = f"{PREFIX}/peering"
 """Keeps a PeerCluster until what was made for it on both sides is gone."""
 
+AT_ONCE = f"{PREFIX}/remove-at-once"
+"""An annotation of a PeerCluster: its deletion does not drain the Node. Its value is always "true"."""
+
 NODE_PREFIX = "peer-"
 """Before the name of a PeerCluster: the name of its Node. Policies recognise the identity of such Nodes by it."""
 
@@ -174,6 +177,28 @@ class GuestInvitation(Model, frozen=True, kw_only=True):
     ]
 
 
+class OfferAmounts(StrEnum):
+    """How much a cluster offers to a home."""
+
+    FIXED = "Fixed"
+    SHARE = "Share"
+    NONE = "None"
+
+
+class GuestOffer(Model, frozen=True, kw_only=True):
+    """What is offered to the other cluster; its Node has no larger capacity."""
+
+    amounts: Annotated[
+        OfferAmounts,
+        Meta(
+            description="Fixed: the quota. Share: a percentage of the resources that are free here, at most the quota."
+            " None: nothing; pods that run stay."
+        ),
+    ] = OfferAmounts.FIXED
+    percent: Annotated[int, Meta(ge=1, le=100, description="Of what is free, if amounts is Share.")] = 50
+    expires: Annotated[Instant, Meta(description="When the offer ends. Empty: never.")] = ""
+
+
 class PeerGuest(Model, frozen=True, kw_only=True):
     """The half by which this cluster serves the other one."""
 
@@ -192,6 +217,9 @@ class PeerGuest(Model, frozen=True, kw_only=True):
     max_namespaces: Annotated[int, Meta(ge=1, le=10000, description="How many namespaces the home may have here.")] = (
         100
     )
+    offer: (
+        Annotated[GuestOffer, Meta(description="How much of the quota is offered. Absent: all of it.")] | UnsetType
+    ) = UNSET
     invitation: (
         Annotated[
             GuestInvitation,
@@ -236,6 +264,16 @@ class InvitationStatus(Model, frozen=True, kw_only=True):
     ]
 
 
+class OfferStatus(Model, frozen=True, kw_only=True):
+    """An offer, as the home reads it."""
+
+    hard: Annotated[
+        dict[str, Annotated[str, Meta(max_length=64)]],
+        Meta(max_length=64, description="Amounts by resource of a Node, as in cpu, memory and pods."),
+    ] = {}
+    expires: Annotated[Instant, Meta(description="When the offer ends. Empty: never.")] = ""
+
+
 class PeerClusterStatus(Model, frozen=True, kw_only=True):
     """What is known of the other cluster."""
 
@@ -250,6 +288,8 @@ class PeerClusterStatus(Model, frozen=True, kw_only=True):
         ),
     ] = {}
     invitation: Annotated[InvitationStatus, Meta(description="The state of the invitation.")] | UnsetType = UNSET
+    offer: Annotated[OfferStatus, Meta(description="What the other cluster offers to this one.")] | UnsetType = UNSET
+    offered: Annotated[OfferStatus, Meta(description="What this cluster offers to the other one.")] | UnsetType = UNSET
     conditions: Conditions = ()
 
 
@@ -267,8 +307,8 @@ class PeerCluster(KubernetesObject, frozen=True, kw_only=True):
             field="metadata.name",
         ),
         Rule(
-            "!self.metadata.name.matches('-(renew|invite|tunnel)$') && self.metadata.name != 'default'",
-            "must not be default nor end in -renew, -invite or -tunnel, which are names of other ServiceAccounts in"
+            "!self.metadata.name.matches('-(renew|invite|offer|tunnel)$') && self.metadata.name != 'default'",
+            "must not be default nor end in -renew, -invite, -offer or -tunnel, which are names of other objects in"
             " tenantry-peers",
             field="metadata.name",
         ),
@@ -284,6 +324,13 @@ class PeerCluster(KubernetesObject, frozen=True, kw_only=True):
         REASON,
         Column("Server", "string", ".spec.host.server"),
         Column("Version", "string", ".status.version"),
+        Column("Offer Cpu", "string", ".status.offer.hard.cpu"),
+        Column("Offer Memory", "string", ".status.offer.hard.memory"),
+        Column("Offer Pods", "string", ".status.offer.hard.pods"),
+        Column("Offer Ends", "string", ".status.offer.expires"),
+        Column("Labels", "string", ".status.labels"),
+        Column("Offered", "string", ".status.offered.hard", priority=1),
+        Column("Invitation", "string", ".status.invitation.phase", priority=1),
         Column("Cluster Id", "string", ".status.clusterId", priority=1),
         MESSAGE,
         AGE,
@@ -291,3 +338,8 @@ class PeerCluster(KubernetesObject, frozen=True, kw_only=True):
 
     spec: PeerClusterSpec
     status: PeerClusterStatus = PeerClusterStatus()
+
+    @property
+    def ends_at_once(self) -> bool:
+        """Return whether it is being deleted without draining its Node."""
+        return bool(self.metadata.deletion_timestamp) and self.metadata.annotations.get(AT_ONCE) == "true"

@@ -7,7 +7,6 @@ home   use   ─► Secret with the token, PeerCluster with spec.host, Ready
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,6 +28,7 @@ from tenantry.cli import kinds, output
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.wait import wait_for_all
 from tenantry.engine.plan import merge_patch
+from tenantry.world.quota import capacity
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 _ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 _SECRETS = Resource("", "v1", "secrets", "Secret")
-_PODS = 110
-"""The pods of a Node whose quota does not name them, as kubelet's default (--max-pods)."""
 
 
 def host(home: str, called: str, connection: Connection, hard: dict[str, int | str]) -> PeerHost:
@@ -63,13 +61,6 @@ def host(home: str, called: str, connection: Connection, hard: dict[str, int | s
         credentials_secret_name=f"{called}-credentials",
         accept=AcceptedOffer(hard=capacity(hard)),
     )
-
-
-def capacity(hard: Mapping[str, int | str]) -> dict[str, str]:
-    """Return the capacity of the Node: what the quota gives, in the words of a Node."""
-    given = {key.removeprefix("requests."): str(value) for key, value in hard.items() if not key.startswith("limits.")}
-    kept = {key: value for key, value in given.items() if "count/" not in key and "storageclass" not in key}
-    return {"pods": str(_PODS), **kept}
 
 
 async def serve(

@@ -17,6 +17,9 @@ COMPUTE = ("cpu", "memory", "ephemeral-storage")
 DEFAULT_REQUESTS = {"cpu": "100m", "ephemeral-storage": "256Mi", "memory": "128Mi"}
 DEFAULT_LIMITS = {"cpu": "500m", "ephemeral-storage": "1Gi", "memory": "256Mi"}
 """The defaults of containers for resources that the tenant's quota covers (B03)."""
+PODS = 110
+"""The pods of a Node whose quota does not name them, as kubelet's default (--max-pods)."""
+
 _SHORT = (*COMPUTE, "storage")
 _key_form = re.compile(QUOTA_KEY)
 
@@ -48,6 +51,17 @@ def node_key(resource: str) -> str:
         return normal_key(f"requests.{resource}" if "/" in resource else resource)
     except InputError:
         return ""
+
+
+def capacity(hard: Mapping[str, str | int]) -> dict[str, str]:
+    """Return the capacity of a Node whose pods have a quota, with `pods`.
+
+    Raises:
+        InputError: As for `normal`.
+    """
+    given = {key.removeprefix("requests."): value for key, value in normal(hard).items()}
+    of_nodes = {key: value for key, value in given.items() if not key.startswith(("limits.", "count/"))}
+    return {"pods": str(PODS), **{key: value for key, value in of_nodes.items() if "storageclass" not in key}}
 
 
 def normal(hard: Mapping[str, str | int]) -> dict[str, str]:

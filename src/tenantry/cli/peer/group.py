@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from tenantry.api.errors import InputError
-from tenantry.api.peercluster import PeerCluster
+from tenantry.api.errors import InputError, NotFound
+from tenantry.api.peercluster import AT_ONCE, PeerCluster
 from tenantry.cli import durations, flags, session
 from tenantry.cli.describe.command import describe
 from tenantry.cli.get import get
@@ -27,7 +29,10 @@ from tenantry.cli.peer.invitation import (
     use,
 )
 from tenantry.cli.target import Target, read_environment, resolve, takes_target
-from tenantry.cli.wait import wait
+from tenantry.cli.wait import GONE, wait, wait_for_all
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
 
 _PEER = PeerCluster.names.short[0]
 
@@ -84,12 +89,13 @@ def _target(name: str, kubeconfig: Path | None) -> Target:
 @takes_target
 @click.argument("called", metavar="PEER")
 @flags.yes_option
+@click.option("--now", "at_once", is_flag=True, help="Delete the pods on the peer without draining it first.")
 @flags.takes_wait("Wait until it is gone.", default=True, timeout="2m")
-def remove(target: Target, *, called: str, yes: bool, seconds: int | None) -> None:
+def remove(target: Target, *, called: str, yes: bool, at_once: bool, seconds: int | None) -> None:
     r"""Remove a peer from one side: pods of this cluster leave it, and what it runs here ends.
 
-    First at home, so that pods leave in order; then at the peer, where nothing of them is left. Each side can also be
-    removed alone.
+    First at home, so that pods leave within their disruption budgets; then at the peer, where nothing of them is left.
+    Each side can also be removed alone.
 
     \b
       tenantry peer remove berlin --name home
@@ -98,7 +104,20 @@ def remove(target: Target, *, called: str, yes: bool, seconds: int | None) -> No
     from tenantry.cli.delete import delete_objects
 
     asked = [ObjectSelection(PeerCluster, (called,))]
-    session.run(target, lambda client: delete_objects(client, asked, yes=yes, seconds=seconds))
+
+    async def work(client: Client) -> None:
+        if not at_once:
+            await delete_objects(client, asked, yes=yes, seconds=seconds)
+            return
+        await delete_objects(client, asked, yes=yes, seconds=None)
+        # After the question: a PeerCluster that stays must not lose its drain.
+        with suppress(NotFound):
+            body = {"metadata": {"annotations": {AT_ONCE: "true"}}}
+            await client.merge_patch(PeerCluster.resource, "", called, body)
+        if seconds is not None:
+            await wait_for_all(client, asked, GONE, seconds=seconds)
+
+    session.run(target, work)
 
 
 for _each in (invite, accept, request):

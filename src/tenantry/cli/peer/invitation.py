@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from tenantry.api.errors import InputError, NotFound
 from tenantry.api.kubernetes import Namespace
@@ -22,6 +23,8 @@ from tenantry.api.peercluster import (
     PEERS_NAMESPACE,
     AcceptedOffer,
     GuestInvitation,
+    GuestOffer,
+    OfferAmounts,
     PeerCluster,
     PeerClusterSpec,
     PeerGuest,
@@ -43,7 +46,7 @@ from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import wait_for_all
 from tenantry.engine.clock import rfc3339
-from tenantry.world.quota import normal
+from tenantry.world.quota import capacity, normal
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
@@ -73,6 +76,20 @@ _file_option = click.option("-f", "--file", "file", default="", metavar="FILE", 
 @click.argument("home", metavar="[NAME]", default="")
 @flags.quota_option("What the pods of the home may use here together, as in cpu=8,memory=16Gi,pods=50.")
 @most_namespaces_option
+@click.option(
+    "--share",
+    type=click.IntRange(1, 100),
+    metavar="PERCENT",
+    help="Offer this share of the free resources, at most the quota (default: offer the quota).",
+)
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Label that this cluster proposes for its Node at the home. May be repeated.",
+)
+@flags.expiry_option("The offer ends")
 @click.option("--as", "known_as", default="", metavar="NAME", help="Name of this cluster in the invitation.")
 @click.option("--server", default="", metavar="URL", help="URL of this API server for the home (default: yours).")
 @_file_option
@@ -84,6 +101,9 @@ def invite(
     home: str,
     quotas: tuple[str, ...],
     max_namespaces: int,
+    share: int | None,
+    labels: tuple[str, ...],
+    expires: str,
     known_as: str,
     server: str,
     file: str,
@@ -109,11 +129,25 @@ def invite(
         home_id=asked.spec.home_id if asked is not None else "",
         hard=hard,
         max_namespaces=max_namespaces,
+        terms=_terms(share, expires),
+        labels=flags.parse_pairs("--label", labels),
         known_as=known_as or _cluster_name(target),
         server=server,
     )
     invitation = session.run(target, lambda client: issue(client, offer, timeout))
     output.print_objects([output.whole(invitation)], form or "yaml", single=True)
+
+
+def _terms(share: int | None, expires: str) -> GuestOffer | UnsetType:
+    """Return the offer that flags give; UNSET for the default."""
+    if share is None and not expires:
+        return UNSET
+    amounts = OfferAmounts.FIXED if share is None else OfferAmounts.SHARE
+    return GuestOffer(
+        amounts=amounts,
+        percent=share or GuestOffer().percent,
+        expires=flags.parse_expiry("--expires", expires),
+    )
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +158,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
         home_id: The id of its cluster; "" if it is not known.
         hard: The quota.
         max_namespaces: The number of its namespaces.
+        terms: How much of it is offered; UNSET for all of it.
+        labels: Those that this cluster proposes for its Node at the home.
         known_as: The name of this cluster in the invitation.
         server: The URL of this API server for the home; "" for that of the client.
     """
@@ -132,6 +168,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     home_id: str = ""
     hard: dict[str, int | str]
     max_namespaces: int
+    terms: GuestOffer | UnsetType = UNSET
+    labels: dict[str, str] = {}
     known_as: str
     server: str = ""
 
@@ -185,7 +223,13 @@ async def issue(client: Client, offer: Offer, seconds: int) -> PeerInvitation:
         raise InputError("spec.homeId of the request is the id of this cluster: a cluster cannot be its own peer")
     expires = rfc3339(dt.datetime.now(dt.UTC) + dt.timedelta(seconds=LIFE_SECONDS))
     quota = Quota(hard=offer.hard)
-    half = PeerGuest(quota=quota, max_namespaces=offer.max_namespaces, invitation=GuestInvitation(expires=expires))
+    half = PeerGuest(
+        quota=quota,
+        max_namespaces=offer.max_namespaces,
+        offer=offer.terms,
+        labels=offer.labels,
+        invitation=GuestInvitation(expires=expires),
+    )
     await peerhalves.bring(client, offer.home, PeerClusterSpec(guest=half), "guest")
     await wait_for_all(client, [ObjectSelection(PeerCluster, (offer.home,))], seconds=seconds, stalls=True)
     account = inviter_name(offer.home)
@@ -296,7 +340,7 @@ async def use(client: Client, invitation: PeerInvitation, name: str, part: dict[
         credentials_secret_name=secret,
         cluster_id=spec.cluster_id,
         invitation=invitations.digest(invitation),
-        accept=AcceptedOffer(hard=peerhalves.capacity({**normal(spec.quota.hard), **normal(part)})),
+        accept=AcceptedOffer(hard=capacity({**normal(spec.quota.hard), **normal(part)})),
     )
     value: Json = {
         "apiVersion": "v1",

@@ -109,7 +109,7 @@ class MapController:
         )
         left = desired.leaving(inputs)
         current = found.status.current if found is not None else {}
-        occupied = [each for each in left if await self._empty(cluster, each, key, current.get(each))]
+        occupied = [each for each in left if await self._empty(cluster, each, peer, current.get(each))]
         for name in {name for peer_name, name in self._since if peer_name == key}.difference(left):
             del self._since[key, name]
         wanted = desired.wanted(msgspec.structs.replace(inputs, occupied=occupied))
@@ -123,14 +123,16 @@ class MapController:
         missing = any(cluster.lookup(Namespace.resource, each.metadata.namespace) is None for each in chosen)
         return EVICTION_SECONDS if occupied else BEHIND_SECONDS if missing else None
 
-    async def _empty(self, cluster: Cluster, namespace: str, peer: str, known: MappedNamespace | None) -> bool:
+    async def _empty(self, cluster: Cluster, namespace: str, of: PeerCluster, known: MappedNamespace | None) -> bool:
         """Make the pods of a namespace leave a peer; return whether it must wait for any.
 
         Pods that have no counterpart there leave, too, but do not count: controllers may replace pods that are evicted,
         and no further ones are sent. As long as the namespace is marked with the peer, more pods may come.
         """
-        now = cluster.clock.monotonic()
+        now, peer = cluster.clock.monotonic(), of.metadata.name
         seconds = now - self._since.setdefault((peer, namespace), now)
+        if of.ends_at_once:
+            seconds = leaving.PATIENCE_SECONDS
         selectors = {"fieldSelector": f"spec.nodeName={node_name(peer)}"}
         pods = [each async for each in cluster.live.items(PODS, BoundPod, namespace=namespace, selectors=selectors)]
         for write in leaving.departures(pods, known, seconds):

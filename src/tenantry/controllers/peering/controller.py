@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import msgspec
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from tenantry.api import reasons
@@ -28,6 +28,7 @@ from tenantry.api.peercluster import (
     PEERS_NAMESPACE,
     InvitationPhase,
     InvitationStatus,
+    OfferStatus,
     PeerCluster,
     PeerGuest,
     PeerHost,
@@ -38,7 +39,7 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import FederationDefaults, TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
-from tenantry.controllers.peering import guest, invitations, inviting, labels, status, virtualnode
+from tenantry.controllers.peering import guest, invitations, inviting, labels, offering, offers, status, virtualnode
 from tenantry.controllers.peering.link import PeeringHost, PeerLink
 from tenantry.controllers.peering.peerclient import SECRETS
 from tenantry.controllers.peering.status import GuestState, HostState
@@ -132,7 +133,9 @@ class PeerController:
             await cluster.writer.status(replace(found, status=wanted))
         if isinstance(wanted.invitation, InvitationStatus) and wanted.invitation.phase is InvitationPhase.OPEN:
             return INVITATION_SECONDS
-        return REPAIR_SECONDS if isinstance(found.spec.guest, PeerGuest) else None
+        if isinstance(found.spec.guest, PeerGuest):
+            return offering.next_look(found.spec.guest, cluster.clock.now(), REPAIR_SECONDS)
+        return None
 
     # -- the guest half -----------------------------------------------------------------------------
 
@@ -146,16 +149,17 @@ class PeerController:
             return GuestState()
         problem = guest.foreign(found, tenant)
         if problem is not None:
-            return GuestState(problem=problem, invitation=found.status.invitation)
+            return GuestState(problem=problem, invitation=found.status.invitation, offered=found.status.offered)
         for resource, value in guest.objects(found, half):
             try:
                 await cluster.writer.send(request.apply(resource, value))
             except (Forbidden, Invalid, BadRequest) as error:
                 problem = Blocked(reason=reasons.REFUSED, message=str(error))
-                return GuestState(problem=problem, invitation=found.status.invitation)
+                return GuestState(problem=problem, invitation=found.status.invitation, offered=found.status.offered)
         await self._propose(cluster, found, half)
         problem = guest.unready(cluster.cache(Tenant.resource).get(tenant_name(found.metadata.name)))
-        return GuestState(problem=problem, invitation=await inviting.keep(cluster, found, half))
+        offered = await offering.keep(cluster, found, half)
+        return GuestState(problem=problem, invitation=await inviting.keep(cluster, found, half), offered=offered)
 
     async def _propose(self, cluster: Cluster, found: PeerCluster, half: PeerGuest) -> None:
         """Show the other cluster which labels this one proposes for its Node."""
@@ -169,7 +173,8 @@ class PeerController:
 
     async def _stop_serving(self, cluster: Cluster, found: PeerCluster) -> None:
         """Delete what served a home, the Tenant last, which shows that there is more to do."""
-        for resource, value in (*invitations.objects(found), *guest.objects(found, PeerGuest())):
+        others = (*invitations.objects(found), *offers.objects(found, OfferStatus()))
+        for resource, value in (*others, *guest.objects(found, PeerGuest())):
             meta = value["metadata"]
             await self._delete(cluster, resource, meta.get("namespace", ""), meta["name"])
 
@@ -194,6 +199,7 @@ class PeerController:
             answers=link.answers,
             has_node=link.has_node,
             failure=_told(link.failure),
+            offer=link.facts.offer or UNSET,
         )
 
     async def _run(self, cluster: Cluster, key: str, link: PeerLink) -> None:

@@ -22,7 +22,7 @@ from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json, object_key
 from tenantry.api.peercluster import PEERS_NAMESPACE, PREFIX, PeerCluster, PeerHost, node_name, tenant_name
 from tenantry.api.subnamespace import Subnamespace
-from tenantry.controllers.peering import peerfacts, virtualnode
+from tenantry.controllers.peering import offers, peerfacts, virtualnode
 from tenantry.controllers.peering.certificates import NodeAccess, NodeCertificate, NodeCertificates
 from tenantry.controllers.peering.namespaces import PeerNamespaces
 from tenantry.controllers.peering.nodereports import NodeReports
@@ -358,7 +358,7 @@ class PeerLink:
             name=self._node_name,
             peer=self._name,
             labels=self._labels,
-            resources=dict(half.accept.hard),
+            resources=offers.least(half.accept.hard, self.facts.offer, self._host.home.clock.now()),
             address=self._host.address,
             port=port,
             version=self.facts.version,

@@ -50,6 +50,8 @@ RENEW_SECONDS = 24 * 3600.0
 
 _RENEW_PART = 2 / 3
 _CONNECTIONS = 16
+_MOST_BYTES = 64 * 2**20
+"""The longest response that is read: a peer could fill the memory. A page of lists has at most 500 pods of 128 KiB."""
 
 
 class PeerAccess:
@@ -138,6 +140,7 @@ class PeerAccess:
             ca=host.ca.encode(),
             token=token,
             issue=self._issue if issue else None,
+            max_bytes=_MOST_BYTES,
         )
 
     async def _issue(self) -> IssuedToken:

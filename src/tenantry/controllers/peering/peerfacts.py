@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.errors import ApiError, ConfigError, NotFound, TerminalError
+from tenantry.api.errors import ApiError, ConfigError, Forbidden, NotFound, TerminalError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import CLUSTER_UID, PROPOSED_LABELS
-from tenantry.api.peercluster import tenant_name
+from tenantry.api.peercluster import PEERS_NAMESPACE, OfferStatus, tenant_name
+from tenantry.controllers.peering import offers
 from tenantry.controllers.peering.labels import proposed
 from tenantry.kube.client import Client
 from tenantry.kube.version import OLDEST, ServerVersion
@@ -25,11 +26,17 @@ class PeerFacts(msgspec.Struct, frozen=True, kw_only=True):
         cluster_id: Its cluster id.
         version: Its version of Kubernetes.
         labels: Those that it proposes for its Node.
+        offer: What it offers; None if it does not say.
     """
 
     cluster_id: str = ""
     version: str = ""
     labels: Mapping[str, str] = {}
+    offer: OfferStatus | None = None
+
+
+class _OfferMap(msgspec.Struct, frozen=True):
+    data: dict[str, str] = {}
 
 
 async def read(client: Client, guest: str, *, home_id: str, known_id: str) -> PeerFacts:
@@ -78,4 +85,15 @@ async def read(client: Client, guest: str, *, home_id: str, known_id: str) -> Pe
             reasons.PEER_TOO_OLD,
             f"the peer is Kubernetes {facts.version!r}; Tenantry needs {needed} or newer there: upgrade the peer",
         )
-    return facts
+    return msgspec.structs.replace(facts, offer=await _offer(client, guest))
+
+
+async def _offer(client: Client, guest: str) -> OfferStatus | None:
+    """Return what a peer offers; None if it does not say."""
+    path = f"/api/v1/namespaces/{PEERS_NAMESPACE}/configmaps/{offers.offer_name(guest)}"
+    try:
+        found = msgspec.json.decode(await client.request("GET", path), type=_OfferMap)
+    except (NotFound, Forbidden, msgspec.MsgspecError):
+        # It has not made one yet.
+        return None
+    return offers.read(found.data.get(offers.OFFER_KEY, ""))

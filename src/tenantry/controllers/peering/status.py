@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from tenantry.api import reasons
-from tenantry.api.peercluster import InvitationStatus, PeerCluster, PeerClusterStatus, PeerGuest, node_name
+from tenantry.api.peercluster import InvitationStatus, OfferStatus, PeerCluster, PeerClusterStatus, PeerGuest, node_name
 from tenantry.controllers import conclusion
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked
@@ -24,6 +24,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
         answers: Whether its API server answers.
         has_node: Whether its Node is there, and pods are mirrored.
         failure: Why the connection ended; None if it has not.
+        offer: What the peer offers; UNSET if it does not say.
     """
 
     cluster_id: str = ""
@@ -32,6 +33,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
     answers: bool = False
     has_node: bool = False
     failure: Blocked | None = None
+    offer: OfferStatus | UnsetType = UNSET
 
 
 class GuestState(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,10 +42,12 @@ class GuestState(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         problem: Why the other cluster cannot be served; None if it can, or if there is no guest half.
         invitation: The state of its invitation.
+        offered: What is offered to the other cluster.
     """
 
     problem: Blocked | None = None
     invitation: InvitationStatus | UnsetType = UNSET
+    offered: OfferStatus | UnsetType = UNSET
 
 
 def compute(found: PeerCluster, guest: GuestState, host: HostState | None, now: str) -> PeerClusterStatus:
@@ -76,12 +80,17 @@ def compute(found: PeerCluster, guest: GuestState, host: HostState | None, now: 
     wanted += [conclusion.ready(problem, _done(found, host)), *conclusion.trouble(problem)]
     generation = found.metadata.generation
     before = found.status
+    offer = UNSET
+    if host is not None:
+        offer = host.offer if host.offer is not UNSET or host.answers else before.offer
     return PeerClusterStatus(
         observed_generation=generation,
         cluster_id=host.cluster_id or before.cluster_id if host is not None else "",
         version=host.version or before.version if host is not None else "",
         labels=_labels(before, host),
         invitation=guest.invitation,
+        offer=offer,
+        offered=guest.offered,
         conditions=merge(before.conditions, wanted, generation=generation, now=now),
     )
 
