@@ -13,6 +13,7 @@ import pytest_asyncio
 from tenantry.api import reasons
 from tenantry.api.errors import Forbidden, Invalid
 from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.marks import ZONE
 from tenantry.api.model import Json, Resource
 from tenantry.api.offloading import OFFLOADING, NamespaceMap, NamespaceOffloading
 from tenantry.api.peercluster import PEER, PEERS_NAMESPACE, PREFIX, PeerCluster, node_name, renewer_name
@@ -26,7 +27,7 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 from testkit.api import CONFIG_MAPS, PODS, SECRETS, SERVICE_ACCOUNTS, Api, until
-from testkit.peerings import Peering, federated, offloading, peering, placed
+from testkit.peerings import Peering, connection, federated, offloading, peering, placed, token_of
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 ROLE = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}
@@ -116,6 +117,38 @@ async def test_a_pod_whose_fields_cannot_travel_is_refused_and_names_the_field(b
         await both.home.create(PODS, placed("bulky", "web", tolerations=[toleration], volumes=[TOKEN]), "bulky")
 
 
+async def test_tenants_of_one_home_have_workspaces_and_network_zones_of_their_own_at_the_peer(both: Peering) -> None:
+    """L05, X03: the share of a Workspace is the sum of those of its namespaces, and ends with the last of them."""
+    first, other = await both.offload("first", cpu="1", memory="1Gi"), await both.offload("other")
+    # A further namespace of the same tenant.
+    team = await both.team("first", "team")
+    await both.home.create(
+        NamespaceOffloading.resource, offloading(team, both.peer_name, cpu="500m", memory="1Gi"), team
+    )
+    second = await both.accepted(team)
+    space = await both.workspace("first")
+    zones = {
+        name: (await both.peer.get(Namespace.resource, name))["metadata"]["labels"][ZONE]
+        for name in (first, second, other)
+    }
+    assert zones[first] == zones[second] == space["metadata"]["uid"]
+    assert zones[other] == (await both.workspace("other"))["metadata"]["uid"]
+    assert space["spec"]["quota"]["hard"] == {"requests.cpu": "1500m", "requests.memory": "2Gi"}
+    assert {each["metadata"]["namespace"] for each in (await both.mapped("first"), await both.mapped(team))} == {
+        space["status"]["namespace"]
+    }
+
+    await both.home.delete(NamespaceOffloading.resource, OFFLOADING, team)
+
+    async def shrunk() -> bool:
+        return (await both.workspace("first"))["spec"]["quota"]["hard"]["requests.cpu"] == "1"
+
+    await until(shrunk, "the share of a namespace that has ended is taken back from its Workspace")
+    await both.home.delete(NamespaceOffloading.resource, OFFLOADING, "first")
+    await both.home.gone(NamespaceOffloading.resource, OFFLOADING, "first")
+    assert await both.peer.find(Subnamespace.resource, space["metadata"]["name"], both.tenant) is None
+
+
 async def test_a_tenant_uses_no_peer_without_an_administrator(both: Peering) -> None:
     """L01: by default, a tenant may use none, and the condition says who changes that."""
     await both.home.create(Tenant.resource, federated("closed"))
@@ -188,8 +221,8 @@ async def test_a_namespace_that_is_deleted_at_the_peer_is_made_again(both: Peeri
     """L04: the phase is Lost meanwhile, and pods run in the new one."""
     there = await both.offload("again")
     before = (await both.peer.get(Namespace.resource, there))["metadata"]["uid"]
-    sub = (await both.home.get(NamespaceMap.resource, both.peer_name))["spec"]["desired"]["again"]["name"]
-    await both.peer.delete(Subnamespace.resource, sub, both.tenant)
+    sub = await both.mapped("again")
+    await both.peer.delete(Subnamespace.resource, sub["metadata"]["name"], sub["metadata"]["namespace"])
 
     async def renewed() -> bool:
         found = await both.peer.find(Namespace.resource, there)
@@ -202,23 +235,12 @@ async def test_a_namespace_that_is_deleted_at_the_peer_is_made_again(both: Peeri
     assert await both.peer.find(PODS, "web", there) is not None
 
 
-async def token_of(both: Peering, account: str, seconds: int) -> str:
-    """Return a token of one of the accounts of the home at the peer, as an administrator gets it."""
-    asked = request.token(SERVICE_ACCOUNTS, PEERS_NAMESPACE, account, seconds=seconds)
-    answer: Json = msgspec.json.decode(await Writer(both.peer.client).send(asked))
-    return answer["status"]["token"]
-
-
-def acting_as(both: Peering, token: str) -> Connection:
-    """Return the peer's API server with a token."""
-    found = kubeconfig.load([both.cluster(both.peer_name).kubeconfig_path])
-    return Connection(server=found.server, source="the guest", ca=found.ca, token=token)
-
-
 async def test_a_home_that_lies_is_held_by_the_rules_of_a_tenant(both: Peering) -> None:
     """L05: the identity of a home is an owner of one Tenant, with the marks of mirrored objects and no others."""
     there = await both.offload("guest")
-    async with Client(acting_as(both, await token_of(both, both.home_name, 3600))) as client:
+    async with Client(
+        connection(both.cluster(both.peer_name), await token_of(both.peer, both.home_name, 3600))
+    ) as client:
         guest = Api(client)
         for spec in (
             {"hostNetwork": True},
@@ -262,8 +284,8 @@ async def test_a_home_that_lies_is_held_by_the_rules_of_a_tenant(both: Peering) 
 
 async def test_the_account_that_renews_gets_no_longer_tokens_than_agreed(both: Peering) -> None:
     """L05: a stolen token ends with the lease of the home."""
-    token = await token_of(both, renewer_name(both.home_name), 7 * 24 * 3600)
-    async with Client(acting_as(both, token)) as client:
+    token = await token_of(both.peer, renewer_name(both.home_name), 7 * 24 * 3600)
+    async with Client(connection(both.cluster(both.peer_name), token)) as client:
         for account, seconds in ((both.home_name, 3601), (renewer_name(both.home_name), 7 * 24 * 3600 + 1)):
             await Writer(client).send(request.token(SERVICE_ACCOUNTS, PEERS_NAMESPACE, account, seconds=seconds - 1))
             with pytest.raises(Forbidden, match="must be at most"):

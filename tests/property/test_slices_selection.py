@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenantry.api.contribution import PREFIX as CONTRIBUTED
-from tenantry.api.marks import CONTRIBUTED_BY, TREE_SUFFIX, ZONE
+from tenantry.api.marks import (
+    CONTRIBUTED_BY,
+    KIND,
+    KIND_CORE,
+    KIND_SUBTENANT,
+    KIND_WORKSPACE,
+    PARENT,
+    SUBNAMESPACE_UID,
+    TREE_SUFFIX,
+    ZONE,
+)
 from tenantry.api.slice import NodeSelector, SelectorOperator, SelectorRequirement, SliceClaimSpec
 from tenantry.world.quantity import parse
 from tenantry.world.slices.selection import NodeFacts, is_enough, select, sum_of
@@ -184,17 +194,21 @@ def test_it_is_said_what_would_fit_and_why_nodes_are_not_taken() -> None:
 def test_the_nearest_claim_above_counts_and_none_reaches_into_a_subtenant() -> None:
     """E13: a namespace uses one claim at a time; what is a Subtenant's stays out of its parent's slice."""
 
-    def labels(zone: str, *above: str) -> dict[str, str]:
-        return {ZONE: zone, **{f"{name}{TREE_SUFFIX}": str(depth) for depth, name in enumerate(above)}}
+    def labels(kind: str, *above: str) -> dict[str, str]:
+        # Workspaces are network zones of their own here, which keeps nothing from the slice.
+        marked = {KIND: kind, ZONE: above[0], SUBNAMESPACE_UID: above[0]}
+        parent = {PARENT: above[1]} if len(above) > 1 else {}
+        return {**marked, **parent, **{f"{name}{TREE_SUFFIX}": str(depth) for depth, name in enumerate(above)}}
 
     tree = {
-        "acme": labels("z", "acme"),
-        "web": labels("z", "web", "acme"),
-        "deep": labels("z", "deep", "web", "acme"),
-        "shop": labels("y", "shop", "acme"),
+        "acme": labels(KIND_CORE, "acme"),
+        "web": labels(KIND_WORKSPACE, "web", "acme"),
+        "deep": labels(KIND_WORKSPACE, "deep", "web", "acme"),
+        "shop": labels(KIND_SUBTENANT, "shop", "acme"),
+        "till": labels(KIND_WORKSPACE, "till", "shop", "acme"),
     }
-    whole, older = Root("2", "s-all", "acme", "z"), Root("1", "s-old", "acme", "z")
-    web = Root("3", "s-web", "web", "z")
-    assert users([whole, web], tree.items()) == {"acme": "s-all", "web": "s-web", "deep": "s-web"}
-    assert users([whole, older], tree.items()) == dict.fromkeys(["acme", "web", "deep"], "s-old")
-    assert users([Root("1", "s-shop", "shop", "y")], tree.items()) == {"shop": "s-shop"}
+    whole, older = Root("2", "s-all", "acme", ""), Root("1", "s-old", "acme", "")
+    web = Root("3", "s-web", "web", "")
+    assert users([whole, web], tree) == {"acme": "s-all", "web": "s-web", "deep": "s-web"}
+    assert users([whole, older], tree) == dict.fromkeys(["acme", "web", "deep"], "s-old")
+    assert users([Root("1", "s-shop", "shop", "shop")], tree) == dict.fromkeys(["shop", "till"], "s-shop")

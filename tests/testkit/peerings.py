@@ -11,14 +11,20 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tenantry.api.model import Json
 from tenantry.api.offloading import OFFLOADING, MapPhase, NamespaceMap, NamespaceOffloading
-from tenantry.api.peercluster import PEER, VIRTUAL, tenant_name
+from tenantry.api.peercluster import HOME_NAMESPACE, HOME_TENANT, PEER, PEERS_NAMESPACE, VIRTUAL, tenant_name
+from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
+from tenantry.engine import request
+from tenantry.engine.writer import Writer
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
+from tenantry.kube.kubeconfig import Connection
 from tenantry.local.cluster import LocalCluster
-from testkit.api import PODS, SECONDS, Api, until
+from testkit.api import PODS, SECONDS, SERVICE_ACCOUNTS, Api, until
 
 HOME, BERLIN = "home", "berlin"
 QUOTA = {"cpu": "40", "memory": "80Gi", "pods": "200"}
@@ -107,6 +113,34 @@ class Peering:
 
         return await until(so, f"namespace {namespace!r} is accepted by the peer")
 
+    async def mapped(self, namespace: str) -> Json:
+        """Return the Subnamespace at the peer of a namespace of the home."""
+        return await self._noted(HOME_NAMESPACE, namespace)
+
+    async def workspace(self, tenant: str) -> Json:
+        """Return the Workspace at the peer of a tenant of the home."""
+        return await self._noted(HOME_TENANT, tenant)
+
+    async def _noted(self, note: str, value: str) -> Json:
+        found = [
+            each
+            for each in await self.peer.list(Subnamespace.resource)
+            if each["metadata"].get("annotations", {}).get(note) == value
+        ]
+        assert len(found) == 1, (note, value, [each["metadata"] for each in found])
+        return found[0]
+
+    async def team(self, tenant: str, name: str) -> str:
+        """Make a Workspace of a tenant at home; return its namespace."""
+        spec = {"mode": Mode.WORKSPACE.value, "owners": [{"kind": "User", "name": "ada"}]}
+        await self.home.create(Subnamespace.resource, {"metadata": {"name": name}, "spec": spec}, tenant)
+
+        async def so() -> str | None:
+            status: Json = (await self.home.get(Subnamespace.resource, name, tenant)).get("status") or {}
+            return status.get("namespace")
+
+        return await until(so, f"Subnamespace {name!r} of tenant {tenant!r} has its namespace")
+
     async def pod(self, name: str, namespace: str, phase: str = "Running") -> Json:
         """Wait until a pod at home has a phase; return it."""
         seen: Json = {}
@@ -154,6 +188,19 @@ def placed(namespace: str, name: str, **more: Any) -> Json:  # noqa: ANN401 - fi
         **more,
     }
     return {"metadata": {"name": name, "namespace": namespace, "labels": {"app": name}}, "spec": spec}
+
+
+async def token_of(peer: Api, account: str, seconds: int) -> str:
+    """Return a token of one of the accounts of a home at a peer, as an administrator gets it."""
+    asked = request.token(SERVICE_ACCOUNTS, PEERS_NAMESPACE, account, seconds=seconds)
+    answer: Json = msgspec.json.decode(await Writer(peer.client).send(asked))
+    return answer["status"]["token"]
+
+
+def connection(cluster: LocalCluster, token: str) -> Connection:
+    """Return the API server of a cluster with a token."""
+    found = kubeconfig.load([cluster.kubeconfig_path])
+    return Connection(server=found.server, source="the guest", ca=found.ca, token=token)
 
 
 @asynccontextmanager

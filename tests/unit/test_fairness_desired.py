@@ -76,3 +76,14 @@ def test_mirrors_have_a_level_while_there_are_control_planes() -> None:
     (made,) = (each for each in objects if isinstance(each, PriorityLevelConfiguration) and each.key == desired.MIRRORS)
     assert made.spec.limited.borrowing_limit_percent == 0
     assert desired.TRUSTED_PRECEDENCE < schema.spec.matching_precedence < desired.RESERVED_PRECEDENCE
+
+
+def test_other_clusters_have_a_level_of_their_own_while_one_of_them_is_a_guest() -> None:
+    """L05: what a home writes here makes neither tenants nor control planes wait."""
+    levels, _ = found(Fairness(), None)
+    assert desired.GUESTS not in levels
+    objects = [child.object for child in desired.children(Fairness(), {}, DEFAULTS, has_guests=True)]
+    (schema,) = (each for each in objects if isinstance(each, FlowSchema) and each.metadata.name == desired.GUESTS)
+    accounts = [each.service_account for each in schema.spec.rules[0].subjects]
+    assert [(each.namespace, each.name) for each in accounts if each is not None] == [("tenantry-peers", "*")]
+    assert desired.MIRRORS_PRECEDENCE < schema.spec.matching_precedence < desired.RESERVED_PRECEDENCE

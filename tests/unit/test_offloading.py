@@ -43,7 +43,7 @@ from tenantry.controllers.offloading.desired import OffloadingInputs
 from tenantry.controllers.offloading.leaving import PATIENCE_SECONDS, BoundPod
 from tenantry.controllers.peering.labels import selectable
 from tenantry.engine.request import ApiRequest
-from tenantry.world.naming import peer_name
+from tenantry.world.naming import peer_name, workspace_name
 
 NOW = "2027-01-01T00:00:00Z"
 PEER = "berlin"
@@ -73,12 +73,18 @@ def offloading(namespace: str, *peers: str, deleted: bool = False, cpu: str = ""
     return NamespaceOffloading(metadata=meta, spec=spec)
 
 
-def tenant(*peers: str, cpu: str = "") -> Tenant:
+def tenant(*peers: str, cpu: str = "", name: str = "acme") -> Tenant:
     """Return a Tenant that may use peers."""
     owner = Owner(kind=OwnerKind.USER, name="ada")
     quota = TenantQuota(hard={"cpu": cpu} if cpu else {})
     spec = TenantSpec(owners=(owner,), isolation=Isolation(federation=Federation(peers=peers)), quota=quota)
-    return Tenant(metadata=ObjectMeta(name="acme"), spec=spec)
+    return Tenant(metadata=ObjectMeta(name=name, uid=f"{name}-uid"), spec=spec)
+
+
+def entry(name: str, tenant_name: str = "acme", **hard: str) -> DesiredNamespace:
+    """Return the entry of a namespace in the NamespaceMap."""
+    workspace = workspace_name(tenant_name, f"{tenant_name}-uid")
+    return DesiredNamespace(name=name, tenant=tenant_name, workspace=workspace, hard=hard)
 
 
 def named(*names: str) -> dict[str, dict[str, str]]:
@@ -114,10 +120,7 @@ def test_a_namespace_exists_at_the_peers_that_it_selects_and_that_its_tenant_may
     )
     allowed = {"shop": tenant(PEER), "stock": tenant(PEER), "mail": tenant("paris"), "all": tenant(PEER)}
     wanted = desired.wanted(inputs(*found, tenants=allowed))
-    assert wanted == {
-        "shop": DesiredNamespace(name="shop", hard={"cpu": "2"}),
-        "all": DesiredNamespace(name="all"),
-    }
+    assert wanted == {"shop": entry("shop", cpu="2"), "all": entry("all")}
 
 
 @pytest.mark.parametrize(
@@ -168,6 +171,24 @@ def test_a_namespace_leaves_when_nothing_wants_it_and_stays_while_pods_are_there
     assert desired.wanted(occupied) == {"shop": DesiredNamespace(name="shop", leaving=True)}
 
 
+def test_a_namespace_that_moves_to_another_tenant_leaves_the_workspace_of_the_one_before_first() -> None:
+    before = {"shop": entry("shop", cpu="1")}
+    moved = {"shop": tenant(PEER, name="umbra")}
+    found = offloading("shop", PEER, cpu="1")
+    busy = inputs(found, tenants=moved, before=before, occupied=["shop"])
+    assert desired.leaving(busy) == ["shop"]
+    assert desired.wanted(busy) == {"shop": replace(before["shop"], leaving=True)}
+    assert desired.wanted(inputs(found, tenants=moved, before=before)) == {}
+    assert desired.wanted(inputs(found, tenants=moved)) == {"shop": entry("shop", "umbra", cpu="1")}
+
+
+def test_two_tenants_of_one_name_have_two_workspaces_at_a_peer_and_names_fit() -> None:
+    long = "a" * 63
+    assert len({workspace_name(long, uid) for uid in ("u1", "u2")}) == 2
+    assert all(len(workspace_name(each, "u1")) <= MAX_NAME for each in (long, "a", f"{'a' * 28}-{'a' * 20}"))
+    assert "--" not in workspace_name(f"{'a' * 28}-{'a' * 20}", "u1")
+
+
 @pytest.mark.parametrize(("share", "whole", "is_refused"), [("2", "1", True), ("1", "1", False), ("2", "", False)])
 def test_a_share_above_the_quota_of_the_tenant_is_refused(share: str, whole: str, *, is_refused: bool) -> None:
     found = offloading("shop", PEER, cpu=share)
@@ -177,12 +198,10 @@ def test_a_share_above_the_quota_of_the_tenant_is_refused(share: str, whole: str
     assert (ready.reason == reasons.INVALID_SPEC) == is_refused
     assert ("requests.cpu" in ready.message) == is_refused
     # What runs there already keeps the share that it has.
-    before = {"shop": DesiredNamespace(name="shop", hard={"cpu": "1"})}
+    before = {"shop": entry("shop", cpu="1")}
     kept = inputs(found, tenants={"shop": owned}, before=before)
     assert desired.leaving(kept) == []
-    assert desired.wanted(kept) == (
-        before if is_refused else {"shop": DesiredNamespace(name="shop", hard={"cpu": share})}
-    )
+    assert desired.wanted(kept) == (before if is_refused else {"shop": entry("shop", cpu=share)})
 
 
 def test_a_map_never_outgrows_its_object_and_those_that_are_there_keep_their_places() -> None:
@@ -197,7 +216,7 @@ def test_a_map_never_outgrows_its_object_and_those_that_are_there_keep_their_pla
     sizes = [desired.size(namespace, each) for namespace, each in wanted.items()]
     assert len(every) > len(wanted) > 100
     assert sum(sizes) <= MOST_BYTES
-    assert not desired.has_room(wanted, every[800])
+    assert not desired.has_room(wanted, every[800], tenant(PEER))
     full = replace(mapped(), spec=NamespaceMapSpec(desired=wanted))
     report = status.compute(every[800], tenant(PEER), {PEER: full}, named(PEER), NOW)
     assert report.conditions[0].reason == reasons.LIMIT_REACHED

@@ -48,8 +48,8 @@ NETWORK = "tenantry.dev/network"
 """On every namespace of a tree: `Tenant.spec.isolation.network`."""
 
 ZONE = "tenantry.dev/zone"
-"""On every namespace of a tree: the uid of the nearest Subtenant at or above it, else of its tenant. Pods of one zone
-reach each other."""
+"""On every namespace of a tree: the uid of the nearest Subnamespace at or above it with a zone of its own (every
+Subtenant, and Workspaces with `isolation.zone: Own`), else of its tenant. Pods of one zone reach each other."""
 
 RUNTIME = "tenantry.dev/runtime"
 """On a namespace whose pods run in the cluster's sandbox."""

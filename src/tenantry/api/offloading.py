@@ -139,6 +139,7 @@ class OffloadingPhase(StrEnum):
     CREATING = "Creating"
     ACCEPTED = "Accepted"
     REFUSED = "Refused"
+    NAME_TAKEN = "NameTaken"
     TERMINATING = "Terminating"
     LOST = "Lost"
     NOT_ALLOWED = "NotAllowed"
@@ -199,6 +200,7 @@ class MapPhase(StrEnum):
     CREATING = "Creating"
     ACCEPTED = "Accepted"
     REFUSED = "Refused"
+    NAME_TAKEN = "NameTaken"
     TERMINATING = "Terminating"
     LOST = "Lost"
 
@@ -208,10 +210,12 @@ class MappedNamespace(Model, frozen=True, kw_only=True):
 
     peer_namespace: Annotated[str, Meta(description="Its name.")] = ""
     uid: Annotated[str, Meta(description="The uid of its Subnamespace there; another one is never touched.")] = ""
+    workspace: Annotated[str, Meta(description="The Workspace there in which its Subnamespace is.")] = ""
     phase: Annotated[
         MapPhase,
         Meta(
-            description="Creating; Accepted: it is there; Refused: see message; Terminating; Lost: it was deleted at"
+            description="Creating; Accepted: it is there; Refused: see message; NameTaken: another namespace"
+            " there has its name; Terminating; Lost: it was deleted at"
             " the peer, and is created again."
         ),
     ] = MapPhase.CREATING
@@ -222,6 +226,10 @@ class DesiredNamespace(Model, frozen=True, kw_only=True):
     """A namespace that should exist at a peer."""
 
     name: Annotated[str, Meta(max_length=63, description="The name of its Subnamespace there.")]
+    tenant: Annotated[str, Meta(max_length=63, description="The Tenant of the namespace here.")] = ""
+    workspace: Annotated[
+        str, Meta(max_length=63, description="The Workspace there in which its Subnamespace is: one for each Tenant.")
+    ] = ""
     # Without the rules of quotas: the operator copies it from a NamespaceOffloading, which has them.
     hard: Annotated[
         dict[str, Annotated[str, Meta(max_length=64)]],

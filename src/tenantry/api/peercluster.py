@@ -35,6 +35,14 @@ VIRTUAL = f"{PREFIX}/virtual"
 PEER = f"{PREFIX}/peer"
 """The label and the key of the taint of the Node of a peer. The value is the name of the PeerCluster."""
 
+HOME_NAMESPACE = f"{PREFIX}/namespace"
+HOME_TENANT = f"{PREFIX}/tenant"
+HOME_ID = f"{PREFIX}/home"
+"""Annotations of Subnamespaces at a peer: the namespace or Tenant of the home, and the home's cluster id."""
+
+HOME_PATH = f"{PREFIX}/path"
+"""The same, of a federated child: the uid of its Tenant, its parent and the name of its Subnamespace, as in a/b/c."""
+
 FINALIZER = f"{PREFIX}/peering"
 """Keeps a PeerCluster until what was made for it on both sides is gone."""
 
@@ -56,6 +64,9 @@ RESERVED_LABELS = tuple(f"{PREFIX}/{each}" for each in ("given-labels", "offload
 
 RENEWER_SUFFIX = "-renew"
 INVITER_SUFFIX = "-invite"
+
+MOST_CONTAINERS = 32
+"""How many containers a pod of another cluster has at most."""
 
 WORK_SECONDS = 3600
 LEASE_SECONDS = 7 * 24 * 3600
@@ -199,6 +210,13 @@ class GuestOffer(Model, frozen=True, kw_only=True):
     expires: Annotated[Instant, Meta(description="When the offer ends. Empty: never.")] = ""
 
 
+class GuestNames(StrEnum):
+    """Which names the namespaces of a home may have here."""
+
+    HASHED = "Hashed"
+    SAME = "Same"
+
+
 class PeerGuest(Model, frozen=True, kw_only=True):
     """The half by which this cluster serves the other one."""
 
@@ -214,9 +232,23 @@ class PeerGuest(Model, frozen=True, kw_only=True):
             extra_json_schema=rules(_ARE_LABELS),
         ),
     ] = {}
-    max_namespaces: Annotated[int, Meta(ge=1, le=10000, description="How many namespaces the home may have here.")] = (
-        100
-    )
+    max_namespaces: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10000,
+            description="How many namespaces the home may have here: those that it maps, and one for each of its"
+            " tenants.",
+        ),
+    ] = 100
+    names: Annotated[
+        GuestNames,
+        Meta(
+            description="Hashed: their names end in 16 digits, which the home's cluster id is part of, so that they are"
+            " those of no other cluster. Same: the home may also request the names that they have there, if these are"
+            " free here; it takes them from all tenants of this cluster."
+        ),
+    ] = GuestNames.HASHED
     offer: (
         Annotated[GuestOffer, Meta(description="How much of the quota is offered. Absent: all of it.")] | UnsetType
     ) = UNSET

@@ -46,6 +46,8 @@ NEVER_INHERITED = (
 )
 """Kinds that `inheritance.others` may not name: what controllers make, what has a field of its own, and ours."""
 
+EMPTY_OR_LABEL = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$"
+
 RUNS_PODS = "replicationcontrollers|[a-z0-9-]+[.](apps|batch)"
 """Kinds that a Subtenant does not inherit: what runs in it can read its Secrets."""
 
@@ -134,8 +136,25 @@ class Adoption(Model, frozen=True, kw_only=True):
     ] = ""
 
 
+class ZoneChoice(StrEnum):
+    """Whether a Workspace is in the network zone of its parent."""
+
+    INHERITED = "Inherited"
+    OWN = "Own"
+
+
 class SubnamespaceIsolation(RuntimeIsolation, frozen=True, kw_only=True):
     """How strictly a child is isolated."""
+
+    zone: Annotated[
+        ZoneChoice,
+        Meta(
+            description="Inherited: pods of the child and of its parent reach each other, if the tenant's isolation"
+            " permits it. Own: the child and its descendants are a network zone of their own, which reaches no other"
+            " zone of the tenant, has hosts of its own, and is kept apart by anti-affinity of no other zone. A"
+            " Subtenant always has its own."
+        ),
+    ] = ZoneChoice.INHERITED
 
     control_plane: Annotated[
         ControlPlaneChoice,
@@ -159,6 +178,23 @@ class SubnamespaceSpec(Model, frozen=True, kw_only=True):
             "self.mode == oldSelf.mode", "must not change: delete the Subnamespace and create another one", field="mode"
         ),
         Rule("self.scope == oldSelf.scope", "must not change: the namespace's name depends on it", field="scope"),
+        Rule(
+            "has(self.namespaceName) == has(oldSelf.namespaceName)"
+            " && (!has(self.namespaceName) || self.namespaceName == oldSelf.namespaceName)",
+            "must not change: delete the Subnamespace and create another one",
+            field="namespaceName",
+        ),
+        Rule(
+            "!has(self.namespaceName) || self.namespaceName == '' || self.namespaceName != 'default'"
+            " && !self.namespaceName.startsWith('kube-') && !self.namespaceName.startsWith('tenantry-')",
+            "must not be default nor begin with kube- or tenantry-, which are reserved; choose another name",
+            field="namespaceName",
+        ),
+        Rule(
+            "!has(self.namespaceName) || self.namespaceName == '' || !has(self.adopt)",
+            "must not be set beside adopt, whose namespace keeps its name",
+            field="namespaceName",
+        ),
         Rule(
             "has(self.owners) && size(self.owners) > 0"
             " || self.mode == 'Workspace' && self.inheritance.roleBindings != 'None'",
@@ -211,6 +247,15 @@ class SubnamespaceSpec(Model, frozen=True, kw_only=True):
     scope: Annotated[
         Scope, Meta(description="Federated: the child has the same name on every cluster of a federation.")
     ] = Scope.LOCAL
+    namespace_name: Annotated[
+        str,
+        Meta(
+            max_length=63,
+            pattern=EMPTY_OR_LABEL,
+            description="The name of the child namespace, if it must be exactly this one. The Tenant must allow it in"
+            " spec.namespaces.exactNames. A namespace that exists is never taken: the reason is NameTaken.",
+        ),
+    ] = ""
     inheritance: Annotated[Inheritance, Meta(description="What the child inherits of the parent's objects.")] = (
         Inheritance()
     )

@@ -142,6 +142,19 @@ class MarkRules(Model, frozen=True, kw_only=True):
     ] = ()
 
 
+class HomeNames(Model, frozen=True, kw_only=True):
+    """Names that a Subnamespace may request for a namespace of another cluster, whose name is part of the digits.
+
+    The operator computes them from the annotations federation.tenantry.dev/home and federation.tenantry.dev/namespace
+    of the Subnamespace.
+    """
+
+    cluster_id: Annotated[
+        str,
+        Meta(max_length=64, description='The cluster id of that cluster; "" if it is not known yet.'),
+    ] = ""
+
+
 class NamespaceRules(Model, frozen=True, kw_only=True):
     """Limits of the tenant's tree."""
 
@@ -161,6 +174,16 @@ class NamespaceRules(Model, frozen=True, kw_only=True):
             extra_json_schema=rules(PATTERN_PARSES),
         ),
     ] = ""
+    exact_names: Annotated[
+        str,
+        Meta(
+            max_length=256,
+            description="A regular expression (RE2) that a name must match whole which a Subnamespace requests by"
+            " spec.namespaceName. Default: none may be requested. Namespaces of all tenants share these names.",
+            extra_json_schema=rules(PATTERN_PARSES),
+        ),
+    ] = ""
+    home_names: Annotated[HomeNames, Meta(description="Names for namespaces of another cluster.")] | UnsetType = UNSET
     labels: Annotated[MarkRules, Meta(description="Labels of the namespaces.")] = MarkRules()
     annotations: Annotated[MarkRules, Meta(description="Annotations of the namespaces.")] = MarkRules()
 

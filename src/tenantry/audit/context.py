@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from tenantry.api.peercluster import PEERS_NAMESPACE
 from tenantry.api.tenancydefaults import IngressController
+
+GUEST = "the user is another cluster, which writes no policies and grants no rights here"
+"""Why a check of what an owner may do does not concern a guest."""
 
 
 class OtherNamespace(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +114,11 @@ class AuditContext(msgspec.Struct, frozen=True, kw_only=True):
     has_tenantry: bool = True
     control_plane: str = ""
     installation: tuple[str, ...] | None = None
+
+    @property
+    def is_guest(self) -> bool:
+        """Return whether the user is another cluster, which may do less than an owner."""
+        return self.user.startswith(f"system:serviceaccount:{PEERS_NAMESPACE}:")
 
     @property
     def boot_ids(self) -> dict[str, str]:

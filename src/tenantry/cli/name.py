@@ -86,6 +86,8 @@ async def _existing(client: Client, tenant_uid: str, parent: str, child: str) ->
         return child_name(tenant_uid, parent, child)
     if found.status.namespace:
         return found.status.namespace  # a moved or adopted namespace keeps its name
+    if found.spec.namespace_name:
+        return found.spec.namespace_name
     home = ""
     if found.spec.scope is Scope.FEDERATED:
         home = (await client.get(Namespace, parent)).metadata.labels.get(marks.CLUSTER_UID, "")

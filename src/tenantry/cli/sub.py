@@ -152,7 +152,7 @@ async def _create(client: Client, wanted: Subnamespace, *, seconds: int | None) 
     output.talk(f"{kinds.told_key(Subnamespace, wanted.key)} created")
     if labels is not None and not wanted.spec.adopt.namespace:
         home = labels.get(marks.CLUSTER_UID, "") if wanted.spec.scope is Scope.FEDERATED else ""
-        named = child_name(labels[marks.TENANT_UID], meta.namespace, meta.name, home)
+        named = wanted.spec.namespace_name or child_name(labels[marks.TENANT_UID], meta.namespace, meta.name, home)
         output.talk(f"its namespace is called {named!r}")
     if seconds is not None:
         asked = ObjectSelection(Subnamespace, (meta.name,), meta.namespace)

@@ -103,7 +103,7 @@ ALONE = ClusterAddresses()
 
 
 def core_zone(tenant: Tenant) -> str:
-    """Return the zone of a tenant without its Subtenants."""
+    """Return the zone of a tenant without those that begin below its core namespace."""
     # By uid, not by name: a later tenant of the same name is another one.
     return tenant.metadata.uid
 

@@ -40,7 +40,7 @@ NODE_LIFE_SECONDS = 86_400
 
 _WRITTEN = (
     *("/pods", "/pods/exec", "/pods/attach", "/pods/portforward", "/pods/eviction"),
-    *("/pods/ephemeralcontainers", "/pods/resize", "/configmaps", "/secrets"),
+    *("/pods/ephemeralcontainers", "/pods/resize", "/configmaps", "/secrets", "/services"),
     f"{Subnamespace.resource.group}/{Subnamespace.resource.plural}",
 )
 """What another cluster writes here, as group/resource/subresource."""
@@ -67,7 +67,8 @@ reserve nodes of the peer and start control planes there.
 EXCEEDS = (
     f"({_WHAT} == '/secrets'"
     " ? 'type must not be kubernetes.io/service-account-token: the token would outlive the peering'"
-    f" : 'another cluster does not write ' + {_WHAT} + ' here: it writes pods, ConfigMaps, Secrets and Subnamespaces')"
+    f" : 'another cluster does not write ' + {_WHAT} + ' here: it writes pods, ConfigMaps, Secrets, Services"
+    " and Subnamespaces')"
 )
 """CEL: the refusal."""
 

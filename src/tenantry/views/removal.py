@@ -22,6 +22,7 @@ from tenantry.engine.reader import ObjectReader
 from tenantry.engine.tasks import all_of
 from tenantry.views.permitted import list_permitted
 from tenantry.views.pods import FINISHED
+from tenantry.world.subtenants import subtenant_of
 
 ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 _PODS = Resource("", "v1", "pods", "Pod")
@@ -115,7 +116,7 @@ async def reach(reader: ObjectReader, root: str, owner: Owner, *, is_owner: bool
         reader: The cluster, as the user may read it.
         root: The namespace of the Tenant or the Subnamespace.
         owner: The owner.
-        is_owner: It is still in spec.owners. If not, all namespaces of the same zone count.
+        is_owner: It is still in spec.owners. If not, all namespaces of the same Subtenant, or of none, count.
 
     Raises:
         Forbidden: The user may not list the ServiceAccounts or RoleBindings of these namespaces.
@@ -123,12 +124,13 @@ async def reach(reader: ObjectReader, root: str, owner: Owner, *, is_owner: bool
     tree = await list_permitted(reader, Namespace, selectors={"labelSelector": f"{root}{marks.TREE_SUFFIX}"})
     # A user who may not list namespaces still has rights in this one.
     found = tree or [Namespace(metadata=ObjectMeta(name=root))]
-    zone = next((each.metadata.labels.get(marks.ZONE) for each in found if each.metadata.name == root), None)
+    labels_of = {each.metadata.name: each.metadata.labels for each in found}
+    subtenant = subtenant_of(root, labels_of)
 
     def counts(each: Namespace) -> bool:
-        labels, annotations = each.metadata.labels, each.metadata.annotations
-        is_its = each.metadata.name == root or _line(owner) in annotations.get(marks.OWNERS, "")
-        return is_its or (not is_owner and labels.get(marks.ZONE) == zone)
+        name, annotations = each.metadata.name, each.metadata.annotations
+        is_its = name == root or _line(owner) in annotations.get(marks.OWNERS, "")
+        return is_its or (not is_owner and subtenant_of(name, labels_of) == subtenant)
 
     own = frozenset(each.metadata.name for each in found if counts(each))
     return await read(reader, [each.metadata.name for each in found], owner, own=own)

@@ -84,6 +84,7 @@ def validate_subnamespace(value: Subnamespace) -> list[Problem]:
     spec = value.spec
     return [
         *_child_name(value.metadata.name),
+        *_exact_name(value.spec),
         *_plane_name(value),
         *_child_owners(spec),
         *_inheritance(spec.mode, spec.inheritance),
@@ -246,6 +247,16 @@ def _child_name(name: str) -> Iterator[Problem]:
             f"is {name!r}; it must be a DNS label of at most {MAX_NAME} lower-case letters, digits and -, because the"
             " child namespace has this name with a hyphen and 16 digits behind it",
         )
+
+
+def _exact_name(spec: SubnamespaceSpec) -> Iterator[Problem]:
+    path = "spec.namespaceName"
+    if spec.namespace_name and marks.is_reserved(spec.namespace_name):
+        yield Problem(
+            path, "must not be default nor begin with kube- or tenantry-, which are reserved; choose another name"
+        )
+    if spec.namespace_name and spec.adopt.namespace:
+        yield Problem(path, "must not be set beside adopt, whose namespace keeps its name")
 
 
 def _plane_name(value: Tenant | Subnamespace) -> Iterator[Problem]:

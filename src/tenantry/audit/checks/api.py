@@ -21,7 +21,7 @@ from tenantry.audit.check import (
     WithoutTenantry,
 )
 from tenantry.audit.checks.table import check
-from tenantry.audit.context import AuditContext, OtherNamespace
+from tenantry.audit.context import GUEST, AuditContext, OtherNamespace
 from tenantry.policy.request import parts
 
 ADMISSION_KINDS = (
@@ -202,7 +202,9 @@ def _level(context: AuditContext) -> list[Attempt] | NotApplicable:
     return [get(path, "read, and see which priority level serves the request", judge=judge)]
 
 
-def _self_service(context: AuditContext) -> list[Attempt]:
+def _self_service(context: AuditContext) -> list[Attempt] | NotApplicable:
+    if context.is_guest:
+        return NotApplicable(GUEST)
     role = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
     return [
         create(RoleBinding.resource, _binding(context, {**CLUSTER_ADMIN, "name": "view"}), context.namespace),

@@ -21,7 +21,7 @@ from tenantry.audit.check import (
 )
 from tenantry.audit.checks.api import named
 from tenantry.audit.checks.table import RBAC_FIX, check
-from tenantry.audit.context import AuditContext
+from tenantry.audit.context import GUEST, AuditContext
 from tenantry.policy.request import parts
 
 ALL: Json = {}
@@ -316,7 +316,7 @@ CHECKS: Sequence[AuditCheck] = (
         "Creates a NetworkPolicy between its own pods (dry run); this must be allowed.",
         "The tenant separates its own pods without an administrator.",
         "Bind an owner to the ClusterRole tenantry-owner, or admin, in the namespace.",
-        lambda context: [_honest_policy(context)],
+        lambda context: NotApplicable(GUEST) if context.is_guest else [_honest_policy(context)],
         allowed=True,
         alone=WithoutTenantry.DEPENDS,
         benchmark="create_network_policies",

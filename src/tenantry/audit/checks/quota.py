@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tenantry.api.kubernetes import LimitRange, ResourceQuota
 from tenantry.api.model import Json
+from tenantry.api.peercluster import MOST_CONTAINERS
 from tenantry.audit import kinds
 from tenantry.audit.attempts import create, delete, get, may, patch, pod
 from tenantry.audit.check import Attempt, AttemptResponse, AuditCheck, Severity, WithoutTenantry
@@ -78,8 +79,10 @@ def _compute(id_: str, title: str, resource: str, amount: str, severity: Severit
         one = part(pod(context, container={"resources": {"requests": amounts, "limits": amounts}}), "spec")[
             "containers"
         ][0]
-        many = {"containers": [{**one, "name": f"audit-{number}"} for number in range(CONTAINERS)]}
-        what = f"of {CONTAINERS} containers with {amount} {resource} each"
+        # Another cluster may have fewer in a pod, which is refused before a quota is checked.
+        most = min(CONTAINERS, MOST_CONTAINERS) if context.is_guest else CONTAINERS
+        many = {"containers": [{**one, "name": f"audit-{number}"} for number in range(most)]}
+        what = f"of {most} containers with {amount} {resource} each"
         return [create(kinds.PODS, pod(context, many), context.namespace, what=what)]
 
     return check(

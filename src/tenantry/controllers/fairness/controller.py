@@ -16,7 +16,7 @@ from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.conclusion import PATIENCE, problem_of
 from tenantry.controllers.fairness import desired, status
-from tenantry.controllers.fairness.gather import KINDS, gather
+from tenantry.controllers.fairness.gather import KINDS, gather, is_guest
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
@@ -51,7 +51,10 @@ class FairnessController:
 
     def _tenant_keys(self, change: Change[Tenant]) -> Iterable[str]:
         found = change.after or change.before
-        return [ALL] if found is not None and found.metadata.name in self._reserved else ()
+        if found is None:
+            return ()
+        begins_or_ends = (change.before is None or change.after is None) and is_guest(found)
+        return [ALL] if begins_or_ends or found.metadata.name in self._reserved else ()
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - there is one key
         """Apply the plan of the levels; return in how many seconds to look again, None for never.

@@ -3,6 +3,7 @@
     system:masters, nodes, Kubernetes' controllers, the operator ─► their own levels, as without Tenantry
     users and groups that TenancyDefaults trust                  ─► workload-low, as without Tenantry
     the identities that write the pods of control planes         ─► tenantry-mirrors, in turns by namespace
+    other clusters that run pods here                            ─► tenantry-guests, in turns by cluster
     at most four tenants that have a level of their own          ─► that level
     every other authenticated user                               ─► tenantry-tenants, in turns by user
 
@@ -36,6 +37,7 @@ from tenantry.api.flowcontrol import (
 )
 from tenantry.api.model import ObjectMeta, OwnerReference, Resource
 from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.peercluster import PEERS_NAMESPACE
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE
 from tenantry.engine.observed import Observed
@@ -44,6 +46,7 @@ from tenantry.engine.plan import Child, Equivalent, Lookup, Plan, compare, same
 TENANTS = "tenantry-tenants"
 TRUSTED = "tenantry-trusted"
 MIRRORS = "tenantry-mirrors"
+GUESTS = "tenantry-guests"
 RESERVED_PREFIX = "tenantry-reserved-"
 
 # The default of `Fairness.shares` is 1: 3 seats of the API server's usual 600. A request with a seat is executed, so
@@ -69,6 +72,7 @@ Waiting costs nearly nothing. A shorter queue would cost more: refusals are quic
 
 TRUSTED_PRECEDENCE = 8600
 MIRRORS_PRECEDENCE = 8650
+GUESTS_PRECEDENCE = 8660
 RESERVED_PRECEDENCE = 8700
 TENANTS_PRECEDENCE = 8800
 """After the schemas of Kubernetes and of administrators, before service-accounts (9000) and global-default (9900)."""
@@ -83,6 +87,13 @@ Only the operator holds the identities of mirrors, and it bounds how fast each w
 the quota of its namespace, which counts all creations that wait in one write: with the three seats of all tenants, it
 wrote 438 times for 200 pods; with 32 of these under way it writes 58 times, with 8 of them 212 times [measured:
 docs/benchmarks.md].
+"""
+
+GUEST_SHARES = 4
+"""About 9 of the API server's usual 600 seats for all other clusters together.
+
+A home writes for all of its tenants, in bursts, and creations in one namespace wait for its quota together. But it is
+not ours: with a level of its own it makes neither tenants nor the mirrors of control planes wait.
 """
 
 AUTHENTICATED = FlowSubject(kind="Group", group=Named(name="system:authenticated"))
@@ -115,6 +126,7 @@ class FairnessInputs(msgspec.Struct, frozen=True, kw_only=True):
         defaults: None if there are none.
         reserved: The tenants with a level of their own, by name, and their namespaces; None if there is no such tenant.
         has_planes: Whether there is a control plane.
+        has_guests: Whether another cluster may run pods here.
         missing: The names of reserved tenants that are not there, sorted.
         made: Every priority level and FlowSchema of the cluster.
         lookup: What is there, by kind and key.
@@ -123,6 +135,7 @@ class FairnessInputs(msgspec.Struct, frozen=True, kw_only=True):
     defaults: TenancyDefaults | None
     reserved: dict[str, ReservedTenant | None]
     has_planes: bool = False
+    has_guests: bool = False
     missing: tuple[str, ...]
     made: tuple[tuple[Resource, Observed], ...]
     lookup: Lookup
@@ -140,7 +153,8 @@ def plan(inputs: FairnessInputs, equivalent: Equivalent = same) -> Plan:
         for name, tenant in inputs.reserved.items()
         if tenant is not None
     }
-    wanted = children(inputs.fairness, members, _owner_of(inputs.defaults), has_planes=inputs.has_planes)
+    owner = _owner_of(inputs.defaults)
+    wanted = children(inputs.fairness, members, owner, has_planes=inputs.has_planes, has_guests=inputs.has_guests)
     keys = {(child.object.resource, child.object.key) for child in wanted}
     stale = [
         (resource, found) for resource, found in inputs.made if _is_made(found) and (resource, found.key) not in keys
@@ -161,8 +175,8 @@ def _owner_of(defaults: TenancyDefaults | None) -> OwnerReference | None:
 
 
 def _is_made(found: Observed) -> bool:
-    """Return whether an object comes and goes with TenancyDefaults, or with control planes."""
-    if found.name == MIRRORS:
+    """Return whether an object comes and goes with TenancyDefaults, control planes or other clusters."""
+    if found.name in {MIRRORS, GUESTS}:
         return found.labels.get(marks.MANAGED_BY) == marks.MANAGER
     named = found.name == TRUSTED or found.name.startswith(RESERVED_PREFIX)
     return named and found.labels.get(marks.MANAGED_BY) == marks.MANAGER and bool(found.owner_uid)
@@ -174,6 +188,7 @@ def children(
     owner: OwnerReference | None,
     *,
     has_planes: bool = False,
+    has_guests: bool = False,
 ) -> list[Child]:
     """Return every priority level and FlowSchema that should exist.
 
@@ -182,10 +197,11 @@ def children(
         members: By tenant with a level of its own, the subjects of that level; see `members_of`.
         owner: The TenancyDefaults; None if there are none.
         has_planes: Whether there is a control plane.
+        has_guests: Whether another cluster may run pods here.
     """
     # Without an owner: the shared level stays when TenancyDefaults are deleted, because tenants still need it.
     ours = {marks.MANAGED_BY: frozenset({marks.MANAGER})}
-    shared = [*common(fairness.shares), *(mirrors() if has_planes else ())]
+    shared = [*common(fairness.shares), *(mirrors() if has_planes else ()), *(guests() if has_guests else ())]
     found = [Child(object=each, wave=0, marks=ours) for each in shared]
     if owner is None:
         return found
@@ -214,6 +230,13 @@ def mirrors() -> list[PriorityLevelConfiguration | FlowSchema]:
     subjects = [_all_of(MIRRORS_NAMESPACE)]
     schema = flow_schema(MIRRORS, level_name=MIRRORS, precedence=MIRRORS_PRECEDENCE, subjects=subjects)
     return [level(MIRRORS, MIRROR_SHARES), schema]
+
+
+def guests() -> list[PriorityLevelConfiguration | FlowSchema]:
+    """Return the level of other clusters that run pods here, and its FlowSchema."""
+    subjects = [_all_of(PEERS_NAMESPACE)]
+    schema = flow_schema(GUESTS, level_name=GUESTS, precedence=GUESTS_PRECEDENCE, subjects=subjects)
+    return [level(GUESTS, GUEST_SHARES), schema]
 
 
 def members_of(owners: Sequence[Owner], namespaces: Sequence[str]) -> list[FlowSubject]:

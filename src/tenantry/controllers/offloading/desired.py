@@ -30,7 +30,7 @@ from tenantry.api.quota import Quantity, Quota
 from tenantry.api.tenancydefaults import FederationDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.offloading.leaving import is_gone
-from tenantry.world.naming import peer_name
+from tenantry.world.naming import peer_name, workspace_name
 from tenantry.world.quantity import parse
 from tenantry.world.quota import normal
 from tenantry.world.selectors import meets
@@ -78,10 +78,11 @@ def wanted(inputs: OffloadingInputs) -> dict[str, DesiredNamespace]:
     return dict(sorted(fitting.items()))
 
 
-def has_room(desired: Mapping[str, DesiredNamespace], found: NamespaceOffloading) -> bool:
+def has_room(desired: Mapping[str, DesiredNamespace], found: NamespaceOffloading, tenant: Tenant | None) -> bool:
     """Return whether a NamespaceMap has room for another namespace."""
     total = sum(size(namespace, each) for namespace, each in desired.items())
-    return len(desired) < MOST_NAMESPACES and total + size(found.metadata.namespace, _desired(found)) <= MOST_BYTES
+    another = size(found.metadata.namespace, _desired(found, tenant))
+    return len(desired) < MOST_NAMESPACES and total + another <= MOST_BYTES
 
 
 def size(namespace: str, each: DesiredNamespace) -> int:
@@ -94,20 +95,33 @@ def _allowed(inputs: OffloadingInputs) -> dict[str, DesiredNamespace]:
     for each in inputs.offloadings:
         namespace = each.metadata.namespace
         tenant, before = inputs.tenants.get(namespace), inputs.before.get(namespace)
-        if inputs.labels is None or not is_wanted(each, inputs.peer, inputs.labels, tenant):
+        if tenant is None or inputs.labels is None or not is_wanted(each, inputs.peer, inputs.labels, tenant):
             continue
+        if before is not None and before.workspace not in {"", _workspace(tenant)}:
+            continue  # it belongs to another tenant now: first, its pods leave the Workspace of the one before
         if not above(each, tenant):
-            found[namespace] = _desired(each)
+            found[namespace] = _desired(each, tenant)
         elif before is not None:
             # Pods run there already: they keep the share that they have.
-            found[namespace] = replace(before, leaving=False)
+            kept = _desired(each, tenant)
+            found[namespace] = replace(kept, hard=before.hard)
     return found
 
 
-def _desired(found: NamespaceOffloading) -> DesiredNamespace:
+def _desired(found: NamespaceOffloading, tenant: Tenant | None) -> DesiredNamespace:
     hard = {key: str(value) for key, value in found.spec.quota.hard.items()}
     name = peer_name(found.metadata.namespace)
-    return DesiredNamespace(name=name, hard=hard, mapping_strategy=found.spec.mapping_strategy)
+    return DesiredNamespace(
+        name=name,
+        tenant=tenant.metadata.name if tenant is not None else "",
+        workspace=_workspace(tenant) if tenant is not None else "",
+        hard=hard,
+        mapping_strategy=found.spec.mapping_strategy,
+    )
+
+
+def _workspace(tenant: Tenant) -> str:
+    return workspace_name(tenant.metadata.name, tenant.metadata.uid)
 
 
 def selects(found: NamespaceOffloading, labels: Mapping[str, str]) -> bool:
@@ -172,7 +186,7 @@ def _takes_pods(found: NamespaceOffloading, tenant: Tenant, of_peer: NamespaceMa
     """Return whether pods of a namespace may be bound to the Node of a peer that it selects."""
     namespace = found.metadata.namespace
     there = of_peer.spec.desired if of_peer is not None else {}
-    if namespace not in there and (above(found, tenant) or not has_room(there, found)):
+    if namespace not in there and (above(found, tenant) or not has_room(there, found, tenant)):
         return False
     known = of_peer.status.current.get(namespace) if of_peer is not None else None
     # A pod that may run here as well must not wait for a peer that refuses the namespace.

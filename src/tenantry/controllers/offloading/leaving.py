@@ -55,7 +55,9 @@ class BoundPod(msgspec.Struct, frozen=True):
 
 def is_gone(known: MappedNamespace | None) -> bool:
     """Return whether nothing of a namespace runs at the peer."""
-    return known is None or (known.phase in {MapPhase.LOST, MapPhase.REFUSED} and not known.peer_namespace)
+    return known is None or (
+        known.phase in {MapPhase.LOST, MapPhase.REFUSED, MapPhase.NAME_TAKEN} and not known.peer_namespace
+    )
 
 
 def departures(pods: Iterable[BoundPod], known: MappedNamespace | None, seconds: float) -> list[DirectWrite]:

@@ -29,6 +29,9 @@ Problem = tuple[str, str]
 """A reason, and what is wrong."""
 
 
+_REFUSALS = {MapPhase.REFUSED: reasons.PEER_REFUSED, MapPhase.NAME_TAKEN: reasons.NAME_TAKEN}
+
+
 class _Report(msgspec.Struct, frozen=True):
     shown: OffloadedTo
     problem: Problem | None = None
@@ -65,7 +68,7 @@ def compute(
         if namespace in each.status.current or (namespace in each.spec.desired and name not in chosen)
     ]
     reports = [
-        _chosen(name, found, maps.get(name))
+        _chosen(name, found, tenant, maps.get(name))
         if name in chosen
         else _left(name, found, maps.get(name), is_open=name in peers, is_allowed=name in allowed)
         for name in sorted({*chosen, *absent, *there})
@@ -83,7 +86,7 @@ def compute(
     )
 
 
-def _chosen(peer: str, found: NamespaceOffloading, known_of: NamespaceMap | None) -> _Report:
+def _chosen(peer: str, found: NamespaceOffloading, tenant: Tenant | None, known_of: NamespaceMap | None) -> _Report:
     """Return the report on a peer at which the namespace should exist."""
     namespace = found.metadata.namespace
     known = known_of.status.current.get(namespace) if known_of is not None else None
@@ -92,7 +95,7 @@ def _chosen(peer: str, found: NamespaceOffloading, known_of: NamespaceMap | None
         if (
             known_of is not None
             and namespace not in known_of.spec.desired
-            and not has_room(known_of.spec.desired, found)
+            and not has_room(known_of.spec.desired, found, tenant)
         ):
             full = f"peer {peer!r} has as many namespaces of this cluster as one NamespaceMap holds: remove another one"
             return _Report(shown, (reasons.LIMIT_REACHED, full))
@@ -104,8 +107,8 @@ def _chosen(peer: str, found: NamespaceOffloading, known_of: NamespaceMap | None
 def _problem(peer: str, known: MappedNamespace) -> Problem | None:
     if known.phase is MapPhase.ACCEPTED:
         return None
-    if known.phase is MapPhase.REFUSED:
-        return reasons.PEER_REFUSED, f"peer {peer!r}: {known.message}"
+    if known.phase in _REFUSALS:
+        return _REFUSALS[known.phase], f"peer {peer!r}: {known.message}"
     words = f": {known.message}" if known.message else ""
     return reasons.PROGRESSING, f"peer {peer!r}: {known.phase.value}{words}"
 

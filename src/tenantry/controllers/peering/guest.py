@@ -14,7 +14,7 @@ from tenantry.api import marks, reasons
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json, Resource
 from tenantry.api.owner import OwnerKind
-from tenantry.api.peercluster import PEERS_NAMESPACE, PeerCluster, PeerGuest, renewer_name, tenant_name
+from tenantry.api.peercluster import PEERS_NAMESPACE, GuestNames, PeerCluster, PeerGuest, renewer_name, tenant_name
 from tenantry.api.tenant import Tenant
 from tenantry.engine import conditions
 from tenantry.engine.plan import Blocked
@@ -24,6 +24,7 @@ ROLES = Resource(RBAC_GROUP, "v1", "roles", "Role")
 BINDINGS = Resource(RBAC_GROUP, "v1", "rolebindings", "RoleBinding")
 
 _MOST_DEPTH = 2
+_ANY_NAME = "[a-z0-9-]+"
 
 
 def objects(found: PeerCluster, guest: PeerGuest) -> tuple[tuple[Resource, Json], ...]:
@@ -73,7 +74,12 @@ def _tenant(found: PeerCluster, guest: PeerGuest) -> Json:
     spec: Json = {
         "owners": [owner],
         "quota": {"hard": msgspec.to_builtins(guest.quota.hard)},
-        "namespaces": {"maxCount": guest.max_namespaces, "maxDepth": _MOST_DEPTH},
+        "namespaces": {
+            "maxCount": guest.max_namespaces,
+            "maxDepth": _MOST_DEPTH,
+            "homeNames": {"clusterId": found.status.cluster_id},
+            "exactNames": _ANY_NAME if guest.names is GuestNames.SAME else "",
+        },
     }
     return {**meta(found, tenant_name(found.metadata.name), namespace=""), "spec": spec}
 

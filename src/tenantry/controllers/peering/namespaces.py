@@ -1,12 +1,11 @@
 """Keeps the namespaces of one peer: a controller of the peer's cluster that also writes the NamespaceMap at home.
 
-NamespaceMap.spec.desired ─► Subnamespace in the guest's namespace at the peer ─► its operator makes the namespace
+NamespaceMap.spec.desired ─► Subnamespace in the Workspace of its tenant at the peer ─► its operator makes the namespace
 Subnamespace.status       ─► NamespaceMap.status.current, and the pairs by which objects are mirrored
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
@@ -14,36 +13,43 @@ import msgspec
 from msgspec.structs import replace
 
 from tenantry.api import reasons
-from tenantry.api.errors import AlreadyExists, Conflict, NotFound
+from tenantry.api.errors import AlreadyExists, Conflict, InputError, NotFound
+from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Json, object_key
-from tenantry.api.offloading import DesiredNamespace, MappedNamespace, MapPhase, NamespaceMap
-from tenantry.api.owner import OwnerKind
-from tenantry.api.peercluster import PEERS_NAMESPACE, PREFIX, tenant_name
+from tenantry.api.offloading import DesiredNamespace, MappedNamespace, MapPhase, MappingStrategy, NamespaceMap
+from tenantry.api.peercluster import HOME_ID, HOME_NAMESPACE, HOME_PATH, HOME_TENANT
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.controllers import watched
+from tenantry.controllers.peering import workspaces
 from tenantry.controllers.peering.mapstatus import MapStatusWriter
+from tenantry.controllers.peering.workspaces import PeerWorkspaces, namespace_of
+from tenantry.controllers.watched import BY_NAMESPACE
 from tenantry.engine import conditions, request
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
+from tenantry.engine.observed import Observed
 from tenantry.engine.plan import merge_patch
 from tenantry.engine.scope import WatchScope
 from tenantry.mirror.refusals import REFUSALS, retry_seconds
-
-HOME_NAMESPACE = f"{PREFIX}/namespace"
-HOME_ID = f"{PREFIX}/home"
-"""Annotations of a Subnamespace at a peer: the namespace of the home that it is for, and the home's cluster id."""
+from tenantry.world.naming import federated_path, mapped_name
 
 LISTED_SECONDS = 5.0
-"""When to look again while the peer does not list the Subnamespaces of the guest."""
+"""When to look again while the peer does not list the Subnamespaces of a place."""
+
+BY_HOME = "home namespace"
+"""The index of Subnamespaces by the namespace of the home that they are for."""
+
+_PHASES = {
+    reasons.NAME_TAKEN: MapPhase.NAME_TAKEN,
+    reasons.NOT_ALLOWED: MapPhase.REFUSED,
+    reasons.INVALID_SPEC: MapPhase.REFUSED,
+    reasons.LIMIT_REACHED: MapPhase.REFUSED,
+}
+"""By the reason why a Subnamespace at the peer is not ready: how its namespace is reported."""
 
 _MOST_WORDS = 1024
-_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
-
-
-def _name_of(sub: Subnamespace) -> str:
-    """Return the namespace of a Subnamespace; "" if it has none, or if the peer reports what is no name."""
-    found = sub.status.namespace
-    return found if _NAME.fullmatch(found) else ""
+_LISTING_SECONDS = 2.0
+"""How long a place that has just been added is waited for."""
 
 
 class PeerNamespaces:
@@ -54,7 +60,7 @@ class PeerNamespaces:
         home: The home.
         guest: The PeerCluster at the peer.
         home_id: The cluster id of the home.
-        scope: Where Subnamespaces are watched: the guest's core namespace.
+        scope: Where Subnamespaces are watched: the guest's core namespace, and those of its Workspaces.
         paired: Called with all pairs, home namespace to peer namespace, and with the home namespaces that leave,
             whenever they have changed.
     """
@@ -73,16 +79,20 @@ class PeerNamespaces:
         paired: Callable[[Mapping[str, str], Collection[str]], None],
     ) -> None:
         self._name = name
-        self._guest = guest
         self._home_id = home_id
         self._home = home
         self._map_status = MapStatusWriter(home, name)
         self._scope = scope
         self._paired = paired
+        self._workspaces = PeerWorkspaces(guest, home_id, scope)
         self._pairs: dict[str, str] = {}
         self._leaving: set[str] = set()
         # By namespace: how often it was refused in a row.
         self._refused: dict[str, int] = {}
+        # Namespaces that wait for a change of their Workspace.
+        self._waiting: set[str] = set()
+        # Namespaces that have ended, until the map shows it: two that end at once must not each leave the Workspace.
+        self._ended: set[str] = set()
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
@@ -92,6 +102,7 @@ class PeerNamespaces:
                 decode=watched.decoder(Subnamespace),
                 keys=self._of_subnamespace,
                 scope=self._scope,
+                indexes={BY_NAMESPACE: lambda each: [each.metadata.namespace], BY_HOME: _home_namespace},
             ),
             Watch(
                 resource=NamespaceMap.resource,
@@ -103,8 +114,14 @@ class PeerNamespaces:
 
     def _of_subnamespace(self, change: Change[Subnamespace]) -> Iterable[str]:
         found = change.after or change.before
-        namespace = found.metadata.annotations.get(HOME_NAMESPACE, "") if found is not None else ""
-        return [namespace] if namespace else ()
+        if found is None or HOME_TENANT not in found.metadata.annotations:
+            return _home_namespace(found) if found is not None else ()
+        if not workspaces.is_news(change.before, change.after):
+            return ()
+        if change.before is not None and change.after is not None:
+            return tuple(self._waiting)
+        known = self._map()
+        return self._inside(known, found.metadata.name) if known is not None else ()
 
     def _of_map(self, change: Change[NamespaceMap]) -> Iterable[str]:
         found = change.after or change.before
@@ -115,54 +132,143 @@ class PeerNamespaces:
         known = found.status.current if change.before is None else {}
         return {*known, *(each for each in {*before, *after} if before.get(each) != after.get(each))}
 
+    def _map(self) -> NamespaceMap | None:
+        return self._home.cache(NamespaceMap.resource).get(self._name)
+
+    def _inside(self, found: NamespaceMap, workspace: str) -> set[str]:
+        """Return the namespaces that are in a Workspace, or should be."""
+        wanted = (key for key, each in found.spec.desired.items() if each.workspace == workspace)
+        known = (key for key, each in found.status.current.items() if each.workspace == workspace)
+        return {*wanted, *known}
+
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Bring one namespace a step further; return in how many seconds to look again, None for never.
 
         Raises:
             ApiError: One side failed; the queue tries again.
         """
-        found: NamespaceMap | None = self._home.cache(NamespaceMap.resource).get(self._name)
-        core = tenant_name(self._guest)
-        if found is None or not cluster.is_listed_in(Subnamespace.resource, core):
-            # A place that the peer refuses has no objects in the cache, and nothing is known of it.
-            return None if found is None else LISTED_SECONDS
-        wanted, known = found.spec.desired.get(key), found.status.current.get(key)
-        if wanted is None:
-            return await self._end(cluster, key, known)
-        self._leave(key, is_leaving=wanted.leaving)
-        there = object_key(core, wanted.name)
-        sub: Subnamespace | None = cluster.cache(Subnamespace.resource).get(there)
-        if sub is not None and sub.metadata.deletion_timestamp:
-            await self._report(key, MappedNamespace(uid=sub.metadata.uid, phase=MapPhase.TERMINATING))
+        self._waiting.discard(key)
+        found = self._map()
+        if found is None:
             return None
-        if sub is None:
-            return await self._create(cluster, key, wanted, known)
-        if not self._is_ours(sub, key):
+        wanted, known = found.spec.desired.get(key), found.status.current.get(key)
+        # A place that the peer refuses has no objects in the cache, and nothing is known of it.
+        if not await self._is_listed(cluster, self._workspaces.core):
+            return LISTED_SECONDS
+        self._workspaces.follow(cluster)
+        names = {each.workspace for each in (wanted, known) if each is not None}
+        for place in sorted({self._workspaces.place(cluster, each) for each in names} & self._scope.places):
+            if not await self._is_listed(cluster, place):
+                return LISTED_SECONDS
+        if wanted is None:
+            return await self._end(cluster, key, found)
+        self._ended.discard(key)
+        self._leave(key, is_leaving=wanted.leaving)
+        return await self._keep(cluster, key, wanted, found)
+
+    async def _is_listed(self, cluster: Cluster, place: str) -> bool:
+        if place not in self._scope:
+            return False
+        if not cluster.is_listed_in(Subnamespace.resource, place):
+            with suppress(TimeoutError):
+                await cluster.listed_in(Subnamespace.resource, place, seconds=_LISTING_SECONDS)
+        return cluster.is_listed_in(Subnamespace.resource, place)
+
+    async def _keep(self, cluster: Cluster, key: str, wanted: DesiredNamespace, found: NamespaceMap) -> float | None:
+        """Bring a namespace that should exist a step further."""
+        known, place = found.status.current.get(key), self._workspaces.place(cluster, wanted.workspace)
+        ours = self._ours(cluster, key)
+        elsewhere = [each for each in ours if (each.metadata.namespace, each.metadata.name) != (place, wanted.name)]
+        if elsewhere:
+            # It belonged to another tenant: its pods must not meet those of the new one.
+            await self._delete(cluster, key, elsewhere[0], known)
+            return None
+        sub: Subnamespace | None = cluster.cache(Subnamespace.resource).get(object_key(place, wanted.name))
+        if sub is not None and sub.metadata.deletion_timestamp:
+            await self._report(key, _entry(MapPhase.TERMINATING, sub, wanted.workspace))
+            return None
+        if sub is not None and not ours:
             message = f"Subnamespace {wanted.name!r} belongs to another client of the peer: delete it there"
-            return await self._refuse(key, MappedNamespace(phase=MapPhase.REFUSED, message=message))
-        return await self._follow(cluster, key, sub, wanted)
+            return await self._refuse(key, _entry(MapPhase.REFUSED, None, wanted.workspace, message))
+        if sub is None:
+            await self._missing(key, wanted, known)
+        try:
+            return await self._bring(cluster, key, wanted, sub)
+        except AlreadyExists:
+            return retry_seconds(0)  # the watch is about to report it
+        except (*REFUSALS, NotFound, InputError) as error:
+            return await self._refuse(key, _entry(MapPhase.REFUSED, sub, wanted.workspace, str(error)))
+
+    async def _missing(self, key: str, wanted: DesiredNamespace, known: MappedNamespace | None) -> None:
+        """Report that a namespace is not there, before it is made: no pods must be sent to the one that is gone."""
+        was_there = known is not None and (known.phase in {MapPhase.ACCEPTED, MapPhase.LOST} or known.peer_namespace)
+        if known is None or was_there or known.phase is not MapPhase.REFUSED:
+            await self._report(key, _entry(MapPhase.LOST if was_there else MapPhase.CREATING, None, wanted.workspace))
+
+    async def _bring(
+        self, cluster: Cluster, key: str, wanted: DesiredNamespace, sub: Subnamespace | None
+    ) -> float | None:
+        """Give a namespace its share, in a Workspace that has room for it.
+
+        Raises:
+            ApiError: The peer refuses, or does not answer.
+            InputError: The share has a quantity that is none.
+        """
+        room = await self._workspaces.grow(cluster, wanted, self._entries(wanted.workspace))
+        if room.words:
+            return await self._refuse(key, _entry(MapPhase.REFUSED, sub, wanted.workspace, room.words))
+        if not room.is_ready:
+            self._waiting.add(key)
+            return None
+        place = self._workspaces.place(cluster, wanted.workspace)
+        if not await self._is_listed(cluster, place):
+            return LISTED_SECONDS
+        if sub is not None:
+            return await self._follow(cluster, key, sub, wanted)
+        await self._create(cluster, key, wanted, place)
+        return None
+
+    def _entries(self, workspace: str) -> list[DesiredNamespace]:
+        found = self._map()
+        wanted = found.spec.desired.values() if found is not None else ()
+        return [each for each in wanted if each.workspace == workspace]
+
+    async def _create(self, cluster: Cluster, key: str, wanted: DesiredNamespace, place: str) -> None:
+        name, path = self._names(key, wanted)
+        notes = {HOME_NAMESPACE: key, HOME_ID: self._home_id, **({HOME_PATH: path} if path else {})}
+        value: Json = {
+            "metadata": {"name": wanted.name, "namespace": place, "annotations": notes},
+            "spec": {
+                "mode": Mode.WORKSPACE.value,
+                "owners": [self._workspaces.owner],
+                "namespaceName": name,
+                "quota": {"hard": wanted.hard},
+            },
+        }
+        await cluster.writer.own(request.create_json(Subnamespace.resource, value))
+
+    def _names(self, key: str, wanted: DesiredNamespace) -> tuple[str, str]:
+        """Return the name that a namespace gets at the peer, and of a federated child what it is computed from."""
+        found: Observed | None = self._home.lookup(Namespace.resource, key)
+        path = federated_path(self._home_id, key, found.labels) if found is not None else ""
+        is_same = bool(path) or wanted.mapping_strategy is MappingStrategy.ENFORCE_SAME_NAME
+        return (key if is_same else mapped_name(self._home_id, key)), path
 
     async def _follow(self, cluster: Cluster, key: str, sub: Subnamespace, wanted: DesiredNamespace) -> float | None:
-        """Keep the quota of a Subnamespace of ours, and report its state."""
+        """Keep the quota of a Subnamespace of ours, and report its state.
+
+        Raises:
+            ApiError: The peer refuses, or does not answer.
+        """
         hard = {quota_key: str(value) for quota_key, value in sub.spec.quota.hard.items()}
         if hard != wanted.hard:
             about: Json = {"uid": sub.metadata.uid}
             patch: Json = {"metadata": about, "spec": {"quota": {"hard": merge_patch(hard, wanted.hard)}}}
-            meta = sub.metadata
-            try:
-                await cluster.writer.patch(Subnamespace.resource, meta.namespace, meta.name, patch)
-            except REFUSALS as error:
-                words = str(error)[:_MOST_WORDS]
-                now = MappedNamespace(peer_namespace=_name_of(sub), uid=meta.uid, phase=MapPhase.REFUSED, message=words)
-                return await self._refuse(key, now)
+            await cluster.writer.patch(Subnamespace.resource, sub.metadata.namespace, sub.metadata.name, patch)
             return None
         self._refused.pop(key, None)
-        is_ready = conditions.is_true(sub.status.conditions, reasons.READY) and bool(_name_of(sub))
-        ready = conditions.find(sub.status.conditions, reasons.READY)
-        phase = MapPhase.ACCEPTED if is_ready else MapPhase.CREATING
-        words = "" if is_ready or ready is None else ready.message[:_MOST_WORDS]
-        now = MappedNamespace(peer_namespace=_name_of(sub), uid=sub.metadata.uid, phase=phase, message=words)
-        await self._report(key, now)
+        await self._report(key, _state(sub, wanted))
+        await self._workspaces.shrink(cluster, wanted.workspace, self._entries(wanted.workspace))
         return None
 
     async def _refuse(self, key: str, now: MappedNamespace) -> float:
@@ -178,57 +284,41 @@ class PeerNamespaces:
             self._leaving ^= {key}
             self._paired(self._pairs, self._leaving)
 
-    async def _create(
-        self, cluster: Cluster, key: str, wanted: DesiredNamespace, known: MappedNamespace | None
-    ) -> float | None:
-        was_there = known is not None and known.phase in {MapPhase.ACCEPTED, MapPhase.LOST}
-        phase = MapPhase.LOST if was_there else MapPhase.CREATING
-        # Before the creation: its pods must not be sent to the namespace that is gone.
-        await self._report(key, MappedNamespace(phase=phase))
-        try:
-            await cluster.writer.own(request.create_json(Subnamespace.resource, self._subnamespace(key, wanted)))
-        except AlreadyExists:
-            return retry_seconds(0)  # the watch is about to report it
-        except (*REFUSALS, NotFound) as error:
-            return await self._refuse(key, MappedNamespace(phase=MapPhase.REFUSED, message=str(error)[:_MOST_WORDS]))
+    async def _end(self, cluster: Cluster, key: str, found: NamespaceMap) -> float | None:
+        """Delete the Subnamespace of a namespace that is not wanted any more, and a Workspace that is empty then."""
+        known = found.status.current.get(key)
+        ours = self._ours(cluster, key)
+        if ours:
+            await self._delete(cluster, key, ours[0], known)
+            return None
+        workspace = known.workspace if known is not None else ""
+        self._ended.add(key)
+        if self._inside(found, workspace) - self._ended:
+            await self._workspaces.shrink(cluster, workspace, self._entries(workspace))
+        elif workspace:
+            try:
+                is_gone = await self._workspaces.end(cluster, workspace)
+            except (*REFUSALS, Conflict):
+                is_gone = False  # the peer still counts what has been in it
+            if not is_gone:
+                self._waiting.add(key)
+                return retry_seconds(0)
+        self._refused.pop(key, None)
+        await self._report(key, None)
+        self._ended.discard(key)
         return None
 
-    async def _end(self, cluster: Cluster, key: str, known: MappedNamespace | None) -> float | None:
-        """Delete the Subnamespace of a namespace that is not wanted any more."""
-        of_key = (
-            each
-            for each in cluster.cache(Subnamespace.resource)
-            if self._is_ours(each, key) and (known is None or known.uid in {"", each.metadata.uid})
-        )
-        sub = next(of_key, None)
-        if sub is None:
-            self._refused.pop(key, None)
-            await self._report(key, None)
-            return None
-        await self._report(key, MappedNamespace(uid=sub.metadata.uid, phase=MapPhase.TERMINATING))
+    async def _delete(self, cluster: Cluster, key: str, sub: Subnamespace, known: MappedNamespace | None) -> None:
+        workspace = known.workspace if known is not None else ""
+        await self._report(key, _entry(MapPhase.TERMINATING, sub, workspace))
         if not sub.metadata.deletion_timestamp:
             with suppress(NotFound, Conflict):
                 await cluster.writer.delete(sub)
-        return None
 
-    def _is_ours(self, sub: Subnamespace, key: str) -> bool:
-        notes = sub.metadata.annotations
-        return (notes.get(HOME_NAMESPACE), notes.get(HOME_ID)) == (key, self._home_id)
-
-    def _subnamespace(self, key: str, wanted: DesiredNamespace) -> Json:
-        owner = {"kind": OwnerKind.SERVICE_ACCOUNT.value, "name": self._guest, "namespace": PEERS_NAMESPACE}
-        return {
-            "metadata": {
-                "name": wanted.name,
-                "namespace": tenant_name(self._guest),
-                "annotations": {HOME_NAMESPACE: key, HOME_ID: self._home_id},
-            },
-            "spec": {
-                "mode": Mode.WORKSPACE.value,
-                "owners": [owner],
-                "quota": {"hard": wanted.hard},
-            },
-        }
+    def _ours(self, cluster: Cluster, key: str) -> list[Subnamespace]:
+        """Return the Subnamespaces that this cluster has made for a namespace: one, or two while it moves."""
+        found: list[Subnamespace] = cluster.cache(Subnamespace.resource).by_index(BY_HOME, key)
+        return [each for each in found if each.metadata.annotations.get(HOME_ID) == self._home_id]
 
     async def _report(self, key: str, now: MappedNamespace | None) -> None:
         """Record how far a namespace is, at home and for the mirror, which must stop before anything is deleted."""
@@ -263,3 +353,32 @@ class PeerNamespaces:
             # A merge patch keeps what it does not name.
             current[key] = dict.fromkeys(msgspec.to_builtins(before)) | msgspec.to_builtins(now)
         await self._map_status.write(found.metadata.uid, current)
+
+
+def _entry(phase: MapPhase, sub: Subnamespace | None, workspace: str, message: str = "") -> MappedNamespace:
+    """Return what the map reports of a namespace; a namespace at the peer is only named while it can be used."""
+    return MappedNamespace(
+        peer_namespace=namespace_of(sub) if sub is not None and phase is not MapPhase.TERMINATING else "",
+        uid=sub.metadata.uid if sub is not None else "",
+        workspace=workspace,
+        phase=phase,
+        message=message[:_MOST_WORDS],
+    )
+
+
+def _state(sub: Subnamespace, wanted: DesiredNamespace) -> MappedNamespace:
+    """Return what the map reports of a namespace whose Subnamespace is as it should be."""
+    asked, given = sub.spec.namespace_name, namespace_of(sub)
+    if given and asked != given:
+        words = f"the peer has made namespace {given!r} instead of {asked!r}: upgrade Tenantry there"
+        return _entry(MapPhase.REFUSED, None, wanted.workspace, words)
+    if given and conditions.is_true(sub.status.conditions, reasons.READY):
+        return _entry(MapPhase.ACCEPTED, sub, wanted.workspace)
+    ready = conditions.find(sub.status.conditions, reasons.READY)
+    phase = _PHASES.get(ready.reason, MapPhase.CREATING) if ready is not None else MapPhase.CREATING
+    return _entry(phase, sub, wanted.workspace, ready.message if ready is not None else "")
+
+
+def _home_namespace(found: Subnamespace) -> Iterable[str]:
+    namespace = found.metadata.annotations.get(HOME_NAMESPACE, "")
+    return [namespace] if namespace else ()

@@ -17,7 +17,6 @@ from tenantry.api.marks import (
     SYSTEM_NAMESPACE,
     TAKEN_BACK,
     TENANT_UID,
-    ZONE,
 )
 from tenantry.api.model import object_key
 from tenantry.api.node import Node
@@ -52,6 +51,7 @@ from tenantry.world.parts import Size
 from tenantry.world.rules import standard_of
 from tenantry.world.slices.selection import Choice, DrainPace, HeldNodes, NodeFacts, is_enough, select, sum_of
 from tenantry.world.slices.users import Root, users
+from tenantry.world.subtenants import subtenant_of
 
 BY_SLICE = "slice"
 """Claims by their slice's name, and nodes by the slice that they are set aside for."""
@@ -366,18 +366,19 @@ def users_of(cluster: Cluster, name: str, tenant: Tenant | None, now: dt.datetim
     if tenant is None:
         return []
     namespaces: Cache[Observed] = cluster.cache(Namespace.resource)
+    tree = {each.name: each.labels for each in namespaces.by_index(BY_TENANT, tenant.metadata.name)}
     ours = [each for each in namespaces.by_index(BY_TENANT, tenant.metadata.name) if not each.deleting]
     claims: Cache[SliceClaim] = cluster.cache(SliceClaim.resource)
     roots: list[Root] = []
     for namespace in ours:
         for claim in claims.by_index(BY_NAMESPACE, namespace.name):
             if not claim.metadata.deletion_timestamp and not lease(claim.spec.expires_at, now).is_expired:
-                roots += _roots(cluster, claim, namespace.labels.get(ZONE, ""))
-    chosen = users(roots, ((each.name, each.labels) for each in ours))
+                roots += _roots(cluster, claim, subtenant_of(namespace.name, tree))
+    chosen = users(roots, tree)
     return [each for each in ours if chosen.get(each.name) == name]
 
 
-def _roots(cluster: Cluster, claim: SliceClaim, zone: str) -> list[Root]:
+def _roots(cluster: Cluster, claim: SliceClaim, subtenant: str) -> list[Root]:
     here = claim.metadata.namespace
     name = slice_name(claim.metadata.name, claim.metadata.uid)
     tops = [here] if claim.spec.users is Users.EVERYBODY else []
@@ -387,7 +388,7 @@ def _roots(cluster: Cluster, claim: SliceClaim, zone: str) -> list[Root]:
         # Before its namespace exists, a Subnamespace has no pods to bind.
         if uses and each.status.namespace:
             tops.append(each.status.namespace)
-    return [Root(claim.metadata.creation_timestamp, name, top, zone) for top in tops]
+    return [Root(claim.metadata.creation_timestamp, name, top, subtenant) for top in tops]
 
 
 class NodeFactsCache:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from msgspec import UNSET
+
 from tenantry.api import marks, reasons
 from tenantry.api.conversion import CHILD_BRINGER
 from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import object_key
+from tenantry.api.peercluster import HOME_ID, HOME_NAMESPACE, HOME_PATH
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import MarkRules, Tenant
 from tenantry.controllers import controlplane
@@ -24,6 +27,7 @@ from tenantry.engine.plan import Blocked
 from tenantry.policy.catalog import violations
 from tenantry.policy.check import matches
 from tenantry.policy.request import Request
+from tenantry.world.naming import is_name_of
 from tenantry.world.rulechecks import is_pattern
 
 Check = Callable[[SubnamespaceInputs, Tenant], Blocked | None]
@@ -45,7 +49,9 @@ def blocked(inputs: SubnamespaceInputs) -> Blocked | None:
             reason=reasons.NOT_A_TENANTS_NAMESPACE,
             message=f"namespace {where!r} does not belong to a tenant; create the Subnamespace in a tenant's namespace",
         )
-    checks: Iterable[Check] = (_owned, _blind, _not_taken, _adoptable, _kept, _marked, _ruled, _named, _limited, _given)
+    checks: Iterable[Check] = (
+        *(_owned, _blind, _not_taken, _adoptable, _kept, _marked, _ruled, _named, _exact, _limited, _given),
+    )
     return next((found for check in checks if (found := check(inputs, tenant)) is not None), None)
 
 
@@ -257,6 +263,48 @@ def _named(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
     return Blocked(
         reason=reasons.NOT_ALLOWED,
         message=f"the name {name!r} does not match {pattern!r}, as tenant {tenant.metadata.name!r} requires",
+    )
+
+
+def _exact(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
+    """Check that a child may have the name that its Subnamespace requests, and that no namespace has it."""
+    name = inputs.subnamespace.spec.namespace_name
+    if inputs.bound is not None or not name:
+        return None
+    if marks.is_reserved(name):
+        return Blocked(
+            reason=reasons.INVALID_SPEC, message=f"spec.namespaceName {name!r} is reserved; choose another one"
+        )
+    why = _not_exact(inputs.subnamespace, tenant, name)
+    if why:
+        return Blocked(reason=reasons.NOT_ALLOWED, message=why)
+    if inputs.lookup(Namespace.resource, name) is None:
+        return None
+    return Blocked(
+        reason=reasons.NAME_TAKEN,
+        message=f"namespace {name!r} exists already and is left as it is: delete it, or request another"
+        " spec.namespaceName",
+    )
+
+
+def _not_exact(subnamespace: Subnamespace, tenant: Tenant, name: str) -> str:
+    """Return why a tenant may not have a namespace of a name; "" if it may."""
+    rules, notes = tenant.spec.namespaces, subnamespace.metadata.annotations
+    if is_pattern(rules.exact_names) and rules.exact_names and matches(rules.exact_names, name):
+        return ""
+    if rules.home_names is UNSET:
+        return (
+            f"spec.namespaceName {name!r} does not match spec.namespaces.exactNames of tenant"
+            f" {tenant.metadata.name!r}: leave it out, or ask an administrator"
+        )
+    home = notes.get(HOME_ID, "")
+    if rules.home_names.cluster_id not in {"", home}:
+        return f"annotation {HOME_ID} is {home[:64]!r}, which is not the id of the cluster that the tenant stands for"
+    if is_name_of(name, home, notes.get(HOME_NAMESPACE, ""), notes.get(HOME_PATH, "")):
+        return ""
+    return (
+        f"spec.namespaceName {name!r} is not the name of the namespace in the annotation {HOME_NAMESPACE}: it must be"
+        " that namespace, a hyphen and 16 digits of the hash of the cluster id and the namespace"
     )
 
 

@@ -16,7 +16,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import TREE_SUFFIX
 from tenantry.api.model import Resource
 from tenantry.api.runtime import RuntimeClass
-from tenantry.api.subnamespace import Mode, Subnamespace
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
@@ -48,6 +48,8 @@ from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked, Plan
+
+_TAKEN = frozenset({reasons.NAMESPACE_EXISTS, reasons.NAME_TAKEN})
 
 RECHECK_SECONDS = 2.0
 """When to look again at a child that waits for its share of the quota, if no event wakes it."""
@@ -145,7 +147,7 @@ class SubnamespaceController:
             await self._finish(cluster, inputs)
             return None
         result = await self._bring(cluster, inputs)
-        if any(blocked.reason == reasons.NAMESPACE_EXISTS for blocked in result.outcome.blocked):
+        if any(blocked.reason in _TAKEN for blocked in result.outcome.blocked):
             # Nothing links that namespace to this Subnamespace: without this entry, its deletion would wake no
             # reconcile.
             self._wanted[inputs.namespace] = key
@@ -293,7 +295,7 @@ class SubnamespaceController:
         if tenant is None or not any(step.resource == Namespace.resource for step in outcome.done):
             return
         cluster.wake(TenantResourceQuota, tenant.metadata.name)
-        if inputs.subnamespace.spec.mode is Mode.SUBTENANT and clusternetworkpolicy.has_zones(tenant):
+        if inputs.zone == inputs.subnamespace.metadata.uid and clusternetworkpolicy.has_zones(tenant):
             cluster.wake(Tenant, tenant.metadata.name)
         # A namespace that an administrator has labelled is bound before its first reconcile.
         taken = inputs.bound is None and inputs.adoptee is not None

@@ -25,12 +25,13 @@ from tenantry.api.marks import (
     SUBNAMESPACE_UID,
     TENANT,
     TENANT_UID,
+    ZONE,
 )
 from tenantry.api.model import Resource, object_key
 from tenantry.api.owner import Owner
 from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.rules import Rules
-from tenantry.api.subnamespace import InheritanceMode, Mode, Scope, Subnamespace
+from tenantry.api.subnamespace import InheritanceMode, Mode, Scope, Subnamespace, ZoneChoice
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import TenancyRules
@@ -38,7 +39,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import controlplane, tenantnamespace
 from tenantry.controllers.inheritance.status import Inherited
-from tenantry.controllers.lineage import DEEPEST, subnamespaces_above
+from tenantry.controllers.lineage import DEEPEST, subnamespace_of, subnamespaces_above
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.quota.verdicts import ShareVerdict
 from tenantry.controllers.subnamespace.treelimit import TreeLimit
@@ -229,8 +230,8 @@ def gather(
     bound = next(iter(caches.namespaces.by_index(BY_BINDING, meta.uid)), None)
     if bound is not None:
         namespace = bound.name
-    elif spec.adopt.namespace:
-        namespace = spec.adopt.namespace
+    elif spec.adopt.namespace or spec.namespace_name:
+        namespace = spec.adopt.namespace or spec.namespace_name
     else:
         # A federated child has the same name in every cluster: the uid of its home cluster is part of the hash.
         home = cluster_uid if spec.scope is Scope.FEDERATED else ""
@@ -266,7 +267,7 @@ def gather(
         adoptee=caches.namespaces.get(spec.adopt.namespace) if spec.adopt.namespace else None,
         adopted_from=caches.subnamespaces.get(object_key(old, meta.name)) if old else None,
         adopted_by=next(iter(caches.subnamespaces.by_index(BY_ADOPTION, subnamespace.key)), None),
-        zone=meta.uid if spec.mode is Mode.SUBTENANT else zone_of(caches.namespaces, ancestors),
+        zone=meta.uid if begins_zone(subnamespace) else zone_of(caches.namespaces, caches.subnamespaces, ancestors),
         around=around,
         children=caches.subnamespaces.by_index(BY_NAMESPACE, namespace) if bound is not None else [],
         count=caches.tree_limit.count(tenant.metadata.name, caches.namespaces) if tenant is not None else 0,
@@ -343,15 +344,27 @@ def lineage(namespaces: Cache[Observed], name: str) -> tuple[str, ...]:
     return ()
 
 
-def zone_of(namespaces: Cache[Observed], ancestors: Sequence[str]) -> str:
+def begins_zone(subnamespace: Subnamespace) -> bool:
+    """Return whether a child has a network zone of its own."""
+    return subnamespace.spec.mode is Mode.SUBTENANT or subnamespace.spec.isolation.zone is ZoneChoice.OWN
+
+
+def zone_of(namespaces: Cache[Observed], subnamespaces: Cache[Subnamespace], ancestors: Sequence[str]) -> str:
     """Return the network zone of the last of the namespaces from the core namespace down; "" if there are none.
 
-    The zone follows from the kinds of the namespaces above. Their zone labels may be about to change.
+    The zone follows from the Subnamespaces of the namespaces above: their zone labels may be about to change. The
+    label counts only for a namespace whose Subnamespace is gone.
     """
     for above in reversed(ancestors):
         found = namespaces.get(above)
-        if found is not None and found.labels.get(KIND) in {KIND_CORE, KIND_SUBTENANT}:
-            return found.labels.get(TENANT_UID if found.labels[KIND] == KIND_CORE else SUBNAMESPACE_UID, "")
+        if found is None:
+            continue
+        if found.labels.get(KIND) == KIND_CORE:
+            return found.labels.get(TENANT_UID, "")
+        uid, its = found.labels.get(SUBNAMESPACE_UID, ""), subnamespace_of(found, subnamespaces)
+        is_own = begins_zone(its) if its is not None else found.labels.get(ZONE) == uid
+        if is_own or found.labels.get(KIND) == KIND_SUBTENANT:
+            return uid
     return ""
 
 

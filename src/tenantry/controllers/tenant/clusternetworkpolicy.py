@@ -1,7 +1,7 @@
 """ClusterNetworkPolicies, which keep other tenants away whatever the NetworkPolicies in namespaces allow. Pure.
 
     tenantry-TENANT            Pass its own tree, Deny other tenants
-    tenantry-TENANT.zone-UID   of each zone of an Open tenant with Subtenants: Pass itself, Deny the rest of the tree
+    tenantry-TENANT.zone-UID   of each zone of an Open tenant with several: Pass itself, Deny the rest of the tree
 
 Pass leaves it to NetworkPolicies, which may be tighter, and which keep zones apart until both sides open. An Open
 tenant has none.
@@ -48,7 +48,7 @@ def policies(tenant: Tenant, zones: Sequence[str]) -> dict[str, ClusterNetworkPo
 
     Args:
         tenant: The tenant.
-        zones: The zones of its Subtenants.
+        zones: The zones of its tree beside that of its core namespace.
     """
     # By uid, not by name: a later tenant of the same name is another one.
     tree = LabelSelector(match_labels={TENANT_UID: tenant.metadata.uid})

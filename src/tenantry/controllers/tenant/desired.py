@@ -133,7 +133,7 @@ def children(
         has_cluster_policies: The cluster has the kind ClusterNetworkPolicy.
         defaults: The rules of all tenants.
         around: The addresses of nodes and DNS.
-        zones: The network zones of its Subtenants.
+        zones: The network zones of its tree beside that of its core namespace.
         sandbox: The cluster's sandbox.
         limits: The limits of all tenants.
 

@@ -17,7 +17,7 @@ from tenantry.api.kubernetes import (
     ResourceQuota,
     RoleBinding,
 )
-from tenantry.api.marks import KIND, KIND_SUBTENANT, SUBNAMESPACE_UID, TENANT_UID
+from tenantry.api.marks import TENANT_UID, ZONE
 from tenantry.api.model import Resource
 from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.rules import Rules
@@ -26,7 +26,7 @@ from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import controlplane, suspension
-from tenantry.controllers.network import ALONE, ClusterAddresses
+from tenantry.controllers.network import ALONE, ClusterAddresses, core_zone
 from tenantry.controllers.tenancyrules import rules_of_all
 from tenantry.controllers.tenant import clusternetworkpolicy
 from tenantry.controllers.watched import BY_NAMESPACE, BY_TENANT, is_rules, tenant_of
@@ -75,7 +75,7 @@ class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
         lookup: The observed objects, by kind and key.
         defaults: The rules of all tenants.
         around: The addresses of nodes and DNS.
-        zones: The network zones of its Subtenants.
+        zones: The network zones of its tree beside that of its core namespace.
         sandbox: The cluster's sandbox.
         limits: The limits of all tenants.
         is_divided: The tenant has a TenantResourceQuota, so that the quota controller keeps its ResourceQuota.
@@ -200,10 +200,10 @@ async def _bindings(cluster: Cluster, namespace: str) -> dict[str, bytes]:
 
 
 def _zones(namespaces: Cache[Observed], tenant: Tenant) -> tuple[str, ...]:
-    """Return the zones of a tenant's Subtenants, sorted."""
+    """Return the zones of a tenant's tree beside that of the core namespace, sorted."""
     tree = namespaces.by_index(BY_TENANT, tenant.metadata.name)
-    zones = {each.labels.get(SUBNAMESPACE_UID, "") for each in tree if each.labels.get(KIND) == KIND_SUBTENANT}
-    return tuple(sorted(zones - {""}))
+    zones = {each.labels.get(ZONE, "") for each in tree if each.labels.get(TENANT_UID) == tenant.metadata.uid}
+    return tuple(sorted(zones - {"", core_zone(tenant)}))
 
 
 def _made(caches: dict[Resource, Cache[Observed]], name: str) -> list[tuple[Resource, Observed]]:
