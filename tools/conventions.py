@@ -1,10 +1,11 @@
-"""Check what no other linter knows of: tasks belong to TaskGroups, one function shortens lists, `Json` needs a reason.
+"""Check what no other linter knows of: owners of tasks, one function for lists, names of sides, reasons for `Json`.
 
 Each check reads the syntax tree of a module:
 
     tasks   `create_task` is asked of a TaskGroup of the module: of `async with asyncio.TaskGroup() as group`, or of a
             parameter or an attribute that is declared as one. A loop's own tasks outlive an error of their parent.
     lists   only `api/wording.py` writes "and N more", so that all messages shorten a list at the same length.
+    sides   The word "peer" is in no identifier of `mirror/`, which has an upper and a lower side, whatever they are.
     Json    `Json` and `dict[str, Any]` stand only in the modules of `JSON`: objects of known kinds have models.
 """
 
@@ -20,6 +21,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "tenantry"
 
 WORDING = "api/wording.py"
+MIRROR = "mirror/"
+KUBERNETES_PEERS = ("mirror/kinds/networkpolicies.py",)
+"""Modules that name Kubernetes' own NetworkPolicyPeer."""
+
 USE_MODEL = "use the model of the kind, or add the module to JSON in tools/conventions.py"
 
 JSON = {
@@ -96,7 +101,7 @@ def findings(name: str, text: str) -> Iterator[str]:
         text: The module.
     """
     tree = ast.parse(text)
-    found = [*_tasks(tree), *_lists(tree, name), *_json(tree, name)]
+    found = [*_tasks(tree), *_lists(tree, name), *_sides(tree, name), *_json(tree, name)]
     yield from (f"src/tenantry/{name}:{line}: {problem}" for line, problem in sorted(found))
 
 
@@ -131,6 +136,29 @@ def _is_count(before: ast.expr, after: ast.expr) -> bool:
     """Return whether two parts of an f-string are a number and the word "more" at the end of a clause."""
     text = after.value if isinstance(after, ast.Constant) else ""
     return isinstance(before, ast.FormattedValue) and re.match(r" more(?:$|[^\w ])", str(text)) is not None
+
+
+def _sides(tree: ast.Module, name: str) -> Iterator[tuple[int, str]]:
+    if not name.startswith(MIRROR) or name in KUBERNETES_PEERS:
+        return
+    for node in ast.walk(tree):
+        for identifier in _identifiers(node):
+            if "peer" in identifier.lower():
+                yield getattr(node, "lineno", 0), f"{identifier}: name it by its side, upper or lower"
+
+
+def _identifiers(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
+            yield name
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.alias(name=name, asname=other):
+            yield from (name, other or "")
+        case ast.ImportFrom(module=str(name)):
+            yield name
+        case _:
+            pass
 
 
 def _json(tree: ast.Module, name: str) -> Iterator[tuple[int, str]]:

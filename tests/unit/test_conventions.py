@@ -46,6 +46,23 @@ def test_a_broken_convention_is_found(tool: ModuleType, text: str, problem: str)
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "def f(peer_namespace): ...",
+        "class PeerSide: ...",
+        "from tenantry.api.peercluster import PREFIX",
+        "profile = Profile(is_peer=True)",
+        "value = side.peers",
+    ],
+)
+def test_a_mirror_does_not_know_what_its_sides_are(tool: ModuleType, text: str) -> None:
+    """One mirror serves control planes and peers."""
+    assert any("upper or lower" in each for each in tool.findings("mirror/pods.py", text))
+    assert list(tool.findings("mirror/kinds/networkpolicies.py", text)) == []
+    assert list(tool.findings("controllers/peering/link.py", text)) == []
+
+
+@pytest.mark.parametrize(
     ("name", "text"),
     [
         ("world/quota.py", "async def f():\n async with asyncio.TaskGroup() as group:\n  group.create_task(work())"),

@@ -56,6 +56,26 @@ class MappingStrategy(StrEnum):
     ENFORCE_SAME_NAME = "EnforceSameName"
 
 
+class ServiceReflection(StrEnum):
+    """Which Services of a namespace also exist at its peers."""
+
+    NONE = "None"
+    ALL = "All"
+
+
+class Reflection(Model, frozen=True, kw_only=True):
+    """Which objects of a namespace also exist at its peers, beside those that pods name."""
+
+    services: Annotated[
+        ServiceReflection,
+        Meta(
+            description="All: each Service with a selector has a Service of the same name, with which pods at a peer"
+            " find pods there. It has an address of its own there, or is headless, and no way in from outside. Nothing"
+            " of it comes back."
+        ),
+    ] = ServiceReflection.NONE
+
+
 class ClusterSelectorTerm(Model, frozen=True, kw_only=True):
     """Requirements on the labels of a peer, of which it must meet all."""
 
@@ -131,6 +151,9 @@ class NamespaceOffloadingSpec(Model, frozen=True, kw_only=True):
             " every key that the peer limits and that is not named."
         ),
     ] = Quota()
+    reflection: Annotated[
+        Reflection, Meta(description="Which objects also exist at the peers, beside those that pods name.")
+    ] = Reflection()
 
 
 class OffloadingPhase(StrEnum):
@@ -238,6 +261,7 @@ class DesiredNamespace(Model, frozen=True, kw_only=True):
     mapping_strategy: Annotated[MappingStrategy, Meta(description="Which name the namespace has there.")] = (
         MappingStrategy.DEFAULT_NAME
     )
+    services: Annotated[bool, Meta(description="Services of the namespace also exist there.")] = False
     leaving: Annotated[
         bool, Meta(description="No further pods are sent there: the namespace ends when those that run there are gone.")
     ] = False

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
@@ -33,14 +33,14 @@ from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind, NamedObject
-from tenantry.engine.plan import merge_patch
 from tenantry.engine.request import ApiRequest
-from tenantry.mirror import adoption, marking, selections, things
+from tenantry.mirror import adoption, lowerobjects, selections, things
 from tenantry.mirror.addresschange import AddressChange
 from tenantry.mirror.cachedpods import Kept
 from tenantry.mirror.endpointmirror import services_of
 from tenantry.mirror.endpoints import BY_SERVICE, INDEXES, SLICES, WrittenSlice
-from tenantry.mirror.kinds.kind import MirroredKind, Origin
+from tenantry.mirror.kinds.kind import MirroredKind
+from tenantry.mirror.lowerobjects import none
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.refusals import REFUSALS, retry_seconds, upper_words
 from tenantry.mirror.selections import Selections
@@ -58,15 +58,13 @@ FIRST_SECONDS = 60.0
 LISTED_SECONDS = 5.0
 """When to look again at an object of an optional kind whose objects are being listed."""
 
+PLACE_SECONDS = 1.0
+"""When to look again whether a namespace has been listed."""
+
 LOOK_SECONDS = 300.0
 """When to look again at an object of an optional kind."""
 
 log = logging.getLogger(__name__)
-
-
-def _none(_selector: Json) -> Sequence[str]:
-    """Return the namespaces that a selector of a kind without selectors selects."""
-    return ()
 
 
 class ObjectMirror:
@@ -78,7 +76,7 @@ class ObjectMirror:
         upper: The upper cluster, which the controller is added to.
         lower: The lower side.
         objects: The upper objects of the kind.
-        slices: The EndpointSlices that users of the upper side write.
+        slices: The EndpointSlices that users of the upper side write; None for a kind that does not read them.
     """
 
     kind = Thing
@@ -91,12 +89,13 @@ class ObjectMirror:
         lower: LowerSide,
         objects: UpperObjects,
         *,
-        slices: BoundedObjects[WrittenSlice],
+        slices: BoundedObjects[WrittenSlice] | None = None,
     ) -> None:
         # Plurals of custom kinds may be those of others.
         self.name = mirrored.resource.full_name if mirrored.is_optional else mirrored.resource.plural
         self._slices = slices
         self._mirrored = mirrored
+        self._unfit_reason = lower.unfit_reason if profile.is_apart else lower.reason
         self._objects = objects
         self._profile = profile
         self._upper = upper
@@ -125,9 +124,10 @@ class ObjectMirror:
                 optional=self._mirrored.is_optional,
                 awaited=not self._mirrored.is_optional,
                 cluster=self._lower.cluster,
+                scope=self._lower.scope,
             ),
         ]
-        if self._mirrored.reads_slices:
+        if self._mirrored.reads_slices and self._slices is not None:
             found.append(self._slices.watch(services_of, INDEXES))
         if self._mirrored.selectors is not None:
             found.append(Watch(resource=Namespace.resource, decode=things.labelled, keys=self._of_namespace))
@@ -141,14 +141,25 @@ class ObjectMirror:
         values = selections.values_of(change.before, change.after)
         return {each.key for value in values for each in cache.by_index(SELECTING, value)}
 
+    def look_again(self, namespaces: Collection[str]) -> None:
+        """Queue the objects of upper namespaces whose lower namespace has changed; see `PodMirror.look_again`."""
+        keys = things.keys_of_lower(self._profile)
+        below: Iterable[Thing] = self._lower.cluster.cache_of(self.resource) or ()
+        above: Iterable[Thing] = self._upper.cache_of(self.resource) or ()
+        for key in {*(each.key for each in above), *(key for each in below for key in keys(Change(None, each)))}:
+            if key.partition("/")[0] in namespaces:
+                self._upper.wake(ObjectMirror, key)
+
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
         """Bring one object a step further; return in how many seconds to look again, None for never.
 
         Raises:
             ApiError: One side failed; the queue tries again.
         """
-        if self._is_left(key):
+        if self._is_left(key) or not self._profile.is_mirrored(key):
             return None
+        if not self._is_listed(key):
+            return PLACE_SECONDS
         if not self._is_known():
             return LISTED_SECONDS if self._lower.cluster.cache_of(self.resource) is not None else None
         again = await self._bring(cluster, key)
@@ -171,9 +182,9 @@ class ObjectMirror:
         try:
             again = await self._down(await self._whole(upper), lower)
         except NotTranslated as error:
-            return self._refuse(upper, str(error))
+            return self._refuse(upper, self._unfit_reason, str(error))
         except REFUSALS as error:
-            return self._refuse(upper, str(self._upper_words(error, upper.object)))
+            return self._refuse(upper, self._lower.reason, str(self._upper_words(error, upper.object)))
         self._refused.pop(key, None)
         if lower is not None:
             await self._up(upper, lower)
@@ -197,12 +208,25 @@ class ObjectMirror:
         is_there = self._upper.cache_of(self.resource) is not None
         return self._lower.cluster.is_listed(self.resource) and (not is_there or self._upper.is_listed(self.resource))
 
+    def _is_listed(self, key: str) -> bool:
+        """Return whether an object that is not in a cache does not exist: a place that is watched must be listed."""
+        above, below = key.partition("/")[0], self._profile.lower_namespace(key.partition("/")[0])
+        places = [(self._objects.scope, self._upper, above), (self._lower.scope, self._lower.cluster, below)]
+        return all(
+            scope is None or place not in scope or cluster.is_listed_in(self.resource, place)
+            for scope, cluster, place in places
+        )
+
     def _is_left(self, key: str) -> bool:
         namespace, _, name = key.partition("/")
         return self._mirrored.is_left(namespace, name)
 
     def _of(self, key: str) -> Thing | None:
-        return self._lower.cluster.cache(self.resource).get(self._profile.lower_key(self.resource.kind, key))
+        lower_key = self._profile.lower_key(self.resource.kind, key)
+        found: Thing | None = self._lower.cluster.cache(self.resource).get(lower_key)
+        if found is None or things.is_own(self._profile, found.key, found.meta.get("labels")):
+            return found
+        return None
 
     async def _whole(self, upper: Thing) -> Thing:
         """Return an upper object whole; one of which the head alone was kept is read again.
@@ -364,8 +388,10 @@ class ObjectMirror:
         try:
             await self._send(upper, lower, self.wanted(above, lower, await self._selected(above)))
         except Invalid:
-            left = self._addresses.left(upper.key) if await self._is_address_refused(above, lower) else -1.0
-            if left < 0 or (not left and not await self._addresses.begin(above)):
+            if not await self._is_address_refused(above, lower):
+                raise
+            left = self._addresses.left(upper.key)
+            if not left and not await self._addresses.begin(above):
                 raise
             return left or None
         self._addresses.accepted(upper.key)
@@ -403,11 +429,11 @@ class ObjectMirror:
             NotTranslated: Its selectors cost too much.
         """
         if self._mirrored.selectors is None:
-            return _none
+            return none
         spec = self._mirrored.spec(part(upper, "spec"), "spec")
         selectors = selections.different(self._mirrored.selectors(spec))
         if not selectors:
-            return _none  # without selectors, the number of namespaces has no limit
+            return none  # without selectors, the number of namespaces has no limit
         namespaces = self._upper.cache(Namespace.resource)
         selections.check(selectors, len(namespaces))
         found: dict[bytes, Sequence[str]] = {}
@@ -416,50 +442,26 @@ class ObjectMirror:
             await asyncio.sleep(0)
         return lambda selector: found[selections.key_of(selector)]
 
-    def wanted(self, upper: Json, lower: Thing | None, namespaces: Callable[[Json], Sequence[str]] = _none) -> Json:
-        """Return the lower object of an upper one.
-
-        Args:
-            upper: The upper object.
-            lower: The lower object as it is; None if there is none.
-            namespaces: See `Origin`.
-
-        Raises:
-            NotTranslated: The object is not mirrored.
-        """
-        resource, own = self.resource, part(upper, "metadata")
-        meta = marking.metadata(resource.kind, upper, self._profile)
-        spec = self._mirrored.spec(part(upper, "spec"), "spec")
-        origin = Origin(
-            profile=self._profile,
-            namespace=own["namespace"],
-            upper=upper,
-            lower=lower.spec if lower is not None else {},
-            status=lower.status if lower is not None else {},
-            namespaces=namespaces,
-            slices=partial(self._slices_of, object_key(own["namespace"], own["name"])),
-        )
-        self._mirrored.translate(spec, origin)
-        return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, "spec": spec}
+    def wanted(self, upper: Json, lower: Thing | None, namespaces: Callable[[Json], Sequence[str]] = none) -> Json:
+        """Return the lower object of an upper one; see `lowerobjects.down`."""
+        meta = part(upper, "metadata")
+        slices = partial(self._slices_of, object_key(meta["namespace"], meta["name"]))
+        return lowerobjects.down(self._mirrored, self._profile, upper, lower, namespaces=namespaces, slices=slices)
 
     def _patch(self, lower: Thing, wanted: Json) -> Json:
-        """Return the merge patch that brings a lower object to what it should be; {} if it is."""
-        meta = marking.changed(lower.meta, wanted["metadata"], self._profile)
-        live = _filled(self._mirrored.spec(lower.spec, "spec"))
-        spec = merge_patch(live, _filled(wanted["spec"]))
-        return ({"metadata": meta} if meta else {}) | ({"spec": spec} if spec else {})
+        return lowerobjects.patch(self._mirrored, self._profile, lower, wanted)
 
     def _slices_of(self, key: str) -> Sequence[WrittenSlice]:
         """Return the EndpointSlices that users have written for an upper Service."""
         return self._upper.cache(SLICES).by_index(BY_SERVICE, key)
 
-    def _refuse(self, upper: Thing, message: str) -> float:
+    def _refuse(self, upper: Thing, reason: str, message: str) -> float:
         """Say in an event why an upper object has no lower one, or not its latest form; return when to try again."""
         meta = upper.meta
         about = ObjectMeta(
             name=meta["name"], namespace=meta["namespace"], uid=upper.uid, resource_version=str(upper.version)
         )
-        self._upper.recorder.say(NamedObject(self.resource, about), EventKind.WARNING, self._lower.reason, message)
+        self._upper.recorder.say(NamedObject(self.resource, about), EventKind.WARNING, reason, message)
         times = self._refused.get(upper.key, 0)
         self._refused[upper.key] = times + 1
         return retry_seconds(times)
@@ -493,8 +495,3 @@ def _selecting(mirrored: MirroredKind, upper: Thing) -> Iterable[str]:
     return (
         selections.labels_of(mirrored.selectors(part(upper.object, "spec"))) if mirrored.selectors is not None else ()
     )
-
-
-def _filled(spec: Json) -> Json:
-    """Return a spec without empty lists and objects, which the API server does not store."""
-    return {key: value for key, value in spec.items() if value not in ([], {})}

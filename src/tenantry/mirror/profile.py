@@ -39,6 +39,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         condition: The name of the condition of a bound pod that records whether it has, or had, a lower pod; its type
             is `<prefix>/<condition>`. The status is all that a node may change of its pods.
         hidden: Fields of the status of lower pods that do not go up.
+        is_apart: Whether the lower side is another cluster: its addresses have no meaning on the upper side. Each side
+            has its own, and no way in from outside goes down.
     """
 
     owner_uid: str
@@ -56,6 +58,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     limits: PodLimits | None = None
     condition: str = "Mirrored"
     hidden: tuple[str, ...] = ()
+    is_apart: bool = False
 
     def mark(self, name: str) -> str:
         """Return the key of a mark."""

@@ -10,6 +10,7 @@ import msgspec
 from tenantry.api.model import Resource
 from tenantry.engine.cache import Cached, Change
 from tenantry.engine.cluster import Cluster, Watch
+from tenantry.engine.scope import WatchScope
 from tenantry.mirror import things
 from tenantry.mirror.cachedpods import MOST_BYTES, Kept
 from tenantry.mirror.profile import Profile
@@ -41,6 +42,7 @@ class BoundedObjects(Generic[K]):
         read: Returns what is cached of an object of which that much is to be kept.
         selectors: Of the watch; None for all objects.
         is_optional: Whether the upper side need not have the kind.
+        scope: The upper namespaces in which the objects are watched; None for all.
     """
 
     def __init__(
@@ -52,8 +54,10 @@ class BoundedObjects(Generic[K]):
         *,
         selectors: Mapping[str, str] | None = None,
         is_optional: bool = False,
+        scope: WatchScope | None = None,
     ) -> None:
         self.resource = resource
+        self.scope = scope
         self._read = read
         self._is_optional = is_optional
         self._selectors = selectors
@@ -74,6 +78,7 @@ class BoundedObjects(Generic[K]):
             selectors=self._selectors,
             indexes={**own, **(indexes or {})},
             optional=self._is_optional,
+            scope=self.scope,
         )
 
     def full(self) -> str:
@@ -106,8 +111,16 @@ class BoundedObjects(Generic[K]):
 class UpperObjects(BoundedObjects[Thing]):
     """The objects of one mirrored kind; see `BoundedObjects`."""
 
-    def __init__(self, resource: Resource, profile: Profile, upper: Cluster, *, is_optional: bool = False) -> None:
-        super().__init__(resource, profile, upper, _thing, is_optional=is_optional)
+    def __init__(
+        self,
+        resource: Resource,
+        profile: Profile,
+        upper: Cluster,
+        *,
+        is_optional: bool = False,
+        scope: WatchScope | None = None,
+    ) -> None:
+        super().__init__(resource, profile, upper, _thing, is_optional=is_optional, scope=scope)
 
     def left_out(self, found: Thing, mirrored: Callable[[], int]) -> str:
         """Return why an object is not mirrored; "" if it is.

@@ -25,6 +25,7 @@ from tenantry.api.offloading import (
     NamespaceOffloading,
     NamespaceOffloadingSpec,
     PodStrategy,
+    ServiceReflection,
 )
 from tenantry.api.quota import Quantity, Quota
 from tenantry.api.tenancydefaults import FederationDefaults
@@ -117,6 +118,7 @@ def _desired(found: NamespaceOffloading, tenant: Tenant | None) -> DesiredNamesp
         workspace=_workspace(tenant) if tenant is not None else "",
         hard=hard,
         mapping_strategy=found.spec.mapping_strategy,
+        services=found.spec.reflection.services is ServiceReflection.ALL,
     )
 
 

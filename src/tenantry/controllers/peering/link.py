@@ -28,6 +28,7 @@ from tenantry.controllers.peering.namespaces import PeerNamespaces
 from tenantry.controllers.peering.nodereports import NodeReports
 from tenantry.controllers.peering.peerclient import RENEW_SECONDS, PeerAccess
 from tenantry.controllers.peering.peerfacts import PeerFacts
+from tenantry.controllers.peering.reflections import Reflections
 from tenantry.controllers.peering.virtualnode import Readiness, VirtualNodeInputs
 from tenantry.engine.cluster import Cluster, ClusterId
 from tenantry.engine.pace import Pace
@@ -45,6 +46,8 @@ from tenantry.kube.kubeconfig import Connection
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.copies import Copies
 from tenantry.mirror.eventmirror import EventMirror
+from tenantry.mirror.kinds import services
+from tenantry.mirror.objectmirror import ObjectMirror
 from tenantry.mirror.places import NamespacePairs
 from tenantry.mirror.podlimits import PodLimits
 from tenantry.mirror.podmirror import PodMirror
@@ -53,6 +56,7 @@ from tenantry.mirror.profile import Profile
 from tenantry.mirror.shapes import part
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import COPIED, NODES, PODS
+from tenantry.mirror.upperobjects import UpperObjects
 from tenantry.mirror.upperpods import UpperPods
 
 _CONNECTIONS = 16
@@ -118,6 +122,8 @@ class PeerLink:
         self._core.add(tenant_name(half.guest))
         self._places = WatchScope(By.NAMESPACE)
         self._mirror: PodMirror | None = None
+        self._services: ObjectMirror | None = None
+        self._served: Cluster | None = None
         self._peer: Cluster | None = None
         self._reports: NodeReports | None = None
         self._answers = False
@@ -234,6 +240,9 @@ class PeerLink:
         self._places.set(self._pairs.lowers)
         if changed and self._mirror is not None:
             self._mirror.look_again(changed)
+        if self._services is not None and self._served is not None:
+            self._served.wake(Reflections, self._name)
+            self._services.look_again(changed)
 
     # -- the Node ---------------------------------------------------------------------------------
 
@@ -251,7 +260,8 @@ class PeerLink:
             self._mirror = mirror
             try:
                 server = await self._kubelet(client, upper, pair.serving)
-                async with server.serve() as port, self._node(node_client, port):
+                reflected = self._reflected(Writer(client, peer, Pace(_WRITES_PER_SECOND, _BURST)), peer)
+                async with reflected, server.serve() as port, self._node(node_client, port):
                     self.has_node, self.failure = True, None
                     self._changed()
                     # Pods, streams and watches do not notice a renewal.
@@ -259,6 +269,26 @@ class PeerLink:
                         await node_client.transport.use(self._node_connection(renewed.client))
                         server.use(await self._serving_context(renewed.serving))
             finally:
+                await host.runtime.remove(upper.id)
+
+    @asynccontextmanager
+    async def _reflected(self, writer: Writer, peer: Cluster) -> AsyncGenerator[None]:
+        """Mirror Services as the operator: the Node authorizer does not give them to a node."""
+        host = self._host
+        async with Client(host.connection, field_manager=FIELD_MANAGER, max_connections=_CONNECTIONS) as client:
+            upper = Cluster(ClusterId(f"services/{self._name}"), client, clock=host.home.clock, instance=host.instance)
+            profile, at_home, at_peer = self._profile(), WatchScope(By.NAMESPACE), WatchScope(By.NAMESPACE)
+            objects = UpperObjects(services.RESOURCE, profile, upper, scope=at_home)
+            side = msgspec.structs.replace(self._side(peer, writer), scope=at_peer)
+            mirror = ObjectMirror(services.KIND.apart(), profile, upper, side, objects)
+            scopes = Reflections(self._name, host.home, peer, profile=profile, at_home=at_home, at_peer=at_peer)
+            host.runtime.add(upper, [mirror, scopes], is_required=False)
+            self._services, self._served = mirror, upper
+            upper.wake(Reflections, self._name)
+            try:
+                yield
+            finally:
+                self._services = self._served = None
                 await host.runtime.remove(upper.id)
 
     async def _check_name(self) -> None:
@@ -273,8 +303,8 @@ class PeerLink:
                 f"Node {self._node_name!r} exists and does not stand for a peer: give the PeerCluster another name"
             )
 
-    def _mirrors(self, upper: Cluster, peer: Cluster, writer: Writer) -> tuple[PodMirror, list[Controller]]:
-        profile = Profile(
+    def _profile(self) -> Profile:
+        return Profile(
             owner_uid=self._host.home_id,
             namespace="",
             prefix=PREFIX,
@@ -283,8 +313,11 @@ class PeerLink:
             node=self._node_name,
             limits=PodLimits(),
             hidden=_NO_ADDRESSES,
+            is_apart=True,
         )
-        side = LowerSide(
+
+    def _side(self, peer: Cluster, writer: Writer) -> LowerSide:
+        return LowerSide(
             cluster=peer,
             writer=writer,
             node=_no_node,
@@ -295,6 +328,9 @@ class PeerLink:
             token_reason=reasons.TOKEN_NOT_MIRRORED,
             scope=self._places,
         )
+
+    def _mirrors(self, upper: Cluster, peer: Cluster, writer: Writer) -> tuple[PodMirror, list[Controller]]:
+        profile, side = self._profile(), self._side(peer, writer)
         upper_pods = UpperPods(profile, upper)
         sources = {kind: WatchScope(By.KEY) for kind in COPIED}
         copies = Copies(profile, upper, side, upper_pods=upper_pods, sources=sources)

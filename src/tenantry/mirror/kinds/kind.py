@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from tenantry.api.model import Json, Resource
 from tenantry.mirror.endpoints import WrittenSlice
@@ -91,3 +92,7 @@ class MirroredKind(msgspec.Struct, frozen=True, kw_only=True):
     readdressing: Readdressing | None = None
     reads_slices: bool = False
     is_optional: bool = False
+
+    def apart(self) -> MirroredKind:
+        """Return the kind for a lower side that is another cluster: what its API server chooses does not go up."""
+        return replace(self, status=None, chosen=None, readdressing=None, reads_slices=False)

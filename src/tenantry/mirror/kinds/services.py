@@ -3,6 +3,10 @@
 The lower Service is made first: the upper one gets the addresses and ports that the lower API server has chosen, so
 that they work for the pods, which run on the lower side.
 
+If the lower side is another cluster, each Service has an address of its own there, and leads pods there to pods there:
+
+    upper  web  LoadBalancer, 10.96.0.7, selector app: web    ─►   lower  web  ClusterIP, any address, selector app: web
+
 Source: Kubernetes, "Service"; k8s.io/api/core/v1.
 """
 
@@ -14,7 +18,18 @@ from tenantry.api.model import Json, Resource
 from tenantry.mirror import endpoints
 from tenantry.mirror.kinds import serviceaddresses
 from tenantry.mirror.kinds.kind import MirroredKind, Origin, Readdressing
-from tenantry.mirror.shapes import boolean, fields, integer, items, listed, mapped, number_or_text, part, text
+from tenantry.mirror.shapes import (
+    NotTranslated,
+    boolean,
+    fields,
+    integer,
+    items,
+    listed,
+    mapped,
+    number_or_text,
+    part,
+    text,
+)
 from tenantry.mirror.things import Thing
 
 RESOURCE = Resource("", "v1", "services", "Service")
@@ -24,6 +39,14 @@ API_SERVER = ("default", "kubernetes")
 
 CHOSEN = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort")
 """The fields that the lower API server fills in, and that the upper Service gets; and nodePort of each port."""
+
+_BY_NAME = "ExternalName"
+
+_TRAVELLING = (
+    *("ports", "selector", "sessionAffinity", "sessionAffinityConfig"),
+    *("internalTrafficPolicy", "publishNotReadyAddresses"),
+)
+"""The fields of a Service that have a meaning in another cluster."""
 
 _SPEC = fields(
     {
@@ -89,7 +112,9 @@ def translate(spec: Json, origin: Origin) -> None:
         spec: As the allow-list builds it; it is changed.
         origin: Where it comes from.
     """
-    if endpoints.is_written(spec):
+    if origin.profile.is_apart:
+        _confine(spec)
+    elif endpoints.is_written(spec):
         mark = endpoints.label(origin.profile, origin.namespace, part(origin.upper, "metadata").get("name", ""))
         endpoints.lead(spec, origin.slices(), mark, origin.profile)
     elif spec.get("selector"):
@@ -103,6 +128,26 @@ def translate(spec: Json, origin: Origin) -> None:
     for port in items(spec, "ports"):
         if not port.get("nodePort") and _identified(port) in ports:
             port["nodePort"] = ports[_identified(port)]
+
+
+def _confine(spec: Json) -> None:
+    """Leave of a spec what has a meaning in another cluster.
+
+    Raises:
+        NotTranslated: Nothing has: its endpoints are in this one.
+    """
+    if spec.get("type") == _BY_NAME:
+        raise NotTranslated(f"spec.type may not be {_BY_NAME}: a Service at another cluster leads to pods there")
+    if not spec.get("selector"):
+        raise NotTranslated("spec.selector must not be empty: a Service at another cluster leads to pods there")
+    is_headless = spec.get("clusterIP") == serviceaddresses.HEADLESS
+    for field in [each for each in spec if each not in _TRAVELLING]:
+        del spec[field]
+    for port in items(spec, "ports"):
+        port.pop("nodePort", None)
+    spec["type"] = "ClusterIP"
+    if is_headless:
+        spec["clusterIP"] = serviceaddresses.HEADLESS
 
 
 def _identified(port: Json) -> tuple[object, object]:
