@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from tenantry.api.model import Json, object_key
 from tenantry.mirror.profile import Profile
@@ -35,6 +36,11 @@ class Kept(StrEnum):
     TOO_MANY = "TooMany"
 
 
+class _Owner(msgspec.Struct, frozen=True, gc=False):
+    uid: str = ""
+    controller: bool | None = None
+
+
 class _Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):
     """The fields of the metadata that a mirror reads: neither managedFields nor owners."""
 
@@ -47,6 +53,8 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defa
     deletion_grace_period_seconds: msgspec.Raw = msgspec.Raw()
     labels: msgspec.Raw = msgspec.Raw()
     annotations: msgspec.Raw = msgspec.Raw()
+    creation_timestamp: str | None = None
+    owner_references: tuple[_Owner, ...] | None = None
 
 
 class _Pod(msgspec.Struct, frozen=True, gc=False):
@@ -70,6 +78,8 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         state: Its status, as JSON.
         size: How many bytes the whole pod has.
         kept: How much of it is here.
+        created: When it was created, as RFC 3339.
+        owner: The uid of its controller; "" for none.
     """
 
     key: str
@@ -80,6 +90,8 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     state: bytes
     size: int
     kept: Kept = Kept.WHOLE
+    created: str = ""
+    owner: str = ""
 
     @property
     def object(self) -> Json:
@@ -144,6 +156,8 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             state=msgspec.json.encode(state),
             size=self.size,
             kept=kept,
+            created=self.created,
+            owner=self.owner,
         )
 
 
@@ -168,7 +182,8 @@ def decode(data: msgspec.Raw, prefix: str) -> CachedPod:
     """
     found = _pod.decode(data)
     meta = found.metadata
-    metadata = msgspec.json.encode(meta)
+    # The rest of the owners would take more memory than the metadata that are read.
+    metadata = msgspec.json.encode(replace(meta, creation_timestamp=None, owner_references=None))
     pod = CachedPod(
         key=object_key(meta.namespace, meta.name),
         version=int(meta.resource_version or 0),
@@ -178,6 +193,8 @@ def decode(data: msgspec.Raw, prefix: str) -> CachedPod:
         specification=bytes(found.spec),
         state=bytes(found.status),
         size=len(metadata) + len(bytes(found.spec)) + len(bytes(found.status)),
+        created=meta.creation_timestamp or "",
+        owner=next((each.uid for each in meta.owner_references or () if each.controller), ""),
     )
     return pod if pod.size <= MOST_BYTES else pod.head(prefix, Kept.TOO_LARGE)
 

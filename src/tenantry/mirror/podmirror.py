@@ -28,11 +28,12 @@ from tenantry.engine.events import EventKind
 from tenantry.engine.plan import merge_patch
 from tenantry.engine.request import ApiRequest, Verb
 from tenantry.engine.writer import Writer
-from tenantry.mirror import cachedpods, decision, marking, podchanges, podlimits, pods, podstatus, things
+from tenantry.mirror import cachedpods, decision, marking, podchanges, podevents, podlimits, pods, podstatus, things
 from tenantry.mirror.adoption import ADOPTED
 from tenantry.mirror.cachedpods import MOST_BYTES, CachedPod, Kept
 from tenantry.mirror.copies import Copies
 from tenantry.mirror.decision import Next
+from tenantry.mirror.endings import Endings
 from tenantry.mirror.podnodes import PodNodes
 from tenantry.mirror.podpatches import PodPatches, named
 from tenantry.mirror.pods import Down
@@ -95,6 +96,7 @@ class PodMirror:
         # By key of a pod that was bound: its uid, until the watch reports the binding.
         self._bound: dict[str, str] = {}
         self._patches = PodPatches(upper, lower)
+        self._endings = Endings()
         self._active = 0
 
     @property
@@ -174,9 +176,9 @@ class PodMirror:
         elif found is Next.REFUSE and upper is not None:
             await self._refuse(upper, decision.BOUND_BY_USER)
         elif found is Next.LOST and upper is not None:
-            await self._lose(upper)
+            again = await self._lose(upper)
         elif found is Next.FAIL and upper is not None and self._profile.limits is not None:
-            await self._fail(upper, self._lower.unfit_reason, podlimits.unfit(upper.spec, self._profile.limits))
+            again = await self._fail(upper, self._lower.unfit_reason, podlimits.unfit(upper.spec, self._profile.limits))
         elif found is Next.CREATE and upper is not None:
             again = await self._create(upper)
         elif found is Next.ADOPT and upper is not None and lower is not None:
@@ -202,9 +204,7 @@ class PodMirror:
     async def _create(self, upper: CachedPod) -> float | None:
         refusal = self._left_out(upper)
         if refusal:
-            is_for_now = upper.kept is Kept.TOO_MANY
-            await (self._refuse if is_for_now else self._reject)(upper, refusal)
-            return self._later(upper) if is_for_now else None
+            return await self._hold_back(upper, refusal)
         above = await self._whole(upper)
         if above is None or not self._profile.is_mirrored(upper.key):
             return None
@@ -214,8 +214,7 @@ class PodMirror:
             return LINKS_SECONDS
         wanted = pods.down(above, self._profile, self._nodes.lower, links)
         if wanted.refusal:
-            await self._reject(upper, wanted.refusal)
-            return None
+            return await self._reject(upper, wanted.refusal)
         try:
             await self._copies.bring(wanted.needs)
             lower: CachedPod = await self._lower.writer.own(request.create_json(PODS, wanted.object), quiet=True)
@@ -230,6 +229,13 @@ class PodMirror:
             self._tell_token(upper, above)
         # At once, because kubelet needs them before it starts a container.
         return await self._provide(upper, lower, wanted)
+
+    async def _hold_back(self, upper: CachedPod, refusal: str) -> float | None:
+        """Send no pod that is one too many, for now, or too large; return in how many seconds to look again."""
+        if upper.kept is not Kept.TOO_MANY:
+            return await self._reject(upper, refusal)
+        await self._refuse(upper, refusal)
+        return self._later(upper)
 
     def _tell_token(self, upper: CachedPod, above: Json) -> None:
         """Record in an event that a pod runs without the token that its upper side has added."""
@@ -281,12 +287,12 @@ class PodMirror:
         # Of another version: its event wakes this key.
         return found.object if found.is_whole and (found.uid, found.version) == (upper.uid, upper.version) else None
 
-    async def _reject(self, upper: CachedPod, message: str) -> None:
+    async def _reject(self, upper: CachedPod, message: str) -> float | None:
         """End an upper pod that can never have a lower one: one that is bound fails, others wait for their users."""
         if self._profile.node:
-            await self._fail(upper, self._lower.unfit_reason, message)
-        else:
-            await self._refuse(upper, message)
+            return await self._fail(upper, self._lower.unfit_reason, message)
+        await self._refuse(upper, message)
+        return None
 
     async def _refuse(self, upper: CachedPod, message: str) -> None:
         """Record in the status of an upper pod, and in an event, why it has no lower one."""
@@ -298,11 +304,24 @@ class PodMirror:
         await self._write_status(upper, status)
         self._upper.recorder.say(named(upper), EventKind.WARNING, reason, message)
 
-    async def _fail(self, upper: CachedPod, reason: str, message: str) -> None:
-        """End a bound upper pod, and record in an event why."""
+    async def _fail(self, upper: CachedPod, reason: str, message: str) -> float | None:
+        """End a bound upper pod, and record in an event why; return in how many seconds to look again."""
+        left = self._left(upper)
+        if left:
+            return left
         status = podstatus.failed(upper.object, reason, message, rfc3339(self._upper.clock.now()))
         await self._write_status(upper, status)
         self._upper.recorder.say(named(upper), EventKind.WARNING, reason, message)
+        return None
+
+    def _left(self, upper: CachedPod) -> float:
+        """Return in how many seconds a bound pod may be shown as failed; 0 for now, which counts."""
+        now = self._upper.clock.now()
+        about = upper.owner, upper.uid, podevents.time_of(upper.created), now
+        left = self._endings.left(*about)
+        if not left:
+            self._endings.show(*about)
+        return left
 
     async def _end(self, pod: CachedPod, writer: Writer, grace: int | None) -> None:
         meta = pod.meta
@@ -331,15 +350,16 @@ class PodMirror:
             failure = error
         node = part(below, "spec").get("nodeName")
         # The event of a binding wakes this key again; until then the upper pod is not the one to write a status of.
+        shown: float | None = None
         if not node or not await self._bind(upper, lower, node):
-            await self._show(upper, above, lower, is_current=changed.is_current)
+            shown = await self._show(upper, above, lower, is_current=changed.is_current)
         retry = await self._patches.send(upper, lower, changed)
         if failure is not None:
             raise failure
-        return min((each for each in (again, retry) if each is not None), default=None)
+        return min((each for each in (again, shown, retry) if each is not None), default=None)
 
-    async def _lose(self, upper: CachedPod) -> None:
-        """End a bound upper pod whose lower pod is gone.
+    async def _lose(self, upper: CachedPod) -> float | None:
+        """End a bound upper pod whose lower pod is gone; return in how many seconds to look again.
 
         Raises:
             RetryableError: The lower pod is there, and only its labels hide it: the upper one must not be replaced.
@@ -349,13 +369,19 @@ class PodMirror:
         found = cachedpods.decode(msgspec.Raw(data), self._profile.prefix) if data is not None else None
         if found is not None and found.mark(self._profile, "uid") == upper.uid:
             raise RetryableError(f"pod {name!r} is there, but its labels are not those that it was given")
-        await self._fail(upper, self._lower.lost_reason, self._lower.lost_message)
+        return await self._fail(upper, self._lower.lost_reason, self._lower.lost_message)
 
-    async def _show(self, upper: CachedPod, above: Json, lower: CachedPod, *, is_current: bool) -> None:
-        """Write the status of a lower pod to its upper one, if it differs."""
+    async def _show(self, upper: CachedPod, above: Json, lower: CachedPod, *, is_current: bool) -> float | None:
+        """Write the status of a lower pod to its upper one, if it differs; return in how many seconds to look again."""
         status = podstatus.up(above, self._nodes.shown(lower.object), self._profile, is_current=is_current)
-        if status is not None:
-            await self._write_status(upper, status)
+        if status is None:
+            return None
+        fails = status.get("phase") == podstatus.FAILED and upper.status.get("phase") not in podstatus.ENDED
+        left = self._left(upper) if fails and self._profile.node and not upper.is_deleting else 0.0
+        if left:
+            return left
+        await self._write_status(upper, status)
+        return None
 
     async def _provide(self, upper: CachedPod, lower: CachedPod, made: Down) -> float | None:
         """Keep the tokens that a pod needs; return the seconds until the next renewal."""

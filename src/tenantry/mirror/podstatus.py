@@ -44,7 +44,8 @@ _LOST_CONTAINER = "ContainerStatusUnknown"
 _LOST_EXIT = 137
 """What kubelet reports of a container that it cannot find (kubernetes/pkg/kubelet/status/status_manager.go)."""
 
-ENDED = ("Succeeded", "Failed")
+FAILED = "Failed"
+ENDED = ("Succeeded", FAILED)
 """The phases of pods that never run again (Kubernetes: "Pod Lifecycle", pod phase)."""
 
 _CONTAINERS = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
@@ -237,7 +238,7 @@ def failed(upper: Json, reason: str, message: str, now: str) -> Json:
         now: The time, as RFC 3339.
     """
     status: Json = msgspec.to_builtins(part(upper, "status"))
-    status |= {"phase": "Failed", "reason": reason, "message": message}
+    status |= {"phase": FAILED, "reason": reason, "message": message}
     for condition in _conditions(status):
         if condition.get("type") in (_READY, _CONTAINERS_READY) and condition.get("status") != "False":
             condition |= {"status": ConditionStatus.FALSE.value, "reason": "PodFailed", "lastTransitionTime": now}
