@@ -19,6 +19,7 @@ from tenantry.world.shares.batches import (
     UpdateTenantQuota,
 )
 from tenantry.world.shares.division import Division
+from tenantry.world.shares.remote import RemoteKey, put_requests
 from tenantry.world.shares.share import ShareRequest, TreeNamespace
 from tenantry.world.shares.tree import Tree
 from testkit.ledger import End
@@ -36,6 +37,8 @@ class Cluster:
         self.whole, self.reclaim = whole, reclaim
         self.children: dict[str, ShareRequest] = {}
         self.claims: dict[str, ShareRequest] = {}
+        self.wanted: dict[RemoteKey, Amounts] = {}  # at peers
+        self.confirmed: dict[RemoteKey, int] = {}
         self.bound: dict[str, Amounts] = {}  # what contributed nodes may have added, by namespace
         self.namespaces: dict[str, TreeNamespace] = {}
         self.quotas: dict[str, ShareQuota] = {}
@@ -136,9 +139,16 @@ class Operator:
             tree.put_namespace(found)
         for request in (*cluster.children.values(), *cluster.claims.values()):
             tree.put_request(request)
+        self.put_wishes(tree)
         targets = self.tenant_quota.targets if self.tenant_quota is not None else ()
         Division(tree).start(targets, self.planner.tree if hasattr(self, "planner") else None)
         self.planner = BatchPlanner(tree, number)
+
+    def put_wishes(self, tree: Tree) -> None:
+        """Take in what peers should hold, and what they confirm."""
+        records = self.tenant_quota.remote if self.tenant_quota is not None else ()
+        tree.remote.wanted, tree.remote.confirmed = dict(self.cluster.wanted), dict(self.cluster.confirmed)
+        put_requests(tree, records)
 
     def see(self, what: int, chance: random.Random) -> None:
         """One of the caches moves on, of ResourceQuotas only some."""
@@ -177,8 +187,9 @@ class Operator:
         for request in (*cluster.children.values(), *cluster.claims.values()):
             tree.put_request(request)
         for share in list(tree.shares.values()):
-            if share.request is not None and share.key not in cluster.children | cluster.claims:
+            if share.request is not None and not share.peer and share.key not in cluster.children | cluster.claims:
                 tree.drop_request(share.key)
+        self.put_wishes(tree)
 
     def see_all(self) -> None:
         chance = random.Random(0)
@@ -263,12 +274,12 @@ def carry_out(cluster: Cluster, operator: Operator, step: BatchStep) -> Callable
                 raise Refused
             stored = cluster.put_quota(namespace, msgspec.structs.replace(live, in_force=dict(held.hard)))
             return lambda: tree.put_quota(namespace, stored)
-        case UpdateTenantQuota(tenant_quota=before, hard=hard, number=number, targets=targets):
+        case UpdateTenantQuota(tenant_quota=before, hard=hard, number=number, targets=targets, remote=remote):
             if cluster.tenant_quota is None or cluster.tenant_quota.version != before.version:
                 raise Refused
             assert all(isinstance(target, ShareTarget) for target in targets)
             written = cluster.put_tenant_quota(
-                ObservedTenantQuota(version=0, hard=hard, number=number, targets=targets)
+                ObservedTenantQuota(version=0, hard=hard, number=number, targets=targets, remote=remote)
             )
 
             def take() -> None:

@@ -132,6 +132,29 @@ class ShareTarget(msgspec.Struct, frozen=True, kw_only=True):
     hard: Amounts
 
 
+class RemoteShare(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of what one namespace has at one peer, in the status of the TenantResourceQuota; see `remote`.
+
+    Args:
+        namespace: At home.
+        peer: The PeerCluster.
+        number: The resourceVersion of the TenantResourceQuota that `given` was decided on.
+        held: What the tree keeps free for it: the peer never holds more.
+        given: What the peer should hold now; less than `held` until the peer has confirmed it.
+    """
+
+    namespace: str
+    peer: str
+    number: int = 0
+    held: Amounts = {}
+    given: Amounts = {}
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return the namespace and the peer."""
+        return self.namespace, self.peer
+
+
 class ObservedTenantQuota(msgspec.Struct, frozen=True, kw_only=True):
     """The TenantResourceQuota as it was last seen.
 
@@ -140,6 +163,7 @@ class ObservedTenantQuota(msgspec.Struct, frozen=True, kw_only=True):
         hard: What the whole tree may use; None if that was never written, or was lost.
         number: Of the batch under way, or of the last one; 0 if there was none.
         targets: Of that batch.
+        remote: The records of what peers hold.
         assigned: What each namespace of the tree has for itself, as the status was last written; a namespace that the
             status leaves out is missing.
     """
@@ -148,6 +172,7 @@ class ObservedTenantQuota(msgspec.Struct, frozen=True, kw_only=True):
     hard: Amounts | None = None
     number: int = 0
     targets: tuple[ShareTarget, ...] = ()
+    remote: tuple[RemoteShare, ...] = ()
     assigned: Mapping[str, Amounts] = {}
 
 

@@ -15,7 +15,8 @@ nodes add to the ResourceQuota of one namespace is left out of that sum (`Tree.a
    finish the old batch.
 5. A ResourceQuota is created with 0 of every key, which is safe however late, and grows only after the operator has
    checked that it is in the namespace that the batch means, not in a later one of the same name.
-6. A replica that did not write the last batch reads the tree again before it begins another one, because its caches may
+6. What peers hold is recorded in the same status (`remote`), and counts as a ResourceQuota does.
+7. A replica that did not write the last batch reads the tree again before it begins another one, because its caches may
    be older than that batch.
 
 Example, for one key: the tenant has 10, its only namespace `acme` holds 10, and `team-a` is to get 4.
@@ -31,9 +32,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tenantry.world.shares import remote
 from tenantry.world.shares.amounts import (
     Amounts,
     ObservedTenantQuota,
+    RemoteShare,
     ShareQuota,
     ShareTarget,
     add,
@@ -102,12 +105,14 @@ class UpdateTenantQuota(msgspec.Struct, frozen=True, kw_only=True):
         hard: What the whole tree may use now; None while that is not known.
         number: Of the batch.
         targets: Of the batch.
+        remote: The records of what peers hold.
     """
 
     tenant_quota: ObservedTenantQuota
     hard: Amounts | None
     number: int
     targets: tuple[ShareTarget, ...]
+    remote: tuple[RemoteShare, ...]
 
 
 BatchStep = RereadTenantQuota | RelistTree | CreateQuota | UpdateQuota | EnforceQuota | UpdateTenantQuota
@@ -136,6 +141,7 @@ class BatchPlanner:
             tenant_quota: The TenantResourceQuota as it was last observed.
         """
         tree = self.tree
+        remote.put_requests(tree, tenant_quota.remote)
         self._division.divide()
         # A batch of this version of the TenantResourceQuota or a later one has at least its number.
         if tree.newest >= tenant_quota.version:
@@ -162,24 +168,41 @@ class BatchPlanner:
         steps: list[BatchStep] = [
             EnforceQuota(namespace, tree.quotas[namespace]) for namespace in sorted(tree.unenforced)
         ]
-        begin = self._begin(tenant_quota)
+        begin = self._record(tenant_quota) or self._begin(tenant_quota)
         if begin is not None:
             steps.append(begin)
-        elif not steps and tenant_quota.hard != (hard := self._whole()):
-            steps.append(
-                UpdateTenantQuota(
-                    tenant_quota=tenant_quota, hard=hard, number=tenant_quota.number, targets=tenant_quota.targets
-                )
-            )
+        elif not steps and tenant_quota.hard != (hard := self._whole(tenant_quota)):
+            steps.append(_update(tenant_quota, hard=hard))
         return steps
 
     def _has_work(self, tenant_quota: ObservedTenantQuota) -> bool:
-        return bool(self.tree.differing) or tenant_quota.hard is None or tenant_quota.hard != self._whole()
+        return (
+            bool(self.tree.differing)
+            or tenant_quota.hard is None
+            or tenant_quota.hard != self._whole(tenant_quota)
+            or self._record(tenant_quota) is not None
+        )
 
-    def _whole(self) -> Amounts:
+    def _whole(self, tenant_quota: ObservedTenantQuota) -> Amounts:
         """Return `status.hard` between batches: the tenant's quota, or what is held if that is more."""
-        tree = self.tree
-        return {key: max(tree.root.granted[key], tree.reach.get(key, 0)) for key in tree.keys}
+        tree, held = self.tree, self._held(tenant_quota)
+        return {key: max(tree.root.granted[key], held[key]) for key in tree.keys}
+
+    def _held(self, tenant_quota: ObservedTenantQuota) -> Amounts:
+        """Return what all ResourceQuotas and all peers hold."""
+        tree, away = self.tree, remote.held(tenant_quota.remote)
+        return {key: tree.reach.get(key, 0) + away.get(key, 0) for key in tree.keys}
+
+    def _record(self, tenant_quota: ObservedTenantQuota) -> UpdateTenantQuota | None:
+        """Return the change of what is recorded for peers; None if all is as it should be, or waits for the tree."""
+        known = {**self._held(tenant_quota), **(tenant_quota.hard or {})}
+        limit = higher(known, self.tree.root.granted)
+        records = remote.next_records(self.tree, tenant_quota.remote, version=tenant_quota.version, limit=limit)
+        if tuple(records) == tenant_quota.remote:
+            return None
+        after = self._held(msgspec.structs.replace(tenant_quota, remote=tuple(records)))
+        hard = {**known, **higher(known, after)}
+        return msgspec.structs.replace(_update(tenant_quota, hard=hard), remote=tuple(records))
 
     # -- a batch under way ------------------------------------------------------------------------
 
@@ -252,16 +275,14 @@ class BatchPlanner:
             for target in open_targets
             if (quota := self.tree.quotas.get(target.namespace)) is not None
         ]
-        return UpdateTenantQuota(
-            tenant_quota=tenant_quota, hard=tenant_quota.hard, number=tenant_quota.version, targets=tuple(frozen)
-        )
+        return _update(tenant_quota, hard=tenant_quota.hard, targets=frozen)
 
     # -- the next batch ---------------------------------------------------------------------------
 
     def _begin(self, tenant_quota: ObservedTenantQuota) -> UpdateTenantQuota | None:
         """Return the next batch: everything that shrinks, and what grows within the amounts that this frees."""
         tree = self.tree
-        reach = {key: tree.reach.get(key, 0) for key in tree.keys}
+        reach = self._held(tenant_quota)
         # Namespaces may hold more of a key than the quota has, if the key is new in the quota.
         known = {**reach, **(tenant_quota.hard or {})}
         limit = higher(known, tree.root.granted)
@@ -293,9 +314,7 @@ class BatchPlanner:
         if not targets:
             return None
         hard = {key: max(known.get(key, 0), reach.get(key, 0)) for key in tree.keys}
-        return UpdateTenantQuota(
-            tenant_quota=tenant_quota, hard={**known, **hard}, number=tenant_quota.version, targets=tuple(targets)
-        )
+        return _update(tenant_quota, hard={**known, **hard}, targets=targets)
 
     def _by_depth(self, namespace: str) -> tuple[str, ...]:
         share = self.tree.at(namespace)
@@ -329,10 +348,20 @@ class BatchPlanner:
             if quota.number < self._fence and (found := tree.namespace(namespace)) is not None
         ]
         if old:
-            return [
-                UpdateTenantQuota(
-                    tenant_quota=tenant_quota, hard=None, number=tenant_quota.version, targets=tuple(old[:MAX_TARGETS])
-                )
-            ]
-        hard = {key: tree.reach.get(key, 0) for key in tree.keys}
-        return [UpdateTenantQuota(tenant_quota=tenant_quota, hard=hard, number=tenant_quota.number, targets=())]
+            return [_update(tenant_quota, hard=None, targets=old[:MAX_TARGETS])]
+        hard = self._held(tenant_quota)
+        return [msgspec.structs.replace(_update(tenant_quota, hard=hard), targets=())]
+
+
+def _update(
+    tenant_quota: ObservedTenantQuota, *, hard: Amounts | None, targets: Sequence[ShareTarget] | None = None
+) -> UpdateTenantQuota:
+    """Return the write of a batch of these targets; None for no other batch than the last one."""
+    begins = targets is not None
+    return UpdateTenantQuota(
+        tenant_quota=tenant_quota,
+        hard=hard,
+        number=tenant_quota.version if begins else tenant_quota.number,
+        targets=tuple(targets) if begins else tenant_quota.targets,
+        remote=tenant_quota.remote,
+    )

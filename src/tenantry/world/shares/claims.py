@@ -1,9 +1,9 @@
 """Claims in a tree of shares: pure.
 
-A claim is a child of the namespace that it is in, and has no namespace of its own. A claim for a control plane has no
-users: its namespace is charged all of it. A claim of nodes holds the capacity of its nodes. Kubernetes counts its pods
-in the namespaces that use its slice. What these hold, they hold in place of the claim, so only the larger of both
-amounts is charged to the parent:
+A claim is a child of the namespace that it is in, and has no namespace of its own. A claim for a control plane or a
+peer has no users: its namespace is charged all of it. A claim of nodes holds the capacity of its nodes. Kubernetes
+counts its pods in the namespaces that use its slice. What these hold, they hold in place of the claim, so only the
+larger of both amounts is charged to the parent:
 
     user of the claim                    gets
     the namespace that the claim is in   what the claim has and no child that uses it holds

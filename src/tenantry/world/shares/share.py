@@ -1,6 +1,6 @@
 """What a tree of shares consists of: the requests of Subnamespaces and claims, the namespaces, and a share for each.
 
-A claim has no namespace of its own. It is for nodes, or for the process of a control plane.
+A claim has no namespace of its own. It is for nodes, for the process of a control plane, or for a peer.
 
 Pure.
 """
@@ -20,6 +20,7 @@ ROOT = ""
 
 CLAIM = "claim "
 PLANE = "control plane "
+PEER = "share at peer "
 """The prefixes of the names of claims in messages that also name Subnamespaces."""
 
 
@@ -27,8 +28,8 @@ class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The quota that a Subnamespace or a claim requests.
 
     Args:
-        uid: Of the Subnamespace, of the claim's Slice, or of the VirtualControlPlane.
-        name: Of the Subnamespace, or of the claim with the prefix CLAIM or PLANE.
+        uid: Of the Subnamespace, of the claim's Slice, or of the VirtualControlPlane; see `remote.uid` for a peer.
+        name: Of the Subnamespace, or of the claim with the prefix CLAIM, PLANE or PEER.
         parent: The namespace that it is in.
         created: Its creationTimestamp: the older request is served first.
         generation: Of its spec.
@@ -40,6 +41,7 @@ class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
         blind: The parent's owners must not see the names inside (Subtenants).
         slice: The name of the Slice of a claim of nodes; "" for any other request.
         plane: The key of the VirtualControlPlane whose process the claim is for; "" for any other request.
+        peer: The PeerCluster that a claim is for; "" for any other request.
         charged: What a claim is known to hold.
         added: What the contributed nodes of a claim add to one ResourceQuota, beside the tenant's quota.
         added_to: The name and the uid of that namespace; ("", "") for none.
@@ -58,6 +60,7 @@ class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
     blind: bool = False
     slice: str = ""
     plane: str = ""
+    peer: str = ""
     charged: Amounts = {}
     added: Amounts = {}
     added_to: tuple[str, str] = ("", "")
@@ -65,7 +68,21 @@ class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_claim(self) -> bool:
         """Return whether it is a claim, not a Subnamespace."""
-        return self.slice != "" or self.plane != ""
+        return self.slice != "" or self.plane != "" or self.peer != ""
+
+
+class RemoteWishes(msgspec.Struct):
+    """What namespaces should have at peers, and what is confirmed; the keys are the namespace at home and the peer.
+
+    Args:
+        wanted: What should be there; a missing key means nothing.
+        confirmed: The number of the last record that the peer is known to follow.
+        given_up: Peers that are not used any more: what they hold is given back without their word.
+    """
+
+    wanted: dict[tuple[str, str], Amounts] = {}
+    confirmed: dict[tuple[str, str], int] = {}
+    given_up: set[str] = set()
 
 
 class TreeNamespace(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +116,7 @@ class Share(msgspec.Struct, eq=False):
         namespace: None while it does not exist.
         slice: Of a claim of nodes, see `ShareRequest`.
         plane: Of a claim for a control plane, see `ShareRequest`.
+        peer: Of a claim for a peer, see `ShareRequest`.
         claims: The claims in its namespace that are charged.
         defaults: What it was given of keys that its request does not name; a part of `granted`.
         lacking: Its children without a default of a key that they do not name, or with the least one, by key.
@@ -123,6 +141,7 @@ class Share(msgspec.Struct, eq=False):
     namespace: TreeNamespace | None = None
     slice: str = ""
     plane: str = ""
+    peer: str = ""
     claims: set[Share] = set()
     defaults: Amounts = {}
     lacking: dict[str, set[Share]] = {}
@@ -178,7 +197,7 @@ class Share(msgspec.Struct, eq=False):
     @property
     def is_claim(self) -> bool:
         """Return whether this is a claim, which has no namespace of its own."""
-        return self.slice != "" or self.plane != ""
+        return self.slice != "" or self.plane != "" or self.peer != ""
 
     @property
     def is_charged(self) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 from tenantry.world.shares import claims
 from tenantry.world.shares import shortage as words
 from tenantry.world.shares.amounts import Amounts, ShareQuota, add, beyond, fits, lower, total
-from tenantry.world.shares.share import ROOT, Share, ShareQueue, ShareRequest, TreeNamespace
+from tenantry.world.shares.share import ROOT, RemoteWishes, Share, ShareQueue, ShareRequest, TreeNamespace
 
 
 class Tree:
@@ -38,6 +38,7 @@ class Tree:
         newest: The latest batch that wrote any of the ResourceQuotas.
         pending: Shares whose namespace does not exist.
         claims: The shares of claims.
+        remote: What namespaces should have at peers, and what peers confirm.
         is_broken: A namespace changed in a way that only a new tree can take in.
         to_allocate: Shares whose children are to be decided about, from the top down.
         to_compute: Shares whose own ResourceQuota is to be computed, from the bottom up.
@@ -57,6 +58,7 @@ class Tree:
         self.newest = 0
         self.pending: set[Share] = set()
         self.claims: set[Share] = set()
+        self.remote = RemoteWishes()
         self.is_broken = False
         self.to_allocate = ShareQueue()
         self.to_compute = ShareQueue()
@@ -108,7 +110,7 @@ class Tree:
         self.unsettle(share)
 
     def _put_claim(self, share: Share, request: ShareRequest) -> None:
-        share.slice, share.plane = request.slice, request.plane
+        share.slice, share.plane, share.peer = request.slice, request.plane, request.peer
         self.claims.add(share)
         self.pending.discard(share)
         hard, charged = self._all_keys(request.hard), self._all_keys(request.charged)
