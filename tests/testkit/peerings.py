@@ -15,7 +15,16 @@ import msgspec
 
 from tenantry.api.model import Json
 from tenantry.api.offloading import OFFLOADING, MapPhase, NamespaceMap, NamespaceOffloading
-from tenantry.api.peercluster import HOME_NAMESPACE, HOME_TENANT, PEER, PEERS_NAMESPACE, VIRTUAL, tenant_name
+from tenantry.api.peercluster import (
+    HOME_NAMESPACE,
+    HOME_TENANT,
+    PEER,
+    PEERS_NAMESPACE,
+    VIRTUAL,
+    PeerCluster,
+    tenant_name,
+)
+from tenantry.api.reasons import READY
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.engine import request
@@ -25,6 +34,7 @@ from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 from tenantry.local.cluster import LocalCluster
 from testkit.api import PODS, SECONDS, SERVICE_ACCOUNTS, Api, until
+from testkit.tcplink import TcpLink
 
 HOME, BERLIN = "home", "berlin"
 QUOTA = {"cpu": "40", "memory": "80Gi", "pods": "200"}
@@ -226,3 +236,23 @@ async def peering(folder: Path, prefix: str, *peer_flags: str) -> AsyncGenerator
     finally:
         for name in (home, peer):
             await found.run("down", "--name", name, "--purge", "--yes", checked=False)
+
+
+@asynccontextmanager
+async def linked(found: Peering) -> AsyncGenerator[TcpLink]:
+    """Connect the clusters by a link that can be cut, and wait until the Node is ready again."""
+    await found.connect()
+    half: Json = (await found.home.get(PeerCluster.resource, found.peer_name))["spec"]["host"]
+    server: str = half["server"]
+    host, _, port = server.removeprefix("https://").rpartition(":")
+    async with TcpLink(host, int(port)).running() as link:
+        server = f"https://127.0.0.1:{link.port}"
+        await found.home.patch(PeerCluster.resource, found.peer_name, {"spec": {"host": {"server": server}}})
+
+        async def is_there() -> bool:
+            status: Json = (await found.home.get(PeerCluster.resource, found.peer_name)).get("status") or {}
+            conditions = {each["type"]: each["status"] for each in status.get("conditions", ())}
+            return conditions.get(READY) == "True" and link.is_used
+
+        await until(is_there, "the peer is reached by the link")
+        yield link

@@ -14,6 +14,7 @@ from tenantry.api.tenantresourcequota import (
     Adjustment,
     ClaimKind,
     ClaimShareStatus,
+    RemoteShareStatus,
     ShareStatus,
     TenantResourceQuota,
     TenantResourceQuotaSpec,
@@ -140,6 +141,22 @@ def test_what_claims_have_is_a_line_below_their_namespace() -> None:
         "  web-1        requests.cpu      2          <none>   <none>   <none>",
     ]
     assert view.tree[0].claims == claims
+
+
+def test_what_peers_hold_is_a_table_with_the_time_of_their_silence() -> None:
+    """X03: a peer that does not answer keeps what it holds."""
+    held = {"requests.cpu": "8"}
+    silent = RemoteShareStatus(
+        peer="b", namespace="acme", held=held, given={"requests.cpu": "2"}, unreachable_since="2026-01-02T00:04:05Z"
+    )
+    answers = RemoteShareStatus(peer="c", namespace="web-1", held=held, given=held)
+    found = trq(*TREE)
+    found = msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, clusters=(silent, answers)))
+    assert [line.split() for line in output.plain(*quota.lines([view_of("acme", found, {})], NOW))[-3:]] == [
+        ["NAMESPACE", "PEER", "KEY", "HELD", "GIVEN", "UNREACHABLE"],
+        ["acme", "b", "requests.cpu", "8", "2", "3h"],
+        ["web-1", "c", "requests.cpu", "8", "8", "<none>"],
+    ]
 
 
 def test_a_child_stands_behind_its_own_parent() -> None:

@@ -52,6 +52,9 @@ def test_a_guest_is_a_tenant_whose_owner_is_an_account_that_another_one_renews()
         ("ServiceAccount", "home-renew"),
         ("Role", "home-renew"),
         ("RoleBinding", "home-renew"),
+        ("Lease", "home"),
+        ("Role", "home"),
+        ("RoleBinding", "home"),
         ("Tenant", "peer-home"),
     }
     spec = made["Tenant", "peer-home"]["spec"]

@@ -155,6 +155,15 @@ class NamespaceOffloadingSpec(Model, frozen=True, kw_only=True):
         Reflection, Meta(description="Which objects also exist at the peers, beside those that pods name.")
     ] = Reflection()
 
+    share: Annotated[
+        Quota,
+        Meta(
+            description="What each of them gets of the quota of the tenant, beside what pods of the namespace use"
+            " there: for what runs there without a pod here. It is reserved here first, and pods of the namespace here"
+            " cannot use it; the peer needs that much of its own quota for this cluster."
+        ),
+    ] = Quota()
+
 
 class OffloadingPhase(StrEnum):
     """How far a namespace is at one peer: a phase of its NamespaceMap, or why it has none."""
@@ -262,6 +271,10 @@ class DesiredNamespace(Model, frozen=True, kw_only=True):
         MappingStrategy.DEFAULT_NAME
     )
     services: Annotated[bool, Meta(description="Services of the namespace also exist there.")] = False
+    share: Annotated[
+        dict[str, Annotated[str, Meta(max_length=64)]],
+        Meta(max_length=64, description="What it should have of the quota of its tenant: quota key to quantity."),
+    ] = {}
     leaving: Annotated[
         bool, Meta(description="No further pods are sent there: the namespace ends when those that run there are gone.")
     ] = False
@@ -276,11 +289,25 @@ class NamespaceMapSpec(Model, frozen=True, kw_only=True):
     ] = {}
 
 
+class ConfirmedShare(Model, frozen=True, kw_only=True):
+    """What the peer has confirmed of the share of a namespace."""
+
+    number: Annotated[
+        int,
+        Meta(
+            description="Of the record in status.clusters of the TenantResourceQuota: the peer holds no more than that."
+        ),
+    ]
+
+
 class NamespaceMapStatus(Model, frozen=True, kw_only=True):
     """Which namespaces exist at the peer."""
 
     current: Annotated[
         dict[str, MappedNamespace], Meta(max_length=MOST_NAMESPACES, description="By the namespace here.")
+    ] = {}
+    shares: Annotated[
+        dict[str, ConfirmedShare], Meta(max_length=MOST_NAMESPACES, description="By the namespace here.")
     ] = {}
 
 

@@ -68,9 +68,16 @@ INVITER_SUFFIX = "-invite"
 MOST_CONTAINERS = 32
 """How many containers a pod of another cluster has at most."""
 
+CONTENDER = f"{PREFIX}/contender"
+"""An annotation of the Lease of a guest: another home that waits for it; see `controllers/peering/homelease.py`."""
+
+MAX_INSTANCES = 8
+
 WORK_SECONDS = 3600
 LEASE_SECONDS = 7 * 24 * 3600
 """The longest lives of the tokens with which a home works, and with which it requests these."""
+
+MOST_LEASE_SECONDS = 366 * 24 * 3600
 
 SERVER_PATTERN = r"^https://[^/?#\s@]+$"
 
@@ -263,6 +270,24 @@ class PeerGuest(Model, frozen=True, kw_only=True):
         | UnsetType
     ) = UNSET
 
+    lease_seconds: Annotated[
+        int,
+        Meta(
+            ge=60,
+            le=MOST_LEASE_SECONDS,
+            description="How long the home may be silent until its Tenant is suspended; that ends when the home is"
+            " back.",
+        ),
+    ] = LEASE_SECONDS
+    keep_seconds: Annotated[
+        int,
+        Meta(
+            ge=60,
+            le=MOST_LEASE_SECONDS,
+            description="How long after that its Tenant is deleted, with everything in it.",
+        ),
+    ] = LEASE_SECONDS
+
 
 class PeerClusterSpec(Model, frozen=True, kw_only=True):
     """What the two clusters do for each other."""
@@ -322,6 +347,16 @@ class PeerClusterStatus(Model, frozen=True, kw_only=True):
     invitation: Annotated[InvitationStatus, Meta(description="The state of the invitation.")] | UnsetType = UNSET
     offer: Annotated[OfferStatus, Meta(description="What the other cluster offers to this one.")] | UnsetType = UNSET
     offered: Annotated[OfferStatus, Meta(description="What this cluster offers to the other one.")] | UnsetType = UNSET
+    instances: Annotated[
+        tuple[str, ...],
+        Meta(
+            max_length=MAX_INSTANCES,
+            description="The replicas of the operator here that may hold the Lease of this cluster at the peer.",
+        ),
+    ] = ()
+    last_contact: Annotated[
+        Instant, Meta(description="When the home was last seen to renew its Lease here, by the clock of this cluster.")
+    ] = ""
     conditions: Conditions = ()
 
 

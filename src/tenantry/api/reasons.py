@@ -52,6 +52,9 @@ REACHABLE = "Reachable"
 NODE_READY = "NodeReady"
 """Present if a PeerCluster has `spec.host`: whether its Node is there, and pods can be bound to it."""
 
+HOME_TWICE = "HomeTwice"
+"""Present only while true: two clusters with the same id use a peer as its home. One of them is a copy of the other."""
+
 # Reasons of Ready and Reconciling
 ESTABLISHED = "Established"
 """Namespace, rights, limits and isolation are in place."""
@@ -228,6 +231,17 @@ TOKEN_NOT_MIRRORED = "TokenNotMirrored"  # noqa: S105 - a reason
 POD_LOST = "PodLost"
 """The pod was deleted at the peer, or evicted there; its controller replaces it."""
 
+GUEST_SILENT = "GuestSilent"
+"""The home of a guest has not renewed its Lease for so long that its Tenant is suspended, or deleted."""
+IDENTITY_CHANGED = "IdentityChanged"
+"""The home of a guest is another cluster than before; its Tenant is suspended."""
+IDENTITY_TAKEN = "IdentityTaken"
+"""The home of a guest has the id of this cluster, or of the home of another guest; its Tenant is suspended."""
+
+# Reasons of HomeTwice
+LEASE_CONTENDED = "LeaseContended"
+"""Two clusters renew one Lease at the peer, or one waits for the other."""
+
 # Reasons of ClusterNetworkPolicyInForce
 IN_FORCE = "InForce"
 """The ClusterNetworkPolicy is in place."""
@@ -302,6 +316,7 @@ CONDITION_TYPES = frozenset(
         DEGRADED,
         REACHABLE,
         NODE_READY,
+        HOME_TWICE,
     }
 )
 """The types that `tenantry wait --for condition=TYPE` accepts: all of this file."""

@@ -15,6 +15,7 @@ from tenantry.api.quota import QUOTA_KEY
 from tenantry.api.times import Instant
 
 MAX_CLAIMS = 64
+MAX_REMOTE = 1024
 
 SignedQuantity = Annotated[
     int | str,
@@ -68,10 +69,11 @@ class ClaimKind(StrEnum):
 
     SLICE_CLAIM = "SliceClaim"
     VIRTUAL_CONTROL_PLANE = "VirtualControlPlane"
+    PEER_CLUSTER = "PeerCluster"
 
 
 class ClaimShareStatus(Model, frozen=True, kw_only=True):
-    """The share of a SliceClaim or a VirtualControlPlane; a map from quota key to canonical quantity."""
+    """The share of a SliceClaim, a VirtualControlPlane or a peer; a map from quota key to canonical quantity."""
 
     claim: Annotated[str, Meta(description="The name of the object.")]
     kind: Annotated[ClaimKind, Meta(description="The kind of the object.")] = ClaimKind.SLICE_CLAIM
@@ -91,8 +93,9 @@ class ShareStatus(Model, frozen=True, kw_only=True):
         tuple[ClaimShareStatus, ...],
         Meta(
             max_length=MAX_CLAIMS,
-            description="What the SliceClaims and VirtualControlPlanes in the namespace have, the oldest first."
-            " Namespaces whose pods run on the nodes of a SliceClaim hold its share in its place.",
+            description="What the SliceClaims and VirtualControlPlanes in the namespace have, and what peers have for"
+            " it, the oldest first. Namespaces whose pods run on the nodes of a SliceClaim hold its share in its"
+            " place.",
         ),
     ] = ()
 
@@ -118,6 +121,26 @@ class Batch(Model, frozen=True, kw_only=True):
     targets: Annotated[tuple[BatchTarget, ...], Meta(max_length=512)] = ()
 
 
+class RemoteShareStatus(Model, frozen=True, kw_only=True):
+    """What a namespace has at a peer; maps from quota key to canonical quantity."""
+
+    peer: Annotated[str, Meta(description="The PeerCluster.")]
+    namespace: Annotated[str, Meta(description="The namespace here.")]
+    number: Annotated[
+        int, Meta(description="The resourceVersion that `given` was decided on. The peer confirms it by this number.")
+    ] = 0
+    held: Annotated[
+        dict[str, str], Meta(max_length=64, description="What the peer may hold: nothing else gets it.")
+    ] = {}
+    given: Annotated[
+        dict[str, str],
+        Meta(max_length=64, description="What the peer should hold; less than `held` until the peer has confirmed it."),
+    ] = {}
+    unreachable_since: Annotated[
+        Instant, Meta(description="Since when the peer does not answer: it keeps what it holds; empty if it answers.")
+    ] = ""
+
+
 class TenantResourceQuotaStatus(Model, frozen=True, kw_only=True):
     """The division of the quota."""
 
@@ -128,6 +151,14 @@ class TenantResourceQuotaStatus(Model, frozen=True, kw_only=True):
     ] = {}
     used: Annotated[dict[str, str], Meta(max_length=64, description="What the whole tree uses.")] = {}
     batch: Annotated[Batch, Meta(description="The batch of changes to ResourceQuotas that is under way.")] = Batch()
+    clusters: Annotated[
+        tuple[RemoteShareStatus, ...],
+        Meta(
+            max_length=MAX_REMOTE,
+            description="What peers have for namespaces of the tree. It is written before a peer is raised, and lowered"
+            " when the peer has confirmed that it holds less.",
+        ),
+    ] = ()
     tree: Annotated[
         tuple[ShareStatus, ...],
         Meta(max_length=500, description="The tree from the top; the lowest levels of a large tree are left out."),

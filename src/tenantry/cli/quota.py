@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     from tenantry.kube.client import Client
     from tenantry.views.quotas import QuotaView, ShareView
 
+_NOUNS = {
+    ClaimKind.SLICE_CLAIM: "claim",
+    ClaimKind.VIRTUAL_CONTROL_PLANE: "control plane",
+    ClaimKind.PEER_CLUSTER: "share at peer",
+}
 SHOW = "show"
 ATTEMPTS = 5
 
@@ -82,7 +87,8 @@ def show(target: Target, *, names: tuple[str, ...], form: str | None) -> None:
     """Print what each namespace with all below it is assigned and uses, and what is free.
 
     OWN FREE can be used in the namespace itself, or granted to another child. The share of a claim of nodes is used by
-    the namespaces whose pods run on these nodes, that of a control plane by its process.
+    the namespaces whose pods run on these nodes, that of a control plane by its process. HELD is what a peer may have
+    of the quota: it keeps that while it does not answer. GIVEN is what it should have.
     """
 
     async def read(client: Client) -> list[QuotaView]:
@@ -123,18 +129,33 @@ def lines(views: Sequence[QuotaView], now: datetime) -> list[Part]:
         for each in view.adjustments
     ]
     headers = ("NAMESPACE", "KEY", "ASSIGNED", "USED", "FREE", "OWN FREE")
-    tables = [(headers, rows), (("TENANT", "ADJUSTMENT", "BY", "EXPIRES"), changes)]
+    tables = [
+        (headers, rows),
+        (("NAMESPACE", "PEER", "KEY", "HELD", "GIVEN", "UNREACHABLE"), _remote(views, now)),
+        (("TENANT", "ADJUSTMENT", "BY", "EXPIRES"), changes),
+    ]
     return output.paragraphs([output.table(*each)] for each in tables if each[1])
 
 
 def _claims(share: ShareView) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for claim in share.claims:
-        noun = "control plane" if claim.kind is ClaimKind.VIRTUAL_CONTROL_PLANE else "claim"
-        name = "  " * (share.depth + 1) + f"{noun} {claim.claim}"
+        name = "  " * (share.depth + 1) + f"{_NOUNS[claim.kind]} {claim.claim}"
         for key, amount in sorted(claim.assigned.items()):
             rows.append((name, key, amount, *[output.cell(None)] * 3))
             name = ""
+    return rows
+
+
+def _remote(views: Sequence[QuotaView], now: datetime) -> list[tuple[str, ...]]:
+    """Return what each peer holds, and for how long it has not answered."""
+    rows: list[tuple[str, ...]] = []
+    for each in (each for view in views for each in view.clusters):
+        silent = durations.age(each.unreachable_since, now) if each.unreachable_since else None
+        about = (each.namespace, each.peer)
+        for key, amount in sorted(each.held.items()):
+            rows.append((*about, key, amount, output.cell(each.given.get(key, "0")), output.cell(silent)))
+            about = ("", "")
     return rows
 
 

@@ -275,7 +275,7 @@ class _Operator:
         async with cancelled_at_end() as group:
             verdicts = Verdicts()
             planes = self._control_planes(runtime, home, client, group, verdicts)
-            peers = self._peers(runtime, home, client, group, cluster_uid)
+            peers = self._peers(runtime, home, client, group, cluster_uid=cluster_uid, verdicts=verdicts)
             runtime.add(home, [*controllers(cluster_uid, shipment, verdicts), *planes, *peers])
             running = group.create_task(runtime.run())
             holding = group.create_task(election.hold())
@@ -292,7 +292,14 @@ class _Operator:
                 holding.cancel()
 
     def _peers(
-        self, runtime: Runtime, home: Cluster, client: Client, group: asyncio.TaskGroup, cluster_uid: str
+        self,
+        runtime: Runtime,
+        home: Cluster,
+        client: Client,
+        group: asyncio.TaskGroup,
+        *,
+        cluster_uid: str,
+        verdicts: Verdicts,
     ) -> list[Controller]:
         """Return the controllers of other clusters, of which one adds a cluster for each peer."""
         host = PeeringHost(
@@ -303,7 +310,7 @@ class _Operator:
             instance=self._options.identity,
             address=self._options.kubelet_address,
         )
-        return [PeerController(host, group), MapController(), OffloadingController()]
+        return [PeerController(host, group), MapController(), OffloadingController(verdicts)]
 
     def _control_planes(
         self, runtime: Runtime, home: Cluster, client: Client, group: asyncio.TaskGroup, verdicts: Verdicts

@@ -13,13 +13,23 @@ from tenantry.api.model import Condition, ConditionStatus
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A condition without its times. One whose `only_true` is set is left out while it is not true."""
+    """A condition without its times.
+
+    Args:
+        type: Its type.
+        holds: Whether it is true.
+        reason: Of its status.
+        message: Of its status.
+        only_true: Leave it out while it is not true.
+        unknown: It cannot be determined now; `holds` is false then.
+    """
 
     type: str
     holds: bool
     reason: str
     message: str
     only_true: bool = False
+    unknown: bool = False
 
 
 def merge(before: Sequence[Condition], wanted: Iterable[Wanted], *, generation: int, now: str) -> tuple[Condition, ...]:
@@ -36,7 +46,8 @@ def merge(before: Sequence[Condition], wanted: Iterable[Wanted], *, generation: 
     for item in wanted:
         if item.only_true and not item.holds:
             continue
-        status = ConditionStatus.TRUE if item.holds else ConditionStatus.FALSE
+        no = ConditionStatus.UNKNOWN if item.unknown else ConditionStatus.FALSE
+        status = ConditionStatus.TRUE if item.holds else no
         old = known.get(item.type)
         kept = old is not None and old.status is status
         merged.append(

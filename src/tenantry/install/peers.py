@@ -54,8 +54,11 @@ _WHAT = (
 )
 _LASTING = "object.?type.orValue('') == 'kubernetes.io/service-account-token'"
 
+_OWN_LEASE = f"{_WHAT} == 'coordination.k8s.io/leases' && request.namespace == '{PEERS_NAMESPACE}'"
+"""CEL: RBAC gives a guest one Lease there."""
+
 EXCEEDED = (
-    f"({BY_GUEST} && request.operation != 'DELETE'"
+    f"({BY_GUEST} && request.operation != 'DELETE' && !({_OWN_LEASE})"
     f" && (!({_WHAT} in [{', '.join(map(repr, _WRITTEN))}]) || {_WHAT} == '/secrets' && {_LASTING}))"
 )
 """CEL: another cluster writes what it may not, although it is an owner.
@@ -81,6 +84,8 @@ def everything(subject: Json) -> list[Json]:
     """
     # Nowhere else: the right to request tokens of any ServiceAccount would be a right to be any workload.
     tokens = allow([""], ["serviceaccounts/token"], ["create"])
+    # By these, homes show that they live. The operator grants no right that it does not have.
+    leases = allow(["coordination.k8s.io"], ["leases"], ["get", "create", "patch", "update", "delete"])
     # A Node that stands for a peer is a client of its own, which the Node authorizer confines.
     requests = allow(["certificates.k8s.io"], ["certificatesigningrequests"], ["create"])
     tenants = allow([GROUP], ["tenants"], ["create", "patch", "delete"])
@@ -90,7 +95,13 @@ def everything(subject: Json) -> list[Json]:
     labels = {**LABELS, "pod-security.kubernetes.io/enforce": "restricted"}
     namespace: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PEERS_NAMESPACE, "labels": labels}}
     policies = [*bound(_tokens()), *bound(_nodes())]
-    return [namespace, *policies, *given_in(PEERS_NAMESPACE, PEERING, subject, tokens), role, given(PEERING, subject)]
+    return [
+        namespace,
+        *policies,
+        *given_in(PEERS_NAMESPACE, PEERING, subject, tokens, leases),
+        role,
+        given(PEERING, subject),
+    ]
 
 
 def _tokens() -> Json:

@@ -49,6 +49,9 @@ from tenantry.mirror.upperpods import UpperPods
 LISTED_SECONDS = 1.0
 """When to look again whether the lower pods of a namespace have been listed."""
 
+AWAY_SECONDS = 5.0
+"""When to look again at a pod whose lower API server does not answer: what was last known of it may be wrong by now."""
+
 LINKS_SECONDS = 0.5
 """When to look again whether the Services of a pod's namespace have their addresses."""
 
@@ -183,6 +186,9 @@ class PodMirror:
             again = await self._create(upper)
         elif found is Next.ADOPT and upper is not None and lower is not None:
             await self._adopt(upper, lower)
+        elif found is Next.FOLLOW and self._lower.cluster.outage.is_away:
+            # Controllers of the upper side may have found that nothing is known of its node.
+            again = AWAY_SECONDS
         elif found is Next.FOLLOW and upper is not None and lower is not None:
             again = await self._follow(upper, lower)
         return again

@@ -15,6 +15,7 @@ from tenantry.api.tenantresourcequota import (
     Adjustment,
     ClaimKind,
     ClaimShareStatus,
+    RemoteShareStatus,
     ShareStatus,
     TenantResourceQuota,
     TenantResourceQuotaSpec,
@@ -62,6 +63,7 @@ class QuotaView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         tree: The shares, each behind its parent's.
         omitted: How many namespaces are not in `tree`.
         adjustments: Temporary changes of `hard`.
+        clusters: What peers have for namespaces of the tree.
     """
 
     tenant: str
@@ -70,6 +72,7 @@ class QuotaView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     tree: tuple[ShareView, ...]
     omitted: int = 0
     adjustments: tuple[Adjustment, ...] = ()
+    clusters: tuple[RemoteShareStatus, ...] = ()
 
 
 def quotas(snapshot: Snapshot) -> list[QuotaView]:
@@ -101,6 +104,7 @@ def quota(
             tree=tuple(_view(share, by_namespace.get(share.namespace)) for share in _depth_first(status.tree)),
             omitted=status.omitted,
             adjustments=adjustments,
+            clusters=status.clusters,
         )
     # Without a tree, the whole quota of the tenant is the ResourceQuota of the core namespace.
     core = by_namespace.get(tenant)

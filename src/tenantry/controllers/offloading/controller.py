@@ -39,6 +39,7 @@ from tenantry.controllers import watched
 from tenantry.controllers.offloading import desired, gather, leaving, status
 from tenantry.controllers.offloading.desired import OffloadingInputs
 from tenantry.controllers.offloading.leaving import BoundPod
+from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.engine import request
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
@@ -46,6 +47,7 @@ from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import DirectWrite, merge_patch
 from tenantry.mirror.things import PODS
+from tenantry.world.shares import remote
 
 log = logging.getLogger(__name__)
 
@@ -165,12 +167,17 @@ class MapController:
 
 
 class OffloadingController:
-    """Keeps the status of NamespaceOffloadings, and the marks of their namespaces; the key is the object's."""
+    """Keeps the status of NamespaceOffloadings, and the marks of their namespaces; the key is the object's.
+
+    Args:
+        verdicts: Of the quota controller, on the shares at peers.
+    """
 
     name = "offloading"
     kind = NamespaceOffloading
 
-    def __init__(self) -> None:
+    def __init__(self, verdicts: Verdicts) -> None:
+        self._verdicts = verdicts
         self._known: set[str] = set()
 
     def watches(self) -> Sequence[Watch]:
@@ -212,7 +219,8 @@ class OffloadingController:
             with suppress(NotFound, Conflict):
                 await cluster.writer.delete(found)
             return None
-        wanted = status.compute(found, tenant, known_maps, peers, rfc3339(cluster.clock.now()))
+        short, now = self._short(found, peers), rfc3339(cluster.clock.now())
+        wanted = status.compute(found, tenant, known_maps, peers, now, short=short)
         if wanted != found.status:
             await cluster.writer.status(msgspec.structs.replace(found, status=wanted))
         return None
@@ -226,6 +234,11 @@ class OffloadingController:
             # Of another uid: its event wakes this key.
             with suppress(NotFound, Conflict):
                 await cluster.writer.own(request.patch(Namespace.resource, "", namespace.name, body))
+
+    def _short(self, found: NamespaceOffloading, peers: Iterable[str]) -> dict[str, str]:
+        """Return why the quota of the tenant has no room for the share at a peer, by peer."""
+        judged = {peer: self._verdicts.get(remote.uid((found.metadata.namespace, peer))) for peer in peers}
+        return {peer: each.blocked.message for peer, each in judged.items() if each is not None and each.blocked}
 
     async def _finalize(self, cluster: Cluster, found: NamespaceOffloading, maps: Iterable[NamespaceMap]) -> bool:
         """Keep the finalizer until nothing is left at peers; return whether there is nothing else to do."""
@@ -254,7 +267,11 @@ async def _send(cluster: Cluster, write: DirectWrite) -> None:
 
 
 def _is_mapped(namespace: str, maps: Iterable[NamespaceMap]) -> bool:
-    return any(namespace in each.spec.desired or namespace in each.status.current for each in maps)
+    """Return whether a namespace is at a peer, or has a share there that is not given back yet."""
+    return any(
+        namespace in each.spec.desired or namespace in each.status.current or namespace in each.status.shares
+        for each in maps
+    )
 
 
 # -- what wakes them ------------------------------------------------------------------------------
@@ -328,5 +345,6 @@ def _mapped(change: Change[NamespaceMap]) -> Iterable[str]:
 def _entries(found: NamespaceMap | None) -> dict[str, object]:
     if found is None:
         return {}
-    names = {*found.spec.desired, *found.status.current}
-    return {each: (found.spec.desired.get(each), found.status.current.get(each)) for each in names}
+    spec, status = found.spec, found.status
+    names = {*spec.desired, *status.current, *status.shares}
+    return {each: (spec.desired.get(each), status.current.get(each), each in status.shares) for each in names}

@@ -105,7 +105,7 @@ def _allowed(inputs: OffloadingInputs) -> dict[str, DesiredNamespace]:
         elif before is not None:
             # Pods run there already: they keep the share that they have.
             kept = _desired(each, tenant)
-            found[namespace] = replace(kept, hard=before.hard)
+            found[namespace] = replace(kept, hard=before.hard, share=before.share)
     return found
 
 
@@ -117,6 +117,7 @@ def _desired(found: NamespaceOffloading, tenant: Tenant | None) -> DesiredNamesp
         tenant=tenant.metadata.name if tenant is not None else "",
         workspace=_workspace(tenant) if tenant is not None else "",
         hard=hard,
+        share=_share(found),
         mapping_strategy=found.spec.mapping_strategy,
         services=found.spec.reflection.services is ServiceReflection.ALL,
     )
@@ -124,6 +125,13 @@ def _desired(found: NamespaceOffloading, tenant: Tenant | None) -> DesiredNamesp
 
 def _workspace(tenant: Tenant) -> str:
     return workspace_name(tenant.metadata.name, tenant.metadata.uid)
+
+
+def _share(found: NamespaceOffloading) -> dict[str, str]:
+    try:
+        return normal(found.spec.share.hard)
+    except InputError:
+        return {}  # as in `above`
 
 
 def selects(found: NamespaceOffloading, labels: Mapping[str, str]) -> bool:
@@ -144,14 +152,23 @@ def is_wanted(found: NamespaceOffloading, peer: str, labels: Mapping[str, str], 
 
 
 def above(found: NamespaceOffloading, tenant: Tenant | None) -> str:
-    """Return the key of the share of a namespace that is above the quota of its whole tenant; "" for none."""
+    """Return the key, with its path, that is above the quota of the whole tenant; "" for none."""
     if tenant is None:
         return ""
     try:
-        share, whole = normal(found.spec.quota.hard), normal(tenant.spec.quota.hard)
+        whole = normal(tenant.spec.quota.hard)
+        both = [("quota", normal(found.spec.quota.hard)), ("share", normal(found.spec.share.hard))]
     except InputError:
         return ""  # the CRDs refuse such quotas, but for a few that the status of the Tenant reports
-    return next((key for key, value in share.items() if key in whole and parse(value) > parse(whole[key])), "")
+    return next(
+        (
+            f"spec.{field}.hard: {key}"
+            for field, hard in both
+            for key, value in hard.items()
+            if key in whole and parse(value) > parse(whole[key])
+        ),
+        "",
+    )
 
 
 def leaving(inputs: OffloadingInputs) -> list[str]:

@@ -43,6 +43,8 @@ def compute(
     maps: Mapping[str, NamespaceMap],
     peers: PeerLabels,
     now: str,
+    *,
+    short: Mapping[str, str] = {},
 ) -> NamespaceOffloadingStatus:
     """Return the status of a NamespaceOffloading.
 
@@ -52,6 +54,7 @@ def compute(
         maps: The NamespaceMaps by peer.
         peers: The labels of the peers that have a host half.
         now: RFC 3339.
+        short: Why the quota of the tenant has no room for the share at a peer, by peer.
     """
     namespace = found.metadata.namespace
     allowed = tenant.spec.isolation.federation.peers if tenant is not None else ()
@@ -75,6 +78,9 @@ def compute(
     ]
     key = above(found, tenant)
     problems = [(reasons.INVALID_SPEC, _too_much(key, tenant))] if key and tenant is not None else []
+    problems += [
+        (reasons.QUOTA_INSUFFICIENT, f"spec.share at peer {peer!r}: {words}") for peer, words in sorted(short.items())
+    ]
     if not chosen and not found.metadata.deletion_timestamp:
         problems.append(_none(tenant, absent))
     problems += [each.problem for each in reports if each.problem is not None]
@@ -152,7 +158,7 @@ def _none(tenant: Tenant | None, absent: list[str]) -> Problem:
 
 
 def _too_much(key: str, tenant: Tenant) -> str:
-    return f"spec.quota.hard: {key} must be at most what the quota of Tenant {tenant.metadata.name!r} has"
+    return f"{key} must be at most what the quota of Tenant {tenant.metadata.name!r} has"
 
 
 def _ready(problems: list[Problem]) -> Wanted:

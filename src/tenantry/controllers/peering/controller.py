@@ -39,14 +39,26 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import FederationDefaults, TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
-from tenantry.controllers.peering import guest, invitations, inviting, labels, offering, offers, status, virtualnode
+from tenantry.controllers.peering import (
+    guest,
+    invitations,
+    inviting,
+    labels,
+    offering,
+    offers,
+    presence,
+    status,
+    virtualnode,
+)
 from tenantry.controllers.peering.link import PeeringHost, PeerLink
 from tenantry.controllers.peering.peerclient import SECRETS
+from tenantry.controllers.peering.presence import GuestPresence, Stage
 from tenantry.controllers.peering.status import GuestState, HostState
 from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
+from tenantry.engine.lease import Lease
 from tenantry.engine.plan import Blocked
 from tenantry.mirror.things import NODES
 
@@ -61,6 +73,12 @@ GIVE_UP_SECONDS = 10.0
 
 REPAIR_SECONDS = 300.0
 """How often what serves a home is compared; the garbage collector and other clients may have deleted a part of it."""
+
+FIRST_LOOK_SECONDS = 5.0
+"""How often a guest is looked at that has not been seen yet."""
+
+LOOK_SECONDS = 30.0
+"""How often the Lease of a guest is looked at."""
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +106,10 @@ class PeerController:
         self._connected: dict[str, _Connected] = {}
         # By name of a deleted PeerCluster whose peer does not answer: since when.
         self._silent: dict[str, float] = {}
+        # By the name of a guest: the renewal of its Lease that was seen last.
+        self._renewals: dict[str, str] = {}
+        # By the name of a guest: what was written for it, and until when that is taken to be still there.
+        self._written: dict[str, tuple[object, float]] = {}
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
@@ -131,35 +153,58 @@ class PeerController:
                 await cluster.writer.own(request.replace(replace(found, status=wanted), subresource="status"))
         elif wanted != found.status:
             await cluster.writer.status(replace(found, status=wanted))
-        if isinstance(wanted.invitation, InvitationStatus) and wanted.invitation.phase is InvitationPhase.OPEN:
-            return INVITATION_SECONDS
-        if isinstance(found.spec.guest, PeerGuest):
-            return offering.next_look(found.spec.guest, cluster.clock.now(), REPAIR_SECONDS)
-        return None
+        again = _again(served)
+        if again is not None and isinstance(found.spec.guest, PeerGuest):
+            return offering.next_look(found.spec.guest, cluster.clock.now(), again)
+        return again
 
     # -- the guest half -----------------------------------------------------------------------------
 
+    async def _look(self, cluster: Cluster, found: PeerCluster) -> GuestPresence | None:
+        """Return what is known of the home that is served here; None if there is no guest half."""
+        half, name = found.spec.guest, found.metadata.name
+        if not isinstance(half, PeerGuest):
+            self._renewals.pop(name, None)
+            return None
+        data = await cluster.live.find(Lease.resource, PEERS_NAMESPACE, name)
+        lease = msgspec.json.decode(data, type=Lease) if data is not None else None
+        others = (each for each in cluster.cache(PeerCluster.resource) if isinstance(each.spec.guest, PeerGuest))
+        taken = {each.status.cluster_id for each in others if each.metadata.uid != found.metadata.uid}
+        now, seen = cluster.clock.now(), self._renewals.get(name)
+        state = presence.judge(found, half, lease, seen=seen, taken={self._host.home_id, *taken}, now=now)
+        self._renewals[name] = (lease.spec.renew_time or "") if lease is not None else ""
+        return state
+
     async def _serve(self, cluster: Cluster, found: PeerCluster) -> GuestState:
         """Keep what serves a home; return its state."""
-        half = found.spec.guest
-        tenant: Tenant | None = cluster.cache(Tenant.resource).get(tenant_name(found.metadata.name))
-        if not isinstance(half, PeerGuest):
-            if tenant is not None and guest.foreign(found, tenant) is None:
-                await self._stop_serving(cluster, found)
+        half, name = found.spec.guest, found.metadata.name
+        state = await self._look(cluster, found)
+        if state is None or not isinstance(half, PeerGuest):
+            await self._stop_serving(cluster, found)
             return GuestState()
-        problem = guest.foreign(found, tenant)
-        if problem is not None:
-            return GuestState(problem=problem, invitation=found.status.invitation, offered=found.status.offered)
-        for resource, value in guest.objects(found, half):
+        tenant: Tenant | None = cluster.cache(Tenant.resource).get(tenant_name(name))
+        unserved = GuestState(presence=state, problem=guest.foreign(found, tenant), invitation=found.status.invitation)
+        unserved = replace(unserved, offered=found.status.offered)
+        if unserved.problem is not None:
+            return unserved
+        if state.stage is Stage.ENDED and tenant is not None:
+            await self._delete(cluster, Tenant.resource, "", tenant.metadata.name)
+        written, now = (found.metadata.uid, half, state.stage, tenant is None), cluster.clock.monotonic()
+        before, until = self._written.get(name, (None, 0.0))
+        # It is looked at more often than it has to be repaired.
+        is_due = before != written or now > until
+        for resource, value in guest.objects(found, half, state.stage) if is_due else ():
             try:
                 await cluster.writer.send(request.apply(resource, value))
             except (Forbidden, Invalid, BadRequest) as error:
-                problem = Blocked(reason=reasons.REFUSED, message=str(error))
-                return GuestState(problem=problem, invitation=found.status.invitation, offered=found.status.offered)
+                return replace(unserved, problem=Blocked(reason=reasons.REFUSED, message=str(error)))
+        if is_due:
+            self._written[name] = (written, now + REPAIR_SECONDS)
         await self._propose(cluster, found, half)
-        problem = guest.unready(cluster.cache(Tenant.resource).get(tenant_name(found.metadata.name)))
+        problem = state.problem or guest.unready(cluster.cache(Tenant.resource).get(tenant_name(name)))
+        invitation = await inviting.keep(cluster, found, half)
         offered = await offering.keep(cluster, found, half)
-        return GuestState(problem=problem, invitation=await inviting.keep(cluster, found, half), offered=offered)
+        return GuestState(presence=state, problem=problem, invitation=invitation, offered=offered)
 
     async def _propose(self, cluster: Cluster, found: PeerCluster, half: PeerGuest) -> None:
         """Show the other cluster which labels this one proposes for its Node."""
@@ -173,6 +218,10 @@ class PeerController:
 
     async def _stop_serving(self, cluster: Cluster, found: PeerCluster) -> None:
         """Delete what served a home, the Tenant last, which shows that there is more to do."""
+        tenant: Tenant | None = cluster.cache(Tenant.resource).get(tenant_name(found.metadata.name))
+        if tenant is None or guest.foreign(found, tenant) is not None:
+            return
+        self._written.pop(found.metadata.name, None)
         others = (*invitations.objects(found), *offers.objects(found, OfferStatus()))
         for resource, value in (*others, *guest.objects(found, PeerGuest())):
             meta = value["metadata"]
@@ -197,6 +246,8 @@ class PeerController:
             version=link.facts.version,
             labels=link.facts.labels,
             answers=link.answers,
+            silence=link.silence,
+            twice=link.twice,
             has_node=link.has_node,
             failure=_told(link.failure),
             offer=link.facts.offer or UNSET,
@@ -281,6 +332,18 @@ def _told(failure: TenantryError | None) -> Blocked | None:
     if isinstance(failure, TerminalError):
         return Blocked(reason=failure.reason, message=str(failure))
     return Blocked(reason=reasons.UNREACHABLE, message=str(failure), passing=True)
+
+
+def _again(served: GuestState) -> float | None:
+    """Return in how many seconds to look at a guest again; None for never."""
+    if isinstance(served.invitation, InvitationStatus) and served.invitation.phase is InvitationPhase.OPEN:
+        return INVITATION_SECONDS
+    if served.presence is None:
+        return None
+    if not served.presence.cluster_id:
+        return FIRST_LOOK_SECONDS
+    left = served.presence.next_seconds
+    return LOOK_SECONDS if left is None else min(LOOK_SECONDS, left + 1)
 
 
 def _of_tenant(change: Change[Tenant]) -> Iterable[str]:

@@ -1,6 +1,7 @@
 """What the guest half of a PeerCluster becomes at the peer: pure.
 
     PeerCluster "a" ─► Tenant "peer-a", owned by ServiceAccount "a" of `tenantry-peers`
+                    ─► Lease "a" there, which the home renews with that account
                     ─► ServiceAccount "a-renew", which may only request tokens of these two accounts
 
 All have the PeerCluster as their owner, so that Kubernetes deletes them with it, also while no operator runs.
@@ -16,7 +17,9 @@ from tenantry.api.model import Json, Resource
 from tenantry.api.owner import OwnerKind
 from tenantry.api.peercluster import PEERS_NAMESPACE, GuestNames, PeerCluster, PeerGuest, renewer_name, tenant_name
 from tenantry.api.tenant import Tenant
+from tenantry.controllers.peering.presence import Stage
 from tenantry.engine import conditions
+from tenantry.engine.lease import Lease
 from tenantry.engine.plan import Blocked
 
 ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
@@ -27,12 +30,13 @@ _MOST_DEPTH = 2
 _ANY_NAME = "[a-z0-9-]+"
 
 
-def objects(found: PeerCluster, guest: PeerGuest) -> tuple[tuple[Resource, Json], ...]:
+def objects(found: PeerCluster, guest: PeerGuest, stage: Stage = Stage.SERVED) -> tuple[tuple[Resource, Json], ...]:
     """Return what serves a home, each with its kind, in the order in which it is written.
 
     Args:
         found: The PeerCluster.
         guest: Its guest half.
+        stage: What becomes of the guest. The accounts stay, with which its home comes back.
     """
     name = found.metadata.name
     both = [name, renewer_name(name)]
@@ -46,12 +50,25 @@ def objects(found: PeerCluster, guest: PeerGuest) -> tuple[tuple[Resource, Json]
         "roleRef": {"apiGroup": RBAC_GROUP, "kind": ROLES.kind, "name": renewer_name(name)},
         "subjects": [{"kind": ACCOUNTS.kind, "name": renewer_name(name), "namespace": PEERS_NAMESPACE}],
     }
+    lease: Json = {
+        "apiGroups": [Lease.resource.group],
+        "resources": [Lease.resource.plural],
+        "verbs": ["get", "patch"],
+        "resourceNames": [name],
+    }
+    renewing: Json = {
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": ROLES.kind, "name": name},
+        "subjects": [{"kind": ACCOUNTS.kind, "name": name, "namespace": PEERS_NAMESPACE}],
+    }
     accounts = [(ACCOUNTS, {**meta(found, each), "automountServiceAccountToken": False}) for each in both]
     return (
         *accounts,
         (ROLES, {**meta(found, renewer_name(name)), "rules": [tokens]}),
         (BINDINGS, {**meta(found, renewer_name(name)), **binding}),
-        (Tenant.resource, _tenant(found, guest)),
+        (Lease.resource, {**meta(found, name), "spec": {}}),
+        (ROLES, {**meta(found, name), "rules": [lease]}),
+        (BINDINGS, {**meta(found, name), **renewing}),
+        *([] if stage is Stage.ENDED else [(Tenant.resource, _tenant(found, guest, stage))]),
     )
 
 
@@ -69,7 +86,7 @@ def meta(found: PeerCluster, name: str, namespace: str = PEERS_NAMESPACE) -> Jso
     return {"metadata": {"name": name, **where, "labels": labels, "ownerReferences": [owner]}}
 
 
-def _tenant(found: PeerCluster, guest: PeerGuest) -> Json:
+def _tenant(found: PeerCluster, guest: PeerGuest, stage: Stage) -> Json:
     owner = {"kind": OwnerKind.SERVICE_ACCOUNT.value, "name": found.metadata.name, "namespace": PEERS_NAMESPACE}
     spec: Json = {
         "owners": [owner],
@@ -81,6 +98,8 @@ def _tenant(found: PeerCluster, guest: PeerGuest) -> Json:
             "exactNames": _ANY_NAME if guest.names is GuestNames.SAME else "",
         },
     }
+    if stage is Stage.SUSPENDED:
+        spec["suspended"] = True
     return {**meta(found, tenant_name(found.metadata.name), namespace=""), "spec": spec}
 
 

@@ -11,27 +11,37 @@ import asyncio
 import logging
 import ssl
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from tenantry.api import reasons
-from tenantry.api.errors import ConfigError, TenantryError, TerminalError
+from tenantry.api.errors import ConfigError, Forbidden, TenantryError, TerminalError, Unreachable
 from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json, object_key
-from tenantry.api.peercluster import PEERS_NAMESPACE, PREFIX, PeerCluster, PeerHost, node_name, tenant_name
+from tenantry.api.peercluster import (
+    MAX_INSTANCES,
+    PEERS_NAMESPACE,
+    PREFIX,
+    PeerCluster,
+    PeerHost,
+    node_name,
+    tenant_name,
+)
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.controllers.peering import offers, peerfacts, virtualnode
 from tenantry.controllers.peering.certificates import NodeAccess, NodeCertificate, NodeCertificates
+from tenantry.controllers.peering.homelease import HomeLease, LeasedPace
 from tenantry.controllers.peering.namespaces import PeerNamespaces
 from tenantry.controllers.peering.nodereports import NodeReports
 from tenantry.controllers.peering.peerclient import RENEW_SECONDS, PeerAccess
 from tenantry.controllers.peering.peerfacts import PeerFacts
 from tenantry.controllers.peering.reflections import Reflections
+from tenantry.controllers.peering.status import UNKNOWN_SECONDS
 from tenantry.controllers.peering.virtualnode import Readiness, VirtualNodeInputs
 from tenantry.engine.cluster import Cluster, ClusterId
-from tenantry.engine.pace import Pace
 from tenantry.engine.reader import Reader
 from tenantry.engine.runtime import Controller, Runtime
 from tenantry.engine.scope import By, WatchScope
@@ -69,6 +79,9 @@ _NO_ADDRESSES = ("hostIP", "hostIPs", "podIP", "podIPs")
 
 _CLIENT_CA = ("kube-system", "extension-apiserver-authentication", "client-ca-file")
 """Where a cluster publishes the authority of its clients (Kubernetes, "Configure the Aggregation Layer")."""
+
+SILENT_SECONDS = 40.0
+"""How long a peer is silent until its Node is not ready: Kubernetes ends the pods of such a Node later."""
 
 PROBE_SECONDS = 10.0
 """How often the peer is asked whether it still serves this cluster: watches do not report that an account is gone."""
@@ -127,6 +140,11 @@ class PeerLink:
         self._peer: Cluster | None = None
         self._reports: NodeReports | None = None
         self._answers = False
+        # It answers, and does not serve this cluster: that is no silence.
+        self._refused = False
+        # Since when the peer does not answer, of the monotonic clock; None if it does, or never did.
+        self._silent: float | None = None
+        self._lease: HomeLease | None = None
         # With its memory of requests that are not signed yet: a link that begins again must not request more.
         home = NodeAccess(reader=host.home.live, writer=host.home.writer, as_node=self._as_node, clock=host.home.clock)
         self._certificates = NodeCertificates(self._node_name, (PEERS_NAMESPACE, f"{self._name}-node"), home=home)
@@ -154,6 +172,16 @@ class PeerLink:
         """Return whether the peer's API server answers, and serves this cluster."""
         return self._answers and not (self._peer is not None and self._peer.outage.is_away)
 
+    @property
+    def silence(self) -> float:
+        """Return for how many seconds the peer has been silent; 0 if it answers, or never did."""
+        return self._host.home.clock.monotonic() - self._silent if self._silent is not None else 0.0
+
+    @property
+    def twice(self) -> str:
+        """Return the identity of another home that has the id of this one, and uses the peer; "" for none."""
+        return self._lease.twice if self._lease is not None else ""
+
     async def run(self) -> None:
         """Stay connected until cancelled.
 
@@ -163,10 +191,20 @@ class PeerLink:
         host = self._host
         await self._access.accept()
         async with self._access.client() as client:
-            await self._probe(client)
+            lease = self._lease = HomeLease(
+                f"{host.home_id}/{host.instance}",
+                self._half.guest,
+                reader=Reader(client),
+                writer=Writer(client),
+                clock=host.home.clock,
+                changed=self._changed,
+            )
+            await self._begin(client, lease)
             peer = self._peer = Cluster(
                 ClusterId(f"peer/{self._name}"), client, clock=host.home.clock, instance=host.instance
             )
+            # All that is written there, by whatever controller.
+            peer.writer = Writer(client, peer, LeasedPace(lease, _WRITES_PER_SECOND, _BURST))
             peer.outage.listen(self._noticed)
             namespaces = PeerNamespaces(
                 self._name,
@@ -178,12 +216,41 @@ class PeerLink:
             )
             host.runtime.add(peer, [namespaces], is_required=False)
             try:
-                async with in_background(self._renew()), in_background(self._keep_probing(client)):
+                async with (
+                    in_background(lease.keep()),
+                    in_background(self._renew()),
+                    in_background(self._keep_probing(client)),
+                ):
                     await self._be_node(client, peer)
             finally:
                 self.has_node = False
                 self._mirror = None
                 await host.runtime.remove(peer.id)
+
+    async def _begin(self, client: Client, lease: HomeLease) -> None:
+        """Wait until this replica may write at the peer.
+
+        Raises:
+            TenantryError: The peer does not serve this cluster, or does not answer.
+        """
+        try:
+            await self._probe(client)
+        except Forbidden:
+            # Of a guest that is suspended because it was silent, the Lease is what shows that it is back.
+            with suppress(TenantryError):
+                await lease.attempt()
+            raise
+        home, found = self._host.home, await self._host.home.live.get(PeerCluster, self._name)
+        before = found.status.instances
+        if self._host.instance not in before:
+            # Before it takes the Lease, so that the next leader knows whom it follows.
+            await self._record(found, (*before, self._host.instance)[-MAX_INSTANCES:])
+        await lease.take({f"{self._host.home_id}/{each}" for each in before})
+        if before and before != (self._host.instance,):
+            await self._record(await home.live.get(PeerCluster, self._name), (self._host.instance,))
+
+    async def _record(self, found: PeerCluster, instances: tuple[str, ...]) -> None:
+        await self._host.home.writer.status(replace(found, status=replace(found.status, instances=instances)))
 
     async def _probe(self, client: Client) -> None:
         """Ask the peer whether it serves this cluster.
@@ -198,8 +265,9 @@ class PeerLink:
             )
             self._known_id = self.facts.cluster_id
             self._answers = True
-        except TenantryError:
-            self._answers = False
+            self._refused = False
+        except TenantryError as error:
+            self._answers, self._refused = False, not isinstance(error, Unreachable)
             raise
         finally:
             if before != (self._answers, self.facts):
@@ -216,9 +284,21 @@ class PeerLink:
                 raise
             except TenantryError as error:
                 self.failure = error
+                if isinstance(error, Unreachable) and self._peer is not None:
+                    # A connection that is half open reports nothing by itself.
+                    self._peer.outage.begin(error)
 
     def _noticed(self) -> None:
-        """Report at once that the peer is away, or back."""
+        """Report that the peer is away, or back."""
+        if self.answers or self._refused:
+            self._silent = None
+        elif self._silent is None:
+            self._silent = self._host.home.clock.monotonic()
+            for seconds in (UNKNOWN_SECONDS, SILENT_SECONDS):
+                asyncio.get_running_loop().call_later(seconds, self._report)
+        self._report()
+
+    def _report(self) -> None:
         if self._reports is not None:
             self._reports.wake()
         self._changed()
@@ -255,13 +335,12 @@ class PeerLink:
         pair = await self._certificates.pair([host.address])
         async with self._node_client(pair.client) as node_client:
             upper = Cluster(ClusterId(f"node/{self._name}"), node_client, clock=host.home.clock, instance=host.instance)
-            mirror, others = self._mirrors(upper, peer, Writer(client, peer, Pace(_WRITES_PER_SECOND, _BURST)))
+            mirror, others = self._mirrors(upper, peer)
             host.runtime.add(upper, [mirror, *others], is_required=False)
             self._mirror = mirror
             try:
                 server = await self._kubelet(client, upper, pair.serving)
-                reflected = self._reflected(Writer(client, peer, Pace(_WRITES_PER_SECOND, _BURST)), peer)
-                async with reflected, server.serve() as port, self._node(node_client, port):
+                async with self._reflected(peer), server.serve() as port, self._node(node_client, port):
                     self.has_node, self.failure = True, None
                     self._changed()
                     # Pods, streams and watches do not notice a renewal.
@@ -272,14 +351,14 @@ class PeerLink:
                 await host.runtime.remove(upper.id)
 
     @asynccontextmanager
-    async def _reflected(self, writer: Writer, peer: Cluster) -> AsyncGenerator[None]:
+    async def _reflected(self, peer: Cluster) -> AsyncGenerator[None]:
         """Mirror Services as the operator: the Node authorizer does not give them to a node."""
         host = self._host
         async with Client(host.connection, field_manager=FIELD_MANAGER, max_connections=_CONNECTIONS) as client:
             upper = Cluster(ClusterId(f"services/{self._name}"), client, clock=host.home.clock, instance=host.instance)
             profile, at_home, at_peer = self._profile(), WatchScope(By.NAMESPACE), WatchScope(By.NAMESPACE)
             objects = UpperObjects(services.RESOURCE, profile, upper, scope=at_home)
-            side = msgspec.structs.replace(self._side(peer, writer), scope=at_peer)
+            side = msgspec.structs.replace(self._side(peer), scope=at_peer)
             mirror = ObjectMirror(services.KIND.apart(), profile, upper, side, objects)
             scopes = Reflections(self._name, host.home, peer, profile=profile, at_home=at_home, at_peer=at_peer)
             host.runtime.add(upper, [mirror, scopes], is_required=False)
@@ -316,10 +395,10 @@ class PeerLink:
             is_apart=True,
         )
 
-    def _side(self, peer: Cluster, writer: Writer) -> LowerSide:
+    def _side(self, peer: Cluster) -> LowerSide:
         return LowerSide(
             cluster=peer,
-            writer=writer,
+            writer=peer.writer,
             node=_no_node,
             nodes={},
             reason=reasons.PEER_REFUSED,
@@ -329,8 +408,8 @@ class PeerLink:
             scope=self._places,
         )
 
-    def _mirrors(self, upper: Cluster, peer: Cluster, writer: Writer) -> tuple[PodMirror, list[Controller]]:
-        profile, side = self._profile(), self._side(peer, writer)
+    def _mirrors(self, upper: Cluster, peer: Cluster) -> tuple[PodMirror, list[Controller]]:
+        profile, side = self._profile(), self._side(peer)
         upper_pods = UpperPods(profile, upper)
         sources = {kind: WatchScope(By.KEY) for kind in COPIED}
         copies = Copies(profile, upper, side, upper_pods=upper_pods, sources=sources)
@@ -385,7 +464,8 @@ class PeerLink:
             self._reports = None
 
     def _inputs(self, port: int) -> VirtualNodeInputs:
-        half, is_ready = self._half, self.answers
+        # A node that is not ready loses its pods: a short cut must not count.
+        half, is_ready = self._half, self.answers or 0 < self.silence < SILENT_SECONDS
         ready = Readiness(is_ready=True, reason=reasons.ANSWERS, message="the API server of the peer answers")
         away = Readiness(
             is_ready=False, reason=reasons.UNREACHABLE, message="the API server of the peer does not answer"

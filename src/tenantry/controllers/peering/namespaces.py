@@ -22,13 +22,13 @@ from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.controllers import watched
 from tenantry.controllers.peering import workspaces
 from tenantry.controllers.peering.mapstatus import MapStatusWriter
+from tenantry.controllers.peering.shares import PeerShares
 from tenantry.controllers.peering.workspaces import PeerWorkspaces, namespace_of
 from tenantry.controllers.watched import BY_NAMESPACE
 from tenantry.engine import conditions, request
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import merge_patch
 from tenantry.engine.scope import WatchScope
 from tenantry.mirror.refusals import REFUSALS, retry_seconds
 from tenantry.world.naming import federated_path, mapped_name
@@ -85,6 +85,7 @@ class PeerNamespaces:
         self._scope = scope
         self._paired = paired
         self._workspaces = PeerWorkspaces(guest, home_id, scope)
+        self._shares = PeerShares(name, home, scope)
         self._pairs: dict[str, str] = {}
         self._leaving: set[str] = set()
         # By namespace: how often it was refused in a row.
@@ -110,6 +111,7 @@ class PeerNamespaces:
                 keys=self._of_map,
                 cluster=self._home,
             ),
+            self._shares.watch(),
         ]
 
     def _of_subnamespace(self, change: Change[Subnamespace]) -> Iterable[str]:
@@ -214,7 +216,8 @@ class PeerNamespaces:
             ApiError: The peer refuses, or does not answer.
             InputError: The share has a quantity that is none.
         """
-        room = await self._workspaces.grow(cluster, wanted, self._entries(wanted.workspace))
+        whole = self._shares.whole(key, wanted)
+        room = await self._workspaces.grow(cluster, whole, self._entries(wanted.workspace))
         if room.words:
             return await self._refuse(key, _entry(MapPhase.REFUSED, sub, wanted.workspace, room.words))
         if not room.is_ready:
@@ -230,8 +233,9 @@ class PeerNamespaces:
 
     def _entries(self, workspace: str) -> list[DesiredNamespace]:
         found = self._map()
-        wanted = found.spec.desired.values() if found is not None else ()
-        return [each for each in wanted if each.workspace == workspace]
+        wanted = found.spec.desired if found is not None else {}
+        inside = {key: each for key, each in wanted.items() if each.workspace == workspace}
+        return [self._shares.whole(key, each) for key, each in inside.items()]
 
     async def _create(self, cluster: Cluster, key: str, wanted: DesiredNamespace, place: str) -> None:
         name, path = self._names(key, wanted)
@@ -259,17 +263,14 @@ class PeerNamespaces:
 
         Raises:
             ApiError: The peer refuses, or does not answer.
+            InputError: A quantity is none.
         """
-        hard = {quota_key: str(value) for quota_key, value in sub.spec.quota.hard.items()}
-        if hard != wanted.hard:
-            about: Json = {"uid": sub.metadata.uid}
-            patch: Json = {"metadata": about, "spec": {"quota": {"hard": merge_patch(hard, wanted.hard)}}}
-            await cluster.writer.patch(Subnamespace.resource, sub.metadata.namespace, sub.metadata.name, patch)
+        if await self._shares.follow(cluster, key, sub, wanted):
             return None
         self._refused.pop(key, None)
         await self._report(key, _state(sub, wanted))
         await self._workspaces.shrink(cluster, wanted.workspace, self._entries(wanted.workspace))
-        return None
+        return await self._shares.confirm(cluster, key, sub, wanted)
 
     async def _refuse(self, key: str, now: MappedNamespace) -> float:
         """Report a refusal; return in how many seconds to try again."""
@@ -306,7 +307,7 @@ class PeerNamespaces:
         self._refused.pop(key, None)
         await self._report(key, None)
         self._ended.discard(key)
-        return None
+        return await self._shares.confirm(cluster, key, None, None)
 
     async def _delete(self, cluster: Cluster, key: str, sub: Subnamespace, known: MappedNamespace | None) -> None:
         workspace = known.workspace if known is not None else ""

@@ -10,8 +10,12 @@ from msgspec import UNSET, UnsetType
 from tenantry.api import reasons
 from tenantry.api.peercluster import InvitationStatus, OfferStatus, PeerCluster, PeerClusterStatus, PeerGuest, node_name
 from tenantry.controllers import conclusion
+from tenantry.controllers.peering.presence import GuestPresence
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked
+
+UNKNOWN_SECONDS = 10.0
+"""How long a peer is silent until it is unknown whether it can be reached."""
 
 
 class HostState(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +26,8 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
         version: Of the peer.
         labels: Those that it proposes for its Node.
         answers: Whether its API server answers.
+        silence: For how many seconds it has been silent; 0 if it answers, or never did.
+        twice: Another home with the id of this one, which uses the peer; "" for none.
         has_node: Whether its Node is there, and pods are mirrored.
         failure: Why the connection ended; None if it has not.
         offer: What the peer offers; UNSET if it does not say.
@@ -31,6 +37,8 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     labels: Mapping[str, str] = {}
     answers: bool = False
+    silence: float = 0.0
+    twice: str = ""
     has_node: bool = False
     failure: Blocked | None = None
     offer: OfferStatus | UnsetType = UNSET
@@ -43,11 +51,13 @@ class GuestState(msgspec.Struct, frozen=True, kw_only=True):
         problem: Why the other cluster cannot be served; None if it can, or if there is no guest half.
         invitation: The state of its invitation.
         offered: What is offered to the other cluster.
+        presence: What is known of the home; None if there is no guest half.
     """
 
     problem: Blocked | None = None
     invitation: InvitationStatus | UnsetType = UNSET
     offered: OfferStatus | UnsetType = UNSET
+    presence: GuestPresence | None = None
 
 
 def compute(found: PeerCluster, guest: GuestState, host: HostState | None, now: str) -> PeerClusterStatus:
@@ -60,13 +70,16 @@ def compute(found: PeerCluster, guest: GuestState, host: HostState | None, now: 
         now: RFC 3339.
     """
     wanted, problem = list[Wanted](), guest.problem
+    before = found.status
     if host is not None:
         failure = host.failure
         away = failure.message if failure is not None else "the API server of the peer has not answered yet"
         reachable = Wanted(reasons.REACHABLE, True, reasons.ANSWERS, "the API server of the peer answers")
-        if not host.answers:
+        is_silent = host.silence >= UNKNOWN_SECONDS
+        if not host.answers and (is_silent or not host.silence):
             reason = failure.reason if failure is not None else reasons.UNREACHABLE
-            reachable = Wanted(reasons.REACHABLE, False, reason, away)
+            # A peer that has answered before may still run everything.
+            reachable = Wanted(reasons.REACHABLE, False, reason, away, unknown=is_silent)
         name = node_name(found.metadata.name)
         node = Wanted(reasons.NODE_READY, True, reasons.ESTABLISHED, f"pods can be bound to Node {name!r}")
         if not host.has_node:
@@ -77,20 +90,23 @@ def compute(found: PeerCluster, guest: GuestState, host: HostState | None, now: 
         if problem is None and broken is not None:
             passes = failure is None or failure.passing
             problem = Blocked(reason=broken.reason, message=broken.message, passing=passes)
+    waits = guest.presence.twice if guest.presence is not None else ""
+    wanted.append(_twice(host.twice if host is not None else "", waits))
     wanted += [conclusion.ready(problem, _done(found, host)), *conclusion.trouble(problem)]
     generation = found.metadata.generation
-    before = found.status
     offer = UNSET
     if host is not None:
         offer = host.offer if host.offer is not UNSET or host.answers else before.offer
     return PeerClusterStatus(
         observed_generation=generation,
-        cluster_id=host.cluster_id or before.cluster_id if host is not None else "",
+        cluster_id=_cluster_id(before.cluster_id, host, guest.presence),
         version=host.version or before.version if host is not None else "",
         labels=_labels(before, host),
         invitation=guest.invitation,
         offer=offer,
         offered=guest.offered,
+        instances=before.instances if host is not None else (),
+        last_contact=guest.presence.last_contact if guest.presence is not None else "",
         conditions=merge(before.conditions, wanted, generation=generation, now=now),
     )
 
@@ -100,6 +116,21 @@ def _labels(before: PeerClusterStatus, host: HostState | None) -> dict[str, str]
     if host is None:
         return {}
     return dict(host.labels) if host.cluster_id else before.labels
+
+
+def _cluster_id(before: str, host: HostState | None, guest: GuestPresence | None) -> str:
+    """Return the id of the other cluster: as it says as a peer, or as it said first as a home."""
+    if host is not None:
+        return host.cluster_id or before
+    return guest.cluster_id if guest is not None else ""
+
+
+def _twice(other: str, waiting: str) -> Wanted:
+    words = f"another cluster uses the peer as this home, as {other!r}"
+    if waiting:
+        words = f"two clusters act as this home; one of them waits as {waiting!r}"
+    words += ": a copy, or one that was restored; delete the PeerCluster in one of them"
+    return Wanted(reasons.HOME_TWICE, bool(other or waiting), reasons.LEASE_CONTENDED, words, only_true=True)
 
 
 def _done(found: PeerCluster, host: HostState | None) -> str:

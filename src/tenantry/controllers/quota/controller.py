@@ -6,22 +6,23 @@ watches ─► Index (the tree) ─► gather ─► plan ─► apply ─► In
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.errors import Conflict, InputError, NotFound, RetryableError
 from tenantry.api.kubernetes import Namespace, ResourceQuota
-from tenantry.api.marks import QUOTA_BATCH, SUBNAMESPACE, TENANT
+from tenantry.api.marks import QUOTA_BATCH, TENANT
 from tenantry.api.model import object_key
+from tenantry.api.offloading import NamespaceMap
+from tenantry.api.peercluster import PeerCluster
 from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
-from tenantry.controllers.quota import desired, past, status
+from tenantry.controllers.quota import changes, desired, notices, past, remotes, status
 from tenantry.controllers.quota.effective import EffectiveQuota, effective_quota
 from tenantry.controllers.quota.gather import gather
 from tenantry.controllers.quota.index import Index, QuotaCaches
@@ -36,6 +37,7 @@ from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
 from tenantry.engine.tokenbucket import TokenBucket
+from tenantry.world.shares import remote
 from tenantry.world.shares.share import Share
 from tenantry.world.shares.tree import Tree
 
@@ -58,8 +60,6 @@ QUOTA_SECONDS = 1.0
 """When to look again for a ResourceQuota that the tenant controller creates."""
 
 CONFLICT_SECONDS = 0.1
-
-_decode_tenant_quota = msgspec.json.Decoder(TenantResourceQuota)
 
 
 class _Reports:
@@ -95,18 +95,22 @@ class QuotaController:
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         return [
-            watched.tenants(_by_spec),
-            Watch(resource=TenantResourceQuota.resource, decode=_decode_tenant_quota.decode, keys=watched.own_key),
+            watched.tenants(changes.by_spec),
+            Watch(
+                resource=TenantResourceQuota.resource, decode=watched.decoder(TenantResourceQuota), keys=watched.own_key
+            ),
             watched.subnamespaces(self._by_subnamespace),
             watched.slices(self._by_slice),
             watched.control_planes(self._by_control_plane),
+            Watch(resource=NamespaceMap.resource, decode=watched.decoder(NamespaceMap), keys=self._by_map),
+            Watch(resource=PeerCluster.resource, decode=watched.decoder(PeerCluster), keys=self._by_peer),
             watched.watch(Namespace.resource, self._by_namespace),
             watched.watch(ResourceQuota.resource, self._by_quota),
         ]
 
     def _by_subnamespace(self, change: Change[Subnamespace]) -> Iterable[str]:
         before, after = change.before, change.after
-        if before is not None and after is not None and _same_to_us(before, after):
+        if before is not None and after is not None and changes.same_to_us(before, after):
             return ()
         found: set[str] = set()
         for value in (before, after):
@@ -125,9 +129,9 @@ class QuotaController:
 
     def _by_control_plane(self, change: Change[VirtualControlPlane]) -> Iterable[str]:
         before, after = change.before, change.after
-        is_same = before is not None and after is not None and _same_to_us(before, after)
+        is_same = before is not None and after is not None and changes.same_to_us(before, after)
         if is_same and before is not None and after is not None:
-            is_same = _charge(before) == _charge(after)
+            is_same = changes.charge(before) == changes.charge(after)
         if is_same:
             return ()
         found: set[str] = set()
@@ -146,7 +150,7 @@ class QuotaController:
 
     def _by_slice(self, change: Change[Slice]) -> Iterable[str]:
         before, after = change.before, change.after
-        is_same = before is not None and after is not None and _same_to_us(before, after)
+        is_same = before is not None and after is not None and changes.same_to_us(before, after)
         if is_same and before is not None and after is not None:
             is_same = before.status.contributed == after.status.contributed
         if is_same or not any(value is not None and has_share(value) for value in (before, after)):
@@ -157,6 +161,35 @@ class QuotaController:
                 found.add(value.spec.tenant)
                 if value.spec.tenant in self._indexes:
                     self._indexes[value.spec.tenant].changes.slices.add((value.key, value.metadata.uid))
+        return found
+
+    def _by_map(self, change: Change[NamespaceMap]) -> Iterable[str]:
+        """Return the tenants of the namespaces whose share at a peer has changed, or was confirmed."""
+        found: set[str] = set()
+        for namespace, peer in remotes.changed(change):
+            known = self._caches.namespaces.get(namespace) if self._caches is not None else None
+            tenants, uid = (
+                {known.labels.get(TENANT, "")} if known is not None else set[str](),
+                remote.uid((namespace, peer)),
+            )
+            # Also a tree that has its share: its namespace may be gone.
+            tenants |= {name for name, index in self._indexes.items() if index.knows(uid, namespace, peer)}
+            for name in tenants & self._indexes.keys():
+                self._indexes[name].changes.remote.add((namespace, peer))
+            found |= tenants
+        return found - {""}
+
+    def _by_peer(self, change: Change[PeerCluster]) -> Iterable[str]:
+        """Return the tenants of which a peer holds something, if it begins or ceases to answer, or is gone."""
+        if (value := change.after or change.before) is None or remotes.silent_since(
+            change.before
+        ) == remotes.silent_since(change.after):
+            return ()
+        found: set[str] = set()
+        for name, index in self._indexes.items():
+            keys = {(each.parent, each.peer) for each in index.tree.claims if each.peer == value.metadata.name}
+            index.changes.remote |= keys
+            found |= {name} if keys else set()
         return found
 
     def _by_namespace(self, change: Change[Observed]) -> Iterable[str]:
@@ -179,7 +212,7 @@ class QuotaController:
                 self._indexes[tenant].changes.quotas.add(value.namespace)
                 found.add(tenant)
             # Without a tree, only changes by other clients matter; the use changes with every pod.
-            elif before is None or after is None or _differs(before, after):
+            elif before is None or after is None or changes.differs(before, after):
                 found.add(tenant)
         return found
 
@@ -227,6 +260,8 @@ class QuotaController:
             return True
         # Every other namespace of a tenant makes a tree anyway.
         if any(is_charged(found) for found in caches.control_planes.by_index(BY_NAMESPACE, name)):
+            return True
+        if any(remotes.has_share(caches.maps, each.name) for each in caches.namespaces.by_index(BY_TENANT, name)):
             return True
         if caches.subnamespaces.count(BY_NAMESPACE, name) or caches.namespaces.count(BY_TENANT, name) > 1:
             return True
@@ -300,7 +335,7 @@ class QuotaController:
             inputs = gather(tenant, caches, index)
             needed = desired.plan(inputs, cluster.writer.equivalent)
             self._judge(cluster, index, name, caches)
-            _announce_reclaims(cluster, index.tree, tenant, caches)
+            notices.announce_reclaims(cluster, index.tree, tenant, caches)
             if needed.blocked:
                 for blocked in needed.blocked:
                     cluster.recorder.say(tenant, EventKind.WARNING, blocked.reason, blocked.message)
@@ -364,14 +399,11 @@ class QuotaController:
             after = msgspec.structs.replace(after, in_force=after.in_force and not is_moving)
             if before is None or status.is_news(before, after):
                 self._verdicts.set(share.key, after)
-                if share.plane:
-                    cluster.wake(VirtualControlPlane, share.plane)
-                else:
-                    cluster.wake(SliceClaim, share.slice)
+                notices.wake_claim(cluster, share)
         for share in stirred - tree.claims:
             if share.request is None or tree.parent_of(share) is None:
                 waiting.discard(share)
-                _wake_orphan(cluster, share, caches)
+                notices.wake_orphan(cluster, share, caches)
                 continue
             before = self._verdicts.get(share.key)
             after = _verdict(tree, share)
@@ -413,7 +445,8 @@ class QuotaController:
                 self._report_totals(cluster, index, reports)
         moving = _is_moving(index, tenant_quota)
         at = rfc3339(cluster.clock.now())
-        written = status.compute(tenant_quota, index.tree, effective, moving=moving, now=at)
+        silent = remotes.silent(tenant_quota, caches.peers)
+        written = status.compute(tenant_quota, index.tree, effective, moving=moving, silent=silent, now=at)
         if written != tenant_quota.status:
             left = reports.totals.left(now)
             # Conditions are written at once, because users wait for them; totals change with every pod.
@@ -440,53 +473,9 @@ def _verdict(tree: Tree, share: Share) -> ShareVerdict:
     return found
 
 
-def _announce_reclaims(cluster: Cluster, tree: Tree, tenant: Tenant, caches: QuotaCaches) -> None:
-    """Write an event for each child whose grant was taken back, on the Tenant and on the Subnamespace."""
-    reclaimed, tree.reclaimed = tree.reclaimed, []
-    for share in reclaimed:
-        if share.request is None:
-            continue
-        note = f"took back the quota of Subnamespace {share.request.name!r} and of all below it"
-        why = "the quota of the tenant no longer covers it (spec.quota.onShortage is Reclaim)"
-        cluster.recorder.say(tenant, EventKind.WARNING, reasons.RECLAIMED, f"{note}: {why}")
-        child = caches.subnamespaces.get(object_key(share.parent, share.request.name))
-        if child is not None:
-            cluster.recorder.say(child, EventKind.WARNING, reasons.RECLAIMED, f"took back the quota: {why}")
-
-
 def _is_moving(index: Index, found: TenantResourceQuota | None) -> bool:
     """Return whether a batch is under way, perhaps one that an earlier leader began."""
     if found is None:
         return True
     tenant_quota = observed_tenant_quota(found)
     return any(not index.planner.is_done(target, tenant_quota.number) for target in tenant_quota.targets)
-
-
-def _wake_orphan(cluster: Cluster, share: Share, caches: QuotaCaches) -> None:
-    """Wake the reconciler of a namespace whose Subnamespace does not exist."""
-    found = caches.namespaces.get(share.namespace.name) if share.namespace is not None else None
-    name = found.labels.get(SUBNAMESPACE) if found is not None and not found.deleting else None
-    if name and share.request is None:
-        cluster.wake(Subnamespace, object_key(share.parent, name))
-
-
-def _by_spec(change: Change[Any]) -> Iterable[str]:
-    before, after = change.before, change.after
-    if before is not None and after is not None and _same_to_us(before, after):
-        return ()
-    return watched.own_key(change)
-
-
-def _charge(found: VirtualControlPlane) -> tuple[bool, dict[str, str], int]:
-    return is_charged(found), found.status.charged, found.status.wakes
-
-
-def _same_to_us(before: Any, after: Any) -> bool:  # noqa: ANN401 - any object with metadata
-    # The operator itself writes the status: only the spec and a deletion concern the division.
-    one, other = before.metadata, after.metadata
-    return (one.uid, one.generation, one.deletion_timestamp) == (other.uid, other.generation, other.deletion_timestamp)
-
-
-def _differs(before: Observed, after: Observed) -> bool:
-    """Return whether more has changed than the use."""
-    return (before.digest, before.labels, before.annotations) != (after.digest, after.labels, after.annotations)

@@ -20,7 +20,13 @@ from tenantry.api.kubernetes import Namespace, ResourceQuota, ResourceQuotaSpec
 from tenantry.api.marks import MANAGED_BY, MANAGER, QUOTA_BATCH, TENANT
 from tenantry.api.model import Json, ObjectMeta, OwnerReference, object_key
 from tenantry.api.tenant import Tenant
-from tenantry.api.tenantresourcequota import Batch, BatchTarget, TenantResourceQuota, TenantResourceQuotaSpec
+from tenantry.api.tenantresourcequota import (
+    Batch,
+    BatchTarget,
+    RemoteShareStatus,
+    TenantResourceQuota,
+    TenantResourceQuotaSpec,
+)
 from tenantry.controllers import tenantnamespace
 from tenantry.controllers.quota.gather import QuotaInputs
 from tenantry.controllers.quota.objects import observed_tenant_quota, share_quota
@@ -29,7 +35,7 @@ from tenantry.engine import request
 from tenantry.engine.observed import Observed, ObservedQuota
 from tenantry.engine.plan import Blocked, Child, DirectWrite, Equivalent, Plan, Read, compare, differences, same
 from tenantry.engine.request import ApiRequest
-from tenantry.world.shares.amounts import Amounts, ShareQuota, mark, spelled
+from tenantry.world.shares.amounts import Amounts, RemoteShare, ShareQuota, mark, spelled
 from tenantry.world.shares.batches import (
     BatchPlanner,
     BatchStep,
@@ -185,8 +191,11 @@ def relists(found: Plan) -> bool:
 
 
 def _tenant_quota_write(found: TenantResourceQuota, step: UpdateTenantQuota) -> DirectWrite:
-    asked = request.replace(written_ahead(found, step), subresource="status")
-    return DirectWrite(request=asked, quiet=True, ignores=(Conflict, NotFound), rereads=(_again(found),))
+    written = written_ahead(found, step)
+    asked = request.replace(written, subresource="status")
+    # The links to peers wait for the records.
+    quiet = written.status.clusters == found.status.clusters
+    return DirectWrite(request=asked, quiet=quiet, ignores=(Conflict, NotFound), rereads=(_again(found),))
 
 
 def _quota_write(
@@ -297,8 +306,16 @@ def written_ahead(tenant_quota: TenantResourceQuota, step: UpdateTenantQuota) ->
         tenant_quota.status,
         hard=spelled(step.hard or {}),
         batch=Batch(number=step.number, counted=step.hard is not None, targets=targets),
+        clusters=tuple(_remote(each, tenant_quota) for each in step.remote),
     )
     return msgspec.structs.replace(tenant_quota, status=status)
+
+
+def _remote(record: RemoteShare, before: TenantResourceQuota) -> RemoteShareStatus:
+    same = (each for each in before.status.clusters if (each.namespace, each.peer) == record.key)
+    old = next(same, RemoteShareStatus(peer=record.peer, namespace=record.namespace))
+    held, given = spelled(record.held), spelled(record.given)
+    return msgspec.structs.replace(old, number=record.number, held=held, given=given)
 
 
 def new_tenant_quota(tenant: Tenant) -> TenantResourceQuota:

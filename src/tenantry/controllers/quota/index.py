@@ -13,6 +13,8 @@ import msgspec
 
 from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.model import Resource, object_key
+from tenantry.api.offloading import NamespaceMap
+from tenantry.api.peercluster import PeerCluster
 from tenantry.api.slice import Slice
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
@@ -23,6 +25,7 @@ from tenantry.controllers.quota.objects import (
     has_share,
     is_charged,
     plane_request,
+    record_of,
     share_quota,
     share_request,
     tree_namespace,
@@ -33,9 +36,11 @@ from tenantry.engine.apply import Outcome
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed, ObservedQuota
 from tenantry.engine.plan import DirectWrite, Plan
-from tenantry.world.shares.amounts import Amounts, ObservedTenantQuota
+from tenantry.world.shares import remote
+from tenantry.world.shares.amounts import Amounts, ObservedTenantQuota, read
 from tenantry.world.shares.batches import BatchPlanner
 from tenantry.world.shares.division import Division
+from tenantry.world.shares.remote import RemoteKey
 from tenantry.world.shares.tree import Tree
 
 
@@ -49,12 +54,14 @@ class QuotaCaches(msgspec.Struct, frozen=True):
     quotas: Cache[Observed]
     slices: Cache[Slice]
     control_planes: Cache[VirtualControlPlane]
+    maps: Cache[NamespaceMap]
+    peers: Cache[PeerCluster]
 
     @classmethod
     def of(cls, cache: Callable[[Resource], Cache[Any]]) -> QuotaCaches:
         """Return the caches that a function returns for each kind."""
         kinds = (Tenant, TenantResourceQuota, Subnamespace, Namespace, ResourceQuota, Slice, VirtualControlPlane)
-        return cls(*(cache(kind.resource) for kind in kinds))
+        return cls(*(cache(kind.resource) for kind in (*kinds, NamespaceMap, PeerCluster)))
 
 
 class Changes:
@@ -66,6 +73,7 @@ class Changes:
         self.subnamespaces: set[tuple[str, str]] = set()
         self.slices: set[tuple[str, str]] = set()
         self.control_planes: set[tuple[str, str]] = set()
+        self.remote: set[RemoteKey] = set()
 
 
 class Index:
@@ -106,6 +114,9 @@ class Index:
         for found in caches.namespaces.by_index(BY_TENANT, name):
             self._put_namespace(found)
         known = tenant_quota if tenant_quota is not None else ObservedTenantQuota(version=0)
+        for each in known.remote:
+            self._read_remote(each.key)
+        remote.put_requests(self.tree, known.remote)
         Division(self.tree).start(known.targets, before.tree if before is not None else None, known.assigned)
 
     def fits(self, tenant: Tenant, whole: Amounts) -> bool:
@@ -132,10 +143,17 @@ class Index:
                 self.tree.put_request(share_request(found))
         self._follow_slices(changes.slices)
         self._follow_control_planes(changes.control_planes)
+        for key in changes.remote:
+            self._read_remote(key)
         for share in list(self.tree.pending):
             # The operator's own writes cause no event, so the new namespace of a share is looked up.
             for namespace in self._caches.namespaces.by_index(BY_BINDING, share.key):
                 self._put_namespace(namespace)
+
+    def knows(self, uid: str, namespace: str, peer: str) -> bool:
+        """Return whether a peer has a share of this tree, or a record of one."""
+        found = self._caches.tenant_quotas.get(self._tenant.metadata.name)
+        return uid in self.tree.shares or record_of(found, namespace, peer) is not None
 
     def divide(self) -> None:
         """Divide the amounts over the tree as it is."""
@@ -174,6 +192,27 @@ class Index:
             if found is not None:
                 self._put_control_plane(found)
 
+    def _read_remote(self, key: RemoteKey) -> None:
+        """Take in what a namespace should have at a peer, and what the peer has confirmed."""
+        namespace, peer = key
+        wishes, found = self.tree.remote, self._caches.maps.get(peer)
+        desired = found.spec.desired.get(namespace) if found is not None else None
+        confirmed = found.status.shares.get(namespace) if found is not None else None
+        wanted = read(desired.share) if desired is not None and not desired.leaving else {}
+        if any(wanted.values()):
+            wishes.wanted[key] = wanted
+        else:
+            wishes.wanted.pop(key, None)
+        if confirmed is not None:
+            wishes.confirmed[key] = confirmed.number
+        else:
+            wishes.confirmed.pop(key, None)
+        if self._caches.peers.get(peer) is None:
+            # To delete a PeerCluster is to give up the peer.
+            wishes.given_up.add(peer)
+        else:
+            wishes.given_up.discard(peer)
+
     def _read_quota(self, namespace: str) -> None:
         found = self._caches.quotas.get(object_key(namespace, QUOTA))
         if found is None:
@@ -205,6 +244,8 @@ class Index:
                 self._put_slice(made)
             for plane in self._caches.control_planes.by_index(BY_NAMESPACE, namespace.name):
                 self._put_control_plane(plane)
+            for found_map in self._caches.maps:
+                self._read_remote((namespace.name, found_map.metadata.name))
 
     def _put_slice(self, found: Slice) -> None:
         """Take in a claim's Slice, once the namespace of the claim is there; a Manual one is charged nothing."""

@@ -12,13 +12,14 @@ from tenantry.api.marks import KIND, KIND_CORE, PARENT, PART, QUOTA_BATCH, SLICE
 from tenantry.api.slice import ContributedQuota, Slice
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.api.tenantresourcequota import ShareStatus, TenantResourceQuota
+from tenantry.api.tenantresourcequota import RemoteShareStatus, ShareStatus, TenantResourceQuota
 from tenantry.api.virtualcontrolplane import PROCESS_FINALIZER, PlanePhase, VirtualControlPlane, VirtualControlPlaneSpec
 from tenantry.engine.observed import Observed, ObservedQuota
 from tenantry.world import quota
 from tenantry.world.shares.amounts import (
     Amounts,
     ObservedTenantQuota,
+    RemoteShare,
     ShareQuota,
     ShareTarget,
     add,
@@ -181,8 +182,27 @@ def observed_tenant_quota(found: TenantResourceQuota) -> ObservedTenantQuota:
             ShareTarget(namespace=target.namespace, uid=target.uid, hard=read(target.hard))
             for target in status.batch.targets
         ),
+        remote=tuple(remote_share(each) for each in status.clusters),
         assigned=_assigned(status.tree),
     )
+
+
+def remote_share(found: RemoteShareStatus) -> RemoteShare:
+    """Return the record of what a peer holds, in numbers."""
+    return RemoteShare(
+        namespace=found.namespace,
+        peer=found.peer,
+        number=found.number,
+        held=read(found.held),
+        given=read(found.given),
+    )
+
+
+def record_of(found: TenantResourceQuota | None, namespace: str, peer: str) -> RemoteShare | None:
+    """Return the record of what a peer holds for a namespace; None if it holds nothing."""
+    records = found.status.clusters if found is not None else ()
+    same = (each for each in records if (each.namespace, each.peer) == (namespace, peer))
+    return next((remote_share(each) for each in same), None)
 
 
 def _assigned(tree: Sequence[ShareStatus]) -> dict[str, Amounts]:

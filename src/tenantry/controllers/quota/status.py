@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 
 import msgspec
 
@@ -25,7 +26,7 @@ from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked
 from tenantry.world.shares.amounts import Amounts, fits, spelled
 from tenantry.world.shares.defaults import idle
-from tenantry.world.shares.share import CLAIM, PLANE, Share
+from tenantry.world.shares.share import CLAIM, PEER, PLANE, Share
 from tenantry.world.shares.shortage import Shortage, beyond, exceeded
 from tenantry.world.shares.tree import Tree
 
@@ -107,7 +108,13 @@ def idle_of(share: Share) -> Shortage | None:
 
 
 def compute(
-    tenant_quota: TenantResourceQuota, tree: Tree, effective: EffectiveQuota, *, moving: bool, now: str
+    tenant_quota: TenantResourceQuota,
+    tree: Tree,
+    effective: EffectiveQuota,
+    *,
+    moving: bool,
+    silent: Mapping[str, str] = {},
+    now: str,
 ) -> TenantResourceQuotaStatus:
     """Return the status to write.
 
@@ -116,6 +123,7 @@ def compute(
         tree: The division.
         effective: The amounts to divide.
         moving: A batch is under way.
+        silent: Since when peers do not answer, by peer; RFC 3339.
         now: RFC 3339.
     """
     rows, omitted = _rows(tree)
@@ -131,6 +139,10 @@ def compute(
         used=spelled({key: tree.root.used_below.get(key, 0) for key in tree.keys}),
         # A finished batch needs no targets. Its number stays: it distinguishes late writes.
         batch=batch if moving else Batch(number=batch.number, counted=batch.counted),
+        clusters=tuple(
+            msgspec.structs.replace(each, unreachable_since=silent.get(each.peer, ""))
+            for each in tenant_quota.status.clusters
+        ),
         tree=rows,
         omitted=omitted,
         conditions=merge(tenant_quota.status.conditions, conditions, generation=generation, now=now),
@@ -202,15 +214,21 @@ def _claims(share: Share) -> tuple[ClaimShareStatus, ...]:
     ordered = sorted(share.claims, key=lambda claim: claim.order)
     has = [(claim, {key: value for key, value in claim.granted.items() if value > 0}) for claim in ordered]
     shares = [
-        ClaimShareStatus(
-            claim=claim.request.name.removeprefix(PLANE if claim.plane else CLAIM),
-            kind=ClaimKind.VIRTUAL_CONTROL_PLANE if claim.plane else ClaimKind.SLICE_CLAIM,
-            assigned=spelled(amounts),
-        )
+        ClaimShareStatus(claim=name, kind=kind, assigned=spelled(amounts))
         for claim, amounts in has
         if amounts and claim.request is not None
+        for kind, name in [_claimed(claim, claim.request.name)]
     ]
     return tuple(shares[:MAX_CLAIMS])
+
+
+def _claimed(claim: Share, name: str) -> tuple[ClaimKind, str]:
+    """Return the kind and the name of the object that a claim is for."""
+    if claim.plane:
+        return ClaimKind.VIRTUAL_CONTROL_PLANE, name.removeprefix(PLANE)
+    if claim.peer:
+        return ClaimKind.PEER_CLUSTER, name.removeprefix(PEER)
+    return ClaimKind.SLICE_CLAIM, name.removeprefix(CLAIM)
 
 
 def is_news(before: ShareVerdict, after: ShareVerdict) -> bool:

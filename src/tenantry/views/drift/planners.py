@@ -144,6 +144,8 @@ def _quota_caches(state: DriftInputs) -> QuotaCaches:
         subnamespaces=state.subnamespaces,
         namespaces=state.namespaces,
         quotas=state.observed[ResourceQuota.resource],
+        maps=state.maps,
+        peers=state.peers,
     )
 
 

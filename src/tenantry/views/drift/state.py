@@ -13,6 +13,8 @@ from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, OwnerRole
 from tenantry.api.marks import FIELD_MANAGER, OWNER_ROLE, TENANT
 from tenantry.api.model import Resource, object_key
 from tenantry.api.node import Node
+from tenantry.api.offloading import NamespaceMap
+from tenantry.api.peercluster import PeerCluster
 from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.runtime import RuntimeClass
 from tenantry.api.slice import Slice
@@ -61,6 +63,8 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
         tenant_quotas: The quotas of trees, by the tenant's name.
         slices: All slices.
         control_planes: All VirtualControlPlanes.
+        maps: All NamespaceMaps.
+        peers: All PeerClusters.
         defaults: The TenancyDefaults.
         observed: The objects that belong to tenants, by kind.
         around: The addresses of nodes and DNS.
@@ -76,6 +80,8 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
     tenant_quotas: Cache[TenantResourceQuota]
     slices: Cache[Slice]
     control_planes: Cache[VirtualControlPlane]
+    maps: Cache[NamespaceMap]
+    peers: Cache[PeerCluster]
     defaults: Cache[TenancyDefaults]
     observed: dict[Resource, Cache[Observed]]
     around: ClusterAddresses = ALONE
@@ -175,6 +181,8 @@ def empty(tenants: Iterable[Tenant], subnamespaces: Iterable[Subnamespace]) -> D
         tenant_quotas=Cache(),
         slices=Cache(indexes[1]),
         control_planes=Cache(indexes[2]),
+        maps=Cache(),
+        peers=Cache(),
         defaults=Cache(),
         observed={kind.resource: _cache(kind.resource) for kind in CHILD_KINDS},
     )
@@ -205,6 +213,10 @@ async def read(client: Client, tenants: Sequence[Tenant], changed: Iterable[Subn
         state.slices.put(slice_)
     for plane in await client.list(VirtualControlPlane):
         state.control_planes.put(plane)
+    for found_map in await client.list(NamespaceMap):
+        state.maps.put(found_map)
+    for peer in await client.list(PeerCluster):
+        state.peers.put(peer)
     for tenant_quota in await client.list(TenantResourceQuota):
         state.tenant_quotas.put(tenant_quota)
     for each in await client.list(TenancyDefaults):

@@ -1,0 +1,161 @@
+"""Shares of a tenant's quota at a peer, and the Lease by which one home writes there (X03, L13)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from tenantry.api import reasons
+from tenantry.api.kubernetes import ResourceQuota
+from tenantry.api.model import Json
+from tenantry.api.offloading import OFFLOADING, NamespaceMap, NamespaceOffloading
+from tenantry.api.peercluster import CONTENDER, PEERS_NAMESPACE, PeerCluster
+from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenant import Tenant
+from tenantry.api.tenantresourcequota import TenantResourceQuota
+from tenantry.controllers.tenant.desired import QUOTA
+from tenantry.engine.clock import SystemClock, rfc3339_micro
+from tenantry.engine.lease import Lease
+from testkit.api import Api, until
+from testkit.peerings import Peering, federated, offloading, peering
+
+CPU = "requests.cpu"
+
+
+@pytest_asyncio.fixture(scope="module")
+async def both(tenantry_home: Path) -> AsyncIterator[Peering]:
+    """A home, and a peer with a simulated node, connected."""
+    async with peering(tenantry_home, "share", "--nodes", "1") as found:
+        await found.connect()
+        yield found
+
+
+async def _records(api: Api, tenant: str) -> list[Json]:
+    found = await api.find(TenantResourceQuota.resource, tenant)
+    status: Json = (found or {}).get("status") or {}
+    return status.get("clusters") or []
+
+
+async def _hard(api: Api, namespace: str) -> str:
+    """Return the CPUs of the ResourceQuota of a namespace."""
+    return (await api.get(ResourceQuota.resource, QUOTA, namespace))["spec"]["hard"].get(CPU, "")
+
+
+async def test_a_share_leaves_the_quota_at_home_and_comes_back(both: Peering) -> None:
+    """X03: recorded before the peer has it, and given back when the peer has confirmed it."""
+    tenant = federated("moved", both.peer_name)
+    tenant["spec"]["quota"] = {"hard": {"cpu": "4"}}
+    await both.home.create(Tenant.resource, tenant)
+    await both.home.ready("moved")
+    wanted = offloading("moved", both.peer_name)
+    wanted["spec"]["share"] = {"hard": {"cpu": "3"}}
+    await both.home.create(NamespaceOffloading.resource, wanted, "moved")
+    there = await both.accepted("moved")
+    seen: dict[str, object] = {}
+
+    async def given(cpus: str, at_home: str, at_peer: str) -> bool:
+        seen["records"] = records = await _records(both.home, "moved")
+        seen["home"], seen["peer"] = await _hard(both.home, "moved"), await _hard(both.peer, there)
+        held = [(each["held"], each["given"]) for each in records]
+        wanted = [({CPU: cpus}, {CPU: cpus})] if cpus != "0" else []
+        return held == wanted and (seen["home"], seen["peer"]) == (at_home, at_peer)
+
+    # One CPU follows the pods; the other ones are the share.
+    await until(lambda: given("3", "1", "4"), "the share is at the peer", seen=lambda: seen)
+    shown = await both.run("quota", "moved", "--name", both.home_name)
+    assert both.peer_name in shown
+    assert "HELD" in shown
+
+    offload = NamespaceOffloading.resource
+    await both.home.patch(offload, OFFLOADING, {"spec": {"share": {"hard": {"cpu": "1"}}}}, "moved")
+    await until(lambda: given("1", "3", "2"), "a smaller share goes back in part", seen=lambda: seen)
+    await both.home.patch(offload, OFFLOADING, {"spec": {"share": {"hard": {"cpu": "4500m"}}}}, "moved")
+
+    async def refused() -> bool:
+        found = await both.home.get(offload, OFFLOADING, "moved")
+        seen["conditions"] = conditions = found["status"]["conditions"]
+        return any("spec.share.hard: requests.cpu must be at most" in each["message"] for each in conditions)
+
+    await until(refused, "a share above the quota of the tenant is refused", seen=lambda: seen)
+    await both.home.delete(offload, OFFLOADING, "moved")
+    await both.home.gone(offload, OFFLOADING, "moved")
+
+    async def back() -> bool:
+        seen["records"] = await _records(both.home, "moved")
+        seen["home"] = await _hard(both.home, "moved")
+        return not seen["records"] and seen["home"] == "4"
+
+    await until(back, "the share is at home again", seen=lambda: seen)
+    left = (await both.home.get(NamespaceMap.resource, both.peer_name)).get("status", {})
+    assert not left.get("shares")
+
+
+async def test_the_sum_of_the_shares_is_bounded_by_the_quota_of_the_tenant(both: Peering) -> None:
+    """X03: the second one waits, with the reason."""
+    tenant = federated("greedy", both.peer_name)
+    tenant["spec"]["quota"] = {"hard": {"cpu": "2"}}
+    await both.home.create(Tenant.resource, tenant)
+    await both.home.ready("greedy")
+    sub: Json = {
+        "metadata": {"name": "team"},
+        "spec": {"mode": "Workspace", "owners": [{"kind": "User", "name": "ada"}], "quota": {"hard": {"cpu": "1500m"}}},
+    }
+    await both.home.create(Subnamespace.resource, sub, "greedy")
+    wanted = offloading("greedy", both.peer_name)
+    wanted["spec"]["share"] = {"hard": {"cpu": "1"}}
+    await both.home.create(NamespaceOffloading.resource, wanted, "greedy")
+    seen: dict[str, object] = {}
+
+    async def short() -> bool:
+        found = await both.home.get(NamespaceOffloading.resource, OFFLOADING, "greedy")
+        status: Json = found.get("status") or {}
+        conditions: list[Json] = status.get("conditions") or []
+        seen["conditions"] = conditions
+        ready = [each for each in conditions if each["type"] == reasons.READY]
+        return bool(ready) and ready[0]["reason"] == reasons.QUOTA_INSUFFICIENT
+
+    await until(short, "the share waits for quota", seen=lambda: seen)
+    assert await _records(both.home, "greedy") == []
+
+
+@pytest.mark.long
+async def test_a_second_home_with_the_same_id_stops_the_first_one_and_both_sides_report_it(both: Peering) -> None:
+    """L13: the first one writes again when the Lease of the other one has expired."""
+    lease, clock = Lease.resource, SystemClock()
+
+    async def known() -> str:
+        return (await both.peer.get(PeerCluster.resource, both.home_name))["status"].get("clusterId", "")
+
+    home_id = await until(known, "the peer knows the id of the home")
+    found = await both.peer.get(lease, both.home_name, PEERS_NAMESPACE)
+    holder, _, instance = found["spec"]["holderIdentity"].partition("/")
+    assert holder == home_id
+    assert (await both.home.get(PeerCluster.resource, both.peer_name))["status"]["instances"] == [instance]
+    foreign = {"spec": {"holderIdentity": f"{home_id}/copy", "renewTime": rfc3339_micro(clock.now())}}
+    await both.peer.patch(lease, both.home_name, foreign, PEERS_NAMESPACE)
+    seen: dict[str, object] = {}
+
+    async def twice(api: Api, name: str, *, is_so: bool = True) -> bool:
+        status = (await api.get(PeerCluster.resource, name))["status"]
+        seen[name] = types = {each["type"] for each in status["conditions"]}
+        return (reasons.HOME_TWICE in types) == is_so
+
+    await until(lambda: twice(both.home, both.peer_name), "the home reports it", seen=lambda: seen)
+    await until(lambda: twice(both.peer, both.home_name), "the peer reports it", seen=lambda: seen)
+    waits = (await both.peer.get(lease, both.home_name, PEERS_NAMESPACE))["metadata"]["annotations"]
+    assert waits[CONTENDER] == f"{home_id}/{instance}"
+
+    async def over() -> bool:
+        spec = (await both.peer.get(lease, both.home_name, PEERS_NAMESPACE))["spec"]
+        return spec["holderIdentity"] == f"{home_id}/{instance}"
+
+    await until(over, "the home has the Lease again", seconds=90)
+    await until(lambda: twice(both.home, both.peer_name, is_so=False), "the home writes again", seen=lambda: seen)
+    await until(
+        lambda: twice(both.peer, both.home_name, is_so=False), "the peer reports nothing", seen=lambda: seen, seconds=90
+    )
+    assert msgspec.convert(await both.peer.get(lease, both.home_name, PEERS_NAMESPACE), Lease)
