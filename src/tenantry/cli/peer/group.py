@@ -56,7 +56,7 @@ def connect(
 
     HOME and PEER are local clusters, or contexts of the kubeconfig; each gets a PeerCluster with the other one's name.
     You need to be an administrator of both. HOME keeps a token that only serves its own Tenant at PEER; PEER keeps
-    nothing of HOME.
+    no credential of HOME.
 
     \b
       tenantry peer connect home berlin --quota cpu=4,memory=8Gi,pods=20
