@@ -149,6 +149,7 @@ def marked(field: str, key: str) -> Attempt:
     return attempt
 
 
+# Of two policies that refuse a request, the API server reports either: the words are those of both.
 ATTACKS: dict[str, tuple[Attempt, str]] = {
     # -- the node, and other pods on it
     "host path": (pod(volumes=[{"name": "root", "hostPath": {"path": "/"}}]), "hostPath"),
@@ -251,15 +252,15 @@ ATTACKS: dict[str, tuple[Attempt, str]] = {
     # -- what leads elsewhere
     "EndpointSlice": (made(SLICES, ADDRESSES), "(?i)forbidden|does not write"),
     "Endpoints": (made(ENDPOINTS, {"subsets": [{"addresses": [{"ip": "10.0.0.1"}]}]}), "(?i)forbidden|does not write"),
-    "NodePort": (made(SERVICES, {"spec": {"type": "NodePort", "ports": [{"port": 80}]}}), "spec.type"),
-    "load balancer": (made(SERVICES, {"spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}}), "spec.type"),
+    "NodePort": (made(SERVICES, {"spec": {"type": "NodePort", "ports": [{"port": 80}]}}), "type"),
+    "load balancer": (made(SERVICES, {"spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}}), "type"),
     "external address": (
         made(SERVICES, {"spec": {"externalIPs": ["10.0.0.1"], "ports": [{"port": 80}]}}),
-        "externalIPs",
+        "(?i)external",
     ),
     "external name": (
         made(SERVICES, {"spec": {"type": "ExternalName", "externalName": "example.com"}}),
-        "spec.type|externalName",
+        "(?i)type|externalName",
     ),
     "NetworkPolicy": (made(POLICIES, {"spec": {"podSelector": {}}}), NOT_WRITTEN),
     "claim of a volume": (

@@ -20,8 +20,9 @@ from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.engine.clock import SystemClock, rfc3339_micro
 from tenantry.engine.lease import Lease
-from testkit.api import Api, until
-from testkit.peerings import Peering, federated, offloading, peering
+from testkit.api import PODS, Api, until
+from testkit.peerings import Peering, federated, offloading, peering, placed
+from testkit.planes import without_operator
 
 CPU = "requests.cpu"
 
@@ -159,3 +160,28 @@ async def test_a_second_home_with_the_same_id_stops_the_first_one_and_both_sides
         lambda: twice(both.peer, both.home_name, is_so=False), "the peer reports nothing", seen=lambda: seen, seconds=90
     )
     assert msgspec.convert(await both.peer.get(lease, both.home_name, PEERS_NAMESPACE), Lease)
+
+
+@pytest.mark.long
+async def test_a_guest_that_was_suspended_for_its_silence_is_back_when_another_replica_of_its_home_starts(
+    both: Peering,
+) -> None:
+    """L13: what it has at the peer is kept, and nothing is reported as a home that exists twice."""
+    there = await both.offload("silent")
+    await both.peer.patch(PeerCluster.resource, both.home_name, {"spec": {"guest": {"leaseSeconds": 60}}})
+    seen: dict[str, object] = {}
+
+    async def suspended(*, is_so: bool) -> bool:
+        seen["spec"] = spec = (await both.peer.get(Tenant.resource, both.tenant))["spec"]
+        return spec.get("suspended", False) is is_so
+
+    async with without_operator(both.cluster(both.home_name)):
+        await until(lambda: suspended(is_so=True), "the guest is suspended", seen=lambda: seen, seconds=120)
+    await until(lambda: suspended(is_so=False), "the guest is served again", seen=lambda: seen, seconds=120)
+    await both.home.create(PODS, placed("silent", "web"), "silent")
+    await both.pod("web", "silent")
+    assert await both.peer.find(PODS, "web", there) is not None
+    for api, name in ((both.home, both.peer_name), (both.peer, both.home_name)):
+        status = (await api.get(PeerCluster.resource, name))["status"]
+        assert reasons.HOME_TWICE not in {each["type"] for each in status["conditions"]}
+    await both.peer.patch(PeerCluster.resource, both.home_name, {"spec": {"guest": {"leaseSeconds": None}}})

@@ -189,7 +189,8 @@ class PeerController:
             return unserved
         if state.stage is Stage.ENDED and tenant is not None:
             await self._delete(cluster, Tenant.resource, "", tenant.metadata.name)
-        written, now = (found.metadata.uid, half, state.stage, tenant is None), cluster.clock.monotonic()
+        now, known_id = cluster.clock.monotonic(), found.status.cluster_id
+        written = (found.metadata.uid, half, state.stage, tenant is None, known_id)
         before, until = self._written.get(name, (None, 0.0))
         # It is looked at more often than it has to be repaired.
         is_due = before != written or now > until

@@ -7,6 +7,8 @@ from fractions import Fraction
 
 import msgspec
 
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.marks import TENANT
 from tenantry.api.model import ObjectMeta
 from tenantry.api.node import Node
 from tenantry.api.peercluster import VIRTUAL
@@ -33,14 +35,14 @@ class _Pod(msgspec.Struct, frozen=True, gc=False):
     status: _Phase = _Phase()
 
 
-async def free(cluster: Cluster, uses: str) -> Mapping[str, Fraction]:
+async def free(cluster: Cluster, tenant: str) -> Mapping[str, Fraction]:
     """Return what is free, by resource.
 
-    Pods of one kind of namespaces do not count: an offer would fall as the home uses it.
+    Pods of one tenant do not count: an offer would fall as the home uses it.
 
     Args:
         cluster: This cluster.
-        uses: The prefix of the names of the namespaces that do not count.
+        tenant: The Tenant whose pods do not count.
 
     Raises:
         ApiError: The API server refuses, or does not answer.
@@ -55,7 +57,10 @@ async def free(cluster: Cluster, uses: str) -> Mapping[str, Fraction]:
         for key, value in node.status.allocatable.items():
             left[key] = left.get(key, Fraction()) + quantity.parse(value)
     async for pod in cluster.live.items(PODS, _Pod):
-        if pod.spec.node_name not in nodes or pod.status.phase in _FINISHED or pod.metadata.namespace.startswith(uses):
+        if pod.spec.node_name not in nodes or pod.status.phase in _FINISHED:
+            continue
+        namespace = cluster.lookup(Namespace.resource, pod.metadata.namespace)
+        if namespace is not None and namespace.labels.get(TENANT) == tenant:
             continue
         left["pods"] = left.get("pods", Fraction()) - 1
         for key in {*_COUNTED, *pod.spec.named("requests")}:

@@ -33,7 +33,7 @@ from tenantry.api.peercluster import (
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.controllers.peering import offers, peerfacts, virtualnode
 from tenantry.controllers.peering.certificates import NodeAccess, NodeCertificate, NodeCertificates
-from tenantry.controllers.peering.homelease import HomeLease, LeasedPace
+from tenantry.controllers.peering.homelease import DURATION_SECONDS, HomeLease, LeasedPace
 from tenantry.controllers.peering.namespaces import PeerNamespaces
 from tenantry.controllers.peering.nodereports import NodeReports
 from tenantry.controllers.peering.peerclient import RENEW_SECONDS, PeerAccess
@@ -200,9 +200,8 @@ class PeerLink:
                 changed=self._changed,
             )
             await self._begin(client, lease)
-            peer = self._peer = Cluster(
-                ClusterId(f"peer/{self._name}"), client, clock=host.home.clock, instance=host.instance
-            )
+            name = ClusterId(f"peer/{self._name}")
+            peer = self._peer = Cluster(name, client, clock=host.home.clock, instance=host.instance)
             # All that is written there, by whatever controller.
             peer.writer = Writer(client, peer, LeasedPace(lease, _WRITES_PER_SECOND, _BURST))
             peer.outage.listen(self._noticed)
@@ -233,19 +232,21 @@ class PeerLink:
         Raises:
             TenantryError: The peer does not serve this cluster, or does not answer.
         """
-        try:
-            await self._probe(client)
-        except Forbidden:
-            # Of a guest that is suspended because it was silent, the Lease is what shows that it is back.
-            with suppress(TenantryError):
-                await lease.attempt()
-            raise
         home, found = self._host.home, await self._host.home.live.get(PeerCluster, self._name)
         before = found.status.instances
         if self._host.instance not in before:
             # Before it takes the Lease, so that the next leader knows whom it follows.
             await self._record(found, (*before, self._host.instance)[-MAX_INSTANCES:])
-        await lease.take({f"{self._host.home_id}/{each}" for each in before})
+        ours = {f"{self._host.home_id}/{each}" for each in before}
+        try:
+            await self._probe(client)
+        except Forbidden:
+            # Of a guest that is suspended because it was silent, the Lease is what shows that it is back.
+            with suppress(TenantryError, TimeoutError):
+                async with asyncio.timeout(2 * DURATION_SECONDS):
+                    await lease.take(ours)
+            raise
+        await lease.take(ours)
         if before and before != (self._host.instance,):
             await self._record(await home.live.get(PeerCluster, self._name), (self._host.instance,))
 
@@ -264,8 +265,7 @@ class PeerLink:
                 client, self._half.guest, home_id=self._host.home_id, known_id=self._known_id
             )
             self._known_id = self.facts.cluster_id
-            self._answers = True
-            self._refused = False
+            self._answers, self._refused = True, False
         except TenantryError as error:
             self._answers, self._refused = False, not isinstance(error, Unreachable)
             raise

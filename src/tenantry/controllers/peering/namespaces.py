@@ -16,9 +16,17 @@ from tenantry.api import reasons
 from tenantry.api.errors import AlreadyExists, Conflict, InputError, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Json, object_key
-from tenantry.api.offloading import DesiredNamespace, MappedNamespace, MapPhase, MappingStrategy, NamespaceMap
+from tenantry.api.offloading import (
+    MOST_WORDS,
+    DesiredNamespace,
+    MappedNamespace,
+    MapPhase,
+    MappingStrategy,
+    NamespaceMap,
+)
 from tenantry.api.peercluster import HOME_ID, HOME_NAMESPACE, HOME_PATH, HOME_TENANT
 from tenantry.api.subnamespace import Mode, Subnamespace
+from tenantry.api.wording import visible
 from tenantry.controllers import watched
 from tenantry.controllers.peering import workspaces
 from tenantry.controllers.peering.mapstatus import MapStatusWriter
@@ -47,7 +55,6 @@ _PHASES = {
 }
 """By the reason why a Subnamespace at the peer is not ready: how its namespace is reported."""
 
-_MOST_WORDS = 1024
 _LISTING_SECONDS = 2.0
 """How long a place that has just been added is waited for."""
 
@@ -131,7 +138,7 @@ class PeerNamespaces:
             return ()
         before = change.before.spec.desired if change.before is not None else {}
         after = change.after.spec.desired if change.after is not None else {}
-        known = found.status.current if change.before is None else {}
+        known = {*found.status.current, *found.status.shares} if change.before is None else set[str]()
         return {*known, *(each for each in {*before, *after} if before.get(each) != after.get(each))}
 
     def _map(self) -> NamespaceMap | None:
@@ -217,12 +224,17 @@ class PeerNamespaces:
             InputError: The share has a quantity that is none.
         """
         whole = self._shares.whole(key, wanted)
+        # Before the Workspace is looked at: the peer may report it while the request is under way.
+        self._waiting.add(key)
         room = await self._workspaces.grow(cluster, whole, self._entries(wanted.workspace))
+        if room.words and sub is not None and workspaces.has_room(sub, whole):
+            # The Workspace does not get what another namespace needs: what shrinks must not wait for that.
+            return await self._follow(cluster, key, sub, wanted)
         if room.words:
             return await self._refuse(key, _entry(MapPhase.REFUSED, sub, wanted.workspace, room.words))
         if not room.is_ready:
-            self._waiting.add(key)
             return None
+        self._waiting.discard(key)
         place = self._workspaces.place(cluster, wanted.workspace)
         if not await self._is_listed(cluster, place):
             return LISTED_SECONDS
@@ -363,7 +375,7 @@ def _entry(phase: MapPhase, sub: Subnamespace | None, workspace: str, message: s
         uid=sub.metadata.uid if sub is not None else "",
         workspace=workspace,
         phase=phase,
-        message=message[:_MOST_WORDS],
+        message=visible(message)[:MOST_WORDS],
     )
 
 

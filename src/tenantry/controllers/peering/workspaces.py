@@ -40,6 +40,15 @@ def namespace_of(sub: Subnamespace) -> str:
     return found if _NAME.fullmatch(found) else ""
 
 
+def has_room(sub: Subnamespace, wanted: DesiredNamespace) -> bool:
+    """Return whether a namespace has at least the share that it should have.
+
+    Raises:
+        InputError: A quantity that it should have is none.
+    """
+    return fits(_amounts(wanted.hard), _known(sub.spec.quota.hard))
+
+
 class WorkspaceRoom(msgspec.Struct, frozen=True):
     """Whether a Workspace has room for a share.
 
