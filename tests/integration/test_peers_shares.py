@@ -106,6 +106,13 @@ async def test_the_sum_of_the_shares_is_bounded_by_the_quota_of_the_tenant(both:
         "spec": {"mode": "Workspace", "owners": [{"kind": "User", "name": "ada"}], "quota": {"hard": {"cpu": "1500m"}}},
     }
     await both.home.create(Subnamespace.resource, sub, "greedy")
+
+    async def assigned() -> bool:
+        status: Json = (await both.home.get(Subnamespace.resource, "team", "greedy")).get("status") or {}
+        return bool((status.get("quota") or {}).get("assigned"))
+
+    # Its share first: the one at the peer must find what is left.
+    await until(assigned, "the Subnamespace has its share")
     wanted = offloading("greedy", both.peer_name)
     wanted["spec"]["share"] = {"hard": {"cpu": "1"}}
     await both.home.create(NamespaceOffloading.resource, wanted, "greedy")
