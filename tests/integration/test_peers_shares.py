@@ -109,7 +109,8 @@ async def test_the_sum_of_the_shares_is_bounded_by_the_quota_of_the_tenant(both:
 
     async def assigned() -> bool:
         status: Json = (await both.home.get(Subnamespace.resource, "team", "greedy")).get("status") or {}
-        return bool((status.get("quota") or {}).get("assigned"))
+        quota: Json = status.get("quota") or {}
+        return bool(quota.get("assigned"))
 
     # Its share first: the one at the peer must find what is left.
     await until(assigned, "the Subnamespace has its share")
