@@ -10,16 +10,18 @@ import pytest
 import pytest_asyncio
 
 from tenantry.api import reasons
-from tenantry.api.kubernetes import ResourceQuota
+from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.model import Json
 from tenantry.api.offloading import OFFLOADING, NamespaceMap, NamespaceOffloading
-from tenantry.api.peercluster import CONTENDER, PEERS_NAMESPACE, PeerCluster
+from tenantry.api.peercluster import CONTENDER, PEERS_NAMESPACE, PeerCluster, node_name
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.engine.clock import SystemClock, rfc3339_micro
+from tenantry.engine.events import Event
 from tenantry.engine.lease import Lease
+from tenantry.mirror.things import NODES
 from testkit.api import PODS, Api, until
 from testkit.peerings import Peering, federated, offloading, peering, placed
 from testkit.planes import without_operator
@@ -193,3 +195,53 @@ async def test_a_guest_that_was_suspended_for_its_silence_is_back_when_another_r
         status = (await api.get(PeerCluster.resource, name))["status"]
         assert reasons.HOME_TWICE not in {each["type"] for each in status["conditions"]}
     await both.peer.patch(PeerCluster.resource, both.home_name, {"spec": {"guest": {"leaseSeconds": None}}})
+
+
+async def _given_up(both: Peering) -> list[str]:
+    """Return the notes of the events about peers that were given up."""
+    events = await both.home.list(Event.resource, "default")
+    return [each["note"] for each in events if each["reason"] == reasons.PEER_GIVEN_UP]
+
+
+@pytest.mark.long
+async def test_a_home_that_does_not_hold_its_lease_is_removed_without_the_peer(both: Peering) -> None:
+    """L14: another home with its id works there; what it has at the peer is left alone."""
+    there = await both.offload("copied")
+    before = len(await _given_up(both))
+    holder = (await both.peer.get(Lease.resource, both.home_name, PEERS_NAMESPACE))["spec"]["holderIdentity"]
+    home_id, _, _ = holder.partition("/")
+    foreign = {"spec": {"holderIdentity": f"{home_id}/copy", "renewTime": rfc3339_micro(SystemClock().now())}}
+    await both.peer.patch(Lease.resource, both.home_name, foreign, PEERS_NAMESPACE)
+
+    async def twice() -> bool:
+        status = (await both.home.get(PeerCluster.resource, both.peer_name))["status"]
+        return reasons.HOME_TWICE in {each["type"] for each in status["conditions"]}
+
+    await until(twice, "the home reports that it does not hold its Lease")
+    await both.run("peer", "remove", both.peer_name, "--name", both.home_name, "--yes")
+    assert await both.home.find(NODES, node_name(both.peer_name)) is None
+    assert not (await both.peer.get(Namespace.resource, there))["metadata"].get("deletionTimestamp")
+    notes = (await _given_up(both))[before:]
+    assert all("nothing could be written at the peer" in each for each in notes)
+    assert len(notes) == 1
+    await both.connect()
+
+
+@pytest.mark.long
+async def test_a_peer_that_answers_and_ends_nothing_does_not_keep_the_namespaces_of_the_home(both: Peering) -> None:
+    """L14: its operator is stopped, so that no Subnamespace ends; the event names what may be left."""
+    there = await both.offload("abiding")
+    before = len(await _given_up(both))
+    called = both.peer_name
+    async with without_operator(both.cluster(called)):
+        await both.run("peer", "remove", called, "--name", both.home_name, "--yes", "--now", "--timeout", "100s")
+        assert await both.home.find(NODES, node_name(called)) is None
+        assert await both.peer.find(Namespace.resource, there) is not None
+        (note,) = (await _given_up(both))[before:]
+        assert "abiding" in note
+        assert "the peer did not end them" in note
+        await both.home.delete(NamespaceOffloading.resource, OFFLOADING, "abiding")
+        await both.home.gone(NamespaceOffloading.resource, OFFLOADING, "abiding")
+    # It ends what the home has deleted there.
+    await both.peer.gone(Namespace.resource, there)
+    await both.connect()

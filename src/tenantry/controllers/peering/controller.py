@@ -47,29 +47,30 @@ from tenantry.controllers.peering import (
     offering,
     offers,
     presence,
+    removal,
     status,
     virtualnode,
 )
 from tenantry.controllers.peering.link import PeeringHost, PeerLink
 from tenantry.controllers.peering.peerclient import SECRETS
 from tenantry.controllers.peering.presence import GuestPresence, Stage
+from tenantry.controllers.peering.removal import GIVE_UP_SECONDS, Removal, RemovalInputs
 from tenantry.controllers.peering.status import GuestState, HostState
 from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
+from tenantry.engine.events import EventKind
 from tenantry.engine.lease import Lease
 from tenantry.engine.plan import Blocked
 from tenantry.mirror.things import NODES
+from tenantry.world.leases import instant
 
 RETRY_SECONDS = 10.0
 """When a link that has ended begins again."""
 
 INVITATION_SECONDS = 5.0
 """How often the Secret of an open invitation is looked at. Its end is final at once; only the account is left."""
-
-GIVE_UP_SECONDS = 10.0
-"""How long a deleted PeerCluster waits for a peer that does not answer: this side is removed alone then."""
 
 REPAIR_SECONDS = 300.0
 """How often what serves a home is compared; the garbage collector and other clients may have deleted a part of it."""
@@ -104,7 +105,7 @@ class PeerController:
         self._host = host
         self._group: asyncio.TaskGroup = group
         self._connected: dict[str, _Connected] = {}
-        # By name of a deleted PeerCluster whose peer does not answer: since when.
+        # By name of a deleted PeerCluster at whose peer nothing can be written: since when.
         self._silent: dict[str, float] = {}
         # By the name of a guest: the renewal of its Lease that was seen last.
         self._renewals: dict[str, str] = {}
@@ -286,9 +287,19 @@ class PeerController:
         if left and isinstance(found.spec.host, PeerHost):
             # After a restart, too: the peer still has what belongs to this cluster.
             self._connect(cluster, found, found.spec.host)
-        link = self._connected.get(key)
-        if left and not self._is_given_up(cluster, key, link):
+        asked = RemovalInputs(
+            left=left,
+            silence=self._silence(cluster, key),
+            deleting=(cluster.clock.now() - instant(found.metadata.deletion_timestamp)).total_seconds(),
+            at_once=found.ends_at_once,
+        )
+        decided = removal.decide(asked)
+        if decided is Removal.WAIT:
             return GIVE_UP_SECONDS / 2
+        if decided is Removal.GIVE_UP:
+            note = removal.leftovers(asked, found.spec.host.guest if isinstance(found.spec.host, PeerHost) else key)
+            log.warning("a peer is removed, and something may be left there", extra={"peer": key, "left": sorted(left)})
+            cluster.recorder.say(found, EventKind.WARNING, reasons.PEER_GIVEN_UP, note)
         await self._disconnect(key)
         await self._delete(cluster, NODES, "", node_name(key))
         for name in self._secrets(found):
@@ -298,13 +309,14 @@ class PeerController:
             await cluster.writer.own(request.finalizers(found, others), quiet=True)
         return None
 
-    def _is_given_up(self, cluster: Cluster, key: str, known: _Connected | None) -> bool:
-        """Return whether a peer has not answered for so long that it is left as it is."""
-        if known is not None and known.link.answers:
+    def _silence(self, cluster: Cluster, key: str) -> float:
+        """Return for how many seconds nothing could be written at the peer of a deleted PeerCluster."""
+        known = self._connected.get(key)
+        if known is not None and known.link.may_write:
             self._silent.pop(key, None)
-            return False
+            return 0.0
         now = cluster.clock.monotonic()
-        return now - self._silent.setdefault(key, now) >= GIVE_UP_SECONDS
+        return now - self._silent.setdefault(key, now)
 
     def _secrets(self, found: PeerCluster) -> list[str]:
         half = found.spec.host

@@ -39,7 +39,7 @@ from tenantry.controllers.peering.nodereports import NodeReports
 from tenantry.controllers.peering.peerclient import RENEW_SECONDS, PeerAccess
 from tenantry.controllers.peering.peerfacts import PeerFacts
 from tenantry.controllers.peering.reflections import Reflections
-from tenantry.controllers.peering.status import UNKNOWN_SECONDS
+from tenantry.controllers.peering.status import SILENT_SECONDS, UNKNOWN_SECONDS
 from tenantry.controllers.peering.virtualnode import Readiness, VirtualNodeInputs
 from tenantry.engine.cluster import Cluster, ClusterId
 from tenantry.engine.reader import Reader
@@ -79,9 +79,6 @@ _NO_ADDRESSES = ("hostIP", "hostIPs", "podIP", "podIPs")
 
 _CLIENT_CA = ("kube-system", "extension-apiserver-authentication", "client-ca-file")
 """Where a cluster publishes the authority of its clients (Kubernetes, "Configure the Aggregation Layer")."""
-
-SILENT_SECONDS = 40.0
-"""How long a peer is silent until its Node is not ready: Kubernetes ends the pods of such a Node later."""
 
 PROBE_SECONDS = 10.0
 """How often the peer is asked whether it still serves this cluster: watches do not report that an account is gone."""
@@ -171,6 +168,11 @@ class PeerLink:
     def answers(self) -> bool:
         """Return whether the peer's API server answers, and serves this cluster."""
         return self._answers and not (self._peer is not None and self._peer.outage.is_away)
+
+    @property
+    def may_write(self) -> bool:
+        """Return whether the peer answers, and this home holds its Lease there."""
+        return self.answers and self._lease is not None and self._lease.is_held
 
     @property
     def silence(self) -> float:
@@ -467,9 +469,7 @@ class PeerLink:
         # A node that is not ready loses its pods: a short cut must not count.
         half, is_ready = self._half, self.answers or 0 < self.silence < SILENT_SECONDS
         ready = Readiness(is_ready=True, reason=reasons.ANSWERS, message="the API server of the peer answers")
-        away = Readiness(
-            is_ready=False, reason=reasons.UNREACHABLE, message="the API server of the peer does not answer"
-        )
+        away = Readiness(is_ready=False, reason=reasons.UNREACHABLE, message="the API server of the peer is silent")
         return VirtualNodeInputs(
             name=self._node_name,
             peer=self._name,

@@ -17,6 +17,9 @@ from tenantry.engine.plan import Blocked
 UNKNOWN_SECONDS = 10.0
 """How long a peer is silent until it is unknown whether it can be reached."""
 
+SILENT_SECONDS = 40.0
+"""How long a peer is silent until its Node is not ready: Kubernetes ends the pods of such a Node later."""
+
 
 class HostState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the host half.
