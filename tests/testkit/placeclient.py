@@ -71,13 +71,16 @@ class PlaceClient(WorldClient):
         body: bytes | None = None,
         content_type: str = JSON,
         attempts: int = ATTEMPTS,
+        seconds: float | None = None,
     ) -> bytes:
         """Answer a request; see `Client.request`."""
         place = self._place(path, query)
         self.lists.append(place)
         if place in self.refused:
             raise self.refused[place]
-        return await super().request(method, path, query=query, body=body, content_type=content_type, attempts=attempts)
+        return await super().request(
+            method, path, query=query, body=body, content_type=content_type, attempts=attempts, seconds=seconds
+        )
 
     def open(
         self,

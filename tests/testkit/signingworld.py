@@ -125,10 +125,13 @@ class UserClient(WorldClient):
         body: bytes | None = None,
         content_type: str = JSON,
         attempts: int = ATTEMPTS,
+        seconds: float | None = None,
     ) -> bytes:
         """Answer a request; see `Client.request`."""
         self._signing_world.user = self._user
-        return await super().request(method, path, query=query, body=body, content_type=content_type, attempts=attempts)
+        return await super().request(
+            method, path, query=query, body=body, content_type=content_type, attempts=attempts, seconds=seconds
+        )
 
 
 def common_name(certificate: bytes) -> str:

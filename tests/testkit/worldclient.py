@@ -53,6 +53,7 @@ class WorldClient(Client):
         body: bytes | None = None,
         content_type: str = JSON,
         attempts: int = ATTEMPTS,  # noqa: ARG002 - the World never asks to repeat a request
+        seconds: float | None = None,  # noqa: ARG002 - the World answers at once
     ) -> bytes:
         """Answer a request; see `Client.request`."""
         fault = self._faults()

@@ -61,10 +61,11 @@ class OperatedClient(WorldClient):
         body: bytes | None = None,
         content_type: str = JSON,
         attempts: int = ATTEMPTS,
+        seconds: float | None = None,
     ) -> bytes:
         """Answer a request; see `Client.request`."""
         answer = await super().request(
-            method, path, query=query, body=body, content_type=content_type, attempts=attempts
+            method, path, query=query, body=body, content_type=content_type, attempts=attempts, seconds=seconds
         )
         if method != "GET":
             # In a thread, because the operator of a test has an event loop of its own.

@@ -13,6 +13,7 @@ from tenantry.controllers.peering.homelease import (
     DEADLINE_SECONDS,
     DURATION_SECONDS,
     RENEW_SECONDS,
+    WRITE_SECONDS,
     HomeLease,
     LeasedPace,
 )
@@ -128,6 +129,10 @@ async def test_a_home_that_cannot_renew_its_lease_writes_nothing_before_another_
         await pace.turn()
     await home.attempt()
     await pace.turn()
+
+
+def test_a_write_that_began_with_the_lease_ends_before_another_home_may_write() -> None:
+    assert DEADLINE_SECONDS + WRITE_SECONDS <= DURATION_SECONDS
 
 
 async def test_after_silence_a_home_finds_out_that_another_one_took_over_before_it_writes() -> None:

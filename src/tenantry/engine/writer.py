@@ -55,6 +55,7 @@ class Writer:
         caches: They take in every response.
         pace: Bounds the rate of writes; None for no bound.
         turns: Bounds how many requests are under way at once; None for no bound but the client's connections.
+        seconds: The deadline of a write after its turn, with all its attempts; None for the client's own.
     """
 
     def __init__(
@@ -63,8 +64,11 @@ class Writer:
         caches: Caches | None = None,
         pace: Pace | None = None,
         turns: Turns | None = None,
+        *,
+        seconds: float | None = None,
     ) -> None:
         self._client = client
+        self._seconds = seconds
         self._pace = pace
         self._turns = turns
         self._caches = caches or NoCaches()
@@ -215,7 +219,8 @@ class Writer:
             return await self._paced(asked)
 
     async def _paced(self, asked: ApiRequest) -> bytes:
-        if self._pace is not None and asked.verb is not request.Verb.GET:
+        is_write = asked.verb is not request.Verb.GET
+        if self._pace is not None and is_write:
             await self._pace.turn()
         # A creation is a POST to the collection; a POST to a subresource, such as an eviction, names the object.
         is_creation = asked.verb is request.Verb.CREATE and not asked.subresource
@@ -228,6 +233,7 @@ class Writer:
             body=wire.encode(body) if isinstance(body, KubernetesObject) else _encoded(body),
             content_type=asked.patch_type if asked.verb is request.Verb.PATCH else JSON,
             attempts=ATTEMPTS if asked.is_repeated else 1,
+            seconds=self._seconds if is_write else None,
         )
 
     def _signature(self, asked: ApiRequest) -> dict[str, str]:

@@ -114,13 +114,16 @@ class Client:
         body: bytes | None = None,
         content_type: str = JSON,
         attempts: int = ATTEMPTS,
+        seconds: float | None = None,
     ) -> bytes:
         """Send a request and return the response's body; see `ask`.
 
         Raises:
             ApiError: The class says what happened; `Unreachable` if there was no response.
         """
-        answer = await self.ask(method, path, query=query, body=body, content_type=content_type, attempts=attempts)
+        answer = await self.ask(
+            method, path, query=query, body=body, content_type=content_type, attempts=attempts, seconds=seconds
+        )
         return answer.body
 
     async def ask(
@@ -132,15 +135,41 @@ class Client:
         body: bytes | None = None,
         content_type: str = JSON,
         attempts: int = ATTEMPTS,
+        seconds: float | None = None,
     ) -> ApiAnswer:
         """Send a request and return the response.
 
         A response with Retry-After is to a request that the server did not carry out: it is sent again, a few times.
 
+        Args:
+            method: As in "GET".
+            path: The path, escaped.
+            query: Parameters, not escaped.
+            body: The bytes to send.
+            content_type: Of the body.
+            attempts: How often it is sent at most.
+            seconds: The deadline of all attempts together, with the wait for a connection; None for the deadline of
+                each attempt alone. Nothing is sent after it.
+
         Raises:
             ApiError: The class says what happened; `Unreachable` if there was no response.
         """
         asked = HttpRequest(method, path, query, body, content_type)
+        try:
+            async with asyncio.timeout(seconds) as deadline:
+                return await self._asked(asked, attempts, deadline.when())
+        except TimeoutError as error:
+            raise self.transport.unreachable(error) from error
+
+    async def _asked(self, asked: HttpRequest, attempts: int, until: float | None) -> ApiAnswer:
+        """Send a request until a response is final.
+
+        Args:
+            asked: The request.
+            attempts: How often it is sent at most.
+            until: The time of the event loop after which it is not sent again; None for no limit.
+        """
+        loop = asyncio.get_running_loop()
         for attempt in range(1, attempts + 1):
             try:
                 async with self.transport.exchange(asked) as response:
@@ -151,7 +180,10 @@ class Client:
                 again = isinstance(error, TooManyRequests) or error.status >= 500  # noqa: PLR2004
                 if not again or error.retry_after_seconds is None or attempt == attempts:
                     raise
-                await asyncio.sleep(min(error.retry_after_seconds, MAX_RETRY_AFTER_SECONDS))
+                pause = min(error.retry_after_seconds, MAX_RETRY_AFTER_SECONDS)
+                if until is not None and loop.time() + pause >= until:
+                    raise  # the response that there was says more than a deadline that passes
+                await asyncio.sleep(pause)
         raise AssertionError("the loop returns or raises")
 
     def open(

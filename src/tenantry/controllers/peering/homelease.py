@@ -10,6 +10,9 @@ in the Lease of the guest, every ten seconds, and writes nothing at the peer wit
     the Lease is free, has expired, is ours, or names a replica that this cluster has recorded ─► take it
     another replica has renewed it ─► write nothing, report HomeTwice, wait for its end
 
+A write has a deadline, so that one that began with the Lease ends with it. What the network delivers later cannot be
+taken back: the mirror and the shares name uids and resourceVersions in what they change.
+
 A replica is recorded in the PeerCluster before it takes the Lease, so that the next leader takes over at once. A home
 that waits leaves its name in an annotation, by which the holder and the peer report it, too.
 
@@ -38,6 +41,9 @@ DURATION_SECONDS = 40
 RENEW_SECONDS = 10.0
 DEADLINE_SECONDS = 30.0
 """A home that could not renew the Lease for so long writes nothing, before another one may begin."""
+
+WRITE_SECONDS = 10.0
+"""The deadline of a write that began before, with all its attempts: it ends before another home may begin."""
 
 CONTENDED_SECONDS = 60.0
 """How long a name in the annotation that does not change is shown."""

@@ -33,7 +33,7 @@ from tenantry.api.peercluster import (
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.controllers.peering import offers, peerfacts, virtualnode
 from tenantry.controllers.peering.certificates import NodeAccess, NodeCertificate, NodeCertificates
-from tenantry.controllers.peering.homelease import DURATION_SECONDS, HomeLease, LeasedPace
+from tenantry.controllers.peering.homelease import DURATION_SECONDS, WRITE_SECONDS, HomeLease, LeasedPace
 from tenantry.controllers.peering.namespaces import PeerNamespaces
 from tenantry.controllers.peering.nodereports import NodeReports
 from tenantry.controllers.peering.peerclient import RENEW_SECONDS, PeerAccess
@@ -205,7 +205,7 @@ class PeerLink:
             name = ClusterId(f"peer/{self._name}")
             peer = self._peer = Cluster(name, client, clock=host.home.clock, instance=host.instance)
             # All that is written there, by whatever controller.
-            peer.writer = Writer(client, peer, LeasedPace(lease, _WRITES_PER_SECOND, _BURST))
+            peer.writer = Writer(client, peer, LeasedPace(lease, _WRITES_PER_SECOND, _BURST), seconds=WRITE_SECONDS)
             peer.outage.listen(self._noticed)
             namespaces = PeerNamespaces(
                 self._name,
