@@ -1,4 +1,4 @@
-"""Shares of a tenant's quota at a peer, and the Lease by which one home writes there (X03, L13)."""
+"""Shares of a tenant's quota at a peer, the Lease by which one home writes there, and silence (X03, L13, L14)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from tenantry.api import reasons
 from tenantry.api.kubernetes import Namespace, ResourceQuota
-from tenantry.api.model import Json
+from tenantry.api.model import Json, Resource
 from tenantry.api.offloading import OFFLOADING, NamespaceMap, NamespaceOffloading
 from tenantry.api.peercluster import CONTENDER, PEERS_NAMESPACE, PeerCluster, node_name
 from tenantry.api.subnamespace import Subnamespace
@@ -23,8 +23,9 @@ from tenantry.engine.events import Event
 from tenantry.engine.lease import Lease
 from tenantry.mirror.things import NODES
 from testkit.api import PODS, Api, until
-from testkit.peerings import Peering, federated, offloading, peering, placed
+from testkit.peerings import Peering, federated, linked, offloading, peering, placed
 from testkit.planes import without_operator
+from testkit.tcplink import LinkState
 
 CPU = "requests.cpu"
 
@@ -244,4 +245,32 @@ async def test_a_peer_that_answers_and_ends_nothing_does_not_keep_the_namespaces
         await both.home.gone(NamespaceOffloading.resource, OFFLOADING, "abiding")
     # It ends what the home has deleted there.
     await both.peer.gone(Namespace.resource, there)
+    await both.connect()
+
+
+@pytest.mark.long
+async def test_a_peer_on_a_link_that_is_half_open_becomes_unknown_and_later_its_node_not_ready(both: Peering) -> None:
+    """L13: no connection breaks, so that only the lack of answers shows it; it is back with the link."""
+    seen: dict[str, Json] = {}
+
+    async def becomes(resource: Resource, name: str, condition: str, wanted: str) -> None:
+        async def so() -> bool:
+            status = (await both.home.get(resource, name))["status"]
+            seen[name] = found = {each["type"]: each["status"] for each in status["conditions"]}
+            return found.get(condition) == wanted
+
+        await until(so, f"{condition} of {name!r} is {wanted}", seen=lambda: seen, seconds=90)
+
+    node, called = node_name(both.peer_name), both.peer_name
+    async with linked(both) as link:
+        await becomes(NODES, node, "Ready", "True")
+        link.become(LinkState.HALF_OPEN)
+        await becomes(PeerCluster.resource, called, reasons.REACHABLE, "Unknown")
+        # A short silence does not count.
+        status = (await both.home.get(NODES, node))["status"]
+        assert {each["type"]: each["status"] for each in status["conditions"]}["Ready"] == "True"
+        await becomes(NODES, node, "Ready", "False")
+        link.become(LinkState.OPEN)
+        await becomes(NODES, node, "Ready", "True")
+        await becomes(PeerCluster.resource, called, reasons.REACHABLE, "True")
     await both.connect()

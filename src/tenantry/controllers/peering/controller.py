@@ -243,16 +243,17 @@ class PeerController:
         defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
         section = defaults.spec.federation if defaults is not None else FederationDefaults()
         link.label(labels.of_node(found, section))
+        probe, facts = link.probe, link.probe.facts
         return HostState(
-            cluster_id=link.facts.cluster_id,
-            version=link.facts.version,
-            labels=link.facts.labels,
-            answers=link.answers,
-            silence=link.silence,
+            cluster_id=facts.cluster_id,
+            version=facts.version,
+            labels=facts.labels,
+            answers=probe.answers,
+            silence=probe.silence,
             twice=link.twice,
             has_node=link.has_node,
             failure=_told(link.failure),
-            offer=link.facts.offer or UNSET,
+            offer=facts.offer or UNSET,
         )
 
     async def _run(self, cluster: Cluster, key: str, link: PeerLink) -> None:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tenantry.api import reasons
-from tenantry.api.errors import ConfigError, Forbidden, TenantryError, TerminalError, Unreachable
+from tenantry.api.errors import ConfigError, Forbidden, TenantryError
 from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json, object_key
 from tenantry.api.peercluster import (
@@ -38,8 +38,9 @@ from tenantry.controllers.peering.namespaces import PeerNamespaces
 from tenantry.controllers.peering.nodereports import NodeReports
 from tenantry.controllers.peering.peerclient import RENEW_SECONDS, PeerAccess
 from tenantry.controllers.peering.peerfacts import PeerFacts
+from tenantry.controllers.peering.probe import PeerProbe
 from tenantry.controllers.peering.reflections import Reflections
-from tenantry.controllers.peering.status import SILENT_SECONDS, UNKNOWN_SECONDS
+from tenantry.controllers.peering.status import SILENT_SECONDS
 from tenantry.controllers.peering.virtualnode import Readiness, VirtualNodeInputs
 from tenantry.engine.cluster import Cluster, ClusterId
 from tenantry.engine.reader import Reader
@@ -79,9 +80,6 @@ _NO_ADDRESSES = ("hostIP", "hostIPs", "podIP", "podIPs")
 
 _CLIENT_CA = ("kube-system", "extension-apiserver-authentication", "client-ca-file")
 """Where a cluster publishes the authority of its clients (Kubernetes, "Configure the Aggregation Layer")."""
-
-PROBE_SECONDS = 10.0
-"""How often the peer is asked whether it still serves this cluster: watches do not report that an account is gone."""
 
 RENEWAL_RETRY_SECONDS = 300.0
 
@@ -136,17 +134,13 @@ class PeerLink:
         self._served: Cluster | None = None
         self._peer: Cluster | None = None
         self._reports: NodeReports | None = None
-        self._answers = False
-        # It answers, and does not serve this cluster: that is no silence.
-        self._refused = False
-        # Since when the peer does not answer, of the monotonic clock; None if it does, or never did.
-        self._silent: float | None = None
         self._lease: HomeLease | None = None
         # With its memory of requests that are not signed yet: a link that begins again must not request more.
         home = NodeAccess(reader=host.home.live, writer=host.home.writer, as_node=self._as_node, clock=host.home.clock)
         self._certificates = NodeCertificates(self._node_name, (PEERS_NAMESPACE, f"{self._name}-node"), home=home)
         self._labels: Mapping[str, str] = {}
-        self.facts = PeerFacts()
+        self.probe = PeerProbe(host.home.clock, self._noticed)
+        """What is known of whether the peer answers."""
         self.has_node = False
         """Whether the Node is there, and pods are mirrored."""
         self.failure: TenantryError | None = None
@@ -165,19 +159,9 @@ class PeerLink:
                 self._reports.wake()
 
     @property
-    def answers(self) -> bool:
-        """Return whether the peer's API server answers, and serves this cluster."""
-        return self._answers and not (self._peer is not None and self._peer.outage.is_away)
-
-    @property
     def may_write(self) -> bool:
         """Return whether the peer answers, and this home holds its Lease there."""
-        return self.answers and self._lease is not None and self._lease.is_held
-
-    @property
-    def silence(self) -> float:
-        """Return for how many seconds the peer has been silent; 0 if it answers, or never did."""
-        return self._host.home.clock.monotonic() - self._silent if self._silent is not None else 0.0
+        return self.probe.answers and self._lease is not None and self._lease.is_held
 
     @property
     def twice(self) -> str:
@@ -206,7 +190,7 @@ class PeerLink:
             peer = self._peer = Cluster(name, client, clock=host.home.clock, instance=host.instance)
             # All that is written there, by whatever controller.
             peer.writer = Writer(client, peer, LeasedPace(lease, _WRITES_PER_SECOND, _BURST), seconds=WRITE_SECONDS)
-            peer.outage.listen(self._noticed)
+            self.probe.follow(peer.outage)
             namespaces = PeerNamespaces(
                 self._name,
                 host.home,
@@ -220,7 +204,7 @@ class PeerLink:
                 async with (
                     in_background(lease.keep()),
                     in_background(self._renew()),
-                    in_background(self._keep_probing(client)),
+                    in_background(self.probe.keep_asking(partial(self._ask, client), self._report)),
                 ):
                     await self._be_node(client, peer)
             finally:
@@ -241,7 +225,7 @@ class PeerLink:
             await self._record(found, (*before, self._host.instance)[-MAX_INSTANCES:])
         ours = {f"{self._host.home_id}/{each}" for each in before}
         try:
-            await self._probe(client)
+            await self.probe.ask(partial(self._ask, client))
         except Forbidden:
             # Of a guest that is suspended because it was silent, the Lease is what shows that it is back.
             with suppress(TenantryError, TimeoutError):
@@ -255,52 +239,22 @@ class PeerLink:
     async def _record(self, found: PeerCluster, instances: tuple[str, ...]) -> None:
         await self._host.home.writer.status(replace(found, status=replace(found.status, instances=instances)))
 
-    async def _probe(self, client: Client) -> None:
-        """Ask the peer whether it serves this cluster.
+    async def _ask(self, client: Client) -> PeerFacts:
+        """Ask the peer about itself.
 
         Raises:
-            TenantryError: It does not, or does not answer.
+            TenantryError: It does not serve this cluster, or does not answer.
         """
-        before = self._answers, self.facts
-        try:
-            self.facts = await peerfacts.read(
-                client, self._half.guest, home_id=self._host.home_id, known_id=self._known_id
-            )
-            self._known_id = self.facts.cluster_id
-            self._answers, self._refused = True, False
-        except TenantryError as error:
-            self._answers, self._refused = False, not isinstance(error, Unreachable)
-            raise
-        finally:
-            if before != (self._answers, self.facts):
-                self._noticed()
+        home_id, guest = self._host.home_id, self._half.guest
+        found = await peerfacts.read(client, guest, home_id=home_id, known_id=self._known_id)
+        self._known_id = found.cluster_id
+        return found
 
-    async def _keep_probing(self, client: Client) -> None:
-        while True:
-            await asyncio.sleep(PROBE_SECONDS)
-            try:
-                await self._probe(client)
-                self.failure = None
-            except TerminalError:
-                # It is another cluster now, or too old: nothing more is sent there.
-                raise
-            except TenantryError as error:
-                self.failure = error
-                if isinstance(error, Unreachable) and self._peer is not None:
-                    # A connection that is half open reports nothing by itself.
-                    self._peer.outage.begin(error)
+    def _report(self, failure: TenantryError | None) -> None:
+        self.failure = failure
 
     def _noticed(self) -> None:
         """Report that the peer is away, or back."""
-        if self.answers or self._refused:
-            self._silent = None
-        elif self._silent is None:
-            self._silent = self._host.home.clock.monotonic()
-            for seconds in (UNKNOWN_SECONDS, SILENT_SECONDS):
-                asyncio.get_running_loop().call_later(seconds, self._report)
-        self._report()
-
-    def _report(self) -> None:
         if self._reports is not None:
             self._reports.wake()
         self._changed()
@@ -467,17 +421,17 @@ class PeerLink:
 
     def _inputs(self, port: int) -> VirtualNodeInputs:
         # A node that is not ready loses its pods: a short cut must not count.
-        half, is_ready = self._half, self.answers or 0 < self.silence < SILENT_SECONDS
+        half, is_ready = self._half, self.probe.answers or 0 < self.probe.silence < SILENT_SECONDS
         ready = Readiness(is_ready=True, reason=reasons.ANSWERS, message="the API server of the peer answers")
         away = Readiness(is_ready=False, reason=reasons.UNREACHABLE, message="the API server of the peer is silent")
         return VirtualNodeInputs(
             name=self._node_name,
             peer=self._name,
             labels=self._labels,
-            resources=offers.least(half.accept.hard, self.facts.offer, self._host.home.clock.now()),
+            resources=offers.least(half.accept.hard, self.probe.facts.offer, self._host.home.clock.now()),
             address=self._host.address,
             port=port,
-            version=self.facts.version,
+            version=self.probe.facts.version,
             readiness=ready if is_ready else away,
         )
 
