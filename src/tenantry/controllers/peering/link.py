@@ -8,7 +8,6 @@ API server ─ logs, exec ─► KubeletServer ─ byte streams ─────�
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -36,7 +35,7 @@ from tenantry.controllers.peering.certificates import NodeAccess, NodeCertificat
 from tenantry.controllers.peering.homelease import DURATION_SECONDS, WRITE_SECONDS, HomeLease, LeasedPace
 from tenantry.controllers.peering.namespaces import PeerNamespaces
 from tenantry.controllers.peering.nodereports import NodeReports
-from tenantry.controllers.peering.peerclient import RENEW_SECONDS, PeerAccess
+from tenantry.controllers.peering.peerclient import PeerAccess
 from tenantry.controllers.peering.peerfacts import PeerFacts
 from tenantry.controllers.peering.probe import PeerProbe
 from tenantry.controllers.peering.reflections import Reflections
@@ -80,10 +79,6 @@ _NO_ADDRESSES = ("hostIP", "hostIPs", "podIP", "podIPs")
 
 _CLIENT_CA = ("kube-system", "extension-apiserver-authentication", "client-ca-file")
 """Where a cluster publishes the authority of its clients (Kubernetes, "Configure the Aggregation Layer")."""
-
-RENEWAL_RETRY_SECONDS = 300.0
-
-log = logging.getLogger(__name__)
 
 
 class PeeringHost(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,7 +198,7 @@ class PeerLink:
             try:
                 async with (
                     in_background(lease.keep()),
-                    in_background(self._renew()),
+                    in_background(self._access.keep_fresh()),
                     in_background(self.probe.keep_asking(partial(self._ask, client), self._report)),
                 ):
                     await self._be_node(client, peer)
@@ -258,17 +253,6 @@ class PeerLink:
         if self._reports is not None:
             self._reports.wake()
         self._changed()
-
-    async def _renew(self) -> None:
-        while True:
-            again = RENEW_SECONDS
-            try:
-                await self._access.renew()
-            except TenantryError as error:
-                fields = {"peer": self._name, "error": str(error)}
-                log.warning("the credentials for a peer are not renewed", extra=fields)
-                again = RENEWAL_RETRY_SECONDS
-            await asyncio.sleep(again)
 
     def _paired(self, pairs: Mapping[str, str], leaving: Collection[str]) -> None:
         """Mirror other namespaces from now on."""

@@ -11,15 +11,17 @@ A user who reads the Secret can act as the home until the accounts at the peer a
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.errors import ConfigError, Forbidden, InputError, NotFound, TerminalError, Unauthorized
+from tenantry.api.errors import ConfigError, Forbidden, InputError, NotFound, TenantryError, TerminalError, Unauthorized
 from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json
 from tenantry.api.peercluster import (
@@ -31,7 +33,7 @@ from tenantry.api.peercluster import (
     renewer_name,
 )
 from tenantry.api.peerinvitation import PeerInvitation
-from tenantry.controllers.peering import invitations
+from tenantry.controllers.peering import invitations, tokenlife
 from tenantry.controllers.peering.guest import ACCOUNTS
 from tenantry.engine import request
 from tenantry.engine.cluster import Cluster
@@ -45,13 +47,15 @@ TOKEN_KEY = "token"  # noqa: S105 - the key of the Secret
 INVITATION_KEY = "invitation"
 """Of the Secret: a PeerInvitation that is not used yet."""
 
-RENEW_SECONDS = 24 * 3600.0
-"""How often the token of the renewer is replaced: at a seventh of its life."""
+LOOK_SECONDS = 300.0
+"""How often the age of the token of the renewer is looked at, and the least time between two of its renewals."""
 
 _RENEW_PART = 2 / 3
 _CONNECTIONS = 16
 _MOST_BYTES = 64 * 2**20
 """The longest response that is read: a peer could fill the memory. A page of lists has at most 500 pods of 128 KiB."""
+
+log = logging.getLogger(__name__)
 
 
 class PeerAccess:
@@ -69,6 +73,10 @@ class PeerAccess:
         self._home_id = home_id
         self._name = name
         self._host = host
+        # When the age of the token is looked at, of the monotonic clock: a link that begins again looks no earlier.
+        self._look_at = float("-inf")
+        # The token of the renewer that this process has stored last, and when.
+        self._stored_last: tuple[str, float] | None = None
 
     def client(self) -> Client:
         """Return a client with a working token, requested anew at two thirds of its life."""
@@ -116,6 +124,30 @@ class PeerAccess:
         async with Client(connection, field_manager=FIELD_MANAGER, max_connections=1) as client:
             await Writer(client).send(request.delete(SECRETS, PEERS_NAMESPACE, name))
 
+    async def keep_fresh(self) -> None:
+        """Replace the token of the renewer when it is due, until cancelled."""
+        clock = self._home.clock
+        while True:
+            await asyncio.sleep(max(0.0, self._look_at - clock.monotonic()))
+            self._look_at = clock.monotonic() + LOOK_SECONDS
+            try:
+                if await self.is_due():
+                    await self.renew()
+            except TenantryError as error:
+                fields = {"peer": self._name, "error": str(error)}
+                log.warning("the credentials for a peer are not renewed", extra=fields)
+
+    async def is_due(self) -> bool:
+        """Return whether the token of the renewer is to be replaced.
+
+        Raises:
+            ConfigError: The Secret has no token.
+            ApiError: The Secret is missing, or the home does not answer.
+        """
+        token, last, clock = await self._stored(), self._stored_last, self._home.clock
+        held = clock.monotonic() - last[1] if last is not None and last[0] == token else None
+        return tokenlife.seconds_left(token, clock.now(), held) <= 0
+
     async def renew(self) -> None:
         """Replace the token of the renewer in the Secret.
 
@@ -131,6 +163,9 @@ class PeerAccess:
         encoded = {key: value and base64.b64encode(value.encode()).decode() for key, value in data.items()}
         body: Json = {"data": encoded, "metadata": {"annotations": dict(annotations or {})}}
         await self._home.writer.send(request.patch(SECRETS, PEERS_NAMESPACE, self._host.credentials_secret_name, body))
+        token = data.get(TOKEN_KEY)
+        if token is not None:
+            self._stored_last = (token, self._home.clock.monotonic())
 
     def _connection(self, *, issue: bool, token: str = "") -> Connection:
         host = self._host
