@@ -73,6 +73,9 @@ CONTENDER = f"{PREFIX}/contender"
 
 MAX_INSTANCES = 8
 
+MAX_REPORTED = 64
+"""The longest text that is kept of what another cluster reports about itself: its id, its version."""
+
 WORK_SECONDS = 3600
 LEASE_SECONDS = 7 * 24 * 3600
 """The longest lives of the tokens with which a home works, and with which it requests these."""

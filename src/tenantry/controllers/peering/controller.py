@@ -44,6 +44,7 @@ from tenantry.controllers.peering import (
     invitations,
     inviting,
     labels,
+    liveobjects,
     offering,
     offers,
     presence,
@@ -52,7 +53,7 @@ from tenantry.controllers.peering import (
     virtualnode,
 )
 from tenantry.controllers.peering.link import PeeringHost, PeerLink
-from tenantry.controllers.peering.peerclient import SECRETS
+from tenantry.controllers.peering.liveobjects import SECRETS
 from tenantry.controllers.peering.presence import GuestPresence, Stage
 from tenantry.controllers.peering.removal import GIVE_UP_SECONDS, Removal, RemovalInputs
 from tenantry.controllers.peering.status import GuestState, HostState
@@ -326,12 +327,10 @@ class PeerController:
 
     async def _delete(self, cluster: Cluster, resource: Resource, namespace: str, name: str) -> None:
         """Delete an object of ours, unless it is gone, or a Node of the name belongs to another client."""
-        data = await cluster.live.find(resource, namespace, name)
-        live: Json = msgspec.json.decode(data) if data is not None else {}
-        if not live or (resource == NODES and not virtualnode.is_of(live, name.removeprefix(NODE_PREFIX))):
+        live = await liveobjects.find(cluster, resource, name, namespace)
+        if live is None or (resource == NODES and not virtualnode.is_of(live, name.removeprefix(NODE_PREFIX))):
             return
-        with suppress(NotFound):
-            await cluster.writer.send(request.delete(resource, namespace, name, uid=live["metadata"]["uid"]))
+        await liveobjects.delete(cluster, resource, live)
 
 
 def _goes_on(half: PeerHost | UnsetType | None, other: PeerHost) -> bool:

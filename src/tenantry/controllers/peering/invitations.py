@@ -39,12 +39,9 @@ from tenantry.api.peerinvitation import MAX_FILE_BYTES, PeerInvitation, PeerRequ
 from tenantry.api.wording import shortened
 from tenantry.controllers.peering import guest
 from tenantry.controllers.peering.guest import ACCOUNTS, BINDINGS, ROLES
-from tenantry.mirror.things import COPIED
 from tenantry.world import leases, quota
 from tenantry.world.structure import read as shaped
 from tenantry.world.validation import Problem
-
-SECRETS = COPIED["Secret"]
 
 EXPIRES = f"{PREFIX}/invitation-expires"
 """An annotation of the Secret of an invitation: which one it is."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import msgspec
 from msgspec import UNSET, UnsetType
 
-from tenantry.api.errors import AlreadyExists, NotFound
-from tenantry.api.model import Json, Resource
+from tenantry.api.errors import AlreadyExists
+from tenantry.api.model import Json
 from tenantry.api.peercluster import (
-    PEERS_NAMESPACE,
     GuestInvitation,
     InvitationPhase,
     InvitationStatus,
@@ -18,8 +16,8 @@ from tenantry.api.peercluster import (
     PeerGuest,
     inviter_name,
 )
-from tenantry.controllers.peering import invitations
-from tenantry.controllers.peering.invitations import SECRETS
+from tenantry.controllers.peering import invitations, liveobjects
+from tenantry.controllers.peering.liveobjects import SECRETS
 from tenantry.engine import request
 from tenantry.engine.cluster import Cluster
 
@@ -42,7 +40,7 @@ async def keep(cluster: Cluster, found: PeerCluster, half: PeerGuest) -> Invitat
             await _end(cluster, found)
         return UNSET
     name = inviter_name(found.metadata.name)
-    live = await _find(cluster, SECRETS, name)
+    live = await liveobjects.find(cluster, SECRETS, name)
     phase = invitations.phase(asked, known, live, cluster.clock.now())
     if phase is InvitationPhase.OPEN:
         await _open(cluster, found, asked, live)
@@ -58,7 +56,7 @@ async def _open(cluster: Cluster, found: PeerCluster, asked: GuestInvitation, li
         return
     if live is not None:
         # Tokens of an earlier invitation are bound to its Secret, by uid.
-        await _delete(cluster, SECRETS, live)
+        await liveobjects.delete(cluster, SECRETS, live)
     with suppress(AlreadyExists):
         await cluster.writer.send(request.create_json(SECRETS, invitations.secret(found, asked)))
 
@@ -67,22 +65,11 @@ async def _end(cluster: Cluster, found: PeerCluster) -> None:
     """Delete what makes an invitation valid."""
     name = inviter_name(found.metadata.name)
     for resource in (SECRETS, *(resource for resource, _ in invitations.objects(found))):
-        live = await _find(cluster, resource, name)
+        live = await liveobjects.find(cluster, resource, name)
         if live is not None and _is_ours(live, found):
-            await _delete(cluster, resource, live)
+            await liveobjects.delete(cluster, resource, live)
 
 
 def _is_ours(live: Json, found: PeerCluster) -> bool:
     owners: list[Json] = live["metadata"].get("ownerReferences") or []
     return any(each.get("uid") == found.metadata.uid for each in owners)
-
-
-async def _find(cluster: Cluster, resource: Resource, name: str) -> Json | None:
-    data = await cluster.live.find(resource, PEERS_NAMESPACE, name)
-    return None if data is None else msgspec.json.decode(data)
-
-
-async def _delete(cluster: Cluster, resource: Resource, live: Json) -> None:
-    meta = live["metadata"]
-    with suppress(NotFound):
-        await cluster.writer.send(request.delete(resource, PEERS_NAMESPACE, meta["name"], uid=meta["uid"]))

@@ -30,7 +30,7 @@ from tenantry.api.peercluster import (
     tenant_name,
 )
 from tenantry.api.subnamespace import Subnamespace
-from tenantry.controllers.peering import offers, peerfacts, virtualnode
+from tenantry.controllers.peering import liveobjects, offers, peerfacts, virtualnode
 from tenantry.controllers.peering.certificates import NodeAccess, NodeCertificate, NodeCertificates
 from tenantry.controllers.peering.homelease import DURATION_SECONDS, WRITE_SECONDS, HomeLease, LeasedPace
 from tenantry.controllers.peering.namespaces import PeerNamespaces
@@ -316,8 +316,8 @@ class PeerLink:
         Raises:
             ConfigError: There is such a Node.
         """
-        data = await self._host.home.live.find(NODES, "", self._node_name)
-        if data is not None and not virtualnode.is_of(msgspec.json.decode(data), self._name):
+        found = await liveobjects.find(self._host.home, NODES, self._node_name, "")
+        if found is not None and not virtualnode.is_of(found, self._name):
             raise ConfigError(
                 f"Node {self._node_name!r} exists and does not stand for a peer: give the PeerCluster another name"
             )

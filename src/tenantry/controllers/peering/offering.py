@@ -6,11 +6,9 @@ import datetime as dt
 from collections.abc import Mapping
 from fractions import Fraction
 
-import msgspec
-
 from tenantry.api.model import Json
-from tenantry.api.peercluster import PEERS_NAMESPACE, GuestOffer, OfferStatus, PeerCluster, PeerGuest, tenant_name
-from tenantry.controllers.peering import freeresources, offers
+from tenantry.api.peercluster import GuestOffer, OfferStatus, PeerCluster, PeerGuest, tenant_name
+from tenantry.controllers.peering import freeresources, liveobjects, offers
 from tenantry.engine import request
 from tenantry.engine.cluster import Cluster
 from tenantry.world import leases
@@ -44,8 +42,8 @@ async def keep(cluster: Cluster, found: PeerCluster, half: PeerGuest) -> OfferSt
 
 
 async def _is_published(cluster: Cluster, wanted: Json) -> bool:
-    data = await cluster.live.find(offers.CONFIG_MAPS, PEERS_NAMESPACE, wanted["metadata"]["name"])
-    return data is not None and msgspec.json.decode(data).get("data") == wanted["data"]
+    live = await liveobjects.find(cluster, offers.CONFIG_MAPS, wanted["metadata"]["name"])
+    return live is not None and live.get("data") == wanted["data"]
 
 
 def next_look(half: PeerGuest, now: dt.datetime, seconds: float) -> float:

@@ -33,16 +33,15 @@ from tenantry.api.peercluster import (
     renewer_name,
 )
 from tenantry.api.peerinvitation import PeerInvitation
-from tenantry.controllers.peering import invitations, tokenlife
+from tenantry.controllers.peering import invitations, liveobjects, tokenlife
 from tenantry.controllers.peering.guest import ACCOUNTS
+from tenantry.controllers.peering.liveobjects import SECRETS
 from tenantry.engine import request
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.writer import Writer
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection, IssuedToken
-from tenantry.mirror.things import COPIED
 
-SECRETS = COPIED["Secret"]
 TOKEN_KEY = "token"  # noqa: S105 - the key of the Secret
 INVITATION_KEY = "invitation"
 """Of the Secret: a PeerInvitation that is not used yet."""
@@ -194,11 +193,11 @@ class PeerAccess:
         return f"{self._host.credentials_secret_name!r} of namespace {PEERS_NAMESPACE!r}"
 
     async def _secret(self) -> Json:
-        data = await self._home.live.find(SECRETS, PEERS_NAMESPACE, self._host.credentials_secret_name)
-        if data is None:
+        found = await liveobjects.find(self._home, SECRETS, self._host.credentials_secret_name)
+        if found is None:
             # To a caller that asks the peer, NotFound would be about an object there.
             raise Unauthorized(f"Secret {self._told} does not exist", status=401)
-        return msgspec.json.decode(data)
+        return found
 
     async def _stored(self) -> str:
         content: Json = (await self._secret()).get("data") or {}

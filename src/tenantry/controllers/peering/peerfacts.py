@@ -10,13 +10,11 @@ from tenantry.api import reasons
 from tenantry.api.errors import ApiError, ConfigError, Forbidden, NotFound, TerminalError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import CLUSTER_UID, PROPOSED_LABELS
-from tenantry.api.peercluster import PEERS_NAMESPACE, OfferStatus, tenant_name
+from tenantry.api.peercluster import MAX_REPORTED, PEERS_NAMESPACE, OfferStatus, tenant_name
 from tenantry.controllers.peering import offers
 from tenantry.controllers.peering.labels import proposed
 from tenantry.kube.client import Client
 from tenantry.kube.version import OLDEST, ServerVersion
-
-_MOST_TEXT = 64
 
 
 class PeerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,8 +63,8 @@ async def read(client: Client, guest: str, *, home_id: str, known_id: str) -> Pe
     except msgspec.MsgspecError as error:
         raise ApiError(f"the peer reports no version of Kubernetes: {error}") from error
     facts = PeerFacts(
-        cluster_id=core.metadata.labels.get(CLUSTER_UID, "")[:_MOST_TEXT],
-        version=version.git_version[:_MOST_TEXT],
+        cluster_id=core.metadata.labels.get(CLUSTER_UID, "")[:MAX_REPORTED],
+        version=version.git_version[:MAX_REPORTED],
         labels=proposed(core.metadata.annotations.get(PROPOSED_LABELS, "")),
     )
     if facts.cluster_id == home_id:

@@ -19,7 +19,7 @@ import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.errors import InputError
-from tenantry.api.peercluster import CONTENDER, PeerCluster, PeerGuest
+from tenantry.api.peercluster import CONTENDER, MAX_REPORTED, PeerCluster, PeerGuest
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.lease import Lease
 from tenantry.engine.plan import Blocked
@@ -27,8 +27,6 @@ from tenantry.world.leases import instant
 
 CONTACT_PARTS = 10
 """The time of the last contact is written at most so often in `leaseSeconds`."""
-
-_MOST_TEXT = 64
 
 
 class Stage(StrEnum):
@@ -86,7 +84,7 @@ def judge(
     # The time begins with the first look: a home of an earlier version may have been served before.
     contact = _contact(status.last_contact, half, now) if is_news or not status.last_contact else status.last_contact
     cluster_id = status.cluster_id
-    now_id = holder.partition("/")[0][:_MOST_TEXT]
+    now_id = holder.partition("/")[0][:MAX_REPORTED]
     problem = None
     if now_id and now_id in set(taken):
         problem = Blocked(
@@ -113,7 +111,7 @@ def judge(
         stage=Stage.SUSPENDED if stage is Stage.SERVED and problem is not None else stage,
         cluster_id=cluster_id,
         last_contact=contact,
-        twice=lease.metadata.annotations.get(CONTENDER, "")[: 4 * _MOST_TEXT] if lease is not None else "",
+        twice=lease.metadata.annotations.get(CONTENDER, "")[: 4 * MAX_REPORTED] if lease is not None else "",
         problem=problem,
         next_seconds=left,
     )
