@@ -42,6 +42,7 @@ from tenantry.controllers.offloading import desired, leaving, status
 from tenantry.controllers.offloading.desired import OffloadingInputs
 from tenantry.controllers.offloading.leaving import PATIENCE_SECONDS, BoundPod
 from tenantry.controllers.peering.labels import selectable
+from tenantry.engine.plan import Blocked
 from tenantry.engine.request import ApiRequest
 from tenantry.world.naming import peer_name, workspace_name
 
@@ -363,6 +364,19 @@ def test_the_default_of_a_label_has_a_share_within_the_quota_of_the_tenant() -> 
     assert made.metadata.labels == {DEFAULTED: "true"}
     assert made.spec.quota.hard == {"requests.cpu": "500m", "requests.memory": "1Gi", "pods": "10"}
     assert made.spec.pod_strategy is PodStrategy.LOCAL_AND_REMOTE
+
+
+def test_a_share_that_the_tenant_cannot_give_is_reported() -> None:
+    shared = replace(offloading("shop"), spec=replace(offloading("shop").spec, share=Quota(hard={"memory": "1Gi"})))
+    found = status.compute(shared, tenant(PEER, cpu="1"), {PEER: mapped("shop")}, named(PEER), NOW)
+    (ready,) = found.conditions
+    assert (ready.status, ready.reason) == (ConditionStatus.FALSE, reasons.QUOTA_KEY_NOT_LIMITED)
+    assert "spec.share.hard has requests.memory" in ready.message
+
+    full = {PEER: Blocked(reason=reasons.LIMIT_REACHED, message="the tenant has 1024 shares at peers")}
+    shared = replace(shared, spec=replace(shared.spec, share=Quota(hard={"cpu": "1"})))
+    found = status.compute(shared, tenant(PEER, cpu="1"), {PEER: mapped("shop")}, named(PEER), NOW, short=full)
+    assert (found.conditions[0].reason, "1024" in found.conditions[0].message) == (reasons.LIMIT_REACHED, True)
 
 
 # -- pods that leave ------------------------------------------------------------------------------

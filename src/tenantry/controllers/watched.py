@@ -19,6 +19,7 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import MAPS, OWN_MARK
 from tenantry.api.tenant import Tenant
+from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import CRDS, Watch
@@ -30,6 +31,9 @@ BY_TENANT = "tenant"
 BY_NAMESPACE = "namespace"
 BY_BINDING = "binding"
 """Index of child namespaces by the uid of the Subnamespace that they are bound to."""
+
+BY_RECORD = "record"
+"""Index of TenantResourceQuotas by the namespaces and peers of their records, as `namespace/peer`."""
 
 BY_ADOPTION = "adoption"
 """Index of Subnamespaces that adopt a namespace, by its name and by the key of the Subnamespace that had it."""
@@ -124,6 +128,16 @@ def subnamespaces(keys: Callable[[Change[Subnamespace]], Iterable[str]]) -> Watc
     )
 
 
+def tenant_quotas(keys: Callable[[Change[TenantResourceQuota]], Iterable[str]]) -> Watch:
+    """Return the watch of TenantResourceQuotas, indexed by the namespaces and peers of their records."""
+    return Watch(
+        resource=TenantResourceQuota.resource,
+        decode=decoder(TenantResourceQuota),
+        keys=keys,
+        indexes={BY_RECORD: _recorded},
+    )
+
+
 def slices(keys: Callable[[Change[Slice]], Iterable[str]]) -> Watch:
     """Return the watch of Slices, indexed by tenant."""
     return Watch(resource=Slice.resource, decode=decoder(Slice), keys=keys, indexes={BY_TENANT: _slice_tenant})
@@ -206,3 +220,7 @@ def is_marked_same(before: Observed, after: Observed) -> bool:
         and before.annotations == after.annotations
         and before.deleting == after.deleting
     )
+
+
+def _recorded(found: TenantResourceQuota) -> list[str]:
+    return [object_key(each.namespace, each.peer) for each in found.status.clusters]

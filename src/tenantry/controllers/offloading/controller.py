@@ -45,7 +45,7 @@ from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import DirectWrite, merge_patch
+from tenantry.engine.plan import Blocked, DirectWrite, merge_patch
 from tenantry.mirror.things import PODS
 from tenantry.world.shares import remote
 
@@ -235,10 +235,10 @@ class OffloadingController:
             with suppress(NotFound, Conflict):
                 await cluster.writer.own(request.patch(Namespace.resource, "", namespace.name, body))
 
-    def _short(self, found: NamespaceOffloading, peers: Iterable[str]) -> dict[str, str]:
-        """Return why the quota of the tenant has no room for the share at a peer, by peer."""
+    def _short(self, found: NamespaceOffloading, peers: Iterable[str]) -> dict[str, Blocked]:
+        """Return why the tenant does not give the share at a peer, by peer."""
         judged = {peer: self._verdicts.get(remote.uid((found.metadata.namespace, peer))) for peer in peers}
-        return {peer: each.blocked.message for peer, each in judged.items() if each is not None and each.blocked}
+        return {peer: each.blocked for peer, each in judged.items() if each is not None and each.blocked}
 
     async def _finalize(self, cluster: Cluster, found: NamespaceOffloading, maps: Iterable[NamespaceMap]) -> bool:
         """Keep the finalizer until nothing is left at peers; return whether there is nothing else to do."""

@@ -171,6 +171,16 @@ def above(found: NamespaceOffloading, tenant: Tenant | None) -> str:
     )
 
 
+def unlimited(found: NamespaceOffloading, tenant: Tenant | None) -> list[str]:
+    """Return the keys of `spec.share` that the tenant's quota does not limit: nothing of them can be moved."""
+    if tenant is None:
+        return []
+    try:
+        return sorted(normal(found.spec.share.hard).keys() - normal(tenant.spec.quota.hard).keys())
+    except InputError:
+        return []  # as in `above`
+
+
 def leaving(inputs: OffloadingInputs) -> list[str]:
     """Return the namespaces whose pods must leave the peer."""
     return sorted(set(inputs.before) - set(_allowed(inputs)))

@@ -21,9 +21,10 @@ from tenantry.api.offloading import (
 )
 from tenantry.api.tenant import Tenant
 from tenantry.api.wording import shortened
-from tenantry.controllers.offloading.desired import PeerLabels, above, has_room, is_wanted, selects
+from tenantry.controllers.offloading.desired import PeerLabels, above, has_room, is_wanted, selects, unlimited
 from tenantry.controllers.peering.labels import selectable
 from tenantry.engine.conditions import Wanted, merge
+from tenantry.engine.plan import Blocked
 
 Problem = tuple[str, str]
 """A reason, and what is wrong."""
@@ -44,7 +45,7 @@ def compute(
     peers: PeerLabels,
     now: str,
     *,
-    short: Mapping[str, str] = {},
+    short: Mapping[str, Blocked] = {},
 ) -> NamespaceOffloadingStatus:
     """Return the status of a NamespaceOffloading.
 
@@ -54,7 +55,7 @@ def compute(
         maps: The NamespaceMaps by peer.
         peers: The labels of the peers that have a host half.
         now: RFC 3339.
-        short: Why the quota of the tenant has no room for the share at a peer, by peer.
+        short: Why the tenant does not give the share at a peer, by peer.
     """
     namespace = found.metadata.namespace
     allowed = tenant.spec.isolation.federation.peers if tenant is not None else ()
@@ -78,9 +79,9 @@ def compute(
     ]
     key = above(found, tenant)
     problems = [(reasons.INVALID_SPEC, _too_much(key, tenant))] if key and tenant is not None else []
-    problems += [
-        (reasons.QUOTA_INSUFFICIENT, f"spec.share at peer {peer!r}: {words}") for peer, words in sorted(short.items())
-    ]
+    if (missing := unlimited(found, tenant)) and tenant is not None:
+        problems.append((reasons.QUOTA_KEY_NOT_LIMITED, _unlimited(missing, tenant)))
+    problems += [(each.reason, f"spec.share at peer {peer!r}: {each.message}") for peer, each in sorted(short.items())]
     if not chosen and not found.metadata.deletion_timestamp:
         problems.append(_none(tenant, absent))
     problems += [each.problem for each in reports if each.problem is not None]
@@ -159,6 +160,13 @@ def _none(tenant: Tenant | None, absent: list[str]) -> Problem:
 
 def _too_much(key: str, tenant: Tenant) -> str:
     return f"{key} must be at most what the quota of Tenant {tenant.metadata.name!r} has"
+
+
+def _unlimited(keys: list[str], tenant: Tenant) -> str:
+    return (
+        f"spec.share.hard has {shortened(keys)}, which the quota of Tenant {tenant.metadata.name!r} does not limit:"
+        " take it out, or have an administrator limit it for the whole tenant"
+    )
 
 
 def _ready(problems: list[Problem]) -> Wanted:

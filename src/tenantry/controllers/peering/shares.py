@@ -16,7 +16,7 @@ import msgspec
 from tenantry.api.errors import Conflict, NotFound
 from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.marks import TENANT
-from tenantry.api.model import Json
+from tenantry.api.model import Json, object_key
 from tenantry.api.offloading import DesiredNamespace, NamespaceMap
 from tenantry.api.peercluster import HOME_NAMESPACE, PREFIX
 from tenantry.api.subnamespace import Subnamespace
@@ -24,6 +24,7 @@ from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import watched
 from tenantry.controllers.quota.objects import record_of, remote_share, share_quota
 from tenantry.controllers.tenant.desired import QUOTA
+from tenantry.controllers.watched import BY_RECORD
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.observed import ObservedQuota, observe
@@ -57,12 +58,7 @@ class PeerShares:
 
     def watch(self) -> Watch:
         """Return the watch of the records; the keys are the namespaces at home."""
-        return Watch(
-            resource=TenantResourceQuota.resource,
-            decode=watched.decoder(TenantResourceQuota),
-            keys=self._changed,
-            cluster=self._home,
-        )
+        return msgspec.structs.replace(watched.tenant_quotas(self._changed), cluster=self._home)
 
     def _changed(self, change: Change[TenantResourceQuota]) -> Iterable[str]:
         before, after = (
@@ -74,12 +70,18 @@ class PeerShares:
         return [name for name in {*before, *after} if before.get(name) != after.get(name)]
 
     def record(self, namespace: str) -> RemoteShare | None:
-        """Return the record of a namespace as it is cached."""
+        """Return the record of a namespace as it is cached; of two tenants, that of the one that had it before."""
+        return record_of(self._holder(namespace), namespace, self._name)
+
+    def _holder(self, namespace: str) -> TenantResourceQuota | None:
+        """Return the TenantResourceQuota that records what the peer holds for a namespace.
+
+        A namespace may be gone, or may have got another tenant, and its record not yet: the peer gives that back first.
+        """
         cache: Cache[TenantResourceQuota] = self._home.cache(TenantResourceQuota.resource)
         tenant = self._tenant(namespace)
-        # The namespace may be gone, and its record not yet.
-        found = [each] if (each := cache.get(tenant)) is not None else [] if tenant else list(cache)
-        return next((known for each in found if (known := record_of(each, namespace, self._name)) is not None), None)
+        found = cache.by_index(BY_RECORD, object_key(namespace, self._name))
+        return min(found, key=lambda each: each.metadata.name == tenant, default=None)
 
     def whole(self, namespace: str, wanted: DesiredNamespace) -> DesiredNamespace:
         """Return what a namespace should have with its share, as far as the record gives it."""
@@ -179,7 +181,8 @@ class PeerShares:
 
     async def _fresh(self, namespace: str) -> RemoteShare | None:
         """Read a record from the API server of the home."""
-        tenant = self._tenant(namespace)
+        known = self._holder(namespace)
+        tenant = known.metadata.name if known is not None else self._tenant(namespace)
         found = None
         with suppress(NotFound):
             found = await self._home.live.get(TenantResourceQuota, tenant) if tenant else None

@@ -96,9 +96,7 @@ class QuotaController:
         """Return what wakes this controller."""
         return [
             watched.tenants(changes.by_spec),
-            Watch(
-                resource=TenantResourceQuota.resource, decode=watched.decoder(TenantResourceQuota), keys=watched.own_key
-            ),
+            watched.tenant_quotas(watched.own_key),
             watched.subnamespaces(self._by_subnamespace),
             watched.slices(self._by_slice),
             watched.control_planes(self._by_control_plane),

@@ -198,7 +198,9 @@ class Index:
         wishes, found = self.tree.remote, self._caches.maps.get(peer)
         desired = found.spec.desired.get(namespace) if found is not None else None
         confirmed = found.status.shares.get(namespace) if found is not None else None
-        wanted = read(desired.share) if desired is not None and not desired.leaving else {}
+        # An entry of another tenant is of the time before the namespace moved, or after.
+        is_ours = desired is not None and desired.tenant in {"", self._tenant.metadata.name}
+        wanted = read(desired.share) if desired is not None and is_ours and not desired.leaving else {}
         if any(wanted.values()):
             wishes.wanted[key] = wanted
         else:

@@ -11,6 +11,7 @@ from tenantry.api import reasons
 from tenantry.api.subnamespace import SubnamespaceQuota
 from tenantry.api.tenantresourcequota import (
     MAX_CLAIMS,
+    MAX_REMOTE,
     Batch,
     ClaimKind,
     ClaimShareStatus,
@@ -27,7 +28,7 @@ from tenantry.engine.plan import Blocked
 from tenantry.world.shares.amounts import Amounts, fits, spelled
 from tenantry.world.shares.defaults import idle
 from tenantry.world.shares.share import CLAIM, PEER, PLANE, Share
-from tenantry.world.shares.shortage import Shortage, beyond, exceeded
+from tenantry.world.shares.shortage import Shortage, beyond, exceeded, full
 from tenantry.world.shares.tree import Tree
 
 MAX_SHARES = 500
@@ -52,6 +53,8 @@ def verdict(tree: Tree, share: Share) -> ShareVerdict:
     found, starved = trouble_of(share), idle_of(share)
     if share.is_claim:
         # A claim has no ResourceQuota: it is in force when all shares that shrink for it are.
+        if (share.parent, share.peer) in tree.remote.left_out:
+            found = full(MAX_REMOTE)
         is_given = share.request is not None and fits(share.request.hard, share.granted)
         free = is_given and tree.has_yielded
         return ShareVerdict(

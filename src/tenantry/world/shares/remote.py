@@ -34,6 +34,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from tenantry.api.tenantresourcequota import MAX_REMOTE
 from tenantry.world.shares.amounts import Amounts, RemoteShare, add, fits, higher, lower
 from tenantry.world.shares.share import PEER, Share, ShareRequest
 from tenantry.world.shares.tree import Tree
@@ -87,8 +88,13 @@ def uid(key: RemoteKey) -> str:
 
 
 def put_requests(tree: Tree, records: Iterable[RemoteShare]) -> None:
-    """Take in the records and the wishes as claims, once their namespaces are in the tree."""
+    """Take in the records and the wishes as claims, once their namespaces are in the tree.
+
+    Those beyond the most records that a TenantResourceQuota has get nothing, so that it can be written.
+    """
     known = {each.key: each for each in records}
+    new = sorted(tree.remote.wanted.keys() - known.keys())
+    tree.remote.left_out = frozenset(new[max(0, MAX_REMOTE - len(known)) :])
     for key in {*known, *tree.remote.wanted}:
         if tree.namespace(key[0]) is not None:
             asked = _request(key, known.get(key), _wanted(tree, key))
@@ -109,7 +115,7 @@ def _take(tree: Tree, share: Share, charged: Amounts) -> None:
 
 
 def _wanted(tree: Tree, key: RemoteKey) -> Amounts:
-    wanted = tree.remote.wanted.get(key, {})
+    wanted = {} if key in tree.remote.left_out else tree.remote.wanted.get(key, {})
     return {name: wanted[name] for name in tree.keys if wanted.get(name, 0) > 0}
 
 

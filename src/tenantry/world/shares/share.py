@@ -78,11 +78,13 @@ class RemoteWishes(msgspec.Struct):
         wanted: What should be there; a missing key means nothing.
         confirmed: The number of the last record that the peer is known to follow.
         given_up: Peers that are not used any more: what they hold is given back without their word.
+        left_out: What the records have no room for.
     """
 
     wanted: dict[tuple[str, str], Amounts] = {}
     confirmed: dict[tuple[str, str], int] = {}
     given_up: set[str] = set()
+    left_out: frozenset[tuple[str, str]] = frozenset()
 
 
 class TreeNamespace(msgspec.Struct, frozen=True, kw_only=True):

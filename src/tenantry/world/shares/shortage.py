@@ -45,6 +45,14 @@ def not_limited(keys: Iterable[str]) -> Shortage:
     )
 
 
+def full(most: int) -> Shortage:
+    """Report that a tenant has as many shares at peers as one TenantResourceQuota records."""
+    return Shortage(
+        reasons.LIMIT_REACHED,
+        f"the tenant has {most} shares at peers, the most: take spec.share out of another NamespaceOffloading",
+    )
+
+
 def insufficient(lines: list[str]) -> Shortage:
     """Report that a parent cannot give what a child requests."""
     return Shortage(reasons.QUOTA_INSUFFICIENT, shortened(lines, separator="; "))
