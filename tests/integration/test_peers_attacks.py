@@ -21,6 +21,7 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.engine import request
+from tenantry.engine.lease import Lease
 from tenantry.engine.writer import Writer
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
@@ -83,8 +84,8 @@ async def guest(tenantry_home: Path) -> AsyncIterator[Guest]:
         cluster = peering.cluster("attacked")
         async with Client(kubeconfig.load([cluster.kubeconfig_path])) as client:
             admin = Api(client)
-            for name in (HOME, OTHER):
-                half = {"quota": {"hard": QUOTA}, "maxNamespaces": 3}
+            for name, known_id in ((HOME, ID), (OTHER, OTHER)):
+                half = {"quota": {"hard": QUOTA}, "maxNamespaces": 3, "clusterId": known_id}
                 await admin.create(PeerCluster.resource, {"metadata": {"name": name}, "spec": {"guest": half}})
             for name in (CORE, OTHERS):
                 await until(lambda name=name: admin.find(Tenant.resource, name), f"there is Tenant {name!r}")
@@ -193,6 +194,33 @@ ATTACKS: dict[str, tuple[Attempt, str]] = {
     "a share above its own": (
         lambda guest: guest.api.create(Subnamespace.resource, sub("big", quota={"hard": {"cpu": "100"}}), CORE),
         "must not exceed",
+    ),
+    # -- what would stay when the peering ends
+    "a finalizer": (
+        made(CONFIG_MAPS, {"metadata": {"name": "bad", "finalizers": ["example.com/stay"]}}),
+        "metadata.finalizers",
+    ),
+    "a finalizer later": (
+        lambda guest: guest.api.patch(
+            PODS, "honest", {"metadata": {"finalizers": ["example.com/stay"]}}, guest.namespace
+        ),
+        "metadata.finalizers",
+    ),
+    "a finalizer of its Subnamespace": (
+        lambda guest: guest.api.patch(
+            Subnamespace.resource, "web", {"metadata": {"finalizers": ["example.com/stay"]}}, guest.place
+        ),
+        "metadata.finalizers",
+    ),
+    "a finalizer of its Lease": (
+        lambda guest: guest.api.patch(
+            Lease.resource, HOME, {"metadata": {"finalizers": ["example.com/stay"]}}, PEERS_NAMESPACE
+        ),
+        "metadata.finalizers",
+    ),
+    "the owner of its Lease": (
+        lambda guest: guest.api.patch(Lease.resource, HOME, {"metadata": {"ownerReferences": None}}, PEERS_NAMESPACE),
+        "metadata.ownerReferences",
     ),
     # -- identities and rights
     "token of a ServiceAccount": (lambda guest: token(guest, "default", guest.namespace), NOT_WRITTEN),

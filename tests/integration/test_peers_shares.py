@@ -140,7 +140,7 @@ async def test_a_second_home_with_the_same_id_stops_the_first_one_and_both_sides
     lease, clock = Lease.resource, SystemClock()
 
     async def known() -> str:
-        return (await both.peer.get(PeerCluster.resource, both.home_name))["status"].get("clusterId", "")
+        return (await both.peer.get(PeerCluster.resource, both.home_name))["status"].get("guestId", "")
 
     home_id = await until(known, "the peer knows the id of the home")
     found = await both.peer.get(lease, both.home_name, PEERS_NAMESPACE)

@@ -6,6 +6,7 @@ import datetime as dt
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.model import ObjectMeta
@@ -21,8 +22,8 @@ START = dt.datetime(2027, 1, 1, tzinfo=dt.UTC)
 HALF = PeerGuest(quota=Quota(hard={"cpu": "4"}), lease_seconds=600, keep_seconds=300)
 
 
-def peer(*, contact: str = "", cluster_id: str = "") -> PeerCluster:
-    known = PeerClusterStatus(last_contact=contact, cluster_id=cluster_id)
+def peer(*, contact: str = "", guest_id: str = "", cluster_id: str = "") -> PeerCluster:
+    known = PeerClusterStatus(last_contact=contact, guest_id=guest_id, cluster_id=cluster_id)
     return PeerCluster(metadata=ObjectMeta(name="home", uid="p1"), spec=PeerClusterSpec(guest=HALF), status=known)
 
 
@@ -89,11 +90,31 @@ def test_the_time_of_the_contact_is_not_written_with_each_renewal() -> None:
     ],
 )
 def test_a_home_is_one_cluster_and_no_other_guest(before: str, holder: str, reason: str) -> None:
-    state = look(peer(contact=rfc3339(START), cluster_id=before), lease(START, holder), 1)
+    state = look(peer(contact=rfc3339(START), guest_id=before), lease(START, holder), 1)
     assert (state.problem.reason if state.problem is not None else "") == reason
     # What the first cluster has here is closed to the other one.
     assert state.stage is (Stage.SUSPENDED if reason else Stage.SERVED)
-    assert state.cluster_id == (before or ("" if reason else "id"))
+    assert state.guest_id == (before or ("" if reason else "id"))
+
+
+@pytest.mark.parametrize(
+    ("holder", "reason"),
+    [("another/one", ""), ("id/one", reasons.IDENTITY_CHANGED), ("", "")],
+)
+def test_the_home_is_the_cluster_that_the_administrator_states(holder: str, reason: str) -> None:
+    """L13: another guest may have claimed its id before it came, and is not believed."""
+    half = replace(HALF, cluster_id="another")
+    state = presence.judge(peer(), half, lease(START, holder), seen=None, taken={"this", "another"}, now=START)
+    assert (state.problem.reason if state.problem is not None else "") == reason
+    assert state.guest_id == "another"
+
+
+def test_what_a_cluster_says_as_a_peer_is_not_what_it_is_as_a_guest() -> None:
+    found = peer(contact=rfc3339(START), cluster_id="victim")
+    state = look(found, lease(START), 1)
+    assert (state.problem, state.guest_id) == (None, "id")
+    known = status.compute(found, status.GuestState(presence=state), status.HostState(cluster_id="victim"), "")
+    assert (known.cluster_id, known.guest_id) == ("victim", "id")
 
 
 def test_a_home_that_exists_twice_is_reported() -> None:
@@ -107,7 +128,7 @@ def test_a_home_that_exists_twice_is_reported() -> None:
     state = look(found, lease(START), 1)
     known = status.compute(found, status.GuestState(presence=state), None, rfc3339(START))
     assert reasons.HOME_TWICE not in {each.type for each in known.conditions}
-    assert known.cluster_id == "id"
+    assert known.guest_id == "id"
 
 
 @pytest.mark.parametrize(

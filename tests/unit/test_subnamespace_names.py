@@ -93,10 +93,17 @@ def test_a_home_has_the_names_that_its_cluster_id_is_part_of(
     assert asked(world, name, **given) == ("" if is_allowed else reasons.NOT_ALLOWED)
 
 
-def test_a_home_whose_id_is_not_known_yet_is_bound_to_the_id_that_it_names() -> None:
+def test_a_home_whose_id_is_not_known_yet_gets_no_name_until_it_is() -> None:
+    """It could name the id of another cluster, whose names these are."""
     world = world_with(homeNames={"clusterId": ""})
-    assert asked(world, mapped_name(OTHER, "shop"), **notes(home=OTHER)) == ""
-    assert asked(world, mapped_name(HOME, "shop"), sub="other", **notes(home=OTHER)) == reasons.NOT_ALLOWED
+    assert asked(world, mapped_name(HOME, "shop"), **notes()) == reasons.PROGRESSING
+    assert asked(world, mapped_name(OTHER, "mail"), sub="other", **notes(home=OTHER, namespace="mail")) == (
+        reasons.PROGRESSING
+    )
+    world.patch(Tenant.resource, "acme", {"spec": {"namespaces": {"homeNames": {"clusterId": HOME}}}})
+    settle(world)
+    assert condition(world, "Ready", "team")["status"] == "True"
+    assert condition(world, "Ready", "other")["reason"] == reasons.NOT_ALLOWED
 
 
 def test_names_at_peers_fit_and_tell_clusters_and_namespaces_apart() -> None:

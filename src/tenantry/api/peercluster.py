@@ -259,6 +259,14 @@ class PeerGuest(Model, frozen=True, kw_only=True):
             " free here; it takes them from all tenants of this cluster."
         ),
     ] = GuestNames.HASHED
+    cluster_id: Annotated[
+        str,
+        Meta(
+            max_length=64,
+            description="The uid of the namespace kube-system of the home; another cluster is refused. Empty: the first"
+            " one that is served, which status.guestId names from then on.",
+        ),
+    ] = ""
     offer: (
         Annotated[GuestOffer, Meta(description="How much of the quota is offered. Absent: all of it.")] | UnsetType
     ) = UNSET
@@ -338,7 +346,12 @@ class PeerClusterStatus(Model, frozen=True, kw_only=True):
     """What is known of the other cluster."""
 
     observed_generation: ObservedGeneration = 0
-    cluster_id: Annotated[str, Meta(description="The uid of the namespace kube-system of the other cluster.")] = ""
+    cluster_id: Annotated[
+        str, Meta(description="The uid of the namespace kube-system of the peer, as it reports it itself.")
+    ] = ""
+    guest_id: Annotated[
+        str, Meta(description="The id of the home that is served: the one in spec.guest.clusterId, or the first one.")
+    ] = ""
     version: Annotated[str, Meta(description="Its version of Kubernetes.")] = ""
     labels: Annotated[
         dict[str, Annotated[str, Meta(max_length=63)]],
@@ -387,6 +400,13 @@ class PeerCluster(KubernetesObject, frozen=True, kw_only=True):
             " && self.spec.host.credentialsSecretName == oldSelf.spec.host.credentialsSecretName)",
             "must keep spec.host, and the guest and the Secret in it: delete the PeerCluster and create another one, so"
             " that nothing is left at the peer",
+        ),
+        Rule(
+            "!has(self.spec.guest) || !has(oldSelf.spec.guest) || oldSelf.spec.guest.?clusterId.orValue('') == ''"
+            " || self.spec.guest.?clusterId.orValue('') == oldSelf.spec.guest.clusterId",
+            "must keep clusterId, which the names of the home's namespaces here are of: for another cluster, delete the"
+            " PeerCluster and create another one",
+            field="spec.guest",
         ),
     )
     columns: ClassVar[tuple[Column, ...]] = (

@@ -3,6 +3,8 @@
     tenantry-peers-subnamespaces   Workspaces of its own account, and nothing that would give others rights
     tenantry-peers-size            how large pods, ConfigMaps and Secrets are
     tenantry-peers-endpoints       Services that lead to its own pods only
+    tenantry-peers-finalizers      nothing that would stay when the peering ends
+    tenantry-peers-leases          its Lease in `tenantry-peers`, without marks that keep it
 
 A guest is a tenant whose owner is a program on a cluster that we do not know. The policies hold while the operator is
 down. `install/peers.py` refuses every kind that a guest does not write at all, EndpointSlices among them.
@@ -19,6 +21,8 @@ from tenantry.install.policy import IN_TENANTS, Named, bound, rule, says, valida
 SIZE = "tenantry-peers-size"
 ENDPOINTS = "tenantry-peers-endpoints"
 SUBNAMESPACES = "tenantry-peers-subnamespaces"
+FINALIZERS = "tenantry-peers-finalizers"
+LEASES = "tenantry-peers-leases"
 
 MOST_KIB = 128
 
@@ -29,7 +33,8 @@ _LISTS = ("containers", "initContainers", "ephemeralContainers")
 
 def everything() -> list[Json]:
     """Return the policies and their bindings."""
-    return [*bound(_size()), *bound(_endpoints()), *bound(_subnamespaces())]
+    policies = (_size(), _endpoints(), _subnamespaces(), _finalizers(), _leases())
+    return [each for policy in policies for each in bound(policy)]
 
 
 def _size() -> Json:
@@ -133,3 +138,32 @@ def _subnamespaces() -> Json:
     resource = Subnamespace.resource
     about = [rule(resource.group, [resource.plural])]
     return validating(SUBNAMESPACES, about, validations, conditions=_BY_GUEST, where=IN_TENANTS)
+
+
+_NO_NEW_FINALIZERS = says(
+    "object.?metadata.finalizers.orValue([]).all(f, request.operation == 'UPDATE'"
+    " && f in oldObject.?metadata.finalizers.orValue([]))",
+    "metadata.finalizers must not have more than before: another cluster would keep the object, and its namespace,"
+    " after the peering has ended",
+)
+
+
+def _finalizers() -> Json:
+    """Return the policy on finalizers: a namespace with an object that has one never ends."""
+    resource = Subnamespace.resource
+    about = [rule("", ["pods", "configmaps", "secrets", "services"]), rule(resource.group, [resource.plural])]
+    return validating(FINALIZERS, about, [_NO_NEW_FINALIZERS], conditions=_BY_GUEST, where=IN_TENANTS)
+
+
+def _leases() -> Json:
+    """Return the policy on the Lease of a guest, which is where no tenant's policies hold."""
+    same = " && ".join(
+        f"object.?metadata.{field} == oldObject.?metadata.{field}" for field in ("labels", "ownerReferences")
+    )
+    validations = [
+        _NO_NEW_FINALIZERS,
+        says(same, "metadata.labels and metadata.ownerReferences must not be changed by another cluster"),
+    ]
+    about = [rule("coordination.k8s.io", ["leases"], "UPDATE")]
+    where: Json = {"matchLabels": {"kubernetes.io/metadata.name": PEERS_NAMESPACE}}
+    return validating(LEASES, about, validations, conditions=_BY_GUEST, where=where)

@@ -206,6 +206,15 @@ def _cluster_name(target: Target) -> str:
     return found
 
 
+async def _stated_id(client: Client, home: str) -> str:
+    """Return the id that the guest half of a home states already, which it keeps; "" for none."""
+    try:
+        half = (await client.get(PeerCluster, home)).spec.guest
+    except NotFound:
+        return ""
+    return half.cluster_id if isinstance(half, PeerGuest) else ""
+
+
 async def issue(client: Client, offer: Offer, seconds: int) -> PeerInvitation:
     """Let this cluster serve a home, and return an invitation.
 
@@ -228,6 +237,7 @@ async def issue(client: Client, offer: Offer, seconds: int) -> PeerInvitation:
         max_namespaces=offer.max_namespaces,
         offer=offer.terms,
         labels=offer.labels,
+        cluster_id=offer.home_id or await _stated_id(client, offer.home),
         invitation=GuestInvitation(expires=expires),
     )
     await peerhalves.bring(client, offer.home, PeerClusterSpec(guest=half), "guest")

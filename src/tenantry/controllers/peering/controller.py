@@ -170,8 +170,12 @@ class PeerController:
             return None
         data = await cluster.live.find(Lease.resource, PEERS_NAMESPACE, name)
         lease = msgspec.json.decode(data, type=Lease) if data is not None else None
-        others = (each for each in cluster.cache(PeerCluster.resource) if isinstance(each.spec.guest, PeerGuest))
-        taken = {each.status.cluster_id for each in others if each.metadata.uid != found.metadata.uid}
+        others = (each for each in cluster.cache(PeerCluster.resource) if each.metadata.uid != found.metadata.uid)
+        taken = {
+            other.cluster_id or each.status.guest_id
+            for each in others
+            if isinstance(other := each.spec.guest, PeerGuest)
+        }
         now, seen = cluster.clock.now(), self._renewals.get(name)
         state = presence.judge(found, half, lease, seen=seen, taken={self._host.home_id, *taken}, now=now)
         self._renewals[name] = (lease.spec.renew_time or "") if lease is not None else ""
@@ -191,7 +195,7 @@ class PeerController:
             return unserved
         if state.stage is Stage.ENDED and tenant is not None:
             await self._delete(cluster, Tenant.resource, "", tenant.metadata.name)
-        now, known_id = cluster.clock.monotonic(), found.status.cluster_id
+        now, known_id = cluster.clock.monotonic(), found.status.guest_id
         written = (found.metadata.uid, half, state.stage, tenant is None, known_id)
         before, until = self._written.get(name, (None, 0.0))
         # It is looked at more often than it has to be repaired.
@@ -353,7 +357,7 @@ def _again(served: GuestState) -> float | None:
         return INVITATION_SECONDS
     if served.presence is None:
         return None
-    if not served.presence.cluster_id:
+    if not served.presence.guest_id:
         return FIRST_LOOK_SECONDS
     left = served.presence.next_seconds
     return LOOK_SECONDS if left is None else min(LOOK_SECONDS, left + 1)

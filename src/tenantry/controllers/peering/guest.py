@@ -94,7 +94,7 @@ def _tenant(found: PeerCluster, guest: PeerGuest, stage: Stage) -> Json:
         "namespaces": {
             "maxCount": guest.max_namespaces,
             "maxDepth": _MOST_DEPTH,
-            "homeNames": {"clusterId": found.status.cluster_id},
+            "homeNames": {"clusterId": guest.cluster_id or found.status.guest_id},
             "exactNames": _ANY_NAME if guest.names is GuestNames.SAME else "",
         },
     }

@@ -5,8 +5,9 @@ The home renews its Lease here every ten seconds. By the clock of this cluster, 
     leaseSeconds ─► its Tenant is suspended; the first renewal resumes it
     keepSeconds more ─► its Tenant is deleted, with everything in it
 
-The Lease names the cluster id of the home. The first one is recorded; another one is refused, because the names of
-namespaces here are those of the first one.
+The Lease names the cluster id of the home. It must be the one in the guest half, if that states one; otherwise the
+first one is recorded. Another one is refused, because the names of namespaces here are of that id. The home writes its
+Lease itself, so an id that another guest half states, or has recorded, counts as taken.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class GuestPresence(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         stage: What becomes of it.
-        cluster_id: The recorded id of the home; "" before the first contact.
+        guest_id: The id of the home; "" before the first contact, unless it is stated.
         last_contact: When the home was last seen to renew its Lease; "" before the first contact.
         twice: Another home that waits for the Lease; "" for none.
         problem: Why the home is not served as it is; None if it is.
@@ -50,7 +51,7 @@ class GuestPresence(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     stage: Stage = Stage.SERVED
-    cluster_id: str = ""
+    guest_id: str = ""
     last_contact: str = ""
     twice: str = ""
     problem: Blocked | None = None
@@ -74,7 +75,7 @@ def judge(
         lease: The Lease of its home; None if there is none yet.
         seen: The renewal that was seen last; None before the first look, when only a later one than the last contact
             counts.
-        taken: The ids of this cluster and of the homes of other guests.
+        taken: The ids of this cluster and of the homes that other guest halves state or have recorded.
         now: The time.
     """
     status = found.status
@@ -83,23 +84,24 @@ def judge(
     is_news = bool(renewed) and (renewed != seen if seen is not None else _is_later(renewed, status.last_contact))
     # The time begins with the first look: a home of an earlier version may have been served before.
     contact = _contact(status.last_contact, half, now) if is_news or not status.last_contact else status.last_contact
-    cluster_id = status.cluster_id
+    # What the administrator states counts, whatever another guest claims.
+    known_id = half.cluster_id or status.guest_id
     now_id = holder.partition("/")[0][:MAX_REPORTED]
     problem = None
-    if now_id and now_id in set(taken):
+    if now_id and now_id != half.cluster_id and now_id in set(taken):
         problem = Blocked(
             reason=reasons.IDENTITY_TAKEN,
             message=f"the home has the id {now_id!r}, which this cluster or another guest has: each home must be a"
             " cluster of its own",
         )
-    elif now_id and cluster_id and now_id != cluster_id:
+    elif now_id and known_id and now_id != known_id:
         problem = Blocked(
             reason=reasons.IDENTITY_CHANGED,
-            message=f"the home has the id {now_id!r}, and had {cluster_id!r} before: for another cluster, delete the"
+            message=f"the home has the id {now_id!r}, and must be {known_id!r}: for another cluster, delete the"
             " PeerCluster and create it again",
         )
     else:
-        cluster_id = cluster_id or now_id
+        known_id = known_id or now_id
     stage, left = _stage(contact, half, now)
     if stage is not Stage.SERVED and problem is None:
         words = {Stage.SUSPENDED: "it is suspended until the home is back", Stage.ENDED: "its Tenant is deleted"}[stage]
@@ -109,7 +111,7 @@ def judge(
         )
     return GuestPresence(
         stage=Stage.SUSPENDED if stage is Stage.SERVED and problem is not None else stage,
-        cluster_id=cluster_id,
+        guest_id=known_id,
         last_contact=contact,
         twice=lease.metadata.annotations.get(CONTENDER, "")[: 4 * MAX_REPORTED] if lease is not None else "",
         problem=problem,

@@ -102,7 +102,8 @@ def compute(found: PeerCluster, guest: GuestState, host: HostState | None, now: 
         offer = host.offer if host.offer is not UNSET or host.answers else before.offer
     return PeerClusterStatus(
         observed_generation=generation,
-        cluster_id=_cluster_id(before.cluster_id, host, guest.presence),
+        cluster_id=host.cluster_id or before.cluster_id if host is not None else "",
+        guest_id=guest.presence.guest_id if guest.presence is not None else "",
         version=host.version or before.version if host is not None else "",
         labels=_labels(before, host),
         invitation=guest.invitation,
@@ -119,13 +120,6 @@ def _labels(before: PeerClusterStatus, host: HostState | None) -> dict[str, str]
     if host is None:
         return {}
     return dict(host.labels) if host.cluster_id else before.labels
-
-
-def _cluster_id(before: str, host: HostState | None, guest: GuestPresence | None) -> str:
-    """Return the id of the other cluster: as it says as a peer, or as it said first as a home."""
-    if host is not None:
-        return host.cluster_id or before
-    return guest.cluster_id if guest is not None else ""
 
 
 def _twice(other: str, waiting: str) -> Wanted:

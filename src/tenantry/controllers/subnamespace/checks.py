@@ -277,7 +277,10 @@ def _exact(inputs: SubnamespaceInputs, tenant: Tenant) -> Blocked | None:
         )
     why = _not_exact(inputs.subnamespace, tenant, name)
     if why:
-        return Blocked(reason=reasons.NOT_ALLOWED, message=why)
+        homes = tenant.spec.namespaces.home_names
+        # Without the id, any cluster could have the names of another one. The change of the Tenant wakes this one.
+        is_early = homes is not UNSET and not homes.cluster_id
+        return Blocked(reason=reasons.PROGRESSING if is_early else reasons.NOT_ALLOWED, message=why, passing=is_early)
     if inputs.lookup(Namespace.resource, name) is None:
         return None
     return Blocked(
@@ -298,7 +301,9 @@ def _not_exact(subnamespace: Subnamespace, tenant: Tenant, name: str) -> str:
             f" {tenant.metadata.name!r}: leave it out, or ask an administrator"
         )
     home = notes.get(HOME_ID, "")
-    if rules.home_names.cluster_id not in {"", home}:
+    if not rules.home_names.cluster_id:
+        return "the id of the cluster that the tenant stands for is not known yet: spec.namespaces.homeNames.clusterId"
+    if rules.home_names.cluster_id != home:
         return f"annotation {HOME_ID} is {home[:64]!r}, which is not the id of the cluster that the tenant stands for"
     if is_name_of(name, home, notes.get(HOME_NAMESPACE, ""), notes.get(HOME_PATH, "")):
         return ""
