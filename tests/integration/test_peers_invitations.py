@@ -16,7 +16,7 @@ from tenantry.api.model import Json, Resource
 from tenantry.api.peercluster import PEERS_NAMESPACE, PeerCluster, inviter_name, node_name, renewer_name
 from tenantry.api.peerinvitation import PeerInvitation
 from tenantry.cli import output
-from tenantry.controllers.peering import invitations
+from tenantry.controllers.peering.guests import invitations
 from tenantry.engine import request
 from tenantry.engine.writer import Writer
 from tenantry.kube.client import Client

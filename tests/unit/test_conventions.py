@@ -59,7 +59,7 @@ def test_a_mirror_does_not_know_what_its_sides_are(tool: ModuleType, text: str) 
     """One mirror serves control planes and peers."""
     assert any("upper or lower" in each for each in tool.findings("mirror/pods.py", text))
     assert list(tool.findings("mirror/kinds/networkpolicies.py", text)) == []
-    assert list(tool.findings("controllers/peering/link.py", text)) == []
+    assert list(tool.findings("controllers/peering/link/link.py", text)) == []
 
 
 @pytest.mark.parametrize(

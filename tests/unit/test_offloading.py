@@ -41,7 +41,7 @@ from tenantry.controllers.evictions import deletion, eviction
 from tenantry.controllers.offloading import desired, leaving, status
 from tenantry.controllers.offloading.desired import OffloadingInputs
 from tenantry.controllers.offloading.leaving import PATIENCE_SECONDS, BoundPod
-from tenantry.controllers.peering.labels import selectable
+from tenantry.controllers.peering.link.labels import selectable
 from tenantry.engine.plan import Blocked
 from tenantry.engine.request import ApiRequest
 from tenantry.world.naming import peer_name, workspace_name

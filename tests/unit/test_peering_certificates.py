@@ -14,7 +14,7 @@ from tenantry.api.errors import InputError, RetryableError, TenantryError, Unaut
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
 from tenantry.api.signing import CLIENT, SERVING, SigningRequest
-from tenantry.controllers.peering.certificates import (
+from tenantry.controllers.peering.link.certificates import (
     LIFE_SECONDS,
     RETRY_SECONDS,
     NodeAccess,

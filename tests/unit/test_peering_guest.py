@@ -11,7 +11,8 @@ from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.peercluster import PEERS_NAMESPACE, PeerCluster, PeerClusterSpec, PeerGuest, PeerHost
 from tenantry.api.quota import Quota
 from tenantry.api.tenant import Tenant, TenantSpec, TenantStatus
-from tenantry.controllers.peering import guest, status
+from tenantry.controllers.peering import status
+from tenantry.controllers.peering.guests import guest
 from tenantry.controllers.peering.status import GuestState, HostState
 from tenantry.engine.plan import Blocked
 

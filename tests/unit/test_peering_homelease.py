@@ -8,7 +8,7 @@ from tenantry.api.errors import RetryableError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Json
 from tenantry.api.peercluster import CONTENDER, PEERS_NAMESPACE
-from tenantry.controllers.peering.homelease import (
+from tenantry.controllers.peering.link.homelease import (
     CONTENDED_SECONDS,
     DEADLINE_SECONDS,
     DURATION_SECONDS,

@@ -20,7 +20,7 @@ from tenantry.api.peercluster import (
     renewer_name,
 )
 from tenantry.api.peerinvitation import MAX_FILE_BYTES, PeerInvitation, PeerRequest
-from tenantry.controllers.peering import invitations
+from tenantry.controllers.peering.guests import invitations
 from testkit.certificates import authority
 
 NOW = dt.datetime(2027, 1, 1, 12, tzinfo=dt.UTC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tenantry.api.peercluster import MOST_LABELS, PEER, VIRTUAL
-from tenantry.controllers.peering.labels import admitted, proposal, proposed, selectable
+from tenantry.controllers.peering.link.labels import admitted, proposal, proposed, selectable
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from tenantry.api.errors import NotFound, ServerError
 from tenantry.api.model import Json
-from tenantry.controllers.peering.mapstatus import MapStatusWriter
+from tenantry.controllers.peering.link.mapstatus import MapStatusWriter
 from tenantry.engine.cluster import Cluster
 
 

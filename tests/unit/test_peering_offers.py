@@ -18,7 +18,7 @@ from tenantry.api.peercluster import (
     PeerGuest,
 )
 from tenantry.api.quota import Quota
-from tenantry.controllers.peering import offering, offers
+from tenantry.controllers.peering.guests import offering, offers
 
 NOW = dt.datetime(2027, 1, 1, 12, tzinfo=dt.UTC)
 PAST, LATER = "2027-01-01T11:59:59Z", "2027-01-01T12:00:10Z"

@@ -13,8 +13,9 @@ from tenantry.api.model import ObjectMeta
 from tenantry.api.peercluster import CONTENDER, PeerCluster, PeerClusterSpec, PeerClusterStatus, PeerGuest
 from tenantry.api.quota import Quota
 from tenantry.api.tenant import Tenant
-from tenantry.controllers.peering import guest, presence, status
-from tenantry.controllers.peering.presence import GuestPresence, Stage
+from tenantry.controllers.peering import status
+from tenantry.controllers.peering.guests import guest, presence
+from tenantry.controllers.peering.guests.presence import GuestPresence, Stage
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.lease import Lease, LeaseSpec
 

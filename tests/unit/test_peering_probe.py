@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 
 from tenantry.api.errors import Forbidden, ServerError, TenantryError, Unreachable
-from tenantry.controllers.peering.peerfacts import PeerFacts
-from tenantry.controllers.peering.probe import ANSWER_SECONDS, PROBE_SECONDS, PeerProbe
+from tenantry.controllers.peering.link.peerfacts import PeerFacts
+from tenantry.controllers.peering.link.probe import ANSWER_SECONDS, PROBE_SECONDS, PeerProbe
 from tenantry.controllers.peering.status import SILENT_SECONDS, UNKNOWN_SECONDS
 from tenantry.engine.outage import Outage
 from testkit.clock import ManualClock

@@ -11,9 +11,9 @@ import pytest
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Json
 from tenantry.api.peercluster import LEASE_SECONDS, PEERS_NAMESPACE, PeerHost
+from tenantry.controllers.peering.link.peerclient import PeerAccess
+from tenantry.controllers.peering.link.tokenlife import RENEW_SECONDS, read, seconds_left
 from tenantry.controllers.peering.liveobjects import SECRETS
-from tenantry.controllers.peering.peerclient import PeerAccess
-from tenantry.controllers.peering.tokenlife import RENEW_SECONDS, read, seconds_left
 from tenantry.engine.cluster import Cluster, ClusterId
 from testkit.clock import ManualClock
 from testkit.model import World

@@ -11,9 +11,9 @@ from tenantry.api.errors import Conflict, Forbidden, TerminalError, Unreachable
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Json, ObjectMeta, Resource
 from tenantry.api.node import Node
-from tenantry.controllers.peering import virtualnode
-from tenantry.controllers.peering.nodereports import NodeReports
-from tenantry.controllers.peering.virtualnode import GIVEN, LEASES_NAMESPACE, PEER, Readiness, VirtualNodeInputs
+from tenantry.controllers.peering.link import virtualnode
+from tenantry.controllers.peering.link.nodereports import NodeReports
+from tenantry.controllers.peering.link.virtualnode import GIVEN, LEASES_NAMESPACE, PEER, Readiness, VirtualNodeInputs
 from tenantry.engine.lease import Lease
 from tenantry.engine.reader import Reader
 from tenantry.engine.request import ApiRequest

@@ -69,7 +69,7 @@ MOST_CONTAINERS = 32
 """How many containers a pod of another cluster has at most."""
 
 CONTENDER = f"{PREFIX}/contender"
-"""An annotation of the Lease of a guest: another home that waits for it; see `controllers/peering/homelease.py`."""
+"""An annotation of the Lease of a guest: another home that waits for it; see `peering/link/homelease.py`."""
 
 MAX_INSTANCES = 8
 

@@ -40,7 +40,7 @@ from tenantry.controllers.offloading.controller import MapController, Offloading
 from tenantry.controllers.parts import nodes as shared_nodes
 from tenantry.controllers.parts.controller import PartController
 from tenantry.controllers.peering.controller import PeerController
-from tenantry.controllers.peering.link import PeeringHost
+from tenantry.controllers.peering.link.link import PeeringHost
 from tenantry.controllers.quota.controller import QuotaController
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.requesters.controller import RequesterController

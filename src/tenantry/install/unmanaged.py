@@ -1,6 +1,6 @@
 """A peer without an operator, for tests of many clusters: its kinds, and what the operator would make of a guest. Pure.
 
-    PeerCluster "a" ─► what serves it (controllers/peering/guest.py)
+    PeerCluster "a" ─► what serves it (controllers/peering/guests/guest.py)
                     ─► namespace "peer-a" with the cluster id, and the rights of the guest in it
     Subnamespace    ─► its namespace, with the same rights: a program that plays the operator makes both
 

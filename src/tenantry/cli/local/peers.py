@@ -142,7 +142,7 @@ async def _serve_alone(client: Client, home: str) -> str:
     from tenantry.api.kubernetes import Namespace
     from tenantry.api.peercluster import PeerCluster, PeerClusterSpec, PeerGuest, renewer_name, tenant_name
     from tenantry.api.quota import Quota
-    from tenantry.controllers.peering import guest
+    from tenantry.controllers.peering.guests import guest
     from tenantry.install import unmanaged
     from tenantry.install.waves import resource_of
 

@@ -335,7 +335,7 @@ async def use(client: Client, invitation: PeerInvitation, name: str, part: dict[
         InputError: The invitation is not for this cluster, or was used here.
         TenantryError: The peer does not accept it, or the deadline has passed.
     """
-    from tenantry.controllers.peering import invitations
+    from tenantry.controllers.peering.guests import invitations
 
     spec = invitation.spec
     problem = invitations.refusal(invitation, await cluster_id_of(client), dt.datetime.now(dt.UTC))
@@ -364,7 +364,7 @@ async def use(client: Client, invitation: PeerInvitation, name: str, part: dict[
 
 
 async def _refuse_second_use(client: Client, secret: str, invitation: PeerInvitation) -> None:
-    from tenantry.controllers.peering import invitations
+    from tenantry.controllers.peering.guests import invitations
 
     try:
         found: Json = msgspec.json.decode(
@@ -415,7 +415,7 @@ def read_file(file: str, kind: type[F]) -> F:
     Raises:
         InputError: The file cannot be read, or is none of the kind.
     """
-    from tenantry.controllers.peering import invitations
+    from tenantry.controllers.peering.guests import invitations
 
     source = "stdin" if file == "-" else file
     try:

@@ -9,7 +9,7 @@ from tenantry.api.peercluster import PeerCluster, PeerHost
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import FederationDefaults, TenancyDefaults
 from tenantry.api.tenant import Tenant
-from tenantry.controllers.peering import labels
+from tenantry.controllers.peering.link import labels
 from tenantry.engine.cluster import Cluster
 
 

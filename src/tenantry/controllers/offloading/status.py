@@ -22,7 +22,7 @@ from tenantry.api.offloading import (
 from tenantry.api.tenant import Tenant
 from tenantry.api.wording import shortened
 from tenantry.controllers.offloading.desired import PeerLabels, above, has_room, is_wanted, selects, unlimited
-from tenantry.controllers.peering.labels import selectable
+from tenantry.controllers.peering.link.labels import selectable
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked
 

@@ -39,22 +39,12 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import FederationDefaults, TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
-from tenantry.controllers.peering import (
-    guest,
-    invitations,
-    inviting,
-    labels,
-    liveobjects,
-    offering,
-    offers,
-    presence,
-    removal,
-    status,
-    virtualnode,
-)
-from tenantry.controllers.peering.link import PeeringHost, PeerLink
+from tenantry.controllers.peering import liveobjects, removal, status
+from tenantry.controllers.peering.guests import guest, invitations, inviting, offering, offers, presence
+from tenantry.controllers.peering.guests.presence import GuestPresence, Stage
+from tenantry.controllers.peering.link import labels, virtualnode
+from tenantry.controllers.peering.link.link import PeeringHost, PeerLink
 from tenantry.controllers.peering.liveobjects import SECRETS
-from tenantry.controllers.peering.presence import GuestPresence, Stage
 from tenantry.controllers.peering.removal import GIVE_UP_SECONDS, Removal, RemovalInputs
 from tenantry.controllers.peering.status import GuestState, HostState
 from tenantry.engine import request

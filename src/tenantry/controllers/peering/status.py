@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from tenantry.api import reasons
 from tenantry.api.peercluster import InvitationStatus, OfferStatus, PeerCluster, PeerClusterStatus, PeerGuest, node_name
 from tenantry.controllers import conclusion
-from tenantry.controllers.peering.presence import GuestPresence
+from tenantry.controllers.peering.guests.presence import GuestPresence
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked
 

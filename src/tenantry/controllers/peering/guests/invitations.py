@@ -37,8 +37,8 @@ from tenantry.api.peercluster import (
 )
 from tenantry.api.peerinvitation import MAX_FILE_BYTES, PeerInvitation, PeerRequest
 from tenantry.api.wording import shortened
-from tenantry.controllers.peering import guest
-from tenantry.controllers.peering.guest import ACCOUNTS, BINDINGS, ROLES
+from tenantry.controllers.peering.guests import guest
+from tenantry.controllers.peering.guests.guest import ACCOUNTS, BINDINGS, ROLES
 from tenantry.world import leases, quota
 from tenantry.world.structure import read as shaped
 from tenantry.world.validation import Problem

@@ -16,7 +16,8 @@ from tenantry.api.peercluster import (
     PeerGuest,
     inviter_name,
 )
-from tenantry.controllers.peering import invitations, liveobjects
+from tenantry.controllers.peering import liveobjects
+from tenantry.controllers.peering.guests import invitations
 from tenantry.controllers.peering.liveobjects import SECRETS
 from tenantry.engine import request
 from tenantry.engine.cluster import Cluster

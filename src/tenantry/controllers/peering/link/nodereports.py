@@ -17,8 +17,8 @@ import msgspec
 from tenantry.api.errors import AlreadyExists, Conflict, NotFound, TenantryError, TerminalError
 from tenantry.api.model import Json
 from tenantry.api.node import Node
-from tenantry.controllers.peering import virtualnode
-from tenantry.controllers.peering.virtualnode import LEASES_NAMESPACE, VirtualNodeInputs
+from tenantry.controllers.peering.link import virtualnode
+from tenantry.controllers.peering.link.virtualnode import LEASES_NAMESPACE, VirtualNodeInputs
 from tenantry.engine import request
 from tenantry.engine.clock import Clock
 from tenantry.engine.lease import Lease

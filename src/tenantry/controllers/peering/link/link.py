@@ -30,17 +30,19 @@ from tenantry.api.peercluster import (
     tenant_name,
 )
 from tenantry.api.subnamespace import Subnamespace
-from tenantry.controllers.peering import liveobjects, offers, peerfacts, virtualnode
-from tenantry.controllers.peering.certificates import NodeAccess, NodeCertificate, NodeCertificates
-from tenantry.controllers.peering.homelease import DURATION_SECONDS, WRITE_SECONDS, HomeLease, LeasedPace
-from tenantry.controllers.peering.namespaces import PeerNamespaces
-from tenantry.controllers.peering.nodereports import NodeReports
-from tenantry.controllers.peering.peerclient import PeerAccess
-from tenantry.controllers.peering.peerfacts import PeerFacts
-from tenantry.controllers.peering.probe import PeerProbe
-from tenantry.controllers.peering.reflections import Reflections
+from tenantry.controllers.peering import liveobjects
+from tenantry.controllers.peering.guests import offers
+from tenantry.controllers.peering.link import peerfacts, virtualnode
+from tenantry.controllers.peering.link.certificates import NodeAccess, NodeCertificate, NodeCertificates
+from tenantry.controllers.peering.link.homelease import DURATION_SECONDS, WRITE_SECONDS, HomeLease, LeasedPace
+from tenantry.controllers.peering.link.namespaces import PeerNamespaces
+from tenantry.controllers.peering.link.nodereports import NodeReports
+from tenantry.controllers.peering.link.peerclient import PeerAccess
+from tenantry.controllers.peering.link.peerfacts import PeerFacts
+from tenantry.controllers.peering.link.probe import PeerProbe
+from tenantry.controllers.peering.link.reflections import Reflections
+from tenantry.controllers.peering.link.virtualnode import Readiness, VirtualNodeInputs
 from tenantry.controllers.peering.status import SILENT_SECONDS
-from tenantry.controllers.peering.virtualnode import Readiness, VirtualNodeInputs
 from tenantry.engine.cluster import Cluster, ClusterId
 from tenantry.engine.reader import Reader
 from tenantry.engine.runtime import Controller, Runtime

@@ -8,7 +8,8 @@ from fractions import Fraction
 
 from tenantry.api.model import Json
 from tenantry.api.peercluster import GuestOffer, OfferStatus, PeerCluster, PeerGuest, tenant_name
-from tenantry.controllers.peering import freeresources, liveobjects, offers
+from tenantry.controllers.peering import liveobjects
+from tenantry.controllers.peering.guests import freeresources, offers
 from tenantry.engine import request
 from tenantry.engine.cluster import Cluster
 from tenantry.world import leases

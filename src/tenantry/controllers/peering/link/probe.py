@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from tenantry.api.errors import ServerError, TenantryError, TerminalError, TooManyRequests, Unreachable
-from tenantry.controllers.peering.peerfacts import PeerFacts
+from tenantry.controllers.peering.link.peerfacts import PeerFacts
 from tenantry.controllers.peering.status import SILENT_SECONDS, UNKNOWN_SECONDS
 from tenantry.engine.clock import Clock
 from tenantry.engine.outage import Outage

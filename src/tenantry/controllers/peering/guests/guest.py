@@ -17,7 +17,7 @@ from tenantry.api.model import Json, Resource
 from tenantry.api.owner import OwnerKind
 from tenantry.api.peercluster import PEERS_NAMESPACE, GuestNames, PeerCluster, PeerGuest, renewer_name, tenant_name
 from tenantry.api.tenant import Tenant
-from tenantry.controllers.peering.presence import Stage
+from tenantry.controllers.peering.guests.presence import Stage
 from tenantry.engine import conditions
 from tenantry.engine.lease import Lease
 from tenantry.engine.plan import Blocked

@@ -33,8 +33,10 @@ from tenantry.api.peercluster import (
     renewer_name,
 )
 from tenantry.api.peerinvitation import PeerInvitation
-from tenantry.controllers.peering import invitations, liveobjects, tokenlife
-from tenantry.controllers.peering.guest import ACCOUNTS
+from tenantry.controllers.peering import liveobjects
+from tenantry.controllers.peering.guests import invitations
+from tenantry.controllers.peering.guests.guest import ACCOUNTS
+from tenantry.controllers.peering.link import tokenlife
 from tenantry.controllers.peering.liveobjects import SECRETS
 from tenantry.engine import request
 from tenantry.engine.cluster import Cluster

@@ -29,8 +29,8 @@ from tenantry.api.peercluster import (
     PeerCluster,
     PeerGuest,
 )
-from tenantry.controllers.peering import guest
-from tenantry.controllers.peering.guest import ACCOUNTS, BINDINGS, ROLES
+from tenantry.controllers.peering.guests import guest
+from tenantry.controllers.peering.guests.guest import ACCOUNTS, BINDINGS, ROLES
 from tenantry.mirror.things import COPIED
 from tenantry.world import leases, quantity, quota
 

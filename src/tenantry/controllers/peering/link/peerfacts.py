@@ -11,8 +11,8 @@ from tenantry.api.errors import ApiError, ConfigError, Forbidden, NotFound, Term
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import CLUSTER_UID, PROPOSED_LABELS
 from tenantry.api.peercluster import MAX_REPORTED, PEERS_NAMESPACE, OfferStatus, tenant_name
-from tenantry.controllers.peering import offers
-from tenantry.controllers.peering.labels import proposed
+from tenantry.controllers.peering.guests import offers
+from tenantry.controllers.peering.link.labels import proposed
 from tenantry.kube.client import Client
 from tenantry.kube.version import OLDEST, ServerVersion
 

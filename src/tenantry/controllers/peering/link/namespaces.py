@@ -28,10 +28,10 @@ from tenantry.api.peercluster import HOME_ID, HOME_NAMESPACE, HOME_PATH, HOME_TE
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.wording import visible
 from tenantry.controllers import watched
-from tenantry.controllers.peering import workspaces
-from tenantry.controllers.peering.mapstatus import MapStatusWriter
-from tenantry.controllers.peering.shares import PeerShares
-from tenantry.controllers.peering.workspaces import PeerWorkspaces, namespace_of
+from tenantry.controllers.peering.link import workspaces
+from tenantry.controllers.peering.link.mapstatus import MapStatusWriter
+from tenantry.controllers.peering.link.shares import PeerShares
+from tenantry.controllers.peering.link.workspaces import PeerWorkspaces, namespace_of
 from tenantry.controllers.watched import BY_NAMESPACE
 from tenantry.engine import conditions, request
 from tenantry.engine.cache import Change

@@ -1,0 +1,1 @@
+"""The guest half: a cluster whose pods run here."""

@@ -1,0 +1,1 @@
+"""The host half: a cluster that runs pods of this one."""
