@@ -11,18 +11,20 @@ import pytest
 import pytest_asyncio
 
 from tenantry.api import reasons
-from tenantry.api.errors import Forbidden, Invalid
-from tenantry.api.kubernetes import Namespace, RoleBinding
+from tenantry.api.errors import ApiError, Forbidden, Invalid
+from tenantry.api.kubernetes import ClusterRole, ClusterRoleBinding, Namespace, RoleBinding
 from tenantry.api.marks import ZONE
 from tenantry.api.model import Json, Resource
 from tenantry.api.offloading import OFFLOADING, NamespaceMap, NamespaceOffloading
 from tenantry.api.peercluster import PEER, PEERS_NAMESPACE, PREFIX, PeerCluster, node_name, renewer_name
+from tenantry.api.signing import NODE, NODES_GROUP
 from tenantry.api.slice import SliceClaim
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.engine import request
 from tenantry.engine.writer import Writer
+from tenantry.install.peers import GRANT_PREFIX
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
@@ -330,6 +332,62 @@ async def test_the_node_of_a_peer_makes_no_pods_and_no_node_without_its_taint(bo
     await until(back, "the Node is made again")
 
 
+async def test_the_operator_acts_as_the_node_in_a_cluster_that_signs_no_certificates_of_nodes(both: Peering) -> None:
+    """L01: an administrator allows it, and the API server limits it as a node."""
+    node, found = node_name(both.peer_name), PeerCluster.resource
+    await both.offload("weaker")
+
+    async def told(type_: str, words: str) -> str | None:
+        conditions = (await both.home.get(found, both.peer_name))["status"]["conditions"]
+        return next(
+            (each["message"] for each in conditions if each["type"] == type_ and words in each["message"]), None
+        )
+
+    way = {"spec": {"host": {"nodeIdentity": "Impersonation"}}}
+    await both.home.patch(found, both.peer_name, way)
+    assert "spec.host.nodeIdentity" in await until(
+        lambda: told(reasons.NODE_READY, f"tenantry peer allow-node {both.peer_name}"),
+        "the condition names the command",
+    )
+    await both.run("peer", "allow-node", both.peer_name, "--name", both.home_name)
+    assert await told(reasons.NODE_READY, "by impersonation") is not None
+    await both.home.create(SECRETS, {"metadata": {"name": "named"}, "stringData": {"key": "named"}}, "weaker")
+    container = {"envFrom": [{"secretRef": {"name": "named"}}]}
+    await both.home.create(PODS, placed("weaker", "web", container=container), "weaker")
+    await both.pod("web", "weaker")
+
+    # The kubelet port has a certificate that no authority has signed.
+    path = "/api/v1/namespaces/weaker/pods/web/log"
+    with pytest.raises(ApiError, match="certificate signed by unknown authority"):
+        await both.home.client.request("GET", path)
+    # The words of the peer, whose nodes are simulated.
+    with pytest.raises(ApiError, match="no preferred addresses found"):
+        await both.home.client.request("GET", path, query={"insecureSkipTLSVerifyBackend": "true"})
+
+    # The operator may be this node and no other user, nor in another group.
+    itself = kubeconfig.load([both.cluster(both.home_name).paths.kubeconfig("operator")])
+    others = ((f"{NODE}other", NODES_GROUP), ("system:admin", NODES_GROUP), (f"{NODE}{node}", "system:masters"))
+    for user, group in others:
+        async with Client(msgspec.structs.replace(itself, impersonate=user, impersonate_groups=(group,))) as client:
+            with pytest.raises(Forbidden, match="impersonate"):
+                await Api(client).list(SECRETS, "weaker")
+    as_node = msgspec.structs.replace(itself, impersonate=f"{NODE}{node}", impersonate_groups=(NODES_GROUP,))
+    async with Client(as_node) as client:
+        assert await Api(client).get(SECRETS, "named", "weaker")
+        with pytest.raises(Forbidden, match="cannot list resource"):
+            await Api(client).list(SECRETS, "weaker")
+
+    await both.home.patch(found, both.peer_name, {"spec": {"host": {"nodeIdentity": None}}})
+
+    async def certified() -> bool:
+        conditions = (await both.home.get(found, both.peer_name))["status"]["conditions"]
+        ready = next(each for each in conditions if each["type"] == reasons.NODE_READY)
+        return ready["status"] == "True" and "impersonation" not in ready["message"]
+
+    await until(certified, "the Node has certificates again")
+    await both.pod("web", "weaker")
+
+
 async def test_owners_do_not_write_the_marks_of_mirrored_objects(both: Peering) -> None:
     """L05: only the identity of a home names the pod that a pod stands for."""
     await both.home.create(Tenant.resource, federated("marks"))
@@ -350,6 +408,9 @@ async def test_nothing_is_left_on_either_side_when_a_peering_ends(both: Peering)
     await both.run("peer", "remove", both.peer_name, "--name", both.home_name, "--yes")
     assert await both.home.find(NODES, node_name(both.peer_name)) is None
     await both.home.gone(NamespaceMap.resource, both.peer_name)
+    # What an administrator has allowed for this peer.
+    await both.home.gone(ClusterRole.resource, f"{GRANT_PREFIX}{both.peer_name}")
+    await both.home.gone(ClusterRoleBinding.resource, f"{GRANT_PREFIX}{both.peer_name}")
     assert [each["metadata"]["name"] for each in await both.home.list(SECRETS, PEERS_NAMESPACE)] == []
     assert await both.peer.list(Subnamespace.resource, both.tenant) == []
     await both.run("peer", "remove", both.home_name, "--name", both.peer_name, "--yes")

@@ -126,6 +126,13 @@ class AcceptedOffer(Model, frozen=True, kw_only=True):
     ] = {}
 
 
+class NodeIdentities(StrEnum):
+    """As whom the operator acts for the Node of a peer at home."""
+
+    CERTIFICATE = "Certificate"
+    IMPERSONATION = "Impersonation"
+
+
 class PeerHost(Model, frozen=True, kw_only=True):
     """The half by which this cluster uses the other one."""
 
@@ -188,6 +195,14 @@ class PeerHost(Model, frozen=True, kw_only=True):
         AcceptedOffer,
         Meta(description="The capacity of the Node that stands for the peer; the Node has no other resources."),
     ] = AcceptedOffer()
+    node_identity: Annotated[
+        NodeIdentities,
+        Meta(
+            description="Certificate: the Node has certificates that this cluster signs, as a kubelet. Impersonation:"
+            " the operator acts as the Node with its own credentials, for a cluster that signs none; `tenantry peer"
+            " allow-node` lets it, and the API server must not verify the serving certificates of kubelets."
+        ),
+    ] = NodeIdentities.CERTIFICATE
 
 
 class GuestInvitation(Model, frozen=True, kw_only=True):

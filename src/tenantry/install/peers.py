@@ -10,6 +10,8 @@ Sources: Kubernetes, "Certificates and Certificate Signing Requests", "Managing 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tenantry.api.marks import GROUP
 from tenantry.api.model import Json, Resource
 from tenantry.api.peercluster import (
@@ -20,10 +22,16 @@ from tenantry.api.peercluster import (
     PEERS_NAMESPACE,
     RENEWER_SUFFIX,
     WORK_SECONDS,
+    PeerCluster,
+    node_name,
 )
+from tenantry.api.signing import NODE, NODES_GROUP
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.install.policy import NODES, bound, rule, says, validating
 from tenantry.install.rights import LABELS, allow, cluster_role, given, given_in
+
+GRANT_PREFIX = "tenantry-peer-node-"
+"""Before the name of a peer: the ClusterRole by which the operator may act as its Node."""
 
 PEERING = "tenantry-peering"
 """The roles of the operator for peers."""
@@ -102,6 +110,28 @@ def everything(subject: Json) -> list[Json]:
         role,
         given(PEERING, subject),
     ]
+
+
+def node_grant(peer: PeerCluster, operator: Sequence[Json]) -> list[Json]:
+    """Return the right to act as the Node of one peer, which ends with its PeerCluster.
+
+    Only an administrator can grant it: the operator cannot take the right to be another user.
+
+    Args:
+        peer: The PeerCluster, with its uid.
+        operator: The operator, as subjects of RBAC.
+    """
+    node, meta = node_name(peer.metadata.name), peer.metadata
+    users = {**allow([""], ["users"], ["impersonate"]), "resourceNames": [f"{NODE}{node}"]}
+    groups = {**allow([""], ["groups"], ["impersonate"]), "resourceNames": [NODES_GROUP]}
+    role = cluster_role(f"{GRANT_PREFIX}{meta.name}", rules=[users, groups])
+    binding: Json = {**given(role["metadata"]["name"], {}), "subjects": list(operator)}
+    resource = PeerCluster.resource
+    owner = {"apiVersion": resource.api_version, "kind": resource.kind, "name": meta.name, "uid": meta.uid}
+    for each in (role, binding):
+        metadata: Json = each["metadata"]
+        metadata["ownerReferences"] = [owner]
+    return [role, binding]
 
 
 def _tokens() -> Json:

@@ -16,6 +16,7 @@ from tenantry.cli.describe.command import describe
 from tenantry.cli.get import get
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.narrowed import narrowed
+from tenantry.cli.peer.allownode import allow_node
 from tenantry.cli.peer.invitation import (
     Offer,
     accept,
@@ -120,7 +121,7 @@ def remove(target: Target, *, called: str, yes: bool, at_once: bool, seconds: in
     session.run(target, work)
 
 
-for _each in (invite, accept, request):
+for _each in (invite, accept, request, allow_node):
     peer.add_command(_each)
 
 _ALIKE = (

@@ -8,7 +8,16 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from tenantry.api import reasons
-from tenantry.api.peercluster import InvitationStatus, OfferStatus, PeerCluster, PeerClusterStatus, PeerGuest, node_name
+from tenantry.api.peercluster import (
+    InvitationStatus,
+    NodeIdentities,
+    OfferStatus,
+    PeerCluster,
+    PeerClusterStatus,
+    PeerGuest,
+    PeerHost,
+    node_name,
+)
 from tenantry.controllers import conclusion
 from tenantry.controllers.peering.guests.presence import GuestPresence
 from tenantry.engine.conditions import Wanted, merge
@@ -84,7 +93,7 @@ def compute(found: PeerCluster, guest: GuestState, host: HostState | None, now: 
             # A peer that has answered before may still run everything.
             reachable = Wanted(reasons.REACHABLE, False, reason, away, unknown=is_silent)
         name = node_name(found.metadata.name)
-        node = Wanted(reasons.NODE_READY, True, reasons.ESTABLISHED, f"pods can be bound to Node {name!r}")
+        node = _node_ready(found, name)
         if not host.has_node:
             words = failure.message if failure is not None else f"Node {name!r} is being made"
             node = Wanted(reasons.NODE_READY, False, reasons.PROGRESSING, words)
@@ -113,6 +122,16 @@ def compute(found: PeerCluster, guest: GuestState, host: HostState | None, now: 
         last_contact=guest.presence.last_contact if guest.presence is not None else "",
         conditions=merge(before.conditions, wanted, generation=generation, now=now),
     )
+
+
+def _node_ready(found: PeerCluster, name: str) -> Wanted:
+    words, half = f"pods can be bound to Node {name!r}", found.spec.host
+    if isinstance(half, PeerHost) and half.node_identity is NodeIdentities.IMPERSONATION:
+        words += (
+            ", as which the operator acts by impersonation; no authority has signed the certificate of its kubelet"
+            " port, so logs and exec need an API server that does not verify it"
+        )
+    return Wanted(reasons.NODE_READY, True, reasons.ESTABLISHED, words)
 
 
 def _labels(before: PeerClusterStatus, host: HostState | None) -> dict[str, str]:

@@ -244,7 +244,7 @@ class NodeCertificates:
                 data = (await self._home.reader.get(NodeSecret, name, namespace)).data
             except NotFound:
                 data = {}
-            read = {kind.signer: _read(data, kind, NODE + self._node) for kind in (_CLIENT, _SERVING)}
+            read = {kind.signer: _kept(data, kind, NODE + self._node) for kind in (_CLIENT, _SERVING)}
             self._kept = {signer: found for signer, found in read.items() if found is not None}
         return self._kept
 
@@ -287,7 +287,7 @@ class NodeCertificates:
             raise RetryableError(
                 f"the cluster does not sign {kind.signer}: the certificate request {asked.object.metadata.name!r} of"
                 f" the node {self._node!r} has no certificate after {self._sign_seconds:.0f} s; does its controller"
-                " manager run this signer?"
+                " manager run this signer? If the cluster has none, `tenantry peer allow-node` does without"
             ) from None
         except ApiError:
             raise
@@ -296,7 +296,7 @@ class NodeCertificates:
             self._asked.pop(kind.signer, None)
             raise
         self._asked.pop(kind.signer, None)
-        found = _certificate(certificate, asked.key)
+        found = read(certificate, asked.key)
         if found.addresses != addresses:
             raise TenantryError(f"the certificate of {kind.signer} for the node {self._node!r} has other addresses")
         return found
@@ -349,8 +349,12 @@ class NodeCertificates:
             return None
 
 
-def _certificate(certificate: bytes, key: bytes) -> NodeCertificate:
+def read(certificate: bytes, key: bytes) -> NodeCertificate:
     """Return a certificate with what it says.
+
+    Args:
+        certificate: PEM.
+        key: Its key, PEM.
 
     Raises:
         ValueError: It is no certificate.
@@ -378,7 +382,7 @@ def _data(kept: Mapping[str, NodeCertificate]) -> dict[str, str]:
     return {key: base64.b64encode(value).decode() for key, value in values.items()}
 
 
-def _read(data: Mapping[str, str], kind: _Kind, user: str) -> NodeCertificate | None:
+def _kept(data: Mapping[str, str], kind: _Kind, user: str) -> NodeCertificate | None:
     """Return a certificate of a Secret; None if there is none for this user, or the key is of another one."""
     try:
         certificate, key = (base64.b64decode(data[each], validate=True) for each in (kind.crt, kind.key))
@@ -386,7 +390,7 @@ def _read(data: Mapping[str, str], kind: _Kind, user: str) -> NodeCertificate | 
         if load_pem_private_key(key, None).public_key() != found.public_key():
             return None
         names = [each.value for each in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-        return _certificate(certificate, key) if names == [user] else None
+        return read(certificate, key) if names == [user] else None
     except (KeyError, ValueError, TypeError):
         # `binascii.Error` is a ValueError; an encrypted key is a TypeError.
         return None

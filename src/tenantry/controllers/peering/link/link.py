@@ -22,8 +22,8 @@ from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json, object_key
 from tenantry.api.peercluster import (
     MAX_INSTANCES,
-    PEERS_NAMESPACE,
     PREFIX,
+    NodeIdentities,
     PeerCluster,
     PeerHost,
     node_name,
@@ -33,8 +33,9 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.controllers.peering import liveobjects
 from tenantry.controllers.peering.guests import offers
 from tenantry.controllers.peering.link import peerfacts, virtualnode
-from tenantry.controllers.peering.link.certificates import NodeAccess, NodeCertificate, NodeCertificates
+from tenantry.controllers.peering.link.certificates import NodeCertificate
 from tenantry.controllers.peering.link.homelease import DURATION_SECONDS, WRITE_SECONDS, HomeLease, LeasedPace
+from tenantry.controllers.peering.link.identity import CertifiedNode, ImpersonatedNode, NodeIdentity, node_client
 from tenantry.controllers.peering.link.namespaces import PeerNamespaces
 from tenantry.controllers.peering.link.nodereports import NodeReports
 from tenantry.controllers.peering.link.peerclient import PeerAccess
@@ -133,8 +134,7 @@ class PeerLink:
         self._reports: NodeReports | None = None
         self._lease: HomeLease | None = None
         # With its memory of requests that are not signed yet: a link that begins again must not request more.
-        home = NodeAccess(reader=host.home.live, writer=host.home.writer, as_node=self._as_node, clock=host.home.clock)
-        self._certificates = NodeCertificates(self._node_name, (PEERS_NAMESPACE, f"{self._name}-node"), home=home)
+        self._identity = self._node_identity()
         self._labels: Mapping[str, str] = {}
         self.probe = PeerProbe(host.home.clock, self._noticed)
         """What is known of whether the peer answers."""
@@ -274,20 +274,20 @@ class PeerLink:
         await self._check_name()
         await peer.listed(Subnamespace.resource)
         self._changed()
-        pair = await self._certificates.pair([host.address])
-        async with self._node_client(pair.client) as node_client:
-            upper = Cluster(ClusterId(f"node/{self._name}"), node_client, clock=host.home.clock, instance=host.instance)
+        keys = await self._identity.keys()
+        async with node_client(keys.connection) as as_node:
+            upper = Cluster(ClusterId(f"node/{self._name}"), as_node, clock=host.home.clock, instance=host.instance)
             mirror, others = self._mirrors(upper, peer)
             host.runtime.add(upper, [mirror, *others], is_required=False)
             self._mirror = mirror
             try:
-                server = await self._kubelet(client, upper, pair.serving)
-                async with self._reflected(peer), server.serve() as port, self._node(node_client, port):
+                server = await self._kubelet(client, upper, keys.serving)
+                async with self._reflected(peer), server.serve() as port, self._node(as_node, port):
                     self.has_node, self.failure = True, None
                     self._changed()
                     # Pods, streams and watches do not notice a renewal.
-                    async for renewed in self._certificates.renewals(pair, [host.address]):
-                        await node_client.transport.use(self._node_connection(renewed.client))
+                    async for renewed in self._identity.renewals(keys):
+                        await as_node.transport.use(renewed.connection)
                         server.use(await self._serving_context(renewed.serving))
             finally:
                 await host.runtime.remove(upper.id)
@@ -311,6 +311,14 @@ class PeerLink:
             finally:
                 self._services = self._served = None
                 await host.runtime.remove(upper.id)
+
+    def _node_identity(self) -> NodeIdentity:
+        node, host = self._node_name, self._host
+        if self._half.node_identity is NodeIdentities.IMPERSONATION:
+            clock = host.home.clock
+            return ImpersonatedNode(node, self._name, own=host.connection, address=host.address, clock=clock)
+        secret = f"{self._name}-node"
+        return CertifiedNode(node, secret, home=host.home, own=host.connection, address=host.address)
 
     async def _check_name(self) -> None:
         """Refuse the name of a Node that is there already.
@@ -420,20 +428,6 @@ class PeerLink:
             version=self.probe.facts.version,
             readiness=ready if is_ready else away,
         )
-
-    # -- the identity of the Node -----------------------------------------------------------------
-
-    def _node_connection(self, own: NodeCertificate) -> Connection:
-        unnamed = self._host.connection.anonymous(f"the Node {self._node_name!r}")
-        return msgspec.structs.replace(unnamed, certificate=own.certificate, key=own.key)
-
-    def _node_client(self, own: NodeCertificate) -> Client:
-        return Client(self._node_connection(own), field_manager=FIELD_MANAGER, max_connections=_CONNECTIONS)
-
-    @asynccontextmanager
-    async def _as_node(self, own: NodeCertificate) -> AsyncGenerator[Writer]:
-        async with self._node_client(own) as client:
-            yield Writer(client)
 
 
 async def _no_node(_name: str) -> Json | None:

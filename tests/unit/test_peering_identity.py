@@ -1,0 +1,64 @@
+"""The ways to act as the Node of a peer, as far as no API server decides: keys, and what an administrator grants."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from msgspec.structs import replace
+
+from tenantry.api import reasons
+from tenantry.api.model import ObjectMeta
+from tenantry.api.peercluster import NodeIdentities, PeerCluster, PeerClusterSpec, PeerHost
+from tenantry.controllers.peering import status
+from tenantry.controllers.peering.link.identity import self_signed
+from tenantry.install.peers import node_grant
+
+START = dt.datetime(2027, 1, 1, tzinfo=dt.UTC)
+
+
+def test_a_serving_certificate_of_its_own_names_the_address_and_is_renewed_in_time() -> None:
+    found = self_signed("system:node:peer-berlin", "FD00::7", START)
+    certificate = x509.load_pem_x509_certificate(found.certificate)
+    assert load_pem_private_key(found.key, None).public_key() == certificate.public_key()
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.IPAddress) == [ipaddress.ip_address("fd00::7")]
+    # It must not sign others.
+    assert certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca is False
+    assert certificate.not_valid_before_utc < START < found.renewed < found.expires
+
+
+def test_an_administrator_grants_one_user_and_the_group_of_nodes_until_the_peer_ends() -> None:
+    operator = {"kind": "ServiceAccount", "name": "tenantry-operator", "namespace": "tenantry-system"}
+    peer = PeerCluster(metadata=ObjectMeta(name="berlin", uid="p1"), spec=PeerClusterSpec())
+    role, binding = node_grant(peer, [operator])
+    assert role["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["users"],
+            "verbs": ["impersonate"],
+            "resourceNames": ["system:node:peer-berlin"],
+        },
+        {"apiGroups": [""], "resources": ["groups"], "verbs": ["impersonate"], "resourceNames": ["system:nodes"]},
+    ]
+    assert (binding["roleRef"]["name"], binding["subjects"]) == (role["metadata"]["name"], [operator])
+    for each in (role, binding):
+        assert [(owner["kind"], owner["uid"]) for owner in each["metadata"]["ownerReferences"]] == [
+            ("PeerCluster", "p1")
+        ]
+
+
+def test_the_condition_tells_the_limits_of_impersonation() -> None:
+    half = PeerHost(server="https://peer:6443", ca="", guest="home", credentials_secret_name="s")
+
+    def told(identity: NodeIdentities) -> str:
+        spec = PeerClusterSpec(host=replace(half, node_identity=identity))
+        found = PeerCluster(metadata=ObjectMeta(name="berlin"), spec=spec)
+        state = status.HostState(answers=True, has_node=True)
+        known = status.compute(found, status.GuestState(), state, "")
+        return next(each.message for each in known.conditions if each.type == reasons.NODE_READY)
+
+    assert "impersonation" not in told(NodeIdentities.CERTIFICATE)
+    assert "does not verify" in told(NodeIdentities.IMPERSONATION)
