@@ -11,7 +11,7 @@ import pytest_asyncio
 from tenantry.api import marks, reasons
 from tenantry.api.errors import Forbidden, Invalid
 from tenantry.api.model import Json, Resource
-from tenantry.api.offloading import DEFAULTED, OFFLOADING, NamespaceOffloading, PodStrategy
+from tenantry.api.offloading import DEFAULTED, OFFLOADING, MappingStrategy, NamespaceOffloading, PodStrategy
 from tenantry.api.peercluster import PEER, VIRTUAL, PeerCluster, node_name
 from tenantry.api.tenant import Tenant
 from tenantry.mirror.podlimits import PodLimits, unfit
@@ -294,6 +294,49 @@ async def test_a_peer_proposes_labels_and_the_home_admits_some_of_them(both: Pee
         return REGION not in left and "topology.kubernetes.io/zone" not in left
 
     await until(gone, "the labels are taken away")
+
+
+async def test_a_namespace_has_its_own_name_at_a_peer_that_allows_it_if_it_is_free_there(both: Peering) -> None:
+    """L03, L04: a namespace that exists there is never taken over."""
+
+    async def same(name: str) -> None:
+        await both.home.create(Tenant.resource, federated(name, both.peer_name))
+        await both.home.ready(name)
+        wanted = offloading(name, both.peer_name)
+        wanted["spec"]["mappingStrategy"] = MappingStrategy.ENFORCE_SAME_NAME.value
+        await both.home.create(NamespaceOffloading.resource, wanted, name)
+
+    await same("exact")
+    assert "spec.guest.names" in await reported(both, "exact", reasons.PEER_REFUSED)
+    await both.peer.patch(PeerCluster.resource, both.home_name, {"spec": {"guest": {"names": "Same"}}})
+    assert await both.accepted("exact") == "exact"
+
+    own = {"metadata": {"name": "busy", "labels": {"team": "peer"}}}
+    uid = (await both.peer.create(NAMESPACES, own))["metadata"]["uid"]
+    await same("busy")
+    assert "'busy' exists" in await reported(both, "busy", reasons.NAME_TAKEN)
+    there = await both.peer.get(NAMESPACES, "busy")
+    assert (there["metadata"]["uid"], there["metadata"]["labels"].get(marks.TENANT)) == (uid, None)
+    await both.peer.delete(NAMESPACES, "busy")
+    assert await both.accepted("busy") == "busy"
+    await both.home.create(PODS, placed("busy", "web"), "busy")
+    await both.pod("web", "busy")
+
+
+async def test_a_federated_subnamespace_has_one_name_at_home_and_at_the_peer(both: Peering) -> None:
+    """E08: its name has the id of the home in it, so that the peer gives it to no other home."""
+    await both.home.create(Tenant.resource, federated("united", both.peer_name))
+    await both.home.ready("united")
+    namespace = await both.team("united", "everywhere", scope="Federated")
+    assert namespace != "everywhere"
+    await both.home.create(NamespaceOffloading.resource, offloading(namespace, both.peer_name), namespace)
+    assert await both.accepted(namespace) == namespace
+    await both.home.create(PODS, placed(namespace, "web"), namespace)
+    await both.pod("web", namespace)
+    assert await both.peer.find(PODS, "web", namespace) is not None
+    # By hash: the guest need not be allowed any name.
+    space = await both.mapped(namespace)
+    assert space["spec"]["namespaceName"] == namespace
 
 
 async def test_selectors_and_labels_that_are_wrong_are_refused_and_name_the_field(both: Peering) -> None:

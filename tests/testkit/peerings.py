@@ -140,9 +140,9 @@ class Peering:
         assert len(found) == 1, (note, value, [each["metadata"] for each in found])
         return found[0]
 
-    async def team(self, tenant: str, name: str) -> str:
-        """Make a Workspace of a tenant at home; return its namespace."""
-        spec = {"mode": Mode.WORKSPACE.value, "owners": [{"kind": "User", "name": "ada"}]}
+    async def team(self, tenant: str, name: str, **more: str) -> str:
+        """Make a Workspace of a tenant at home, with more fields; return its namespace."""
+        spec = {"mode": Mode.WORKSPACE.value, "owners": [{"kind": "User", "name": "ada"}], **more}
         await self.home.create(Subnamespace.resource, {"metadata": {"name": name}, "spec": spec}, tenant)
 
         async def so() -> str | None:

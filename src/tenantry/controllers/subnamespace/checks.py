@@ -309,7 +309,8 @@ def _not_exact(subnamespace: Subnamespace, tenant: Tenant, name: str) -> str:
         return ""
     return (
         f"spec.namespaceName {name!r} is not the name of the namespace in the annotation {HOME_NAMESPACE}: it must be"
-        " that namespace, a hyphen and 16 digits of the hash of the cluster id and the namespace"
+        " that namespace, a hyphen and 16 digits of the hash of the cluster id and the namespace; for its name at home,"
+        " an administrator of this cluster sets spec.guest.names of the PeerCluster to Same"
     )
 
 
