@@ -140,10 +140,12 @@ class BoundPods:
         pairs: The pairs of namespaces; see `pair`.
         below_fault: What happens to the next requests to the lower side; see `testkit.runs.FAULTS`.
         sources: The scopes of the sources of copies, by kind.
+        is_silent: Whether the lower side has been silent for long.
     """
 
     def __init__(self, pairs: dict[str, str] | None = None, *, is_scoped: bool = True) -> None:
         self.is_scoped = is_scoped
+        self.is_silent = False
         self.upper, self.lower = World(), World()
         self.below_fault = "none"
         self._happened = 0
@@ -177,6 +179,8 @@ class BoundPods:
             unfit_reason="NotFit",
             lost_reason="LowerLost",
             token_reason="TokenStays",
+            is_silent=lambda: self.is_silent,
+            silent_reason="LowerSilent",
             scope=scope,
         )
         upper_pods = UpperPods(self.profile, self.above)

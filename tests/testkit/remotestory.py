@@ -134,9 +134,9 @@ class RemoteStory(Story):
     @override
     def run(self, steps: int) -> None:
         home = [self._spec, self._kubernetes, self._see, self._decide, self._land, self._come_and_go]
-        away = [self._wish, self._cut, self._peers, self._hear, self._send, self._carry]
+        away = [self._wish, self._lose, self._cut, self._peers, self._hear, self._send, self._carry]
         for _ in range(steps):
-            self.chance.choices([*home, *away], weights=[0.5, 3, 12, 12, 20, 0.5, 6, 2, 4, 15, 15, 25])[0]()
+            self.chance.choices([*home, *away], weights=[0.5, 3, 12, 12, 20, 0.5, 6, 2, 2, 4, 15, 15, 25])[0]()
             if self.broken is Broken.HOME_FIRST and self.cluster.tenant_quota is not None:
                 self.cluster.confirmed = {each.key: each.number for each in self.cluster.tenant_quota.remote}
 
@@ -165,6 +165,13 @@ class RemoteStory(Story):
             cluster.wanted.pop(key, None)
         else:
             cluster.wanted[key] = {each: chance.randint(0, 5) for each in cluster.whole}
+
+    def _lose(self) -> None:
+        """Home lets pods go that a peer may still run, or the peer shows that these are gone."""
+        cluster, chance = self.cluster, self.chance
+        key = CORE, chance.choice(PEERS)
+        if cluster.lost.pop(key, None) is None:
+            cluster.lost[key] = {each: chance.randint(0, 3) for each in cluster.whole}
 
     def _cut(self) -> None:
         cut = self.cluster.cut
@@ -346,7 +353,7 @@ class RemoteStory(Story):
     def rest(self) -> Operator:
         """Let every link work again, and everything become quiet; return the operator that is left."""
         cluster = self.cluster
-        cluster.cut, self.requests, self.lossy = set(), [], False
+        cluster.cut, cluster.lost, self.requests, self.lossy = set(), {}, [], False
         for _ in range(60):
             operator = self.settle()
             before = cluster.version, dict(cluster.confirmed)

@@ -38,6 +38,7 @@ class Cluster:
         self.children: dict[str, ShareRequest] = {}
         self.claims: dict[str, ShareRequest] = {}
         self.wanted: dict[RemoteKey, Amounts] = {}  # at peers
+        self.lost: dict[RemoteKey, Amounts] = {}  # at peers that are given up
         self.confirmed: dict[RemoteKey, int] = {}
         self.bound: dict[str, Amounts] = {}  # what contributed nodes may have added, by namespace
         self.namespaces: dict[str, TreeNamespace] = {}
@@ -148,6 +149,7 @@ class Operator:
         """Take in what peers should hold, and what they confirm."""
         records = self.tenant_quota.remote if self.tenant_quota is not None else ()
         tree.remote.wanted, tree.remote.confirmed = dict(self.cluster.wanted), dict(self.cluster.confirmed)
+        tree.remote.lost = dict(self.cluster.lost)
         put_requests(tree, records)
 
     def see(self, what: int, chance: random.Random) -> None:

@@ -476,3 +476,29 @@ def test_the_head_of_a_large_pod_records_its_lower_one() -> None:
 
 def test_the_type_of_the_condition_has_the_domain_of_the_marks() -> None:
     assert BoundPods().profile.mark("Mirrored") == CONDITION
+
+
+# -- silence ------------------------------------------------------------------------------------------
+
+
+def _ready(pair: BoundPods) -> tuple[str, str]:
+    found = pair.condition("Ready")
+    return found["status"], found.get("reason", "")
+
+
+def test_a_pod_of_a_silent_lower_side_is_not_ready_and_is_again_as_the_lower_one_is() -> None:
+    pair = running()
+    assert _ready(pair) == ("True", "")
+    below = pair.below_of(PODS, "web")
+    pair.is_silent = True
+    pair.mirror.look_again(pair.pairs.uppers)
+    pair.settle()
+    assert _ready(pair) == ("False", "LowerSilent")
+    revision = pair.upper.revision
+    pair.settle(60.0)
+    # Once, and nothing reaches the lower side.
+    assert (pair.upper.revision, pair.below_of(PODS, "web")) == (revision, below)
+    pair.is_silent = False
+    pair.mirror.look_again(pair.pairs.uppers)
+    pair.settle()
+    assert _ready(pair) == ("True", "")

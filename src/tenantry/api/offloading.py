@@ -37,6 +37,9 @@ MOST_NAMESPACES = 1000
 MOST_BYTES = 640 * 1024
 """The maximum size of the shares at one peer, of the 1.5 MiB that etcd takes; their state has the rest."""
 
+MOST_LOST = 4000
+"""How many pods of this cluster are let go at most while a peer is given up; others wait for it."""
+
 MOST_WORDS = 512
 """The longest message of a peer about a namespace."""
 
@@ -163,6 +166,14 @@ class NamespaceOffloadingSpec(Model, frozen=True, kw_only=True):
             " cannot use it; the peer needs that much of its own quota for this cluster."
         ),
     ] = Quota()
+    forget_unreachable: Annotated[
+        bool,
+        Meta(
+            description="If a peer does not answer: the deletion of the NamespaceOffloading does not wait for it, and"
+            " when an administrator gives the peer up, the quota does not hold what pods may still use there. They may"
+            " run on until the peer is back."
+        ),
+    ] = False
 
 
 class OffloadingPhase(StrEnum):
@@ -300,6 +311,37 @@ class ConfirmedShare(Model, frozen=True, kw_only=True):
     ]
 
 
+class LostPods(Model, frozen=True, kw_only=True):
+    """Pods of a namespace that are let go although the peer may still run them, until it shows that they are gone."""
+
+    tenant: Annotated[str, Meta(max_length=63, description="The Tenant whose quota they count for.")] = ""
+    uids: Annotated[tuple[str, ...], Meta(max_length=MOST_LOST, description="The uids of the pods here.")] = ()
+    hard: Annotated[
+        dict[str, Annotated[str, Meta(max_length=64)]],
+        Meta(max_length=64, description="What they may use there: quota key to quantity."),
+    ] = {}
+    holds: Annotated[
+        bool,
+        Meta(
+            description="Whether the quota of the tenant holds that. Not with spec.forgetUnreachable of the"
+            " NamespaceOffloading."
+        ),
+    ] = True
+    released: Annotated[
+        bool, Meta(description="They are deleted here. Otherwise, they wait until the quota has room to hold them.")
+    ] = False
+
+
+class GiveUpProgress(Model, frozen=True, kw_only=True):
+    """How far the pods of a peer that is given up are."""
+
+    request: Annotated[
+        str, Meta(max_length=64, description="The annotation federation.tenantry.dev/give-up of the PeerCluster.")
+    ]
+    pods: Annotated[int, Meta(description="How many were let go.")] = 0
+    waiting: Annotated[int, Meta(description="How many are left, because the quota has no room to hold them.")] = 0
+
+
 class NamespaceMapStatus(Model, frozen=True, kw_only=True):
     """Which namespaces exist at the peer."""
 
@@ -309,6 +351,14 @@ class NamespaceMapStatus(Model, frozen=True, kw_only=True):
     shares: Annotated[
         dict[str, ConfirmedShare], Meta(max_length=MOST_NAMESPACES, description="By the namespace here.")
     ] = {}
+    lost: Annotated[
+        dict[str, LostPods],
+        Meta(
+            max_length=MOST_NAMESPACES,
+            description="Pods that were let go when the peer was given up, by the namespace here.",
+        ),
+    ] = {}
+    give_up: Annotated[GiveUpProgress, Meta(description="While the peer is given up.")] | UnsetType = UNSET
 
 
 class NamespaceMap(KubernetesObject, frozen=True, kw_only=True):

@@ -49,6 +49,10 @@ FINALIZER = f"{PREFIX}/peering"
 AT_ONCE = f"{PREFIX}/remove-at-once"
 """An annotation of a PeerCluster: its deletion does not drain the Node. Its value is always "true"."""
 
+GIVE_UP = f"{PREFIX}/give-up"
+"""An annotation of a PeerCluster: while the peer is silent, its pods are let go here. Its value is the time at which an
+administrator requested that, as RFC 3339; the operator removes it when the peer is back."""
+
 NODE_PREFIX = "peer-"
 """Before the name of a PeerCluster: the name of its Node. Policies recognise the identity of such Nodes by it."""
 
@@ -443,6 +447,11 @@ class PeerCluster(KubernetesObject, frozen=True, kw_only=True):
 
     spec: PeerClusterSpec
     status: PeerClusterStatus = PeerClusterStatus()
+
+    @property
+    def give_up(self) -> str:
+        """Return when an administrator gave the peer up; "" if it is not given up."""
+        return self.metadata.annotations.get(GIVE_UP, "")
 
     @property
     def ends_at_once(self) -> bool:

@@ -52,6 +52,9 @@ REACHABLE = "Reachable"
 NODE_READY = "NodeReady"
 """Present if a PeerCluster has `spec.host`: whether its Node is there, and pods can be bound to it."""
 
+GIVEN_UP = "GivenUp"
+"""Present while an administrator gives up a peer that is silent: whether its pods are let go here."""
+
 HOME_TWICE = "HomeTwice"
 """Present only while true: two clusters with the same id use a peer as its home. One of them is a copy of the other."""
 
@@ -224,6 +227,12 @@ PEER_TOO_OLD = "PeerTooOld"
 """The peer runs an older version of Kubernetes than Tenantry needs."""
 PEER_GIVEN_UP = "PeerGivenUp"
 """The PeerCluster was removed before its namespaces at the peer had ended; the message names what may be left there."""
+PODS_LET_GO = "PodsLetGo"
+"""The pods of a silent peer are deleted here. They may run on there; the peer deletes them when it is back."""
+PEER_IS_BACK = "PeerIsBack"
+"""The peer answers again: what it still runs of the pods that were let go is deleted there first."""
+PEER_NOT_SILENT = "PeerNotSilent"
+"""The peer has not been silent for long enough that its Node is not ready: no pods are let go yet."""
 PEER_REFUSED = "PeerRefused"
 """The peer refuses an object; the message has its words."""
 NOT_FEDERABLE = "NotFederable"
@@ -318,6 +327,7 @@ CONDITION_TYPES = frozenset(
         DEGRADED,
         REACHABLE,
         NODE_READY,
+        GIVEN_UP,
         HOME_TWICE,
     }
 )

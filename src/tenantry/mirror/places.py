@@ -36,6 +36,11 @@ class NamespacePairs:
         """Return all lower namespaces."""
         return frozenset(self._upper)
 
+    @property
+    def uppers(self) -> frozenset[str]:
+        """Return all upper namespaces that have a lower one."""
+        return frozenset(self._lower)
+
     def is_open(self, upper: str) -> bool:
         """Return whether new objects of an upper namespace are sent to its lower one."""
         return upper in self._lower and upper not in self._closed

@@ -186,9 +186,8 @@ class PodMirror:
             again = await self._create(upper)
         elif found is Next.ADOPT and upper is not None and lower is not None:
             await self._adopt(upper, lower)
-        elif found is Next.FOLLOW and self._lower.cluster.outage.is_away:
-            # Controllers of the upper side may have found that nothing is known of its node.
-            again = AWAY_SECONDS
+        elif found is Next.FOLLOW and (self._lower.cluster.outage.is_away or self._lower.is_silent()):
+            again = await self._doubt(upper) if upper is not None else None
         elif found is Next.FOLLOW and upper is not None and lower is not None:
             again = await self._follow(upper, lower)
         return again
@@ -279,6 +278,20 @@ class PodMirror:
         if pod.kept is Kept.TOO_MANY and not self._pods.has_room():
             return f"more than {self._profile.most_pods} pods exist: delete pods, those that have ended included"
         return ""
+
+    async def _doubt(self, upper: CachedPod) -> float:
+        """Show a pod as not ready if its lower side is silent for long; return in how many seconds to look again.
+
+        The node controller of the upper side does so only for a node that it has found to be silent itself.
+        """
+        is_ready = podstatus.is_ready(upper.status)
+        if self._profile.node and is_ready and upper.kept is Kept.WHOLE and self._lower.is_silent():
+            words, now = self._lower.silent_message, rfc3339(self._upper.clock.now())
+            status = podstatus.refused(upper.object, self._lower.silent_reason, words, now, podstatus.READY)
+            if status is not None:
+                await self._write_status(upper, status)
+        # Controllers of the upper side may have written something, too.
+        return AWAY_SECONDS
 
     async def _whole(self, upper: CachedPod) -> Json | None:
         """Return an upper pod whole; one of which the head alone was kept is read again. None if it has changed."""

@@ -36,7 +36,7 @@ _STATUSES = {
 _RESOURCES = ("allocatedResources", "allocatedResourcesStatus", "resources", "resize")
 SCHEDULED = "PodScheduled"
 _DISRUPTED = "DisruptionTarget"
-_READY = "Ready"
+READY = "Ready"
 _CONTAINERS_READY = "ContainersReady"
 _MOST_REASON = 128
 _MOST_MESSAGE = 1024
@@ -136,7 +136,7 @@ def _merged(upper: Json, lower: Json, conditions: list[Json], profile: Profile) 
         above.add(profile.mark(profile.condition))
     kept = [each for each in conditions if str(each.get("type")) not in above]
     for condition in kept:
-        if condition.get("type") == _READY and condition.get("status") == ConditionStatus.TRUE.value:
+        if condition.get("type") == READY and condition.get("status") == ConditionStatus.TRUE.value:
             _hold(condition, gates, [each for each in own if str(each.get("type")) in gates])
     disrupted = _condition(old, _DISRUPTED)
     if disrupted is not None and _condition(part(lower, "status"), _DISRUPTED) is None:
@@ -228,6 +228,11 @@ def refused(upper: Json, reason: str, message: str, now: str, type_: str = SCHED
     return {"phase": "Pending", **status, "conditions": [*others, msgspec.to_builtins(wanted)]}
 
 
+def is_ready(status: Json) -> bool:
+    """Return whether a status shows a pod as ready."""
+    return (_condition(status, READY) or {}).get("status") == ConditionStatus.TRUE.value
+
+
 def failed(upper: Json, reason: str, message: str, now: str) -> Json:
     """Return the status of a bound upper pod that has no lower one, and never gets another.
 
@@ -240,7 +245,7 @@ def failed(upper: Json, reason: str, message: str, now: str) -> Json:
     status: Json = msgspec.to_builtins(part(upper, "status"))
     status |= {"phase": FAILED, "reason": reason, "message": message}
     for condition in _conditions(status):
-        if condition.get("type") in (_READY, _CONTAINERS_READY) and condition.get("status") != "False":
+        if condition.get("type") in (READY, _CONTAINERS_READY) and condition.get("status") != "False":
             condition |= {"status": ConditionStatus.FALSE.value, "reason": "PodFailed", "lastTransitionTime": now}
             condition.pop("message", None)
     for field in _CONTAINERS:

@@ -13,6 +13,10 @@ from tenantry.engine.writer import Writer
 from tenantry.mirror.nodenames import LowerNode
 
 
+def _never() -> bool:
+    return False
+
+
 class LowerSide(msgspec.Struct, frozen=True, kw_only=True):
     """The lower side of a mirror.
 
@@ -27,6 +31,9 @@ class LowerSide(msgspec.Struct, frozen=True, kw_only=True):
         lost_message: Its message.
         token_reason: The reason of the event about a bound pod that runs without the token of its ServiceAccount; ""
             for no event.
+        is_silent: Returns whether the lower side has not answered for so long that bound pods are shown as not ready.
+        silent_reason: The reason of their condition.
+        silent_message: Its message.
         scope: The namespaces in which the marked objects are watched; None for all.
     """
 
@@ -39,4 +46,7 @@ class LowerSide(msgspec.Struct, frozen=True, kw_only=True):
     lost_reason: str = "Lost"
     lost_message: str = "the pod was deleted where it ran: its controller, if it has one, replaces it"
     token_reason: str = ""
+    is_silent: Callable[[], bool] = _never
+    silent_reason: str = "Silent"
+    silent_message: str = "nothing is known of the pod where it runs; it may still run"
     scope: WatchScope | None = None

@@ -17,6 +17,7 @@ from tenantry.cli.get import get
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.narrowed import narrowed
 from tenantry.cli.peer.allownode import allow_node
+from tenantry.cli.peer.giveup import give_up
 from tenantry.cli.peer.invitation import (
     Offer,
     accept,
@@ -121,7 +122,7 @@ def remove(target: Target, *, called: str, yes: bool, at_once: bool, seconds: in
     session.run(target, work)
 
 
-for _each in (invite, accept, request, allow_node):
+for _each in (invite, accept, request, allow_node, give_up):
     peer.add_command(_each)
 
 _ALIKE = (

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from tenantry.api import marks
+from tenantry.api import marks, reasons
 from tenantry.api.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, NotFound, ServerError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import MANAGED_BY, MANAGER, TENANT
@@ -35,8 +35,9 @@ from tenantry.api.offloading import (
 from tenantry.api.peercluster import PeerCluster, node_name
 from tenantry.api.tenancydefaults import FederationDefaults, TenancyDefaults
 from tenantry.api.tenant import Tenant
+from tenantry.api.wording import shortened
 from tenantry.controllers import watched
-from tenantry.controllers.offloading import desired, gather, leaving, status
+from tenantry.controllers.offloading import desired, gather, givingup, leaving, lostpods, status
 from tenantry.controllers.offloading.desired import OffloadingInputs
 from tenantry.controllers.offloading.leaving import BoundPod
 from tenantry.controllers.quota.verdicts import Verdicts
@@ -44,12 +45,16 @@ from tenantry.engine import request
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
+from tenantry.engine.events import EventKind
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Blocked, DirectWrite, merge_patch
 from tenantry.mirror.things import PODS
 from tenantry.world.shares import remote
 
 log = logging.getLogger(__name__)
+
+FORGET_SECONDS = 5.0
+"""How often a NamespaceOffloading that ends without its peer is looked at."""
 
 EVICTION_SECONDS = 2.0
 """How often the pods of a namespace that leaves a peer are looked at: their budgets may allow the next eviction."""
@@ -123,7 +128,9 @@ class MapController:
             about: Json = {"uid": found.metadata.uid, "resourceVersion": found.metadata.resource_version}
             await cluster.writer.patch(NamespaceMap.resource, "", key, {"metadata": about, "spec": spec})
         missing = any(cluster.lookup(Namespace.resource, each.metadata.namespace) is None for each in chosen)
-        return EVICTION_SECONDS if occupied else BEHIND_SECONDS if missing else None
+        again = EVICTION_SECONDS if occupied else BEHIND_SECONDS if missing else None
+        lost = await givingup.go_on(cluster, peer, found) if found is not None else None
+        return min((each for each in (again, lost) if each is not None), default=None)
 
     async def _empty(self, cluster: Cluster, namespace: str, of: PeerCluster, known: MappedNamespace | None) -> bool:
         """Make the pods of a namespace leave a peer; return whether it must wait for any.
@@ -137,6 +144,12 @@ class MapController:
             seconds = leaving.PATIENCE_SECONDS
         selectors = {"fieldSelector": f"spec.nodeName={node_name(peer)}"}
         pods = [each async for each in cluster.live.items(PODS, BoundPod, namespace=namespace, selectors=selectors)]
+        if givingup.forgets(cluster, namespace) and lostpods.is_silent(of, cluster.clock.now()):
+            # Recorded already, if the peer is given up, too.
+            gone = lostpods.record(None, pods, tenant="", holds=False, most=len(pods))
+            for write in lostpods.releases(pods, gone) if gone is not None else ():
+                await _send(cluster, write)
+            return False
         for write in leaving.departures(pods, known, seconds):
             await _send(cluster, write)
         seen = cluster.lookup(Namespace.resource, namespace)
@@ -213,7 +226,7 @@ class OffloadingController:
             cluster.forget(self.name, key)
             return None
         self._known.add(key)
-        if await self._finalize(cluster, found, known_maps.values()):
+        if await self._finalize(cluster, found, known_maps):
             return None
         if DEFAULTED in found.metadata.labels and namespace is not None and not is_labelled:
             with suppress(NotFound, Conflict):
@@ -223,7 +236,8 @@ class OffloadingController:
         wanted = status.compute(found, tenant, known_maps, peers, now, short=short)
         if wanted != found.status:
             await cluster.writer.status(msgspec.structs.replace(found, status=wanted))
-        return None
+        # That a peer has been silent for long enough is no event.
+        return FORGET_SECONDS if found.metadata.deletion_timestamp and found.spec.forget_unreachable else None
 
     async def _mark(self, cluster: Cluster, namespace: Observed | None, wished: dict[str, str]) -> None:
         if namespace is None or namespace.deleting:
@@ -240,13 +254,18 @@ class OffloadingController:
         judged = {peer: self._verdicts.get(remote.uid((found.metadata.namespace, peer))) for peer in peers}
         return {peer: each.blocked for peer, each in judged.items() if each is not None and each.blocked}
 
-    async def _finalize(self, cluster: Cluster, found: NamespaceOffloading, maps: Iterable[NamespaceMap]) -> bool:
+    async def _finalize(self, cluster: Cluster, found: NamespaceOffloading, maps: Mapping[str, NamespaceMap]) -> bool:
         """Keep the finalizer until nothing is left at peers; return whether there is nothing else to do."""
         meta = found.metadata
         has_finalizer = FINALIZER in meta.finalizers
         if meta.deletion_timestamp:
-            if not has_finalizer or _is_mapped(meta.namespace, maps):
+            away = givingup.silent(cluster) if found.spec.forget_unreachable else set[str]()
+            if not has_finalizer or any(_is_mapped(meta.namespace, maps[each], each in away) for each in maps):
                 return False
+            left = sorted(each for each in away & maps.keys() if meta.namespace in maps[each].status.current)
+            if left:
+                note = f"namespace {meta.namespace!r} may be left at {shortened(left)}, with pods that run"
+                cluster.recorder.say(found, EventKind.WARNING, reasons.PEER_GIVEN_UP, note)
             others = tuple(each for each in meta.finalizers if each != FINALIZER)
             with suppress(NotFound):
                 await cluster.writer.own(request.finalizers(found, others), quiet=True)
@@ -266,12 +285,10 @@ async def _send(cluster: Cluster, write: DirectWrite) -> None:
         log.warning("a pod that leaves a peer is not evicted", extra={"pod": write.request.name, "error": str(error)})
 
 
-def _is_mapped(namespace: str, maps: Iterable[NamespaceMap]) -> bool:
+def _is_mapped(namespace: str, found: NamespaceMap, is_forgotten: bool) -> bool:  # noqa: FBT001 - of one peer
     """Return whether a namespace is at a peer, or has a share there that is not given back yet."""
-    return any(
-        namespace in each.spec.desired or namespace in each.status.current or namespace in each.status.shares
-        for each in maps
-    )
+    known = () if is_forgotten else (*found.status.current, *found.status.shares)
+    return namespace in found.spec.desired or namespace in known
 
 
 # -- what wakes them ------------------------------------------------------------------------------

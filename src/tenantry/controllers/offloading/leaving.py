@@ -15,6 +15,7 @@ from tenantry.api.offloading import MappedNamespace, MapPhase
 from tenantry.api.peercluster import PREFIX
 from tenantry.controllers.evictions import deletion, eviction
 from tenantry.engine.plan import DirectWrite
+from tenantry.world.podrequests import PodSpecRequests
 
 PATIENCE_SECONDS = 60.0
 """After which pods are deleted that disruption budgets keep: a tenant must not keep a peer by a budget of its own."""
@@ -43,6 +44,7 @@ class BoundPod(msgspec.Struct, frozen=True):
     """A pod that is bound to the Node of a peer."""
 
     metadata: ObjectMeta
+    spec: PodSpecRequests = PodSpecRequests()
     status: BoundStatus = BoundStatus()
 
     @property
@@ -51,6 +53,11 @@ class BoundPod(msgspec.Struct, frozen=True):
         conditions = self.status.conditions or ()
         is_recorded = any((each.type, each.status) == (SENT, "True") for each in conditions)
         return is_recorded and self.status.phase not in _ENDED
+
+
+def has_ended(pod: BoundPod) -> bool:
+    """Return whether all containers of a pod have ended."""
+    return pod.status.phase in _ENDED
 
 
 def is_gone(known: MappedNamespace | None) -> bool:

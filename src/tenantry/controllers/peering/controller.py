@@ -24,6 +24,7 @@ from tenantry.api.model import Json, Resource
 from tenantry.api.offloading import NamespaceMap
 from tenantry.api.peercluster import (
     FINALIZER,
+    GIVE_UP,
     NODE_PREFIX,
     PEERS_NAMESPACE,
     InvitationPhase,
@@ -39,7 +40,7 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import FederationDefaults, TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
-from tenantry.controllers.peering import liveobjects, removal, status
+from tenantry.controllers.peering import givenup, liveobjects, removal, status
 from tenantry.controllers.peering.guests import guest, invitations, inviting, offering, offers, presence
 from tenantry.controllers.peering.guests.presence import GuestPresence, Stage
 from tenantry.controllers.peering.link import labels, virtualnode
@@ -138,6 +139,8 @@ class PeerController:
                 await cluster.writer.own(request.finalizers(found, (*found.metadata.finalizers, FINALIZER)))
                 return None
             state = self._connect(cluster, found, half)
+            if await self._use_again(cluster, found, answers=state.answers):
+                return None
         wanted = status.compute(found, served, state, rfc3339(cluster.clock.now()))
         if wanted.labels != found.status.labels:
             # It wakes this key, and the controllers of namespaces that select the peer.
@@ -238,6 +241,7 @@ class PeerController:
         defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
         section = defaults.spec.federation if defaults is not None else FederationDefaults()
         link.label(labels.of_node(found, section))
+        link.give_up(is_given_up=bool(found.give_up))
         probe, facts = link.probe, link.probe.facts
         return HostState(
             cluster_id=facts.cluster_id,
@@ -249,7 +253,20 @@ class PeerController:
             has_node=link.has_node,
             failure=_told(link.failure),
             offer=facts.offer or UNSET,
+            given_up=givenup.condition(found, self._map(cluster, key), answers=probe.answers),
         )
+
+    def _map(self, cluster: Cluster, key: str) -> NamespaceMap | None:
+        return cluster.cache(NamespaceMap.resource).get(key)
+
+    async def _use_again(self, cluster: Cluster, found: PeerCluster, *, answers: bool) -> bool:
+        """Use a peer again that was given up, once it is back; return whether its event wakes this key."""
+        if not givenup.is_over(found, self._map(cluster, found.metadata.name), answers=answers):
+            return False
+        body: Json = {"metadata": {"uid": found.metadata.uid, "annotations": {GIVE_UP: None}}}
+        with suppress(NotFound, Conflict):
+            await cluster.writer.own(request.patch(PeerCluster.resource, "", found.metadata.name, body))
+        return True
 
     async def _run(self, cluster: Cluster, key: str, link: PeerLink) -> None:
         """Run a link until cancelled; one that ends begins again."""
@@ -278,7 +295,7 @@ class PeerController:
         key = found.metadata.name
         if FINALIZER not in found.metadata.finalizers:
             return None
-        known: NamespaceMap | None = cluster.cache(NamespaceMap.resource).get(key)
+        known = self._map(cluster, key)
         left = {*known.spec.desired, *known.status.current} if known is not None else set[str]()
         if left and isinstance(found.spec.host, PeerHost):
             # After a restart, too: the peer still has what belongs to this cluster.

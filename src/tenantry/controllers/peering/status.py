@@ -43,6 +43,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
         has_node: Whether its Node is there, and pods are mirrored.
         failure: Why the connection ended; None if it has not.
         offer: What the peer offers; UNSET if it does not say.
+        given_up: The condition of a peer that is given up; None for another one.
     """
 
     cluster_id: str = ""
@@ -54,6 +55,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
     has_node: bool = False
     failure: Blocked | None = None
     offer: OfferStatus | UnsetType = UNSET
+    given_up: Wanted | None = None
 
 
 class GuestState(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +99,7 @@ def compute(found: PeerCluster, guest: GuestState, host: HostState | None, now: 
         if not host.has_node:
             words = failure.message if failure is not None else f"Node {name!r} is being made"
             node = Wanted(reasons.NODE_READY, False, reasons.PROGRESSING, words)
-        wanted += [reachable, node]
+        wanted += [reachable, node, *([host.given_up] if host.given_up is not None else ())]
         broken = next((each for each in (reachable, node) if not each.holds), None)
         if problem is None and broken is not None:
             passes = failure is None or failure.passing

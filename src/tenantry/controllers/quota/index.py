@@ -205,6 +205,11 @@ class Index:
             wishes.wanted[key] = wanted
         else:
             wishes.wanted.pop(key, None)
+        lost = found.status.lost.get(namespace) if found is not None else None
+        if lost is not None and lost.tenant == self._tenant.metadata.name and lost.holds:
+            wishes.lost[key] = read(lost.hard)
+        else:
+            wishes.lost.pop(key, None)
         if confirmed is not None:
             wishes.confirmed[key] = confirmed.number
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tenantry.api import reasons
-from tenantry.api.offloading import ConfirmedShare, NamespaceMap
+from tenantry.api.offloading import ConfirmedShare, LostPods, NamespaceMap
 from tenantry.api.peercluster import PeerCluster
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.engine import conditions
@@ -25,18 +25,22 @@ def changed(change: Change[NamespaceMap]) -> list[RemoteKey]:
     return [(name, found.metadata.name) for name in {*before, *after} if before.get(name) != after.get(name)]
 
 
-def _shares(found: NamespaceMap | None) -> dict[str, tuple[dict[str, str], ConfirmedShare | None]]:
-    """Return what each namespace should have, and what is confirmed; without namespaces that have no share."""
+def _shares(found: NamespaceMap | None) -> dict[str, tuple[dict[str, str], ConfirmedShare | None, LostPods | None]]:
+    """Return what each namespace should have, lost, and what is confirmed; without namespaces that have no share."""
     if found is None:
         return {}
     wanted = {name: {} if each.leaving else each.share for name, each in found.spec.desired.items()}
-    names = {*(name for name, share in wanted.items() if share), *found.status.shares}
-    return {name: (wanted.get(name, {}), found.status.shares.get(name)) for name in names}
+    shares, lost = found.status.shares, found.status.lost
+    names = {*(name for name, share in wanted.items() if share), *shares, *lost}
+    return {name: (wanted.get(name, {}), shares.get(name), lost.get(name)) for name in names}
 
 
 def has_share(maps: Iterable[NamespaceMap], namespace: str) -> bool:
-    """Return whether a namespace should have a share at any peer."""
-    return any((each := found.spec.desired.get(namespace)) is not None and each.share for found in maps)
+    """Return whether a namespace should have a share at any peer, or has pods there that were let go."""
+    return any(
+        namespace in found.status.lost or ((each := found.spec.desired.get(namespace)) is not None and each.share)
+        for found in maps
+    )
 
 
 def silent_since(found: PeerCluster | None) -> str:

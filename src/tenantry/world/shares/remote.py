@@ -17,6 +17,9 @@ records sum up to no more than `status.hard`, and no peer holds more than `held`
 5. A replica reads the record again, from the API server, after it has read the object that it is to raise, because its
    cache of the record may be older than the object. The object is created with nothing, and raised by a second write.
 
+6. Pods that a silent peer may still run, although home has let them go (`lost`), are held in the same record. The peer
+   is given nothing for them, so its number stays. They leave `lost` when the peer has shown that they are gone.
+
 Example, for one key: the tenant has 10, its only namespace `acme` holds 10, and peer `b` is to get 4, then 1.
 
     ResourceQuota acme       10 -> 6              the division gives 4 to the claim
@@ -35,7 +38,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from tenantry.api.tenantresourcequota import MAX_REMOTE
-from tenantry.world.shares.amounts import Amounts, RemoteShare, add, fits, higher, lower
+from tenantry.world.shares.amounts import Amounts, RemoteShare, add, fits, higher, lower, total
 from tenantry.world.shares.share import PEER, Share, ShareRequest
 from tenantry.world.shares.tree import Tree
 
@@ -93,15 +96,15 @@ def put_requests(tree: Tree, records: Iterable[RemoteShare]) -> None:
     Those beyond the most records that a TenantResourceQuota has get nothing, so that it can be written.
     """
     known = {each.key: each for each in records}
-    new = sorted(tree.remote.wanted.keys() - known.keys())
+    new = sorted(tree.remote.keys - known.keys())
     tree.remote.left_out = frozenset(new[max(0, MAX_REMOTE - len(known)) :])
-    for key in {*known, *tree.remote.wanted}:
+    for key in {*known, *tree.remote.keys}:
         if tree.namespace(key[0]) is not None:
-            asked = _request(key, known.get(key), _wanted(tree, key))
+            asked = _request(key, known.get(key), total([_wanted(tree, key), _lost(tree, key)]))
             tree.put_request(asked)
             _take(tree, tree.shares[asked.uid], asked.charged)
     for share in [each for each in tree.claims if each.peer]:
-        if (share.parent, share.peer) not in {*known, *tree.remote.wanted}:
+        if (share.parent, share.peer) not in {*known, *tree.remote.keys}:
             tree.drop_request(share.key)
 
 
@@ -115,8 +118,17 @@ def _take(tree: Tree, share: Share, charged: Amounts) -> None:
 
 
 def _wanted(tree: Tree, key: RemoteKey) -> Amounts:
-    wanted = {} if key in tree.remote.left_out else tree.remote.wanted.get(key, {})
-    return {name: wanted[name] for name in tree.keys if wanted.get(name, 0) > 0}
+    return _limited(tree, key, tree.remote.wanted)
+
+
+def _lost(tree: Tree, key: RemoteKey) -> Amounts:
+    return _limited(tree, key, tree.remote.lost)
+
+
+def _limited(tree: Tree, key: RemoteKey, amounts: Mapping[RemoteKey, Amounts]) -> Amounts:
+    """Return the amounts that the quota of the tenant limits."""
+    found = {} if key in tree.remote.left_out else amounts.get(key, {})
+    return {name: found[name] for name in tree.keys if found.get(name, 0) > 0}
 
 
 def _request(key: RemoteKey, record: RemoteShare | None, wanted: Amounts) -> ShareRequest:
@@ -149,9 +161,9 @@ def next_records(tree: Tree, records: Sequence[RemoteShare], *, version: int, li
     add(total, tree.reach)
     room = {key: value - total.get(key, 0) for key, value in limit.items()}
     found: list[RemoteShare] = []
-    for key in sorted({*known, *tree.remote.wanted}):
+    for key in sorted({*known, *tree.remote.keys}):
         before = freed.get(key, RemoteShare(namespace=key[0], peer=key[1]))
-        after = _next(before, _wanted(tree, key), _granted(tree, key), room)
+        after = _next(before, _wanted(tree, key), _lost(tree, key), _granted(tree, key), room)
         if after.given != before.given:
             after = msgspec.structs.replace(after, number=version)
         if after.held or after.given:
@@ -160,10 +172,13 @@ def next_records(tree: Tree, records: Sequence[RemoteShare], *, version: int, li
 
 
 def _freed(tree: Tree, record: RemoteShare) -> RemoteShare:
-    """Return a record that holds no more than was given, if the peer has confirmed that."""
-    if tree.remote.confirmed.get(record.key) != record.number and record.peer not in tree.remote.given_up:
+    """Return a record that holds no more than was given, and what was lost, if the peer has confirmed that."""
+    # Without a number, the peer never got anything: what is held is for pods that were let go.
+    is_confirmed = not record.number or tree.remote.confirmed.get(record.key) == record.number
+    if not is_confirmed and record.peer not in tree.remote.given_up:
         return record
-    return msgspec.structs.replace(record, held=_positive(lower(record.given, record.held)))
+    most = total([record.given, _lost(tree, record.key)])
+    return msgspec.structs.replace(record, held=_positive(lower(most, record.held)))
 
 
 def _granted(tree: Tree, key: RemoteKey) -> Amounts:
@@ -171,14 +186,14 @@ def _granted(tree: Tree, key: RemoteKey) -> Amounts:
     return share.granted if share is not None else {}
 
 
-def _next(record: RemoteShare, wanted: Amounts, granted: Amounts, room: Amounts) -> RemoteShare:
+def _next(record: RemoteShare, wanted: Amounts, lost: Amounts, granted: Amounts, room: Amounts) -> RemoteShare:
     """Return a record that gives what is wanted: what is above it is taken back, and all that it lacks or nothing."""
-    given = _positive(lower(record.given, wanted))
-    more = {key: max(0, value - record.held.get(key, 0)) for key, value in wanted.items()}
+    given, whole = _positive(lower(record.given, wanted)), total([wanted, lost])
+    more = {key: max(0, value - record.held.get(key, 0)) for key, value in whole.items()}
     # What is held already may be given again without room.
-    if fits(wanted, higher(granted, record.held)) and fits(_positive(more), room):
+    if fits(whole, higher(granted, record.held)) and fits(_positive(more), room):
         add(room, more, -1)
-        return msgspec.structs.replace(record, given=dict(wanted), held=higher(record.held, wanted))
+        return msgspec.structs.replace(record, given=dict(wanted), held=higher(record.held, whole))
     return msgspec.structs.replace(record, given=given)
 
 

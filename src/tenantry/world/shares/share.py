@@ -76,15 +76,22 @@ class RemoteWishes(msgspec.Struct):
 
     Args:
         wanted: What should be there; a missing key means nothing.
+        lost: What pods may use there that home has let go, because the peer is silent.
         confirmed: The number of the last record that the peer is known to follow.
         given_up: Peers that are not used any more: what they hold is given back without their word.
         left_out: What the records have no room for.
     """
 
     wanted: dict[tuple[str, str], Amounts] = {}
+    lost: dict[tuple[str, str], Amounts] = {}
     confirmed: dict[tuple[str, str], int] = {}
     given_up: set[str] = set()
     left_out: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def keys(self) -> set[tuple[str, str]]:
+        """Return the namespaces and peers for which something should be held."""
+        return {*self.wanted, *self.lost}
 
 
 class TreeNamespace(msgspec.Struct, frozen=True, kw_only=True):

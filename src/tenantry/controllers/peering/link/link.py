@@ -136,6 +136,7 @@ class PeerLink:
         # With its memory of requests that are not signed yet: a link that begins again must not request more.
         self._identity = self._node_identity()
         self._labels: Mapping[str, str] = {}
+        self._is_given_up = False
         self.probe = PeerProbe(host.home.clock, self._noticed)
         """What is known of whether the peer answers."""
         self.has_node = False
@@ -152,6 +153,13 @@ class PeerLink:
         """Give the Node these labels, which are admitted already, from now on."""
         if labels != self._labels:
             self._labels = labels
+            if self._reports is not None:
+                self._reports.wake()
+
+    def give_up(self, *, is_given_up: bool) -> None:
+        """Keep the Node not ready, or not any more: new pods must not come before the old ones at the peer are gone."""
+        if is_given_up != self._is_given_up:
+            self._is_given_up = is_given_up
             if self._reports is not None:
                 self._reports.wake()
 
@@ -252,6 +260,9 @@ class PeerLink:
 
     def _noticed(self) -> None:
         """Report that the peer is away, or back."""
+        if self._mirror is not None:
+            # Silence causes no event, and neither does what the peer has not changed when it is back.
+            self._mirror.look_again(self._pairs.uppers)
         if self._reports is not None:
             self._reports.wake()
         self._changed()
@@ -355,6 +366,8 @@ class PeerLink:
             unfit_reason=reasons.NOT_FEDERABLE,
             lost_reason=reasons.POD_LOST,
             token_reason=reasons.TOKEN_NOT_MIRRORED,
+            is_silent=lambda: self.probe.silence >= SILENT_SECONDS,
+            silent_reason=reasons.UNREACHABLE,
             scope=self._places,
         )
 
@@ -418,6 +431,9 @@ class PeerLink:
         half, is_ready = self._half, self.probe.answers or 0 < self.probe.silence < SILENT_SECONDS
         ready = Readiness(is_ready=True, reason=reasons.ANSWERS, message="the API server of the peer answers")
         away = Readiness(is_ready=False, reason=reasons.UNREACHABLE, message="the API server of the peer is silent")
+        if self._is_given_up:
+            words = "an administrator has given the peer up: it is used again when it runs none of the old pods"
+            is_ready, away = False, Readiness(is_ready=False, reason=reasons.GIVEN_UP, message=words)
         return VirtualNodeInputs(
             name=self._node_name,
             peer=self._name,

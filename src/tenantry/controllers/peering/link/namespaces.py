@@ -31,6 +31,7 @@ from tenantry.controllers import watched
 from tenantry.controllers.peering.link import workspaces
 from tenantry.controllers.peering.link.mapstatus import MapStatusWriter
 from tenantry.controllers.peering.link.shares import PeerShares
+from tenantry.controllers.peering.link.strays import StrayPods
 from tenantry.controllers.peering.link.workspaces import PeerWorkspaces, namespace_of
 from tenantry.controllers.watched import BY_NAMESPACE
 from tenantry.engine import conditions, request
@@ -93,6 +94,7 @@ class PeerNamespaces:
         self._paired = paired
         self._workspaces = PeerWorkspaces(guest, home_id, scope)
         self._shares = PeerShares(name, home, scope)
+        self._strays = StrayPods(name, home)
         self._pairs: dict[str, str] = {}
         self._leaving: set[str] = set()
         # By namespace: how often it was refused in a row.
@@ -138,7 +140,10 @@ class PeerNamespaces:
             return ()
         before = change.before.spec.desired if change.before is not None else {}
         after = change.after.spec.desired if change.after is not None else {}
-        known = {*found.status.current, *found.status.shares} if change.before is None else set[str]()
+        status = found.status
+        known = {*status.current, *status.shares, *status.lost} if change.before is None else set[str]()
+        if change.before is not None and change.before.status.lost != status.lost:
+            known = set(status.lost)
         return {*known, *(each for each in {*before, *after} if before.get(each) != after.get(each))}
 
     def _map(self) -> NamespaceMap | None:
@@ -282,7 +287,9 @@ class PeerNamespaces:
         self._refused.pop(key, None)
         await self._report(key, _state(sub, wanted))
         await self._workspaces.shrink(cluster, wanted.workspace, self._entries(wanted.workspace))
-        return await self._shares.confirm(cluster, key, sub, wanted)
+        waits = await self._strays.confirm(cluster, key, namespace_of(sub))
+        again = await self._shares.confirm(cluster, key, sub, wanted)
+        return min((each for each in (waits, again) if each is not None), default=None)
 
     async def _refuse(self, key: str, now: MappedNamespace) -> float:
         """Report a refusal; return in how many seconds to try again."""
@@ -319,7 +326,9 @@ class PeerNamespaces:
         self._refused.pop(key, None)
         await self._report(key, None)
         self._ended.discard(key)
-        return await self._shares.confirm(cluster, key, None, None)
+        waits = await self._strays.confirm(cluster, key, "")
+        again = await self._shares.confirm(cluster, key, None, None)
+        return min((each for each in (waits, again) if each is not None), default=None)
 
     async def _delete(self, cluster: Cluster, key: str, sub: Subnamespace, known: MappedNamespace | None) -> None:
         workspace = known.workspace if known is not None else ""
