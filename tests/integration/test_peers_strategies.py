@@ -12,7 +12,7 @@ from tenantry.api import marks, reasons
 from tenantry.api.errors import Forbidden, Invalid
 from tenantry.api.model import Json, Resource
 from tenantry.api.offloading import DEFAULTED, OFFLOADING, MappingStrategy, NamespaceOffloading, PodStrategy
-from tenantry.api.peercluster import PEER, VIRTUAL, PeerCluster, node_name
+from tenantry.api.peercluster import AUDIENCES_ALLOWED_IN, PEER, VIRTUAL, PeerCluster, node_name
 from tenantry.api.tenant import Tenant
 from tenantry.mirror.podlimits import PodLimits, unfit
 from testkit.api import PODS, until
@@ -117,6 +117,7 @@ async def test_pods_are_placed_as_the_strategy_says_and_once(both: Peering) -> N
     assert VIRTUAL not in pod["spec"].get("nodeSelector", {})
 
 
+LIMITS = PodLimits(allowed_by=AUDIENCES_ALLOWED_IN)
 FIT: dict[str, Json] = {
     "plain": {},
     "config": {"volumes": [{"name": "a", "configMap": {"name": "greeting"}}, {"name": "b", "emptyDir": {}}]},
@@ -141,6 +142,7 @@ UNFIT: dict[str, Json] = {
     "token": {
         "volumes": [{"name": "a", "projected": {"sources": [{"serviceAccountToken": {"path": "t", "audience": "v"}}]}}]
     },
+    "api": {"volumes": [{"name": "a", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]},
     "projectedroot": {
         "volumes": [
             {
@@ -168,11 +170,11 @@ async def test_a_pod_that_cannot_travel_is_refused_where_it_must_and_stays_at_ho
     await prepared(both, "must", PodStrategy.REMOTE)
     await prepared(both, "may", PodStrategy.LOCAL_AND_REMOTE)
     for name, spec in FIT.items():
-        assert not unfit(spec, PodLimits())
+        assert not unfit(spec, LIMITS)
         assert peers_of(await both.home.create(PODS, plain("must", name, **spec), "must")) == [both.peer_name]
         assert peers_of(await both.home.create(PODS, plain("may", name, **spec), "may")) == [both.peer_name]
     for name, spec in UNFIT.items():
-        told = unfit(spec, PodLimits())
+        told = unfit(spec, LIMITS)
         with pytest.raises((Forbidden, Invalid)) as refused:
             await both.home.create(PODS, plain("must", name, **spec), "must")
         assert f"NotFederable: {told}" in str(refused.value), name

@@ -58,7 +58,10 @@ RUNNING: Json = {
 }
 
 
-def profile_of(pairs: NamespacePairs) -> Profile:
+LIMITS = PodLimits()
+
+
+def profile_of(pairs: NamespacePairs, limits: PodLimits = LIMITS) -> Profile:
     """Return the profile of a mirror of bound pods."""
     return Profile(
         owner_uid="u-upper",
@@ -67,7 +70,7 @@ def profile_of(pairs: NamespacePairs) -> Profile:
         pairs=pairs,
         computed=False,
         node=NODE,
-        limits=PodLimits(),
+        limits=limits,
         hidden=ADDRESSES,
     )
 
@@ -138,6 +141,7 @@ class BoundPods:
         upper: The upper world.
         lower: The lower world.
         pairs: The pairs of namespaces; see `pair`.
+        limits: Which fields travel from the next `restart` on.
         below_fault: What happens to the next requests to the lower side; see `testkit.runs.FAULTS`.
         sources: The scopes of the sources of copies, by kind.
         is_silent: Whether the lower side has been silent for long.
@@ -157,6 +161,7 @@ class BoundPods:
                 meta = {"name": "first", "namespace": min(namespaces)}
                 made: Json = {"apiVersion": "v1", "kind": resource.kind, "metadata": meta}
                 world.put_in(resource, made | ({"spec": {"nodeName": "west"}} if resource is PODS else {}))
+        self.limits = LIMITS
         self.pairs = NamespacePairs(PAIRS if pairs is None else pairs)
         self.restart()
 
@@ -169,7 +174,7 @@ class BoundPods:
         self.below = _ScopedCluster(self.lower, [_LowerPods(scope)], faults=lambda: self.below_fault)
         self.below.is_synced = True
         self.above = _ScopedCluster(self.upper, [])
-        self.profile = profile_of(self.pairs)
+        self.profile = profile_of(self.pairs, self.limits)
         self.side = LowerSide(
             cluster=self.below,
             writer=self.below.writer,

@@ -97,6 +97,8 @@ class World:
         protected: Keys of pods whose eviction a disruption budget refuses.
         forbidden: Subresources of which an admission policy refuses every patch, and plurals of kinds of which it
             refuses every creation, with its message.
+        audiences: Those whose tokens the API server accepts itself.
+        requested: The keys of ServiceAccounts whose tokens were requested, each with the spec of the request.
         unlisted: Full names of kinds that no client may list.
         taken: Addresses that Services of others have.
         chosen: Returns the address of a Service that gets one by an update; "" for the next one.
@@ -106,6 +108,8 @@ class World:
         self.objects = _Objects()
         self.protected: set[str] = set()
         self.forbidden: dict[str, str] = {}
+        self.audiences = {""}
+        self.requested: list[tuple[str, Json]] = []
         self.unlisted: set[str] = set()
         self.taken: set[str] = set()
         self.chosen: Callable[[], str] = str
@@ -254,7 +258,12 @@ class World:
     def _created(self, asked: ApiRequest, key: str, body: Json) -> Json:
         resource = asked.resource
         if asked.subresource == "token":
-            return {"status": {"token": f"token-{self.revision}"}}
+            audience = (body["spec"].get("audiences") or [""])[0]
+            self.requested.append((key, body["spec"]))
+            return {"status": {"token": f"token-{len(self.requested)}-{audience}"}}
+        if resource.plural == "tokenreviews":
+            audience = body["spec"]["token"].split("-", 2)[2]
+            return {"status": {"authenticated": True} if audience in self.audiences else {}}
         if asked.subresource == "eviction":
             if key in self.protected:
                 raise TooManyRequests(f"the disruption budget of pod {key!r} allows no eviction", status=429)

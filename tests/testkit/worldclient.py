@@ -12,7 +12,7 @@ import msgspec
 from tenantry.api.errors import NotFound, Unreachable
 from tenantry.api.model import KubernetesObject, Resource
 from tenantry.engine.cluster import CRDS
-from tenantry.engine.request import ApiRequest, PatchType, Verb
+from tenantry.engine.request import TOKEN_REVIEWS, ApiRequest, PatchType, Verb
 from tenantry.kube.client import ATTEMPTS, Client
 from tenantry.kube.kubeconfig import Connection
 from tenantry.kube.transport import JSON
@@ -80,7 +80,7 @@ class WorldClient(Client):
             verb=Verb(method),
             resource=resource,
             namespace=namespace,
-            name=name or content["metadata"]["name"],
+            name=name or content.get("metadata", {}).get("name", ""),
             body=content,
             subresource=subresource,
             patch_type=PatchType(content_type) if method == "PATCH" else PatchType.MERGE,
@@ -125,6 +125,7 @@ class WorldClient(Client):
             *(kind.resource for kind in _models(KubernetesObject)),
             *inheritance.KINDS,
             CRDS,
+            TOKEN_REVIEWS,
             *(resource for resource, _ in self._world.objects),
         ]
         return {(each.group, each.version, each.plural): each for each in known}

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from tenantry.mirror.places import NamespacePairs
 from tenantry.mirror.podlimits import PodLimits, has_injected, limited, unfit
 from tenantry.mirror.pods import down
 from tenantry.mirror.shapes import NotTranslated
-from testkit.mirroredpods import NODE, PAIRED, bound_pod
+from testkit.mirroredpods import NODE, PAIRED, PAIRS, bound_pod, profile_of
 from testkit.mirroring import copied
 
 Json = dict[str, Any]
@@ -44,6 +45,10 @@ def with_sources(*sources: Json, name: str = "a") -> Json:
 TOKEN: Json = {"serviceAccountToken": {"path": "token"}}
 
 
+def token(audience: object) -> Json:
+    return {"serviceAccountToken": {"path": "token", "audience": audience}}
+
+
 REFUSED: list[tuple[Json, str]] = [
     ({"hostNetwork": True}, "spec.hostNetwork"),
     ({"hostPID": True}, "spec.hostPID"),
@@ -72,6 +77,8 @@ REFUSED: list[tuple[Json, str]] = [
         "spec.volumes[0].projected.sources[0].serviceAccountToken",
     ),
     (with_sources(TOKEN, TOKEN, name="kube-api-access-a"), "spec.volumes[0].projected.sources[0]"),
+    (with_sources(token("vault")), "spec.volumes[0].projected.sources[0].serviceAccountToken.audience"),
+    (with_sources(token("")), "spec.volumes[0].projected.sources[0].serviceAccountToken.audience"),
 ]
 
 
@@ -100,6 +107,44 @@ PASSED: list[Json] = [
 @pytest.mark.parametrize("spec", PASSED)
 def test_a_pod_that_can_travel_passes(spec: Json) -> None:
     assert unfit(spec, LIMITS) == ""
+
+
+ALLOWING = PodLimits(audiences=("vault", "bank"), allowed_by="the settings")
+
+
+@pytest.mark.parametrize(
+    ("sources", "refused"),
+    [
+        ([token("vault"), {"secret": {"name": "a"}}, token("bank")], ""),
+        ([token("vault")] * 4, ""),
+        ([token("vault")] * 5, "spec.volumes may not have so many"),
+        (
+            [token("vault"), token("cashier")],
+            "spec.volumes[0].projected.sources[1].serviceAccountToken.audience may not",
+        ),
+        ([TOKEN], "spec.volumes[0].projected.sources[0].serviceAccountToken.audience may not be empty"),
+        ([token(None)], "spec.volumes[0].projected.sources[0].serviceAccountToken.audience may not be empty"),
+        ([token("vaul")], "spec.volumes[0].projected.sources[0].serviceAccountToken.audience may not"),
+        ([token("vault,bank")], "spec.volumes[0].projected.sources[0].serviceAccountToken.audience may not"),
+        ([token(["vault"])], "spec.volumes[0].projected.sources[0].serviceAccountToken.audience may not"),
+    ],
+)
+def test_tokens_travel_for_allowed_audiences_alone(sources: list[Json], refused: str) -> None:
+    spec = {"volumes": [*with_sources(*sources)["volumes"], INJECTED]}
+    found = unfit(spec, ALLOWING)
+    assert (found.startswith(refused) and bool(found)) if refused else not found
+    assert "have an administrator add it to the settings" in unfit(with_sources(token("cashier")), ALLOWING)
+
+
+def test_a_token_is_short_lived_and_in_a_secret_that_no_pod_names_otherwise() -> None:
+    """A Secret of the user may have the name of the pod."""
+    profile = profile_of(NamespacePairs(PAIRS), ALLOWING)
+    source: Json = {"serviceAccountToken": {"path": "vault", "audience": "vault", "expirationSeconds": 86400}}
+    made = down(uid(bound_pod(**with_sources(source))), profile)
+    assert [(each.audience, each.seconds, each.path) for each in made.tokens] == [("vault", 600, "vault")]
+    (projected,) = made.object["spec"]["volumes"][0]["projected"]["sources"]
+    assert projected["secret"]["name"] == profile.lower_name("Token", "shop", "web") != "web"
+    assert made.object["spec"]["automountServiceAccountToken"] is False
 
 
 def test_fields_of_the_upper_side_are_dropped() -> None:

@@ -337,6 +337,28 @@ def test_a_namespace_is_marked_with_its_strategy_and_the_peers_that_its_pods_tol
     assert desired.marked(found, tenant(*may_use), MAPS, named(PEER, "paris", "rome")) == expected
 
 
+@pytest.mark.parametrize(
+    ("may_use", "audiences", "expected"),
+    [
+        ([PEER], {PEER: ["vault", "bank"]}, "bank,vault"),
+        ([PEER, "paris"], {PEER: ["vault", "bank"], "paris": ["vault"]}, "vault"),
+        ([PEER, "paris"], {PEER: ["vault"], "paris": ["bank"]}, ""),
+        ([PEER, "paris"], {PEER: ["vault"]}, ""),
+        # One that is not selected does not count, nor does one that has no pods of the namespace.
+        ([PEER], {PEER: ["vault"], "paris": []}, "vault"),
+        ([], {PEER: ["vault"]}, ""),
+    ],
+)
+def test_pods_get_tokens_for_the_audiences_of_all_peers_that_they_may_go_to(
+    may_use: Collection[str], audiences: Mapping[str, Collection[str]], expected: str
+) -> None:
+    found = with_strategy(PodStrategy.REMOTE)
+    marked = desired.marked(found, tenant(*may_use), MAPS, named(PEER, "paris", "rome"), audiences)
+    assert marked.get(marks.AUDIENCES, "") == expected
+    local = with_strategy(PodStrategy.LOCAL)
+    assert marks.AUDIENCES not in desired.marked(local, tenant(*may_use), MAPS, named(PEER, "paris"), audiences)
+
+
 def test_no_pod_tolerates_a_peer_at_which_its_namespace_gets_no_share() -> None:
     found = offloading("shop", cpu="2")
     assert desired.marked(found, tenant(PEER, cpu="1"), {}, named(PEER)) == {marks.POD_STRATEGY: "LocalAndRemote"}
@@ -346,16 +368,17 @@ def test_no_pod_tolerates_a_peer_at_which_its_namespace_gets_no_share() -> None:
 
 
 def test_only_marks_that_differ_are_written_and_removed_when_nothing_wants_them() -> None:
-    wished = {marks.POD_STRATEGY: "Remote", marks.PEERS: PEER}
-    assert desired.marking({}, {}, wished) == {
-        "labels": {marks.POD_STRATEGY: "Remote"},
-        "annotations": {marks.PEERS: PEER},
-    }
-    there = ({marks.POD_STRATEGY: "Remote"}, {marks.PEERS: PEER})
+    wished = {marks.POD_STRATEGY: "Remote", marks.PEERS: PEER, marks.AUDIENCES: "vault"}
+    both = {marks.PEERS: PEER, marks.AUDIENCES: "vault"}
+    assert desired.marking({}, {}, wished) == {"labels": {marks.POD_STRATEGY: "Remote"}, "annotations": both}
+    there = ({marks.POD_STRATEGY: "Remote"}, both)
     assert desired.marking(*there, wished) == {}
+    assert desired.marking({marks.POD_STRATEGY: "Remote"}, {marks.PEERS: PEER}, wished) == {
+        "annotations": {marks.AUDIENCES: "vault"}
+    }
     assert desired.marking(*there, {}) == {
         "labels": {marks.POD_STRATEGY: None},
-        "annotations": {marks.PEERS: None},
+        "annotations": {marks.PEERS: None, marks.AUDIENCES: None},
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.model import Condition, ConditionStatus, Json, ObjectMeta, OwnerReference
@@ -117,6 +118,35 @@ def test_a_peer_is_ready_if_both_halves_are(problem: Blocked | None, host: HostS
     if host is not None and host.failure:
         assert "refused" in conditions[reasons.REACHABLE].message
     assert found.observed_generation == 2
+
+
+@pytest.mark.parametrize(
+    ("allowed", "known", "before", "expected", "kept"),
+    [
+        (("vault", "own"), ("vault",), (), ("vault",), "'own'"),
+        (("vault",), ("vault",), ("bank",), ("vault",), ""),
+        # Until the link knows: what went there before, if it is still allowed.
+        (("vault", "own"), None, ("vault", "bank"), ("vault",), ""),
+        ((), None, ("vault",), (), ""),
+        ((), ("vault",), ("vault",), (), ""),
+    ],
+)
+def test_a_peer_reports_the_audiences_whose_tokens_go_there(
+    allowed: tuple[str, ...],
+    known: tuple[str, ...] | None,
+    before: tuple[str, ...],
+    expected: tuple[str, ...],
+    kept: str,
+) -> None:
+    found = peer(host=True)
+    half = found.spec.host
+    assert isinstance(half, PeerHost)
+    spec = replace(found.spec, host=replace(half, token_audiences=allowed))
+    found = replace(found, spec=spec, status=replace(found.status, token_audiences=before))
+    made = status.compute(found, GuestState(), replace(READY, audiences=known), NOW)
+    assert made.token_audiences == expected
+    (words,) = [each.message for each in made.conditions if each.type == reasons.READY]
+    assert ("stay here" in words and kept in words) if kept else "stay here" not in words
 
 
 def test_a_failure_that_does_not_pass_is_stalled() -> None:

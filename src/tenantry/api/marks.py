@@ -186,13 +186,16 @@ POD_STRATEGY = "federation.tenantry.dev/pod-strategy"
 PEERS = "federation.tenantry.dev/peers"
 """On the same namespace, an annotation: the peers whose Nodes its pods may tolerate, separated by commas."""
 
+AUDIENCES = "federation.tenantry.dev/token-audiences"
+"""On the same namespace, an annotation: the audiences whose tokens may go to all of them, with commas between."""
+
 PROPOSED_LABELS = "federation.tenantry.dev/proposed-labels"
 """On the core namespace of a Tenant that serves another cluster, an annotation: `spec.guest.labels` of its PeerCluster.
 
 That cluster reads it there, because it may read this namespace anyway.
 """
 
-BY_OTHERS = frozenset({SLICE, PART, OFFLOAD, POD_STRATEGY, PEERS, PROPOSED_LABELS})
+BY_OTHERS = frozenset({SLICE, PART, OFFLOAD, POD_STRATEGY, PEERS, AUDIENCES, PROPOSED_LABELS})
 """The marks of a namespace that are set by other clients than the controller that creates it."""
 
 FINALIZER = "tenantry.dev/subnamespace"

@@ -58,6 +58,10 @@ NODE_PREFIX = "peer-"
 
 MOST_LABELS = 64
 
+MOST_AUDIENCES = 16
+AUDIENCE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9:/._@-]*$"
+AUDIENCES_ALLOWED_IN = "spec.host.tokenAudiences of the PeerCluster"
+
 NEVER_LABELS = "(kubernetes[.]io/hostname|node-role([.]kubernetes[.]io)?(/.*)?|([^/]*[.])?tenantry[.]dev/.*)"
 """Labels that no Node of a peer gets from anyone: they name a node, its role, or are Tenantry's."""
 
@@ -195,6 +199,14 @@ class PeerHost(Model, frozen=True, kw_only=True):
             " has now; without, it does so when it begins to connect.",
         ),
     ] = ""
+    token_audiences: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=253, pattern=AUDIENCE_PATTERN)], ...],
+        Meta(
+            max_length=MOST_AUDIENCES,
+            description="Audiences for which pods may have tokens of ServiceAccounts of this cluster at the peer, as in"
+            " vault.example.com. Those of this cluster's own API server never go there.",
+        ),
+    ] = ()
     accept: Annotated[
         AcceptedOffer,
         Meta(description="The capacity of the Node that stands for the peer; the Node has no other resources."),
@@ -379,6 +391,14 @@ class PeerClusterStatus(Model, frozen=True, kw_only=True):
             description="The labels that the peer proposes for its Node, which gets those that are allowed.",
         ),
     ] = {}
+    token_audiences: Annotated[
+        tuple[str, ...],
+        Meta(
+            max_length=MOST_AUDIENCES,
+            description="The audiences in spec.host.tokenAudiences whose tokens go to the peer: not those of the API"
+            " server of this cluster.",
+        ),
+    ] = ()
     invitation: Annotated[InvitationStatus, Meta(description="The state of the invitation.")] | UnsetType = UNSET
     offer: Annotated[OfferStatus, Meta(description="What the other cluster offers to this one.")] | UnsetType = UNSET
     offered: Annotated[OfferStatus, Meta(description="What this cluster offers to the other one.")] | UnsetType = UNSET

@@ -23,6 +23,8 @@ from tenantry.api.model import Json, KubernetesObject, Resource
 
 T = TypeVar("T")
 
+TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
+
 UNTRACKED: Json = {"managedFields": [{}]}
 """In the metadata of a merge patch: the API server stops recording who sets the object's fields, until it is applied.
 
@@ -267,6 +269,12 @@ def evict(pod: Resource, namespace: str, name: str, uid: str, *, grace_period_se
         subresource="eviction",
         is_repeated=False,
     )
+
+
+def token_review(token: str) -> ApiRequest:
+    """Return the question whether the API server accepts a token; `status.authenticated` of the response answers it."""
+    body: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+    return ApiRequest(verb=Verb.CREATE, resource=TOKEN_REVIEWS, namespace="", name="", body=body)
 
 
 def token(

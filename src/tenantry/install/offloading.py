@@ -6,6 +6,8 @@ The operator marks a namespace with its strategy and its peers, so that pods are
     LocalAndRemote   a toleration for each peer, unless the pod has a field that cannot travel
     Remote           the same, and the label that selects Nodes of peers; a pod that cannot travel is refused
 
+A token may go to a peer if every peer of the namespace may have its audience: the pod is not placed yet.
+
 A pod that reached a peer with such a field would fail, and a ReplicaSet replaces it without a pause. Pods that tolerate
 other peers are refused with those that tolerate other nodes: see `slices`.
 
@@ -14,10 +16,10 @@ Source: Kubernetes, "Mutating Admission Policy", "Taints and Tolerations".
 
 from __future__ import annotations
 
-from tenantry.api.marks import PEERS, POD_STRATEGY
+from tenantry.api.marks import AUDIENCES, PEERS, POD_STRATEGY
 from tenantry.api.model import Json
 from tenantry.api.offloading import PodStrategy
-from tenantry.api.peercluster import NODE_PREFIX, PEER, VIRTUAL
+from tenantry.api.peercluster import AUDIENCES_ALLOWED_IN, NODE_PREFIX, PEER, VIRTUAL
 from tenantry.api.reasons import NOT_FEDERABLE
 from tenantry.install.policy import NEW_PODS, binding, mutating, says, validating
 from tenantry.mirror.podlimits import PodLimits, unfit_cel
@@ -31,13 +33,16 @@ _REMOTE: Json = {
     ]
 }
 _IS_REMOTE = f"namespaceObject.metadata.labels['{POD_STRATEGY}'] == '{PodStrategy.REMOTE}'"
+_AUDIENCES = f"string(namespaceObject.metadata.?annotations['{AUDIENCES}'].orValue('')).split(',')"
+"""CEL: the audiences that all peers of the namespace may have; a pod goes to any of them."""
+
 _TOLERATIONS = "(has(object.spec.tolerations) && dyn(object.spec.tolerations) != null ? object.spec.tolerations : [])"
 
 
 def everything() -> list[Json]:
     """Return the policies and their bindings."""
     conditions = {"not-a-mirror": NOT_MIRRORED}
-    unfit = {"unfit": unfit_cel(PodLimits())}
+    unfit = {"unfit": unfit_cel(PodLimits(allowed_by=AUDIENCES_ALLOWED_IN), _AUDIENCES)}
     tolerated = (
         f"{_TOLERATIONS}.exists(t, t.?key.orValue('') == '{PEER}' && t.?value.orValue('') == name"
         " && t.?operator.orValue('Equal') == 'Equal' && t.?effect.orValue('NoSchedule') == 'NoSchedule')"

@@ -24,15 +24,15 @@ from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.scope import WatchScope
-from tenantry.mirror import adoption, podlimits, references, things
+from tenantry.mirror import adoption, podlimits, podstatus, references, things
 from tenantry.mirror.adoption import ADOPTED
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.kinds import ingresses
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.references import PodReference
-from tenantry.mirror.shapes import NotTranslated
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import COPIED, PODS, Copy, Thing
+from tenantry.mirror.tokens import is_tokens
 from tenantry.mirror.upperobjects import UpperObjects
 from tenantry.mirror.upperpods import UpperPods
 
@@ -140,10 +140,11 @@ class Copies:
             return []
         above = pod.object
         if self._profile.limits is not None:
-            try:
-                above = podlimits.limited(above, self._profile.limits)
-            except NotTranslated:
+            is_unfit = podlimits.unfit(pod.spec, self._profile.limits)
+            # One that runs keeps what it names, if less may travel now.
+            if is_unfit and not podstatus.is_recorded(pod.status, self._profile):
                 return []
+            above = podlimits.reduced(above, self._profile.limits)
         return [f"{each.kind}/{object_key(each.namespace, each.name)}" for each in references.references(above)]
 
     def _is_named(self, key: str) -> bool:
@@ -188,9 +189,9 @@ class Copies:
 
     def _copy(self, kind: str, key: str) -> Copy | None:
         found: Copy | None = self._lower.cluster.cache(COPIED[kind]).get(self._profile.lower_key(kind, key))
-        if found is None or things.is_own(self._profile, found.key, found.labels):
-            return found
-        return None
+        is_own = found is not None and things.is_own(self._profile, found.key, found.labels)
+        # A Secret with tokens of a pod may have the name of a source.
+        return found if is_own and found is not None and not is_tokens(self._profile, found) else None
 
     async def _watch(self, named: PodReference, key: str) -> bool:
         """Watch a source before its cache is read; return whether there can be one of the name.
@@ -253,7 +254,8 @@ class Copies:
         """Return whether an object that is in the way of a copy is a copy itself, which the watch has not reported."""
         data = await self._lower.cluster.live.find(resource, meta["namespace"], meta["name"])
         found = things.headed(msgspec.Raw(data)) if data is not None else None
-        return found is None or things.is_of(self._profile, found.key, found.labels)
+        is_copy = found is not None and not is_tokens(self._profile, found)
+        return found is None or (is_copy and things.is_of(self._profile, found.key, found.labels))
 
     async def _follow(self, named: PodReference, copy: Copy, live: Json, wanted: Json) -> None:
         """Replace an adopted object, also by the copy of a new source: pods that run name it."""

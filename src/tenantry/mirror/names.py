@@ -12,6 +12,9 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 
+TOKEN = "Token"  # noqa: S105 - a word in a name
+"""In the place of a kind: the Secret with the tokens of a pod, which has no upper object."""
+
 KEPT = 40
 DIGITS = 16
 LABEL_LENGTH = 63

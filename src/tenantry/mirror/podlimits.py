@@ -30,7 +30,9 @@ _CLAIMED = "may not be set: the devices are in this cluster"
 _PUBLISHED = f"may not be set: {_ON_A_NODE}; use a Service"
 _KINDS = "may not be set: volumes that go to another cluster are of the kinds "
 _SOURCES = "may not be set: sources that go to another cluster are "
-_TOKENS = "may not be set: tokens of this cluster do not leave it; use a Secret"
+_NO_AUDIENCE = "may not be empty: tokens for the API of this cluster do not leave it; use a Secret"
+_NOT_ALLOWED = "may not be one whose tokens stay in this cluster; use a Secret"
+_MANY_TOKENS = "may not have so many sources serviceAccountToken: the most that go to another cluster are "
 _OF_THE_OTHER = f"may not be {_ROOT_CA}: it is that of the other cluster there"
 
 
@@ -44,6 +46,11 @@ class PodLimits(msgspec.Struct, frozen=True, kw_only=True):
         dropped: Fields of the spec that are left out.
         injected: How the names of volumes begin that admission adds for the token of the ServiceAccount; they are
             left out, with their mounts.
+        audiences: Those whose tokens travel, if a volume requests one explicitly. A token without an audience is for
+            the upper API server, and never travels.
+        allowed_by: Where an administrator allows audiences, for messages.
+        most_tokens: How many tokens of a pod travel.
+        token_seconds: The longest life of each, in seconds.
     """
 
     volumes: tuple[str, ...] = ("configMap", "downwardAPI", "emptyDir", "projected", "secret")
@@ -55,6 +62,10 @@ class PodLimits(msgspec.Struct, frozen=True, kw_only=True):
         *("tolerations", "topologySpreadConstraints"),
     )
     injected: str = "kube-api-access-"
+    audiences: tuple[str, ...] = ()
+    allowed_by: str = ""
+    most_tokens: int = 4
+    token_seconds: int = 600
 
 
 def unfit(spec: Json, limits: PodLimits) -> str:
@@ -77,10 +88,15 @@ def limited(pod: Json, limits: PodLimits) -> Json:
     Raises:
         NotTranslated: It cannot travel.
     """
-    spec = part(pod, "spec")
-    refusal = unfit(spec, limits)
+    refusal = unfit(part(pod, "spec"), limits)
     if refusal:
         raise NotTranslated(refusal)
+    return reduced(pod, limits)
+
+
+def reduced(pod: Json, limits: PodLimits) -> Json:
+    """Return what `limited` returns of an upper Pod that is there already, also if it could not travel any more."""
+    spec = part(pod, "spec")
     kept = {field: value for field, value in spec.items() if field not in limits.dropped}
     # Each has a name: that is how it is known.
     injected = {_name(each) for each in items(spec, "volumes") if _is_injected(each, limits)}
@@ -109,9 +125,12 @@ def _reasons(spec: Json, limits: PodLimits) -> Iterator[str]:
                 if port.get("hostPort"):
                     path = f"spec.{field}[{index}].ports[{place}].hostPort"
                     yield f"{path} {_PUBLISHED}"
-    for index, volume in enumerate(items(spec, "volumes")):
-        if not _is_injected(volume, limits):
-            yield from _of_volume(volume, f"spec.volumes[{index}]", limits)
+    volumes = [each for each in enumerate(items(spec, "volumes")) if not _is_injected(each[1], limits)]
+    for index, volume in volumes:
+        yield from _of_volume(volume, f"spec.volumes[{index}]", limits)
+    sources = (each for _, volume in volumes for each in items(part(volume, "projected"), "sources"))
+    if sum(_TOKEN in each for each in sources) > limits.most_tokens:
+        yield f"spec.volumes {_MANY_TOKENS}{limits.most_tokens}"
 
 
 def _of_volume(volume: Json, path: str, limits: PodLimits) -> Iterator[str]:
@@ -124,13 +143,25 @@ def _of_volume(volume: Json, path: str, limits: PodLimits) -> Iterator[str]:
     for index, projection in enumerate(items(part(volume, "projected"), "sources")):
         inside = f"{path}.projected.sources[{index}]"
         for source in sorted(projection):
-            if source == _TOKEN and source not in limits.projections:
-                yield f"{inside}.{source} {_TOKENS}"
+            if source == _TOKEN:
+                yield from _of_token(part(projection, source).get("audience"), f"{inside}.{source}.audience", limits)
             elif source not in limits.projections and projection[source] is not None:
                 projected = shortened(limits.projections, most=_LISTED)
                 yield f"{inside}.{source} {_SOURCES}{projected}"
         if part(projection, "configMap").get("name") == _ROOT_CA:
             yield f"{inside}.configMap.name {_OF_THE_OTHER}"
+
+
+def _of_token(audience: object, path: str, limits: PodLimits) -> Iterator[str]:
+    if not audience:
+        yield f"{path} {_NO_AUDIENCE}"
+    elif audience not in limits.audiences:
+        yield f"{path} {_not_allowed(limits)}"
+
+
+def _not_allowed(limits: PodLimits) -> str:
+    allowed = f", or have an administrator add it to {limits.allowed_by}" if limits.allowed_by else ""
+    return _NOT_ALLOWED + allowed
 
 
 def _is_injected(volume: Json, limits: PodLimits) -> bool:
@@ -178,16 +209,21 @@ def _unmounted(container: object, names: Collection[str]) -> object:
 # -- the same for policies ------------------------------------------------------------------------
 
 
-def unfit_cel(limits: PodLimits) -> str:
+def unfit_cel(limits: PodLimits, audiences: str) -> str:
     """Return CEL: a list of reasons why `object`, a Pod, cannot travel, empty if it can; as `unfit`, in its order.
 
     Args:
-        limits: Which fields travel.
+        limits: Which fields travel; not its audiences, which differ from pod to pod.
+        audiences: CEL: a list of the audiences whose tokens travel.
     """
     shared = [_when(f"object.spec.?{field}.orValue(false)", f"spec.{field} {_SHARED}") for field in limits.host]
     claimed = _when("size(object.spec.?resourceClaims.orValue([])) > 0", f"spec.resourceClaims {_CLAIMED}")
     ports = [_ports_cel(field) for field in _CONTAINERS]
-    return " + ".join((*shared, claimed, *ports, _volumes_cel(limits)))
+    sources = _sources_cel()
+    counted = f"{_injected_cel(sources, limits)} ? 0 : size({_tokens_cel(sources)})"
+    count = f"{_list_cel('object.spec.volumes')}.map(v, {counted}).sum()"
+    many = _when(f"{count} > {limits.most_tokens}", f"spec.volumes {_MANY_TOKENS}{limits.most_tokens}")
+    return " + ".join((*shared, claimed, *ports, _volumes_cel(limits, sources, audiences), many))
 
 
 def _when(condition: str, reason: str) -> str:
@@ -213,19 +249,30 @@ def _listed_cel(words: Collection[str]) -> str:
     return f"[{', '.join(repr(each) for each in words)}]"
 
 
-def _volumes_cel(limits: PodLimits) -> str:
-    sources = f"(has(v.projected) ? {_list_cel('v.projected.sources')} : [])"
+def _sources_cel() -> str:
+    """Return CEL: the sources of the volume `v`."""
+    return f"(has(v.projected) ? {_list_cel('v.projected.sources')} : [])"
+
+
+def _tokens_cel(sources: str) -> str:
+    return f"{sources}.filter(s, has(s.{_TOKEN}))"
+
+
+def _volumes_cel(limits: PodLimits, sources: str, audiences: str) -> str:
     other = f"k != 'name' && !(k in {_listed_cel(limits.volumes)})"
     is_other, is_root = f"dyn(v).exists(k, {other})", f"v.?configMap.name.orValue('') == '{_ROOT_CA}'"
-    not_projected = f"!(k in {_listed_cel(limits.projections)})"
+    not_projected = f"!(k in {_listed_cel((*limits.projections, _TOKEN))})"
+    audience = f"s.?{_TOKEN}.audience.orValue('')"
+    of_token = f"(has(s.{_TOKEN}) && !({audience} != '' && {audience} in {audiences}))"
     of_root = f"s.?configMap.name.orValue('') == '{_ROOT_CA}'"
-    is_bad = f"(dyn(s).exists(k, {not_projected}) || {of_root})"
+    is_bad = f"(dyn(s).exists(k, {not_projected}) || {of_token} || {of_root})"
     kinds, projected = (shortened(each, most=_LISTED) for each in (limits.volumes, limits.projections))
     # The first of them: the others are fields of no source that the API server admits beside it.
     source = (
         f"[{sources}.filter(s, {is_bad})[0]].map(s, dyn(s).exists(k, {not_projected})"
-        f" ? [dyn(s).filter(k, {not_projected})[0]].map(k, k + (k == '{_TOKEN}' ? ' {_TOKENS}'"
-        f" : ' {_SOURCES}{projected}'))[0] : 'configMap.name {_OF_THE_OTHER}')[0]"
+        f" ? dyn(s).filter(k, {not_projected})[0] + ' {_SOURCES}{projected}'"
+        f" : {of_token} ? '{_TOKEN}.audience ' + ({audience} == '' ? '{_NO_AUDIENCE}' : '{_not_allowed(limits)}')"
+        f" : 'configMap.name {_OF_THE_OTHER}')[0]"
     )
     words = (
         f"{is_other} ? dyn(v).filter(k, {other})[0] + ' {_KINDS}{kinds}'"
@@ -245,7 +292,4 @@ def _injected_cel(sources: str, limits: PodLimits) -> str:
         f"size(dyn(s)) == 1 && (has(s.{_TOKEN}) ? s.{_TOKEN}.?audience.orValue('') == ''"
         f" : has(s.configMap) ? s.configMap.?name.orValue('') == '{_ROOT_CA}' : has(s.downwardAPI))"
     )
-    return (
-        f"v.name.startsWith('{limits.injected}') && size({sources}.filter(s, has(s.{_TOKEN}))) == 1"
-        f" && {sources}.all(s, {known})"
-    )
+    return f"v.name.startsWith('{limits.injected}') && size({_tokens_cel(sources)}) == 1 && {sources}.all(s, {known})"

@@ -23,14 +23,13 @@ import msgspec
 
 from tenantry.api.model import Json
 from tenantry.mirror import marking, nodenames, podlimits, references, selectors
-from tenantry.mirror.names import LABEL_LENGTH
+from tenantry.mirror.names import LABEL_LENGTH, TOKEN
 from tenantry.mirror.nodenames import LowerNodes
 from tenantry.mirror.podfields import ADDED, SPEC
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.references import PodReference
 from tenantry.mirror.shapes import NotTranslated, items, part
 
-TOKEN = "Token"  # noqa: S105 - the word in the lower name of the Secret with the tokens of a pod
 STATIC_POD = "kubernetes.io/config.mirror"
 """The annotation of the API object of a static pod (Kubernetes: "Well-known labels, annotations and taints")."""
 
@@ -209,22 +208,24 @@ def _replace_projections(spec: Json, secret: str, profile: Profile) -> Iterator[
             inside = f"{path}.projected.sources[{index}]"
             _keep_files(source.get("downwardAPI", {}), f"{inside}.downwardAPI", profile)
             if "serviceAccountToken" in source:
-                token = _token(source["serviceAccountToken"], f"{volume.get('name', '')}.{index}", inside)
+                key = f"{volume.get('name', '')}.{index}"
+                token = _token(source["serviceAccountToken"], key, inside, profile)
                 sources[index] = {"secret": {"name": secret, "items": [{"key": token.key, "path": token.path}]}}
                 yield token
 
 
-def _token(source: Json, key: str, path: str) -> Token:
+def _token(source: Json, key: str, path: str, profile: Profile) -> Token:
     if not source.get("path"):
         raise NotTranslated(f"{path}.serviceAccountToken.path must not be empty")
     seconds = source.get("expirationSeconds", _DEFAULT_SECONDS)
     if seconds == _INJECTED_SECONDS:
         # No user has chosen it. Each renewal needs the upper API server, which may sleep meanwhile.
         seconds = _MOST_SECONDS
+    most = _MOST_SECONDS if profile.limits is None else profile.limits.token_seconds
     return Token(
         key=key,
         audience=source.get("audience", ""),
-        seconds=min(max(seconds, _LEAST_SECONDS), _MOST_SECONDS),
+        seconds=min(max(seconds, _LEAST_SECONDS), most),
         path=source["path"],
     )
 

@@ -33,7 +33,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
             has kept its name, which is the upper one's; see `adoption`.
         pairs: The lower namespace of each upper one; what is in others is not mirrored. None if all of them share
             `namespace`.
-        computed: Whether lower objects have names that users cannot choose; otherwise they have the upper names.
+        computed: Whether lower objects have names that users cannot choose; otherwise they have the upper names, apart
+            from the Secrets with tokens.
         node: The upper node that pods are bound to before they are mirrored; "" if the mirror binds them.
         limits: Which fields of pods travel; None for all that `podfields` lists.
         condition: The name of the condition of a bound pod that records whether it has, or had, a lower pod; its type
@@ -76,7 +77,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
     def lower_name(self, kind: str, namespace: str, name: str) -> str:
         """Return the name of the lower object of an upper one."""
-        if not self.computed or self.is_adopted(kind, namespace, name):
+        # What has no upper object has no name there: another object may have the pod's.
+        is_given = not self.computed and kind != names.TOKEN
+        if is_given or self.is_adopted(kind, namespace, name):
             return name
         return names.lower_name(self.owner_uid, kind, namespace, name)
 

@@ -3,6 +3,9 @@
 A token is bound to the upper pod: the upper API server refuses it as soon as the pod is gone. The Secret belongs to the
 lower pod, with which Kubernetes deletes it.
 
+A profile with limits sends no token that the upper API server itself accepts, whatever its audience is: that API server
+is asked about each one, because it may have been configured with another audience since the limits were set.
+
 Source: Kubernetes, "Managing Service Accounts" (TokenRequest API, bound objects).
 """
 
@@ -15,18 +18,19 @@ from contextlib import suppress
 
 import msgspec
 
-from tenantry.api.errors import ApiError, Forbidden, Invalid
+from tenantry.api.errors import Forbidden, Invalid
 from tenantry.api.model import Json, Resource
 from tenantry.engine import request
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.events import EventKind
-from tenantry.mirror import pods, things
+from tenantry.mirror import names, things
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.podpatches import named
 from tenantry.mirror.pods import Token
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.refusals import retry_seconds, upper_words
+from tenantry.mirror.shapes import NotTranslated, part
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import COPIED, Copy
 
@@ -36,6 +40,11 @@ RENEW = "renew"
 _RENEW_PART = 0.8
 _ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 _SECRETS = COPIED["Secret"]
+
+
+def is_tokens(profile: Profile, found: Copy) -> bool:
+    """Return whether a lower Secret has tokens of a pod."""
+    return profile.mark(RENEW) in found.annotations
 
 
 def next_renewal(secrets: Iterable[Copy], lower: Iterable[CachedPod], profile: Profile) -> dt.datetime | None:
@@ -89,8 +98,8 @@ class PodTokens:
         if not tokens:
             return None
         now = self._upper.clock.now()
-        name = self._profile.lower_name(pods.TOKEN, upper.meta["namespace"], upper.meta["name"])
-        found = self._lower.cluster.cache(_SECRETS).get(self._profile.lower_key(pods.TOKEN, upper.key))
+        name = self._profile.lower_name(names.TOKEN, upper.meta["namespace"], upper.meta["name"])
+        found = self._lower.cluster.cache(_SECRETS).get(self._profile.lower_key(names.TOKEN, upper.key))
         if found is not None and found.annotations.get(self._profile.mark("uid")) == upper.uid:
             left = (self._due(found, now) - now).total_seconds()
             # A mark that users of the lower side have changed must not put the renewal off.
@@ -100,9 +109,11 @@ class PodTokens:
         wait = due - self._upper.clock.monotonic()
         if times and wait > 0:
             return wait
-        data: dict[str, str] = {}
-        for each in tokens:
-            data[each.key] = base64.b64encode((await self._requested(upper, each)).encode()).decode()
+        try:
+            self._check_name(found)
+            data = {each.key: await self._requested(upper, each) for each in tokens}
+        except NotTranslated as refused:
+            return self._refuse(upper, str(refused), times)
         seconds = _RENEW_PART * min(each.seconds for each in tokens)
         wanted = self._secret(name, upper, lower, data, now + dt.timedelta(seconds=seconds))
         asked = (request.create_json if found is None else request.replace_json)(_SECRETS, wanted)
@@ -110,15 +121,16 @@ class PodTokens:
             await self._lower.writer.own(asked, quiet=True)
         except (Forbidden, Invalid) as error:
             # Usually its quota has no room for another Secret.
-            return self._refuse(upper, error, times)
+            meta = upper.meta
+            words = upper_words(error, self._profile, names.TOKEN, meta["namespace"], meta["name"])
+            return self._refuse(upper, str(words), times)
         self._refused.pop(upper.key, None)
         return seconds
 
-    def _refuse(self, upper: CachedPod, error: ApiError, times: int) -> float:
+    def _refuse(self, upper: CachedPod, words: str, times: int) -> float:
         """Report a refusal; return in how many seconds to try again."""
-        meta, wait = upper.meta, retry_seconds(times)
+        wait = retry_seconds(times)
         self._refused[upper.key] = (times + 1, self._upper.clock.monotonic() + wait)
-        words = upper_words(error, self._profile, pods.TOKEN, meta["namespace"], meta["name"])
         message = f"the tokens of its ServiceAccount, which take a Secret: {words}"
         self._upper.recorder.say(named(upper), EventKind.WARNING, self._lower.reason, message)
         return wait
@@ -131,8 +143,22 @@ class PodTokens:
             return now
         return due if due.tzinfo is not None else now
 
+    def _check_name(self, found: Copy | None) -> None:
+        """Refuse to replace the copy of a Secret, which may have the name of one with tokens, if users choose names.
+
+        Raises:
+            NotTranslated: Such a copy is there.
+        """
+        if found is not None and not self._profile.computed and not is_tokens(self._profile, found):
+            name = found.key.partition("/")[2]
+            raise NotTranslated(f"the copy of Secret {name!r} has the name of theirs: give that Secret another name")
+
     async def _requested(self, upper: CachedPod, token: Token) -> str:
-        """Return a token of the upper pod's ServiceAccount."""
+        """Return a token of the upper pod's ServiceAccount, as the data of a Secret.
+
+        Raises:
+            NotTranslated: The upper API server accepts it itself, and it must not leave the upper side then.
+        """
         asked = request.token(
             _ACCOUNTS,
             upper.meta["namespace"],
@@ -141,7 +167,18 @@ class PodTokens:
             audience=token.audience,
             pod=(upper.meta["name"], upper.uid),
         )
-        return msgspec.json.decode(await self._upper.writer.send(asked))["status"]["token"]
+        found: str = msgspec.json.decode(await self._upper.writer.send(asked))["status"]["token"]
+        if self._profile.limits is not None and await self._is_accepted_above(found):
+            raise NotTranslated(
+                f"the API server of this cluster accepts the audience {token.audience!r}, so that they stay here"
+            )
+        return base64.b64encode(found.encode()).decode()
+
+    async def _is_accepted_above(self, token: str) -> bool:
+        """Return whether the upper API server accepts a token itself."""
+        answer: Json = msgspec.json.decode(await self._upper.writer.send(request.token_review(token)))
+        # Left out if it is false.
+        return bool(part(answer, "status").get("authenticated"))
 
     def _secret(self, name: str, upper: CachedPod, lower: CachedPod, data: dict[str, str], due: dt.datetime) -> Json:
         profile = self._profile
@@ -151,7 +188,7 @@ class PodTokens:
             "kind": "Secret",
             "metadata": {
                 "name": name,
-                "namespace": profile.namespace,
+                "namespace": lower.meta["namespace"],
                 "labels": profile.labels(upper.meta["namespace"]),
                 "annotations": {profile.mark(key): value for key, value in marks.items()},
                 "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": lower.meta["name"], "uid": lower.uid}],

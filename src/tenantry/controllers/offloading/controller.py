@@ -216,7 +216,8 @@ class OffloadingController:
         tenant = gather.tenant_of(cluster, name)
         known_maps, peers = gather.maps(cluster), gather.peers(cluster)
         # Before the status: a pod that is created once it reports Ready gets the tolerations.
-        await self._mark(cluster, namespace, desired.marked(found, tenant, known_maps, peers))
+        wished = desired.marked(found, tenant, known_maps, peers, gather.audiences(cluster))
+        await self._mark(cluster, namespace, wished)
         is_labelled = namespace is not None and namespace.labels.get(marks.OFFLOAD) == "true" and not namespace.deleting
         if found is None:
             self._known.discard(key)
@@ -310,9 +311,10 @@ def _is_selected_otherwise(change: Change[PeerCluster]) -> bool:
     """Return whether a change of a PeerCluster may change which namespaces select it."""
 
     def facts(found: PeerCluster | None) -> object:
-        return (
-            None if found is None else (found.spec.host, found.status.labels, bool(found.metadata.deletion_timestamp))
-        )
+        if found is None:
+            return None
+        status = found.status
+        return found.spec.host, status.labels, status.token_audiences, bool(found.metadata.deletion_timestamp)
 
     return facts(change.before) != facts(change.after)
 
@@ -338,7 +340,7 @@ def _of_namespace(change: Change[Observed]) -> Iterable[str]:
         if found is None:
             return ("",) * 4
         named = [found.labels.get(mark, "") for mark in (TENANT, marks.OFFLOAD, marks.POD_STRATEGY)]
-        return (*named, found.annotations.get(marks.PEERS, ""))
+        return (*named, *(found.annotations.get(mark, "") for mark in (marks.PEERS, marks.AUDIENCES)))
 
     found = change.after or change.before
     is_same = facts(change.before) == facts(change.after)

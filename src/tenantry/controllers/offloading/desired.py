@@ -7,6 +7,7 @@ NamespaceMap.spec.desired of all peers               ─► marks  ─► the na
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 import msgspec
 from msgspec import UnsetType
@@ -190,9 +191,15 @@ def leaving(inputs: OffloadingInputs) -> list[str]:
 
 
 def marked(
-    found: NamespaceOffloading | None, tenant: Tenant | None, maps: Mapping[str, NamespaceMap], peers: PeerLabels
+    found: NamespaceOffloading | None,
+    tenant: Tenant | None,
+    maps: Mapping[str, NamespaceMap],
+    peers: PeerLabels,
+    audiences: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Return the strategy of a namespace, and the peers that its pods may tolerate, by their marks.
+    """Return the strategy of a namespace, the peers that its pods may tolerate, and the audiences of these, by marks.
+
+    A token may travel if every one of the peers may have it: the scheduler chooses among them later.
 
     All at once, before the peers have answered: each change of the namespace wakes other controllers.
 
@@ -201,14 +208,18 @@ def marked(
         tenant: Its Tenant; None for none.
         maps: The NamespaceMaps by peer.
         peers: The labels of peers.
+        audiences: By peer, the audiences whose tokens go there.
     """
     if found is None or found.metadata.deletion_timestamp or tenant is None:
         return {}
     strategy = found.spec.pod_strategy
     chosen = [name for name, labels in sorted(peers.items()) if is_wanted(found, name, labels, tenant)]
     names = [name for name in chosen if _takes_pods(found, tenant, maps.get(name))]
-    tolerated = {} if strategy is PodStrategy.LOCAL or not names else {marks.PEERS: ",".join(names)}
-    return {marks.POD_STRATEGY: strategy.value, **tolerated}
+    if strategy is PodStrategy.LOCAL or not names:
+        return {marks.POD_STRATEGY: strategy.value}
+    common = sorted(set[str].intersection(*(set(audiences.get(name, ())) for name in names)))
+    tokens = {marks.AUDIENCES: ",".join(common)} if common else {}
+    return {marks.POD_STRATEGY: strategy.value, marks.PEERS: ",".join(names), **tokens}
 
 
 def _takes_pods(found: NamespaceOffloading, tenant: Tenant, of_peer: NamespaceMap | None) -> bool:
@@ -229,9 +240,10 @@ def marking(labels: Mapping[str, str], annotations: Mapping[str, str], wished: M
     for where, there, mark in (
         ("labels", labels, marks.POD_STRATEGY),
         ("annotations", annotations, marks.PEERS),
+        ("annotations", annotations, marks.AUDIENCES),
     ):
         if there.get(mark) != wished.get(mark):
-            found[where] = {mark: wished.get(mark)}
+            found[where] = {**found.get(where, {}), mark: wished.get(mark)}
     return found
 
 

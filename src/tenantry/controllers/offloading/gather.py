@@ -33,6 +33,11 @@ def peers(cluster: Cluster) -> dict[str, dict[str, str]]:
     return {name: found for name, found in every if found is not None}
 
 
+def audiences(cluster: Cluster) -> dict[str, tuple[str, ...]]:
+    """Return the audiences whose tokens go to each peer."""
+    return {each.metadata.name: each.status.token_audiences for each in cluster.cache(PeerCluster.resource)}
+
+
 def maps(cluster: Cluster) -> dict[str, NamespaceMap]:
     """Return all NamespaceMaps, by peer."""
     return {each.metadata.name: each for each in cluster.cache(NamespaceMap.resource)}

@@ -142,7 +142,7 @@ class PeerController:
             if await self._use_again(cluster, found, answers=state.answers):
                 return None
         wanted = status.compute(found, served, state, rfc3339(cluster.clock.now()))
-        if wanted.labels != found.status.labels:
+        if (wanted.labels, wanted.token_audiences) != (found.status.labels, found.status.token_audiences):
             # It wakes this key, and the controllers of namespaces that select the peer.
             with suppress(NotFound):
                 await cluster.writer.own(request.replace(replace(found, status=wanted), subresource="status"))
@@ -254,6 +254,7 @@ class PeerController:
             failure=_told(link.failure),
             offer=facts.offer or UNSET,
             given_up=givenup.condition(found, self._map(cluster, key), answers=probe.answers),
+            audiences=link.audiences,
         )
 
     def _map(self, cluster: Cluster, key: str) -> NamespaceMap | None:

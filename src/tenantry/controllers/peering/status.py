@@ -18,6 +18,7 @@ from tenantry.api.peercluster import (
     PeerHost,
     node_name,
 )
+from tenantry.api.wording import shortened
 from tenantry.controllers import conclusion
 from tenantry.controllers.peering.guests.presence import GuestPresence
 from tenantry.engine.conditions import Wanted, merge
@@ -44,6 +45,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
         failure: Why the connection ended; None if it has not.
         offer: What the peer offers; UNSET if it does not say.
         given_up: The condition of a peer that is given up; None for another one.
+        audiences: Those whose tokens go to the peer; None if it is not known yet.
     """
 
     cluster_id: str = ""
@@ -56,6 +58,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
     failure: Blocked | None = None
     offer: OfferStatus | UnsetType = UNSET
     given_up: Wanted | None = None
+    audiences: tuple[str, ...] | None = None
 
 
 class GuestState(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +120,7 @@ def compute(found: PeerCluster, guest: GuestState, host: HostState | None, now: 
         guest_id=guest.presence.guest_id if guest.presence is not None else "",
         version=host.version or before.version if host is not None else "",
         labels=_labels(before, host),
+        token_audiences=_audiences(found, host),
         invitation=guest.invitation,
         offer=offer,
         offered=guest.offered,
@@ -143,6 +147,22 @@ def _labels(before: PeerClusterStatus, host: HostState | None) -> dict[str, str]
     return dict(host.labels) if host.cluster_id else before.labels
 
 
+def _audiences(found: PeerCluster, host: HostState | None) -> tuple[str, ...]:
+    """Return the audiences whose tokens go to a peer: those of before that are still allowed, until it is known."""
+    half = found.spec.host
+    if host is None or not isinstance(half, PeerHost):
+        return ()
+    known = host.audiences if host.audiences is not None else found.status.token_audiences
+    return tuple(each for each in known if each in half.token_audiences)
+
+
+def _kept_audiences(found: PeerCluster, host: HostState) -> list[str]:
+    """Return the audiences that are allowed, and are those of the API server of this cluster."""
+    half, known = found.spec.host, host.audiences
+    given = half.token_audiences if isinstance(half, PeerHost) else ()
+    return sorted(set(given) - set(known)) if known is not None else []
+
+
 def _twice(other: str, waiting: str) -> Wanted:
     words = f"another cluster uses the peer as this home, as {other!r}"
     if waiting:
@@ -155,6 +175,9 @@ def _done(found: PeerCluster, host: HostState | None) -> str:
     halves = list[str]()
     if host is not None:
         halves.append("pods of this cluster can run there")
+        kept = _kept_audiences(found, host)
+        if kept:
+            halves.append(f"tokens for {shortened(map(repr, kept))} stay here, whose API server accepts them")
     if isinstance(found.spec.guest, PeerGuest):
         halves.append("its pods can run here")
     return ", and ".join(halves)

@@ -21,6 +21,7 @@ from tenantry.api.errors import ConfigError, Forbidden, TenantryError
 from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json, object_key
 from tenantry.api.peercluster import (
+    AUDIENCES_ALLOWED_IN,
     MAX_INSTANCES,
     PREFIX,
     NodeIdentities,
@@ -32,7 +33,7 @@ from tenantry.api.peercluster import (
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.controllers.peering import liveobjects
 from tenantry.controllers.peering.guests import offers
-from tenantry.controllers.peering.link import peerfacts, virtualnode
+from tenantry.controllers.peering.link import audiences, peerfacts, virtualnode
 from tenantry.controllers.peering.link.certificates import NodeCertificate
 from tenantry.controllers.peering.link.homelease import DURATION_SECONDS, WRITE_SECONDS, HomeLease, LeasedPace
 from tenantry.controllers.peering.link.identity import CertifiedNode, ImpersonatedNode, NodeIdentity, node_client
@@ -139,6 +140,8 @@ class PeerLink:
         self._is_given_up = False
         self.probe = PeerProbe(host.home.clock, self._noticed)
         """What is known of whether the peer answers."""
+        self.audiences: tuple[str, ...] | None = None
+        """Those whose tokens go to the peer; None until the API server has said which are its own."""
         self.has_node = False
         """Whether the Node is there, and pods are mirrored."""
         self.failure: TenantryError | None = None
@@ -283,6 +286,7 @@ class PeerLink:
         host = self._host
         # Before any certificate: one for a Node of the name would make this process that Node.
         await self._check_name()
+        self.audiences = await audiences.travelling(host.home, self._half.token_audiences)
         await peer.listed(Subnamespace.resource)
         self._changed()
         keys = await self._identity.keys()
@@ -351,7 +355,7 @@ class PeerLink:
             pairs=self._pairs,
             computed=False,
             node=self._node_name,
-            limits=PodLimits(),
+            limits=PodLimits(audiences=self.audiences or (), allowed_by=AUDIENCES_ALLOWED_IN),
             hidden=_NO_ADDRESSES,
             is_apart=True,
         )
