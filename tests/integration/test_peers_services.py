@@ -102,6 +102,10 @@ async def test_services_of_other_namespaces_and_those_that_lead_outside_stay_at_
     await until(told, "an event of the Service says why it stays")
     assert [each["metadata"]["name"] for each in await both.peer.list(SERVICES, there)] == ["last"]
     assert await both.peer.list(SERVICES, quiet) == []
+    # One that becomes such a Service does not keep its last form there.
+    outside = {"spec": {"selector": None, "type": "ExternalName", "externalName": "db.example.com"}}
+    await both.home.patch(SERVICES, "last", outside, "loud")
+    await both.peer.gone(SERVICES, "last", there)
 
 
 async def test_events_of_a_pod_at_the_peer_are_those_of_its_pod_at_home(both: Peering) -> None:

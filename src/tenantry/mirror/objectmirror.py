@@ -10,6 +10,7 @@ there      none                create it
 there      of another upper    delete it, and create it again; one that was made first is taken over
 none       waits               nothing: a lower object that is to be adopted waits for its upper one
 there      has another address give the upper object the lower address; see addresschange.py
+there      of another form     if the lower side is another cluster: delete one whose upper one cannot go there any more
 there      there, or waits     bring the lower object to what it should be, and the status up
 """
 
@@ -182,6 +183,8 @@ class ObjectMirror:
         try:
             again = await self._down(await self._whole(upper), lower)
         except NotTranslated as error:
+            if self._profile.is_apart and lower is not None and upper.kept is not Kept.TOO_MANY:
+                await self._end(lower)  # as if it had always been so: its last form is not what the upper one says
             return self._refuse(upper, self._unfit_reason, str(error))
         except REFUSALS as error:
             return self._refuse(upper, self._lower.reason, str(self._upper_words(error, upper.object)))
