@@ -1,6 +1,6 @@
 """Plays, at a peer without an operator and without nodes, what makes namespaces and runs pods.
 
-Subnamespace ─► namespace with the rights of the guest ─► status Ready
+Subnamespace ─► namespace with the rights of the guest ─► status Ready, with the share that its spec has
 pod          ─► status Running
 """
 
@@ -84,14 +84,16 @@ class PlayedPeer:
         if type_ is EventType.DELETED:
             name = self._made.pop(key, "")
             return self._client.delete(Namespace.resource, "", name) if name else None
-        if key in self._made or meta.get("deletionTimestamp"):
+        generation: int = meta["generation"]
+        if meta.get("deletionTimestamp") or generation <= found.get("status", {}).get("observedGeneration", 0):
             return None
         exact: str = found["spec"].get("namespaceName", "")
-        self._made[key] = exact or child_name("", meta["namespace"], meta["name"])
-        return self._make(found, self._made[key])
+        is_new = key not in self._made
+        name = self._made.setdefault(key, exact or child_name("", meta["namespace"], meta["name"]))
+        return self._make(found, name, is_new=is_new)
 
-    async def _make(self, found: Json, name: str) -> None:
-        for value in self._namespace_of(name):
+    async def _make(self, found: Json, name: str, *, is_new: bool) -> None:
+        for value in self._namespace_of(name) if is_new else ():
             kind = Namespace if value["kind"] == Namespace.resource.kind else RoleBinding
             url = wire.path(kind.resource, value["metadata"].get("namespace", ""))
             with suppress(AlreadyExists):
@@ -104,7 +106,14 @@ class PlayedPeer:
             "message": "the namespace exists",
             "lastTransitionTime": rfc3339(self._clock.now()),
         }
-        status = {"namespace": name, "observedGeneration": meta["generation"], "conditions": [ready]}
+        # A Workspace grows with what is inside: each generation gets the share that it asks for.
+        assigned: Json = found["spec"].get("quota", {}).get("hard", {})
+        status: Json = {
+            "namespace": name,
+            "observedGeneration": meta["generation"],
+            "quota": {"assigned": {quota_key: str(value) for quota_key, value in assigned.items()}},
+            "conditions": [ready],
+        }
         url = f"{wire.path(Subnamespace.resource, meta['namespace'], meta['name'])}/status"
         body = msgspec.json.encode({"status": merge_patch({}, status)})
         await self._client.request("PATCH", url, body=body, content_type=MERGE_PATCH)
