@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
 
-from tenantry.api.model import Resource
+from tenantry.api.model import Json, Resource
+from tenantry.api.offloading import NamespaceMap
 from tenantry.api.peercluster import PeerCluster, node_name
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
@@ -73,6 +75,68 @@ async def test_a_light_peer_is_stopped_and_started_with_its_home_only(home: Peer
 async def test_wrong_numbers_of_peers_change_nothing(home: Peering, arguments: tuple[str, ...], words: str) -> None:
     assert words in await home.run("up", "--name", HOME, *arguments, checked=False)
     assert len(await home.home.list(PeerCluster.resource)) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("pods", "--peers", "3"), '--peers 3: the cluster "many" has 2: `tenantry up --peers 3`'),
+        (("growth", "--few", "2", "--many", "2"), "--few 2 must be less than --many 2"),
+        (("growth", "--of", "peers", "--few", "1", "--many", "3"), "has 2"),
+        (("growth", "--of", "peers", "--peers", "2"), "--many is their number"),
+    ],
+)
+async def test_benchmarks_of_more_peers_than_there_are_do_not_start(
+    home: Peering, arguments: tuple[str, ...], words: str
+) -> None:
+    found = await home.call("bench", "federation", *arguments, "--name", HOME)
+    assert found.returncode == 2
+    assert words in found.stderr
+
+
+async def measured(home: Peering, *arguments: str) -> Json:
+    found = await home.call("bench", "federation", *arguments, "--name", HOME, "-o", "json")
+    assert found.returncode == 0, found.stderr
+    result: Json = msgspec.json.decode(found.stdout)
+    return result
+
+
+FORM = "Light, without an operator"
+
+
+@pytest.mark.long
+async def test_benchmarks_measure_both_sides_and_leave_nothing(home: Peering) -> None:
+    """L10: pods, namespaces and idle peers."""
+    pods = await measured(home, "pods", "--pods", "4", "--rounds", "1")
+    assert (pods["peers"], pods["peer_form"], pods["pods"], pods["rounds"]) == (2, FORM, 4, 1)
+    assert pods["ratio"] == pytest.approx(pods["raw_seconds"] / pods["mirrored_seconds"], rel=0.01)
+    each = pods["operator_milliseconds"] + pods["client_milliseconds"]
+    assert pods["home_cpu_ratio"] == pytest.approx(each / pods["raw_client_milliseconds"], rel=0.02)
+    assert pods["server_cpu_ratio"] > 0
+
+    spaces = await measured(home, "namespaces", "--namespaces", "2", "--rounds", "1")
+    assert (spaces["peers"], spaces["namespaces"], spaces["rounds"]) == (2, 2, 1)
+    assert spaces["ratio"] == pytest.approx(spaces["raw_seconds"] / spaces["mapped_seconds"], rel=0.01)
+    assert spaces["home_cpu_ratio"] > 0
+
+    growth = await measured(home, "growth", "--of", "peers", "--few", "1", "--many", "2", "--rounds", "1")
+    few, many = growth["few"], growth["many"]
+    assert [(one["namespaces"], one["peers"]) for one in (few, many)] == [(1, 1), (1, 2)]
+    assert growth["ratio"] == pytest.approx(many["milliseconds"] / few["milliseconds"], rel=0.01)
+    assert growth["peer_operator_ratio"] is None
+
+    idle = await measured(home, "idle", "--idle-seconds", "2")
+    assert (idle["peers"], idle["idle_seconds"]) == (2, 2.0)
+    assert 0.1 < idle["gibibytes"] < 2
+    assert 0 <= idle["cores"] < 2
+    assert idle["operator_mebibytes"] > 10
+
+    for kind in ("namespaces", "tenants", "nodes", "pods -A"):
+        assert "bench-" not in await home.run("kubectl", "--name", HOME, "--", "get", *kind.split(), "-o", "name")
+    assert not any(each["spec"].get("desired") for each in await home.home.list(NamespaceMap.resource))
+    for number in (1, 2):
+        there = await home.run("kubectl", "--name", f"{HOME}-peer-{number}", "--", "get", "namespaces", "-o", "name")
+        assert "bench-" not in there
 
 
 @pytest.mark.long

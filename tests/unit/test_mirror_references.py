@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tenantry.mirror import pods, things
-from tenantry.mirror.references import MOST_REFERENCES, PodReference, references
+from tenantry.mirror.references import MOST_REFERENCES, PodReference, is_translated, references
 from tenantry.mirror.things import Copy
 from testkit.mirroring import FULL, PROFILE, upper_pod
 
@@ -38,6 +38,12 @@ def test_an_object_is_optional_only_if_all_places_say_so() -> None:
 def test_a_malformed_pod_refers_to_nothing() -> None:
     assert references({"spec": {"volumes": [{"configMap": "x"}]}}) == frozenset()
     assert references({}) == frozenset()
+
+
+def test_a_pod_is_refused_for_its_metadata_as_for_its_spec() -> None:
+    assert is_translated(FULL)
+    assert not is_translated({"metadata": {**FULL["metadata"], "labels": {"app": 1}}, "spec": FULL["spec"]})
+    assert not is_translated({"metadata": FULL["metadata"], "spec": {"volumes": "x"}})
 
 
 def test_ephemeral_containers_refer_to_objects_unless_they_are_malformed() -> None:

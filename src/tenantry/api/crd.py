@@ -70,6 +70,12 @@ def list_map(*keys: str) -> Schema:
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
 
 
+ATOMIC_MAP: Schema = {"x-kubernetes-map-type": "atomic"}
+"""The schema keywords of a map that one client writes: managedFields record it whole, instead of each of its fields.
+
+Structured merge diff compares each recorded field at each write, merge patches included.
+"""
+
 ObservedGeneration = Annotated[int, Meta(description="The generation of the spec that the conditions are about.")]
 Conditions = Annotated[tuple[Condition, ...], Meta(max_length=16, extra_json_schema=list_map("type"))]
 

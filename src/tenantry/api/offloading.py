@@ -11,7 +11,18 @@ from typing import Annotated, ClassVar
 
 from msgspec import UNSET, Meta, UnsetType
 
-from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule
+from tenantry.api.crd import (
+    AGE,
+    ATOMIC_MAP,
+    MESSAGE,
+    READY,
+    REASON,
+    Column,
+    Conditions,
+    Names,
+    ObservedGeneration,
+    Rule,
+)
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import EDIT, KEEP, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.peercluster import PREFIX
@@ -296,7 +307,7 @@ class NamespaceMapSpec(Model, frozen=True, kw_only=True):
 
     desired: Annotated[
         dict[str, DesiredNamespace],
-        Meta(max_length=MOST_NAMESPACES, description="By the namespace here."),
+        Meta(max_length=MOST_NAMESPACES, description="By the namespace here.", extra_json_schema=ATOMIC_MAP),
     ] = {}
 
 
@@ -346,10 +357,12 @@ class NamespaceMapStatus(Model, frozen=True, kw_only=True):
     """Which namespaces exist at the peer."""
 
     current: Annotated[
-        dict[str, MappedNamespace], Meta(max_length=MOST_NAMESPACES, description="By the namespace here.")
+        dict[str, MappedNamespace],
+        Meta(max_length=MOST_NAMESPACES, description="By the namespace here.", extra_json_schema=ATOMIC_MAP),
     ] = {}
     shares: Annotated[
-        dict[str, ConfirmedShare], Meta(max_length=MOST_NAMESPACES, description="By the namespace here.")
+        dict[str, ConfirmedShare],
+        Meta(max_length=MOST_NAMESPACES, description="By the namespace here.", extra_json_schema=ATOMIC_MAP),
     ] = {}
     lost: Annotated[
         dict[str, LostPods],

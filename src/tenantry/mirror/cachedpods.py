@@ -24,6 +24,7 @@ MOST_BYTES = 256 * 1024
 
 _MOST_TEXT = 512
 _SCHEDULED = "PodScheduled"
+_ABSENT = (b"", b"null", b'""')
 
 _anything = msgspec.json.Decoder(Json)
 
@@ -80,6 +81,7 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         kept: How much of it is here.
         created: When it was created, as RFC 3339.
         owner: The uid of its controller; "" for none.
+        is_deleting: Whether it has a deletionTimestamp.
     """
 
     key: str
@@ -92,6 +94,7 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     kept: Kept = Kept.WHOLE
     created: str = ""
     owner: str = ""
+    is_deleting: bool = False
 
     @property
     def object(self) -> Json:
@@ -112,11 +115,6 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def status(self) -> Json:
         """Return its status."""
         return _object(self.state)
-
-    @property
-    def is_deleting(self) -> bool:
-        """Return whether it has a deletionTimestamp."""
-        return bool(self.meta.get("deletionTimestamp"))
 
     @property
     def is_whole(self) -> bool:
@@ -158,6 +156,7 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             kept=kept,
             created=self.created,
             owner=self.owner,
+            is_deleting=self.is_deleting,
         )
 
 
@@ -195,6 +194,7 @@ def decode(data: msgspec.Raw, prefix: str) -> CachedPod:
         size=len(metadata) + len(bytes(found.spec)) + len(bytes(found.status)),
         created=meta.creation_timestamp or "",
         owner=next((each.uid for each in meta.owner_references or () if each.controller), ""),
+        is_deleting=bytes(meta.deletion_timestamp) not in _ABSENT,
     )
     return pod if pod.size <= MOST_BYTES else pod.head(prefix, Kept.TOO_LARGE)
 

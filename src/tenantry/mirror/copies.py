@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -28,8 +28,10 @@ from tenantry.mirror import adoption, podlimits, podstatus, references, things
 from tenantry.mirror.adoption import ADOPTED
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.kinds import ingresses
+from tenantry.mirror.podlimits import PodLimits
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.references import PodReference
+from tenantry.mirror.shapes import part
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import COPIED, PODS, Copy, Thing
 from tenantry.mirror.tokens import is_tokens
@@ -44,6 +46,10 @@ BY_REFERENCE = "reference"
 
 SOURCE_SECONDS = 5.0
 """The limit for the first list of a source that is watched by its key."""
+
+_REMEMBERED = 64
+_MOST_REMEMBERED_BYTES = 16 * 1024
+"""A pod has some six events and one spec; pods of one controller may share it. Larger specs are read each time."""
 
 _TOKEN_TYPE = "kubernetes.io/service-account-token"  # noqa: S105 - a type
 _CONTENT = ("data", "binaryData", "immutable")
@@ -83,6 +89,7 @@ class Copies:
         self._objects = upper_objects
         self._sources = sources or {}
         self._locks: dict[PodReference, asyncio.Lock] = {}
+        self._names = lru_cache(maxsize=_REMEMBERED)(_names_in)
         self._referring = (PODS, *(each.resource for each, _ in upper_objects))
 
     def watches(self) -> Sequence[Watch]:
@@ -138,14 +145,18 @@ class Copies:
         """Return what a pod names that goes down with it."""
         if not pod.is_whole:
             return []
-        above = pod.object
-        if self._profile.limits is not None:
-            is_unfit = podlimits.unfit(pod.spec, self._profile.limits)
-            # One that runs keeps what it names, if less may travel now.
-            if is_unfit and not podstatus.is_recorded(pod.status, self._profile):
-                return []
-            above = podlimits.reduced(above, self._profile.limits)
-        return [f"{each.kind}/{object_key(each.namespace, each.name)}" for each in references.references(above)]
+        limits = self._profile.limits
+        read = _names_in if len(pod.specification) > _MOST_REMEMBERED_BYTES else self._names
+        names, is_unfit = read(pod.specification, limits)
+        # One that runs keeps what it names, if less may travel now. One that is refused for its metadata gets no copies.
+        if (
+            not names
+            or not references.is_translated({"metadata": pod.meta})
+            or (is_unfit and not podstatus.is_recorded(pod.status, self._profile))
+        ):
+            return []
+        namespace = pod.key.partition("/")[0]
+        return [f"{kind}/{object_key(namespace, name)}" for kind, name in names]
 
     def _is_named(self, key: str) -> bool:
         if not self._profile.is_mirrored(key.partition("/")[2]):
@@ -311,6 +322,16 @@ class Copies:
         namespace, _, name = copy.key.partition("/")
         with suppress(NotFound, Conflict):
             await self._lower.writer.send(request.delete(COPIED[kind], namespace, name, uid=copy.uid))
+
+
+def _names_in(specification: bytes, limits: PodLimits | None) -> tuple[tuple[tuple[str, str], ...], bool]:
+    """Return the kind and the name of each object that a spec of a pod, as JSON, names, and whether it may not travel."""
+    above: Json = {"spec": msgspec.json.decode(specification)}
+    is_unfit = False
+    if limits is not None:
+        is_unfit = bool(podlimits.unfit(part(above, "spec"), limits))
+        above = podlimits.reduced(above, limits)
+    return tuple((each.kind, each.name) for each in references.references(above)), is_unfit
 
 
 def _named_by(names: Callable[[Any], Iterable[str]], change: Change[Any]) -> Iterable[str]:

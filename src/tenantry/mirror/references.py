@@ -87,6 +87,15 @@ def references(pod: Json) -> frozenset[PodReference]:
     )
 
 
+def is_translated(pod: Json) -> bool:
+    """Return whether a pod is not refused for its metadata, or its spec, being malformed."""
+    try:
+        _POD(pod, "")
+    except NotTranslated:
+        return False
+    return True
+
+
 def _added(pod: Json, spec: Json) -> Json:
     try:
         added = ADDED(part(pod, "spec"), "spec")
