@@ -97,10 +97,8 @@ def _allowed(inputs: OffloadingInputs) -> dict[str, DesiredNamespace]:
     for each in inputs.offloadings:
         namespace = each.metadata.namespace
         tenant, before = inputs.tenants.get(namespace), inputs.before.get(namespace)
-        if tenant is None or inputs.labels is None or not is_wanted(each, inputs.peer, inputs.labels, tenant):
+        if tenant is None or not _may_be_there(inputs, each):
             continue
-        if before is not None and before.workspace not in {"", _workspace(tenant)}:
-            continue  # it belongs to another tenant now: first, its pods leave the Workspace of the one before
         if not above(each, tenant):
             found[namespace] = _desired(each, tenant)
         elif before is not None:
@@ -108,6 +106,16 @@ def _allowed(inputs: OffloadingInputs) -> dict[str, DesiredNamespace]:
             kept = _desired(each, tenant)
             found[namespace] = replace(kept, hard=before.hard, share=before.share)
     return found
+
+
+def _may_be_there(inputs: OffloadingInputs, found: NamespaceOffloading) -> bool:
+    """Return whether a namespace may exist at the peer, whatever its share is."""
+    namespace = found.metadata.namespace
+    tenant, before = inputs.tenants.get(namespace), inputs.before.get(namespace)
+    if tenant is None or inputs.labels is None or not is_wanted(found, inputs.peer, inputs.labels, tenant):
+        return False
+    # If it belongs to another tenant now, its pods first leave the Workspace of the one before.
+    return before is None or before.workspace in {"", _workspace(tenant)}
 
 
 def _desired(found: NamespaceOffloading, tenant: Tenant | None) -> DesiredNamespace:
@@ -184,7 +192,9 @@ def unlimited(found: NamespaceOffloading, tenant: Tenant | None) -> list[str]:
 
 def leaving(inputs: OffloadingInputs) -> list[str]:
     """Return the namespaces whose pods must leave the peer."""
-    return sorted(set(inputs.before) - set(_allowed(inputs)))
+    # One that is there stays with the share that it has, even if a larger one is above the quota of its tenant.
+    staying = {each.metadata.namespace for each in inputs.offloadings if _may_be_there(inputs, each)}
+    return sorted(set(inputs.before) - staying)
 
 
 # -- the namespace itself -------------------------------------------------------------------------
