@@ -148,7 +148,7 @@ class Copies:
         limits = self._profile.limits
         read = _names_in if len(pod.specification) > _MOST_REMEMBERED_BYTES else self._names
         names, is_unfit = read(pod.specification, limits)
-        # One that runs keeps what it names, if less may travel now. One that is refused for its metadata gets no copies.
+        # One that runs keeps what it names, if less may travel now. Malformed metadata are refused.
         if (
             not names
             or not references.is_translated({"metadata": pod.meta})
@@ -325,7 +325,7 @@ class Copies:
 
 
 def _names_in(specification: bytes, limits: PodLimits | None) -> tuple[tuple[tuple[str, str], ...], bool]:
-    """Return the kind and the name of each object that a spec of a pod, as JSON, names, and whether it may not travel."""
+    """Return the kind and name of each object that a spec of a pod, as JSON, names, and whether it may not travel."""
     above: Json = {"spec": msgspec.json.decode(specification)}
     is_unfit = False
     if limits is not None:
