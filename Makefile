@@ -33,7 +33,7 @@ test-fast: ## Run the unit and property tests, in random order: no cluster, less
 	$(SETUP) dev
 	.venv/bin/pytest -n 2 tests/unit tests/property $(PYTEST_ARGS)
 
-RELEASE_TESTS = tests/e2e tests/integration/test_parameters.py tests/integration/test_quota_chaos.py tests/integration/test_engine_clusters.py \
+RELEASE_TESTS = tests/e2e tests/integration/test_parameters.py tests/integration/test_quota_chaos.py tests/integration/test_peers_chaos.py tests/integration/test_engine_clusters.py \
 	tests/integration/test_slices_nodes.py tests/integration/test_audit_probe.py tests/integration/test_parts_real.py $(wildcard tests/integration/test_real_*.py)
 
 test-release: ## Run the long suites: more examples, chaos for a minute, many clusters, conformance, real nodes (see docs/how-to/real-nodes.md).

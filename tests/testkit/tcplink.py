@@ -41,6 +41,11 @@ class TcpLink:
         self.port = 0
 
     @property
+    def state(self) -> LinkState:
+        """Return what the link does."""
+        return self._state
+
+    @property
     def is_used(self) -> bool:
         """Return whether there is a connection."""
         return bool(self._writers)

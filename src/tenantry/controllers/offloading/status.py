@@ -81,7 +81,8 @@ def compute(
     problems = [(reasons.INVALID_SPEC, _too_much(key, tenant))] if key and tenant is not None else []
     if (missing := unlimited(found, tenant)) and tenant is not None:
         problems.append((reasons.QUOTA_KEY_NOT_LIMITED, _unlimited(missing, tenant)))
-    problems += [(each.reason, f"spec.share at peer {peer!r}: {each.message}") for peer, each in sorted(short.items())]
+    what = "spec.share" if found.spec.share.hard else "pods that were let go"
+    problems += [(each.reason, f"{what} at peer {peer!r}: {each.message}") for peer, each in sorted(short.items())]
     if not chosen and not found.metadata.deletion_timestamp:
         problems.append(_none(tenant, absent))
     problems += [each.problem for each in reports if each.problem is not None]
