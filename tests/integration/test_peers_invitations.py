@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -21,7 +23,10 @@ from tenantry.engine import request
 from tenantry.engine.writer import Writer
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
+from tenantry.local import build
+from tenantry.local.progress import SilentProgress
 from testkit.api import CONFIG_MAPS, PODS, SECRETS, SERVICE_ACCOUNTS, Api, until
+from testkit.coredns import zone_server
 from testkit.peerings import QUOTA as WHOLE
 from testkit.peerings import Peering, peering, placed
 
@@ -76,6 +81,64 @@ async def condition(api: Api, name: str, type_: str) -> Json:
     status: Json = live.get("status") or {}
     found: list[Json] = status.get("conditions") or []
     return {each["type"]: each for each in found}.get(type_) or {}
+
+
+async def test_a_cluster_in_the_dns_is_discovered_and_only_its_own_invitation_is_accepted(
+    both: Peering, tmp_path: Path
+) -> None:
+    """L13: discovery grants nothing, and an invitation of another authority sends no token there."""
+    name, found = both.peer_name, PeerCluster.resource
+    here = await both.call("peer", "record", "--name", name)
+    server, digest = re.findall(r"--server (\S+) .*--ca-digest (\S+)", here.stdout)[0]
+    wrong = f"sha256:{'0' * 64}"
+    by_hand = ("peer", "discover", name, "--server", server, "--name", both.home_name)
+    named = f"https://api.example.test:{server.rpartition(':')[2]}"
+    records = await both.call("peer", "record", "example.test", "--name", name, "--server", named)
+    binary = (await asyncio.to_thread(build.ensure, SilentProgress(), build.DNS)).coredns
+    async with zone_server(binary, tmp_path, "example.test", records.stdout.splitlines()) as port:
+        ask = ("peer", "discover", "example.test", "--nameserver", f"127.0.0.1:{port}", "--name", both.home_name)
+        await both.run(*ask)
+        await until(lambda: condition(both.home, name, reasons.DISCOVERED), "the cluster is discovered")
+        told = await condition(both.home, name, reasons.READY)
+        assert (told["status"], told["reason"]) == ("False", reasons.NOT_ACCEPTED)
+        live = await both.home.get(found, name)
+        assert live["spec"]["discovered"]["server"] == named
+        assert live["spec"].keys() == {"discovered"}
+        assert await both.home.find(NODES, node_name(name)) is None
+        # A second look does not make a second one, and another cluster does not take its name.
+        await both.run(*ask)
+        other = await both.call(*by_hand, "--ca-digest", wrong)
+        assert other.returncode != 0
+        assert "another cluster that was discovered" in other.stderr
+        nothing = await both.call("peer", "discover", "other.test", *ask[3:])
+        assert nothing.returncode != 0
+
+    # It is not used, so it ends.
+    await both.home.patch(found, name, {"spec": {"discovered": {"seen": "2020-01-01T00:00:00Z"}}})
+    await both.home.gone(found, name)
+
+    await both.run(*by_hand, "--ca-digest", wrong)
+    invitation = await invited(both, both.home_name)
+    file = tmp_path / "invitation.json"
+    file.write_text(document(invitation))
+    refused = await both.call("peer", "accept", name, "-f", str(file), "--name", both.home_name)
+    assert refused.returncode != 0
+    assert "spec.discovered.caDigests" in refused.stderr
+    # Nor by YAML: no token is sent to a server of another authority.
+    await both.home.create(SECRETS, secret(name, document(invitation)), PEERS_NAMESPACE)
+    await both.home.patch(found, name, {"spec": host(name, invitation)["spec"]})
+
+    async def stopped() -> bool:
+        return (await condition(both.home, name, reasons.READY)).get("reason") == reasons.OTHER_THAN_FOUND
+
+    await until(stopped, "the cluster that was found is another one")
+    kept = await both.home.get(SECRETS, f"{name}-credentials", PEERS_NAMESPACE)
+    assert kept["data"].keys() == {"invitation"}
+    # The administrator has compared the digests, and corrects the one that was wrong.
+    await both.home.patch(found, name, {"spec": {"discovered": {"caDigests": [digest]}}})
+    await both.run("peer", "wait", name, "--name", both.home_name)
+    await both.run("peer", "remove", name, "--name", both.home_name, "--yes")
+    await both.run("peer", "remove", both.home_name, "--name", name, "--yes")
 
 
 async def test_an_invitation_connects_two_clusters_once(both: Peering, tmp_path: Path) -> None:

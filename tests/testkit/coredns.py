@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Self, cast
 
 import dns.asyncquery
+import dns.exception
 import dns.flags
 import dns.message
 import dns.rdata
@@ -136,6 +137,44 @@ class CoreDns:
         question.flags |= dns.flags.RD
         speak = dns.asyncquery.tcp if tcp else dns.asyncquery.udp
         return await speak(question, _LOCALHOST, timeout=SECONDS, port=self.ports[server], source=client)
+
+
+@asynccontextmanager
+async def zone_server(binary: Path, folder: Path, origin: str, records: Iterable[str]) -> AsyncGenerator[int]:
+    """Serve one zone from a file; yield the port on the loopback address.
+
+    Args:
+        binary: CoreDNS.
+        folder: For its files.
+        origin: The name of the zone.
+        records: Lines of the zone file, without the SOA.
+    """
+    (port,) = ports.free(1)
+    start = f"{origin}. 60 IN SOA ns.{origin}. admin.{origin}. 1 60 60 60 60"
+    zone, corefile = folder / "zone", folder / "Corefile"
+    zone.write_text("\n".join([start, *records, ""]))
+    corefile.write_text(f"{origin}:{port} {{\n    bind {_LOCALHOST}\n    errors\n    file {zone}\n}}\n")
+    with (folder / "log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(binary, "-conf", corefile), stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
+        )
+
+    async def answers() -> bool:
+        if process.returncode is not None:
+            raise AssertionError(f"CoreDNS has ended:\n{(folder / 'log').read_text()}")
+        try:
+            found = await dns.asyncquery.udp(dns.message.make_query(origin, "SOA"), _LOCALHOST, timeout=1, port=port)
+        except (OSError, dns.exception.Timeout):
+            return False
+        return bool(values(found))
+
+    try:
+        await until(answers, "the zone is served")
+        yield port
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
 
 
 def values(answer: dns.message.Message) -> list[str]:

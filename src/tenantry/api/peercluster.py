@@ -17,6 +17,7 @@ from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Na
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
+from tenantry.api.peerdiscovery import SERVER_PATTERN, PeerDiscovery
 from tenantry.api.quota import Quota
 from tenantry.api.times import Instant
 
@@ -89,8 +90,6 @@ LEASE_SECONDS = 7 * 24 * 3600
 """The longest lives of the tokens with which a home works, and with which it requests these."""
 
 MOST_LEASE_SECONDS = 366 * 24 * 3600
-
-SERVER_PATTERN = r"^https://[^/?#\s@]+$"
 
 
 def is_name(name: str) -> bool:
@@ -336,13 +335,16 @@ class PeerClusterSpec(Model, frozen=True, kw_only=True):
 
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "has(self.host) || has(self.guest)",
-            "must have host (to use the other cluster), guest (to serve it), or both",
+            "has(self.host) || has(self.guest) || has(self.discovered)",
+            "must have host (to use the other cluster), guest (to serve it), or both; or discovered",
         ),
     )
 
     host: Annotated[PeerHost, Meta(description="Use the other cluster.")] | UnsetType = UNSET
     guest: Annotated[PeerGuest, Meta(description="Serve the other cluster.")] | UnsetType = UNSET
+    discovered: (
+        Annotated[PeerDiscovery, Meta(description="How the other cluster was found. It grants nothing.")] | UnsetType
+    ) = UNSET
 
 
 class InvitationPhase(StrEnum):
@@ -420,7 +422,7 @@ class PeerCluster(KubernetesObject, frozen=True, kw_only=True):
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "peerclusters", "PeerCluster", namespaced=False)
     names: ClassVar[Names] = Names(short=("peer",))
-    access: ClassVar[KindAccess] = KindAccess(operator=(*READ, "patch"), updates=("status", "finalizers"))
+    access: ClassVar[KindAccess] = KindAccess(operator=(*READ, "patch", "delete"), updates=("status", "finalizers"))
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"self.metadata.name.matches('{DNS_LABEL}') && size(self.metadata.name) <= {MAX_NAME}",
@@ -452,6 +454,7 @@ class PeerCluster(KubernetesObject, frozen=True, kw_only=True):
         READY,
         REASON,
         Column("Server", "string", ".spec.host.server"),
+        Column("Found At", "string", ".spec.discovered.server", priority=1),
         Column("Version", "string", ".status.version"),
         Column("Offer Cpu", "string", ".status.offer.hard.cpu"),
         Column("Offer Memory", "string", ".status.offer.hard.memory"),

@@ -58,6 +58,9 @@ GIVEN_UP = "GivenUp"
 HOME_TWICE = "HomeTwice"
 """Present only while true: two clusters with the same id use a peer as its home. One of them is a copy of the other."""
 
+DISCOVERED = "Discovered"
+"""Present if a PeerCluster has `spec.discovered`: whether the other cluster is the one that was found."""
+
 # Reasons of Ready and Reconciling
 ESTABLISHED = "Established"
 """Namespace, rights, limits and isolation are in place."""
@@ -248,6 +251,10 @@ IDENTITY_CHANGED = "IdentityChanged"
 """The home of a guest is another cluster than before; its Tenant is suspended."""
 IDENTITY_TAKEN = "IdentityTaken"
 """The home of a guest has the id of this cluster, or of the home of another guest; its Tenant is suspended."""
+NOT_ACCEPTED = "NotAccepted"
+"""A cluster was discovered, and no invitation of it is accepted."""
+OTHER_THAN_FOUND = "OtherThanFound"
+"""A PeerCluster is used for another cluster than `spec.discovered` names; nothing is sent there."""
 
 # Reasons of HomeTwice
 LEASE_CONTENDED = "LeaseContended"
@@ -329,6 +336,7 @@ CONDITION_TYPES = frozenset(
         NODE_READY,
         GIVEN_UP,
         HOME_TWICE,
+        DISCOVERED,
     }
 )
 """The types that `tenantry wait --for condition=TYPE` accepts: all of this file."""

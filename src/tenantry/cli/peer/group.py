@@ -17,6 +17,7 @@ from tenantry.cli.get import get
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.narrowed import narrowed
 from tenantry.cli.peer.allownode import allow_node
+from tenantry.cli.peer.discovery import discover, record
 from tenantry.cli.peer.giveup import give_up
 from tenantry.cli.peer.invitation import (
     Offer,
@@ -122,7 +123,7 @@ def remove(target: Target, *, called: str, yes: bool, at_once: bool, seconds: in
     session.run(target, work)
 
 
-for _each in (invite, accept, request, allow_node, give_up):
+for _each in (invite, accept, request, discover, record, allow_node, give_up):
     peer.add_command(_each)
 
 _ALIKE = (

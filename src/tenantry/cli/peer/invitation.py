@@ -32,6 +32,7 @@ from tenantry.api.peercluster import (
     inviter_name,
     is_name,
 )
+from tenantry.api.peerdiscovery import PeerDiscovery
 from tenantry.api.peerinvitation import (
     LIFE_SECONDS,
     MAX_FILE_BYTES,
@@ -131,7 +132,7 @@ def invite(
         max_namespaces=max_namespaces,
         terms=_terms(share, expires),
         labels=flags.parse_pairs("--label", labels),
-        known_as=known_as or _cluster_name(target),
+        known_as=known_as or cluster_name(target),
         server=server,
     )
     invitation = session.run(target, lambda client: issue(client, offer, timeout))
@@ -198,7 +199,7 @@ def check_name(name: str) -> None:
         )
 
 
-def _cluster_name(target: Target) -> str:
+def cluster_name(target: Target) -> str:
     """Return what a home calls this cluster, if the administrator says nothing."""
     found = target.local_name or target.context or ""
     if not found:
@@ -226,7 +227,7 @@ async def issue(client: Client, offer: Offer, seconds: int) -> PeerInvitation:
     from tenantry.engine.writer import Writer
 
     offer.check()
-    server, ca = _address(client, offer.server)
+    server, ca = address(client, offer.server)
     cluster_id = await cluster_id_of(client)
     if offer.home_id == cluster_id:
         raise InputError("spec.homeId of the request is the id of this cluster: a cluster cannot be its own peer")
@@ -260,7 +261,7 @@ async def issue(client: Client, offer: Offer, seconds: int) -> PeerInvitation:
     return PeerInvitation(metadata=ObjectMeta(name=offer.known_as), spec=spec)
 
 
-def _address(client: Client, server: str) -> tuple[str, str]:
+def address(client: Client, server: str) -> tuple[str, str]:
     """Return the URL and the authorities of an API server, for other clusters."""
     connection = client.connection
     if connection.ca is None:
@@ -341,6 +342,7 @@ async def use(client: Client, invitation: PeerInvitation, name: str, part: dict[
     problem = invitations.refusal(invitation, await cluster_id_of(client), dt.datetime.now(dt.UTC))
     if problem:
         raise InputError(f"the invitation is refused: {problem}")
+    await _refuse_other(client, name, invitation)
     secret = f"{name}-credentials"
     await _refuse_second_use(client, secret, invitation)
     half = PeerHost(
@@ -361,6 +363,19 @@ async def use(client: Client, invitation: PeerInvitation, name: str, part: dict[
     await client.apply(_SECRETS, PEERS_NAMESPACE, secret, value)
     await peerhalves.bring(client, name, PeerClusterSpec(host=half), "host")
     await wait_for_all(client, [ObjectSelection(PeerCluster, (name,))], seconds=seconds, stalls=True)
+
+
+async def _refuse_other(client: Client, name: str, invitation: PeerInvitation) -> None:
+    from tenantry.controllers.peering import discovery
+
+    try:
+        known = (await client.get(PeerCluster, name)).spec.discovered
+    except NotFound:
+        return
+    if isinstance(known, PeerDiscovery):
+        problem = discovery.contradiction(known, invitation.spec.ca, invitation.spec.cluster_id)
+        if problem:
+            raise InputError(f"the invitation is refused: the cluster discovered as {name!r} is another one: {problem}")
 
 
 async def _refuse_second_use(client: Client, secret: str, invitation: PeerInvitation) -> None:
@@ -391,7 +406,7 @@ def request(target: Target, *, known_as: str, quotas: tuple[str, ...], form: str
     \b
       tenantry peer request --quota cpu=4,memory=8Gi,pods=20 > request.yaml
     """
-    called = known_as or _cluster_name(target)
+    called = known_as or cluster_name(target)
     check_name(called)
     hard = flags.parse_quota(quotas)
 

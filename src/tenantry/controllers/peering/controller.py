@@ -40,7 +40,7 @@ from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import FederationDefaults, TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import watched
-from tenantry.controllers.peering import givenup, liveobjects, removal, status
+from tenantry.controllers.peering import discovery, givenup, liveobjects, removal, status
 from tenantry.controllers.peering.guests import guest, invitations, inviting, offering, offers, presence
 from tenantry.controllers.peering.guests.presence import GuestPresence, Stage
 from tenantry.controllers.peering.link import labels, virtualnode
@@ -131,6 +131,16 @@ class PeerController:
             return None
         if found.metadata.deletion_timestamp:
             return await self._remove(cluster, found)
+        ends = discovery.ends(found)
+        if ends is not None and ends <= cluster.clock.now():
+            await self._forget(cluster, found)
+            return None
+        again = await self._keep(cluster, found)
+        return again if ends is None else (ends - cluster.clock.now()).total_seconds()
+
+    async def _keep(self, cluster: Cluster, found: PeerCluster) -> float | None:
+        """Serve the home, keep the link to the peer, and report both; return in how many seconds to look again."""
+        half = found.spec.host
         served = await self._serve(cluster, found)
         state: HostState | None = None
         if isinstance(half, PeerHost):
@@ -138,7 +148,7 @@ class PeerController:
                 # Before the Node: a PeerCluster that is deleted in between would leave it behind.
                 await cluster.writer.own(request.finalizers(found, (*found.metadata.finalizers, FINALIZER)))
                 return None
-            state = self._connect(cluster, found, half)
+            state = await self._use(cluster, found, half)
             if await self._use_again(cluster, found, answers=state.answers):
                 return None
         wanted = status.compute(found, served, state, rfc3339(cluster.clock.now()))
@@ -152,6 +162,13 @@ class PeerController:
         if again is not None and isinstance(found.spec.guest, PeerGuest):
             return offering.next_look(found.spec.guest, cluster.clock.now(), again)
         return again
+
+    async def _forget(self, cluster: Cluster, found: PeerCluster) -> None:
+        """Delete a PeerCluster that was only discovered, unless it has changed."""
+        meta = found.metadata
+        asked = request.delete(PeerCluster.resource, "", meta.name, uid=meta.uid, version=found.version)
+        with suppress(NotFound):
+            await cluster.writer.send(asked)
 
     # -- the guest half -----------------------------------------------------------------------------
 
@@ -228,6 +245,14 @@ class PeerController:
             await self._delete(cluster, resource, meta.get("namespace", ""), meta["name"])
 
     # -- the host half ------------------------------------------------------------------------------
+
+    async def _use(self, cluster: Cluster, found: PeerCluster, half: PeerHost) -> HostState:
+        """Begin the link, unless the half is of another cluster than was discovered; return its state."""
+        wrong = discovery.problem(found)
+        if wrong is None:
+            return self._connect(cluster, found, half)
+        await self._disconnect(found.metadata.name)
+        return HostState(failure=wrong)
 
     def _connect(self, cluster: Cluster, found: PeerCluster, half: PeerHost) -> HostState:
         """Begin the link unless there is one; return its state."""

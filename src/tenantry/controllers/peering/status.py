@@ -20,6 +20,7 @@ from tenantry.api.peercluster import (
 )
 from tenantry.api.wording import shortened
 from tenantry.controllers import conclusion
+from tenantry.controllers.peering import discovery
 from tenantry.controllers.peering.guests.presence import GuestPresence
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked
@@ -86,7 +87,8 @@ def compute(found: PeerCluster, guest: GuestState, host: HostState | None, now: 
         host: The state of the host half; None if there is none.
         now: RFC 3339.
     """
-    wanted, problem = list[Wanted](), guest.problem
+    wanted = discovery.condition(found)
+    problem = discovery.problem(found) or guest.problem
     before = found.status
     if host is not None:
         failure = host.failure
