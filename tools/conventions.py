@@ -54,6 +54,7 @@ JSON = {
     "controllers/slices/nodes.py": "merge patches of Nodes",
     "controllers/conversion/": "objects of users, of many kinds and with fields of any version, which are copied whole",
     "cli/peer/invitation.py": "a Secret that is applied, and a TokenRequest",
+    "cli/peer/tunnels.py": "a Secret that is applied, and a TokenRequest",
     "cli/peerhalves.py": "a Secret that is applied, and a TokenRequest",
     "cli/peer/giveup.py": "a merge patch of an annotation",
     "controllers/offloading/controller.py": "merge patches",

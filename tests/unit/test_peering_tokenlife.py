@@ -14,6 +14,7 @@ from tenantry.api.peercluster import LEASE_SECONDS, PEERS_NAMESPACE, PeerHost
 from tenantry.controllers.peering.link.peerclient import PeerAccess
 from tenantry.controllers.peering.link.tokenlife import RENEW_SECONDS, read, seconds_left
 from tenantry.controllers.peering.liveobjects import SECRETS
+from tenantry.controllers.peering.tunnels.endpoint import TunnelEndpoint
 from tenantry.engine.cluster import Cluster, ClusterId
 from testkit.clock import ManualClock
 from testkit.model import World
@@ -79,6 +80,7 @@ async def test_a_link_that_begins_again_finds_that_its_token_is_not_due() -> Non
     half = PeerHost(server="https://192.0.2.1", ca="", guest="home", credentials_secret_name="berlin")
     stored = base64.b64encode(token(0).encode()).decode()
     world.put_in(SECRETS, {"metadata": {"name": "berlin", "namespace": PEERS_NAMESPACE}, "data": {"token": stored}})
-    assert not await PeerAccess(home, "id", "berlin", half).is_due()
+    tunnels = TunnelEndpoint(home, None, lambda _: None)
+    assert not await PeerAccess(home, "id", "berlin", half, tunnels).is_due()
     clock.advance(RENEW_SECONDS)
-    assert await PeerAccess(home, "id", "berlin", half).is_due()
+    assert await PeerAccess(home, "id", "berlin", half, tunnels).is_due()

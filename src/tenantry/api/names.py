@@ -4,3 +4,6 @@ from __future__ import annotations
 
 DNS_LABEL = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 DNS_SUBDOMAIN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+
+SERVER_PATTERN = r"^https://[^/?#\s@]+$"
+"""The URL of a server, without a path."""

@@ -16,8 +16,9 @@ from msgspec import UNSET, Meta, UnsetType
 from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule, rules
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
-from tenantry.api.names import DNS_LABEL
-from tenantry.api.peerdiscovery import SERVER_PATTERN, PeerDiscovery
+from tenantry.api.names import DNS_LABEL, SERVER_PATTERN
+from tenantry.api.peerdiscovery import PeerDiscovery
+from tenantry.api.peertunnel import Dial, GuestTunnel
 from tenantry.api.quota import Quota
 from tenantry.api.times import Instant
 
@@ -190,6 +191,14 @@ class PeerHost(Model, frozen=True, kw_only=True):
             " one that answers, which status.clusterId names from then on.",
         ),
     ] = ""
+    dial: Annotated[
+        Dial,
+        Meta(
+            description="Home: this cluster connects to the server. Peer: the peer connects to this cluster, and opens"
+            " a tunnel to its API server; only the name in the URL of the server is used then, which must be in its"
+            " certificate."
+        ),
+    ] = Dial.HOME
     invitation: Annotated[
         str,
         Meta(
@@ -310,7 +319,13 @@ class PeerGuest(Model, frozen=True, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
-
+    tunnel: (
+        Annotated[
+            GuestTunnel,
+            Meta(description="Open a tunnel to the home, which cannot connect to this cluster (its dial: Peer)."),
+        ]
+        | UnsetType
+    ) = UNSET
     lease_seconds: Annotated[
         int,
         Meta(

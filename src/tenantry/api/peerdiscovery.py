@@ -10,9 +10,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from tenantry.api.model import Model
+from tenantry.api.names import SERVER_PATTERN
 from tenantry.api.times import Instant
 
-SERVER_PATTERN = r"^https://[^/?#\s@]+$"
 DIGEST_PATTERN = r"^sha256:[0-9a-f]{64}$"
 
 KEEP_SECONDS = 3600

@@ -1,7 +1,8 @@
-"""Two files by which administrators of two clusters connect them: no object of either cluster.
+"""Files by which administrators of two clusters connect them: no object of either cluster.
 
 home  `tenantry peer request` ─► PeerRequest ─► peer  `tenantry peer invite -f`
 peer  `tenantry peer invite`  ─► PeerInvitation ─► home  `tenantry peer accept -f`
+home  `tenantry peer accept`  ─► PeerTunnel     ─► peer  `tenantry peer dial -f`      only if the peer connects
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from msgspec import Meta
 
 from tenantry.api.marks import VERSION
 from tenantry.api.model import KubernetesObject, Model, Resource
-from tenantry.api.peercluster import MAX_NAME, PREFIX, SERVER_PATTERN
+from tenantry.api.names import SERVER_PATTERN
+from tenantry.api.peercluster import MAX_NAME, PREFIX
+from tenantry.api.peertunnel import Dial
 from tenantry.api.quota import Quota
 from tenantry.api.times import Instant
 
@@ -46,6 +49,7 @@ class PeerInvitationSpec(Model, frozen=True, kw_only=True):
         ClusterIdentifier,
         Meta(description="The uid of the namespace kube-system of the home that is invited. Empty: any cluster."),
     ] = ""
+    dial: Annotated[Dial, Meta(description="Which cluster connects to the other one.")] = Dial.HOME
     quota: Annotated[Quota, Meta(description="What the peer offers.")] = Quota()
     expires: Annotated[Instant, Meta(description="When the token ends.")]
     token: Annotated[
@@ -73,6 +77,7 @@ class PeerRequestSpec(Model, frozen=True, kw_only=True):
         ClusterIdentifier,
         Meta(min_length=1, description="The uid of the namespace kube-system of the home."),
     ]
+    dial: Annotated[Dial, Meta(description="Which cluster connects to the other one.")] = Dial.HOME
     quota: Annotated[Quota, Meta(description="What the home wants to use. The peer may give another quota.")] = Quota()
 
 
@@ -82,3 +87,37 @@ class PeerRequest(KubernetesObject, frozen=True, kw_only=True):
     resource: ClassVar[Resource] = Resource(PREFIX, VERSION, "peerrequests", "PeerRequest", namespaced=False)
 
     spec: PeerRequestSpec
+
+
+class PeerTunnelSpec(Model, frozen=True, kw_only=True):
+    """The way to a home, and the token that opens the tunnel of one peer there."""
+
+    server: Annotated[
+        str,
+        Meta(max_length=512, pattern=SERVER_PATTERN, description="The URL of the home's port for tunnels."),
+    ]
+    ca: Annotated[str, Meta(min_length=1, max_length=65536, description="The certificate of this port, in PEM.")]
+    guest: Annotated[
+        str,
+        Meta(min_length=1, max_length=MAX_NAME, description="The PeerCluster at the peer that serves the home."),
+    ]
+    cluster_id: Annotated[
+        ClusterIdentifier, Meta(min_length=1, description="The uid of the namespace kube-system of the peer.")
+    ]
+    token: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=16384,
+            description="A token of the ServiceAccount NAME-tunnel of the home. It opens the tunnel of this peer, and"
+            " nothing else: keep it secret.",
+        ),
+    ]
+
+
+class PeerTunnel(KubernetesObject, frozen=True, kw_only=True):
+    """What a home gives to a peer that connects to it. The name is that of the PeerCluster at home."""
+
+    resource: ClassVar[Resource] = Resource(PREFIX, VERSION, "peertunnels", "PeerTunnel", namespaced=False)
+
+    spec: PeerTunnelSpec

@@ -61,6 +61,10 @@ HOME_TWICE = "HomeTwice"
 DISCOVERED = "Discovered"
 """Present if a PeerCluster has `spec.discovered`: whether the other cluster is the one that was found."""
 
+TUNNEL_OPEN = "TunnelOpen"
+"""Present if a peer connects to its home: at the peer, if its guest half has a tunnel; at home, if its host half has
+`dial: Peer`. Whether the tunnel is open."""
+
 # Reasons of Ready and Reconciling
 ESTABLISHED = "Established"
 """Namespace, rights, limits and isolation are in place."""
@@ -255,6 +259,8 @@ NOT_ACCEPTED = "NotAccepted"
 """A cluster was discovered, and no invitation of it is accepted."""
 OTHER_THAN_FOUND = "OtherThanFound"
 """A PeerCluster is used for another cluster than `spec.discovered` names; nothing is sent there."""
+TUNNEL_CLOSED = "TunnelClosed"
+"""The peer has not opened its tunnel to this cluster, or this cluster has none to its home; the message says why."""
 
 # Reasons of HomeTwice
 LEASE_CONTENDED = "LeaseContended"
@@ -337,6 +343,7 @@ CONDITION_TYPES = frozenset(
         GIVEN_UP,
         HOME_TWICE,
         DISCOVERED,
+        TUNNEL_OPEN,
     }
 )
 """The types that `tenantry wait --for condition=TYPE` accepts: all of this file."""

@@ -19,6 +19,7 @@ import msgspec
 from tenantry.api import marks
 from tenantry.api.errors import ApiError, NotFound, TenantryError
 from tenantry.api.kubernetes import Namespace
+from tenantry.api.peercluster import PeerCluster
 from tenantry.api.requests import ClusterRoleRequest, RoleRequest
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.contributions.controller import ContributionController
@@ -41,6 +42,7 @@ from tenantry.controllers.parts import nodes as shared_nodes
 from tenantry.controllers.parts.controller import PartController
 from tenantry.controllers.peering.controller import PeerController
 from tenantry.controllers.peering.link.link import PeeringHost
+from tenantry.controllers.peering.tunnels.endpoint import TunnelEndpoint
 from tenantry.controllers.quota.controller import QuotaController
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.requesters.controller import RequesterController
@@ -93,6 +95,7 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
         shards: The number of parts in which replicas divide them; 1 if the leader serves all. All replicas have the
             same number.
         kubelet_address: The IP address at which the API server reaches the kubelet ports of Nodes that stand for peers.
+        tunnel_address: The IP address and the port at which peers open tunnels; None to have no tunnels.
     """
 
     metrics_address: str
@@ -101,6 +104,7 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     placement: Placement | None = None
     shards: int = 1
     kubelet_address: str = "127.0.0.1"
+    tunnel_address: tuple[str, int] | None = None
 
 
 async def operate(
@@ -302,6 +306,8 @@ class _Operator:
         verdicts: Verdicts,
     ) -> list[Controller]:
         """Return the controllers of other clusters, of which one adds a cluster for each peer."""
+        tunnels = TunnelEndpoint(home, self._options.tunnel_address, lambda name: home.wake(PeerCluster, name))
+        group.create_task(tunnels.run())
         host = PeeringHost(
             home=home,
             home_id=cluster_uid,
@@ -309,6 +315,7 @@ class _Operator:
             runtime=runtime,
             instance=self._options.identity,
             address=self._options.kubelet_address,
+            tunnels=tunnels,
         )
         return [PeerController(host, group), MapController(), OffloadingController(verdicts)]
 

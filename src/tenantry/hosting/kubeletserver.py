@@ -5,10 +5,6 @@
 The gate plays kubelets for a hosted API server, which has no network. This port is for an API server that dials the
 address and the port which a Node reports. Both serve connections by the same `kubelet.serve`.
 
-Anyone who reaches the port can take up places until the handshake is late, so rate and number of connections are
-bounded, and a connection above a limit is closed at once: a response would need a handshake. Sockets are accepted here,
-and not by a server of the event loop, which counts a connection only after its handshake.
-
 Source: Kubernetes, "Kubelet authentication/authorization".
 """
 
@@ -20,20 +16,15 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import partial
 
 import msgspec
 
 from tenantry.api.errors import ApiError, ConfigError
-from tenantry.engine.tasks import in_background
 from tenantry.hosting import kubelet
 from tenantry.hosting.connections import ConnectionLimits, Connections
-from tenantry.hosting.kubelet import REQUEST_HEAD_BYTES, KubeletInputs
-from tenantry.hosting.tunnel import CLOSING_SECONDS, ByteStream
+from tenantry.hosting.kubelet import KubeletInputs
+from tenantry.hosting.tlslistener import accepting, secured
 from tenantry.kube.credentials import load_pair
-
-_BACKLOG = 100
-_PAUSE_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -111,45 +102,12 @@ class KubeletServer:
         Raises:
             OSError: The address cannot be listened on.
         """
-        family = socket.AF_INET6 if ":" in self._place[0] else socket.AF_INET
-        with socket.create_server(self._place, family=family, backlog=_BACKLOG) as listening:
-            listening.setblocking(False)
-            async with self._connections.running(), in_background(self._accept(listening)):
-                yield listening.getsockname()[1]
-
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                accepted, _ = await loop.sock_accept(listening)
-            except OSError as error:
-                # Too many open files, most likely: as asyncio's servers, it goes on when some are closed.
-                log.warning("no connection is accepted", extra={"problem": str(error)})
-                await asyncio.sleep(_PAUSE_SECONDS)
-                continue
-            if self._connections.begin(partial(self._serve, accepted)):
-                accepted.close()
-
-    async def _secured(self, accepted: socket.socket) -> ByteStream:
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=REQUEST_HEAD_BYTES, loop=loop)
-        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-        try:
-            transport, _ = await loop.connect_accepted_socket(
-                lambda: protocol,
-                accepted,
-                ssl=self._inputs.tls,
-                ssl_handshake_timeout=self._limits.head_seconds,
-                ssl_shutdown_timeout=CLOSING_SECONDS,
-            )
-        except BaseException:
-            accepted.close()
-            raise
-        return ByteStream(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+        async with accepting(self._place, self._connections, self._serve) as port:
+            yield port
 
     async def _serve(self, accepted: socket.socket) -> None:
         try:
-            stream = await self._secured(accepted)
+            stream = await secured(accepted, self._inputs.tls, self._limits)
             await kubelet.respond(self._inputs, self._node, stream, seconds=self._limits.head_seconds)
         except (asyncio.IncompleteReadError, ApiError, OSError) as error:
             # Streams break at any time, and anyone can try a handshake.

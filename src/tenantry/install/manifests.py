@@ -44,6 +44,7 @@ from tenantry.install.condensed import condensed
 from tenantry.install.planepods import PodOptions
 from tenantry.install.rights import LABELS, OPERATOR
 
+TUNNEL_PORT = 6447
 METRICS_PORT = 8080
 DEFAULT_IMAGE = f"tenantry:{__version__}"
 
@@ -154,6 +155,15 @@ def workload(image: str, pods: PodOptions | None = None) -> list[Json]:
             },
         },
         {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": meta | {"name": f"{OPERATOR}-tunnel"},
+            "spec": {
+                "selector": _selector(),
+                "ports": [{"name": "tunnel", "port": TUNNEL_PORT, "targetPort": "tunnel", "protocol": "TCP"}],
+            },
+        },
+        {
             "apiVersion": "policy/v1",
             "kind": "PodDisruptionBudget",
             "metadata": meta,
@@ -172,6 +182,8 @@ def _pod(image: str, pods: PodOptions | None) -> Json:
         "image": image,
         "args": [
             *("operator", "--metrics-address", f"0.0.0.0:{METRICS_PORT}"),
+            # The leader listens there while a PeerCluster has `dial: Peer`.
+            *("--tunnel-address", f"0.0.0.0:{TUNNEL_PORT}"),
             *(planepods.arguments(pods) if pods is not None else ()),
         ],
         "env": [
@@ -179,7 +191,10 @@ def _pod(image: str, pods: PodOptions | None) -> Json:
             # Where the API server reaches the kubelet ports of Nodes that stand for peers.
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         ],
-        "ports": [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}],
+        "ports": [
+            {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
+            {"name": "tunnel", "containerPort": TUNNEL_PORT, "protocol": "TCP"},
+        ],
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "metrics"}, "periodSeconds": 10},
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "metrics"}, "periodSeconds": 5},
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},

@@ -25,6 +25,7 @@ from tenantry.api.peercluster import (
     PeerCluster,
     node_name,
 )
+from tenantry.api.peertunnel import TUNNEL_AUDIENCE, TUNNEL_SUFFIX
 from tenantry.api.signing import NODE, NODES_GROUP
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.install.policy import NODES, bound, rule, says, validating
@@ -95,11 +96,13 @@ def everything(subject: Json) -> list[Json]:
     # By these, homes show that they live. The operator grants no right that it does not have.
     leases = allow(["coordination.k8s.io"], ["leases"], ["get", "create", "patch", "update", "delete"])
     # A Node that stands for a peer is a client of its own, which the Node authorizer confines.
+    # Whether a peer may open its tunnel; the tokens of tunnels are for no API server.
+    reviews = allow(["authentication.k8s.io"], ["tokenreviews"], ["create"])
     requests = allow(["certificates.k8s.io"], ["certificatesigningrequests"], ["create"])
     tenants = allow([GROUP], ["tenants"], ["create", "patch", "delete"])
     # Each namespace of a peer is reported for itself.
     maps = allow([GROUP], ["namespacemaps/status"], ["patch"])
-    role = cluster_role(PEERING, rules=[requests, tenants, maps])
+    role = cluster_role(PEERING, rules=[requests, reviews, tenants, maps])
     labels = {**LABELS, "pod-security.kubernetes.io/enforce": "restricted"}
     namespace: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PEERS_NAMESPACE, "labels": labels}}
     policies = [*bound(_tokens()), *bound(_nodes())]
@@ -137,7 +140,8 @@ def node_grant(peer: PeerCluster, operator: Sequence[Json]) -> list[Json]:
 def _tokens() -> Json:
     """Return the policy on how long the tokens are that a home requests: nothing but their end revokes them."""
     invites = f"request.name.endsWith('{INVITER_SUFFIX}')"
-    most = f"(request.name.endsWith('{RENEWER_SUFFIX}') ? {LEASE_SECONDS} : {WORK_SECONDS})"
+    opens = f"request.name.endsWith('{TUNNEL_SUFFIX}')"
+    most = f"(request.name.endsWith('{RENEWER_SUFFIX}') || {opens} ? {LEASE_SECONDS} : {WORK_SECONDS})"
     return validating(
         TOKENS,
         [rule("", ["serviceaccounts/token"], "CREATE")],
@@ -145,7 +149,11 @@ def _tokens() -> Json:
             says(
                 f"object.spec.expirationSeconds <= {most}",
                 f"spec.expirationSeconds must be at most {WORK_SECONDS}, or {LEASE_SECONDS} for the account that"
-                " renews",
+                " renews, or opens a tunnel",
+            ),
+            says(
+                f"!{opens} || object.spec.?audiences.orValue([]) == ['{TUNNEL_AUDIENCE}']",
+                f"spec.audiences must be only {TUNNEL_AUDIENCE}: the token of a tunnel is for no API server",
             ),
             says(
                 f"!{invites} || object.spec.?boundObjectRef.kind.orValue('') == 'Secret'"
@@ -154,7 +162,7 @@ def _tokens() -> Json:
                 " with its first use",
             ),
         ],
-        conditions={"by-another-cluster-or-of-an-invitation": f"{BY_GUEST} || {invites}"},
+        conditions={"by-another-cluster-or-of-a-file": f"{BY_GUEST} || {invites} || {opens}"},
         where={"matchLabels": {"kubernetes.io/metadata.name": PEERS_NAMESPACE}},
     )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -120,6 +121,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
         files: The files that all of this was read from.
         reload: Reads them anew; None for what did not come from files.
         max_bytes: The longest response that is read, streams apart; None for any length.
+        make_socket: Makes the sockets of connections, for a server behind a tunnel; None for ordinary ones.
     """
 
     server: str
@@ -140,6 +142,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[Path, ...] = ()
     reload: Callable[[], Connection] | None = None
     max_bytes: int | None = None
+    make_socket: Callable[[], socket.socket] | None = None
 
     def fingerprint(self) -> tuple[tuple[int, int, int], ...]:
         """Return what changes when one of the files is replaced or written: inode, size and time of change."""

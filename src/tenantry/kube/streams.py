@@ -8,7 +8,9 @@ TLS is paused instead, TLS keeps nothing, and the end of the connection is read 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+from collections.abc import Callable
 
 
 class _Below:
@@ -45,7 +47,13 @@ class _Reader(asyncio.StreamReader):
 
 
 async def connect(
-    host: str, port: int, context: ssl.SSLContext | None, *, name: str, limit: int
+    host: str,
+    port: int,
+    context: ssl.SSLContext | None,
+    *,
+    name: str,
+    limit: int,
+    make_socket: Callable[[], socket.socket] | None = None,
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect, with TLS if there is a context.
 
@@ -55,6 +63,7 @@ async def connect(
         context: The TLS context; None for a connection without TLS.
         name: The name in the server's certificate.
         limit: See `asyncio.StreamReader`.
+        make_socket: Makes the socket of a connection with TLS; None for an ordinary one.
 
     Raises:
         OSError: There is no connection, or TLS fails.
@@ -62,7 +71,7 @@ async def connect(
     if context is None:
         return await asyncio.open_connection(host, port, limit=limit)
     loop = asyncio.get_running_loop()
-    below, _ = await loop.create_connection(asyncio.Protocol, host, port)
+    below = await _connected(host, port, make_socket)
     reader = _Reader(below, limit, loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
     try:
@@ -75,3 +84,21 @@ async def connect(
     # start_tls does not call it.
     protocol.connection_made(transport)
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+async def _connected(host: str, port: int, make_socket: Callable[[], socket.socket] | None) -> asyncio.Transport:
+    """Return a connection without TLS.
+
+    Raises:
+        OSError: There is none.
+    """
+    loop = asyncio.get_running_loop()
+    if make_socket is None:
+        return (await loop.create_connection(asyncio.Protocol, host, port))[0]
+    made = make_socket()
+    try:
+        await loop.sock_connect(made, (host, port))
+        return (await loop.create_connection(asyncio.Protocol, sock=made))[0]
+    except BaseException:
+        made.close()
+        raise

@@ -140,7 +140,9 @@ class Transport:
         """
         self._tls = await self.credentials.tls()
         self._look_at = time.monotonic() + ROTATION_SECONDS
-        self._session, self._streams = _pool(self._max_connections), _pool(_UNLIMITED)
+        self._session, self._streams = (
+            _pool(each, self.connection.make_socket) for each in (self._max_connections, _UNLIMITED)
+        )
         return self
 
     async def __aexit__(
@@ -333,6 +335,7 @@ class Transport:
                     tls,
                     name=self.connection.tls_server_name or host,
                     limit=HEAD_LIMIT_BYTES,
+                    make_socket=self.connection.make_socket,
                 )
                 try:
                     writer.write(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
@@ -360,10 +363,15 @@ class Transport:
 _UNLIMITED = 0
 
 
-def _pool(max_connections: int) -> aiohttp.ClientSession:
+def _pool(max_connections: int, make_socket: Callable[[], socket.socket] | None) -> aiohttp.ClientSession:
     """Return a pool of connections that does nothing of itself: no cookies, no decompression."""
+
+    def made(_: object) -> socket.socket:
+        return make_socket() if make_socket is not None else socket.socket()
+
+    factory = None if make_socket is None else made
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=max_connections, keepalive_timeout=60.0),
+        connector=aiohttp.TCPConnector(limit=max_connections, keepalive_timeout=60.0, socket_factory=factory),
         auto_decompress=False,
         timeout=TIMEOUT,
         cookie_jar=aiohttp.DummyCookieJar(),

@@ -381,6 +381,7 @@ def operator(spec: ClusterSpec, paths: ClusterPaths, python: str) -> Component:
         command=(
             *(python, "-m", "tenantry", "operator", f"--kubeconfig={paths.kubeconfig(OPERATOR)}"),
             f"--metrics-address={LOOPBACK}:{spec.ports.operator}",
+            *((f"--tunnel-address={LOOPBACK}:{spec.ports.tunnel}",) if spec.ports.tunnel else ()),
             *(() if spec.supervised_by else (f"--hosted-in={paths.folder}",)),
         ),
         port=spec.ports.operator,

@@ -24,6 +24,8 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     scheduler: int
     kwok: int
     operator: int
+    tunnel: int = 0
+    """Where peers open tunnels; 0 for nowhere."""
 
 
 class RealNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

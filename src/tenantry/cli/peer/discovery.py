@@ -15,8 +15,9 @@ import msgspec
 
 from tenantry.api.errors import AlreadyExists, InputError, TenantryError
 from tenantry.api.model import ObjectMeta
+from tenantry.api.names import SERVER_PATTERN
 from tenantry.api.peercluster import PeerCluster, PeerClusterSpec
-from tenantry.api.peerdiscovery import DIGEST_PATTERN, MOST_DISCOVERED, SERVER_PATTERN, PeerDiscovery
+from tenantry.api.peerdiscovery import DIGEST_PATTERN, MOST_DISCOVERED, PeerDiscovery
 from tenantry.cli import kinds, output, session
 from tenantry.cli.peer import dnsrecords
 from tenantry.cli.peer.dnsrecords import SERVICE, DnsAnswer, FoundPeer

@@ -11,12 +11,15 @@ import msgspec
 
 from tenantry.api.errors import InputError, NotFound
 from tenantry.api.peercluster import AT_ONCE, PeerCluster
+from tenantry.api.peertunnel import Dial
 from tenantry.cli import durations, flags, session
 from tenantry.cli.describe.command import describe
 from tenantry.cli.get import get
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.narrowed import narrowed
+from tenantry.cli.peer import tunnels
 from tenantry.cli.peer.allownode import allow_node
+from tenantry.cli.peer.dial import dial
 from tenantry.cli.peer.discovery import discover, record
 from tenantry.cli.peer.giveup import give_up
 from tenantry.cli.peer.invitation import (
@@ -25,6 +28,7 @@ from tenantry.cli.peer.invitation import (
     advise,
     check_name,
     cluster_id_of,
+    dial_option,
     invite,
     issue,
     most_namespaces_option,
@@ -35,6 +39,7 @@ from tenantry.cli.target import Target, read_environment, resolve, takes_target
 from tenantry.cli.wait import GONE, wait, wait_for_all
 
 if TYPE_CHECKING:
+    from tenantry.api.peerinvitation import PeerInvitation, PeerTunnel
     from tenantry.kube.client import Client
 
 _PEER = PeerCluster.names.short[0]
@@ -51,9 +56,17 @@ def peer() -> None:
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Kubeconfig with the contexts HOME and PEER.")
 @flags.quota_option("What the pods of HOME may use at PEER together, as in cpu=8,memory=16Gi,pods=50.")
 @most_namespaces_option
+@dial_option
 @durations.timeout_option("2m", "Deadline for both sides, as in 30s or 5m.")
 def connect(
-    *, home: str, called: str, kubeconfig: Path | None, quotas: tuple[str, ...], max_namespaces: int, timeout: int
+    *,
+    home: str,
+    called: str,
+    kubeconfig: Path | None,
+    quotas: tuple[str, ...],
+    max_namespaces: int,
+    dial: str | None,
+    timeout: int,
 ) -> None:
     r"""Let tenants of HOME run pods on PEER.
 
@@ -74,10 +87,31 @@ def connect(
     offer = Offer(home=home, hard=hard, max_namespaces=max_namespaces, known_as=called)
     offer.check()
     home_id = session.run(here, cluster_id_of)
-    offer = msgspec.structs.replace(offer, home_id=home_id)
+    offer = msgspec.structs.replace(offer, home_id=home_id, dial=Dial(dial) if dial else Dial.HOME)
+    if offer.dial is Dial.PEER:
+        tunnels.server_of(here, "")
     invitation = session.run(there, lambda client: issue(client, offer, timeout))
-    session.run(here, lambda client: use(client, invitation, called, {}, timeout))
+    if offer.dial is Dial.PEER:
+        _connect_back(here, there, invitation, called, timeout)
+    else:
+        session.run(here, lambda client: use(client, invitation, called, {}, timeout))
     advise(called)
+
+
+def _connect_back(here: Target, there: Target, invitation: PeerInvitation, called: str, timeout: int) -> None:
+    """Use an invitation at home by a tunnel that the peer opens."""
+    server, asked = tunnels.server_of(here, ""), [ObjectSelection(PeerCluster, (called,))]
+
+    async def accepted(client: Client) -> PeerTunnel:
+        await use(client, invitation, called, {}, None)
+        return await tunnels.issue(client, invitation, called, server, timeout)
+
+    async def dialled(client: Client) -> None:
+        await tunnels.use(client, tunnel, await cluster_id_of(client), timeout)
+
+    tunnel = session.run(here, accepted)
+    session.run(there, dialled)
+    session.run(here, lambda client: wait_for_all(client, asked, seconds=timeout, stalls=True))
 
 
 def _target(name: str, kubeconfig: Path | None) -> Target:
@@ -123,7 +157,7 @@ def remove(target: Target, *, called: str, yes: bool, at_once: bool, seconds: in
     session.run(target, work)
 
 
-for _each in (invite, accept, request, discover, record, allow_node, give_up):
+for _each in (invite, accept, request, discover, record, dial, allow_node, give_up):
     peer.add_command(_each)
 
 _ALIKE = (

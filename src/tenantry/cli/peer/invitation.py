@@ -40,10 +40,13 @@ from tenantry.api.peerinvitation import (
     PeerInvitationSpec,
     PeerRequest,
     PeerRequestSpec,
+    PeerTunnel,
 )
+from tenantry.api.peertunnel import Dial
 from tenantry.api.quota import Quota
 from tenantry.cli import durations, flags, output, peerhalves, session
 from tenantry.cli.kinds import ObjectSelection
+from tenantry.cli.peer import tunnels
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import wait_for_all
 from tenantry.engine.clock import rfc3339
@@ -52,7 +55,7 @@ from tenantry.world.quota import capacity, normal
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
 
-F = TypeVar("F", PeerInvitation, PeerRequest)
+F = TypeVar("F", PeerInvitation, PeerRequest, PeerTunnel)
 
 _ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 _SECRETS = Resource("", "v1", "secrets", "Secret")
@@ -66,7 +69,12 @@ most_namespaces_option = click.option(
     show_default=True,
     help="How many namespaces the home may have at the peer.",
 )
-_file_option = click.option("-f", "--file", "file", default="", metavar="FILE", help="File to read; - is stdin.")
+dial_option = click.option(
+    "--dial",
+    type=click.Choice([each.value for each in Dial]),
+    help="Which cluster connects to the other one: Home, or Peer if the home cannot connect (default: Home).",
+)
+file_option = click.option("-f", "--file", "file", default="", metavar="FILE", help="File to read; - is stdin.")
 
 
 # -- at the peer --------------------------------------------------------------------------------
@@ -91,9 +99,10 @@ _file_option = click.option("-f", "--file", "file", default="", metavar="FILE", 
     help="Label that this cluster proposes for its Node at the home. May be repeated.",
 )
 @flags.expiry_option("The offer ends")
+@dial_option
 @click.option("--as", "known_as", default="", metavar="NAME", help="Name of this cluster in the invitation.")
 @click.option("--server", default="", metavar="URL", help="URL of this API server for the home (default: yours).")
-@_file_option
+@file_option
 @durations.timeout_option("60s", "Deadline, as in 30s or 5m.")
 @output.output_option("yaml", "json", default="yaml")
 def invite(
@@ -105,6 +114,7 @@ def invite(
     share: int | None,
     labels: tuple[str, ...],
     expires: str,
+    dial: str | None,
     known_as: str,
     server: str,
     file: str,
@@ -134,6 +144,7 @@ def invite(
         labels=flags.parse_pairs("--label", labels),
         known_as=known_as or cluster_name(target),
         server=server,
+        dial=Dial(dial) if dial else asked.spec.dial if asked is not None else Dial.HOME,
     )
     invitation = session.run(target, lambda client: issue(client, offer, timeout))
     output.print_objects([output.whole(invitation)], form or "yaml", single=True)
@@ -163,6 +174,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
         labels: Those that this cluster proposes for its Node at the home.
         known_as: The name of this cluster in the invitation.
         server: The URL of this API server for the home; "" for that of the client.
+        dial: Which cluster connects to the other one.
     """
 
     home: str
@@ -173,6 +185,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     known_as: str
     server: str = ""
+    dial: Dial = Dial.HOME
 
     def check(self) -> None:
         """Check everything before anything is written.
@@ -254,6 +267,7 @@ async def issue(client: Client, offer: Offer, seconds: int) -> PeerInvitation:
         guest=offer.home,
         cluster_id=cluster_id,
         home_id=offer.home_id,
+        dial=offer.dial,
         quota=quota,
         expires=expires,
         token=answer["status"]["token"],
@@ -293,12 +307,30 @@ async def cluster_id_of(client: Client) -> str:
     help="What this cluster uses of the offer at most, as in cpu=2,memory=4Gi,pods=10 (default, for each key: all)."
     " May be repeated.",
 )
-@_file_option
+@click.option(
+    "--tunnel-server",
+    default="",
+    metavar="URL",
+    help="URL of this cluster's port for tunnels, for a peer that connects to it (default: that of a local cluster).",
+)
+@file_option
 @durations.timeout_option("60s", "Deadline, as in 30s or 5m.")
-def accept(target: Target, *, called: str, parts: tuple[str, ...], file: str, timeout: int) -> None:
+@output.output_option("yaml", "json", default="yaml")
+def accept(
+    target: Target,
+    *,
+    called: str,
+    parts: tuple[str, ...],
+    tunnel_server: str,
+    file: str,
+    timeout: int,
+    form: str | None,
+) -> None:
     r"""Accept an invitation: tenants of this cluster can run pods on the peer.
 
-    NAME is what the peer is called here (default: the name in the invitation). The invitation is used up at once.
+    NAME is what the peer is called here (default: the name in the invitation). The invitation is used up at once. If
+    the peer connects to this cluster (`--dial Peer`), print the file with which it opens its tunnel: send it to the
+    administrator of the peer in private, for `tenantry peer dial`.
 
     \b
       tenantry peer accept -f invitation.yaml
@@ -310,6 +342,18 @@ def accept(target: Target, *, called: str, parts: tuple[str, ...], file: str, ti
     name = called or invitation.metadata.name
     check_name(name)
     hard = flags.parse_quota(parts, "--accept")
+    if invitation.spec.dial is Dial.PEER:
+        server = tunnels.server_of(target, tunnel_server)
+
+        async def work(client: Client) -> PeerTunnel:
+            await use(client, invitation, name, hard, None)
+            return await tunnels.issue(client, invitation, name, server, timeout)
+
+        output.print_objects([output.whole(session.run(target, work))], form or "yaml", single=True)
+        output.talk("give this file to the administrator of the peer, who uses it with `tenantry peer dial`")
+        return
+    if tunnel_server:
+        raise InputError("--tunnel-server is only for invitations with dial: Peer")
     session.run(target, lambda client: use(client, invitation, name, hard, timeout))
     advise(name)
 
@@ -322,7 +366,9 @@ def advise(name: str) -> None:
     )
 
 
-async def use(client: Client, invitation: PeerInvitation, name: str, part: dict[str, int | str], seconds: int) -> None:
+async def use(
+    client: Client, invitation: PeerInvitation, name: str, part: dict[str, int | str], seconds: int | None
+) -> None:
     """Use an invitation.
 
     Args:
@@ -330,7 +376,7 @@ async def use(client: Client, invitation: PeerInvitation, name: str, part: dict[
         invitation: The invitation.
         name: The name of the PeerCluster.
         part: What the home uses of the offer, by key; all of a key that it lacks.
-        seconds: The deadline.
+        seconds: The deadline until the peer is ready; None to wait for nothing.
 
     Raises:
         InputError: The invitation is not for this cluster, or was used here.
@@ -351,6 +397,7 @@ async def use(client: Client, invitation: PeerInvitation, name: str, part: dict[
         guest=spec.guest,
         credentials_secret_name=secret,
         cluster_id=spec.cluster_id,
+        dial=spec.dial,
         invitation=invitations.digest(invitation),
         accept=AcceptedOffer(hard=capacity({**normal(spec.quota.hard), **normal(part)})),
     )
@@ -362,7 +409,8 @@ async def use(client: Client, invitation: PeerInvitation, name: str, part: dict[
     }
     await client.apply(_SECRETS, PEERS_NAMESPACE, secret, value)
     await peerhalves.bring(client, name, PeerClusterSpec(host=half), "host")
-    await wait_for_all(client, [ObjectSelection(PeerCluster, (name,))], seconds=seconds, stalls=True)
+    if seconds is not None:
+        await wait_for_all(client, [ObjectSelection(PeerCluster, (name,))], seconds=seconds, stalls=True)
 
 
 async def _refuse_other(client: Client, name: str, invitation: PeerInvitation) -> None:
@@ -399,8 +447,9 @@ async def _refuse_second_use(client: Client, secret: str, invitation: PeerInvita
 @takes_target
 @click.option("--as", "known_as", default="", metavar="NAME", help="Name of this cluster in the request.")
 @flags.quota_option("What this cluster wants to use at the peer, as in cpu=8,memory=16Gi,pods=50.")
+@dial_option
 @output.output_option("yaml", "json", default="yaml")
-def request(target: Target, *, known_as: str, quotas: tuple[str, ...], form: str | None) -> None:
+def request(target: Target, *, known_as: str, quotas: tuple[str, ...], dial: str | None, form: str | None) -> None:
     r"""Print a request for an invitation, for the administrator of another cluster; it has no secret.
 
     \b
@@ -411,7 +460,8 @@ def request(target: Target, *, known_as: str, quotas: tuple[str, ...], form: str
     hard = flags.parse_quota(quotas)
 
     async def ask(client: Client) -> PeerRequest:
-        spec = PeerRequestSpec(home_id=await cluster_id_of(client), quota=Quota(hard=hard))
+        wanted = Dial(dial) if dial else Dial.HOME
+        spec = PeerRequestSpec(home_id=await cluster_id_of(client), dial=wanted, quota=Quota(hard=hard))
         return PeerRequest(metadata=ObjectMeta(name=called), spec=spec)
 
     output.print_objects([output.whole(session.run(target, ask))], form or "yaml", single=True)

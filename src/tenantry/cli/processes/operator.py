@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import ipaddress
 import logging
 import os
 import socket
@@ -44,6 +45,12 @@ from tenantry.local.paths import ClusterPaths
     show_default=True,
     help="HOST:PORT of /metrics, /healthz and /readyz.",
 )
+@click.option(
+    "--tunnel-address",
+    default="",
+    metavar="HOST:PORT",
+    help="IP address and port at which peers open tunnels to this cluster (default: none).",
+)
 @click.option("--namespace", default=marks.SYSTEM_NAMESPACE, show_default=True, help="Namespace of the Lease.")
 @click.option(
     "--hosted-in",
@@ -83,6 +90,7 @@ def operator(  # noqa: PLR0917 - click gives them by name
     path: Path | None,
     context: str | None,
     metrics_address: str,
+    tunnel_address: str,
     namespace: str,
     hosted_in: Path | None,
     hosted_image: tuple[str, ...],
@@ -112,6 +120,7 @@ def operator(  # noqa: PLR0917 - click gives them by name
         placement=placement,
         shards=hosted_shards if images is not None else 1,
         kubelet_address=os.environ.get("POD_IP", "127.0.0.1"),
+        tunnel_address=_place(tunnel_address) if tunnel_address else None,
     )
     _collect_seldom()
     if images is None:
@@ -125,6 +134,19 @@ def operator(  # noqa: PLR0917 - click gives them by name
             has_etcd=hosted_etcd,
         )
         uvloop.run(_operate_in_pods(connection, options, pods, hosted_scratch))
+
+
+def _place(text: str) -> tuple[str, int]:
+    """Return the IP address and the port of a flag.
+
+    Raises:
+        InputError: The text is none.
+    """
+    host, _, port = text.rpartition(":")
+    try:
+        return str(ipaddress.ip_address(host.strip("[]"))), int(port)
+    except ValueError as error:
+        raise InputError(f"--tunnel-address {text!r} must be an IP address and a port, as in 0.0.0.0:6447") from error
 
 
 async def _operate_in_pods(

@@ -36,6 +36,7 @@ from tenantry.api.peercluster import (
     node_name,
     tenant_name,
 )
+from tenantry.api.peertunnel import Dial
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import FederationDefaults, TenancyDefaults
 from tenantry.api.tenant import Tenant
@@ -48,10 +49,13 @@ from tenantry.controllers.peering.link.link import PeeringHost, PeerLink
 from tenantry.controllers.peering.liveobjects import SECRETS
 from tenantry.controllers.peering.removal import GIVE_UP_SECONDS, Removal, RemovalInputs
 from tenantry.controllers.peering.status import GuestState, HostState
+from tenantry.controllers.peering.tunnels import diallers
+from tenantry.controllers.peering.tunnels.diallers import TunnelDiallers
 from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
+from tenantry.engine.conditions import Wanted
 from tenantry.engine.events import EventKind
 from tenantry.engine.lease import Lease
 from tenantry.engine.plan import Blocked
@@ -97,6 +101,7 @@ class PeerController:
         self._host = host
         self._group: asyncio.TaskGroup = group
         self._connected: dict[str, _Connected] = {}
+        self._diallers = TunnelDiallers(group, host.connection.server)
         # By name of a deleted PeerCluster at whose peer nothing can be written: since when.
         self._silent: dict[str, float] = {}
         # By the name of a guest: the renewal of its Lease that was seen last.
@@ -127,6 +132,8 @@ class PeerController:
             await self._disconnect(key)
         if found is None:
             self._silent.pop(key, None)
+            self._host.tunnels.close(key)
+            await self._diallers.stop(key)
             cluster.forget(self.name, key)
             return None
         if found.metadata.deletion_timestamp:
@@ -142,6 +149,8 @@ class PeerController:
         """Serve the home, keep the link to the peer, and report both; return in how many seconds to look again."""
         half = found.spec.host
         served = await self._serve(cluster, found)
+        tunnel = await self._diallers.keep(cluster, found, lambda: cluster.wake(PeerCluster, found.metadata.name))
+        served = replace(served, tunnel=tunnel)
         state: HostState | None = None
         if isinstance(half, PeerHost):
             if FINALIZER not in found.metadata.finalizers:
@@ -151,6 +160,7 @@ class PeerController:
             state = await self._use(cluster, found, half)
             if await self._use_again(cluster, found, answers=state.answers):
                 return None
+            state = replace(state, tunnel=await self._tunnel(cluster, found, half))
         wanted = status.compute(found, served, state, rfc3339(cluster.clock.now()))
         if (wanted.labels, wanted.token_audiences) != (found.status.labels, found.status.token_audiences):
             # It wakes this key, and the controllers of namespaces that select the peer.
@@ -316,6 +326,13 @@ class PeerController:
             known.task.cancel()
             await asyncio.wait({known.task})
 
+    async def _tunnel(self, cluster: Cluster, found: PeerCluster, half: PeerHost) -> Wanted | None:
+        """Let the peer open its tunnel, if it connects to this cluster; return whether it is open."""
+        if half.dial is Dial.PEER:
+            return await diallers.admit(self._host.tunnels, cluster, found)
+        self._host.tunnels.close(found.metadata.name)
+        return None
+
     async def _remove(self, cluster: Cluster, found: PeerCluster) -> float | None:
         """Remove what was made for a peer, in order; return in how many seconds to look again."""
         key = found.metadata.name
@@ -326,6 +343,8 @@ class PeerController:
         if left and isinstance(found.spec.host, PeerHost):
             # After a restart, too: the peer still has what belongs to this cluster.
             self._connect(cluster, found, found.spec.host)
+            if found.spec.host.dial is Dial.PEER:
+                await diallers.admit(self._host.tunnels, cluster, found)
         asked = RemovalInputs(
             left=left,
             silence=self._silence(cluster, key),

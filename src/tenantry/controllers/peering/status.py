@@ -47,6 +47,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
         offer: What the peer offers; UNSET if it does not say.
         given_up: The condition of a peer that is given up; None for another one.
         audiences: Those whose tokens go to the peer; None if it is not known yet.
+        tunnel: Whether the peer has opened its tunnel; None if it needs none.
     """
 
     cluster_id: str = ""
@@ -60,6 +61,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
     offer: OfferStatus | UnsetType = UNSET
     given_up: Wanted | None = None
     audiences: tuple[str, ...] | None = None
+    tunnel: Wanted | None = None
 
 
 class GuestState(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,12 +72,14 @@ class GuestState(msgspec.Struct, frozen=True, kw_only=True):
         invitation: The state of its invitation.
         offered: What is offered to the other cluster.
         presence: What is known of the home; None if there is no guest half.
+        tunnel: Whether this cluster has a tunnel to the home; None if it needs none.
     """
 
     problem: Blocked | None = None
     invitation: InvitationStatus | UnsetType = UNSET
     offered: OfferStatus | UnsetType = UNSET
     presence: GuestPresence | None = None
+    tunnel: Wanted | None = None
 
 
 def compute(found: PeerCluster, guest: GuestState, host: HostState | None, now: str) -> PeerClusterStatus:
@@ -109,6 +113,8 @@ def compute(found: PeerCluster, guest: GuestState, host: HostState | None, now: 
         if problem is None and broken is not None:
             passes = failure is None or failure.passing
             problem = Blocked(reason=broken.reason, message=broken.message, passing=passes)
+    tunnels = [each for each in (guest.tunnel, host.tunnel if host is not None else None) if each is not None]
+    wanted += sorted(tunnels, key=lambda each: each.holds)[:1]
     waits = guest.presence.twice if guest.presence is not None else ""
     wanted.append(_twice(host.twice if host is not None else "", waits))
     wanted += [conclusion.ready(problem, _done(found, host)), *conclusion.trouble(problem)]

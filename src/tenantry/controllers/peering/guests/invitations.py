@@ -35,7 +35,7 @@ from tenantry.api.peercluster import (
     is_name,
     renewer_name,
 )
-from tenantry.api.peerinvitation import MAX_FILE_BYTES, PeerInvitation, PeerRequest
+from tenantry.api.peerinvitation import MAX_FILE_BYTES, PeerInvitation, PeerRequest, PeerTunnel
 from tenantry.api.wording import shortened
 from tenantry.controllers.peering.guests import guest
 from tenantry.controllers.peering.guests.guest import ACCOUNTS, BINDINGS, ROLES
@@ -49,7 +49,10 @@ EXPIRES = f"{PREFIX}/invitation-expires"
 USED = f"{PREFIX}/used-invitation"
 """An annotation of the Secret of the home: the digest of the invitation that its token is from."""
 
-F = TypeVar("F", PeerInvitation, PeerRequest)
+MOST_TOKEN = 16384
+"""The longest token."""
+
+F = TypeVar("F", PeerInvitation, PeerRequest, PeerTunnel)
 
 _ASK = "ask the administrator of the peer for another one (`tenantry peer invite`)"
 
@@ -97,28 +100,35 @@ def read(data: bytes, kind: type[F]) -> F:
     return value
 
 
-def _problems(value: PeerInvitation | PeerRequest) -> list[Problem]:
+def is_token(text: str) -> bool:
+    """Return whether a text has the form of a token of a ServiceAccount."""
+    return len(text) <= MOST_TOKEN and re.fullmatch(r"[A-Za-z0-9._-]+", text, re.ASCII) is not None
+
+
+def _problems(value: PeerInvitation | PeerRequest | PeerTunnel) -> list[Problem]:
     """Return what is wrong with the values of a file that has the right fields."""
     found = list[Problem]()
     if not is_name(value.metadata.name):
         found.append(Problem("metadata.name", _NAME))
-    try:
-        quota.normal(value.spec.quota.hard)
-    except InputError as error:
-        found.append(Problem("spec.quota.hard", f"must be a quota: {error}"))
+    if not isinstance(value, PeerTunnel):
+        try:
+            quota.normal(value.spec.quota.hard)
+        except InputError as error:
+            found.append(Problem("spec.quota.hard", f"must be a quota: {error}"))
     if isinstance(value, PeerRequest):
         return found
     if not is_name(value.spec.guest):
         found.append(Problem("spec.guest", _NAME))
-    try:
-        leases.instant(value.spec.expires)
-    except InputError as error:
-        found.append(Problem("spec.expires", f"must be a time: {error}"))
+    if isinstance(value, PeerInvitation):
+        try:
+            leases.instant(value.spec.expires)
+        except InputError as error:
+            found.append(Problem("spec.expires", f"must be a time: {error}"))
     try:
         x509.load_pem_x509_certificates(value.spec.ca.encode())
     except ValueError:
         found.append(Problem("spec.ca", "must be certificates in PEM"))
-    if not re.fullmatch(r"[A-Za-z0-9._-]+", value.spec.token, re.ASCII):
+    if not is_token(value.spec.token):
         found.append(Problem("spec.token", "must be a token of a ServiceAccount, as in eyJhb..."))
     return found
 

@@ -45,6 +45,7 @@ from tenantry.controllers.peering.link.probe import PeerProbe
 from tenantry.controllers.peering.link.reflections import Reflections
 from tenantry.controllers.peering.link.virtualnode import Readiness, VirtualNodeInputs
 from tenantry.controllers.peering.status import SILENT_SECONDS
+from tenantry.controllers.peering.tunnels.endpoint import TunnelEndpoint
 from tenantry.engine.cluster import Cluster, ClusterId
 from tenantry.engine.reader import Reader
 from tenantry.engine.runtime import Controller, Runtime
@@ -95,6 +96,7 @@ class PeeringHost(msgspec.Struct, frozen=True, kw_only=True):
         runtime: Peers are added to it.
         instance: The replica, for events.
         address: The IP address at which the API server of the home reaches this process.
+        tunnels: Those of peers that this process cannot connect to.
     """
 
     home: Cluster
@@ -103,6 +105,7 @@ class PeeringHost(msgspec.Struct, frozen=True, kw_only=True):
     runtime: Runtime
     instance: str
     address: str
+    tunnels: TunnelEndpoint
 
 
 class PeerLink:
@@ -122,7 +125,7 @@ class PeerLink:
         self._known_id = half.cluster_id or found.status.cluster_id
         self._node_name = node_name(self._name)
         self._changed = changed
-        self._access = PeerAccess(host.home, host.home_id, self._name, half)
+        self._access = PeerAccess(host.home, host.home_id, self._name, half, host.tunnels)
         self._pairs = NamespacePairs()
         # The guest's core namespace has its Subnamespaces; what is mirrored is in the namespaces of these.
         self._core = WatchScope(By.NAMESPACE)
@@ -183,6 +186,7 @@ class PeerLink:
             TenantryError: The peer cannot be used.
         """
         host = self._host
+        await self._access.reach(self._report)
         await self._access.accept()
         async with self._access.client() as client:
             lease = self._lease = HomeLease(

@@ -15,8 +15,10 @@ import asyncio
 import base64
 import binascii
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -33,11 +35,13 @@ from tenantry.api.peercluster import (
     renewer_name,
 )
 from tenantry.api.peerinvitation import PeerInvitation
+from tenantry.api.peertunnel import Dial
 from tenantry.controllers.peering import liveobjects
 from tenantry.controllers.peering.guests import invitations
 from tenantry.controllers.peering.guests.guest import ACCOUNTS
 from tenantry.controllers.peering.link import tokenlife
 from tenantry.controllers.peering.liveobjects import SECRETS
+from tenantry.controllers.peering.tunnels.endpoint import TunnelEndpoint
 from tenantry.engine import request
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.writer import Writer
@@ -67,13 +71,15 @@ class PeerAccess:
         home_id: The uid of its namespace kube-system.
         name: The PeerCluster at home.
         host: Its host half.
+        tunnels: Those of peers that this cluster cannot connect to.
     """
 
-    def __init__(self, home: Cluster, home_id: str, name: str, host: PeerHost) -> None:
+    def __init__(self, home: Cluster, home_id: str, name: str, host: PeerHost, tunnels: TunnelEndpoint) -> None:
         self._home = home
         self._home_id = home_id
         self._name = name
         self._host = host
+        self._tunnels = tunnels
         # When the age of the token is looked at, of the monotonic clock: a link that begins again looks no earlier.
         self._look_at = float("-inf")
         # The token of the renewer that this process has stored last, and when.
@@ -82,6 +88,21 @@ class PeerAccess:
     def client(self) -> Client:
         """Return a client with a working token, requested anew at two thirds of its life."""
         return Client(self._connection(issue=True), field_manager=FIELD_MANAGER, max_connections=_CONNECTIONS)
+
+    async def reach(self, report: Callable[[TenantryError | None], None]) -> None:
+        """Wait until there is a way to the peer.
+
+        Args:
+            report: Called with why there is none yet, and with None once there is.
+
+        Raises:
+            ConfigError: There will be none.
+        """
+        if self._host.dial is Dial.HOME or self._tunnels.is_open(self._name):
+            return
+        report(TerminalError(reasons.TUNNEL_CLOSED, self._tunnels.problem or "the peer has not opened its tunnel"))
+        await self._tunnels.opened(self._name)
+        report(None)
 
     async def accept(self) -> None:
         """Use the invitation in the Secret, if there is one: request the first token, and end the invitation.
@@ -169,9 +190,12 @@ class PeerAccess:
             self._stored_last = (token, self._home.clock.monotonic())
 
     def _connection(self, *, issue: bool, token: str = "") -> Connection:
-        host = self._host
+        host, given = self._host, self._host.server.rstrip("/")
+        is_tunnelled = host.dial is Dial.PEER
         return Connection(
-            server=host.server.rstrip("/"),
+            server=self._tunnels.server if is_tunnelled else given,
+            tls_server_name=urlsplit(given).hostname or "" if is_tunnelled else "",
+            make_socket=partial(self._tunnels.socket_for, self._name) if is_tunnelled else None,
             source=f"PeerCluster {self._name!r}",
             ca=host.ca.encode(),
             token=token,

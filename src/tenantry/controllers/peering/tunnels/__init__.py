@@ -1,0 +1,1 @@
+"""Tunnels that peers open to their homes, because the homes cannot connect to them."""

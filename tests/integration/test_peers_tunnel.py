@@ -1,0 +1,196 @@
+"""A peer that the home cannot connect to: it opens a tunnel to the home, which carries TLS to its own API server."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from tenantry.api import reasons
+from tenantry.api.errors import ApiError, Forbidden, Unauthorized
+from tenantry.api.model import Json
+from tenantry.api.peercluster import (
+    PEERS_NAMESPACE,
+    PeerCluster,
+    node_name,
+)
+from tenantry.api.peertunnel import TUNNEL_AUDIENCE, TUNNEL_SECRET, tunnel_name
+from tenantry.controllers.peering.tunnels.endpoint import PATH
+from tenantry.engine import request
+from tenantry.engine.writer import Writer
+from tenantry.kube.client import Client
+from tenantry.kube.kubeconfig import Connection
+from tenantry.kube.transport import Transport
+from testkit.api import PODS, SECRETS, SERVICE_ACCOUNTS, Api, until
+from testkit.peerings import QUOTA, Peering, peering, placed, token_of
+from testkit.tcplink import LinkState, TcpLink
+
+UNREACHABLE = "https://127.0.0.1:9"
+"""The address of the peer as its home has it: no server listens there. The name is in the certificate of the peer."""
+
+SOCKET = {"Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
+
+
+@pytest_asyncio.fixture(scope="module")
+async def both(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Peering]:
+    """A home, and a peer that it cannot connect to, connected by the files that their administrators exchange."""
+    folder = tmp_path_factory.mktemp("files")
+    async with peering(tenantry_home, "tun", "--nodes", "2") as found:
+        at_home, at_peer = ("--name", found.home_name), ("--name", found.peer_name)
+
+        async def write(name: str, *arguments: str) -> str:
+            done = await found.call("peer", *arguments)
+            assert done.returncode == 0, done.stderr
+            (folder / name).write_text(done.stdout)
+            return str(folder / name)
+
+        quota = ",".join(f"{key}={value}" for key, value in QUOTA.items())
+        asked = await write("request", "request", *at_home, "--quota", quota, "--dial", "Peer")
+        invitation = await write("invitation", "invite", "-f", asked, *at_peer, "--server", UNREACHABLE)
+        tunnel = await write("tunnel", "accept", "-f", invitation, *at_home)
+        refused = await found.call("peer", "dial", "-f", tunnel, *at_home)
+        assert refused.returncode, "the file is for the peer"
+        assert "it is meant for another cluster" in refused.stderr
+        await found.run("peer", "dial", "-f", tunnel, *at_peer)
+        await found.run("peer", "wait", found.peer_name, *at_home)
+        yield found
+
+
+async def condition(api: Api, name: str, type_: str) -> Json:
+    """Return a condition of a PeerCluster; nothing if it has none of the type."""
+    status: Json = (await api.get(PeerCluster.resource, name)).get("status") or {}
+    found: list[Json] = status.get("conditions") or []
+    return next((each for each in found if each["type"] == type_), Json())
+
+
+async def knock(both: Peering, token: str, path: str = PATH) -> tuple[int, str]:
+    """Ask the port for a tunnel as an attacker; return status and text of the response, 101 for an open tunnel."""
+    half: Json = (await both.peer.get(PeerCluster.resource, both.home_name))["spec"]["guest"]["tunnel"]
+    server = f"https://127.0.0.1:{both.cluster(both.home_name).spec().ports.tunnel}"
+    connection = Connection(
+        server=server, source="the attacker", ca=half["ca"].encode(), token=token, tls_server_name=TUNNEL_AUDIENCE
+    )
+    async with Transport(connection) as transport:
+        try:
+            upgraded = await transport.upgrade("GET", path, headers=SOCKET)
+        except ApiError as error:
+            return error.status, str(error)
+        upgraded.writer.transport.abort()
+        return 101, ""
+
+
+async def stored(both: Peering) -> str:
+    """Return the token of the tunnel that the peer has."""
+    found = await both.peer.get(SECRETS, tunnel_name(both.home_name), PEERS_NAMESPACE)
+    return base64.b64decode(found["data"]["token"]).decode()
+
+
+async def test_a_pod_runs_at_a_peer_that_its_home_cannot_connect_to(both: Peering) -> None:
+    there = await both.offload("shop")
+    await both.home.create(PODS, placed("shop", "web"), "shop")
+    above = await both.pod("web", "shop")
+    assert above["spec"]["nodeName"] == node_name(both.peer_name)
+    assert (await both.peer.get(PODS, "web", there))["status"]["phase"] == "Running"
+    half: Json = (await both.home.get(PeerCluster.resource, both.peer_name))["spec"]["host"]
+    assert (half["server"], half["dial"]) == (UNREACHABLE, "Peer")
+    for api, name in ((both.home, both.peer_name), (both.peer, both.home_name)):
+        assert (await condition(api, name, reasons.TUNNEL_OPEN))["status"] == "True"
+
+
+async def test_the_credential_of_a_tunnel_opens_the_tunnel_of_its_peer_and_nothing_else(both: Peering) -> None:
+    token = await stored(both)
+    ours = both.home.client.connection
+    async with Client(Connection(server=ours.server, source="the thief", ca=ours.ca, token=token)) as thief:
+        for path in ("/api", "/version", "/api/v1/namespaces", "/openapi/v3"):
+            with pytest.raises(Unauthorized):
+                await thief.request("GET", path)
+    # A tunnel that answers stays, also if a thief has the token.
+    status, text = await knock(both, token)
+    assert (status, "answers" in text) == (409, True)
+    assert (await condition(both.home, both.peer_name, reasons.TUNNEL_OPEN))["status"] == "True"
+    assert (await knock(both, token, "/"))[0] == 404
+    # Nor do other tokens of the home open one: of its API server, of another audience, of an account of another name.
+    account = {"metadata": {"name": "other-tunnel", "namespace": PEERS_NAMESPACE}}
+    await both.home.create(SERVICE_ACCOUNTS, account, PEERS_NAMESPACE)
+    await both.home.create(SERVICE_ACCOUNTS, {"metadata": {"name": "app"}}, PEERS_NAMESPACE)
+    writer = Writer(both.home.client)
+
+    async def issued(name: str, audience: str) -> str:
+        asked = request.token(SERVICE_ACCOUNTS, PEERS_NAMESPACE, name, seconds=3600, audience=audience)
+        return msgspec.json.decode(await writer.send(asked))["status"]["token"]
+
+    others = [
+        "no-token",
+        await token_of(both.home, "app", 3600),
+        await issued("app", TUNNEL_AUDIENCE),
+        await issued("other-tunnel", TUNNEL_AUDIENCE),
+    ]
+    for other in others:
+        assert (await knock(both, other))[0] == 401
+    # Not even an administrator makes a token of the account for an API server, or one that lasts.
+    name = tunnel_name(both.peer_name)
+    for audience, seconds in (("", 3600), ("vault", 3600), (TUNNEL_AUDIENCE, 8 * 24 * 3600)):
+        asked = request.token(SERVICE_ACCOUNTS, PEERS_NAMESPACE, name, seconds=seconds, audience=audience)
+        with pytest.raises(Forbidden):
+            await writer.send(asked)
+
+
+async def test_a_tunnel_that_is_cut_comes_back_and_one_that_is_silent_is_replaced(both: Peering) -> None:
+    half: Json = (await both.peer.get(PeerCluster.resource, both.home_name))["spec"]["guest"]["tunnel"]
+    port = int(half["server"].rpartition(":")[2])
+    await both.offload("cut")
+
+    async def lead_to(number: int) -> None:
+        tunnel = {"server": f"https://127.0.0.1:{number}"}
+        await both.peer.patch(PeerCluster.resource, both.home_name, {"spec": {"guest": {"tunnel": tunnel}}})
+
+    async def answers(status: str) -> None:
+        async def so() -> bool:
+            return (await condition(both.home, both.peer_name, reasons.TUNNEL_OPEN)).get("status") == status
+
+        await until(so, f"the tunnel is open: {status}")
+
+    async with TcpLink("127.0.0.1", port).running() as link:
+        await lead_to(link.port)
+
+        async def is_used() -> bool:
+            return link.is_used
+
+        await until(is_used, "the tunnel passes the link")
+        await answers("True")
+        link.become(LinkState.CUT)
+        await answers("False")
+        await both.home.create(PODS, placed("cut", "late"), "cut")
+        link.become(LinkState.OPEN)
+        await both.pod("late", "cut")
+        # Nothing arrives any more, and no end learns of it: the peer comes by another way.
+        link.become(LinkState.HALF_OPEN)
+        await lead_to(port)
+        await both.home.create(PODS, placed("cut", "later"), "cut")
+        await both.pod("later", "cut")
+    assert (await condition(both.peer, both.home_name, reasons.TUNNEL_OPEN))["status"] == "True"
+
+
+@pytest.mark.long
+async def test_the_home_ends_a_tunnel_whose_account_is_gone(both: Peering) -> None:
+    """The account comes back with another uid, for which the old token is not valid."""
+    before = await stored(both)
+    await both.home.delete(SERVICE_ACCOUNTS, tunnel_name(both.peer_name), PEERS_NAMESPACE)
+
+    async def closed() -> bool:
+        return (await condition(both.home, both.peer_name, reasons.TUNNEL_OPEN)).get("status") == "False"
+
+    await until(closed, "the tunnel has ended", seconds=150)
+    assert (await knock(both, before))[0] == 401
+
+
+async def test_nothing_of_a_tunnel_is_left_when_the_peering_ends(both: Peering) -> None:
+    await both.run("peer", "remove", both.peer_name, "--name", both.home_name, "--yes", "--now")
+    await both.run("peer", "remove", both.home_name, "--name", both.peer_name, "--yes")
+    await both.home.gone(SERVICE_ACCOUNTS, tunnel_name(both.peer_name), PEERS_NAMESPACE)
+    await both.home.gone(SECRETS, TUNNEL_SECRET, PEERS_NAMESPACE)
+    await both.peer.gone(SECRETS, tunnel_name(both.home_name), PEERS_NAMESPACE)
