@@ -85,7 +85,7 @@ class PeerShares:
 
     def whole(self, namespace: str, wanted: DesiredNamespace) -> DesiredNamespace:
         """Return what a namespace should have with its share, as far as the record gives it."""
-        return _with(wanted, self.record(namespace))
+        return with_share(wanted, self.record(namespace))
 
     async def follow(self, cluster: Cluster, namespace: str, sub: Subnamespace, wanted: DesiredNamespace) -> bool:
         """Bring the quota of a Subnamespace to what it should be; return whether something was written.
@@ -107,7 +107,7 @@ class PeerShares:
             record = await self._fresh(namespace)
             step = remote.peer_step(record, there, is_fresh=True)
         before = {key: str(value) for key, value in sub.spec.quota.hard.items()}
-        hard = _with(wanted, record).hard
+        hard = with_share(wanted, record).hard
         if before == hard and not isinstance(step, PeerWrite):
             return False
         number = step.number if isinstance(step, PeerWrite) else there.number
@@ -202,10 +202,19 @@ class PeerShares:
             await self._home.writer.patch(NamespaceMap.resource, "", self._name, body, subresource="status")
 
 
-def _with(wanted: DesiredNamespace, record: RemoteShare | None) -> DesiredNamespace:
-    if record is None or not record.given:
+def with_share(wanted: DesiredNamespace, record: RemoteShare | None) -> DesiredNamespace:
+    """Return what a namespace should have with its share.
+
+    The quota names each key that is held: without it, the peer would give the namespace a default of this key, from
+    which a share that was given back could not be told.
+
+    Args:
+        wanted: What it should have beside its share.
+        record: The record of the share; None for none.
+    """
+    if record is None or not (record.held or record.given):
         return wanted
-    hard = read(normal(wanted.hard))
+    hard = {**dict.fromkeys(record.held, 0), **read(normal(wanted.hard))}
     add(hard, record.given)
     return msgspec.structs.replace(wanted, hard=spelled(hard))
 
