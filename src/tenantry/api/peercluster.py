@@ -74,6 +74,7 @@ RESERVED_LABELS = tuple(f"{PREFIX}/{each}" for each in ("given-labels", "offload
 
 RENEWER_SUFFIX = "-renew"
 INVITER_SUFFIX = "-invite"
+_SUFFIXES = (RENEWER_SUFFIX, INVITER_SUFFIX, "-offer", "-tunnel")
 
 MOST_CONTAINERS = 32
 """How many containers a pod of another cluster has at most."""
@@ -95,7 +96,9 @@ MOST_LEASE_SECONDS = 366 * 24 * 3600
 
 def is_name(name: str) -> bool:
     """Return whether a PeerCluster may have this name."""
-    return len(name) <= MAX_NAME and re.fullmatch(DNS_LABEL, name, re.ASCII) is not None
+    if len(name) > MAX_NAME or re.fullmatch(DNS_LABEL, name, re.ASCII) is None:
+        return False
+    return name != "default" and not name.endswith(_SUFFIXES)
 
 
 def tenant_name(peer: str) -> str:
@@ -446,7 +449,7 @@ class PeerCluster(KubernetesObject, frozen=True, kw_only=True):
             field="metadata.name",
         ),
         Rule(
-            "!self.metadata.name.matches('-(renew|invite|offer|tunnel)$') && self.metadata.name != 'default'",
+            f"!self.metadata.name.matches('({'|'.join(_SUFFIXES)})$') && self.metadata.name != 'default'",
             "must not be default nor end in -renew, -invite, -offer or -tunnel, which are names of other objects in"
             " tenantry-peers",
             field="metadata.name",

@@ -32,6 +32,10 @@ class Wanted(msgspec.Struct, frozen=True):
     unknown: bool = False
 
 
+MOST_MESSAGE = 32_768
+"""The longest message that the API server takes: a longer one, of another server, would keep the status as it was."""
+
+
 def merge(before: Sequence[Condition], wanted: Iterable[Wanted], *, generation: int, now: str) -> tuple[Condition, ...]:
     """Return the conditions to write, sorted by type.
 
@@ -55,7 +59,7 @@ def merge(before: Sequence[Condition], wanted: Iterable[Wanted], *, generation: 
                 type=item.type,
                 status=status,
                 reason=item.reason,
-                message=item.message,
+                message=item.message[:MOST_MESSAGE],
                 last_transition_time=old.last_transition_time if kept and old is not None else now,
                 observed_generation=generation,
             )

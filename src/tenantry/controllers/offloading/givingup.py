@@ -65,7 +65,8 @@ async def go_on(cluster: Cluster, peer: PeerCluster, found: NamespaceMap) -> flo
         return LOOK_SECONDS
     for namespace, each in lost.items():
         record = record_of(cluster.cache(TenantResourceQuota.resource).get(each.tenant), namespace, found.metadata.name)
-        if each.released or lostpods.is_held(each, record, _limited(cluster, each.tenant)):
+        limited = _limited(cluster, each.tenant)
+        if each.released or (limited is not None and lostpods.is_held(each, record, limited)):
             for write in lostpods.releases(pods.get(namespace, ()), each):
                 with suppress(*write.ignores):
                     await cluster.writer.send(write.request)
@@ -123,13 +124,13 @@ def _tenant(cluster: Cluster, namespace: str) -> str:
     return found.labels.get(TENANT, "") if found is not None else ""
 
 
-def _limited(cluster: Cluster, tenant: str) -> set[str]:
-    """Return the keys that the quota of a tenant limits."""
+def _limited(cluster: Cluster, tenant: str) -> set[str] | None:
+    """Return the keys that the quota of a tenant limits; None if that is not known, and nothing can be held."""
     found: Tenant | None = cluster.cache(Tenant.resource).get(tenant)
     try:
         return set(normal(found.spec.quota.hard)) if found is not None else set()
     except InputError:
-        return set()  # the CRD refuses such quotas, but for a few that the status of the Tenant reports
+        return None  # the CRD refuses such quotas, but for a few that the status of the Tenant reports
 
 
 async def _write(cluster: Cluster, found: NamespaceMap, after: NamespaceMapStatus) -> None:

@@ -342,7 +342,7 @@ class PeerController:
         left = {*known.spec.desired, *known.status.current} if known is not None else set[str]()
         if left and isinstance(found.spec.host, PeerHost):
             # After a restart, too: the peer still has what belongs to this cluster.
-            self._connect(cluster, found, found.spec.host)
+            await self._use(cluster, found, found.spec.host)
             if found.spec.host.dial is Dial.PEER:
                 await diallers.admit(self._host.tunnels, cluster, found)
         asked = RemovalInputs(

@@ -287,7 +287,9 @@ class PeerNamespaces:
         self._refused.pop(key, None)
         await self._report(key, _state(sub, wanted))
         await self._workspaces.shrink(cluster, wanted.workspace, self._entries(wanted.workspace))
-        waits = await self._strays.confirm(cluster, key, namespace_of(sub))
+        place = namespace_of(sub)
+        # Without a name, the namespace is not gone: it is not reported yet.
+        waits = await self._strays.confirm(cluster, key, place) if place else None
         again = await self._shares.confirm(cluster, key, sub, wanted)
         return min((each for each in (waits, again) if each is not None), default=None)
 

@@ -77,7 +77,7 @@ class TunnelDialler:
             try:
                 await self._open()
             except (TenantryError, OSError, EOFError) as error:
-                self._report(str(error))
+                self._report(str(error) or type(error).__name__)
             except Exception as error:  # a bug that the home triggers must not end the operator
                 log.exception("a tunnel has failed", extra={"peer": self._name})
                 self._report(f"{type(error).__name__}: see the log of the operator")
@@ -156,8 +156,9 @@ class TunnelDialler:
             try:
                 await self._cluster.writer.send(asked)
             except NotFound:
-                continue
+                pass
             except TenantryError as error:
                 log.warning("the token of a tunnel is not stored", extra={"peer": self._name, "error": str(error)})
-                await asyncio.sleep(LAST_PAUSE_SECONDS)
                 self._given.set()
+            # However many the home sends: it must not keep the API server of this cluster busy.
+            await asyncio.sleep(LAST_PAUSE_SECONDS)

@@ -198,6 +198,8 @@ class TunnelEndpoint:
                 await known.mux.carry(stream)
         except (TenantryError, OSError) as error:
             log.debug("a stream of a tunnel broke", extra={"peer": name, "problem": type(error).__name__})
+        except Exception:  # a bug in one stream must not end all others
+            log.exception("a stream of a tunnel failed")
         finally:
             abort(stream)
 
