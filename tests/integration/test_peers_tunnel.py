@@ -38,26 +38,37 @@ SOCKET = {"Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-
 @pytest_asyncio.fixture(scope="module")
 async def both(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Peering]:
     """A home, and a peer that it cannot connect to, connected by the files that their administrators exchange."""
-    folder = tmp_path_factory.mktemp("files")
     async with peering(tenantry_home, "tun", "--nodes", "2") as found:
-        at_home, at_peer = ("--name", found.home_name), ("--name", found.peer_name)
-
-        async def write(name: str, *arguments: str) -> str:
-            done = await found.call("peer", *arguments)
-            assert done.returncode == 0, done.stderr
-            (folder / name).write_text(done.stdout)
-            return str(folder / name)
-
-        quota = ",".join(f"{key}={value}" for key, value in QUOTA.items())
-        asked = await write("request", "request", *at_home, "--quota", quota, "--dial", "Peer")
-        invitation = await write("invitation", "invite", "-f", asked, *at_peer, "--server", UNREACHABLE)
-        tunnel = await write("tunnel", "accept", "-f", invitation, *at_home)
-        refused = await found.call("peer", "dial", "-f", tunnel, *at_home)
-        assert refused.returncode, "the file is for the peer"
-        assert "it is meant for another cluster" in refused.stderr
-        await found.run("peer", "dial", "-f", tunnel, *at_peer)
-        await found.run("peer", "wait", found.peer_name, *at_home)
+        await join(found, tmp_path_factory.mktemp("files"))
         yield found
+
+
+async def join(found: Peering, folder: Path) -> None:
+    """Connect the clusters by files."""
+    at_home, at_peer = ("--name", found.home_name), ("--name", found.peer_name)
+
+    async def write(name: str, *arguments: str) -> str:
+        done = await found.call("peer", *arguments)
+        assert done.returncode == 0, done.stderr
+        (folder / name).write_text(done.stdout)
+        return str(folder / name)
+
+    quota = ",".join(f"{key}={value}" for key, value in QUOTA.items())
+    asked = await write("request", "request", *at_home, "--quota", quota, "--dial", "Peer")
+    invitation = await write("invitation", "invite", "-f", asked, *at_peer, "--server", UNREACHABLE)
+    tunnel = await write("tunnel", "accept", "-f", invitation, *at_home)
+    refused = await found.call("peer", "dial", "-f", tunnel, *at_home)
+    assert refused.returncode, "the file is for the peer"
+    assert "it is meant for another cluster" in refused.stderr
+    await found.run("peer", "dial", "-f", tunnel, *at_peer)
+    await found.run("peer", "wait", found.peer_name, *at_home)
+
+
+async def part(both: Peering) -> None:
+    """End the peering on both sides."""
+    await both.run("peer", "remove", both.peer_name, "--name", both.home_name, "--yes", "--now")
+    await both.run("peer", "remove", both.home_name, "--name", both.peer_name, "--yes")
+    await both.home.gone(SERVICE_ACCOUNTS, tunnel_name(both.peer_name), PEERS_NAMESPACE)
 
 
 async def condition(api: Api, name: str, type_: str) -> Json:
@@ -176,7 +187,7 @@ async def test_a_tunnel_that_is_cut_comes_back_and_one_that_is_silent_is_replace
 
 
 @pytest.mark.long
-async def test_the_home_ends_a_tunnel_whose_account_is_gone(both: Peering) -> None:
+async def test_the_home_ends_a_tunnel_whose_account_is_gone(both: Peering, tmp_path: Path) -> None:
     """The account comes back with another uid, for which the old token is not valid."""
     before = await stored(both)
     await both.home.delete(SERVICE_ACCOUNTS, tunnel_name(both.peer_name), PEERS_NAMESPACE)
@@ -186,11 +197,13 @@ async def test_the_home_ends_a_tunnel_whose_account_is_gone(both: Peering) -> No
 
     await until(closed, "the tunnel has ended", seconds=150)
     assert (await knock(both, before))[0] == 401
+    await part(both)
+    await join(both, tmp_path)
 
 
-async def test_nothing_of_a_tunnel_is_left_when_the_peering_ends(both: Peering) -> None:
-    await both.run("peer", "remove", both.peer_name, "--name", both.home_name, "--yes", "--now")
-    await both.run("peer", "remove", both.home_name, "--name", both.peer_name, "--yes")
-    await both.home.gone(SERVICE_ACCOUNTS, tunnel_name(both.peer_name), PEERS_NAMESPACE)
+async def test_nothing_of_a_tunnel_is_left_when_the_peering_ends(both: Peering, tmp_path: Path) -> None:
+    """L14: and the clusters can be connected again."""
+    await part(both)
     await both.home.gone(SECRETS, TUNNEL_SECRET, PEERS_NAMESPACE)
     await both.peer.gone(SECRETS, tunnel_name(both.home_name), PEERS_NAMESPACE)
+    await join(both, tmp_path)

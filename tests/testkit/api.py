@@ -21,7 +21,7 @@ from tenantry.kube.client import Client
 Json = dict[str, Any]
 T = TypeVar("T")
 
-SECONDS = 60.0
+SECONDS = 120.0
 """The time limit of a wait that an event usually ends much earlier: the machine may be busy."""
 
 QUOTA_CONFLICTS = 10
