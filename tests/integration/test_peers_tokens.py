@@ -178,6 +178,8 @@ async def test_a_permission_that_ends_stops_renewals_and_not_the_pod(both: Peeri
     await both.home.delete(NamespaceOffloading.resource, OFFLOADING, "safe")
 
 
+# It changes the quota of the guest, in which the token Secrets of the other tests have to fit.
+@pytest.mark.long
 async def test_counts_in_the_quota_of_a_home_are_divided_over_its_tenants(both: Peering) -> None:
     """PEER-43: one tenant of the home does not use the objects of the others up."""
     key, whole = "count/secrets", 40
