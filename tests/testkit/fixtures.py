@@ -21,6 +21,7 @@ from tenantry.controllers.operator import controllers
 from tenantry.engine.cluster import HOME, Cluster
 from tenantry.engine.metrics import Metrics
 from tenantry.engine.runtime import Runtime
+from tenantry.engine.tasks import in_background
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
@@ -99,13 +100,21 @@ async def people(tenancy: LocalCluster, tmp_path: Path) -> AsyncGenerator[People
 async def clock(tenancy: LocalCluster, the_operator: Operator) -> AsyncGenerator[ManualClock]:
     """The clock of the only engine that runs, in this process and instead of the shared operator."""
     await the_operator.stop()
-    turned = ManualClock(dt.datetime.now(dt.UTC))
+    turned = ManualClock(dt.datetime.now(dt.UTC).replace(microsecond=0))
     connection = kubeconfig.load([tenancy.paths.kubeconfig("operator")])
     async with Client(connection, field_manager=marks.FIELD_MANAGER) as client:
         uid = (await client.get(Namespace, "kube-system")).metadata.uid
         runtime = Runtime(clock=turned, metrics=Metrics())
         runtime.add(Cluster(HOME, client, clock=turned, instance="test"), controllers(uid))
         running = asyncio.create_task(runtime.run())
-        yield turned
+        async with in_background(_pass_slowly(turned)):
+            yield turned
         runtime.stop()
         await running
+
+
+async def _pass_slowly(clock: ManualClock) -> None:
+    """Let a second of the clock pass in fifty: a request that the busy API server fails once is tried again."""
+    while True:
+        await asyncio.sleep(1.0)
+        clock.advance(0.02)
