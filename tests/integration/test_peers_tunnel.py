@@ -18,8 +18,7 @@ from tenantry.api.peercluster import (
     PeerCluster,
     node_name,
 )
-from tenantry.api.peertunnel import TUNNEL_AUDIENCE, TUNNEL_SECRET, tunnel_name
-from tenantry.controllers.peering.tunnels.endpoint import PATH
+from tenantry.api.peertunnel import TUNNEL_AUDIENCE, TUNNEL_PATH, TUNNEL_SECRET, tunnel_name
 from tenantry.engine import request
 from tenantry.engine.writer import Writer
 from tenantry.kube.client import Client
@@ -78,7 +77,7 @@ async def condition(api: Api, name: str, type_: str) -> Json:
     return next((each for each in found if each["type"] == type_), Json())
 
 
-async def knock(both: Peering, token: str, path: str = PATH) -> tuple[int, str]:
+async def knock(both: Peering, token: str, path: str = TUNNEL_PATH) -> tuple[int, str]:
     """Ask the port for a tunnel as an attacker; return status and text of the response, 101 for an open tunnel."""
     half: Json = (await both.peer.get(PeerCluster.resource, both.home_name))["spec"]["guest"]["tunnel"]
     server = f"https://127.0.0.1:{both.cluster(both.home_name).spec().ports.tunnel}"

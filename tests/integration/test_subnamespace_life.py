@@ -12,6 +12,7 @@ from tenantry.api import reasons
 from tenantry.api.errors import Forbidden, Invalid, NotFound
 from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding
 from tenantry.api.marks import FINALIZER
+from tenantry.api.model import Json
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
@@ -469,12 +470,28 @@ async def _counted(api: Api, *namespaces: str) -> bool:
 
 
 async def _versions(api: Api, tenant: str, *children: str) -> dict[str, str]:
-    """Return the resourceVersions of a tree's objects, by what they are."""
-    inside = (Subnamespace, ResourceQuota, LimitRange, NetworkPolicy, RoleBinding)
+    """Return what changes when a tree's objects are written, by what they are: the resourceVersions.
+
+    Kubernetes writes the status of a ResourceQuota whenever it counts again, so of these, it is all but that.
+    """
+    inside = (Subnamespace, LimitRange, NetworkPolicy, RoleBinding)
     found = [await api.get(kind.resource, tenant) for kind in (Tenant, TenantResourceQuota)]
+    quotas: list[Json] = []
     for namespace in (tenant, *children):
         found.append(await api.get(Namespace.resource, namespace))
+        quotas += await api.list(ResourceQuota.resource, namespace)
         for kind in inside:
             found += await api.list(kind.resource, namespace)
-    metas = [each["metadata"] for each in found]
-    return {f"{meta.get('namespace', '')}/{meta['name']} {meta['uid']}": meta["resourceVersion"] for meta in metas}
+    versions = {_identity(each["metadata"]): each["metadata"]["resourceVersion"] for each in found}
+    return versions | {_identity(each["metadata"]): _without_status(each) for each in quotas}
+
+
+def _identity(meta: Json) -> str:
+    return f"{meta.get('namespace', '')}/{meta['name']} {meta['uid']}"
+
+
+def _without_status(quota: Json) -> str:
+    """Return what a write of the status of a ResourceQuota leaves as it is."""
+    meta = quota["metadata"]
+    fields = [each for each in meta.get("managedFields", ()) if each.get("subresource") != "status"]
+    return repr({**meta, "resourceVersion": "", "managedFields": fields, "spec": quota["spec"]})

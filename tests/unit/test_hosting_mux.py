@@ -200,6 +200,8 @@ async def flooded(*messages: TunnelMessage, opener: bool = True) -> BaseExceptio
         TunnelMessage(MessageKind.OPEN, 9),
         TunnelMessage(MessageKind.CREDIT, 1, b"\x7f\xff\xff\xff"),
         TunnelMessage(MessageKind.CREDIT, 1, b"\x01"),
+        # It would keep the reader busy for nothing.
+        TunnelMessage(MessageKind.CREDIT, 1, b"\x00\x00\x00\x00"),
     ],
 )
 async def test_a_peer_that_lies_ends_its_tunnel(message: TunnelMessage) -> None:
@@ -213,6 +215,35 @@ async def test_a_peer_that_sends_more_than_the_window_ends_its_tunnel(monkeypatc
     monkeypatch.setattr(mux, "_MOST_UNSENT", 64 * MIB)
     assert isinstance(await flooded(*many), FrameError)
     assert WINDOW_BYTES < MIB
+
+
+async def test_an_end_that_pings_without_end_ends_the_tunnel() -> None:
+    """Each ping is answered: a peer must not keep the home busy with them."""
+    ours, theirs = await pair()
+    running = asyncio.ensure_future(StreamMux(ours, is_client=False).run())
+    for _ in range(mux.MOST_PINGS + 1):
+        theirs.writer.write(frames.encode(Opcode.PING, b"", MASK))
+    with pytest.raises(FrameError, match="pings"):
+        await running
+    theirs.writer.transport.abort()
+
+
+async def test_frames_that_have_arrived_leave_other_work_its_turn() -> None:
+    ours, theirs = await pair()
+    end = StreamMux(ours, is_client=False)
+    # Messages about a stream that has ended mean nothing, and are taken without a pause.
+    stale = frames.encode(Opcode.BINARY, frames.pack(TunnelMessage(MessageKind.DATA, 9, b"x")), MASK)
+    ours.reader.feed_data(stale * 2000)
+    running = asyncio.ensure_future(end.run())
+    turns = 0
+    async with asyncio.timeout(20):
+        while len(ours.reader._buffer):  # type: ignore[attr-defined]
+            turns += 1
+            await asyncio.sleep(0)
+    assert turns > 10
+    running.cancel()
+    await asyncio.wait({running})
+    theirs.writer.transport.abort()
 
 
 async def test_an_end_that_hears_nothing_ends_the_tunnel(monkeypatch: pytest.MonkeyPatch) -> None:

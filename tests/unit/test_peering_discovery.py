@@ -13,10 +13,10 @@ from tenantry.api.peercluster import PeerCluster, PeerClusterSpec, PeerGuest, Pe
 from tenantry.api.peerdiscovery import PeerDiscovery
 from tenantry.api.quota import Quota
 from tenantry.controllers.peering import discovery, status
-from tenantry.controllers.peering.link.identity import self_signed
+from tenantry.hosting.selfsigned import self_signed
 
 START = dt.datetime(2027, 1, 1, tzinfo=dt.UTC)
-CA, OTHER_CA = (self_signed(name, "127.0.0.1", START).certificate.decode() for name in ("one", "other"))
+CA, OTHER_CA = (self_signed(name, [], now=START, life=dt.timedelta(1))[0].decode() for name in ("one", "other"))
 (DIGEST,) = discovery.digests(CA)
 (OTHER_DIGEST,) = discovery.digests(OTHER_CA)
 FOUND = PeerDiscovery(
@@ -75,9 +75,20 @@ def test_a_cluster_that_is_used_stays(used: PeerClusterSpec) -> None:
         (CA + OTHER_CA, "id", OTHER_DIGEST),
         ("", "id", "no digest"),
         ("garbage", "id", "no digest"),
+        # OpenSSL would trust it, and it has no digest here.
+        (CA + OTHER_CA.replace("BEGIN CERT", "BEGIN TRUSTED CERT"), "id", "no digest"),
         (CA, "another", "'another'"),
     ],
-    ids=["same", "unknown id", "another authority", "a second authority", "none", "no PEM", "another id"],
+    ids=[
+        "same",
+        "unknown id",
+        "another authority",
+        "a second authority",
+        "none",
+        "no PEM",
+        "another block",
+        "another id",
+    ],
 )
 def test_a_host_half_is_of_the_cluster_that_was_found(ca: str, cluster_id: str, words: str) -> None:
     half = replace(HOST, ca=ca, cluster_id=cluster_id)

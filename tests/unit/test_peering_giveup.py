@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.model import Condition, ConditionStatus, ObjectMeta
-from tenantry.api.offloading import GiveUpProgress, LostPods, NamespaceMap, NamespaceMapStatus
+from tenantry.api.offloading import MOST_LOST, GiveUpProgress, LostPods, NamespaceMap, NamespaceMapStatus
 from tenantry.api.peercluster import GIVE_UP, PeerCluster, PeerClusterSpec, PeerClusterStatus
 from tenantry.controllers.evictions import deletion
 from tenantry.controllers.offloading import lostpods
@@ -117,6 +117,10 @@ def test_a_peer_is_silent_when_its_node_is_not_ready(status: ConditionStatus, se
     assert lostpods.is_silent(found, SINCE + dt.timedelta(seconds=seconds)) is wanted
 
 
+FULL = lost(*(str(number) for number in range(MOST_LOST)), released=True)
+"""As many pods as are recorded for one peer."""
+
+
 def _map(progress: GiveUpProgress | None, **entries: LostPods) -> NamespaceMap:
     status = NamespaceMapStatus(lost=entries)
     if progress is not None:
@@ -132,6 +136,7 @@ def _map(progress: GiveUpProgress | None, **entries: LostPods) -> NamespaceMap:
         (_map(GiveUpProgress(request="earlier", pods=1)), False, (False, reasons.PEER_NOT_SILENT)),
         (_map(GiveUpProgress(request="now", pods=1)), False, (True, reasons.PODS_LET_GO)),
         (_map(GiveUpProgress(request="now", waiting=1), shop=lost("a")), False, (False, reasons.QUOTA_INSUFFICIENT)),
+        (_map(GiveUpProgress(request="now", waiting=1), shop=FULL), False, (False, reasons.LIMIT_REACHED)),
         (_map(GiveUpProgress(request="now", pods=1), shop=lost("a")), True, (False, reasons.PEER_IS_BACK)),
     ],
 )

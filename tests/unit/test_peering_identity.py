@@ -13,18 +13,20 @@ from tenantry.api import reasons
 from tenantry.api.model import ObjectMeta
 from tenantry.api.peercluster import NodeIdentities, PeerCluster, PeerClusterSpec, PeerHost
 from tenantry.controllers.peering import status
-from tenantry.controllers.peering.link.identity import self_signed
+from tenantry.controllers.peering.link.certificates import read
+from tenantry.hosting.selfsigned import self_signed
 from tenantry.install.peers import node_grant
 
 START = dt.datetime(2027, 1, 1, tzinfo=dt.UTC)
 
 
 def test_a_serving_certificate_of_its_own_names_the_address_and_is_renewed_in_time() -> None:
-    found = self_signed("system:node:peer-berlin", "FD00::7", START)
+    names = [x509.IPAddress(ipaddress.ip_address("FD00::7"))]
+    found = read(*self_signed("system:node:peer-berlin", names, now=START, life=dt.timedelta(days=365)))
     certificate = x509.load_pem_x509_certificate(found.certificate)
     assert load_pem_private_key(found.key, None).public_key() == certificate.public_key()
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.IPAddress) == [ipaddress.ip_address("fd00::7")]
+    told = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert told.get_values_for_type(x509.IPAddress) == [ipaddress.ip_address("fd00::7")]
     # It must not sign others.
     assert certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca is False
     assert certificate.not_valid_before_utc < START < found.renewed < found.expires

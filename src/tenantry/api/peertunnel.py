@@ -16,6 +16,9 @@ TUNNEL_SUFFIX = "-tunnel"
 TUNNEL_AUDIENCE = f"tunnel.federation.{GROUP}"
 """For whom the tokens of tunnels are, which no API server accepts; and the name in the certificate of tunnels."""
 
+TUNNEL_PATH = "/tunnel"
+"""The path at which a peer opens its tunnel."""
+
 TUNNEL_SECRET = f"default{TUNNEL_SUFFIX}"
 """The Secret with the certificate of the port for tunnels: no PeerCluster has the name `default`."""
 
@@ -53,3 +56,11 @@ class GuestTunnel(Model, frozen=True, kw_only=True):
             " NAME-tunnel of the home. The home replaces it before it expires.",
         ),
     ]
+    file: Annotated[
+        str,
+        Meta(
+            max_length=64,
+            description="Which file of the home the token is from. Another value makes the operator open the tunnel"
+            " again at once, with the token that the Secret has now.",
+        ),
+    ] = ""

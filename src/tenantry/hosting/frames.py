@@ -175,7 +175,10 @@ def credited(message: TunnelMessage) -> int:
     """
     if len(message.data) != _CREDIT.size:
         raise FrameError("a credit has no amount")
-    return _CREDIT.unpack(message.data)[0]
+    size: int = _CREDIT.unpack(message.data)[0]
+    if not size:
+        raise FrameError("a credit has no bytes")
+    return size
 
 
 def unpack(payload: bytes) -> TunnelMessage:

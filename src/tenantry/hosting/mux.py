@@ -16,6 +16,7 @@ The end that hears nothing for SILENT_SECONDS ends the tunnel. Streams may be si
 from __future__ import annotations
 
 import asyncio
+import itertools
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -34,6 +35,12 @@ SILENT_SECONDS = 30.0
 
 CONNECT_SECONDS = 10.0
 """How long the acceptor may take to connect a stream."""
+
+MOST_PINGS = 100
+"""How many pings the other end may send in PING_SECONDS: it needs one, and one more for each that wants its place."""
+
+_FRAMES_IN_TURN = 64
+"""After so many frames, other work of this process has its turn: what has arrived already is read without a pause."""
 
 _MOST_UNSENT = 4 * 2**20
 """More unsent answers than so many bytes: the other end floods this one, and reads nothing."""
@@ -141,6 +148,26 @@ class _HalfClosed:
             self._deadline.reschedule(asyncio.get_running_loop().time() + HALF_CLOSED_SECONDS)
 
 
+class _Pings:
+    """Bounds how many pings the other end sends, each of which is answered."""
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        self._number = 0
+
+    def take(self, now: float) -> None:
+        """Take in a ping.
+
+        Raises:
+            FrameError: There were too many.
+        """
+        if now - self._began >= PING_SECONDS:
+            self._began, self._number = now, 0
+        self._number += 1
+        if self._number > MOST_PINGS:
+            raise FrameError("the other end sends too many pings")
+
+
 class StreamMux:
     """One end of a tunnel.
 
@@ -169,6 +196,7 @@ class StreamMux:
         self._group: asyncio.TaskGroup | None = None
         self._last = 0.0
         self._answered = asyncio.Event()
+        self._pings = _Pings()
 
     @property
     def is_open(self) -> bool:
@@ -251,7 +279,9 @@ class StreamMux:
 
     async def _read(self) -> None:
         reader = self._stream.reader
-        while True:
+        for number in itertools.count(1):
+            if number % _FRAMES_IN_TURN == 0:
+                await asyncio.sleep(0)
             try:
                 opcode, payload = await self._frame(reader)
             except asyncio.IncompleteReadError:
@@ -261,6 +291,7 @@ class StreamMux:
                 case Opcode.BINARY:
                     self._take(frames.unpack(payload))
                 case Opcode.PING:
+                    self._pings.take(self._last)
                     self._answer(Opcode.PONG, payload)
                 case Opcode.PONG:
                     self._answered.set()

@@ -26,6 +26,7 @@ from tenantry.cli import kinds, output
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, read_environment
 from tenantry.cli.wait import WaitCondition, wait_for_all
+from tenantry.engine.conditions import find
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
@@ -83,6 +84,7 @@ async def issue(client: Client, invitation: PeerInvitation, name: str, server: s
 
     # It has made the account and the certificate when it reports that the tunnel is not open yet.
     await wait_for_all(client, [ObjectSelection(PeerCluster, (name,))], _AWAITED, seconds=seconds, quiet=True)
+    await _refuse_without_port(client, name)
     asked = request.token(
         _ACCOUNTS, PEERS_NAMESPACE, tunnel_name(name), seconds=LEASE_SECONDS, audience=TUNNEL_AUDIENCE
     )
@@ -95,6 +97,13 @@ async def issue(client: Client, invitation: PeerInvitation, name: str, server: s
         token=answer["status"]["token"],
     )
     return PeerTunnel(metadata=ObjectMeta(name=name), spec=spec)
+
+
+async def _refuse_without_port(client: Client, name: str) -> None:
+    conditions = (await client.get(PeerCluster, name)).status.conditions
+    told = find(conditions, reasons.TUNNEL_OPEN)
+    if told is not None and told.reason == reasons.NO_TUNNEL_PORT:
+        raise InputError(f"{kinds.told(PeerCluster, name)}: {told.message}")
 
 
 async def _certificate(client: Client) -> str:
@@ -123,6 +132,8 @@ async def use(client: Client, tunnel: PeerTunnel, cluster_id: str, seconds: int)
         InputError: The file is for another cluster, or the home is not served here.
         TenantryError: The deadline has passed.
     """
+    from tenantry.controllers.peering.guests import invitations
+
     spec, secret = tunnel.spec, tunnel_name(tunnel.spec.guest)
     if spec.cluster_id != cluster_id:
         raise InputError(
@@ -151,7 +162,8 @@ async def use(client: Client, tunnel: PeerTunnel, cluster_id: str, seconds: int)
         "data": {"token": base64.b64encode(spec.token.encode()).decode()},
     }
     await client.apply(_SECRETS, PEERS_NAMESPACE, secret, value)
-    half = GuestTunnel(server=spec.server, ca=spec.ca, credentials_secret_name=secret)
+    file = invitations.digest(tunnel)
+    half = GuestTunnel(server=spec.server, ca=spec.ca, credentials_secret_name=secret, file=file)
     body: Json = {"spec": {"guest": {"tunnel": msgspec.to_builtins(half)}}}
     await client.merge_patch(PeerCluster.resource, "", spec.guest, body)
     output.talk(f"{kinds.told(PeerCluster, spec.guest)}: spec.guest.tunnel is set")

@@ -10,7 +10,7 @@ is let go if it was sent, or is being deleted: one that the peer has not got wai
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from fractions import Fraction
 
 from tenantry.api import reasons
@@ -105,10 +105,6 @@ def is_held(lost: LostPods, share: RemoteShare | None, limited: Collection[str])
 
 def releases(pods: Iterable[BoundPod], lost: LostPods) -> list[DirectWrite]:
     """Return the deletions of pods that are let go."""
-    found = [each.metadata for each in pods if each.metadata.uid in lost.uids and not has_ended(each)]
+    uids = set(lost.uids)
+    found = [each.metadata for each in pods if each.metadata.uid in uids and not has_ended(each)]
     return [deletion(each.namespace, each.name, each.uid, grace_period_seconds=0) for each in found]
-
-
-def waiting(lost: Mapping[str, LostPods]) -> list[str]:
-    """Return the namespaces whose pods wait for quota."""
-    return sorted(name for name, each in lost.items() if not each.released)

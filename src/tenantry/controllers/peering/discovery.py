@@ -13,6 +13,7 @@ import datetime as dt
 import hashlib
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tenantry.api import reasons
@@ -22,6 +23,8 @@ from tenantry.engine.conditions import Wanted
 from tenantry.engine.plan import Blocked
 from tenantry.world.leases import instant
 
+_BEGIN = "-----BEGIN"
+
 
 def digests(ca: str) -> tuple[str, ...]:
     """Return the digest of each certificate, as in sha256:0123….
@@ -30,9 +33,13 @@ def digests(ca: str) -> tuple[str, ...]:
         ca: Certificates in PEM.
 
     Raises:
-        ValueError: They are none.
+        ValueError: They are none, or not only certificates.
+        UnsupportedAlgorithm: A key is of an unknown kind.
     """
     found = x509.load_pem_x509_certificates(ca.encode())
+    if ca.count(_BEGIN) != len(found):
+        # TLS would trust a certificate in a block of another name, too.
+        raise ValueError("there is something else than certificates in PEM")
     keys = (each.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo) for each in found)
     return tuple(f"sha256:{hashlib.sha256(each).hexdigest()}" for each in keys)
 
@@ -60,7 +67,7 @@ def contradiction(known: PeerDiscovery, ca: str, cluster_id: str) -> str:
     """
     try:
         there = digests(ca)
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         there = ()
     # Each of them is trusted for the server, so one that was not found counts.
     others = [each for each in there if each not in known.ca_digests]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import UnsetType
 
 from tenantry.api import reasons
-from tenantry.api.offloading import NamespaceMap
+from tenantry.api.offloading import MOST_LOST, NamespaceMap
 from tenantry.api.peercluster import PeerCluster
 from tenantry.api.wording import shortened
 from tenantry.engine.conditions import Wanted
@@ -33,10 +33,19 @@ def condition(found: PeerCluster, known: NamespaceMap | None, *, answers: bool) 
     gone = f"{progress.pods} pods were let go; they may run at the peer until it is back"
     if not progress.waiting:
         return Wanted(reasons.GIVEN_UP, True, reasons.PODS_LET_GO, gone)
-    waiting = sorted(name for name, each in known.status.lost.items() if not each.released)
-    words = (
-        f"{gone}; {progress.waiting} pods wait, in {shortened(waiting)}: the quota has no room for what they may still"
-        " use at the peer; raise the quota, delete other pods, or set spec.forgetUnreachable of the NamespaceOffloading"
+    return _waits(known, f"{gone}; {progress.waiting} pods wait")
+
+
+def _waits(known: NamespaceMap, words: str) -> Wanted:
+    """Return the condition while pods are not let go, with the cause."""
+    lost = known.status.lost
+    if sum(len(each.uids) for each in lost.values()) >= MOST_LOST:
+        words += f": no more than {MOST_LOST} are recorded for one peer; they go when it is back, or it is removed"
+        return Wanted(reasons.GIVEN_UP, False, reasons.LIMIT_REACHED, words)
+    waiting = sorted(name for name, each in lost.items() if not each.released)
+    words += (
+        f", in {shortened(waiting)}: the quota has no room for what they may still use at the peer; raise the quota,"
+        " delete other pods, or set spec.forgetUnreachable of the NamespaceOffloading"
     )
     return Wanted(reasons.GIVEN_UP, False, reasons.QUOTA_INSUFFICIENT, words)
 

@@ -169,9 +169,9 @@ def used(invitation: PeerInvitation) -> str:
     )
 
 
-def digest(invitation: PeerInvitation) -> str:
-    """Return by what a home remembers an invitation that it has used."""
-    return hashlib.sha256(invitation.spec.token.encode()).hexdigest()[:32]
+def digest(file: PeerInvitation | PeerTunnel) -> str:
+    """Return by what a cluster remembers a file that it has used."""
+    return hashlib.sha256(file.spec.token.encode()).hexdigest()[:32]
 
 
 # -- at the peer --------------------------------------------------------------------------------

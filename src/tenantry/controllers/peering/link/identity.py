@@ -21,10 +21,6 @@ from typing import Protocol
 
 import msgspec
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tenantry.api.errors import ConfigError, Forbidden, NotFound
 from tenantry.api.marks import FIELD_MANAGER
@@ -42,13 +38,11 @@ from tenantry.controllers.peering.link.certificates import (
 from tenantry.engine.clock import Clock
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.writer import Writer
+from tenantry.hosting.selfsigned import self_signed
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 
 _LIFE = dt.timedelta(days=365)
-_SLACK = dt.timedelta(minutes=5)
-"""How much earlier a certificate begins: the clock of the API server may be behind."""
-
 _CONNECTIONS = 16
 
 
@@ -172,41 +166,11 @@ class ImpersonatedNode:
                 yield known
 
     def _keys(self) -> NodeKeys:
-        serving = self_signed(NODE + self._node, self._address, self._clock.now())
-        return NodeKeys(connection=self._connection, serving=serving)
+        names = [x509.IPAddress(ipaddress.ip_address(self._address))]
+        certificate, key = self_signed(NODE + self._node, names, now=self._clock.now(), life=_LIFE)
+        return NodeKeys(connection=self._connection, serving=certificates.read(certificate, key))
 
 
 def node_client(connection: Connection) -> Client:
     """Return a client that acts as a Node."""
     return Client(connection, field_manager=FIELD_MANAGER, max_connections=_CONNECTIONS)
-
-
-def self_signed(user: str, address: str, now: dt.datetime) -> NodeCertificate:
-    """Return a serving certificate of its own authority, as kubelets have one that get none from their cluster.
-
-    Args:
-        user: The common name.
-        address: The IP address of the server.
-        now: The time.
-
-    Raises:
-        ValueError: The address is none.
-    """
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user)])
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _SLACK)
-        .not_valid_after(now + _LIFE)
-        .add_extension(x509.BasicConstraints(False, None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(names, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return certificates.read(made.public_bytes(Encoding.PEM), private)

@@ -23,7 +23,16 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.errors import ConfigError, Forbidden, InputError, NotFound, TenantryError, TerminalError, Unauthorized
+from tenantry.api.errors import (
+    ConfigError,
+    Forbidden,
+    InputError,
+    NotFound,
+    RetryableError,
+    TenantryError,
+    TerminalError,
+    Unauthorized,
+)
 from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json
 from tenantry.api.peercluster import (
@@ -100,7 +109,7 @@ class PeerAccess:
         """
         if self._host.dial is Dial.HOME or self._tunnels.is_open(self._name):
             return
-        report(TerminalError(reasons.TUNNEL_CLOSED, self._tunnels.problem or "the peer has not opened its tunnel"))
+        report(RetryableError("the tunnel of the peer is not open: condition TunnelOpen says why"))
         await self._tunnels.opened(self._name)
         report(None)
 

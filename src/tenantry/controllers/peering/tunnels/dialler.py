@@ -16,14 +16,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import urlsplit
 
-from tenantry.api.errors import ConfigError, NotFound, TenantryError, Unreachable
+from tenantry.api.errors import ConfigError, NotFound, TenantryError, Unauthorized, Unreachable
 from tenantry.api.model import Json
 from tenantry.api.peercluster import PEERS_NAMESPACE
-from tenantry.api.peertunnel import TUNNEL_AUDIENCE, GuestTunnel
+from tenantry.api.peertunnel import TUNNEL_AUDIENCE, TUNNEL_PATH, GuestTunnel
 from tenantry.controllers.peering import liveobjects
 from tenantry.controllers.peering.guests.invitations import is_token
 from tenantry.controllers.peering.liveobjects import SECRETS
-from tenantry.controllers.peering.tunnels.endpoint import PATH
 from tenantry.engine import request
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.tasks import in_background
@@ -110,7 +109,13 @@ class TunnelDialler:
         key = base64.b64encode(secrets.token_bytes(16)).decode()
         asked = {"Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": key}
         async with Transport(connection, max_connections=1) as transport:
-            upgraded = await transport.upgrade("GET", PATH, headers=asked)
+            try:
+                upgraded = await transport.upgrade("GET", TUNNEL_PATH, headers=asked)
+            except Unauthorized as error:
+                raise ConfigError(
+                    f"the home does not accept the token of Secret {self.half.credentials_secret_name!r} of namespace"
+                    f" {PEERS_NAMESPACE!r}: use another file of its `tenantry peer accept`, with `tenantry peer dial`"
+                ) from error
             stream = ByteStream(upgraded.reader, upgraded.writer)
             try:
                 if upgraded.headers.get("sec-websocket-accept") != frames.accept_key(key):

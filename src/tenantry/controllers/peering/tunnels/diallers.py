@@ -74,10 +74,11 @@ async def admit(endpoint: TunnelEndpoint, home: Cluster, found: PeerCluster) -> 
     problem = endpoint.problem
     if not problem and not endpoint.is_open(name):
         problem = "the peer has not opened its tunnel: give its administrator the file of `tenantry peer accept`"
-    return _told(problem, "the peer has opened its tunnel", unknown=endpoint.waits)
+    reason = reasons.TUNNEL_CLOSED if endpoint.has_port else reasons.NO_TUNNEL_PORT
+    return _told(problem, "the peer has opened its tunnel", reason, unknown=endpoint.waits)
 
 
-def _told(problem: str, done: str, *, unknown: bool = False) -> Wanted:
+def _told(problem: str, done: str, reason: str = reasons.TUNNEL_CLOSED, *, unknown: bool = False) -> Wanted:
     if problem:
-        return Wanted(reasons.TUNNEL_OPEN, False, reasons.TUNNEL_CLOSED, problem, unknown=unknown)
+        return Wanted(reasons.TUNNEL_OPEN, False, reason, problem, unknown=unknown)
     return Wanted(reasons.TUNNEL_OPEN, True, reasons.ESTABLISHED, done)

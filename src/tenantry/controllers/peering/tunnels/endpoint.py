@@ -34,7 +34,7 @@ from tenantry.api.peercluster import (
     PeerCluster,
     PeerHost,
 )
-from tenantry.api.peertunnel import TUNNEL_AUDIENCE, TUNNEL_SUFFIX, Dial, tunnel_name
+from tenantry.api.peertunnel import TUNNEL_AUDIENCE, TUNNEL_PATH, TUNNEL_SUFFIX, Dial, tunnel_name
 from tenantry.controllers.peering.guests.guest import ACCOUNTS
 from tenantry.controllers.peering.guests.invitations import is_token
 from tenantry.controllers.peering.link import tokenlife
@@ -49,8 +49,6 @@ from tenantry.hosting.loopback import TunnelEntrance
 from tenantry.hosting.mux import StreamMux
 from tenantry.hosting.tlslistener import accepting, secured
 from tenantry.hosting.tunnel import ByteStream, abort, end, read_head
-
-PATH = "/tunnel"
 
 LIMITS = ConnectionLimits(connections_per_second=20, open_connections=1200)
 """A thousand peers, and what others can open until the head of their request is late."""
@@ -104,6 +102,11 @@ class TunnelEndpoint:
         if self._place is None:
             return "the operator of this cluster has no port for tunnels: start it with --tunnel-address"
         return "" if self._listens else self._problem or "the port for tunnels is being opened"
+
+    @property
+    def has_port(self) -> bool:
+        """Return whether this process may serve tunnels at all."""
+        return self._place is not None
 
     @property
     def server(self) -> str:
@@ -347,7 +350,7 @@ def _checked(head: RequestHead) -> str:
     Raises:
         HttpRefusal: It opens none.
     """
-    if (head.method, head.target) != ("GET", PATH):
+    if (head.method, head.target) != ("GET", TUNNEL_PATH):
         raise HttpRefusal(404, "only tunnels are served here")
     keys = [value for name, value in head.headers if name == "sec-websocket-key"]
     names = [each.lower() for each in head.values("upgrade")]

@@ -14,10 +14,6 @@ import datetime as dt
 import ssl
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tenantry.api.errors import AlreadyExists
 from tenantry.api.marks import MANAGED_BY, MANAGER
@@ -28,13 +24,12 @@ from tenantry.controllers.peering import liveobjects
 from tenantry.controllers.peering.liveobjects import SECRETS
 from tenantry.engine import request
 from tenantry.engine.cluster import Cluster
+from tenantry.hosting.selfsigned import self_signed
 from tenantry.hosting.tlslistener import server_context
 
 CERTIFICATE, KEY = "tls.crt", "tls.key"
 
 _LIFE = dt.timedelta(days=3650)
-_SLACK = dt.timedelta(minutes=5)
-"""Clocks of clusters differ."""
 
 
 async def context(home: Cluster) -> ssl.SSLContext:
@@ -83,23 +78,4 @@ def _part(found: Json, key: str) -> bytes:
 
 def new(now: dt.datetime) -> tuple[bytes, bytes]:
     """Return a certificate that has signed itself, and its key, PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, TUNNEL_AUDIENCE)])
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _SLACK)
-        .not_valid_after(now + _LIFE)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(TUNNEL_AUDIENCE)]), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(identifier, critical=False)
-    )
-    signed = builder.sign(key, hashes.SHA256())
-    return signed.public_bytes(Encoding.PEM), key.private_bytes(
-        Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()
-    )
+    return self_signed(TUNNEL_AUDIENCE, [x509.DNSName(TUNNEL_AUDIENCE)], now=now, life=_LIFE)
