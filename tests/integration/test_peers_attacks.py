@@ -20,12 +20,14 @@ from tenantry.api.slice import SliceClaim
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.controllers.tenantnamespace import COUNTS
 from tenantry.engine import request
 from tenantry.engine.lease import Lease
 from tenantry.engine.writer import Writer
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.world.naming import mapped_name
+from tenantry.world.objectcounts import PREFIX, STANDARD
 from testkit.api import CONFIG_MAPS, PODS, SECRETS, SERVICE_ACCOUNTS, Api, until
 from testkit.peerings import Peering, connection, placed, token_of
 
@@ -150,6 +152,29 @@ def marked(field: str, key: str) -> Attempt:
     return attempt
 
 
+async def flooded(guest: Guest) -> None:
+    """Create ConfigMaps beyond the count of a child; return when those that were made are gone and not counted."""
+
+    async def used() -> str:
+        found: Json = await guest.admin.get(ResourceQuota.resource, COUNTS, guest.namespace)
+        return found["status"]["used"][PREFIX + "configmaps"]
+
+    before, created = await used(), list[str]()
+    try:
+        for number in range(STANDARD["configmaps"][1] + 1):
+            name = f"flood-{number}"
+            await guest.api.create(CONFIG_MAPS, {"metadata": {"name": name}}, guest.namespace)
+            created.append(name)
+    finally:
+        for name in created:
+            await guest.api.delete(CONFIG_MAPS, name, guest.namespace)
+
+        async def is_free() -> bool:
+            return await used() == before
+
+        await until(is_free, "the ConfigMaps are not counted any more")
+
+
 # Of two policies that refuse a request, the API server reports either: the words are those of both.
 ATTACKS: dict[str, tuple[Attempt, str]] = {
     # -- the node, and other pods on it
@@ -174,6 +199,7 @@ ATTACKS: dict[str, tuple[Attempt, str]] = {
         pod(container={"resources": {"requests": {"cpu": "2", "memory": "1Mi"}, "limits": {"memory": "1Mi"}}}),
         "exceeded quota",
     ),
+    "objects beyond the counts of a child": (flooded, r"exceeded quota: tenantry-counts.*count/configmaps"),
     "many containers": (
         pod(initContainers=[{**CONTAINER, "name": f"c{number}"} for number in range(32)]),
         "at most 32",
