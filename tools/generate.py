@@ -23,7 +23,7 @@ from tenantry.audit.check import Area
 from tenantry.audit.verdict import WEIGHTS
 from tenantry.cli import output
 from tenantry.cli.main import VERBS, load, tenantry
-from tenantry.install import manifests
+from tenantry.install import clusterinventory, manifests
 from tenantry.policy.catalog import CHECKS as RULE_CHECKS
 from tenantry.policy.catalog import TARGETS, violations
 from tenantry.policy.check import RuleCheck
@@ -61,6 +61,8 @@ def files() -> dict[Path, str]:
         for value in manifests.definitions()
     }
     found[Path("deploy/install.yaml")] = YAML_HEAD + output.to_yaml(manifests.everything())
+    # Apart: `kubectl apply` would change the definitions of their own project in clusters that have them.
+    found[Path("deploy/cluster-inventory.yaml")] = YAML_HEAD + output.to_yaml(clusterinventory.definitions())
     for kind in KINDS:
         found[Path("docs/reference") / f"{kind.resource.kind.lower()}.md"] = MARKDOWN_HEAD + kind_page(kind)
     found[Path("docs/reference/rules.md")] = MARKDOWN_HEAD + rules_page()

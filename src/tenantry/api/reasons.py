@@ -65,6 +65,10 @@ TUNNEL_OPEN = "TunnelOpen"
 """Present if a peer connects to its home: at the peer, if its guest half has a tunnel; at home, if its host half has
 `dial: Peer`. Whether the tunnel is open."""
 
+INVENTORIED = "Inventoried"
+"""Present if a PeerCluster has `spec.host`, and the cluster has the kind ClusterProfile: whether other programs find
+the peer by its ClusterProfile."""
+
 # Reasons of Ready and Reconciling
 ESTABLISHED = "Established"
 """Namespace, rights, limits and isolation are in place."""
@@ -268,6 +272,12 @@ NO_TUNNEL_PORT = "NoTunnelPort"
 LEASE_CONTENDED = "LeaseContended"
 """Two clusters renew one Lease at the peer, or one waits for the other."""
 
+# Reasons of Inventoried, and of the ClusterProperty
+PROFILE_WRITTEN = "ProfileWritten"
+"""The ClusterProfile of the peer is there."""
+CLUSTER_ID_DIFFERS = "ClusterIdDiffers"
+"""The ClusterProperty `cluster.clusterset.k8s.io` has another value than the id by which peers know this cluster."""
+
 # Reasons of ClusterNetworkPolicyInForce
 IN_FORCE = "InForce"
 """The ClusterNetworkPolicy is in place."""
@@ -343,6 +353,7 @@ CONDITION_TYPES = frozenset(
         REACHABLE,
         NODE_READY,
         GIVEN_UP,
+        INVENTORIED,
         HOME_TWICE,
         DISCOVERED,
         TUNNEL_OPEN,

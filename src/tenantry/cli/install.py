@@ -150,9 +150,10 @@ async def _apply(client: Client, objects: list[Json]) -> dict[str, int]:
     counts = {"created": 0, "changed": 0, "unchanged": 0}
 
     def applied(value: Json) -> None:
-        was = before[_key(value)]
+        # Kinds of other projects are not among the objects: they are only created.
+        was, like = before.get(_key(value)), wanted.get(_key(value))
         # Not by resourceVersion: controllers write statuses, annotations and aggregated rules in between.
-        same = was is not None and _only(was, wanted[_key(value)]) == _only(value, wanted[_key(value)])
+        same = was is not None and _only(was, like) == _only(value, like)
         word = "created" if was is None else "unchanged" if same else "changed"
         counts[word] += 1
         output.talk(f"{name_of(value)} {word}")

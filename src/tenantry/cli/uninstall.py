@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tenantry.api.clusterinventory import CLUSTER_ID, ClusterProperty
 from tenantry.api.errors import InputError, NotFound, RetryableError
 from tenantry.api.flowcontrol import FlowSchema, PriorityLevelConfiguration
 from tenantry.api.kubernetes import ClusterRole, ClusterRoleBinding, Namespace
@@ -43,6 +44,7 @@ _MADE: dict[type[KubernetesObject], tuple[str, ...]] = {
     ClusterRole: (REQUESTER_ROLE_PREFIX, ROLE_PREFIX),
     FlowSchema: (RESERVED_PREFIX, TRUSTED, MIRRORS),
     PriorityLevelConfiguration: (RESERVED_PREFIX, MIRRORS),
+    ClusterProperty: (CLUSTER_ID,),
 }
 """The prefixes of the names of cluster-scoped objects that the operator creates, by kind."""
 
@@ -56,7 +58,8 @@ def uninstall(target: Target, *, yes: bool, delete_tenants: bool, timeout: int) 
     """Remove Tenantry's operator, policies, rights and kinds from a cluster.
 
     The command is refused while tenants exist: with the kind, Kubernetes deletes every Tenant and its namespace with
-    everything in it. --delete-tenants confirms that you want this.
+    everything in it. --delete-tenants confirms that you want this. The kinds ClusterProperty and ClusterProfile, which
+    other programs use, too, stay.
     """
 
     def work(client: Client) -> Coroutine[Any, Any, None]:
@@ -132,7 +135,10 @@ async def _release(client: Client) -> None:
     ours = {"labelSelector": f"{MANAGED_BY}={MANAGER}"}
     for kind, prefixes in _MADE.items():
         # By their names alone: installed objects that are being deleted may lack fields that the models require.
-        for found in [each async for each in client.items(kind.resource, _Made, selectors=ours)]:
+        made: list[_Made] = []
+        with suppress(NotFound):  # a kind of another project may be gone
+            made = [each async for each in client.items(kind.resource, _Made, selectors=ours)]
+        for found in made:
             if found.metadata.name.startswith(prefixes):
                 with suppress(NotFound):
                     await client.delete(kind.resource, "", found.metadata.name)

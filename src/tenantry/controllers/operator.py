@@ -41,6 +41,7 @@ from tenantry.controllers.offloading.controller import MapController, Offloading
 from tenantry.controllers.parts import nodes as shared_nodes
 from tenantry.controllers.parts.controller import PartController
 from tenantry.controllers.peering.controller import PeerController
+from tenantry.controllers.peering.inventory.clusterid import ClusterIdController
 from tenantry.controllers.peering.link.link import PeeringHost
 from tenantry.controllers.peering.tunnels.endpoint import TunnelEndpoint
 from tenantry.controllers.quota.controller import QuotaController
@@ -317,7 +318,12 @@ class _Operator:
             address=self._options.kubelet_address,
             tunnels=tunnels,
         )
-        return [PeerController(host, group), MapController(), OffloadingController(verdicts)]
+        return [
+            PeerController(host, group),
+            ClusterIdController(cluster_uid),
+            MapController(),
+            OffloadingController(verdicts),
+        ]
 
     def _control_planes(
         self, runtime: Runtime, home: Cluster, client: Client, group: asyncio.TaskGroup, verdicts: Verdicts

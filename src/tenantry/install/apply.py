@@ -29,7 +29,7 @@ from tenantry.controllers.installation.comparison import differing, exact, store
 from tenantry.engine.crds import observe_crd
 from tenantry.engine.lease import Lease
 from tenantry.engine.tasks import all_of
-from tenantry.install import approval, canary
+from tenantry.install import approval, canary, clusterinventory
 from tenantry.install.repairs import REPAIRS
 from tenantry.install.rights import OPERATOR
 from tenantry.install.upgrade import (
@@ -90,6 +90,8 @@ async def found(client: Client, objects: Sequence[Json], *, applied: Callable[[J
         check(await client.list(ParameterMap, selectors=SELECTED))
         await _check_register(client)
     await _carry_out(client, founding(objects), applied)
+    if _is_whole(objects):
+        await _provide(client, clusterinventory.definitions(), applied)
 
 
 async def guard(client: Client, objects: Sequence[Json], *, applied: Callable[[Json], None] = lambda _: None) -> None:
@@ -212,6 +214,17 @@ async def _copy_parameters(client: Client, maps: Sequence[ParameterMap]) -> None
                 await client.merge_patch(value.resource, meta.namespace, meta.name, patch)
 
     await all_of(copy(value) for value in wanted)
+
+
+async def _provide(client: Client, definitions: Sequence[Json], applied: Callable[[Json], None]) -> None:
+    """Create CRDs of other projects that the cluster does not have; one that is there stays as it is."""
+
+    async def one(value: Json) -> None:
+        with suppress(AlreadyExists):
+            answer = await client.request("POST", wire.path(CRDS), body=msgspec.json.encode(value))
+            applied(msgspec.json.decode(answer))
+
+    await all_of(one(value) for value in definitions)
 
 
 async def _delete(client: Client, resource: Resource, namespace: str, name: str) -> None:

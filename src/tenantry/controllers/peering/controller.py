@@ -44,6 +44,7 @@ from tenantry.controllers import watched
 from tenantry.controllers.peering import discovery, givenup, liveobjects, removal, status
 from tenantry.controllers.peering.guests import guest, invitations, inviting, offering, offers, presence
 from tenantry.controllers.peering.guests.presence import GuestPresence, Stage
+from tenantry.controllers.peering.inventory import profiles
 from tenantry.controllers.peering.link import labels, virtualnode
 from tenantry.controllers.peering.link.link import PeeringHost, PeerLink
 from tenantry.controllers.peering.liveobjects import SECRETS
@@ -76,6 +77,9 @@ FIRST_LOOK_SECONDS = 5.0
 
 LOOK_SECONDS = 30.0
 """How often the Lease of a guest is looked at."""
+
+PROFILE_SECONDS = 5.0
+"""When a ClusterProfile that could not be written is tried again."""
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +120,7 @@ class PeerController:
             Watch(resource=NamespaceMap.resource, decode=watched.decoder(NamespaceMap), keys=watched.own_key),
             watched.tenants(_of_tenant),
             watched.defaults(lambda _: list(self._connected)),
+            profiles.watch(),
         ]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
@@ -161,6 +166,7 @@ class PeerController:
             if await self._use_again(cluster, found, answers=state.answers):
                 return None
             state = replace(state, tunnel=await self._tunnel(cluster, found, half))
+            state = await self._show(cluster, found, served, state)
         wanted = status.compute(found, served, state, rfc3339(cluster.clock.now()))
         if (wanted.labels, wanted.token_audiences) != (found.status.labels, found.status.token_audiences):
             # It wakes this key, and the controllers of namespaces that select the peer.
@@ -170,8 +176,16 @@ class PeerController:
             await cluster.writer.status(replace(found, status=wanted))
         again = _again(served)
         if again is not None and isinstance(found.spec.guest, PeerGuest):
-            return offering.next_look(found.spec.guest, cluster.clock.now(), again)
+            again = offering.next_look(found.spec.guest, cluster.clock.now(), again)
+        if state is not None and profiles.is_passing(state.inventoried):
+            return min(again or PROFILE_SECONDS, PROFILE_SECONDS)
         return again
+
+    async def _show(self, cluster: Cluster, found: PeerCluster, served: GuestState, state: HostState) -> HostState:
+        """Show the peer to other programs, with the status that it gets; return its state with the outcome."""
+        shown = replace(found, status=status.compute(found, served, state, rfc3339(cluster.clock.now())))
+        given = labels.of_node(shown, _federation(cluster))
+        return replace(state, inventoried=await profiles.keep(cluster, shown, given))
 
     async def _forget(self, cluster: Cluster, found: PeerCluster) -> None:
         """Delete a PeerCluster that was only discovered, unless it has changed."""
@@ -273,9 +287,7 @@ class PeerController:
             task = self._group.create_task(self._run(cluster, key, link))
             known = self._connected[key] = _Connected(link, task, found.metadata.uid)
         link = known.link
-        defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
-        section = defaults.spec.federation if defaults is not None else FederationDefaults()
-        link.label(labels.of_node(found, section))
+        link.label(labels.of_node(found, _federation(cluster)))
         link.give_up(is_given_up=bool(found.give_up))
         probe, facts = link.probe, link.probe.facts
         return HostState(
@@ -387,6 +399,11 @@ class PeerController:
         if live is None or (resource == NODES and not virtualnode.is_of(live, name.removeprefix(NODE_PREFIX))):
             return
         await liveobjects.delete(cluster, resource, live)
+
+
+def _federation(cluster: Cluster) -> FederationDefaults:
+    defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
+    return defaults.spec.federation if defaults is not None else FederationDefaults()
 
 
 def _goes_on(half: PeerHost | UnsetType | None, other: PeerHost) -> bool:

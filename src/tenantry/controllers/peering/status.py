@@ -48,6 +48,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
         given_up: The condition of a peer that is given up; None for another one.
         audiences: Those whose tokens go to the peer; None if it is not known yet.
         tunnel: Whether the peer has opened its tunnel; None if it needs none.
+        inventoried: Whether its ClusterProfile is there; None if this cluster has no such kind.
     """
 
     cluster_id: str = ""
@@ -62,6 +63,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
     given_up: Wanted | None = None
     audiences: tuple[str, ...] | None = None
     tunnel: Wanted | None = None
+    inventoried: Wanted | None = None
 
 
 class GuestState(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +110,7 @@ def compute(found: PeerCluster, guest: GuestState, host: HostState | None, now: 
         if not host.has_node:
             words = failure.message if failure is not None else f"Node {name!r} is being made"
             node = Wanted(reasons.NODE_READY, False, reasons.PROGRESSING, words)
-        wanted += [reachable, node, *([host.given_up] if host.given_up is not None else ())]
+        wanted += [reachable, node, *(each for each in (host.given_up, host.inventoried) if each is not None)]
         broken = next((each for each in (reachable, node) if not each.holds), None)
         if problem is None and broken is not None:
             passes = failure is None or failure.passing
