@@ -135,7 +135,7 @@ async def test_a_profile_shows_the_real_peer_and_loses_its_health_with_the_link(
     await _healthy(both, "True")
 
 
-async def test_both_clusters_have_their_id_as_a_property_which_nobody_changes(both: Peering) -> None:
+async def test_both_clusters_have_their_id_as_a_property_which_no_one_changes(both: Peering) -> None:
     """KEP-2149: it is created, and a value that a person has chosen stays."""
     for api in (both.home, both.peer):
         uid = await _uid(api)
