@@ -58,8 +58,9 @@ async def _healthy(both: Peering, status: str) -> Json:
     async def so() -> Json | None:
         found = await both.home.find(PROFILES, both.peer_name, PROFILES_NAMESPACE)
         seen["profile"] = found
-        known: list[Json] = ((found or {}).get("status") or {}).get("conditions", [])
-        health = {each["type"]: each["status"] for each in known}
+        status: Json = (found or {}).get("status") or {}
+        known: list[Json] = status.get("conditions", [])
+        health: dict[str, str] = {each["type"]: each["status"] for each in known}
         return found if health.get(CONTROL_PLANE_HEALTHY) == status else None
 
     return await until(so, f"the ClusterProfile is {CONTROL_PLANE_HEALTHY}={status}", seconds=LONG, seen=lambda: seen)
