@@ -58,8 +58,8 @@ async def _healthy(both: Peering, status: str) -> Json:
     async def so() -> Json | None:
         found = await both.home.find(PROFILES, both.peer_name, PROFILES_NAMESPACE)
         seen["profile"] = found
-        status: Json = (found or {}).get("status") or {}
-        known: list[Json] = status.get("conditions", [])
+        shown: Json = (found or {}).get("status") or {}
+        known: list[Json] = shown.get("conditions", [])
         health: dict[str, str] = {each["type"]: each["status"] for each in known}
         return found if health.get(CONTROL_PLANE_HEALTHY) == status else None
 
