@@ -71,3 +71,21 @@ def test_a_quota_is_sorted_and_canonical() -> None:
 def test_a_quota_that_says_two_things_or_nothing_is_refused(hard: dict[str, str | int], why: str) -> None:
     with pytest.raises(InputError, match=why):
         quota.normal(hard)
+
+
+def test_a_caller_may_change_the_quota_that_it_gets() -> None:
+    first = quota.normal({"cpu": "1"})
+    first["requests.cpu"] = "9"
+    assert quota.normal({"cpu": "1"}) == {"requests.cpu": "1"}
+
+
+def test_a_number_and_its_text_are_the_same_quantity() -> None:
+    assert quota.normal({"pods": 10}) == quota.normal({"pods": "10"}) == {"pods": "10"}
+
+
+def test_no_memory_is_kept_for_a_quota_of_any_size() -> None:
+    # Another cluster writes such a quota: thousands of them would fill the memory.
+    large: dict[str, str | int] = {f"count/things-{number}": "1" for number in range(200)}
+    before = quota.remembered.cache_info().currsize
+    assert len(quota.normal(large)) == 200
+    assert quota.remembered.cache_info().currsize == before

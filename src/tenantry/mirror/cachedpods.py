@@ -181,8 +181,10 @@ def decode(data: msgspec.Raw, prefix: str) -> CachedPod:
     """
     found = _pod.decode(data)
     meta = found.metadata
-    # The rest of the owners would take more memory than the metadata that are read.
-    metadata = msgspec.json.encode(replace(meta, creation_timestamp=None, owner_references=None))
+    # The rest of the owners would take more memory than the metadata that are read. Without the resourceVersion, the
+    # metadata stay equal when only the status changes.
+    kept = replace(meta, resource_version="0", creation_timestamp=None, owner_references=None)
+    metadata = msgspec.json.encode(kept)
     pod = CachedPod(
         key=object_key(meta.namespace, meta.name),
         version=int(meta.resource_version or 0),

@@ -34,12 +34,14 @@ from tenantry.mirror.cachedpods import MOST_BYTES, CachedPod, Kept
 from tenantry.mirror.copies import Copies
 from tenantry.mirror.decision import Next
 from tenantry.mirror.endings import Endings
+from tenantry.mirror.podchanges import PodChanges
 from tenantry.mirror.podnodes import PodNodes
 from tenantry.mirror.podpatches import PodPatches, named
-from tenantry.mirror.pods import Down
+from tenantry.mirror.pods import Token
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.refusals import REFUSALS, RETRY_SECONDS, retry_seconds, upper_words
 from tenantry.mirror.servicelinks import ServiceLinks
+from tenantry.mirror.settledpods import SettledPods
 from tenantry.mirror.shapes import NotTranslated, part
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import PODS
@@ -100,6 +102,7 @@ class PodMirror:
         self._bound: dict[str, str] = {}
         self._patches = PodPatches(upper, lower)
         self._endings = Endings()
+        self._settled = SettledPods()
         self._active = 0
 
     @property
@@ -162,6 +165,7 @@ class PodMirror:
             self._refused.pop(key, None)
             self._bound.pop(key, None)
             self._tokens.forget(key)
+            self._settled.forget(key)
         self._active += 1
         try:
             return await self._go_on(cluster, found, upper, lower)
@@ -228,12 +232,13 @@ class PodMirror:
             await self._refuse(upper, str(words))
             return self._later(upper)
         self._refused.pop(upper.key, None)
+        self._settled.keep(upper, wanted)
         if self._profile.node:
             # At once: a pod of which this is not recorded would get a second lower one.
-            await self._show(upper, above, lower, is_current=False)
+            await self._show(upper, above, lower.object, is_current=False)
             self._tell_token(upper, above)
         # At once, because kubelet needs them before it starts a container.
-        return await self._provide(upper, lower, wanted)
+        return await self._provide(upper, lower, wanted.tokens)
 
     async def _hold_back(self, upper: CachedPod, refusal: str) -> float | None:
         """Send no pod that is one too many, for now, or too large; return in how many seconds to look again."""
@@ -359,11 +364,10 @@ class PodMirror:
         above, below = await self._whole(upper), lower.object
         if above is None:
             return None
-        made = pods.down(above, self._profile, self._nodes.lower)
-        changed = podchanges.changes(made, below, self._profile)
+        tokens, changed = self._compared(upper, above, lower, below)
         again, failure = None, None
         try:
-            again = await self._provide(upper, lower, made)
+            again = await self._provide(upper, lower, tokens)
         except ApiError as error:
             # A ServiceAccount that is gone must not hide what the pod does.
             failure = error
@@ -371,7 +375,7 @@ class PodMirror:
         # The event of a binding wakes this key again; until then the upper pod is not the one to write a status of.
         shown: float | None = None
         if not node or not await self._bind(upper, lower, node):
-            shown = await self._show(upper, above, lower, is_current=changed.is_current)
+            shown = await self._show(upper, above, below, is_current=changed.is_current)
         retry = await self._patches.send(upper, lower, changed)
         if failure is not None:
             raise failure
@@ -390,9 +394,21 @@ class PodMirror:
             raise RetryableError(f"pod {name!r} is there, but its labels are not those that it was given")
         return await self._fail(upper, self._lower.lost_reason, self._lower.lost_message)
 
-    async def _show(self, upper: CachedPod, above: Json, lower: CachedPod, *, is_current: bool) -> float | None:
+    def _compared(
+        self, upper: CachedPod, above: Json, lower: CachedPod, below: Json
+    ) -> tuple[Sequence[Token], PodChanges]:
+        """Return the tokens of a lower pod, and what it must change."""
+        tokens = self._settled.tokens(upper, lower)
+        if tokens is not None:
+            return tokens, PodChanges()
+        made = self._settled.made_of(upper) or pods.down(above, self._profile, self._nodes.lower)
+        changed = podchanges.changes(made, below, self._profile)
+        self._settled.settle(upper, lower, made.tokens, changed)
+        return made.tokens, changed
+
+    async def _show(self, upper: CachedPod, above: Json, below: Json, *, is_current: bool) -> float | None:
         """Write the status of a lower pod to its upper one, if it differs; return in how many seconds to look again."""
-        status = podstatus.up(above, self._nodes.shown(lower.object), self._profile, is_current=is_current)
+        status = podstatus.up(above, self._nodes.shown(below), self._profile, is_current=is_current)
         if status is None:
             return None
         fails = status.get("phase") == podstatus.FAILED and upper.status.get("phase") not in podstatus.ENDED
@@ -402,12 +418,12 @@ class PodMirror:
         await self._write_status(upper, status)
         return None
 
-    async def _provide(self, upper: CachedPod, lower: CachedPod, made: Down) -> float | None:
+    async def _provide(self, upper: CachedPod, lower: CachedPod, tokens: Sequence[Token]) -> float | None:
         """Keep the tokens that a pod needs; return the seconds until the next renewal."""
         # The containers of an adopted pod mount what they have mounted before.
         if upper.is_deleting or lower.mark(self._profile, ADOPTED):
             return None
-        return await self._tokens.bring(upper, lower, made.tokens)
+        return await self._tokens.bring(upper, lower, tokens)
 
     async def _bind(self, upper: CachedPod, lower: CachedPod, node: str) -> bool:
         """Bind an upper pod unless it is bound or ends; return whether it was bound now."""

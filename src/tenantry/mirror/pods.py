@@ -112,6 +112,7 @@ def down(
         spec = SPEC(part(pod, "spec"), "spec")
         references.check(spec)
         namespace, name = metadata["namespace"], metadata["name"]
+        needs = references.needed(pod, namespace, spec)
         selectors.confine(spec, marking.users(metadata.get("labels"), profile), namespace, profile)
         nodenames.translate(spec, nodes, profile)
         _rename(spec, metadata, profile)
@@ -139,7 +140,7 @@ def down(
     return Down(
         object={"apiVersion": "v1", "kind": "Pod", "metadata": lower_metadata, "spec": spec},
         tokens=tokens,
-        needs=references.references(pod),
+        needs=needs,
         ephemeral=ephemeral,
         ephemeral_refusal=ephemeral_refusal,
     )
@@ -149,6 +150,8 @@ def _added(pod: Json, metadata: Json, identity: Mapping[str, str], profile: Prof
     """Return the ephemeral containers, and why they are refused."""
     try:
         added = ADDED(part(pod, "spec"), "spec")
+        if not added:
+            return (), ""
         references.check(SPEC(part(pod, "spec"), "spec"), added)
         _rename(added, metadata, profile)
         _keep_environment(added, identity, profile)

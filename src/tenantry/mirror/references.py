@@ -75,15 +75,25 @@ def references(pod: Json) -> frozenset[PodReference]:
         check(spec)
     except NotTranslated:
         return frozenset()
-    needed: dict[tuple[str, str], bool] = {}
+    return needed(pod, upper.get("metadata", {}).get("namespace", ""), spec)
+
+
+def needed(pod: Json, namespace: str, spec: Json) -> frozenset[PodReference]:
+    """Return the same as `references`, of a pod whose spec is built already.
+
+    Args:
+        pod: The pod.
+        namespace: Its namespace.
+        spec: As `podfields.SPEC` builds its spec, checked, and before any name is replaced.
+    """
+    found: dict[tuple[str, str], bool] = {}
     for place in chain(places(spec), places(_added(pod, spec))):
         if place.kind != CLAIM and place.name:
             key = (place.kind, place.name)
-            needed[key] = needed.get(key, True) and place.holder.get("optional") is True
-    namespace = upper.get("metadata", {}).get("namespace", "")
+            found[key] = found.get(key, True) and place.holder.get("optional") is True
     return frozenset(
         PodReference(kind=kind, namespace=namespace, name=name, optional=optional)
-        for (kind, name), optional in needed.items()
+        for (kind, name), optional in found.items()
     )
 
 
@@ -99,7 +109,8 @@ def is_translated(pod: Json) -> bool:
 def _added(pod: Json, spec: Json) -> Json:
     try:
         added = ADDED(part(pod, "spec"), "spec")
-        check(spec, added)
+        if added:
+            check(spec, added)
     except NotTranslated:
         return {}  # They are not mirrored; the rest of the pod is.
     return added

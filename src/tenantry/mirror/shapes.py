@@ -94,10 +94,12 @@ def fields(shapes: Mapping[str, Shape], *, one_of: tuple[str, ...] = (), otherwi
     def build(value: object, path: str) -> Json:
         given = _object(value, path)
         found: Json = {}
-        for key, shape in shapes.items():
-            if given.get(key) is None:
+        # Not over the shapes: objects have few of the fields that they may have.
+        for key, each in given.items():
+            shape = shapes.get(key)
+            if shape is None or each is None:
                 continue
-            built = shape(given[key], f"{path}.{key}" if path else key)
+            built = shape(each, f"{path}.{key}" if path else key)
             if built is not None:
                 found[key] = built
         if one_of and sum(key in found for key in one_of) != 1:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from tenantry.api.errors import InputError
 from tenantry.api.quota import QUOTA_KEY
@@ -22,6 +23,7 @@ PODS = 110
 
 _SHORT = (*COMPUTE, "storage")
 _key_form = re.compile(QUOTA_KEY)
+_MOST_REMEMBERED_CHARACTERS = 1024
 
 
 def normal_key(key: str) -> str:
@@ -70,12 +72,23 @@ def normal(hard: Mapping[str, str | int]) -> dict[str, str]:
     Raises:
         InputError: A key or a quantity is invalid, a quantity is negative, or a key is present in both spellings.
     """
+    given = tuple(hard.items())
+    # Of other clusters, too: a quota may have any size.
+    size = sum(len(key) + len(str(value)) for key, value in given)
+    return dict(remembered(given) if size <= _MOST_REMEMBERED_CHARACTERS else _normal(given))
+
+
+def _normal(hard: tuple[tuple[str, str | int], ...]) -> tuple[tuple[str, str], ...]:
     out: dict[str, str] = {}
-    for key, given in sorted(hard.items()):
+    for key, given in sorted(hard):
         wanted = normal_key(key)
         if wanted in out:
             raise InputError(f"quota has {key!r} and another spelling of it; keep one")
         if quantity.parse(given) < 0:
             raise InputError(f"quota {key!r} is {given!r}; it must not be negative")
         out[wanted] = quantity.canonical(given)
-    return dict(sorted(out.items()))
+    return tuple(sorted(out.items()))
+
+
+remembered = lru_cache(maxsize=2048)(_normal)
+"""Sums over the namespaces of a tenant read each of their quotas again."""
