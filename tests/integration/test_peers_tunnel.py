@@ -25,11 +25,8 @@ from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 from tenantry.kube.transport import Transport
 from testkit.api import PODS, SECRETS, SERVICE_ACCOUNTS, Api, until
-from testkit.peerings import QUOTA, Peering, peering, placed, token_of
+from testkit.peerings import QUOTA, UNREACHABLE, Peering, peering, placed, token_of
 from testkit.tcplink import LinkState, TcpLink
-
-UNREACHABLE = "https://127.0.0.1:9"
-"""The address of the peer as its home has it: no server listens there. The name is in the certificate of the peer."""
 
 SOCKET = {"Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
 

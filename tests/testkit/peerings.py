@@ -24,6 +24,7 @@ from tenantry.api.peercluster import (
     PeerCluster,
     tenant_name,
 )
+from tenantry.api.peertunnel import Dial
 from tenantry.api.reasons import READY
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
@@ -37,6 +38,9 @@ from testkit.api import PODS, SECONDS, SERVICE_ACCOUNTS, Api, until
 from testkit.tcplink import TcpLink
 
 HOME, BERLIN = "home", "berlin"
+UNREACHABLE = "https://127.0.0.1:9"
+"""The address of a peer as its home has it: no server listens there. The name is in the certificate of the peer."""
+
 QUOTA = {"cpu": "40", "memory": "80Gi", "pods": "200"}
 
 
@@ -74,10 +78,10 @@ class Peering:
         """Return one of the clusters."""
         return LocalCluster(name, root=self.folder)
 
-    async def connect(self) -> None:
-        """Connect the clusters."""
+    async def connect(self, dial: Dial = Dial.HOME) -> None:
+        """Connect the clusters; one of them connects to the other one."""
         quota = ",".join(f"{key}={value}" for key, value in QUOTA.items())
-        await self.run("peer", "connect", self.home_name, self.peer_name, "--quota", quota)
+        await self.run("peer", "connect", self.home_name, self.peer_name, "--quota", quota, "--dial", dial)
 
     async def run(self, *arguments: str, checked: bool = True) -> str:
         """Run the command in a process of its own; return its output."""

@@ -13,7 +13,7 @@ import pytest
 
 from tenantry.engine.sockets import short_path
 from tenantry.hosting import connections, tunnel
-from tenantry.hosting.connections import ConnectionBucket
+from tenantry.hosting.unauthenticated import ConnectionBucket
 from tenantry.hosting.destinations import Destination, Direct, Kubelet, Refused
 from tenantry.hosting.gate import Gate, GateLimits
 from testkit.egress import NODE, Handler, asked, connecting, echo, listening

@@ -265,6 +265,8 @@ OTHER_THAN_FOUND = "OtherThanFound"
 """A PeerCluster is used for another cluster than `spec.discovered` names; nothing is sent there."""
 TUNNEL_CLOSED = "TunnelClosed"
 """The peer has not opened its tunnel to this cluster, or this cluster has none to its home; the message says why."""
+TUNNEL_REFUSED = "TunnelRefused"
+"""The home does not accept the token of the tunnel, or there is none: an administrator must use another file."""
 NO_TUNNEL_PORT = "NoTunnelPort"
 """The operator of this cluster has no port for tunnels, so that no peer can open one."""
 

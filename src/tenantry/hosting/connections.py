@@ -3,6 +3,8 @@
 accept ─┬─ within the limits ─► serve(stream), as a task of its own
         ├─ above a limit ─────► reject(stream, reason), also a task, if there is a `reject`
         └─ too many rejected ─► closed at once
+
+A listener that any client may reach has limits of clients that have not authenticated, too; see `unauthenticated.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 import msgspec
 
 from tenantry.engine.tasks import first_error
+from tenantry.hosting.unauthenticated import ConnectionBucket, UnauthenticatedLimits, UnauthenticatedClients
 from tenantry.hosting.tunnel import ByteStream, abort
 
 MOST_REJECTIONS = 50
@@ -41,34 +44,14 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
         connections_per_second: The sustained rate of new connections, which is also the largest burst.
         open_connections: The number of connections at one time.
         head_seconds: The time for the head of a request, and for a TLS handshake.
+        unauthenticated: The limits of clients that have not authenticated, which then do not count as open connections; None
+            for a listener that does not tell them from others.
     """
 
     connections_per_second: int = 50
     open_connections: int = 200
     head_seconds: float = 10.0
-
-
-class ConnectionBucket:
-    """A bucket that holds at most `rate` tokens, and regains `rate` tokens a second.
-
-    Args:
-        rate: The number of tokens; the bucket is full at first.
-        now: The time of a monotonic clock, in seconds.
-    """
-
-    def __init__(self, rate: int, now: float) -> None:
-        self._rate = float(rate)
-        self._tokens = self._rate
-        self._then = now
-
-    def take(self, now: float) -> bool:
-        """Return whether there was a token, and take it."""
-        self._tokens = min(self._rate, self._tokens + (now - self._then) * self._rate)
-        self._then = now
-        if self._tokens < 1.0:
-            return False
-        self._tokens -= 1.0
-        return True
+    unauthenticated: UnauthenticatedLimits | None = None
 
 
 class Connections:
@@ -88,6 +71,8 @@ class Connections:
         self._bucket: ConnectionBucket | None = None
         self.open: set[asyncio.Task[None]] = set()
         self._rejected: set[asyncio.Task[None]] = set()
+        known = limits.unauthenticated
+        self._unauthenticated = UnauthenticatedClients[asyncio.Task[None]](known) if known is not None else None
 
     @asynccontextmanager
     async def accepted(self, listen: Listen) -> AsyncGenerator[asyncio.Server]:
@@ -117,21 +102,35 @@ class Connections:
                     for task in self.open | self._rejected:
                         task.cancel()
 
-    def begin(self, serve: Callable[[], Coroutine[Any, Any, None]]) -> str:
+    def begin(self, serve: Callable[[], Coroutine[Any, Any, None]], address: str = "") -> str:
         """Serve one more connection, as a task of its own.
 
         Args:
             serve: Serves it to its end; no error leaves it.
+            address: The IP address of the client; it counts for a listener with limits of unauthenticated.
 
         Returns:
             Why it is not served; "" if it is.
         """
         if self._group is None or self._bucket is None:
             return "the listener is closed"
-        reason = self._excess(self._bucket)
-        if not reason:
-            self._keep(self.open, self._group.create_task(serve()))
-        return reason
+        reason = self._excess(self._bucket, address)
+        if reason:
+            return reason
+        task = self._group.create_task(serve())
+        self._keep(self.open, task)
+        if self._unauthenticated is not None:
+            task.add_done_callback(self._unauthenticated.end)
+            victim = self._unauthenticated.begin(task, address)
+            if victim is not None:
+                victim.cancel()
+        return ""
+
+    def authenticated(self) -> None:
+        """Take in that the client of the connection that this task serves has authenticated."""
+        task = asyncio.current_task()
+        if self._unauthenticated is not None and task is not None:
+            self._unauthenticated.end(task)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         stream = ByteStream(reader, writer)
@@ -144,11 +143,15 @@ class Connections:
         else:
             self._keep(self._rejected, self._group.create_task(self._reject(stream, reason)))
 
-    def _excess(self, bucket: ConnectionBucket) -> str:
+    def _excess(self, bucket: ConnectionBucket, address: str) -> str:
         """Return which limit one more connection exceeds; "" for none."""
-        if len(self.open) >= self._limits.open_connections:
+        now, unauthenticated = asyncio.get_running_loop().time(), self._unauthenticated
+        # First: what one source opens must not use up what all may open.
+        if unauthenticated is not None and not unauthenticated.take(address, now):
+            return "too many connections of one address in a short time"
+        if len(self.open) - (len(unauthenticated) if unauthenticated is not None else 0) >= self._limits.open_connections:
             return "too many connections are open"
-        if not bucket.take(asyncio.get_running_loop().time()):
+        if not bucket.take(now):
             return "too many connections in a short time"
         return ""
 

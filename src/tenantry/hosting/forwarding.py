@@ -25,7 +25,7 @@ from aiohttp import web
 
 from tenantry.api.errors import ApiError
 from tenantry.api.model import Json
-from tenantry.hosting.connections import ConnectionBucket
+from tenantry.hosting.unauthenticated import ConnectionBucket
 from tenantry.hosting.listeners import listener
 from tenantry.hosting.plane import ForwardedGroup
 

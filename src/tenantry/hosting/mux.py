@@ -25,7 +25,7 @@ from functools import partial
 from tenantry.engine.tasks import all_of, first_error
 from tenantry.hosting import frames
 from tenantry.hosting.frames import MOST_DATA, FrameError, MessageKind, Opcode, TunnelMessage
-from tenantry.hosting.tunnel import HALF_CLOSED_SECONDS, ByteStream, abort, end
+from tenantry.hosting.tunnel import ByteStream, HalfClosed, abort, end
 
 MOST_STREAMS = 1024
 WINDOW_BYTES = 128 * 1024
@@ -124,28 +124,6 @@ class _Muxed:
                 self.may_send.set()
                 if self.ended is not None:
                     self.ended()
-
-
-class _HalfClosed:
-    """Bounds how long a stream with one ended direction may be silent.
-
-    Args:
-        deadline: Ends the stream.
-    """
-
-    def __init__(self, deadline: asyncio.Timeout) -> None:
-        self._deadline = deadline
-        self._has_begun = False
-
-    def begin(self) -> None:
-        """Take in that one direction has ended."""
-        self._has_begun = True
-        self.broken()
-
-    def broken(self) -> None:
-        """Take in that bytes were carried."""
-        if self._has_begun:
-            self._deadline.reschedule(asyncio.get_running_loop().time() + HALF_CLOSED_SECONDS)
 
 
 class _Pings:
@@ -384,21 +362,21 @@ class StreamMux:
         """Forward bytes between a stream and a connection until both directions have ended."""
         muxed.ended = partial(abort, local)
         async with asyncio.timeout(None) as deadline:
-            silence = _HalfClosed(deadline)
+            silence = HalfClosed(deadline)
             await all_of([self._outgoing(muxed, local.reader, silence), self._incoming(muxed, local.writer, silence)])
         # Both directions have ended at both ends.
         muxed.is_reset = True
         await end(local)
 
-    async def _outgoing(self, muxed: _Muxed, reader: asyncio.StreamReader, silence: _HalfClosed) -> None:
+    async def _outgoing(self, muxed: _Muxed, reader: asyncio.StreamReader, silence: HalfClosed) -> None:
         while chunk := await reader.read(min(MOST_DATA, await muxed.room())):
             muxed.credit -= len(chunk)
             await self._send(TunnelMessage(MessageKind.DATA, muxed.number, chunk))
-            silence.broken()
+            silence.carried()
         await self._send(TunnelMessage(MessageKind.END, muxed.number))
         silence.begin()
 
-    async def _incoming(self, muxed: _Muxed, writer: asyncio.StreamWriter, silence: _HalfClosed) -> None:
+    async def _incoming(self, muxed: _Muxed, writer: asyncio.StreamWriter, silence: HalfClosed) -> None:
         taken = 0
         while chunk := await muxed.next_chunk():
             writer.write(chunk)
@@ -408,6 +386,6 @@ class StreamMux:
                 muxed.unread -= taken
                 await self._send(frames.credit(muxed.number, taken))
                 taken = 0
-            silence.broken()
+            silence.carried()
         writer.write_eof()
         silence.begin()

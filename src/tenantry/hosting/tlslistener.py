@@ -71,13 +71,13 @@ async def _accept(listening: socket.socket, connections: Connections, serve: Ser
     loop = asyncio.get_running_loop()
     while True:
         try:
-            accepted, _ = await loop.sock_accept(listening)
+            accepted, address = await loop.sock_accept(listening)
         except OSError as error:
             # Too many open files, most likely: as asyncio's servers, it goes on when some are closed.
             log.warning("no connection is accepted", extra={"problem": str(error)})
             await asyncio.sleep(_PAUSE_SECONDS)
             continue
-        if connections.begin(partial(serve, accepted)):
+        if connections.begin(partial(serve, accepted), address[0]):
             accepted.close()
 
 

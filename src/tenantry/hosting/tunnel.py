@@ -33,6 +33,28 @@ class ByteStream(NamedTuple):
     writer: asyncio.StreamWriter
 
 
+class HalfClosed:
+    """Bounds how long a stream with one ended direction may be silent, by `HALF_CLOSED_SECONDS`.
+
+    Args:
+        deadline: Ends the stream; it has no time yet.
+    """
+
+    def __init__(self, deadline: asyncio.Timeout) -> None:
+        self._deadline = deadline
+        self._has_begun = False
+
+    def begin(self) -> None:
+        """Take in that one direction has ended."""
+        self._has_begun = True
+        self.carried()
+
+    def carried(self) -> None:
+        """Take in that bytes were carried."""
+        if self._has_begun:
+            self._deadline.reschedule(asyncio.get_running_loop().time() + HALF_CLOSED_SECONDS)
+
+
 class _Over(Exception):
     """One direction has ended, and this cannot be passed on alone."""
 
@@ -87,28 +109,22 @@ async def splice(left: ByteStream, right: ByteStream) -> None:
     Raises:
         OSError: A connection broke, or a half-closed one was silent for too long; both are closed.
     """
-    loop = asyncio.get_running_loop()
-    ended = False
 
-    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, deadline: asyncio.Timeout) -> None:
-        nonlocal ended
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, silence: HalfClosed) -> None:
         while chunk := await reader.read(CHUNK_BYTES):
             writer.write(chunk)
             await writer.drain()
-            if ended:
-                deadline.reschedule(loop.time() + HALF_CLOSED_SECONDS)
+            silence.carried()
         if not writer.can_write_eof():
             raise _Over
         writer.write_eof()
-        ended = True
-        deadline.reschedule(loop.time() + HALF_CLOSED_SECONDS)
+        silence.begin()
 
     try:
         with suppress(_Over):
             async with asyncio.timeout(None) as deadline:
-                await all_of(
-                    [forward(left.reader, right.writer, deadline), forward(right.reader, left.writer, deadline)]
-                )
+                silence = HalfClosed(deadline)
+                await all_of([forward(left.reader, right.writer, silence), forward(right.reader, left.writer, silence)])
         await all_of([end(left), end(right)])
     finally:
         abort(left)

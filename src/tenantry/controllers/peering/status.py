@@ -94,7 +94,7 @@ def compute(found: PeerCluster, guest: GuestState, host: HostState | None, now: 
         now: RFC 3339.
     """
     wanted = discovery.condition(found)
-    problem = discovery.problem(found) or guest.problem
+    problem = discovery.problem(found) or guest.problem or _no_way(guest.tunnel)
     before = found.status
     if host is not None:
         failure = host.failure
@@ -148,6 +148,13 @@ def _node_ready(found: PeerCluster, name: str) -> Wanted:
             " port, so logs and exec need an API server that does not verify it"
         )
     return Wanted(reasons.NODE_READY, True, reasons.ESTABLISHED, words)
+
+
+def _no_way(tunnel: Wanted | None) -> Blocked | None:
+    """Return why a home has no way to this cluster, which it does not connect to; None if it has one."""
+    if tunnel is None or tunnel.holds:
+        return None
+    return Blocked(reason=tunnel.reason, message=tunnel.message, passing=tunnel.reason != reasons.TUNNEL_REFUSED)
 
 
 def _labels(before: PeerClusterStatus, host: HostState | None) -> dict[str, str]:

@@ -67,6 +67,8 @@ class TunnelDialler:
         self._sent = ""
         self.problem = "the tunnel is being opened"
         """Why it is not open; "" if it is."""
+        self.is_refused = False
+        """Whether the problem stays until an administrator uses another file."""
 
     async def run(self) -> None:
         """Keep the tunnel open until cancelled."""
@@ -76,7 +78,7 @@ class TunnelDialler:
             try:
                 await self._open()
             except (TenantryError, OSError, EOFError) as error:
-                self._report(str(error) or type(error).__name__)
+                self._report(str(error) or type(error).__name__, is_refused=isinstance(error, ConfigError))
             except Exception as error:  # a bug that the home triggers must not end the operator
                 log.exception("a tunnel has failed", extra={"peer": self._name})
                 self._report(f"{type(error).__name__}: see the log of the operator")
@@ -86,9 +88,9 @@ class TunnelDialler:
             await asyncio.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))
             pause = min(2 * pause, LAST_PAUSE_SECONDS)
 
-    def _report(self, problem: str) -> None:
-        if problem != self.problem:
-            self.problem = problem
+    def _report(self, problem: str, *, is_refused: bool = False) -> None:
+        if (problem, is_refused) != (self.problem, self.is_refused):
+            self.problem, self.is_refused = problem, is_refused
             self._changed()
 
     async def _open(self) -> None:

@@ -53,7 +53,8 @@ class TunnelDiallers:
             dialler = TunnelDialler(cluster, name, wanted, self._server, changed)
             task = self._group.create_task(dialler.run())
             known = self._known[name] = _Dialling(dialler, task, found.metadata.uid)
-        return _told(known.dialler.problem, f"the tunnel to {wanted.server} is open")
+        reason = reasons.TUNNEL_REFUSED if known.dialler.is_refused else reasons.TUNNEL_CLOSED
+        return _told(known.dialler.problem, f"the tunnel to {wanted.server} is open", reason)
 
     async def stop(self, name: str) -> None:
         """End the tunnel of a PeerCluster."""
@@ -78,7 +79,7 @@ async def admit(endpoint: TunnelEndpoint, home: Cluster, found: PeerCluster) -> 
     return _told(problem, "the peer has opened its tunnel", reason, unknown=endpoint.waits)
 
 
-def _told(problem: str, done: str, reason: str = reasons.TUNNEL_CLOSED, *, unknown: bool = False) -> Wanted:
+def _told(problem: str, done: str, reason: str, *, unknown: bool = False) -> Wanted:
     if problem:
         return Wanted(reasons.TUNNEL_OPEN, False, reason, problem, unknown=unknown)
     return Wanted(reasons.TUNNEL_OPEN, True, reasons.ESTABLISHED, done)

@@ -16,7 +16,6 @@ import asyncio
 import errno
 import logging
 import os
-import re
 import secrets
 import socket
 import ssl
@@ -26,19 +25,19 @@ from typing import NamedTuple
 
 import msgspec
 
-from tenantry.api.errors import ApiError, ConfigError, NotFound, TenantryError
-from tenantry.api.model import Json, Resource
+from tenantry.api.errors import ApiError, ConfigError, NotFound, RetryableError, TenantryError
+from tenantry.api.model import Json
 from tenantry.api.peercluster import (
     LEASE_SECONDS,
     PEERS_NAMESPACE,
     PeerCluster,
     PeerHost,
 )
-from tenantry.api.peertunnel import TUNNEL_AUDIENCE, TUNNEL_PATH, TUNNEL_SUFFIX, Dial, tunnel_name
+from tenantry.api.peertunnel import TUNNEL_AUDIENCE, TUNNEL_PATH, Dial, tunnel_name
 from tenantry.controllers.peering.guests.guest import ACCOUNTS
 from tenantry.controllers.peering.guests.invitations import is_token
 from tenantry.controllers.peering.link import tokenlife
-from tenantry.controllers.peering.tunnels import serving
+from tenantry.controllers.peering.tunnels import reviews, serving
 from tenantry.engine import request
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.tasks import in_background
@@ -49,9 +48,15 @@ from tenantry.hosting.loopback import TunnelEntrance
 from tenantry.hosting.mux import StreamMux
 from tenantry.hosting.tlslistener import accepting, secured
 from tenantry.hosting.tunnel import ByteStream, abort, end, read_head
+from tenantry.hosting.unauthenticated import UnauthenticatedLimits
 
-LIMITS = ConnectionLimits(connections_per_second=20, open_connections=1200)
-"""A thousand peers, and what others can open until the head of their request is late."""
+LIMITS = ConnectionLimits(
+    connections_per_second=100,
+    open_connections=1200,
+    head_seconds=5.0,
+    unauthenticated=UnauthenticatedLimits(per_source_per_second=20, most=200),
+)
+"""A thousand peers; and what clients without a token open ends soon, and keeps no peer out."""
 
 REVIEW_SECONDS = 60.0
 """How often the API server is asked whether the token of an open tunnel is still valid."""
@@ -59,8 +64,8 @@ REVIEW_SECONDS = 60.0
 _RETRY_SECONDS = 10.0
 _ANSWER_SECONDS = 5.0
 _MOST_REVIEWS = 4
-_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
-_USER = re.compile(rf"system:serviceaccount:{PEERS_NAMESPACE}:(.+){TUNNEL_SUFFIX}", re.ASCII)
+_ANSWERED_SECONDS = 10.0
+"""How long a client waits until the API server has looked at its token."""
 
 log = logging.getLogger(__name__)
 
@@ -185,10 +190,13 @@ class TunnelEndpoint:
             self._listens = True
             try:
                 await self._all_changed()
-                await self._retired.wait()
+                # A peer may need the port again between the moment at which the last one did not, and this task's turn.
+                while not self._retired.is_set():
+                    await self._retired.wait()
             finally:
                 self._listens = False
-        await serving.forget(self._home)
+        if self._retired.is_set():
+            await serving.forget(self._home)
 
     async def _all_changed(self) -> None:
         for each in self._home.cache(PeerCluster.resource):
@@ -235,36 +243,35 @@ class TunnelEndpoint:
         head = heads.parse(await read_head(stream, LIMITS.head_seconds))
         key = _checked(head)
         token = _token(head)
-        async with self._reviewing:
-            name = await self._reviewed(token)
+        name = await self._first_reviewed(token)
         if name is None:
             raise HttpRefusal(401, "the token opens no tunnel here: ask the administrator of the home for another file")
+        self._connections.authenticated()
         await self._replace(name)
         own = [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Accept", frames.accept_key(key))]
         stream.writer.write(heads.response_head(101, "Switching Protocols", own))
         await self._keep(name, stream, token)
 
+    async def _first_reviewed(self, token: str) -> str | None:
+        """Return the PeerCluster whose tunnel the token of a new connection opens; see `_reviewed`."""
+        try:
+            async with asyncio.timeout(_ANSWERED_SECONDS), self._reviewing:
+                return await self._reviewed(token)
+        except TimeoutError:
+            raise HttpRefusal(503, "the API server of the home does not answer in time") from None
+
     async def _reviewed(self, token: str) -> str | None:
         """Return the PeerCluster whose tunnel a token opens; None if it opens none.
 
         Raises:
-            HttpRefusal: The API server does not answer.
+            HttpRefusal: The API server does not say, so that the token is neither accepted nor refused.
         """
-        spec: Json = {"token": token, "audiences": [TUNNEL_AUDIENCE]}
         try:
-            sent = await self._home.writer.send(
-                request.create_json(_REVIEWS, {"metadata": {"name": "tunnel"}, "spec": spec})
-            )
-        except ApiError as error:
+            name = reviews.peer_of(msgspec.json.decode(await self._home.writer.send(reviews.asked(token))))
+        except (ApiError, RetryableError) as error:
             log.warning("a token cannot be reviewed", extra={"error": str(error)})
-            raise HttpRefusal(503, "the API server of the home does not answer") from error
-        status: Json = msgspec.json.decode(sent).get("status") or {}
-        user: Json = status.get("user") or {}
-        found = _USER.fullmatch(str(user.get("username", "")))
-        # An authenticator that ignores audiences returns none.
-        if not status.get("authenticated") or TUNNEL_AUDIENCE not in (status.get("audiences") or ()) or found is None:
-            return None
-        return found[1] if self._is_dialled_by(found[1]) else None
+            raise HttpRefusal(503, "the API server of the home cannot check the token at the moment") from error
+        return name if name is not None and self._is_dialled_by(name) else None
 
     def _is_dialled_by(self, name: str) -> bool:
         found: PeerCluster | None = self._home.cache(PeerCluster.resource).get(name)
