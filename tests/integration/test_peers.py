@@ -17,14 +17,13 @@ from tenantry.api.marks import ZONE
 from tenantry.api.model import Json, Resource
 from tenantry.api.offloading import OFFLOADING, NamespaceMap, NamespaceOffloading
 from tenantry.api.peercluster import PEER, PEERS_NAMESPACE, PREFIX, PeerCluster, node_name, renewer_name
-from tenantry.api.signing import NODE, NODES_GROUP
+from tenantry.api.signing import NODE, NODES_GROUP, grant_name
 from tenantry.api.slice import SliceClaim
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.engine import request
 from tenantry.engine.writer import Writer
-from tenantry.install.peers import GRANT_PREFIX
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
@@ -385,6 +384,9 @@ async def test_the_operator_acts_as_the_node_in_a_cluster_that_signs_no_certific
         return ready["status"] == "True" and "impersonation" not in ready["message"]
 
     await until(certified, "the Node has certificates again")
+    # What was granted is withdrawn, also before the PeerCluster ends.
+    for kind in (ClusterRoleBinding, ClusterRole):
+        await both.home.gone(kind.resource, grant_name(both.peer_name))
     await both.pod("web", "weaker")
 
 
@@ -409,8 +411,8 @@ async def test_nothing_is_left_on_either_side_when_a_peering_ends(both: Peering)
     assert await both.home.find(NODES, node_name(both.peer_name)) is None
     await both.home.gone(NamespaceMap.resource, both.peer_name)
     # What an administrator has allowed for this peer.
-    await both.home.gone(ClusterRole.resource, f"{GRANT_PREFIX}{both.peer_name}")
-    await both.home.gone(ClusterRoleBinding.resource, f"{GRANT_PREFIX}{both.peer_name}")
+    await both.home.gone(ClusterRole.resource, grant_name(both.peer_name))
+    await both.home.gone(ClusterRoleBinding.resource, grant_name(both.peer_name))
     assert [each["metadata"]["name"] for each in await both.home.list(SECRETS, PEERS_NAMESPACE)] == []
     assert await both.peer.list(Subnamespace.resource, both.tenant) == []
     await both.run("peer", "remove", both.home_name, "--name", both.peer_name, "--yes")

@@ -11,24 +11,22 @@ import pytest
 import pytest_asyncio
 
 from tenantry.api import reasons
-from tenantry.api.errors import ApiError, Forbidden, Unauthorized
+from tenantry.api.errors import Forbidden, Unauthorized
 from tenantry.api.model import Json
 from tenantry.api.peercluster import (
     PEERS_NAMESPACE,
     PeerCluster,
     node_name,
 )
-from tenantry.api.peertunnel import TUNNEL_AUDIENCE, TUNNEL_PATH, TUNNEL_SECRET, tunnel_name
+from tenantry.api.peertunnel import TUNNEL_AUDIENCE, TUNNEL_SECRET, tunnel_name
 from tenantry.engine import request
 from tenantry.engine.writer import Writer
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
-from tenantry.kube.transport import Transport
 from testkit.api import PODS, SECRETS, SERVICE_ACCOUNTS, Api, until
 from testkit.peerings import QUOTA, UNREACHABLE, Peering, peering, placed, token_of
 from testkit.tcplink import LinkState, TcpLink
-
-SOCKET = {"Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
+from testkit.tunnels import flooded, knock
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -74,20 +72,10 @@ async def condition(api: Api, name: str, type_: str) -> Json:
     return next((each for each in found if each["type"] == type_), Json())
 
 
-async def knock(both: Peering, token: str, path: str = TUNNEL_PATH) -> tuple[int, str]:
-    """Ask the port for a tunnel as an attacker; return status and text of the response, 101 for an open tunnel."""
+async def place(both: Peering) -> tuple[str, str]:
+    """Return URL and certificate of the port, as the peer has them."""
     half: Json = (await both.peer.get(PeerCluster.resource, both.home_name))["spec"]["guest"]["tunnel"]
-    server = f"https://127.0.0.1:{both.cluster(both.home_name).spec().ports.tunnel}"
-    connection = Connection(
-        server=server, source="the attacker", ca=half["ca"].encode(), token=token, tls_server_name=TUNNEL_AUDIENCE
-    )
-    async with Transport(connection) as transport:
-        try:
-            upgraded = await transport.upgrade("GET", path, headers=SOCKET)
-        except ApiError as error:
-            return error.status, str(error)
-        upgraded.writer.transport.abort()
-        return 101, ""
+    return f"https://127.0.0.1:{both.cluster(both.home_name).spec().ports.tunnel}", half["ca"]
 
 
 async def stored(both: Peering) -> str:
@@ -116,10 +104,10 @@ async def test_the_credential_of_a_tunnel_opens_the_tunnel_of_its_peer_and_nothi
             with pytest.raises(Unauthorized):
                 await thief.request("GET", path)
     # A tunnel that answers stays, also if a thief has the token.
-    status, text = await knock(both, token)
+    status, text = await knock(*await place(both), token)
     assert (status, "answers" in text) == (409, True)
     assert (await condition(both.home, both.peer_name, reasons.TUNNEL_OPEN))["status"] == "True"
-    assert (await knock(both, token, "/"))[0] == 404
+    assert (await knock(*await place(both), token, "/"))[0] == 404
     # Nor do other tokens of the home open one: of its API server, of another audience, of an account of another name.
     account = {"metadata": {"name": "other-tunnel", "namespace": PEERS_NAMESPACE}}
     await both.home.create(SERVICE_ACCOUNTS, account, PEERS_NAMESPACE)
@@ -137,7 +125,7 @@ async def test_the_credential_of_a_tunnel_opens_the_tunnel_of_its_peer_and_nothi
         await issued("other-tunnel", TUNNEL_AUDIENCE),
     ]
     for other in others:
-        assert (await knock(both, other))[0] == 401
+        assert (await knock(*await place(both), other))[0] == 401
     # Not even an administrator makes a token of the account for an API server, or one that lasts.
     name = tunnel_name(both.peer_name)
     for audience, seconds in (("", 3600), ("vault", 3600), (TUNNEL_AUDIENCE, 8 * 24 * 3600)):
@@ -182,6 +170,31 @@ async def test_a_tunnel_that_is_cut_comes_back_and_one_that_is_silent_is_replace
     assert (await condition(both.peer, both.home_name, reasons.TUNNEL_OPEN))["status"] == "True"
 
 
+async def test_a_client_without_a_token_does_not_keep_a_peer_from_coming_back(both: Peering) -> None:
+    """PEER-51: it comes from another address, and opens connections without an end."""
+    port = both.cluster(both.home_name).spec().ports.tunnel
+
+    async def ready(status: str) -> None:
+        async def so() -> bool:
+            found = await condition(both.peer, both.home_name, reasons.READY)
+            return found.get("status") == status
+
+        await until(so, f"the guest half is ready: {status}")
+
+    async with flooded(port) as flood:
+        await flood.opened(1500)
+        tunnel = {"server": UNREACHABLE}
+        await both.peer.patch(PeerCluster.resource, both.home_name, {"spec": {"guest": {"tunnel": tunnel}}})
+        # A home that has no tunnel is not served.
+        await ready("False")
+        assert (await condition(both.peer, both.home_name, reasons.READY))["reason"] == reasons.TUNNEL_CLOSED
+        tunnel = {"server": f"https://127.0.0.1:{port}"}
+        await both.peer.patch(PeerCluster.resource, both.home_name, {"spec": {"guest": {"tunnel": tunnel}}})
+        await ready("True")
+        await flood.opened(100)
+    await both.run("peer", "wait", both.peer_name, "--name", both.home_name)
+
+
 @pytest.mark.long
 async def test_the_home_ends_a_tunnel_whose_account_is_gone(both: Peering, tmp_path: Path) -> None:
     """The account comes back with another uid, for which the old token is not valid."""
@@ -192,7 +205,7 @@ async def test_the_home_ends_a_tunnel_whose_account_is_gone(both: Peering, tmp_p
         return (await condition(both.home, both.peer_name, reasons.TUNNEL_OPEN)).get("status") == "False"
 
     await until(closed, "the tunnel has ended", seconds=150)
-    assert (await knock(both, before))[0] == 401
+    assert (await knock(*await place(both), before))[0] == 401
     await part(both)
     await join(both, tmp_path)
 

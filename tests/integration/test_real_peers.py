@@ -1,4 +1,4 @@
-"""Pods at a peer whose nodes are real, with logs and streams through the home, which connects to it or has its tunnel."""
+"""Pods at a peer whose nodes are real, with logs and streams through the home, directly and through a tunnel."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ import pytest
 
 from tenantry.engine.sockets import short_path
 from tenantry.hosting import connections, tunnel
-from tenantry.hosting.unauthenticated import ConnectionBucket
 from tenantry.hosting.destinations import Destination, Direct, Kubelet, Refused
 from tenantry.hosting.gate import Gate, GateLimits
+from tenantry.hosting.unauthenticated import ConnectionBucket
 from testkit.egress import NODE, Handler, asked, connecting, echo, listening
 
 pytestmark = pytest.mark.timeout(60)

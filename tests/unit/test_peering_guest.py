@@ -15,6 +15,7 @@ from tenantry.api.tenant import Tenant, TenantSpec, TenantStatus
 from tenantry.controllers.peering import status
 from tenantry.controllers.peering.guests import guest
 from tenantry.controllers.peering.status import GuestState, HostState
+from tenantry.engine.conditions import Wanted
 from tenantry.engine.plan import Blocked
 
 NOW = "2027-01-01T00:00:00Z"
@@ -155,6 +156,19 @@ def test_a_failure_that_does_not_pass_is_stalled() -> None:
     conditions = {each.type: each.reason for each in found.conditions}
     assert conditions[reasons.STALLED] == conditions[reasons.READY] == reasons.PEER_CHANGED
     assert reasons.RECONCILING not in conditions
+
+
+@pytest.mark.parametrize(
+    ("reason", "trouble"),
+    [(reasons.TUNNEL_CLOSED, reasons.RECONCILING), (reasons.TUNNEL_REFUSED, reasons.STALLED), ("", "")],
+)
+def test_a_home_is_served_only_if_it_has_its_tunnel_to_this_cluster(reason: str, trouble: str) -> None:
+    tunnel = Wanted(reasons.TUNNEL_OPEN, not reason, reason or reasons.ESTABLISHED, "words of the tunnel")
+    found = status.compute(peer(host=False), GuestState(tunnel=tunnel), None, NOW)
+    conditions = {each.type: each for each in found.conditions}
+    assert conditions[reasons.READY].reason == (reason or reasons.ESTABLISHED)
+    assert ("words of the tunnel" in conditions[reasons.READY].message) == bool(reason)
+    assert {reasons.RECONCILING, reasons.STALLED} & set(conditions) == ({trouble} if trouble else set())
 
 
 def test_a_silent_peer_keeps_what_was_known_of_it() -> None:

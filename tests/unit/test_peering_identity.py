@@ -5,17 +5,25 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from msgspec.structs import replace
 
 from tenantry.api import reasons
+from tenantry.api.kubernetes import ClusterRole, ClusterRoleBinding
 from tenantry.api.model import ObjectMeta
 from tenantry.api.peercluster import NodeIdentities, PeerCluster, PeerClusterSpec, PeerHost
+from tenantry.api.signing import grant_name
 from tenantry.controllers.peering import status
 from tenantry.controllers.peering.link.certificates import read
+from tenantry.controllers.peering.link.grants import NodeGrants
+from tenantry.engine.cluster import Cluster, ClusterId
 from tenantry.hosting.selfsigned import self_signed
 from tenantry.install.peers import node_grant
+from testkit.clock import ManualClock
+from testkit.model import World
+from testkit.worldclient import WorldClient
 
 START = dt.datetime(2027, 1, 1, tzinfo=dt.UTC)
 
@@ -64,3 +72,35 @@ def test_the_condition_tells_the_limits_of_impersonation() -> None:
 
     assert "impersonation" not in told(NodeIdentities.CERTIFICATE)
     assert "does not verify" in told(NodeIdentities.IMPERSONATION)
+
+
+@pytest.mark.parametrize("way", ["back", "without a half"])
+async def test_what_an_administrator_has_granted_ends_when_the_peer_does_not_need_it(way: str) -> None:
+    half = PeerHost(
+        server="https://peer:6443",
+        ca="",
+        guest="home",
+        credentials_secret_name="s",
+        node_identity=NodeIdentities.IMPERSONATION,
+    )
+    meta = ObjectMeta(name="berlin", uid="p1", generation=3)
+    peer = PeerCluster(metadata=meta, spec=PeerClusterSpec(host=half))
+    world, grants = World(), NodeGrants()
+    home = Cluster(ClusterId("home"), WorldClient(world, lambda: "none"), clock=ManualClock(START), instance="a")
+    kinds = (ClusterRole.resource, ClusterRoleBinding.resource)
+
+    def granted(name: str) -> list[bool]:
+        return [(kind, grant_name(name)) in world.objects for kind in kinds]
+
+    for each in (peer, replace(peer, metadata=replace(meta, name="munich", uid="p2"))):
+        for kind, value in zip(kinds, node_grant(each, []), strict=True):
+            world.put_in(kind, value)
+    await grants.keep(home, peer)
+    assert granted("berlin") == [True, True]
+    spec = PeerClusterSpec(host=replace(half, node_identity=NodeIdentities.CERTIFICATE))
+    changed = replace(peer, metadata=replace(meta, generation=4), spec=spec if way == "back" else PeerClusterSpec())
+    await grants.keep(home, changed)
+    assert granted("berlin") == [False, False]
+    # Nor is that of another peer, or of one that had the name before.
+    await grants.keep(home, replace(changed, metadata=replace(meta, name="munich", uid="p3")))
+    assert granted("munich") == [True, True]

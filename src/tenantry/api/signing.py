@@ -19,6 +19,11 @@ NODE = "system:node:"
 NODES_GROUP = "system:nodes"
 
 
+def grant_name(peer: str) -> str:
+    """Return the name of the ClusterRole by which the operator may act as the Node of a peer, and of its binding."""
+    return f"tenantry-peer-node-{peer}"
+
+
 class SigningSpec(Model, frozen=True, kw_only=True):
     """The requester, the signer and the PEM request in Base64."""
 

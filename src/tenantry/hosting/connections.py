@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from tenantry.engine.tasks import first_error
-from tenantry.hosting.unauthenticated import ConnectionBucket, UnauthenticatedLimits, UnauthenticatedClients
 from tenantry.hosting.tunnel import ByteStream, abort
+from tenantry.hosting.unauthenticated import ConnectionBucket, UnauthenticatedClients, UnauthenticatedLimits
 
 MOST_REJECTIONS = 50
 """The number of rejected connections that a listener waits for at one time."""
@@ -44,8 +44,8 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
         connections_per_second: The sustained rate of new connections, which is also the largest burst.
         open_connections: The number of connections at one time.
         head_seconds: The time for the head of a request, and for a TLS handshake.
-        unauthenticated: The limits of clients that have not authenticated, which then do not count as open connections; None
-            for a listener that does not tell them from others.
+        unauthenticated: The limits of clients that have not authenticated, which then do not count as open connections;
+            None for a listener that does not tell them from others.
     """
 
     connections_per_second: int = 50
@@ -107,7 +107,8 @@ class Connections:
 
         Args:
             serve: Serves it to its end; no error leaves it.
-            address: The IP address of the client; it counts for a listener with limits of unauthenticated.
+            address: The IP address of the client; it counts for a listener with limits of clients that have not
+                authenticated.
 
         Returns:
             Why it is not served; "" if it is.
@@ -149,7 +150,8 @@ class Connections:
         # First: what one source opens must not use up what all may open.
         if unauthenticated is not None and not unauthenticated.take(address, now):
             return "too many connections of one address in a short time"
-        if len(self.open) - (len(unauthenticated) if unauthenticated is not None else 0) >= self._limits.open_connections:
+        others = len(unauthenticated) if unauthenticated is not None else 0
+        if len(self.open) - others >= self._limits.open_connections:
             return "too many connections are open"
         if not bucket.take(now):
             return "too many connections in a short time"

@@ -25,9 +25,9 @@ from aiohttp import web
 
 from tenantry.api.errors import ApiError
 from tenantry.api.model import Json
-from tenantry.hosting.unauthenticated import ConnectionBucket
 from tenantry.hosting.listeners import listener
 from tenantry.hosting.plane import ForwardedGroup
+from tenantry.hosting.unauthenticated import ConnectionBucket
 
 _CLOSING_SECONDS = 0.1
 """How long requests may go on at the end; aiohttp takes 0 for no limit."""

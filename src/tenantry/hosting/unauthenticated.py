@@ -4,8 +4,8 @@
                 ├─ more than `most` have not authenticated ─► the oldest one of the source that has the most is ended
                 └─ has a place until its client has authenticated
 
-A source is an IPv4 address, or the /64 network of an IPv6 address, which one client has as a whole. Behind a program that hides
-the addresses of clients, as a load balancer may, all of them are one source.
+A source is an IPv4 address, or the /64 network of an IPv6 address, which one client has as a whole. Behind a program
+that hides the addresses of clients, as a load balancer may, all of them are one source.
 
     most = 3     a1 a2 b1 │ b2 arrives: a and b have two each, and a1 is older than b1 ─► a1 is ended
 """

@@ -26,13 +26,10 @@ from tenantry.api.peercluster import (
     node_name,
 )
 from tenantry.api.peertunnel import TUNNEL_AUDIENCE, TUNNEL_SUFFIX
-from tenantry.api.signing import NODE, NODES_GROUP
+from tenantry.api.signing import NODE, NODES_GROUP, grant_name
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.install.policy import NODES, bound, rule, says, validating
 from tenantry.install.rights import LABELS, allow, cluster_role, given, given_in
-
-GRANT_PREFIX = "tenantry-peer-node-"
-"""Before the name of a peer: the ClusterRole by which the operator may act as its Node."""
 
 PEERING = "tenantry-peering"
 """The roles of the operator for peers."""
@@ -118,7 +115,8 @@ def everything(subject: Json) -> list[Json]:
 def node_grant(peer: PeerCluster, operator: Sequence[Json]) -> list[Json]:
     """Return the right to act as the Node of one peer, which ends with its PeerCluster.
 
-    Only an administrator can grant it: the operator cannot take the right to be another user.
+    Only an administrator can grant it: the operator cannot take the right to be another user. The operator withdraws it
+    when the peer does not need it any more.
 
     Args:
         peer: The PeerCluster, with its uid.
@@ -127,7 +125,7 @@ def node_grant(peer: PeerCluster, operator: Sequence[Json]) -> list[Json]:
     node, meta = node_name(peer.metadata.name), peer.metadata
     users = {**allow([""], ["users"], ["impersonate"]), "resourceNames": [f"{NODE}{node}"]}
     groups = {**allow([""], ["groups"], ["impersonate"]), "resourceNames": [NODES_GROUP]}
-    role = cluster_role(f"{GRANT_PREFIX}{meta.name}", rules=[users, groups])
+    role = cluster_role(grant_name(meta.name), rules=[users, groups])
     binding: Json = {**given(role["metadata"]["name"], {}), "subjects": list(operator)}
     resource = PeerCluster.resource
     owner = {"apiVersion": resource.api_version, "kind": resource.kind, "name": meta.name, "uid": meta.uid}

@@ -29,7 +29,8 @@ def allow_node(target: Target, *, called: str, timeout: int) -> None:
 
     For a cluster that signs no certificates of nodes. You need the right to impersonate users, as administrators have
     it. The API server limits the operator as the Node to what a kubelet may do. Logs and exec of pods at PEER work if
-    the API server does not verify the serving certificates of kubelets.
+    the API server does not verify the serving certificates of kubelets. To end it, set spec.host.nodeIdentity back to
+    Certificate.
 
     \b
       tenantry peer allow-node berlin
@@ -38,6 +39,9 @@ def allow_node(target: Target, *, called: str, timeout: int) -> None:
 
 
 async def _allow(client: Client, called: str, seconds: int) -> None:
+    from tenantry.engine import request
+    from tenantry.engine.writer import Writer
+
     found = await client.get(PeerCluster, called)
     if not isinstance(found.spec.host, PeerHost):
         raise InputError(f"{kinds.told(PeerCluster, called)} has no spec.host: this cluster has no Node for it")
@@ -46,9 +50,14 @@ async def _allow(client: Client, called: str, seconds: int) -> None:
     except NotFound:
         raise InputError("this cluster has no operator: `tenantry install` sets it up") from None
     role, binding = peers.node_grant(found, [msgspec.to_builtins(each) for each in operator])
-    for kind, value in ((ClusterRole, role), (ClusterRoleBinding, binding)):
-        await client.apply(kind.resource, "", value["metadata"]["name"], value)
+    grant = [request.apply(ClusterRole.resource, role), request.apply(ClusterRoleBinding.resource, binding)]
+    writer = Writer(client)
+    # A user who may not grant it leaves the peer as it is.
+    await writer.send(msgspec.structs.replace(grant[0], is_dry_run=True))
+    # Before the grant, which the operator withdraws while the field does not ask for it.
     body = {"spec": {"host": {"nodeIdentity": NodeIdentities.IMPERSONATION}}}
     await client.merge_patch(PeerCluster.resource, "", called, body)
+    for each in grant:
+        await writer.send(each)
     output.talk(f"{kinds.told(PeerCluster, called)}: the operator may act as its Node")
     await wait_for_all(client, [ObjectSelection(PeerCluster, (called,))], seconds=seconds, stalls=True)

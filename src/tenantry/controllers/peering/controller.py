@@ -46,6 +46,7 @@ from tenantry.controllers.peering.guests import guest, invitations, inviting, of
 from tenantry.controllers.peering.guests.presence import GuestPresence, Stage
 from tenantry.controllers.peering.inventory import profiles
 from tenantry.controllers.peering.link import labels, virtualnode
+from tenantry.controllers.peering.link.grants import NodeGrants
 from tenantry.controllers.peering.link.link import PeeringHost, PeerLink
 from tenantry.controllers.peering.liveobjects import SECRETS
 from tenantry.controllers.peering.removal import GIVE_UP_SECONDS, Removal, RemovalInputs
@@ -106,6 +107,7 @@ class PeerController:
         self._group: asyncio.TaskGroup = group
         self._connected: dict[str, _Connected] = {}
         self._diallers = TunnelDiallers(group, host.connection.server)
+        self._grants = NodeGrants()
         # By name of a deleted PeerCluster at whose peer nothing can be written: since when.
         self._silent: dict[str, float] = {}
         # By the name of a guest: the renewal of its Lease that was seen last.
@@ -137,6 +139,7 @@ class PeerController:
             await self._disconnect(key)
         if found is None:
             self._silent.pop(key, None)
+            self._grants.forget(key)
             self._host.tunnels.close(key)
             await self._diallers.stop(key)
             cluster.forget(self.name, key)
@@ -153,6 +156,7 @@ class PeerController:
     async def _keep(self, cluster: Cluster, found: PeerCluster) -> float | None:
         """Serve the home, keep the link to the peer, and report both; return in how many seconds to look again."""
         half = found.spec.host
+        await self._grants.keep(cluster, found)
         served = await self._serve(cluster, found)
         tunnel = await self._diallers.keep(cluster, found, lambda: cluster.wake(PeerCluster, found.metadata.name))
         served = replace(served, tunnel=tunnel)
