@@ -31,6 +31,7 @@ SECURITY = {key: value for key, value in CAREFUL.items() if key != "hostname"}
 ECHO = "while read line; do echo got $line; done"
 TOOLS = ("sh", "tar", "cat", "stty")
 """BusyBox under the names that it is called by: kubectl cp calls tar."""
+LABELS = {"topology.kubernetes.io/region": "eu"}
 PROTOCOLS = {
     "websocket": {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "true", "KUBECTL_PORT_FORWARD_WEBSOCKETS": "true"},
     "spdy": {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "false", "KUBECTL_PORT_FORWARD_WEBSOCKETS": "false"},
@@ -96,7 +97,10 @@ async def linked(both: Peering, request: pytest.FixtureRequest) -> Peering:
     dial: Dial = request.param
     half: Json = (await both.home.get(PeerCluster.resource, both.peer_name))["spec"]["host"]
     if half.get("dial", Dial.HOME) != dial:
+        await both.home.patch(PeerCluster.resource, both.peer_name, {"spec": {"host": {"labels": LABELS}}})
         await both.connect(dial)
+        half = (await both.home.get(PeerCluster.resource, both.peer_name))["spec"]["host"]
+        assert half["labels"] == LABELS, "what an administrator has set stays"
     if dial is Dial.PEER:
         await both.home.patch(PeerCluster.resource, both.peer_name, {"spec": {"host": {"server": UNREACHABLE}}})
         await both.run("peer", "wait", both.peer_name, "--name", both.home_name)

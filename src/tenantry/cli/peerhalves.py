@@ -10,6 +10,8 @@ import base64
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from tenantry.api.errors import AlreadyExists, InputError
 from tenantry.api.model import Json, ObjectMeta, Resource
@@ -102,8 +104,45 @@ async def bring(client: Client, name: str, spec: PeerClusterSpec, half: str, *, 
     try:
         await client.create(wanted)
     except AlreadyExists:
-        live = msgspec.to_builtins((await client.get(PeerCluster, name)).spec)
-        new: Json = msgspec.to_builtins(spec)
+        found = await client.get(PeerCluster, name)
+        live: Json = msgspec.to_builtins(found.spec)
+        new: Json = msgspec.to_builtins(kept(found, spec))
         await client.merge_patch(PeerCluster.resource, "", name, {"spec": merge_patch(live, {**live, **new})})
     if not quiet:
         output.talk(f"{kinds.told(PeerCluster, name)}: spec.{half} is set")
+
+
+def kept(live: PeerCluster, wanted: PeerClusterSpec) -> PeerClusterSpec:
+    """Return a half with what an administrator has set in the one before, for the same cluster, and no command states.
+
+    A peer that is connected again has the pods that its labels select, and the tokens that its audiences allow.
+
+    Args:
+        live: What is there.
+        wanted: What a command states.
+    """
+    host, guest, known = wanted.host, wanted.guest, live.status
+    before, earlier = live.spec.host, live.spec.guest
+    if isinstance(host, PeerHost) and isinstance(before, PeerHost) and _is_same(before, known.cluster_id, host):
+        host = replace(
+            host,
+            labels=host.labels or before.labels,
+            token_audiences=host.token_audiences or before.token_audiences,
+            node_identity=before.node_identity,
+        )
+    if isinstance(guest, PeerGuest) and isinstance(earlier, PeerGuest) and _is_same(earlier, known.guest_id, guest):
+        guest = replace(
+            guest,
+            labels=guest.labels or earlier.labels,
+            offer=guest.offer if guest.offer is not UNSET else earlier.offer,
+            names=earlier.names,
+            lease_seconds=earlier.lease_seconds,
+            keep_seconds=earlier.keep_seconds,
+        )
+    return replace(wanted, host=host, guest=guest)
+
+
+def _is_same(before: PeerHost | PeerGuest, known_id: str, after: PeerHost | PeerGuest) -> bool:
+    """Return whether both halves are for one cluster; a half that names none is for the one that it was for."""
+    before_id = before.cluster_id or known_id
+    return not before_id or not after.cluster_id or before_id == after.cluster_id
