@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 import pytest
 import pytest_asyncio
+import yaml
 
 from tenantry.api import reasons
 from tenantry.api.errors import Forbidden, Unauthorized
@@ -215,4 +217,35 @@ async def test_nothing_of_a_tunnel_is_left_when_the_peering_ends(both: Peering, 
     await part(both)
     await both.home.gone(SECRETS, TUNNEL_SECRET, PEERS_NAMESPACE)
     await both.peer.gone(SECRETS, tunnel_name(both.home_name), PEERS_NAMESPACE)
+    # An administrator of both clusters, which are contexts of a kubeconfig, needs no files.
+    port = both.cluster(both.home_name).spec().ports.tunnel
+    asked = (
+        "peer",
+        "connect",
+        both.home_name,
+        both.peer_name,
+        "--quota",
+        "cpu=1",
+        "--kubeconfig",
+        merged(both, tmp_path),
+    )
+    refused = await both.call(*asked, "--dial", "Peer")
+    assert refused.returncode
+    assert "--tunnel-server is needed" in refused.stderr
+    await both.run(*asked, "--tunnel-server", f"https://127.0.0.1:{port}")
+    assert (await condition(both.home, both.peer_name, reasons.TUNNEL_OPEN))["status"] == "True"
+    await part(both)
     await join(both, tmp_path)
+
+
+def merged(both: Peering, folder: Path) -> str:
+    """Write a kubeconfig with a context for each cluster, of its name; return the path."""
+    whole: Json = {"apiVersion": "v1", "kind": "Config", "contexts": [], "clusters": [], "users": []}
+    for name in (both.home_name, both.peer_name):
+        found: Json = yaml.safe_load(both.cluster(name).kubeconfig_path.read_text())
+        whole["contexts"].append({"name": name, "context": {"cluster": name, "user": name}})
+        whole["clusters"].append({**found["clusters"][0], "name": name})
+        whole["users"].append({**found["users"][0], "name": name})
+    path = folder / "kubeconfig"
+    path.write_text(json.dumps(whole))
+    return str(path)

@@ -56,7 +56,7 @@ UNCHECKED = (
 
 def test_a_token_opens_the_tunnel_of_the_peer_whose_account_has_it() -> None:
     assert reviews.peer_of({"status": ACCEPTED}) == PEER
-    others = (
+    others: tuple[Json, ...] = (
         {**ACCEPTED, "audiences": []},
         {**ACCEPTED, "user": {"username": f"system:serviceaccount:{PEERS_NAMESPACE}:{PEER}"}},
         {**ACCEPTED, "user": {"username": f"system:serviceaccount:shop:{PEER}-tunnel"}},

@@ -57,6 +57,7 @@ def peer() -> None:
 @flags.quota_option("What the pods of HOME may use at PEER together, as in cpu=8,memory=16Gi,pods=50.")
 @most_namespaces_option
 @dial_option
+@tunnels.server_option("HOME's")
 @durations.timeout_option("2m", "Deadline for both sides, as in 30s or 5m.")
 def connect(
     *,
@@ -66,6 +67,7 @@ def connect(
     quotas: tuple[str, ...],
     max_namespaces: int,
     dial: str | None,
+    tunnel_server: str,
     timeout: int,
 ) -> None:
     r"""Let tenants of HOME run pods on PEER.
@@ -88,19 +90,21 @@ def connect(
     offer.check()
     home_id = session.run(here, cluster_id_of)
     offer = msgspec.structs.replace(offer, home_id=home_id, dial=Dial(dial) if dial else Dial.HOME)
-    if offer.dial is Dial.PEER:
-        tunnels.server_of(here, "")
+    if tunnel_server and offer.dial is Dial.HOME:
+        raise InputError("--tunnel-server is only for --dial Peer")
+    server = tunnels.server_of(here, tunnel_server) if offer.dial is Dial.PEER else ""
     invitation = session.run(there, lambda client: issue(client, offer, timeout))
-    if offer.dial is Dial.PEER:
-        _connect_back(here, there, invitation, called, timeout)
+    if server:
+        _connect_back(here, there, invitation, server, timeout)
     else:
         session.run(here, lambda client: use(client, invitation, called, {}, timeout))
     advise(called)
 
 
-def _connect_back(here: Target, there: Target, invitation: PeerInvitation, called: str, timeout: int) -> None:
-    """Use an invitation at home by a tunnel that the peer opens."""
-    server, asked = tunnels.server_of(here, ""), [ObjectSelection(PeerCluster, (called,))]
+def _connect_back(here: Target, there: Target, invitation: PeerInvitation, server: str, timeout: int) -> None:
+    """Use an invitation at home by a tunnel that the peer opens to a server."""
+    called = invitation.metadata.name
+    asked = [ObjectSelection(PeerCluster, (called,))]
 
     async def accepted(client: Client) -> PeerTunnel:
         await use(client, invitation, called, {}, None)

@@ -307,12 +307,7 @@ async def cluster_id_of(client: Client) -> str:
     help="What this cluster uses of the offer at most, as in cpu=2,memory=4Gi,pods=10 (default, for each key: all)."
     " May be repeated.",
 )
-@click.option(
-    "--tunnel-server",
-    default="",
-    metavar="URL",
-    help="URL of this cluster's port for tunnels, for a peer that connects to it (default: that of a local cluster).",
-)
+@tunnels.server_option("this cluster's")
 @file_option
 @durations.timeout_option("60s", "Deadline, as in 30s or 5m.")
 @output.output_option("yaml", "json", default="yaml")

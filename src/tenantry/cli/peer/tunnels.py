@@ -6,8 +6,10 @@ home  accept ─► PeerCluster with dial: Peer ─► PeerTunnel with a token �
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import click
 import msgspec
 
 from tenantry.api import reasons
@@ -31,10 +33,26 @@ from tenantry.engine.conditions import find
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 _ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 _SECRETS = Resource("", "v1", "secrets", "Secret")
 _OPEN = WaitCondition(reasons.TUNNEL_OPEN)
 _AWAITED = WaitCondition(reasons.TUNNEL_OPEN, ConditionStatus.FALSE)
+
+
+def server_option(whose: str) -> Callable[[F], F]:
+    """Return the option --tunnel-server.
+
+    Args:
+        whose: The home, as the help names it.
+    """
+    return click.option(
+        "--tunnel-server",
+        default="",
+        metavar="URL",
+        help=f"URL of {whose} port for tunnels, for a peer that connects to it (default: that of a local cluster).",
+    )
 
 
 def server_of(target: Target, given: str) -> str:
