@@ -208,6 +208,11 @@ async def test_the_home_ends_a_tunnel_whose_account_is_gone(both: Peering, tmp_p
 
     await until(closed, "the tunnel has ended", seconds=150)
     assert (await knock(*await place(both), before))[0] == 401
+
+    async def refused() -> bool:
+        return (await condition(both.peer, both.home_name, reasons.STALLED)).get("reason") == reasons.TUNNEL_REFUSED
+
+    await until(refused, "the peer needs another file")
     await part(both)
     await join(both, tmp_path)
 

@@ -24,6 +24,7 @@ from tenantry.kube.transport import Transport
 from tenantry.local import pki
 from tenantry.local.pki import CertificateUse, LeafCertificate
 from testkit.egress import Answer, answer, echo, listening
+from testkit.tunnels import flooded
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -262,6 +263,17 @@ async def test_connections_above_the_limit_are_closed(tls: Certificates) -> None
             await asyncio.sleep(0)
         async with asked(port.number, tls.clients["known"], get(LOG)) as found:
             assert found.status == 200
+
+
+async def test_a_client_without_a_certificate_that_floods_the_port_does_not_keep_the_api_server_out(
+    tls: Certificates,
+) -> None:
+    async with opened(tls) as port, flooded(port.number) as flood:
+        await flood.opened(1000)
+        for _ in range(3):
+            async with asked(port.number, tls.clients["known"], get(LOG)) as found:
+                assert found.status == 200
+            await flood.opened(100)
 
 
 async def test_a_late_handshake_ends(tls: Certificates) -> None:

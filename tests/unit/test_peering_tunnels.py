@@ -14,18 +14,21 @@ from tenantry.api.errors import ApiError, RetryableError, ServerError, TooManyRe
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Json, ObjectMeta
 from tenantry.api.peercluster import PEERS_NAMESPACE, PeerCluster, PeerClusterSpec, PeerHost
-from tenantry.api.peertunnel import TUNNEL_AUDIENCE, TUNNEL_SECRET, Dial
+from tenantry.api.peertunnel import TUNNEL_AUDIENCE, TUNNEL_SECRET, Dial, GuestTunnel
 from tenantry.controllers import watched
 from tenantry.controllers.peering.liveobjects import SECRETS
+from tenantry.controllers.peering.tunnels import dialler, reviews
 from tenantry.controllers.peering.tunnels import endpoint as port_for_tunnels
-from tenantry.controllers.peering.tunnels import reviews
+from tenantry.controllers.peering.tunnels.dialler import TunnelDialler
 from tenantry.controllers.peering.tunnels.endpoint import TunnelEndpoint
-from tenantry.engine.cluster import Cluster, Watch
+from tenantry.engine.cluster import Cluster, ClusterId, Watch
 from tenantry.engine.request import TOKEN_REVIEWS, ApiRequest
 from tenantry.engine.tasks import cancelled_at_end
 from testkit import ports
+from testkit.clock import ManualClock
 from testkit.model import World
 from testkit.tunnels import knock, opened
+from testkit.worldclient import WorldClient
 from testkit.worldcluster import WorldCluster
 
 pytestmark = pytest.mark.timeout(60)
@@ -191,6 +194,37 @@ async def test_a_peer_tries_again_if_its_token_cannot_be_checked_and_not_if_it_i
             assert (await knock(*home.place))[0] == 401, problem
         world.says = ACCEPTED
         assert (await knock(*home.place))[0] == 101
+
+
+async def test_a_peer_whose_token_could_not_be_checked_opens_its_tunnel_by_itself(
+    world: HomeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialler, "FIRST_PAUSE_SECONDS", 0.01)
+    async with serving(world) as home, cancelled_at_end() as group:
+        server, certificate, token = home.place
+        there, seen = World(), asyncio.Event()
+        there.put_in(Namespace.resource, {"metadata": {"name": PEERS_NAMESPACE}})
+        data = {"token": base64.b64encode(token.encode()).decode()}
+        there.put_in(SECRETS, {"metadata": {"name": "home-tunnel", "namespace": PEERS_NAMESPACE}, "data": data})
+        half = GuestTunnel(server=server, ca=certificate, credentials_secret_name="home-tunnel")
+        client = WorldClient(there, lambda: "none")
+        peer = Cluster(ClusterId("peer"), client, clock=ManualClock(), instance="a")
+        made = TunnelDialler(peer, "home", half, "https://127.0.0.1:9", seen.set)
+
+        async def becomes(problem: str, *, is_refused: bool = False) -> None:
+            while problem not in made.problem or bool(problem) is not bool(made.problem):
+                seen.clear()
+                await seen.wait()
+            assert made.is_refused is is_refused
+
+        world.says = {"error": UNCHECKED[0], "user": {}}
+        group.create_task(made.run())
+        await becomes("cannot check the token at the moment")
+        world.says = {"error": REFUSED[1], "user": {}}
+        await becomes("use another file", is_refused=True)
+        world.says = ACCEPTED
+        await becomes("")
+        await home.until(is_open=True)
 
 
 async def test_a_tunnel_that_is_open_outlives_an_api_server_that_cannot_check_its_token(

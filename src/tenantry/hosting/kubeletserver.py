@@ -24,6 +24,7 @@ from tenantry.hosting import kubelet
 from tenantry.hosting.connections import ConnectionLimits, Connections
 from tenantry.hosting.kubelet import KubeletInputs
 from tenantry.hosting.tlslistener import accepting, secured
+from tenantry.hosting.unauthenticated import UnauthenticatedLimits
 from tenantry.kube.credentials import load_pair
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,12 @@ def serving_context(certificate: bytes, key: bytes, client_ca: bytes) -> ssl.SSL
         raise ConfigError(f"the authority of clients of the kubelet port does not load: {error}") from error
     load_pair(context, certificate, key, "the serving certificate of the kubelet port")
     return context
+
+
+LIMITS = ConnectionLimits(
+    connections_per_second=200, unauthenticated=UnauthenticatedLimits(per_source_per_second=50, most=100)
+)
+"""Other clients on the network keep no API server from the logs of pods: one has a source address of its own."""
 
 
 class KubeletServer:
@@ -79,7 +86,7 @@ class KubeletServer:
         self._node = node
         self._inputs = inputs
         self._place = address, port
-        self._limits = limits or ConnectionLimits()
+        self._limits = limits or LIMITS
         self._connections = Connections(self._limits)
 
     @property
@@ -108,6 +115,8 @@ class KubeletServer:
     async def _serve(self, accepted: socket.socket) -> None:
         try:
             stream = await secured(accepted, self._inputs.tls, self._limits)
+            # An authority of the cluster has signed the certificate of the client; `respond` checks its name.
+            self._connections.authenticated()
             await kubelet.respond(self._inputs, self._node, stream, seconds=self._limits.head_seconds)
         except (asyncio.IncompleteReadError, ApiError, OSError) as error:
             # Streams break at any time, and anyone can try a handshake.
