@@ -11,13 +11,16 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from msgspec.structs import replace
 
 from tenantry.api import reasons
-from tenantry.api.kubernetes import ClusterRole, ClusterRoleBinding
+from tenantry.api.kubernetes import ClusterRole, ClusterRoleBinding, Namespace
 from tenantry.api.model import ObjectMeta
-from tenantry.api.peercluster import NodeIdentities, PeerCluster, PeerClusterSpec, PeerHost
+from tenantry.api.peercluster import PEERS_NAMESPACE, NodeIdentities, PeerCluster, PeerClusterSpec, PeerHost
+from tenantry.api.peertunnel import Dial, tunnel_name
 from tenantry.api.signing import grant_name
 from tenantry.controllers.peering import status
+from tenantry.controllers.peering.guests.guest import ACCOUNTS
+from tenantry.controllers.peering.guests.guest import meta as meta_of
 from tenantry.controllers.peering.link.certificates import read
-from tenantry.controllers.peering.link.grants import NodeGrants
+from tenantry.controllers.peering.link.grants import PeerGrants
 from tenantry.engine.cluster import Cluster, ClusterId
 from tenantry.hosting.selfsigned import self_signed
 from tenantry.install.peers import node_grant
@@ -75,32 +78,36 @@ def test_the_condition_tells_the_limits_of_impersonation() -> None:
 
 
 @pytest.mark.parametrize("way", ["back", "without a half"])
-async def test_what_an_administrator_has_granted_ends_when_the_peer_does_not_need_it(way: str) -> None:
+async def test_rights_for_a_peer_end_when_it_does_not_need_them(way: str) -> None:
     half = PeerHost(
         server="https://peer:6443",
         ca="",
         guest="home",
         credentials_secret_name="s",
         node_identity=NodeIdentities.IMPERSONATION,
+        dial=Dial.PEER,
     )
     meta = ObjectMeta(name="berlin", uid="p1", generation=3)
     peer = PeerCluster(metadata=meta, spec=PeerClusterSpec(host=half))
-    world, grants = World(), NodeGrants()
+    world, grants = World(), PeerGrants()
     home = Cluster(ClusterId("home"), WorldClient(world, lambda: "none"), clock=ManualClock(START), instance="a")
     kinds = (ClusterRole.resource, ClusterRoleBinding.resource)
+    world.put_in(Namespace.resource, {"metadata": {"name": PEERS_NAMESPACE}})
 
     def granted(name: str) -> list[bool]:
-        return [(kind, grant_name(name)) in world.objects for kind in kinds]
+        keys = [*((kind, grant_name(name)) for kind in kinds), (ACCOUNTS, f"{PEERS_NAMESPACE}/{name}-tunnel")]
+        return [key in world.objects for key in keys]
 
     for each in (peer, replace(peer, metadata=replace(meta, name="munich", uid="p2"))):
         for kind, value in zip(kinds, node_grant(each, []), strict=True):
             world.put_in(kind, value)
+        world.put_in(ACCOUNTS, meta_of(each, tunnel_name(each.metadata.name)))
     await grants.keep(home, peer)
-    assert granted("berlin") == [True, True]
-    spec = PeerClusterSpec(host=replace(half, node_identity=NodeIdentities.CERTIFICATE))
+    assert granted("berlin") == [True, True, True]
+    spec = PeerClusterSpec(host=replace(half, node_identity=NodeIdentities.CERTIFICATE, dial=Dial.HOME))
     changed = replace(peer, metadata=replace(meta, generation=4), spec=spec if way == "back" else PeerClusterSpec())
     await grants.keep(home, changed)
-    assert granted("berlin") == [False, False]
+    assert granted("berlin") == [False, False, False]
     # Nor is that of another peer, or of one that had the name before.
     await grants.keep(home, replace(changed, metadata=replace(meta, name="munich", uid="p3")))
-    assert granted("munich") == [True, True]
+    assert granted("munich") == [True, True, True]

@@ -46,7 +46,7 @@ from tenantry.controllers.peering.guests import guest, invitations, inviting, of
 from tenantry.controllers.peering.guests.presence import GuestPresence, Stage
 from tenantry.controllers.peering.inventory import profiles
 from tenantry.controllers.peering.link import labels, virtualnode
-from tenantry.controllers.peering.link.grants import NodeGrants
+from tenantry.controllers.peering.link.grants import PeerGrants
 from tenantry.controllers.peering.link.link import PeeringHost, PeerLink
 from tenantry.controllers.peering.liveobjects import SECRETS
 from tenantry.controllers.peering.removal import GIVE_UP_SECONDS, Removal, RemovalInputs
@@ -107,7 +107,7 @@ class PeerController:
         self._group: asyncio.TaskGroup = group
         self._connected: dict[str, _Connected] = {}
         self._diallers = TunnelDiallers(group, host.connection.server)
-        self._grants = NodeGrants()
+        self._grants = PeerGrants()
         # By name of a deleted PeerCluster at whose peer nothing can be written: since when.
         self._silent: dict[str, float] = {}
         # By the name of a guest: the renewal of its Lease that was seen last.
