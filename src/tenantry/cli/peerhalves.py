@@ -10,7 +10,6 @@ import base64
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from tenantry.api.errors import AlreadyExists, InputError
@@ -115,7 +114,8 @@ async def bring(client: Client, name: str, spec: PeerClusterSpec, half: str, *, 
 def kept(live: PeerCluster, wanted: PeerClusterSpec) -> PeerClusterSpec:
     """Return a half with what an administrator has set in the one before, for the same cluster, and no command states.
 
-    A peer that is connected again has the pods that its labels select, and the tokens that its audiences allow.
+    A peer that is connected again has the pods that its labels select, and the tokens that its audiences allow. What is
+    offered is stated by each invitation.
 
     Args:
         live: What is there.
@@ -134,7 +134,6 @@ def kept(live: PeerCluster, wanted: PeerClusterSpec) -> PeerClusterSpec:
         guest = replace(
             guest,
             labels=guest.labels or earlier.labels,
-            offer=guest.offer if guest.offer is not UNSET else earlier.offer,
             names=earlier.names,
             lease_seconds=earlier.lease_seconds,
             keep_seconds=earlier.keep_seconds,
