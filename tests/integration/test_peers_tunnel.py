@@ -224,17 +224,9 @@ async def test_nothing_of_a_tunnel_is_left_when_the_peering_ends(both: Peering, 
     await both.peer.gone(SECRETS, tunnel_name(both.home_name), PEERS_NAMESPACE)
     # An administrator of both clusters, which are contexts of a kubeconfig, needs no files.
     port = both.cluster(both.home_name).spec().ports.tunnel
-    asked = (
-        "peer",
-        "connect",
-        both.home_name,
-        both.peer_name,
-        "--quota",
-        "cpu=1",
-        "--kubeconfig",
-        merged(both, tmp_path),
-    )
-    refused = await both.call(*asked, "--dial", "Peer")
+    contexts = ("--kubeconfig", merged(both, tmp_path), "--quota", "cpu=1,memory=1Gi,pods=5", "--dial", "Peer")
+    asked = ("peer", "connect", both.home_name, both.peer_name, *contexts)
+    refused = await both.call(*asked)
     assert refused.returncode
     assert "--tunnel-server is needed" in refused.stderr
     await both.run(*asked, "--tunnel-server", f"https://127.0.0.1:{port}")
