@@ -168,7 +168,8 @@ def test_a_status_has_the_containers_of_the_spec_only_without_resources_and_with
     pair.report(
         message="y" * 5000,
         allocatedResources=large,
-        containerStatuses=[{**named, "state": waits}, {**named, "name": "other"}],
+        containerStatuses=[{**named, "state": waits}, {**named, "name": "other"}, named],
+        conditions=[{"type": f"example.com/{number}", "status": "True"} for number in range(1000)],
     )
     pair.settle()
     status = pair.status()
@@ -176,6 +177,7 @@ def test_a_status_has_the_containers_of_the_spec_only_without_resources_and_with
     assert found["name"] == named["name"]
     assert not {"allocatedResources", "resources"} & {*status, *found}
     assert (len(status["message"]), len(found["state"]["waiting"]["message"])) == (1024, 1024)
+    assert len(status["conditions"]) == 64
 
 
 def test_a_closed_pair_sends_no_further_pods_and_follows_those_that_are_there() -> None:

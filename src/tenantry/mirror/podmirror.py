@@ -18,7 +18,7 @@ from contextlib import suppress
 
 import msgspec
 
-from tenantry.api.errors import ApiError, Conflict, NotFound, RetryableError
+from tenantry.api.errors import ApiError, BadRequest, Conflict, Invalid, NotFound, RetryableError
 from tenantry.api.model import Json
 from tenantry.engine import request
 from tenantry.engine.cache import Change
@@ -284,6 +284,13 @@ class PodMirror:
             return f"more than {self._profile.most_pods} pods exist: delete pods, those that have ended included"
         return ""
 
+    def _hidden(self, lower: CachedPod) -> str:
+        """Return why the status of a lower pod is not shown; "" if it is."""
+        if self._profile.node and lower.kept is Kept.TOO_LARGE:
+            limit = f"at most {MOST_BYTES // 1024} KiB are read"
+            return f"the other cluster reports a pod of {lower.size // 1024} KiB, and {limit}: its status is not shown"
+        return self._left_out(lower)
+
     async def _doubt(self, upper: CachedPod) -> float:
         """Show a pod as not ready if its lower side is silent for long; return in how many seconds to look again.
 
@@ -357,7 +364,7 @@ class PodMirror:
     # -- both -------------------------------------------------------------------------------------
 
     async def _follow(self, upper: CachedPod, lower: CachedPod) -> float | None:
-        refusal = self._left_out(upper) or self._left_out(lower)
+        refusal = self._left_out(upper) or self._hidden(lower)
         if refusal:
             self._patches.tell(upper, refusal)
             return RETRY_SECONDS if upper.kept is Kept.TOO_MANY else None
@@ -415,7 +422,15 @@ class PodMirror:
         left = self._left(upper) if fails and self._profile.node and not upper.is_deleting else 0.0
         if left:
             return left
-        await self._write_status(upper, status)
+        try:
+            await self._write_status(upper, status)
+        except (Invalid, BadRequest) as error:
+            if not self._profile.node:
+                raise
+            # What another cluster reports may be anything.
+            self._upper.recorder.say(named(upper), EventKind.WARNING, self._lower.reason, f"status: {error}")
+            return self._later(upper)
+        self._refused.pop(upper.key, None)
         return None
 
     async def _provide(self, upper: CachedPod, lower: CachedPod, tokens: Sequence[Token]) -> float | None:

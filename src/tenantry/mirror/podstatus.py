@@ -40,6 +40,7 @@ READY = "Ready"
 _CONTAINERS_READY = "ContainersReady"
 _MOST_REASON = 128
 _MOST_MESSAGE = 1024
+_MOST_ITEMS = 64
 _LOST_CONTAINER = "ContainerStatusUnknown"
 _LOST_EXIT = 137
 """What kubelet reports of a container that it cannot find (kubernetes/pkg/kubelet/status/status_manager.go)."""
@@ -91,16 +92,17 @@ def up(upper: Json, lower: Json, profile: Profile, *, is_current: bool) -> Json 
 
 
 def _bounded(status: Json, spec: Json) -> Json:
-    """Return a status with texts of a bounded length, of containers in the spec only, and without their resources.
+    """Return a status with bounded texts and lists, of containers in the spec only, and without their resources.
 
     The lower side is another cluster: what it reports as allocated would count in the quota of the upper namespace
     (Kubernetes, "Resource Quotas": the larger of requests and allocated resources).
     """
     kept: Json = {key: value for key, value in status.items() if key not in _RESOURCES}
     for field, statuses in _STATUSES.items():
-        names = {each.get("name") for each in items(spec, field)}
         if statuses in kept:
-            found = [each for each in items(kept, statuses) if each.get("name") in names]
+            reported = {each.get("name"): each for each in reversed(items(kept, statuses))}
+            names = [each.get("name") for each in items(spec, field)]
+            found = [reported[each] for each in names if each in reported]
             kept[statuses] = [{key: value for key, value in each.items() if key not in _RESOURCES} for each in found]
     cut: Json = _cut(kept)
     return cut
@@ -111,7 +113,7 @@ def _cut(value: Any) -> Any:  # noqa: ANN401 - any value of JSON
         return value[:_MOST_MESSAGE]
     if isinstance(value, dict):
         return {key: _cut(each) for key, each in cast("Json", value).items()}
-    return [_cut(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
+    return [_cut(each) for each in cast("list[Any]", value)[:_MOST_ITEMS]] if isinstance(value, list) else value
 
 
 def _may_return(old: Json, found: Json) -> bool:
