@@ -144,7 +144,7 @@ async def test_the_status_of_a_pod_that_a_peer_makes_up_is_bounded(pair: Pair) -
     pair.liar.tell()
 
 
-@pytest.mark.parametrize(("lie", "words"), [(huge, "1024 KiB, and at most 256 KiB"), (impossible, "status: .*soon")])
+@pytest.mark.parametrize(("lie", "words"), [(huge, "a pod of more than 256 KiB"), (impossible, "is refused: .*soon")])
 async def test_a_status_that_cannot_be_shown_is_reported_and_holds_no_other_pod_up(
     pair: Pair, lie: Lie, words: str
 ) -> None:

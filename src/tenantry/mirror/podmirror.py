@@ -57,6 +57,9 @@ AWAY_SECONDS = 5.0
 LINKS_SECONDS = 0.5
 """When to look again whether the Services of a pod's namespace have their addresses."""
 
+_MOST_CAUSE = 256
+"""How much of an error is reported."""
+
 _MANY = 16
 """So many pods at once keep both API servers busy."""
 
@@ -287,8 +290,7 @@ class PodMirror:
     def _hidden(self, lower: CachedPod) -> str:
         """Return why the status of a lower pod is not shown; "" if it is."""
         if self._profile.node and lower.kept is Kept.TOO_LARGE:
-            limit = f"at most {MOST_BYTES // 1024} KiB are read"
-            return f"the other cluster reports a pod of {lower.size // 1024} KiB, and {limit}: its status is not shown"
+            return f"the other cluster reports a pod of more than {MOST_BYTES // 1024} KiB: its status is not shown"
         return self._left_out(lower)
 
     async def _doubt(self, upper: CachedPod) -> float:
@@ -427,8 +429,9 @@ class PodMirror:
         except (Invalid, BadRequest) as error:
             if not self._profile.node:
                 raise
-            # What another cluster reports may be anything.
-            self._upper.recorder.say(named(upper), EventKind.WARNING, self._lower.reason, f"status: {error}")
+            # What another cluster reports may be anything. The whole pod is in the error, and the cause at its end.
+            words = f"the status that the other cluster reports is refused: {str(error)[-_MOST_CAUSE:]}"
+            self._upper.recorder.say(named(upper), EventKind.WARNING, self._lower.reason, words)
             return self._later(upper)
         self._refused.pop(upper.key, None)
         return None
