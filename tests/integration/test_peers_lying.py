@@ -32,6 +32,7 @@ class Pair:
     def __init__(self, both: Peering, liar: LyingPeer) -> None:
         self.both = both
         self.liar = liar
+        self.there = ""
 
     async def condition(self) -> Json:
         """Return the condition Ready of the PeerCluster; {} if there is none."""
@@ -58,7 +59,7 @@ async def pair(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) ->
             await both.home.patch(PeerCluster.resource, both.peer_name, {"spec": {"host": there}})
             found = Pair(both, liar)
             await until(found.is_used, "the peer is reached through the liar")
-            await both.offload(SPACE)
+            found.there = await both.offload(SPACE)
             yield found
 
 
@@ -165,6 +166,8 @@ async def test_a_status_that_cannot_be_shown_is_reported_and_holds_no_other_pod_
     await until(is_told, "an event says why", seen=lambda: notes)
     assert (await pair.both.home.get(PODS, name, SPACE))["status"]["phase"] == "Pending"
     pair.liar.tell()
+    # A change there, because what has the same resourceVersion is not read again.
+    await pair.both.peer.patch(PODS, name, {"metadata": {"annotations": {"example.com/honest": "true"}}}, pair.there)
     await pair.both.pod(name, SPACE)
 
 

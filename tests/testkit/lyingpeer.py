@@ -70,7 +70,7 @@ class LyingPeer:
                 await runner.cleanup()
 
     def tell(self, *lies: Lie) -> None:
-        """Tell these lies from now on, none others; all connections end, so that the home asks for everything again."""
+        """Tell these lies from now on, none others; all connections end, so that the home asks again."""
         self._lies, self.told = lies, 0
         for each in self._open:
             each.abort()
