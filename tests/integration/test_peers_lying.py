@@ -37,7 +37,9 @@ class Pair:
     async def condition(self) -> Json:
         """Return the condition Ready of the PeerCluster; {} if there is none."""
         status: Json = (await self.both.home.get(PeerCluster.resource, self.both.peer_name)).get("status") or {}
-        return next((each for each in status.get("conditions", ()) if each["type"] == reasons.READY), {})
+        conditions: list[Json] = status.get("conditions") or []
+        none: Json = {}
+        return next((each for each in conditions if each["type"] == reasons.READY), none)
 
     async def node(self) -> Json:
         """Return the Node of the peer."""

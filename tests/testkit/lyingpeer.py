@@ -50,7 +50,7 @@ class LyingPeer:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[LyingPeer]:
         """Serve on a port of 127.0.0.1 while the context is open."""
-        upstream = ssl.create_default_context(cadata=self._target.ca.decode())
+        upstream = ssl.create_default_context(cadata=(self._target.ca or b"").decode())
         connector = aiohttp.TCPConnector(ssl=upstream, limit=0)
         application = web.Application(client_max_size=_LARGEST)
         async with aiohttp.ClientSession(connector=connector, read_bufsize=_LARGEST) as session:
