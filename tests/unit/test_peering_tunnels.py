@@ -22,7 +22,7 @@ from tenantry.controllers.peering.tunnels import endpoint as port_for_tunnels
 from tenantry.controllers.peering.tunnels.dialler import TunnelDialler
 from tenantry.controllers.peering.tunnels.endpoint import TunnelEndpoint
 from tenantry.engine.cluster import Cluster, ClusterId, Watch
-from tenantry.engine.request import TOKEN_REVIEWS, ApiRequest
+from tenantry.engine.request import TOKEN_REVIEWS, ApiRequest, Verb
 from tenantry.engine.tasks import cancelled_at_end
 from testkit import ports
 from testkit.clock import ManualClock
@@ -89,16 +89,21 @@ class HomeWorld(World):
     Attributes:
         says: What the API server says about tokens.
         reviewed: Set whenever it was asked.
+        deletions_that_fail: How many of the next ones the API server does not carry out.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.says: Json | ApiError = ACCEPTED
         self.reviewed = asyncio.Event()
+        self.deletions_that_fail = 0
         self.put_in(Namespace.resource, {"metadata": {"name": PEERS_NAMESPACE}})
 
     def answer(self, asked: ApiRequest) -> bytes:
         """Answer a request; see `World.answer`."""
+        if asked.verb is Verb.DELETE and self.deletions_that_fail:
+            self.deletions_that_fail -= 1
+            raise ServerError("etcd has no leader", status=500)
         if asked.resource != TOKEN_REVIEWS:
             return super().answer(asked)
         self.reviewed.set()
@@ -260,9 +265,13 @@ async def test_a_port_that_is_needed_again_at_once_keeps_the_certificate_that_pe
         assert world.certificate["metadata"]["uid"] == uid
 
 
-async def test_a_port_that_no_peer_needs_is_closed_and_its_certificate_is_gone(world: HomeWorld) -> None:
+async def test_a_port_that_no_peer_needs_is_closed_and_its_certificate_is_gone(
+    world: HomeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(port_for_tunnels, "_RETRY_SECONDS", 0.01)
     async with serving(world) as home:
         before = home.place
+        world.deletions_that_fail = 2
         world.delete(PeerCluster.resource, PEER)
         home.cluster.look()
         home.endpoint.close(PEER)

@@ -195,8 +195,14 @@ class TunnelEndpoint:
                     await self._retired.wait()
             finally:
                 self._listens = False
-        if self._retired.is_set():
-            await serving.forget(self._home)
+        while self._retired.is_set():
+            try:
+                await serving.forget(self._home)
+            except ApiError as error:
+                log.warning("the certificate of the port for tunnels is not deleted", extra={"error": str(error)})
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                break
 
     async def _all_changed(self) -> None:
         for each in self._home.cache(PeerCluster.resource):
