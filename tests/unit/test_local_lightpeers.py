@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenantry.api.errors import InputError
+from tenantry.api.peercluster import is_name
 from tenantry.local import lightpeers, peers
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.components import Component
@@ -143,3 +144,10 @@ async def test_a_purge_takes_the_folders_of_light_peers_with_it(tmp_path: Path) 
     home(tmp_path, light(1), light(2))
     await peers.down(LocalCluster("a", root=tmp_path), purge=True)
     assert list((tmp_path / "clusters").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["default", "spring-offer", "a-tunnel", "a-renew"])
+def test_a_cluster_of_any_name_has_a_name_at_its_peers(name: str) -> None:
+    assert not is_name(name)
+    assert is_name(peers.guest_name(name))
+    assert peers.guest_name("alpha") == "alpha"

@@ -24,7 +24,7 @@ from tenantry.api.errors import InputError, LocalError
 from tenantry.kube import kubeconfig
 from tenantry.kube.kubeconfig import Connection
 from tenantry.local import authentication, build, folders, kubeconfigs, pki, ports
-from tenantry.local.components import Component, Datastore, etcd, light_apiserver
+from tenantry.local.components import Component, Datastore, light_apiserver, shared_etcd
 from tenantry.local.files import check_space, tail, write_private
 from tenantry.local.paths import ClusterPaths, check_name
 from tenantry.local.process import ChildProcess, environment
@@ -232,7 +232,7 @@ async def light_clusters(*names: str) -> AsyncGenerator[LightClusters]:
         pki.ensure(paths.pki, pki.etcd_leaves(), dt.datetime.now(dt.UTC))
         client_port, peer_port = ports.reserve_some(paths.folder, 2)
         programs = str(binaries.folder)
-        store = etcd(programs, paths, client_port, peer_port, throwaway=True)
+        store = shared_etcd(programs, paths, client_port, peer_port, throwaway=True)
         child = await _start(store, paths, trust(paths.pki / "etcd-ca.crt"))
         clusters = LightClusters(folder, programs, Datastore(port=client_port, pki=paths.pki), child.pid)
         try:

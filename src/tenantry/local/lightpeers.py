@@ -83,7 +83,7 @@ def components_of(spec: ClusterSpec, paths: ClusterPaths, python: str) -> tuple[
         return ()
     at = _store_paths(paths)
     store = msgspec.json.decode((at.folder / _STORE).read_bytes(), type=LightStore)
-    etcd = components.etcd(spec.binaries, at, store.client, store.member, throwaway=spec.throwaway)
+    etcd = components.shared_etcd(spec.binaries, at, store.client, store.member, throwaway=spec.throwaway)
     found = [replace(etcd, name=ETCD, folder=at.folder)]
     for number, peer in enumerate(peers):
         datastore = Datastore(port=store.client, pki=at.pki, prefix=f"/{peer.name}")

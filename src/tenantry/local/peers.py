@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from tenantry.api.errors import InputError, LocalError
-from tenantry.api.peercluster import MAX_NAME
+from tenantry.api.peercluster import MAX_NAME, is_name
 from tenantry.local import components, control, lightpeers
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.control import SupervisorRequest
@@ -64,6 +64,11 @@ def wanted(home: LocalCluster, count: int, form: PeerForm, *, has_operator: bool
             )
         found.append(StartedPeer(name=name, form=form, has_operator=has_operator))
     return tuple(found)
+
+
+def guest_name(home: str) -> str:
+    """Return the name of a cluster at its peers: its own, unless other objects there have names of that form."""
+    return home if is_name(home) else f"{home}-home"
 
 
 async def record(home: LocalCluster, peers: tuple[StartedPeer, ...]) -> None:

@@ -276,7 +276,13 @@ async def _raw(
     async def at_peer(guest: str, client: Client, like: Sequence[Subnamespace]) -> None:
         wanted = [
             Subnamespace(
-                metadata=ObjectMeta(name=f"raw-{number}", namespace=tenant_name(guest), labels={RUN_LABEL: run}),
+                metadata=ObjectMeta(
+                    name=f"raw-{number}",
+                    namespace=tenant_name(guest),
+                    labels={RUN_LABEL: run},
+                    # The peer checks that the name of the namespace belongs to this cluster.
+                    annotations=each.metadata.annotations,
+                ),
                 spec=replace(each.spec),
             )
             for number, each in enumerate(like)

@@ -230,20 +230,22 @@ def _peers(home: LocalCluster) -> list[BenchPeer]:
     from tenantry.bench.federation.sides import BenchPeer
     from tenantry.install import unmanaged
     from tenantry.kube import kubeconfig
+    from tenantry.local.peers import guest_name
 
     found: list[BenchPeer] = []
+    guest = guest_name(home.name)
     for each in home.spec().peers:
         cluster = LocalCluster(each.name, root=home.root)
         found.append(
             BenchPeer(
                 name=each.name,
-                guest=home.name,
+                guest=guest,
                 form=each.form.value,
                 has_operator=each.has_operator,
                 has_nodes=each.form is PeerForm.WHOLE,
                 connection=kubeconfig.load([cluster.kubeconfig_path]),
                 processes=lambda cluster=cluster: _processes(cluster),
-                namespace_of=lambda uid, name: unmanaged.namespace_of(home.name, name, uid),
+                namespace_of=lambda uid, name: unmanaged.namespace_of(guest, name, uid),
             )
         )
     return found

@@ -128,12 +128,13 @@ async def _join(client: Client, home: LocalCluster, cluster: LocalCluster, peer:
     from tenantry.kube import kubeconfig
     from tenantry.local.bootstrap import connected
 
-    half = peerhalves.host(home.name, peer.name, kubeconfig.load([cluster.kubeconfig_path]), HARD)
+    guest = peers.guest_name(home.name)
+    half = peerhalves.host(guest, peer.name, kubeconfig.load([cluster.kubeconfig_path]), HARD)
     async with connected(cluster.kubeconfig_path) as there:
         if peer.has_operator:
-            token = await peerhalves.serve(there, home.name, HARD, MOST_NAMESPACES, round(seconds), quiet=True)
+            token = await peerhalves.serve(there, guest, HARD, MOST_NAMESPACES, round(seconds), quiet=True)
         else:
-            token = await _serve_alone(there, home.name)
+            token = await _serve_alone(there, guest)
     await peerhalves.use(client, peer.name, half, token, round(seconds), quiet=True)
 
 
