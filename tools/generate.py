@@ -8,11 +8,12 @@ import itertools
 import re
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import click
+from msgspec import inspect
 
 from tenantry.api import marks
 from tenantry.api.kinds import KINDS
@@ -98,8 +99,9 @@ def kind_page(kind: type[KubernetesObject]) -> str:
         "| field | type | default | meaning |",
         "|---|---|---|---|",
     ]
+    numbers = dict(_numbers("", inspect.type_info(kind)))
     for part in (each for each in ("spec", "status") if each in schema["properties"]):
-        lines += _rows(part, schema["properties"][part], required=part == "spec")
+        lines += _rows(part, schema["properties"][part], numbers, required=part == "spec")
     lines += ["", "## Columns", "", "| column | shows | with `-o wide` only |", "|---|---|---|"]
     for column in version["additionalPrinterColumns"]:
         wide = "yes" if column.get("priority") else ""
@@ -107,8 +109,30 @@ def kind_page(kind: type[KubernetesObject]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _rows(path: str, schema: Schema, *, required: bool) -> list[str]:
-    default = "required" if required else _default(schema)
+def _numbers(path: str, known: inspect.Type) -> Iterator[tuple[str, int]]:
+    """Yield the path and the default of each number: the operator applies these, so that no schema has them."""
+    match known:
+        case inspect.StructType(fields=fields):
+            for field in fields:
+                inner = f"{path}.{field.encode_name}".lstrip(".")
+                if type(field.default) is int and field.default:
+                    yield inner, field.default
+                yield from _numbers(inner, field.type)
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
+            yield from _numbers(f"{path}[]", item)
+        case inspect.DictType(value_type=value):
+            yield from _numbers(f"{path}.*", value)
+        case inspect.UnionType(types=types):
+            for each in types:
+                yield from _numbers(path, each)
+        case inspect.Metadata(type=inner_type):
+            yield from _numbers(path, inner_type)
+        case _:
+            return
+
+
+def _rows(path: str, schema: Schema, numbers: Mapping[str, int], *, required: bool) -> list[str]:
+    default = "required" if required else _default(schema) or (f"`{numbers[path]}`" if path in numbers else "")
     text = " ".join([schema.get("description", ""), *_bounds(schema)]).strip()
     meaning = "<br>".join([text, *_messages(schema)])
     rows = [f"| `{path}` | {_type(schema)} | {default} | {meaning} |".replace("|  |", "| |")]
@@ -121,7 +145,7 @@ def _rows(path: str, schema: Schema, *, required: bool) -> list[str]:
     if "items" in schema and inner.get("x-kubernetes-validations"):
         rows += [f"| `{below}` | {_type(inner)} | | {rule} |" for rule in _messages(inner)]
     for name, field in inner.get("properties", {}).items():
-        rows += _rows(f"{below}.{name}", field, required=name in needed)
+        rows += _rows(f"{below}.{name}", field, numbers, required=name in needed)
     values: Schema = schema.get("additionalProperties", {})
     if values:
         rows.append(f"| `{path}.*` | {_type(values)} | | {' '.join(_messages(values))} |")
@@ -163,8 +187,11 @@ def _bounds(schema: Schema) -> list[str]:
         "maxProperties": "At most {} keys.",
         "minLength": "Not empty.",
         "maxLength": "At most {} characters.",
+        "minimum": "At least {}.",
+        "maximum": "At most {}.",
     }
-    return [text.format(schema[name]).replace(" 1 items", " 1 item") for name, text in words.items() if name in schema]
+    given = ((text.format(schema[name]), schema[name]) for name, text in words.items() if name in schema)
+    return [text.replace(" 1 items", " 1 item") for text, bound in given if bound]
 
 
 # -- charts ---------------------------------------------------------------------------------------

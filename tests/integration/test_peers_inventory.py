@@ -36,7 +36,7 @@ NOWHERE = "https://127.0.0.1:1"
 @pytest_asyncio.fixture(scope="module")
 async def both(tenantry_home: Path) -> AsyncIterator[Peering]:
     """A home, and a peer with a simulated node."""
-    async with peering(tenantry_home, "inv", "--nodes", "1") as found:
+    async with peering(tenantry_home, "list", "--nodes", "1") as found:
         yield found
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import pytest_asyncio
+import yaml
 
 from tenantry.api import reasons
 from tenantry.api.errors import Forbidden, Invalid, Unauthorized
@@ -352,3 +353,32 @@ async def test_a_home_reads_its_own_offer_and_no_other(both: Peering) -> None:
                 await api.get(CONFIG_MAPS, name, PEERS_NAMESPACE)
         with pytest.raises(Forbidden):
             await api.patch(CONFIG_MAPS, "reader-offer", {"data": {"offer": "{}"}}, PEERS_NAMESPACE)
+
+
+@pytest.mark.long
+async def test_contexts_whose_names_are_none_of_peers_are_connected_under_names_of_their_own(
+    both: Peering, tmp_path: Path
+) -> None:
+    """L14: clouds and kubeadm name contexts as no Kubernetes object can be named."""
+    contexts = {both.home_name: "kubernetes-admin@prod", both.peer_name: "arn:aws:eks:eu:1:cluster/Berlin=1"}
+    file = tmp_path / "kubeconfig"
+    file.write_text(yaml.safe_dump(_merged(both, contexts)))
+    refused = await both.call("peer", "connect", *contexts.values(), "--kubeconfig", str(file), "--quota", QUOTA)
+    assert refused.returncode != 0
+    assert "as in berlin=kubernetes-admin@prod" in refused.stderr
+    sides = [f"{name}={context}" for name, context in contexts.items()]
+    await both.run("peer", "connect", *sides, "--kubeconfig", str(file), "--quota", QUOTA)
+    assert (await condition(both.home, both.peer_name, reasons.READY))["status"] == "True"
+    await both.run("peer", "remove", both.peer_name, "--name", both.home_name, "--yes")
+    await both.run("peer", "remove", both.home_name, "--name", both.peer_name, "--yes")
+
+
+def _merged(both: Peering, contexts: dict[str, str]) -> Json:
+    """Return one kubeconfig with the contexts of both clusters under other names."""
+    merged: Json = {"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": []}
+    for name, context in contexts.items():
+        config: Json = yaml.safe_load(both.cluster(name).kubeconfig_path.read_text())
+        for part, inner in (("clusters", "cluster"), ("users", "user")):
+            merged[part].append({"name": name, inner: config[part][0][inner]})
+        merged["contexts"].append({"name": context, "context": {"cluster": name, "user": name}})
+    return merged

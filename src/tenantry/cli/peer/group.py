@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from tenantry.api.errors import InputError, NotFound
-from tenantry.api.peercluster import AT_ONCE, PeerCluster
+from tenantry.api.peercluster import AT_ONCE, MAX_NAME, PeerCluster, is_name
 from tenantry.api.peertunnel import Dial
 from tenantry.cli import durations, flags, session
 from tenantry.cli.describe.command import describe
@@ -73,18 +73,17 @@ def connect(
     r"""Let tenants of HOME run pods on PEER.
 
     HOME and PEER are local clusters, or contexts of the kubeconfig; each gets a PeerCluster with the other one's name.
-    You need to be an administrator of both. HOME keeps a token that only serves its own Tenant at PEER; PEER keeps
-    no credential of HOME.
+    NAME=CONTEXT gives a context another name, which has to be a DNS label of at most 40 characters. You need to be an
+    administrator of both. HOME keeps a token that only serves its own Tenant at PEER; PEER keeps no credential of HOME.
 
     \b
       tenantry peer connect home berlin --quota cpu=4,memory=8Gi,pods=20
       kubectl get node peer-berlin
+      tenantry peer connect home=kubernetes-admin@prod berlin=edge/berlin:443 --quota pods=20
     """
-    for each in (home, called):
-        check_name(each)
+    (home, here), (called, there) = (_side(each, kubeconfig) for each in (home, called))
     if home == called:
         raise InputError(f"HOME and PEER are both {home!r}: a cluster cannot be its own peer")
-    here, there = (_target(each, kubeconfig) for each in (home, called))
     hard = flags.parse_quota(quotas)
     offer = Offer(home=home, hard=hard, max_namespaces=max_namespaces, known_as=called)
     offer.check()
@@ -118,12 +117,25 @@ def _connect_back(here: Target, there: Target, invitation: PeerInvitation, serve
     session.run(here, lambda client: wait_for_all(client, asked, seconds=timeout, stalls=True))
 
 
-def _target(name: str, kubeconfig: Path | None) -> Target:
-    """Return a local cluster, or a context of the kubeconfig."""
+def _side(text: str, kubeconfig: Path | None) -> tuple[str, Target]:
+    """Return the name of a cluster, and the cluster: a local one, or a context of the kubeconfig.
+
+    Raises:
+        InputError: The name is none of a peer, or NAME=CONTEXT lacks one of both.
+    """
     environment = read_environment()
-    if kubeconfig is None and name in environment.names():
-        return resolve(None, None, name, environment)
-    return resolve(kubeconfig, name, None, environment)
+    name, mark, context = text.partition("=")
+    if mark and not context:
+        raise InputError(f"{text[:64]!r} has no context: it must be NAME=CONTEXT")
+    if not mark and not is_name(name):
+        raise InputError(
+            f"{name[:64]!r} is no name of a peer: at most {MAX_NAME} lower-case letters, digits and -; give the context"
+            f" a name, as in berlin={name[:64]}"
+        )
+    check_name(name)
+    if not mark and kubeconfig is None and name in environment.names():
+        return name, resolve(None, None, name, environment)
+    return name, resolve(kubeconfig, context or name, None, environment)
 
 
 @peer.command()

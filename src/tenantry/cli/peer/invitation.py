@@ -208,7 +208,7 @@ def check_name(name: str) -> None:
     if not is_name(name):
         raise InputError(
             f"{name[:64]!r} is no name of a peer: at most {MAX_NAME} lower-case letters, digits and -; give another"
-            " name, or rename the context"
+            " name"
         )
 
 
