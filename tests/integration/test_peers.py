@@ -134,7 +134,8 @@ async def test_tenants_of_one_home_have_workspaces_and_network_zones_of_their_ow
     }
     assert zones[first] == zones[second] == space["metadata"]["uid"]
     assert zones[other] == (await both.workspace("other"))["metadata"]["uid"]
-    assert space["spec"]["quota"]["hard"] == {"requests.cpu": "1500m", "requests.memory": "2Gi"}
+    # Pods are not named: their number follows them, from one for each namespace.
+    assert space["spec"]["quota"]["hard"] == {"pods": "2", "requests.cpu": "1500m", "requests.memory": "2Gi"}
     assert {each["metadata"]["namespace"] for each in (await both.mapped("first"), await both.mapped(team))} == {
         space["status"]["namespace"]
     }

@@ -27,6 +27,7 @@ from tenantry.mirror.podevents import EVENTS
 from tenantry.mirror.podlimits import PodLimits
 from tenantry.mirror.podmirror import PodMirror
 from tenantry.mirror.podnodes import OneNode
+from tenantry.mirror.podroom import PodRoom
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.side import LowerSide
 from tenantry.mirror.things import COPIED, PODS, Copy
@@ -136,6 +137,7 @@ class BoundPods:
     Args:
         pairs: The pairs of namespaces; `PAIRS`, unless others are given.
         is_scoped: Whether the lower side is watched in the lower namespaces alone.
+        room: The quota of the lower side that follows pods; None if none does.
 
     Attributes:
         upper: The upper world.
@@ -147,8 +149,11 @@ class BoundPods:
         is_silent: Whether the lower side has been silent for long.
     """
 
-    def __init__(self, pairs: dict[str, str] | None = None, *, is_scoped: bool = True) -> None:
+    def __init__(
+        self, pairs: dict[str, str] | None = None, *, is_scoped: bool = True, room: PodRoom | None = None
+    ) -> None:
         self.is_scoped = is_scoped
+        self.room = room
         self.is_silent = False
         self.upper, self.lower = World(), World()
         self.below_fault = "none"
@@ -187,6 +192,7 @@ class BoundPods:
             is_silent=lambda: self.is_silent,
             silent_reason="LowerSilent",
             scope=scope,
+            room=self.room,
         )
         upper_pods = UpperPods(self.profile, self.above)
         copies = Copies(self.profile, self.above, self.side, upper_pods=upper_pods, sources=self.sources)

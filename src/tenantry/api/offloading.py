@@ -161,8 +161,9 @@ class NamespaceOffloadingSpec(Model, frozen=True, kw_only=True):
     quota: Annotated[
         Quota,
         Meta(
-            description="The share that the namespace gets at each of them, of what the peer gives this cluster; 0 of"
-            " every key that the peer limits and that is not named."
+            description="What the namespace has at each of them, of what the peer gives this cluster, whether its pods"
+            " use it or not. A key that is not named follows the pods there, if it counts pods or what they request: it"
+            " is raised before a pod is sent, and lowered ten minutes after they need less."
         ),
     ] = Quota()
     reflection: Annotated[

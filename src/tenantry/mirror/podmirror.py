@@ -130,6 +130,11 @@ class PodMirror:
             ),
         ]
 
+    def wake(self, keys: Iterable[str]) -> None:
+        """Queue pods for which something has changed that no watch reports."""
+        for key in keys:
+            self._upper.wake(PodMirror, key)
+
     def look_again(self, namespaces: Iterable[str]) -> None:
         """Queue the pods of upper namespaces whose lower namespace has changed, and the sources that they name.
 
@@ -161,6 +166,9 @@ class PodMirror:
         upper, lower = cluster.cache(PODS).get(key), self._of(key)
         if upper is not None and lower is None and not self._is_listed(key):
             return LISTED_SECONDS
+        room = self._lower.room
+        if room is not None and room.counts(key):
+            room.see(key, upper, lower)
         found = decision.decide(upper, lower, self._profile)
         if upper is None or found is not Next.FOLLOW:
             self._patches.forget(key)
@@ -174,6 +182,9 @@ class PodMirror:
             return await self._go_on(cluster, found, upper, lower)
         finally:
             self._active -= 1
+            if room is not None and room.counts(key):
+                # What was written now, no watch reports.
+                room.see(key, cluster.cache(PODS).get(key), self._of(key))
 
     async def _go_on(
         self, cluster: Cluster, found: Next, upper: CachedPod | None, lower: CachedPod | None
@@ -227,10 +238,21 @@ class PodMirror:
         wanted = pods.down(above, self._profile, self._nodes.lower, links)
         if wanted.refusal:
             return await self._reject(upper, wanted.refusal)
+        return await self._send(upper, above, wanted)
+
+    async def _send(self, upper: CachedPod, above: Json, wanted: Down) -> float | None:
+        """Create a lower pod; return in how many seconds to look again."""
+        room = self._lower.room
+        if room is not None and not room.admits(upper.key):
+            if words := room.words(upper.key):
+                await self._refuse(upper, words)
+            return RETRY_SECONDS
         try:
             await self._copies.bring(wanted.needs)
             lower: CachedPod = await self._lower.writer.own(request.create_json(PODS, wanted.object), quiet=True)
         except REFUSALS as error:
+            if room is not None and room.refused(upper.key, str(error)):
+                return RETRY_SECONDS
             words = upper_words(error, self._profile, PODS.kind, upper.meta["namespace"], upper.meta["name"])
             await self._refuse(upper, str(words))
             return self._later(upper)

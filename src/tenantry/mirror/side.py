@@ -11,6 +11,7 @@ from tenantry.engine.cluster import Cluster
 from tenantry.engine.scope import WatchScope
 from tenantry.engine.writer import Writer
 from tenantry.mirror.nodenames import LowerNode
+from tenantry.mirror.podroom import PodRoom
 
 
 def _never() -> bool:
@@ -35,6 +36,7 @@ class LowerSide(msgspec.Struct, frozen=True, kw_only=True):
         silent_reason: The reason of their condition.
         silent_message: Its message.
         scope: The namespaces in which the marked objects are watched; None for all.
+        room: The quota of the lower side, if it follows pods; None if it does not.
     """
 
     cluster: Cluster
@@ -50,3 +52,4 @@ class LowerSide(msgspec.Struct, frozen=True, kw_only=True):
     silent_reason: str = "Silent"
     silent_message: str = "nothing is known of the pod where it runs; it may still run"
     scope: WatchScope | None = None
+    room: PodRoom | None = None

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Collection, Iterable
-from fractions import Fraction
 
 from tenantry.api import reasons
-from tenantry.api.errors import InputError
 from tenantry.api.offloading import LostPods
 from tenantry.api.peercluster import PeerCluster
 from tenantry.controllers.evictions import deletion
@@ -22,12 +20,9 @@ from tenantry.controllers.offloading.leaving import BoundPod, has_ended
 from tenantry.controllers.peering.status import SILENT_SECONDS, UNKNOWN_SECONDS
 from tenantry.engine import conditions
 from tenantry.engine.plan import DirectWrite
-from tenantry.world import quantity
 from tenantry.world.leases import instant
-from tenantry.world.podrequests import PodSpecRequests
-from tenantry.world.shares.amounts import Amounts, RemoteShare, add, fits, is_bytes, read, spelled
-
-_ONE = "1"
+from tenantry.world.podcharges import charge
+from tenantry.world.shares.amounts import RemoteShare, add, fits, read, spelled
 
 
 def is_silent(found: PeerCluster, now: dt.datetime) -> bool:
@@ -62,7 +57,7 @@ def record(
         return None
     hard = read(before.hard) if before is not None else {}
     for each in new:
-        add(hard, _charge(each.spec))
+        add(hard, charge(each.spec))
     return LostPods(
         tenant=before.tenant if before is not None else tenant,
         uids=(*(before.uids if before is not None else ()), *(each.metadata.uid for each in new)),
@@ -70,20 +65,6 @@ def record(
         holds=holds,
         released=before is not None and before.released and not new,
     )
-
-
-def _charge(spec: PodSpecRequests) -> Amounts:
-    """Return what quotas count for a pod."""
-    found: dict[str, str | int] = {"pods": _ONE, "count/pods": _ONE}
-    for bound in ("requests", "limits"):
-        for resource in spec.named(bound):
-            key = f"{bound}.{resource}"
-            try:
-                amount: Fraction = spec.counted(bound, resource)
-            except InputError:
-                continue  # of a form that its API server knows, and this one does not
-            found[key] = quantity.write(amount, binary=is_bytes(key))
-    return read(found)
 
 
 def is_held(lost: LostPods, share: RemoteShare | None, limited: Collection[str]) -> bool:

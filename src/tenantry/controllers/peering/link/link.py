@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
@@ -35,6 +35,7 @@ from tenantry.controllers.peering import liveobjects
 from tenantry.controllers.peering.guests import offers
 from tenantry.controllers.peering.link import audiences, peerfacts, virtualnode
 from tenantry.controllers.peering.link.certificates import NodeCertificate
+from tenantry.controllers.peering.link.following import FollowedQuotas
 from tenantry.controllers.peering.link.homelease import DURATION_SECONDS, WRITE_SECONDS, HomeLease, LeasedPace
 from tenantry.controllers.peering.link.identity import CertifiedNode, ImpersonatedNode, NodeIdentity, node_client
 from tenantry.controllers.peering.link.namespaces import PeerNamespaces
@@ -132,6 +133,8 @@ class PeerLink:
         self._core.add(tenant_name(half.guest))
         self._places = WatchScope(By.NAMESPACE)
         self._mirror: PodMirror | None = None
+        self._upper: Cluster | None = None
+        self._quotas: FollowedQuotas | None = None
         self._services: ObjectMirror | None = None
         self._served: Cluster | None = None
         self._peer: Cluster | None = None
@@ -203,6 +206,13 @@ class PeerLink:
             # All that is written there, by whatever controller.
             peer.writer = Writer(client, peer, LeasedPace(lease, _WRITES_PER_SECOND, _BURST), seconds=WRITE_SECONDS)
             self.probe.follow(peer.outage)
+            quotas = self._quotas = FollowedQuotas(
+                host.home.clock,
+                wake=partial(peer.wake, PeerNamespaces),
+                wake_pods=self._wake_pods,
+                look_again=self._look_again,
+                is_counted=self._is_counted,
+            )
             namespaces = PeerNamespaces(
                 self._name,
                 host.home,
@@ -210,6 +220,7 @@ class PeerLink:
                 home_id=host.home_id,
                 scope=self._core,
                 paired=self._paired,
+                quotas=quotas,
             )
             host.runtime.add(peer, [namespaces], is_required=False)
             try:
@@ -221,7 +232,7 @@ class PeerLink:
                     await self._be_node(client, peer)
             finally:
                 self.has_node = False
-                self._mirror = None
+                self._mirror = self._upper = None
                 await host.runtime.remove(peer.id)
 
     async def _begin(self, client: Client, lease: HomeLease) -> None:
@@ -284,6 +295,21 @@ class PeerLink:
             self._served.wake(Reflections, self._name)
             self._services.look_again(changed)
 
+    def _wake_pods(self, keys: Iterable[str]) -> None:
+        if self._mirror is not None:
+            self._mirror.wake(keys)
+
+    def _look_again(self, namespace: str) -> None:
+        if self._mirror is not None:
+            self._mirror.look_again([namespace])
+
+    def _is_counted(self, namespace: str) -> bool:
+        """Return whether the mirror knows all pods of a namespace, on both sides."""
+        upper, peer, place = self._upper, self._peer, self._pairs.lower(namespace)
+        if upper is None or peer is None or not place:
+            return False
+        return upper.is_listed(PODS) and peer.is_listed_in(PODS, place)
+
     # -- the Node ---------------------------------------------------------------------------------
 
     async def _be_node(self, client: Client, peer: Cluster) -> None:
@@ -298,7 +324,7 @@ class PeerLink:
             upper = Cluster(ClusterId(f"node/{self._name}"), as_node, clock=host.home.clock, instance=host.instance)
             mirror, others = self._mirrors(upper, peer)
             host.runtime.add(upper, [mirror, *others], is_required=False)
-            self._mirror = mirror
+            self._mirror, self._upper = mirror, upper
             try:
                 server = await self._kubelet(client, upper, keys.serving)
                 async with self._reflected(peer), server.serve() as port, self._node(as_node, port):
@@ -377,6 +403,7 @@ class PeerLink:
             is_silent=lambda: self.probe.silence >= SILENT_SECONDS,
             silent_reason=reasons.UNREACHABLE,
             scope=self._places,
+            room=self._quotas,
         )
 
     def _mirrors(self, upper: Cluster, peer: Cluster) -> tuple[PodMirror, list[Controller]]:

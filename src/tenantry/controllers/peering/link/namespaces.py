@@ -29,6 +29,8 @@ from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.wording import visible
 from tenantry.controllers import watched
 from tenantry.controllers.peering.link import workspaces
+from tenantry.controllers.peering.link.following import FOLLOWS, FollowedQuotas
+from tenantry.controllers.peering.link.limits import PeerLimits, is_listed
 from tenantry.controllers.peering.link.mapstatus import MapStatusWriter
 from tenantry.controllers.peering.link.shares import PeerShares
 from tenantry.controllers.peering.link.strays import StrayPods
@@ -56,9 +58,6 @@ _PHASES = {
 }
 """By the reason why a Subnamespace at the peer is not ready: how its namespace is reported."""
 
-_LISTING_SECONDS = 2.0
-"""How long a place that has just been added is waited for."""
-
 
 class PeerNamespaces:
     """Reconciles the namespaces of one peer; the key is the namespace at home.
@@ -71,6 +70,7 @@ class PeerNamespaces:
         scope: Where Subnamespaces are watched: the guest's core namespace, and those of its Workspaces.
         paired: Called with all pairs, home namespace to peer namespace, and with the home namespaces that leave,
             whenever they have changed.
+        quotas: What of their quotas follows pods.
     """
 
     name = "peer-namespaces"
@@ -85,6 +85,7 @@ class PeerNamespaces:
         home_id: str,
         scope: WatchScope,
         paired: Callable[[Mapping[str, str], Collection[str]], None],
+        quotas: FollowedQuotas,
     ) -> None:
         self._name = name
         self._home_id = home_id
@@ -95,6 +96,8 @@ class PeerNamespaces:
         self._workspaces = PeerWorkspaces(guest, home_id, scope)
         self._shares = PeerShares(name, home, scope)
         self._strays = StrayPods(name, home)
+        self._quotas = quotas
+        self._limits = PeerLimits(self._workspaces.core, quotas, self._home_of)
         self._pairs: dict[str, str] = {}
         self._leaving: set[str] = set()
         # By namespace: how often it was refused in a row.
@@ -120,6 +123,7 @@ class PeerNamespaces:
                 keys=self._of_map,
                 cluster=self._home,
             ),
+            self._limits.watch(),
             self._shares.watch(),
         ]
 
@@ -167,7 +171,7 @@ class PeerNamespaces:
             return None
         wanted, known = found.spec.desired.get(key), found.status.current.get(key)
         # A place that the peer refuses has no objects in the cache, and nothing is known of it.
-        if not await self._is_listed(cluster, self._workspaces.core):
+        if not await self._is_listed(cluster, self._workspaces.core) or not await self._limits.are_listed(cluster):
             return LISTED_SECONDS
         self._workspaces.follow(cluster)
         names = {each.workspace for each in (wanted, known) if each is not None}
@@ -181,12 +185,10 @@ class PeerNamespaces:
         return await self._keep(cluster, key, wanted, found)
 
     async def _is_listed(self, cluster: Cluster, place: str) -> bool:
-        if place not in self._scope:
-            return False
-        if not cluster.is_listed_in(Subnamespace.resource, place):
-            with suppress(TimeoutError):
-                await cluster.listed_in(Subnamespace.resource, place, seconds=_LISTING_SECONDS)
-        return cluster.is_listed_in(Subnamespace.resource, place)
+        return place in self._scope and await is_listed(cluster, Subnamespace.resource, place)
+
+    def _home_of(self, place: str) -> str:
+        return next((home for home, there in self._pairs.items() if there == place), "")
 
     async def _keep(self, cluster: Cluster, key: str, wanted: DesiredNamespace, found: NamespaceMap) -> float | None:
         """Bring a namespace that should exist a step further."""
@@ -228,13 +230,17 @@ class PeerNamespaces:
             ApiError: The peer refuses, or does not answer.
             InputError: The share has a quantity that is none.
         """
-        whole = self._shares.whole(key, wanted)
+        held = self._shares.held(key)
+        base = await self._limits.decide(cluster, key, wanted, sub, held=held, spaces=self._workspaces)
+        whole = self._shares.whole(key, base)
         # Before the Workspace is looked at: the peer may report it while the request is under way.
         self._waiting.add(key)
         room = await self._workspaces.grow(cluster, whole, self._entries(wanted.workspace))
-        if room.words and sub is not None and workspaces.has_room(sub, whole):
-            # The Workspace does not get what another namespace needs: what shrinks must not wait for that.
-            return await self._follow(cluster, key, sub, wanted)
+        if room.words and sub is not None:
+            base = self._quotas.yields(key, wanted, sub, room.words)
+            if workspaces.has_room(sub, self._shares.whole(key, base)):
+                # The Workspace does not get what another namespace, or more pods, need: what shrinks must not wait.
+                return await self._follow(cluster, key, sub, base)
         if room.words:
             return await self._refuse(key, _entry(MapPhase.REFUSED, sub, wanted.workspace, room.words))
         if not room.is_ready:
@@ -244,19 +250,20 @@ class PeerNamespaces:
         if not await self._is_listed(cluster, place):
             return LISTED_SECONDS
         if sub is not None:
-            return await self._follow(cluster, key, sub, wanted)
-        await self._create(cluster, key, wanted, place)
+            return await self._follow(cluster, key, sub, base)
+        await self._create(cluster, key, base, place)
         return None
 
     def _entries(self, workspace: str) -> list[DesiredNamespace]:
         found = self._map()
         wanted = found.spec.desired if found is not None else {}
         inside = {key: each for key, each in wanted.items() if each.workspace == workspace}
-        return [self._shares.whole(key, each) for key, each in inside.items()]
+        return [self._shares.whole(key, self._quotas.whole(key, each)) for key, each in inside.items()]
 
     async def _create(self, cluster: Cluster, key: str, wanted: DesiredNamespace, place: str) -> None:
         name, path = self._names(key, wanted)
-        notes = {HOME_NAMESPACE: key, HOME_ID: self._home_id, **({HOME_PATH: path} if path else {})}
+        every = {HOME_NAMESPACE: key, HOME_ID: self._home_id, HOME_PATH: path, FOLLOWS: self._quotas.note(key)}
+        notes = {note: text for note, text in every.items() if text}
         value: Json = {
             "metadata": {"name": wanted.name, "namespace": place, "annotations": notes},
             "spec": {
@@ -282,16 +289,17 @@ class PeerNamespaces:
             ApiError: The peer refuses, or does not answer.
             InputError: A quantity is none.
         """
-        if await self._shares.follow(cluster, key, sub, wanted):
-            return None
+        if await self._shares.follow(cluster, key, sub, wanted, self._quotas.note(key)):
+            return self._quotas.again(key)
         self._refused.pop(key, None)
-        await self._report(key, _state(sub, wanted))
+        await self._report(key, _state(sub, wanted, self._quotas.words_of(key)))
+        self._limits.look(cluster, key, namespace_of(sub), self._shares.given(key))
         await self._workspaces.shrink(cluster, wanted.workspace, self._entries(wanted.workspace))
         place = namespace_of(sub)
         # Without a name, the namespace is not gone: it is not reported yet.
         waits = await self._strays.confirm(cluster, key, place) if place else None
         again = await self._shares.confirm(cluster, key, sub, wanted)
-        return min((each for each in (waits, again) if each is not None), default=None)
+        return min((each for each in (waits, again, self._quotas.again(key)) if each is not None), default=None)
 
     async def _refuse(self, key: str, now: MappedNamespace) -> float:
         """Report a refusal; return in how many seconds to try again."""
@@ -326,6 +334,7 @@ class PeerNamespaces:
                 self._waiting.add(key)
                 return retry_seconds(0)
         self._refused.pop(key, None)
+        self._quotas.forget(key)
         await self._report(key, None)
         self._ended.discard(key)
         waits = await self._strays.confirm(cluster, key, "")
@@ -366,6 +375,8 @@ class PeerNamespaces:
         if now is None:
             self._leaving.discard(key)
         if pairs != self._pairs:
+            if before_it and key not in pairs:
+                self._limits.close(before_it)
             self._pairs = pairs
             self._paired(pairs, self._leaving)
         found: NamespaceMap | None = self._home.cache(NamespaceMap.resource).get(self._name)
@@ -390,14 +401,20 @@ def _entry(phase: MapPhase, sub: Subnamespace | None, workspace: str, message: s
     )
 
 
-def _state(sub: Subnamespace, wanted: DesiredNamespace) -> MappedNamespace:
-    """Return what the map reports of a namespace whose Subnamespace is as it should be."""
+def _state(sub: Subnamespace, wanted: DesiredNamespace, words: str) -> MappedNamespace:
+    """Return what the map reports of a namespace whose Subnamespace is as it should be.
+
+    Args:
+        sub: The Subnamespace.
+        wanted: The namespace.
+        words: Why the peer has no more for its pods.
+    """
     asked, given = sub.spec.namespace_name, namespace_of(sub)
     if given and asked != given:
         words = f"the peer has made namespace {given!r} instead of {asked!r}: upgrade Tenantry there"
         return _entry(MapPhase.REFUSED, None, wanted.workspace, words)
     if given and conditions.is_true(sub.status.conditions, reasons.READY):
-        return _entry(MapPhase.ACCEPTED, sub, wanted.workspace)
+        return _entry(MapPhase.ACCEPTED, sub, wanted.workspace, words)
     ready = conditions.find(sub.status.conditions, reasons.READY)
     phase = _PHASES.get(ready.reason, MapPhase.CREATING) if ready is not None else MapPhase.CREATING
     return _entry(phase, sub, wanted.workspace, ready.message if ready is not None else "")

@@ -22,6 +22,7 @@ from tenantry.api.peercluster import HOME_NAMESPACE, PREFIX
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers import watched
+from tenantry.controllers.peering.link.following import FOLLOWS
 from tenantry.controllers.quota.objects import record_of, remote_share, share_quota
 from tenantry.controllers.tenant.desired import QUOTA
 from tenantry.controllers.watched import BY_RECORD
@@ -85,11 +86,23 @@ class PeerShares:
         tenant = self._tenant(namespace)
         return min(found, key=lambda each: each.metadata.name == tenant)
 
+    def held(self, namespace: str) -> Amounts:
+        """Return what the peer may have of the quota of the tenant for a namespace."""
+        record = self.record(namespace)
+        return record.held if record is not None else {}
+
+    def given(self, namespace: str) -> Amounts:
+        """Return what the peer should have of it now."""
+        record = self.record(namespace)
+        return record.given if record is not None else {}
+
     def whole(self, namespace: str, wanted: DesiredNamespace) -> DesiredNamespace:
         """Return what a namespace should have with its share, as far as the record gives it."""
         return with_share(wanted, self.record(namespace))
 
-    async def follow(self, cluster: Cluster, namespace: str, sub: Subnamespace, wanted: DesiredNamespace) -> bool:
+    async def follow(
+        self, cluster: Cluster, namespace: str, sub: Subnamespace, wanted: DesiredNamespace, follows: str = ""
+    ) -> bool:
         """Bring the quota of a Subnamespace to what it should be; return whether something was written.
 
         Args:
@@ -97,6 +110,7 @@ class PeerShares:
             namespace: At home.
             sub: The Subnamespace as it was seen.
             wanted: What the namespace should have beside its share.
+            follows: The annotation of what of that follows pods; "" for none.
 
         Raises:
             ApiError: One side refuses, or does not answer.
@@ -110,14 +124,16 @@ class PeerShares:
             step = remote.peer_step(record, there, is_fresh=True)
         before = {key: str(value) for key, value in sub.spec.quota.hard.items()}
         hard = with_share(wanted, record).hard
-        if before == hard and not isinstance(step, PeerWrite):
+        is_noted = sub.metadata.annotations.get(FOLLOWS, "") == follows
+        if before == hard and is_noted and not isinstance(step, PeerWrite):
             return False
         number = step.number if isinstance(step, PeerWrite) else there.number
         meta = sub.metadata
-        about: Json = {"uid": meta.uid}
+        notes: Json = {} if is_noted else {FOLLOWS: follows or None}
+        about: Json = {"uid": meta.uid, **({"annotations": notes} if notes else {})}
         if record is not None or there.number:
             # A write that was sent before this one must not arrive after it.
-            about |= {"resourceVersion": meta.resource_version, "annotations": {SHARE: str(number)}}
+            about |= {"resourceVersion": meta.resource_version, "annotations": {**notes, SHARE: str(number)}}
         patch: Json = {"metadata": about, "spec": {"quota": {"hard": merge_patch(before, hard)}}}
         with suppress(Conflict):
             await cluster.writer.patch(Subnamespace.resource, meta.namespace, meta.name, patch)

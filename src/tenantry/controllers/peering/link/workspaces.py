@@ -171,6 +171,21 @@ class PeerWorkspaces:
                 await cluster.writer.delete(space)
         return False
 
+    def spare(self, cluster: Cluster, name: str, free: Mapping[str, int]) -> Amounts:
+        """Return what namespaces in a Workspace may get beside what they have, as it is known.
+
+        Args:
+            cluster: The peer.
+            name: The Workspace.
+            free: What is left of what the peer gives this cluster.
+        """
+        space = self.find(cluster, name)
+        if space is None:
+            return dict(free)
+        inside = total(self._shares(cluster, namespace_of(space)).values())
+        own = beyond(_known(space.spec.quota.hard), inside)
+        return {key: value + own.get(key, 0) for key, value in free.items()}
+
     def _is_ours(self, found: Subnamespace) -> bool:
         notes = found.metadata.annotations
         return HOME_TENANT in notes and notes.get(HOME_ID) == self._home_id
