@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,7 +50,8 @@ def test_the_quota_is_enough_at_every_moment_and_falls_only_after_ten_minutes_of
     story: list[tuple[int, Amounts]],
 ) -> None:
     has: Amounts = {}
-    since, now = {}, 0.0
+    since: Mapping[str, float] = {}
+    now = 0.0
     # By key: since when every need would have been met by a lower step.
     low: dict[str, float] = {}
     for seconds, need in story:
@@ -83,7 +86,8 @@ def test_the_quota_is_enough_at_every_moment_and_falls_only_after_ten_minutes_of
 @given(needs, st.integers(0, 30))
 def test_a_new_process_neither_raises_nor_lowers_the_quota(story: list[tuple[int, Amounts]], at: int) -> None:
     has: Amounts = {}
-    since, now = {}, 0.0
+    since: Mapping[str, float] = {}
+    now = 0.0
     for seconds, need in story[:at]:
         now += seconds
         step = follow(KEYS, need, has, since, now)
@@ -107,7 +111,8 @@ def test_many_pods_one_by_one_take_few_steps() -> None:
 
 
 def test_a_need_that_goes_up_and_down_within_ten_minutes_causes_no_write() -> None:
-    has, since, now = {"pods": step_to("pods", 100_000)}, {}, 0.0
+    has, now = {"pods": step_to("pods", 100_000)}, 0.0
+    since: Mapping[str, float] = {}
     for _ in range(20):
         for pods in (100_000, 10_000):
             now += 300.0
