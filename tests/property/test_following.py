@@ -130,9 +130,15 @@ def test_without_room_the_quota_is_what_the_pods_that_fit_need(
     for each in pods:
         add(need, each)
     most = {key: has[key] + room[key] for key in KEYS}
-    wanted = within(follow(KEYS, need, has, {}, 0.0).hard, has, room)
+    whole = follow(KEYS, need, has, {}, 0.0).hard
+    wanted = within(whole, need, has, room)
     assert fits(wanted, most)
     assert fits(need, wanted) == fits(need, most)
+    assert fits(wanted, whole)
+    for key in KEYS:
+        # A step that does not fit takes no more than the pods need, so that others get the rest.
+        assert wanted[key] in {whole[key], need[key], has[key], most[key]}
+        assert whole[key] <= most[key] or wanted[key] <= max(need[key], has[key])
     assert fits(fitting(pods, most), most)
     if fits(need, most):
         assert fitting(pods, most) == need

@@ -128,16 +128,22 @@ def follow(
     return FollowingStep(hard=hard, since=high, again=again)
 
 
-def within(wanted: Mapping[str, int], has: Mapping[str, int], room: Mapping[str, int]) -> Amounts:
-    """Return what a quota gets of what it should be, if no more is available.
+def within(
+    wanted: Mapping[str, int], need: Mapping[str, int], has: Mapping[str, int], room: Mapping[str, int]
+) -> Amounts:
+    """Return what a quota gets of what it should be, if no more is available: no step that would leave nothing.
 
     Args:
         wanted: What it should be.
+        need: What the pods need of that.
         has: What it has.
         room: What it may get beside that; a key that is missing has no limit.
     """
     most = {key: has.get(key, 0) + max(0, value) for key, value in room.items()}
-    return {key: min(value, most.get(key, value)) for key, value in wanted.items()}
+    return {
+        key: value if value <= most.get(key, value) else min(max(need.get(key, 0), has.get(key, 0)), most[key])
+        for key, value in wanted.items()
+    }
 
 
 def fitting(pods: Iterable[Amounts], most: Mapping[str, int]) -> Amounts:

@@ -300,7 +300,7 @@ class FollowedQuotas:
             found.look_at = min(found.look_at, now + DOWN_SECONDS if kept else math.inf)
         elif not fits(has, step.hard):
             step, found.look_at = replace(step, hard=higher(step.hard, has), since=found.since), now
-        wanted = following.within(step.hard, has, {key: room[key] for key in found.keys if key in room})
+        wanted = following.within(step.hard, found.need, has, room)
         found.words = ""
         if not fits(found.need, wanted):
             most = {key: has.get(key, 0) + max(0, room[key]) for key in found.keys if key in room}
