@@ -88,12 +88,14 @@ async def test_pods_that_request_nothing_run_with_the_defaults_of_the_peer(both:
 
 async def test_without_room_at_the_peer_pods_wait_with_its_words_and_run_when_there_is_room(both: Peering) -> None:
     """Those that fit run; no back-off passes before the others do."""
-    await both.offload("hog", cpu="20", memory="1Gi", pods="5")
+    free = read(await _hard(both, both.tenant))[CPU]
+    await both.offload("hog", cpu=f"{free - 4000}m", memory="1Gi", pods="5")
     await _offload(both, "tight")
     # Two of three fit.
-    cpus = read(await _hard(both, both.tenant))[CPU] // 2000
+    cpu = f"{read(await _hard(both, both.tenant))[CPU] // 2}m"
     for number in range(3):
-        await both.home.create(PODS, placed("tight", f"web-{number}", container=_large(cpus)), "tight")
+        resources = {"requests": {"cpu": cpu, "memory": "32Mi"}}
+        await both.home.create(PODS, placed("tight", f"web-{number}", container={"resources": resources}), "tight")
     seen: Json = {}
 
     async def run(count: int) -> bool:
@@ -110,10 +112,6 @@ async def test_without_room_at_the_peer_pods_wait_with_its_words_and_run_when_th
     for each in ("tight", "hog"):
         await both.home.delete(NamespaceOffloading.resource, OFFLOADING, each)
         await both.home.gone(NamespaceOffloading.resource, OFFLOADING, each)
-
-
-def _large(cpus: int) -> Json:
-    return {"resources": {"requests": {"cpu": str(cpus), "memory": "32Mi"}}}
 
 
 async def test_a_share_is_beside_what_follows_pods(both: Peering) -> None:
