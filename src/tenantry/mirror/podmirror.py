@@ -37,7 +37,7 @@ from tenantry.mirror.endings import Endings
 from tenantry.mirror.podchanges import PodChanges
 from tenantry.mirror.podnodes import PodNodes
 from tenantry.mirror.podpatches import PodPatches, named
-from tenantry.mirror.pods import Token
+from tenantry.mirror.pods import Down, Token
 from tenantry.mirror.profile import Profile
 from tenantry.mirror.refusals import REFUSALS, RETRY_SECONDS, retry_seconds, upper_words
 from tenantry.mirror.servicelinks import ServiceLinks
