@@ -82,7 +82,7 @@ def old_version(path: str, value: Json) -> None:
 
 
 async def test_a_peer_that_is_the_home_another_cluster_or_too_old_is_not_used(pair: Pair) -> None:
-    """PEER-66: the condition says which, and the peer is used again when it is itself."""
+    """PEER-67: the condition says which, and the peer is used again when it is itself."""
     kube_system = await pair.both.home.get(Namespace.resource, "kube-system")
     lies = {
         reasons.PEER_IS_HOME: of_namespaces("labels", CLUSTER_UID, kube_system["metadata"]["uid"]),
