@@ -51,10 +51,7 @@ async def own_audiences(home: Api) -> list[str]:
 
 async def accepted(home: Api, token: str, *audiences: str) -> bool:
     """Return whether the API server accepts a token, for itself or for audiences."""
-    asked = request.token_review(token)
-    assert isinstance(asked.body, dict)
-    body = {**asked.body, "spec": {"token": token, "audiences": list(audiences)}}
-    answer: Json = msgspec.json.decode(await Writer(home.client).send(msgspec.structs.replace(asked, body=body)))
+    answer: Json = msgspec.json.decode(await Writer(home.client).send(request.token_review(token, audiences)))
     return answer["status"].get("authenticated", False)
 
 

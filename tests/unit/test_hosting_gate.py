@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tenantry.engine.sockets import short_path
+from tenantry.engine.tokenbucket import TokenBucket
 from tenantry.hosting import connections, tunnel
 from tenantry.hosting.destinations import Destination, Direct, Kubelet, Refused
 from tenantry.hosting.gate import Gate, GateLimits
-from tenantry.hosting.unauthenticated import ConnectionBucket
 from testkit.egress import NODE, Handler, asked, connecting, echo, listening
 
 pytestmark = pytest.mark.timeout(60)
@@ -292,10 +292,10 @@ async def test_a_flood_of_rejected_connections_is_bounded(path: Path, monkeypatc
 
 
 def test_the_rate_is_a_token_bucket() -> None:
-    bucket = ConnectionBucket(50, 100.0)
-    assert [bucket.take(100.0) for _ in range(51)] == [True] * 50 + [False]
-    assert [bucket.take(100.125) for _ in range(7)] == [True] * 6 + [False]
-    assert [bucket.take(1000.0) for _ in range(51)] == [True] * 50 + [False]
+    bucket = TokenBucket.per_second(50)
+    assert [bucket.try_take(100.0) for _ in range(51)] == [True] * 50 + [False]
+    assert [bucket.try_take(100.125) for _ in range(7)] == [True] * 6 + [False]
+    assert [bucket.try_take(1000.0) for _ in range(51)] == [True] * 50 + [False]
 
 
 async def test_the_end_of_the_gate_ends_all_connections(path: Path) -> None:

@@ -271,9 +271,15 @@ def evict(pod: Resource, namespace: str, name: str, uid: str, *, grace_period_se
     )
 
 
-def token_review(token: str) -> ApiRequest:
-    """Return the question whether the API server accepts a token; `status.authenticated` of the response answers it."""
-    body: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+def token_review(token: str, audiences: Sequence[str] = ()) -> ApiRequest:
+    """Return the question whether a token is valid; `status.authenticated` of the response answers it.
+
+    Args:
+        token: The token.
+        audiences: For one of whom it has to be; () for the API server itself.
+    """
+    spec: Json = {"token": token, **({"audiences": list(audiences)} if audiences else {})}
+    body: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
     return ApiRequest(verb=Verb.CREATE, resource=TOKEN_REVIEWS, namespace="", name="", body=body)
 
 

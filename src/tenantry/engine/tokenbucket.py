@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 _ALMOST = 1e-9
 """Rounding may leave a token short of whole by less than any clock can wait for."""
 
@@ -18,7 +20,12 @@ class TokenBucket:
         self._seconds = seconds
         self._burst = float(burst)
         self._tokens = self._burst
-        self._since = float("-inf")
+        self._since = -math.inf
+
+    @classmethod
+    def per_second(cls, rate: int) -> TokenBucket:
+        """Return a bucket of `rate` tokens that regains as many a second; 0 for none at all."""
+        return cls(1.0 / rate if rate else math.inf, burst=rate)
 
     def left(self, now: float) -> float:
         """Return in how many seconds there is a token; 0 for now."""
@@ -29,5 +36,14 @@ class TokenBucket:
         """Take a token."""
         self._tokens, self._since = max(0.0, self._at(now) - 1.0), now
 
+    def try_take(self, now: float) -> bool:
+        """Return whether there was a token, and take it."""
+        if self.left(now):
+            return False
+        self.take(now)
+        return True
+
     def _at(self, now: float) -> float:
+        if self._tokens >= self._burst:
+            return self._burst
         return min(self._burst, self._tokens + (now - self._since) / self._seconds)

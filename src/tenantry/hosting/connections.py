@@ -18,8 +18,9 @@ from typing import Any
 import msgspec
 
 from tenantry.engine.tasks import first_error
+from tenantry.engine.tokenbucket import TokenBucket
 from tenantry.hosting.tunnel import ByteStream, abort
-from tenantry.hosting.unauthenticated import ConnectionBucket, UnauthenticatedClients, UnauthenticatedLimits
+from tenantry.hosting.unauthenticated import UnauthenticatedClients, UnauthenticatedLimits
 
 MOST_REJECTIONS = 50
 """The number of rejected connections that a listener waits for at one time."""
@@ -68,7 +69,7 @@ class Connections:
         self._serve = serve
         self._reject = reject
         self._group: asyncio.TaskGroup | None = None
-        self._bucket: ConnectionBucket | None = None
+        self._bucket: TokenBucket | None = None
         self.open: set[asyncio.Task[None]] = set()
         self._rejected: set[asyncio.Task[None]] = set()
         known = limits.unauthenticated
@@ -91,7 +92,7 @@ class Connections:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Serve connections that begin while the context is open; its end ends all of them at once."""
-        self._bucket = ConnectionBucket(self._limits.connections_per_second, asyncio.get_running_loop().time())
+        self._bucket = TokenBucket.per_second(self._limits.connections_per_second)
         with first_error():
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -144,7 +145,7 @@ class Connections:
         else:
             self._keep(self._rejected, self._group.create_task(self._reject(stream, reason)))
 
-    def _excess(self, bucket: ConnectionBucket, address: str) -> str:
+    def _excess(self, bucket: TokenBucket, address: str) -> str:
         """Return which limit one more connection exceeds; "" for none."""
         now, unauthenticated = asyncio.get_running_loop().time(), self._unauthenticated
         # First: what one source opens must not use up what all may open.
@@ -153,7 +154,7 @@ class Connections:
         others = len(unauthenticated) if unauthenticated is not None else 0
         if len(self.open) - others >= self._limits.open_connections:
             return "too many connections are open"
-        if not bucket.take(now):
+        if not bucket.try_take(now):
             return "too many connections in a short time"
         return ""
 

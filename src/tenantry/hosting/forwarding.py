@@ -25,9 +25,9 @@ from aiohttp import web
 
 from tenantry.api.errors import ApiError
 from tenantry.api.model import Json
+from tenantry.engine.tokenbucket import TokenBucket
 from tenantry.hosting.listeners import listener
 from tenantry.hosting.plane import ForwardedGroup
-from tenantry.hosting.unauthenticated import ConnectionBucket
 
 _CLOSING_SECONDS = 0.1
 """How long requests may go on at the end; aiohttp takes 0 for no limit."""
@@ -122,7 +122,7 @@ class ForwardingServer:
         self._group = group
         self._answer = answer
         self._limits = limits or ForwardingLimits()
-        self._bucket: ConnectionBucket | None = None
+        self._bucket: TokenBucket | None = None
 
     @asynccontextmanager
     async def serve(self) -> AsyncGenerator[None]:
@@ -132,7 +132,7 @@ class ForwardingServer:
             OSError: The socket cannot be made.
         """
         loop = asyncio.get_running_loop()
-        self._bucket = ConnectionBucket(self._limits.reads_per_second, loop.time())
+        self._bucket = TokenBucket.per_second(self._limits.reads_per_second)
         http = web.Server(self._handle, access_log=None)
 
         def accept() -> asyncio.Protocol:
@@ -149,7 +149,7 @@ class ForwardingServer:
     async def _handle(self, request: web.BaseRequest) -> web.Response:
         if request.method != "GET":
             return web.Response(status=HTTPStatus.METHOD_NOT_ALLOWED)
-        if self._bucket is None or not self._bucket.take(asyncio.get_running_loop().time()):
+        if self._bucket is None or not self._bucket.try_take(asyncio.get_running_loop().time()):
             return _status(HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequests", "too many requests: try again", 1)
         read = read_of(self._group, request.raw_path)
         if read is None:

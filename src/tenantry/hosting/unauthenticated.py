@@ -19,6 +19,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from tenantry.engine.tokenbucket import TokenBucket
+
 T = TypeVar("T", bound=Hashable)
 
 _IPV6_NETWORK = 64
@@ -38,29 +40,6 @@ class UnauthenticatedLimits(msgspec.Struct, frozen=True, kw_only=True):
     most: int
 
 
-class ConnectionBucket:
-    """A bucket that holds at most `rate` tokens, and regains `rate` tokens a second.
-
-    Args:
-        rate: The number of tokens; the bucket is full at first.
-        now: The time of a monotonic clock, in seconds.
-    """
-
-    def __init__(self, rate: int, now: float) -> None:
-        self._rate = float(rate)
-        self._tokens = self._rate
-        self._then = now
-
-    def take(self, now: float) -> bool:
-        """Return whether there was a token, and take it."""
-        self._tokens = min(self._rate, self._tokens + (now - self._then) * self._rate)
-        self._then = now
-        if self._tokens < 1.0:
-            return False
-        self._tokens -= 1.0
-        return True
-
-
 class UnauthenticatedClients(Generic[T]):
     """The connections of one listener whose clients have not authenticated.
 
@@ -71,7 +50,7 @@ class UnauthenticatedClients(Generic[T]):
     def __init__(self, limits: UnauthenticatedLimits) -> None:
         self._limits = limits
         # By source, the one that was used last at the end.
-        self._buckets = OrderedDict[str, ConnectionBucket]()
+        self._buckets = OrderedDict[str, TokenBucket]()
         # In the order in which they began.
         self._places = dict[T, str]()
 
@@ -82,11 +61,11 @@ class UnauthenticatedClients(Generic[T]):
     def take(self, address: str, now: float) -> bool:
         """Return whether the source of an address may open one more connection now, and count it."""
         source = source_of(address)
-        bucket = self._buckets.pop(source, None) or ConnectionBucket(self._limits.per_source_per_second, now)
+        bucket = self._buckets.pop(source, None) or TokenBucket.per_second(self._limits.per_source_per_second)
         self._buckets[source] = bucket
         if len(self._buckets) > _MOST_SOURCES:
             self._buckets.popitem(last=False)
-        return bucket.take(now)
+        return bucket.try_take(now)
 
     def begin(self, each: T, address: str) -> T | None:
         """Give a connection a place; return the one that loses its own for that, None for none."""

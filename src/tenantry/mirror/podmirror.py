@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 
@@ -28,18 +29,17 @@ from tenantry.engine.events import EventKind
 from tenantry.engine.plan import merge_patch
 from tenantry.engine.request import ApiRequest, Verb
 from tenantry.engine.writer import Writer
-from tenantry.mirror import cachedpods, decision, marking, podchanges, podevents, podlimits, pods, podstatus, things
+from tenantry.mirror import cachedpods, decision, marking, podevents, podlimits, pods, podstatus, things
 from tenantry.mirror.adoption import ADOPTED
 from tenantry.mirror.cachedpods import MOST_BYTES, CachedPod, Kept
 from tenantry.mirror.copies import Copies
 from tenantry.mirror.decision import Next
 from tenantry.mirror.endings import Endings
-from tenantry.mirror.podchanges import PodChanges
 from tenantry.mirror.podnodes import PodNodes
 from tenantry.mirror.podpatches import PodPatches, named
 from tenantry.mirror.pods import Down, Token
 from tenantry.mirror.profile import Profile
-from tenantry.mirror.refusals import REFUSALS, RETRY_SECONDS, retry_seconds, upper_words
+from tenantry.mirror.refusals import REFUSALS, RETRY_SECONDS, cause, retry_seconds, upper_words
 from tenantry.mirror.servicelinks import ServiceLinks
 from tenantry.mirror.settledpods import SettledPods
 from tenantry.mirror.shapes import NotTranslated, part
@@ -56,9 +56,6 @@ AWAY_SECONDS = 5.0
 
 LINKS_SECONDS = 0.5
 """When to look again whether the Services of a pod's namespace have their addresses."""
-
-_MOST_CAUSE = 256
-"""How much of an error is reported."""
 
 _MANY = 16
 """So many pods at once keep both API servers busy."""
@@ -395,7 +392,8 @@ class PodMirror:
         above, below = await self._whole(upper), lower.object
         if above is None:
             return None
-        tokens, changed = self._compared(upper, above, lower, below)
+        made = partial(pods.down, above, self._profile, self._nodes.lower)
+        tokens, changed = self._settled.compared(upper, lower, below, self._profile, made)
         again, failure = None, None
         try:
             again = await self._provide(upper, lower, tokens)
@@ -425,18 +423,6 @@ class PodMirror:
             raise RetryableError(f"pod {name!r} is there, but its labels are not those that it was given")
         return await self._fail(upper, self._lower.lost_reason, self._lower.lost_message)
 
-    def _compared(
-        self, upper: CachedPod, above: Json, lower: CachedPod, below: Json
-    ) -> tuple[Sequence[Token], PodChanges]:
-        """Return the tokens of a lower pod, and what it must change."""
-        tokens = self._settled.tokens(upper, lower)
-        if tokens is not None:
-            return tokens, PodChanges()
-        made = self._settled.made_of(upper) or pods.down(above, self._profile, self._nodes.lower)
-        changed = podchanges.changes(made, below, self._profile)
-        self._settled.settle(upper, lower, made.tokens, changed)
-        return made.tokens, changed
-
     async def _show(self, upper: CachedPod, above: Json, below: Json, *, is_current: bool) -> float | None:
         """Write the status of a lower pod to its upper one, if it differs; return in how many seconds to look again."""
         status = podstatus.up(above, self._nodes.shown(below), self._profile, is_current=is_current)
@@ -451,8 +437,8 @@ class PodMirror:
         except (Invalid, BadRequest) as error:
             if not self._profile.node:
                 raise
-            # What another cluster reports may be anything. The whole pod is in the error, and the cause at its end.
-            words = f"the status that the other cluster reports is refused: {str(error)[-_MOST_CAUSE:]}"
+            # What another cluster reports may be anything.
+            words = f"the status that the other cluster reports is refused: {cause(error)}"
             self._upper.recorder.say(named(upper), EventKind.WARNING, self._lower.reason, words)
             return self._later(upper)
         self._refused.pop(upper.key, None)

@@ -12,6 +12,8 @@ MOST_RETRY_SECONDS = 300.0
 REFUSALS = (Forbidden, Invalid, BadRequest, AlreadyExists)
 """What the API server of the lower side answers to an object that it does not accept as it is."""
 
+_MOST_CAUSE = 256
+
 _DOUBLED = 10
 """More doublings change nothing."""
 
@@ -19,6 +21,11 @@ _DOUBLED = 10
 def retry_seconds(times: int) -> float:
     """Return in how many seconds something is tried again that was refused so many times before."""
     return min(RETRY_SECONDS * 2 ** min(times, _DOUBLED), MOST_RETRY_SECONDS)
+
+
+def cause(error: ApiError) -> str:
+    """Return why a patch is refused: the end of an error, before which the API server has put the whole object."""
+    return str(error)[-_MOST_CAUSE:]
 
 
 def upper_words(error: ApiError, profile: Profile, kind: str, namespace: str, name: str) -> ApiError:

@@ -1,7 +1,7 @@
 """Pairs of pods that agree, so that an event which changes only a status compares them no second time: pure.
 
-    create ─► made_of ─► keep      what was made of the upper pod, for the first comparison with the lower one
-    follow ─► tokens   ─► None: compare the pair, then `settle` it if nothing has to change
+    create ─► keep       what was made of the upper pod, for the first comparison with the lower one
+    follow ─► compared   from `tokens` if the pair agrees; else from `made_of`, and then `settle`
 
 A comparison depends on the metadata and the specs of both pods alone, of which a digest is kept. It costs a tenth of a
 millisecond for a small pod, and a pod has an event for each change of its status.
@@ -10,11 +10,14 @@ millisecond for a small pod, and a pod has an event for each change of its statu
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from tenantry.api.model import Json
+from tenantry.mirror import podchanges
 from tenantry.mirror.cachedpods import CachedPod
 from tenantry.mirror.podchanges import PodChanges
 from tenantry.mirror.pods import Down, Token
+from tenantry.mirror.profile import Profile
 
 _MOST_MADE = 256
 """How many lower pods are kept as they were made: each takes some 20 KB, and a pod may wait for its first event."""
@@ -38,6 +41,26 @@ class SettledPods:
         """Return what was made of an upper pod, once; None if that is not known, or it has changed since."""
         digest, made = self._made.pop(upper.key, (b"", None))
         return made if digest == _digest(upper) else None
+
+    def compared(
+        self, upper: CachedPod, lower: CachedPod, below: Json, profile: Profile, make: Callable[[], Down]
+    ) -> tuple[Sequence[Token], PodChanges]:
+        """Return the tokens of a lower pod, and what it must change.
+
+        Args:
+            upper: The upper pod.
+            lower: The lower pod.
+            below: The same, decoded.
+            profile: The configuration.
+            make: Makes a lower pod of the upper one.
+        """
+        tokens = self.tokens(upper, lower)
+        if tokens is not None:
+            return tokens, PodChanges()
+        made = self.made_of(upper) or make()
+        changed = podchanges.changes(made, below, profile)
+        self.settle(upper, lower, made.tokens, changed)
+        return made.tokens, changed
 
     def settle(self, upper: CachedPod, lower: CachedPod, tokens: Sequence[Token], changed: PodChanges) -> None:
         """Record what a comparison has found.

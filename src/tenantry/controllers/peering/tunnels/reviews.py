@@ -22,7 +22,7 @@ from tenantry.api.errors import RetryableError
 from tenantry.api.model import Json
 from tenantry.api.peercluster import PEERS_NAMESPACE
 from tenantry.api.peertunnel import TUNNEL_AUDIENCE, TUNNEL_SUFFIX
-from tenantry.engine.request import TOKEN_REVIEWS, ApiRequest, create_json
+from tenantry.engine.request import ApiRequest, token_review
 
 _USER = re.compile(rf"system:serviceaccount:{PEERS_NAMESPACE}:(.+){TUNNEL_SUFFIX}", re.ASCII)
 _PASSING = re.compile(
@@ -34,8 +34,7 @@ _PASSING = re.compile(
 
 def asked(token: str) -> ApiRequest:
     """Return the question whether a token is valid for tunnels."""
-    spec: Json = {"token": token, "audiences": [TUNNEL_AUDIENCE]}
-    return create_json(TOKEN_REVIEWS, {"metadata": {"name": "tunnel"}, "spec": spec})
+    return token_review(token, [TUNNEL_AUDIENCE])
 
 
 def peer_of(review: Json) -> str | None:
