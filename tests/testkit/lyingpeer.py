@@ -59,7 +59,7 @@ class LyingPeer:
                 return await self._answer(session, request)
 
             application.router.add_route("*", "/{path:.*}", handle)
-            runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+            runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
             await runner.setup()
             try:
                 site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self._context())
