@@ -282,10 +282,11 @@ class PlanePhase(StrEnum):
 
 
 class PlaneNodes(StrEnum):
-    """Which nodes of the host have a Node inside."""
+    """Which nodes a control plane has."""
 
     USED = "Used"
     SLICE = "Slice"
+    OWN = "Own"
 
 
 class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
@@ -297,6 +298,11 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
             " && self.datastore.kind != 'SQLite')",
             "must be 1, unless the datastore is SharedEtcd, External or, on a local cluster, OwnEtcd",
             field="replicas",
+        ),
+        Rule(
+            "(has(self.nodes) && self.nodes == 'Own') == (has(oldSelf.nodes) && oldSelf.nodes == 'Own')",
+            "must not change from or to Own: create another VirtualControlPlane",
+            field="nodes",
         ),
     )
 
@@ -335,7 +341,8 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
         Meta(
             description="Used: one Node from the start, and one for each other node of the host from its first pod on."
             " Slice: all nodes of the slice that the namespace has, so that a DaemonSet reaches each. Without a slice,"
-            " Slice is the same as Used."
+            " Slice is the same as Used. Own: those that join it; its own scheduler places its pods there, and nothing"
+            " is mirrored. Own must not change."
         ),
     ] = PlaneNodes.USED
     sleep: Annotated[PlaneSleep, Meta(description="When its process ends while it is not used.")] = PlaneSleep()
