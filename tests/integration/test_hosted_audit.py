@@ -20,7 +20,7 @@ from tenantry.api.model import Resource
 from tenantry.hosting.serveroptions import ServerOptions
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
-from tenantry.local import hosted
+from tenantry.local import hostedfolders
 from tenantry.local.cluster import LocalCluster
 from testkit.api import Api, until
 from testkit.hosted import running
@@ -40,7 +40,7 @@ async def events(tenancy: LocalCluster, uid: str, of: Resource, name: str = "") 
     """Return the events of the audit log as soon as it has one of a kind, and of a name."""
 
     async def found() -> list[Json] | None:
-        files = await asyncio.to_thread(hosted.audit_files, tenancy.paths, uid)
+        files = await asyncio.to_thread(hostedfolders.audit_files, tenancy.paths, uid)
         # The last line may be incomplete.
         lines = "".join(file.read_text() for file in files).split("\n")[:-1]
         parsed: list[Json] = [msgspec.json.decode(line) for line in lines]

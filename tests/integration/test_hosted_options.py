@@ -26,7 +26,7 @@ from tenantry.hosting.resolver import NameResolver
 from tenantry.hosting.serveroptions import ServerOptions
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
-from tenantry.local import hosted
+from tenantry.local import hostedfolders
 from tenantry.local.cluster import LocalCluster
 from tenantry.world.oidc import Oidc, authenticator
 from testkit.api import SECONDS, SECRETS, Api, until
@@ -84,7 +84,7 @@ async def written(client: Client) -> bool:
 
 async def logged(tenancy: LocalCluster, uid: str, text: str) -> str:
     """Return the audit log as far as it is whole if it has a text; "" if it has not."""
-    files = await asyncio.to_thread(hosted.audit_files, tenancy.paths, uid)
+    files = await asyncio.to_thread(hostedfolders.audit_files, tenancy.paths, uid)
     found = "".join(file.read_text() for file in files)
     return found if text in found and found.endswith("\n") else ""
 

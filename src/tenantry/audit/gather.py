@@ -21,6 +21,7 @@ from tenantry.audit import kinds
 from tenantry.audit.context import AuditContext, AuditNode, ClaimedVolume, ManagedObject, OtherNamespace
 from tenantry.audit.volumes import bound
 from tenantry.engine.tasks import first_error
+from tenantry.hosting import simulation
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.policy.request import part, parts
@@ -37,7 +38,6 @@ MAX_OTHERS = 8
 """How many namespaces of others are tried, beside the cluster's own."""
 
 MANAGED_KINDS = (ResourceQuota, LimitRange, NetworkPolicy, RoleBinding, TenancyRules)
-SIMULATED_NODE = "kwok.x-k8s.io/node"
 
 
 async def gather(
@@ -101,7 +101,7 @@ async def gather(
         has_tenantry=others is not None,
         nodes=None if nodes is None else tuple(_name(each) for each in nodes),
         real_nodes=tuple(
-            _node(each) for each in nodes or () if SIMULATED_NODE not in part(each, "metadata", "annotations")
+            _node(each) for each in nodes or () if simulation.MARK not in part(each, "metadata", "annotations")
         ),
         pod_cidrs=tuple(cidr for each in nodes or () for cidr in part(each, "spec").get("podCIDRs") or ()),
         controllers=controllers.result(),

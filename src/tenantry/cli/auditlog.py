@@ -71,11 +71,11 @@ def files_of(target: Target, uid: str) -> tuple[Path, ...]:
         target: The cluster.
         uid: The uid of the control plane.
     """
-    from tenantry.local import hosted
+    from tenantry.local import hostedfolders
 
     # Owners name their own kubeconfig, also on the machine that runs the cluster: the uid tells which one it is.
     names = read_environment().names() if target.local_name is None else (target.local_name,)
-    found = (hosted.audit_files(ClusterPaths(cluster_folder(name, home())), uid) for name in names)
+    found = (hostedfolders.audit_files(ClusterPaths(cluster_folder(name, home())), uid) for name in names)
     return next((each for each in found if each), ())
 
 

@@ -55,7 +55,7 @@ def renewal(plane: HostedPlane, folder: Path) -> dt.datetime | None:
 
 def contents(plane: HostedPlane, paths: ClusterPaths) -> tuple[dict[str, bytes], dict[str, bytes]]:
     """Return the contents of the Secrets of the process and of the sidecar."""
-    manager, url = components.CONTROLLER_MANAGER, f"https://{components.LOOPBACK}:{sidecar.INTERNAL_PORT}"
+    url = f"https://{components.LOOPBACK}:{sidecar.INTERNAL_PORT}"
     former = hostedpki.former_keys(paths.pki)
     ignored = hosting.leaves(plane)[hosting.OPERATOR].user
     files: dict[str, bytes] = {
@@ -68,7 +68,10 @@ def contents(plane: HostedPlane, paths: ClusterPaths) -> tuple[dict[str, bytes],
             prebuilt=objects.PREBUILT,
         ),
         "egress.json": hosting.egress(objects.SOCKETS),
-        f"{manager}.kubeconfig": kubeconfigs.text(paths, plane.name, manager, url, authority=hosting.TRUSTED).encode(),
+        **{
+            f"{each}.kubeconfig": kubeconfigs.text(paths, plane.name, each, url, authority=hosting.TRUSTED).encode()
+            for each in hosting.in_files(plane)
+        },
         serveroptions.AUTHENTICATION: serveroptions.authentication(plane.options),
         serveroptions.AUDIT_POLICY: serveroptions.audit_policy(plane.options, ignored),
     }

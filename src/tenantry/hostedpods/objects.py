@@ -337,16 +337,19 @@ def digest_of(found: Json) -> str:
 MOUNTED = (
     hosting.SETTINGS,
     "egress.json",
-    "kube-controller-manager.kubeconfig",
+    f"{hosting.MANAGER}.kubeconfig",
     serveroptions.AUTHENTICATION,
     serveroptions.AUDIT_POLICY,
 )
 """The keys of the process's Secret that are files in its folder; all others are in its folder pki."""
 
+_SOME = (stores.PASSWORD_FILE, f"{hosting.SCHEDULER}.kubeconfig")
+"""Further ones, which only some control planes have."""
+
 
 def _mounted(files: Iterable[str]) -> tuple[str, ...]:
-    # Only some have a password: a mount of a key that there is not would keep the Pod from starting.
-    return (*MOUNTED, stores.PASSWORD_FILE) if stores.PASSWORD_FILE in files else MOUNTED
+    # Only some have these: a mount of a key that there is not would keep the Pod from starting.
+    return (*MOUNTED, *(each for each in _SOME if each in files))
 
 
 def _pod(

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tenantry.hosting import serveroptions, stores
+from tenantry.hosting import serveroptions, simulation, stores
 from tenantry.hosting.certificates import KUBELET_CLIENT_USER, SERVER_NAMES, CertificateUse, LeafCertificate
 from tenantry.hosting.serveroptions import ServerOptions
 from tenantry.hosting.stores import HostedStore
@@ -59,6 +59,29 @@ CONTROLLERS = (
     "volumeattributesclass-protection-controller",
 )
 """The controllers that need no nodes, and that Kubernetes' conformance tests need."""
+
+_APPROVER = "certificatesigningrequest-approving-controller"
+
+OF_NODES = (
+    "legacy-serviceaccount-token-cleaner-controller",
+    "node-lifecycle-controller",
+    "persistentvolume-attach-detach-controller",
+    "persistentvolume-binder-controller",
+    "persistentvolume-expander-controller",
+    "resourceclaim-controller",
+    "taint-eviction-controller",
+    "token-cleaner-controller",
+)
+"""The further controllers of a control plane that nodes join.
+
+It has none that approves certificates: that of Kubernetes signs any name for whoever has a token to join.
+"""
+
+SIMULATOR = "simulator"
+"""The identity of the program that simulates nodes, where the place has one: a member of system:masters, too."""
+
+MASTERS = "system:masters"
+"""The group whose rights nothing inside can take."""
 
 OPERATOR = "operator"
 """The identity of Tenantry inside, a member of system:masters: it must keep its rights whatever is deleted inside."""
@@ -108,7 +131,12 @@ ADVERTISED_6 = "2001:db8::1"
 """The same in IPv6: an address for documentation (RFC 3849)."""
 
 _IPV4 = 4
-_MANAGER = "kube-controller-manager"
+MANAGER = "kube-controller-manager"
+SCHEDULER = "kube-scheduler"
+_OF_NODES = {
+    SCHEDULER: LeafCertificate(ca="ca", user=f"system:{SCHEDULER}"),
+    SIMULATOR: LeafCertificate(ca="ca", user=simulation.USER, group=MASTERS),
+}
 
 LEASE_SECONDS = 8
 """How long the controllers of a process that has ended are missed, if another one runs."""
@@ -216,6 +244,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
         replicas: How many processes it has. More than one share a datastore that is not a file.
         credentials: Which of its credentials are valid.
         options: Settings of its API server.
+        has_nodes: Whether nodes join it, so that it has a scheduler and the controllers `OF_NODES`.
     """
 
     uid: str
@@ -233,6 +262,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 1
     credentials: CredentialGenerations = CredentialGenerations()
     options: ServerOptions = ServerOptions()
+    has_nodes: bool = False
 
 
 def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:
@@ -242,14 +272,20 @@ def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:
     server = (*SERVER_NAMES, _LOOPBACK, first, *plane.names)
     return {
         "server": LeafCertificate(ca="ca", user="kube-apiserver", use=CertificateUse.SERVER, names=server),
-        OPERATOR: LeafCertificate(ca="ca", user="tenantry:operator", group="system:masters"),
+        OPERATOR: LeafCertificate(ca="ca", user="tenantry:operator", group=MASTERS),
         OWNER: LeafCertificate(ca=USERS_CA, user=plane.owner),
-        _MANAGER: LeafCertificate(ca="ca", user=f"system:{_MANAGER}"),
+        MANAGER: LeafCertificate(ca="ca", user=f"system:{MANAGER}"),
         # Issued again with the addresses of the nodes, as soon as there are some.
         "kubelet": kubelet(()),
         "kubelet-client": LeafCertificate(ca="ca", user=KUBELET_CLIENT_USER),
         "front-proxy-client": LeafCertificate(ca="front-proxy-ca", user="front-proxy-client"),
+        **(_OF_NODES if plane.has_nodes else {}),
     }
+
+
+def in_files(plane: HostedPlane) -> tuple[str, ...]:
+    """Return the identities of the parts of the process, each of which reads a kubeconfig NAME.kubeconfig."""
+    return (MANAGER, SCHEDULER) if plane.has_nodes else (MANAGER,)
 
 
 def _primary(plane: HostedPlane) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
@@ -297,8 +333,10 @@ def settings(
         "apiServer": [*_apiserver(plane, port), *keys, *(_FURTHER if is_further else ())],
         "controllers": _manager(plane),
         "openAPI": openapi,
-        "activity": {"socket": f"{sockets}{ACTIVITY}", "ignoredUsers": [leaves(plane)[OPERATOR].user]},
+        "activity": {"socket": f"{sockets}{ACTIVITY}", "ignoredUsers": _ignored(plane)},
     }
+    if plane.has_nodes:
+        found["scheduler"] = _scheduler(plane)
     if plane.admission:
         found["admission"] = {
             "socket": f"{sockets}{ADMISSION}",
@@ -308,6 +346,13 @@ def settings(
     if plane.forwarded is not None:
         found["forwarded"] = [{"socket": f"{sockets}{FORWARDED}", **msgspec.structs.asdict(plane.forwarded)}]
     return msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
+
+
+def _ignored(plane: HostedPlane) -> list[str]:
+    """Return the users that are no clients."""
+    names = (OPERATOR, SCHEDULER, SIMULATOR) if plane.has_nodes else (OPERATOR,)
+    known = leaves(plane)
+    return [known[name].user for name in names]
 
 
 def _rule(rule: AdmissionRule) -> dict[str, object]:
@@ -368,11 +413,25 @@ def _apiserver(plane: HostedPlane, port: int) -> list[str]:
 
 def _manager(plane: HostedPlane) -> list[str]:
     return [
-        *(f"--kubeconfig={_MANAGER}.kubeconfig", f"--controllers={','.join(CONTROLLERS)}"),
+        *(f"--kubeconfig={MANAGER}.kubeconfig", f"--controllers={','.join(_controllers(plane))}"),
         *("--use-service-account-credentials", "--secure-port=0", "--profiling=false"),
         *(("--leader-elect=false",) if plane.replicas == 1 else _ELECTED),
         *("--service-account-private-key-file=pki/service-account.key", f"--root-ca-file=pki/{TRUSTED}"),
         *(f"--cluster-signing-cert-file=pki/{USERS_CA}.crt", f"--cluster-signing-key-file=pki/{USERS_CA}.key"),
         f"--service-cluster-ip-range={plane.service_range}",
+        *("--kube-api-qps=200", "--kube-api-burst=400"),
+    ]
+
+
+def _controllers(plane: HostedPlane) -> list[str]:
+    if not plane.has_nodes:
+        return [*CONTROLLERS]
+    return [*(each for each in CONTROLLERS if each != _APPROVER), *OF_NODES]
+
+
+def _scheduler(plane: HostedPlane) -> list[str]:
+    return [
+        *(f"--kubeconfig={SCHEDULER}.kubeconfig", "--secure-port=0", "--profiling=false"),
+        *(("--leader-elect=false",) if plane.replicas == 1 else _ELECTED),
         *("--kube-api-qps=200", "--kube-api-burst=400"),
     ]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tenantry.api.errors import InputError
+from tenantry.hosting import simulation
 from tenantry.local.limits import ProcessLimits
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.real.network import NodeAddresses
@@ -367,19 +368,30 @@ def _scheduler(spec: ClusterSpec, paths: ClusterPaths) -> Component:
 
 
 def _kwok(spec: ClusterSpec, paths: ClusterPaths) -> Component:
+    own = simulator(spec.binaries, paths.kubeconfig(KWOK), spec.ports.kwok)
+    return replace(own, name=KWOK, after=(APISERVER,), on_request=True)
+
+
+def simulator(binaries: str, kubeconfig: Path, port: int) -> Component:
+    """Return the program that simulates the nodes of one API server.
+
+    Args:
+        binaries: The folder of the programs.
+        kubeconfig: Of the API server.
+        port: Its own port, on 127.0.0.1.
+    """
     return Component(
         name=KWOK,
         command=(
-            *(_program(spec, "kwok"), f"--kubeconfig={paths.kubeconfig(KWOK)}"),
-            f"--config={_program(spec, 'kwok-stages.yaml')}",
-            *("--manage-all-nodes=false", "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake"),
-            *("--node-lease-duration-seconds=40", f"--server-address={LOOPBACK}:{spec.ports.kwok}"),
+            *(str(Path(binaries) / "kwok"), f"--kubeconfig={kubeconfig}"),
+            f"--config={Path(binaries) / 'kwok-stages.yaml'}",
+            "--manage-all-nodes=false",
+            f"--manage-nodes-with-annotation-selector={simulation.MARK}={simulation.MARKED}",
+            *("--node-lease-duration-seconds=40", f"--server-address={LOOPBACK}:{port}"),
         ),
-        port=spec.ports.kwok,
+        port=port,
         signal=ReadinessSignal.HTTP,
         health="/healthz",
-        after=(APISERVER,),
-        on_request=True,
     )
 
 

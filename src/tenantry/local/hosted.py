@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import re
 import shutil
 import ssl
 from collections.abc import Callable, Sequence
@@ -24,7 +23,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from tenantry.api.errors import InputError, LocalError
+from tenantry.api.errors import LocalError
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import reportedversion, serveroptions
 from tenantry.hosting.placement import RESPONSE_BYTES, RunningPlane, ServerEndpoint
@@ -38,6 +37,7 @@ from tenantry.local import (
     control,
     endpointproxy,
     forwards,
+    hostedfolders,
     hostedpki,
     hostedreplicas,
     hostedsnapshots,
@@ -45,6 +45,7 @@ from tenantry.local import (
     kubeconfigs,
     pki,
     ports,
+    simulators,
 )
 from tenantry.local.build import Binaries
 from tenantry.local.components import Component, ReadinessSignal
@@ -67,7 +68,6 @@ _ORDER_SECONDS = 30.0
 _PROCESS = "process.json"
 _STOPPED = "stopped.json"
 """The same file of a control plane that the supervisor must not run."""
-_UID = re.compile(r"[0-9a-f-]{1,64}")
 # A small heap from the start: one that grows first stays scattered, and keeps 5 MB more. Freed memory goes back at
 # once.
 _ENVIRONMENT = {"GOGC": "20", "GODEBUG": "madvdontneed=1"}
@@ -86,6 +86,7 @@ class HostedProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         limits: As in `HostedPlane`, of each process.
         others: The internal ports of the second and further processes, whose components are "hosted@NAME.2" and so on.
         operator: Where the endpoint proxy leads the operator to any of several processes; 0 for nowhere.
+        simulator: The port of what simulates its nodes; 0 if it has none.
     """
 
     name: str
@@ -95,6 +96,7 @@ class HostedProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     limits: HostedLimits | None = None
     others: tuple[int, ...] = ()
     operator: int = 0
+    simulator: int = 0
 
 
 def processes(paths: ClusterPaths) -> tuple[Component, ...]:
@@ -110,40 +112,24 @@ def processes(paths: ClusterPaths) -> tuple[Component, ...]:
         except (OSError, msgspec.MsgspecError):
             continue  # it is being removed
         for number, port in enumerate((process.internal or process.port, *process.others), start=1):
-            folder = hostedreplicas.folder(file.parent, number)
+            own = hostedreplicas.folder(file.parent, number)
             found.append(
                 Component(
                     name=f"{PREFIX}{hostedreplicas.name(process.name, number)}",
-                    command=(process.program, str(folder / hosting.SETTINGS)),
+                    command=(process.program, str(own / hosting.SETTINGS)),
                     port=port,
                     signal=ReadinessSignal.NOTIFY_HTTPS,
                     health="/readyz",
-                    authority=_authority(folder / "pki"),
+                    authority=_authority(own / "pki"),
                     environment=_ENVIRONMENT | _soft_limit(process.limits),
                     limits=_limits(process.limits),
                 )
             )
+        if process.simulator:
+            server = f"{PREFIX}{process.name}"
+            found += simulators.of(paths, file.parent, process.name, process.simulator, server)
     proxy = endpointproxy.component(paths) if _has_proxied(paths) else None
     return (*(() if proxy is None else (proxy,)), *forwards.forwards(paths), *found)
-
-
-def audit_files(paths: ClusterPaths, uid: str) -> tuple[Path, ...]:
-    """Return the files of the audit log of a control plane, the oldest first.
-
-    Args:
-        paths: The cluster's.
-        uid: The uid of the control plane.
-
-    Raises:
-        InputError: It is no uid.
-    """
-    if not _UID.fullmatch(uid):
-        raise InputError(f"{uid!r} is not the uid of an object")
-    own = paths.folder / "hosted" / uid
-    folders = (own, *sorted(own.glob("replicas/*")))
-    found = [file for folder in folders for file in (folder / serveroptions.AUDIT_FOLDER).glob("*.log")]
-    # The names of former ones have their time.
-    return tuple(sorted(found, key=lambda each: (each.name == serveroptions.AUDIT_LOG, each.name)))
 
 
 def _authority(folder: Path) -> Path:
@@ -354,9 +340,7 @@ class LocalPlacement:
         return await control.order(self._paths.socket, SupervisorRequest(verb="reload"), _ORDER_SECONDS)
 
     def _folder(self, uid: str) -> Path:
-        if not _UID.fullmatch(uid):
-            raise InputError(f"{uid!r} is not the uid of an object")
-        return self._paths.folder / "hosted" / uid
+        return hostedfolders.of(self._paths, uid)
 
     def _program(self, uid: str, version: str) -> str:
         """Return the path of the program that a control plane has, or that of a version.
@@ -409,6 +393,9 @@ class LocalPlacement:
         operator = before.operator if before is not None else 0
         if plane.replicas > 1 and not operator:
             operator = ports.reserve_further(own.folder, 1)[0]
+        simulator = before.simulator if before is not None else 0
+        if not simulator and plane.has_nodes and simulators.has_any(self._paths):
+            simulator = ports.reserve_further(own.folder, 1)[0]
         process = HostedProcess(
             name=plane.name,
             program=str(program.hosted),
@@ -417,6 +404,7 @@ class LocalPlacement:
             limits=plane.limits,
             others=hostedreplicas.ports_of(own.folder, before.others if before is not None else (), plane.replicas - 1),
             operator=operator,
+            simulator=simulator,
         )
         keys = hostedpki.issue(own.pki, plane, self._now())
         kubeconfigs.write(own, plane.name, hosting.OWNER, port, authority=hosting.TRUSTED)
@@ -424,8 +412,11 @@ class LocalPlacement:
         # With several processes, the operator needs any that answers, also while clients are refused.
         own_port = internal if plane.replicas == 1 else operator
         kubeconfigs.write(own, plane.name, hosting.OPERATOR, own_port, authority=hosting.TRUSTED)
-        # Its client reads the files anew when they change.
-        kubeconfigs.write_named(own, plane.name, components.CONTROLLER_MANAGER, internal, authority=hosting.TRUSTED)
+        # Their clients read the files anew when they change.
+        for each in hosting.in_files(plane):
+            kubeconfigs.write_named(own, plane.name, each, internal, authority=hosting.TRUSTED)
+        if simulator:
+            kubeconfigs.write_named(own, plane.name, hosting.SIMULATOR, own_port, authority=hosting.TRUSTED)
         write_private(own.folder / serveroptions.AUTHENTICATION, serveroptions.authentication(plane.options))
         ignored = hosting.leaves(plane)[hosting.OPERATOR].user
         write_private(own.folder / serveroptions.AUDIT_POLICY, serveroptions.audit_policy(plane.options, ignored))

@@ -15,7 +15,7 @@ from pathlib import Path
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import serveroptions, stores
 from tenantry.hosting.plane import HostedPlane
-from tenantry.local import components, kubeconfigs, ports
+from tenantry.local import kubeconfigs, ports
 from tenantry.local.files import explain, make_private_folder, write_private
 from tenantry.local.paths import ClusterPaths
 
@@ -76,8 +76,8 @@ def write(first: Path, plane: HostedPlane, internal: tuple[int, ...], openapi: s
         make_private_folder(own)
         for link in _LINKS:
             _link(own / link, f"../../{link}")
-        manager = components.CONTROLLER_MANAGER
-        kubeconfigs.write_named(ClusterPaths(own), plane.name, manager, port, authority=hosting.TRUSTED)
+        for each in hosting.in_files(plane):
+            kubeconfigs.write_named(ClusterPaths(own), plane.name, each, port, authority=hosting.TRUSTED)
         settings = hosting.settings(plane, port, openapi, former_keys, is_further=True)
         write_private(own / hosting.SETTINGS, settings)
         write_private(own / "egress.json", hosting.egress())

@@ -20,6 +20,7 @@ import msgspec
 from tenantry.api.errors import InputError
 from tenantry.api.model import Model, ObjectMeta
 from tenantry.api.node import Node, NodeSpec, NodeStatus, Taint
+from tenantry.hosting import simulation
 from tenantry.world import quantity
 
 SELECTOR = "app.kubernetes.io/managed-by=tenantry-local"
@@ -196,7 +197,7 @@ def _nodes(group: NodeGroup) -> list[Node]:
             **group.labels,
         }
         node = Node(
-            metadata=ObjectMeta(name=name, labels=labels, annotations={"kwok.x-k8s.io/node": "fake"}),
+            metadata=ObjectMeta(name=name, labels=labels, annotations={simulation.MARK: simulation.MARKED}),
             spec=NodeSpec(taints=taints),
             status=NodeStatus(capacity=capacity, allocatable=capacity),
         )

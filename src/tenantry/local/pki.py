@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tenantry.hosting import certificates
+from tenantry.hosting import certificates, simulation
 from tenantry.hosting.certificates import (
     KUBELET_CLIENT_USER,
     LIVES,
@@ -33,7 +33,7 @@ _NEVER = dt.datetime(9999, 1, 1, tzinfo=dt.UTC)
 _SERVICE_IP = "10.96.0.1"
 OPERATOR_USER = "tenantry:operator"
 OPERATOR_GROUP = "tenantry:operators"
-KWOK_USER = "tenantry:kwok"
+KWOK_USER = simulation.USER
 NETPOL_AGENT_USER = "tenantry:netpol-agent"
 STORAGE_USER = "tenantry:local-storage"
 

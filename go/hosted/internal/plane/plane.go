@@ -64,6 +64,11 @@ func Run(ctx context.Context, given settings.Settings, fail context.CancelCauseF
 			return err
 		}
 	}
+	if len(given.Scheduler) > 0 {
+		if err := schedule(chain.GenericAPIServer, given.Scheduler, fail); err != nil {
+			return err
+		}
+	}
 	prepared, err := chain.PrepareRun()
 	if err != nil {
 		return err
@@ -245,14 +250,7 @@ func report(
 func manage(
 	ctx context.Context, server *rest.Config, manager *controlleroptions.KubeControllerManagerOptions,
 ) error {
-	client, err := kubernetes.NewForConfig(server)
-	if err != nil {
-		return err
-	}
-	err = wait.PollUntilContextCancel(ctx, healthyInterval, true, func(ctx context.Context) (bool, error) {
-		return client.Discovery().RESTClient().Get().AbsPath("/healthz").Do(ctx).Error() == nil, nil
-	})
-	if err != nil {
+	if err := awaitHealthy(ctx, server); err != nil {
 		return err
 	}
 	config, err := manager.Config(
@@ -261,6 +259,17 @@ func manage(
 		return err
 	}
 	return controllers.Run(ctx, config.Complete())
+}
+
+// awaitHealthy returns when the server is healthy.
+func awaitHealthy(ctx context.Context, server *rest.Config) error {
+	client, err := kubernetes.NewForConfig(server)
+	if err != nil {
+		return err
+	}
+	return wait.PollUntilContextCancel(ctx, healthyInterval, true, func(ctx context.Context) (bool, error) {
+		return client.Discovery().RESTClient().Get().AbsPath("/healthz").Do(ctx).Error() == nil, nil
+	})
 }
 
 func parse(name string, sets cliflag.NamedFlagSets, arguments []string) error {

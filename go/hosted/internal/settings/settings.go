@@ -17,6 +17,8 @@ type Settings struct {
 	APIServer []string `json:"apiServer"`
 	// Controllers has the flags of kube-controller-manager; without any, no controller runs.
 	Controllers []string `json:"controllers"`
+	// Scheduler has the flags of kube-scheduler; without any, none runs.
+	Scheduler []string `json:"scheduler,omitempty"`
 	// Admission gives requests to another process before they are served; without it, none are.
 	Admission *Admission `json:"admission,omitempty"`
 	// Activity reports on a socket when clients were active last; without it, no requests are counted.
