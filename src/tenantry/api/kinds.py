@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tenantry.api.isolationreport import IsolationReport
+from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.nodeview import NodeView
 from tenantry.api.offloading import NamespaceMap, NamespaceOffloading
 from tenantry.api.peercluster import PeerCluster
@@ -25,6 +26,7 @@ KINDS = (
     SliceClaim,
     IsolationReport,
     NodeView,
+    NodeHandover,
     VirtualControlPlane,
     PeerCluster,
     NamespaceOffloading,

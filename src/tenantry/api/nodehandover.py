@@ -1,0 +1,145 @@
+"""NodeHandover: a node of a slice that serves another cluster, a control plane with nodes of its own (decision 73).
+
+    Leaving ──────► Joining ──────► Joined ──────► Returning ──────► Back
+    its pods        the cluster     it is Ready    the cluster lets  the host has
+    leave the host  gets a Node     inside         its Node go       it again
+
+The Node on the host stays, cordoned and tainted, so that its slice, its charge and its name stay, too. The operator
+writes the object, and tenants have no access to it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from msgspec import UNSET, Meta, UnsetType
+
+from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule
+from tenantry.api.marks import GROUP, VERSION
+from tenantry.api.model import KEEP, KindAccess, KubernetesObject, Model, Resource
+
+FINALIZER = f"{GROUP}/handover"
+"""Keeps a NodeHandover until the host has the node again; what deletes the object asks for the return."""
+
+DEFAULT_DRAIN_SECONDS = 60
+MOST_DRAIN_SECONDS = 86400
+
+MOST_LABELS = 64
+MOST_TAINTS = 32
+
+
+class HandoverStage(StrEnum):
+    """How far a node is on its way to a cluster, or back."""
+
+    LEAVING = "Leaving"
+    JOINING = "Joining"
+    JOINED = "Joined"
+    RETURNING = "Returning"
+    BACK = "Back"
+
+
+class MachineKind(StrEnum):
+    """What a node is."""
+
+    SIMULATED = "Simulated"
+    REAL = "Real"
+
+
+class TaintEffect(StrEnum):
+    """What a taint does to pods that do not tolerate it (Kubernetes: "Taints and Tolerations")."""
+
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+class NodeTaint(Model, frozen=True, kw_only=True):
+    """A taint that the Node gets inside."""
+
+    key: Annotated[str, Meta(min_length=1, max_length=317, description="The key of the taint.")]
+    value: Annotated[str, Meta(max_length=63, description="The value of the taint.")] = ""
+    effect: Annotated[TaintEffect, Meta(description="NoSchedule, PreferNoSchedule or NoExecute.")]
+
+
+class HandoverPlane(Model, frozen=True, kw_only=True):
+    """The VirtualControlPlane that the node serves."""
+
+    namespace: Annotated[str, Meta(min_length=1, max_length=63, description="The namespace of the control plane.")]
+    name: Annotated[str, Meta(min_length=1, max_length=63, description="The name of the control plane.")]
+    uid: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=64,
+            description="The uid of the control plane, which tells it from a later one of the same name.",
+        ),
+    ]
+
+
+class NodeHandoverSpec(Model, frozen=True, kw_only=True):
+    """The cluster that a node serves, and what the Node has there."""
+
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule("self.plane == oldSelf.plane", "must not change: delete the NodeHandover and create another one", "plane"),
+        Rule("self.slice == oldSelf.slice", "must not change: delete the NodeHandover and create another one", "slice"),
+    )
+
+    plane: Annotated[HandoverPlane, Meta(description="The control plane.")]
+    slice: Annotated[str, Meta(min_length=1, max_length=63, description="The Slice that has the node.")]
+    labels: Annotated[
+        dict[str, Annotated[str, Meta(max_length=63)]],
+        Meta(max_length=MOST_LABELS, description="Labels of the Node in the cluster."),
+    ] = {}
+    taints: Annotated[
+        tuple[NodeTaint, ...], Meta(max_length=MOST_TAINTS, description="Taints of the Node in the cluster.")
+    ] = ()
+    drain_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=MOST_DRAIN_SECONDS,
+            description="Seconds that pods get to stop, on the host and in the cluster, before they are deleted."
+            " Default: 60.",
+        ),
+    ] = DEFAULT_DRAIN_SECONDS
+
+
+class NodeHandoverStatus(Model, frozen=True, kw_only=True):
+    """Where a node is."""
+
+    observed_generation: ObservedGeneration = 0
+    stage: Annotated[HandoverStage, Meta(description="Leaving, Joining, Joined, Returning or Back.")] = (
+        HandoverStage.LEAVING
+    )
+    kind: Annotated[MachineKind, Meta(description="Simulated or Real; absent until it is known.")] | UnsetType = UNSET
+    node: Annotated[str, Meta(max_length=64, description="The uid of the Node on the host.")] = ""
+    inside: Annotated[
+        str, Meta(max_length=64, description="The uid of the Node in the cluster; empty while it has none there.")
+    ] = ""
+    conditions: Conditions = ()
+
+
+class NodeHandover(KubernetesObject, frozen=True, kw_only=True):
+    """A node of a slice that serves another cluster. It has the name of the node. Tenantry alone writes it.
+
+    Deletion asks for the return of the node.
+    """
+
+    resource: ClassVar[Resource] = Resource(GROUP, VERSION, "nodehandovers", "NodeHandover", namespaced=False)
+    names: ClassVar[Names] = Names(short=("nho",))
+    access: ClassVar[KindAccess] = KindAccess(operator=KEEP, updates=("status",))
+    validations: ClassVar[tuple[Rule, ...]] = ()
+    columns: ClassVar[tuple[Column, ...]] = (
+        Column("Stage", "string", ".status.stage"),
+        Column("Namespace", "string", ".spec.plane.namespace"),
+        Column("Cluster", "string", ".spec.plane.name"),
+        READY,
+        REASON,
+        Column("Slice", "string", ".spec.slice", priority=1),
+        MESSAGE,
+        AGE,
+    )
+
+    spec: NodeHandoverSpec
+    status: NodeHandoverStatus = NodeHandoverStatus()
