@@ -12,6 +12,7 @@ from tenantry.api.kubernetes import ClusterRole, LimitRange, NamespaceRole, Owne
 from tenantry.api.marks import MANAGED_BY, MANAGER, OWNER_ROLE, SUBNAMESPACE_UID, TENANT
 from tenantry.api.model import KubernetesObject, Resource, object_key
 from tenantry.api.node import Node
+from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.runtime import RuntimeClass
 from tenantry.api.slice import Slice
@@ -111,6 +112,11 @@ def nodes(
 ) -> Watch:
     """Return the watch of nodes."""
     return Watch(resource=Node.resource, decode=decoder(Node), keys=keys, indexes=indexes)
+
+
+def handovers(keys: Callable[[Change[NodeHandover]], Iterable[str]]) -> Watch:
+    """Return the watch of NodeHandovers."""
+    return Watch(resource=NodeHandover.resource, decode=decoder(NodeHandover), keys=keys)
 
 
 def runtime_classes(keys: Callable[[Change[RuntimeClass]], Iterable[str]]) -> Watch:

@@ -21,6 +21,7 @@ from tenantry.api.virtualcontrolplane import (
     PLANE,
     PREFIX,
     PROCESS_FINALIZER,
+    PlaneNodes,
     VirtualControlPlane,
 )
 from tenantry.controllers.virtualcontrolplane import metrics, rotation, serveroptions
@@ -56,6 +57,7 @@ def plane_of(
     """
     meta = found.metadata
     own = f"https://{meta.uid}.{PREFIX}"
+    has_nodes = has_own_nodes(found)
     issuer = found.spec.tokens.issuer or own
     return HostedPlane(
         uid=meta.uid,
@@ -66,14 +68,21 @@ def plane_of(
         owner=f"tenantry:owner:{meta.uid}",
         names=(address,),
         service_range=service_range,
-        admission=RULES,
-        forwarded=metrics.GROUP,
+        # Of the mirror.
+        admission=() if has_nodes else RULES,
+        forwarded=None if has_nodes else metrics.GROUP,
         limits=limits_of(found),
         replicas=replicas_of(found),
         store=store or HostedStore(),
         credentials=rotation.wanted(found),
         options=serveroptions.of(found, (issuer, own)),
+        has_nodes=has_nodes,
     )
+
+
+def has_own_nodes(found: VirtualControlPlane) -> bool:
+    """Return whether nodes join a control plane, so that nothing is mirrored."""
+    return found.spec.nodes is PlaneNodes.OWN
 
 
 def limits_of(found: VirtualControlPlane) -> HostedLimits:
@@ -137,7 +146,7 @@ def labels(found: VirtualControlPlane) -> dict[str, str]:
 def mirror_objects(
     found: VirtualControlPlane, namespace: Observed, *, is_open: bool
 ) -> tuple[tuple[Resource, Json], ...]:
-    """Return the identity that writes mirrored objects, and its rights in one namespace.
+    """Return the identity that writes mirrored objects, and its rights in one namespace; nothing without a mirror.
 
     The ServiceAccount stays when the VirtualControlPlane is gone, because others of the namespace use it: the garbage
     collector deletes it with the namespace that it is for.
@@ -149,6 +158,8 @@ def mirror_objects(
             back.
     """
     meta = found.metadata
+    if has_own_nodes(found):
+        return ()
     account: Json = {
         "metadata": {
             "name": meta.namespace,

@@ -41,6 +41,27 @@ def owner_of(pod: CachedPod, prefix: str = PREFIX) -> Iterable[str]:
     return [str(found)] if found else ()
 
 
+_OWN = "is not a running pod or a Service of this control plane"
+
+
+def beyond(host: str, port: int, rule: OutsideRule, lacks: str) -> Destination:
+    """Return the destination of a host that is not in the cluster.
+
+    Args:
+        host: The host.
+        port: The port.
+        rule: For hosts outside of the cluster.
+        lacks: What an address that is refused is not.
+    """
+    if host.endswith((".svc", ".svc.cluster.local")):
+        return Refused(reason=f"{host} is the name of a Service: use `service` in place of `url`")
+    reason = rule.refusal_of_host(host)
+    if reason:
+        is_name = canonical(host) is None
+        return Refused(reason=reason if is_name else f"{host}:{port} {lacks}; {reason}")
+    return Outside(host=host, port=port)
+
+
 class Destinations:
     """The rule of one control plane.
 
@@ -99,18 +120,7 @@ class Destinations:
         service = next((each for each in self._services.by_index(BY_ADDRESS, host) if self._is_ours(each)), None)
         if service is not None:
             return self._behind(service, port)
-        return self._beyond(host, port)
-
-    def _beyond(self, host: str, port: int) -> Destination:
-        """Return the destination of a host that is not in the cluster."""
-        if host.endswith((".svc", ".svc.cluster.local")):
-            return Refused(reason=f"{host} is the name of a Service: use `service` in place of `url`")
-        reason = self._outside().refusal_of_host(host)
-        if reason:
-            is_name = canonical(host) is None
-            own = f"{host}:{port} is not a running pod or a Service of this control plane"
-            return Refused(reason=reason if is_name else f"{own}; {reason}")
-        return Outside(host=host, port=port)
+        return beyond(host, port, self._outside(), _OWN)
 
     def _is_ours(self, thing: Thing | CachedPod) -> bool:
         return things.is_of(self._profile, thing.key, thing.meta.get("labels"))

@@ -26,16 +26,26 @@ from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json
 from tenantry.api.node import Node
 from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE, PREFIX, PlaneEgress, PlaneNodes, VirtualControlPlane
-from tenantry.controllers.virtualcontrolplane import classrules, desired, firstnode, inside, metrics, slicenodes
+from tenantry.controllers.joining.controller import JoinController
+from tenantry.controllers.virtualcontrolplane import (
+    classrules,
+    desired,
+    firstnode,
+    inside,
+    metrics,
+    ownnodes,
+    slicenodes,
+)
 from tenantry.controllers.virtualcontrolplane.admission import Admission
 from tenantry.controllers.virtualcontrolplane.advice import Advice
 from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRules, SnapshotClassRules
 from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections, PlaneSides
 from tenantry.controllers.virtualcontrolplane.destinations import BY_OWNER, Destinations, owner_of
-from tenantry.controllers.virtualcontrolplane.egress import HostRanges, rule
+from tenantry.controllers.virtualcontrolplane.egress import HostRanges
 from tenantry.controllers.virtualcontrolplane.hostnodes import HostNodes
 from tenantry.controllers.virtualcontrolplane.inside import InsideController
 from tenantry.controllers.virtualcontrolplane.metrics import MetricsService, PodMeasures
+from tenantry.controllers.virtualcontrolplane.planegate import PlaneGate
 from tenantry.controllers.virtualcontrolplane.remainder import Remainder
 from tenantry.engine import request
 from tenantry.engine.cluster import Cluster, ClusterId, Watch
@@ -48,12 +58,8 @@ from tenantry.engine.tasks import in_background
 from tenantry.engine.writer import Turns, Writer
 from tenantry.hosting import kubeletpaths
 from tenantry.hosting.admission import AdmissionServer
-from tenantry.hosting.dialling import OutsideInputs
-from tenantry.hosting.gate import Gate
 from tenantry.hosting.kubelet import KubeletInputs
-from tenantry.hosting.outside import OutsideRule
 from tenantry.hosting.placement import Placement, RunningPlane
-from tenantry.hosting.resolver import NameResolver
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection, IssuedToken
 from tenantry.mirror import cachedpods, classmirror, nodesizes, things
@@ -231,9 +237,8 @@ class Link:
         self._id = ClusterId(f"vcp/{found.key}")
         self._changed = changed
         self._is_open = is_open
-        self._egress = found.spec.egress
-        self._outside: OutsideRule | None = None
-        self._served: Gate | None = None
+        path = host.placement.gate(self._plane.uid)
+        self._gate = PlaneGate(path, found.spec.egress, lambda: host.ranges.networks(host.home, host.lower))
         self._tls: ssl.SSLContext | None = None
         self._upper: Cluster | None = None
         self._sides: PlaneSides | None = None
@@ -256,10 +261,7 @@ class Link:
 
     def allow(self, egress: PlaneEgress) -> None:
         """Change the hosts outside that its gate reaches; connections that are not admitted any more end."""
-        if egress != self._egress:
-            self._egress, self._outside = egress, None
-            if self._served is not None:
-                self._served.recheck()
+        self._gate.allow(egress)
 
     @property
     def has_arrived(self) -> bool:
@@ -316,8 +318,8 @@ class Link:
                 reader=Reader(mirror),
                 is_mirrored=self._is_mirrored,
             )
-            if not self._is_mirrored:
-                await self._hold(upper)
+            if self._plane.has_nodes or not self._is_mirrored:
+                await (self._follow_nodes if self._plane.has_nodes else self._hold)(upper)
                 return
             upper_nodes = UpperNodes(profile, upper, side, self._noticed)
             upper_pods = UpperPods(profile, upper)
@@ -376,7 +378,7 @@ class Link:
                 measured = PodMeasures(profile, upper, host.lower.cache(PODS), upper_nodes, read)
                 reads = measured.serve(host.placement.forwarded(self._plane.uid))
                 connected = host.placement.connected(self._plane.uid)
-                async with self._gate(upper, upper_nodes, mirror), step.serve(), reads, connected:
+                async with self._decided(upper, upper_nodes, mirror), step.serve(), reads, connected:
                     await asyncio.get_running_loop().create_future()
             finally:
                 await self._disconnect()
@@ -391,6 +393,17 @@ class Link:
         self._host.runtime.add(upper, [inner])
         try:
             async with self._host.placement.connected(self._plane.uid):
+                await asyncio.get_running_loop().create_future()
+        finally:
+            await self._disconnect()
+
+    async def _follow_nodes(self, upper: Cluster) -> None:
+        """Bring nodes of the host inside, until cancelled. Nothing is mirrored."""
+        inner = InsideController(self._plane, lambda: self._is_open, _no_first_node, self._now_usable, self._refused)
+        self._host.runtime.add(upper, [inner, JoinController(self._plane.uid, self._host.home)])
+        decide = ownnodes.rule_of(self._gate.outside)
+        try:
+            async with self._gate.serve(decide), self._host.placement.connected(self._plane.uid):
                 await asyncio.get_running_loop().create_future()
         finally:
             await self._disconnect()
@@ -411,10 +424,10 @@ class Link:
         self._changed()
 
     @asynccontextmanager
-    async def _gate(self, upper: Cluster, upper_nodes: UpperNodes, mirror: Client) -> AsyncGenerator[None]:
+    async def _decided(self, upper: Cluster, upper_nodes: UpperNodes, mirror: Client) -> AsyncGenerator[None]:
         lower = self._host.lower
         known = upper.cache(PODS), lower.cache(PODS), lower.cache(services.RESOURCE)
-        decided = Destinations(self._profile, *known, upper_nodes, self._outside_rule)
+        decided = Destinations(self._profile, *known, upper_nodes, self._gate.outside)
         if self._tls is None:
             raise RuntimeError("the gate has no certificate")
         kubelet = KubeletInputs(
@@ -422,24 +435,9 @@ class Link:
             translate=partial(kubeletpaths.translate, locate=decided.locate),
             transport=mirror.transport,
         )
-        outside = OutsideInputs(
-            refusal=lambda host, address: self._outside_rule().refusal(host, address),
-            resolve=NameResolver().addresses,
-        )
-        path = self._host.placement.gate(self._plane.uid)
-        gate = Gate(path, decided.decide, kubelet=kubelet, outside=outside, settled=decided.settled)
-        async with in_background(decided.settle(upper, lower)), gate.serve():
-            self._served = gate
-            try:
-                yield
-            finally:
-                self._served = None
-
-    def _outside_rule(self) -> OutsideRule:
-        kept = self._host.ranges.networks(self._host.home, self._host.lower)
-        if self._outside is None or self._outside.kept is not kept:
-            self._outside = rule(self._egress, kept)
-        return self._outside
+        serving = self._gate.serve(decided.decide, kubelet=kubelet, settled=decided.settled)
+        async with in_background(decided.settle(upper, lower)), serving:
+            yield
 
     # -- what the mirror needs of the host --------------------------------------------------------
 

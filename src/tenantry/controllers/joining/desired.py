@@ -1,0 +1,177 @@
+"""What a node that is handed over needs inside the control plane that it serves: pure.
+
+    NodeHandover, the Node on the host ─► Node inside, with the labels and taints of its pool    stage Joining, Joined
+    NodeHandover that is being deleted ─► its pods are evicted, then the Node is deleted         stage Returning
+
+Users inside are administrators: a Node of this name that another client has made is replaced, and labels of the pool
+that are changed are brought back. Nothing that a Node inside says leads the host anywhere.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from tenantry.api.errors import AlreadyExists, Conflict, NotFound
+from tenantry.api.marks import GROUP
+from tenantry.api.model import Json
+from tenantry.api.node import Node, Taint
+from tenantry.api.nodehandover import HandoverStage, MachineKind, NodeHandover, NodeHandoverStatus
+from tenantry.controllers import evictions
+from tenantry.controllers.slices.pods import PodFacts
+from tenantry.engine import request
+from tenantry.engine.plan import DirectWrite
+from tenantry.hosting import simulation
+from tenantry.world.leases import instant
+
+HANDOVER = f"{GROUP}/handover"
+"""The annotation of a Node inside: the uid of its NodeHandover."""
+
+_SHOWN_LABELS = (
+    "kubernetes.io/arch",
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "node.kubernetes.io/instance-type",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+)
+"""The labels of the Node on the host that the Node inside has, too; the others are the host's."""
+
+
+class JoinInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """What decides about one node.
+
+    Args:
+        handover: Its NodeHandover.
+        below: The Node on the host; None if it is gone.
+        inside: The Node inside; None if there is none.
+        pods: The pods that would have to leave the Node inside.
+        now: The time.
+    """
+
+    handover: NodeHandover
+    below: Node | None
+    inside: Node | None
+    pods: Sequence[PodFacts]
+    now: dt.datetime
+
+
+class JoinDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done about one node.
+
+    Args:
+        writes: Inside.
+        status: Of the NodeHandover, afterwards; as it is if nothing is news.
+        again_seconds: When to look again; None for never.
+    """
+
+    writes: tuple[DirectWrite, ...] = ()
+    status: NodeHandoverStatus
+    again_seconds: float | None = None
+
+
+def decide(inputs: JoinInputs) -> JoinDecision:
+    """Return what is to be done about a node."""
+    found = inputs.handover
+    if found.metadata.deletion_timestamp:
+        return _leave(inputs)
+    if found.status.stage not in {HandoverStage.JOINING, HandoverStage.JOINED} or inputs.below is None:
+        return JoinDecision(status=found.status)
+    if found.status.kind is not MachineKind.SIMULATED:
+        # Its machine joins by itself; a control plane gives it no Node.
+        return JoinDecision(status=found.status)
+    return _join(inputs, inputs.below)
+
+
+def _join(inputs: JoinInputs, below: Node) -> JoinDecision:
+    found, inside = inputs.handover, inputs.inside
+    if inside is None:
+        wanted = request.create_json(Node.resource, made(found, below))
+        return JoinDecision(
+            writes=(DirectWrite(request=wanted, ignores=(AlreadyExists,)),),
+            status=replace(found.status, stage=HandoverStage.JOINING, inside=""),
+        )
+    if not _is_of(inside, found):
+        # The next event of this name, its end, brings ours.
+        return JoinDecision(writes=(_deletion(inside),), status=replace(found.status, stage=HandoverStage.JOINING))
+    stage = HandoverStage.JOINED if inside.is_ready else HandoverStage.JOINING
+    return JoinDecision(
+        writes=_restored(found, inside),
+        status=replace(found.status, stage=stage, inside=inside.metadata.uid),
+    )
+
+
+def _leave(inputs: JoinInputs) -> JoinDecision:
+    found, inside = inputs.handover, inputs.inside
+    if inside is None or not _is_of(inside, found):
+        return JoinDecision(status=replace(found.status, inside=""))
+    if not inputs.pods:
+        return JoinDecision(writes=(_deletion(inside),), status=found.status)
+    since = instant(found.metadata.deletion_timestamp or "")
+    left = found.spec.drain_seconds - (inputs.now - since).total_seconds()
+    leave = evictions.eviction if left > 0 else evictions.deletion
+    writes = [leave(each.namespace, each.name, each.uid) for each in inputs.pods if not each.deleting]
+    closed: Json = {"spec": {"unschedulable": True}}
+    first = request.patch(Node.resource, "", inside.metadata.name, closed)
+    cordon = () if inside.spec.unschedulable else (DirectWrite(request=first, ignores=(NotFound,)),)
+    # A disruption budget may refuse for a while; after the time, none counts.
+    return JoinDecision(writes=(*cordon, *writes), status=found.status, again_seconds=_again(left, writes))
+
+
+def _again(left: float, refusable: Sequence[DirectWrite]) -> float | None:
+    if left > 0:
+        return min(left, _RETRY_SECONDS) if refusable else left
+    return None
+
+
+_RETRY_SECONDS = 5.0
+
+
+def made(found: NodeHandover, below: Node) -> Json:
+    """Return the Node inside of a simulated node.
+
+    Args:
+        found: Its NodeHandover.
+        below: The Node on the host.
+    """
+    labels = {key: value for key, value in below.metadata.labels.items() if key in _SHOWN_LABELS}
+    return {
+        "metadata": {
+            "name": found.metadata.name,
+            "labels": labels | found.spec.labels,
+            "annotations": {simulation.MARK: simulation.MARKED, HANDOVER: found.metadata.uid},
+        },
+        "spec": {"taints": [_taint(each) for each in _taints(found)]},
+        "status": {"capacity": below.status.capacity, "allocatable": below.status.allocatable},
+    }
+
+
+def _taints(found: NodeHandover) -> list[Taint]:
+    return [Taint(key=each.key, value=each.value, effect=each.effect) for each in found.spec.taints]
+
+
+def _taint(taint: Taint) -> Json:
+    return {"key": taint.key, "value": taint.value, "effect": taint.effect}
+
+
+def _restored(found: NodeHandover, inside: Node) -> tuple[DirectWrite, ...]:
+    """Return the write that brings back the labels of the pool, and the mark of the simulation."""
+    wanted, has = found.spec.labels, inside.metadata.labels
+    labels = {key: value for key, value in wanted.items() if has.get(key) != value}
+    is_marked = inside.metadata.annotations.get(simulation.MARK) == simulation.MARKED
+    if not labels and is_marked:
+        return ()
+    body: Json = {"metadata": {"labels": labels, "annotations": {simulation.MARK: simulation.MARKED}}}
+    return (DirectWrite(request=request.patch(Node.resource, "", inside.metadata.name, body), ignores=(NotFound,)),)
+
+
+def _is_of(inside: Node, found: NodeHandover) -> bool:
+    return inside.metadata.annotations.get(HANDOVER) == found.metadata.uid
+
+
+def _deletion(inside: Node) -> DirectWrite:
+    wanted = request.delete(Node.resource, "", inside.metadata.name, uid=inside.metadata.uid)
+    return DirectWrite(request=wanted, ignores=(NotFound, Conflict))
