@@ -61,6 +61,7 @@ JSON = {
     "controllers/offloading/givingup.py": "merge patches of a status",
     "controllers/offloading/desired.py": "merge patches",
     "controllers/peering/": "objects of Kubernetes' own kinds, which are applied whole, TokenRequests, and Nodes",
+    "controllers/joining/": "Nodes of another API server, with the fields that a simulated one needs",
     "controllers/virtualcontrolplane/": "objects of Kubernetes' own kinds, which are applied whole, and TokenRequests",
     "hosting/admission.py": "objects of any kind, whose storage another module decides",
     "hosting/forwarding.py": "objects of any kind, which another module makes",

@@ -15,7 +15,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tenantry.api.errors import ApiError
 from tenantry.api.marks import NODE_ADDRESSES
 from tenantry.api.model import Resource
 from tenantry.api.node import Node
@@ -33,6 +32,7 @@ from testkit.api import Api, until
 from testkit.hosted import running
 from testkit.planes import Planes
 from testkit.refusals import refusal
+from testkit.webhooks import API_SERVICES, SERVICES, SLICES, WEBHOOKS, configured, told
 
 pytest_plugins = ["testkit.fixtures", "testkit.planefixtures"]
 
@@ -41,16 +41,6 @@ Json = dict[str, Any]
 NAME = "hooks.example.com"
 LOOPBACK = "127.0.0.1"
 POD = "10.1.0.7"
-WEBHOOKS = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "validatingwebhookconfigurations",
-    "ValidatingWebhookConfiguration",
-    namespaced=False,
-)
-SERVICES = Resource("", "v1", "services", "Service")
-SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
-API_SERVICES = Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
 BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 
@@ -91,25 +81,6 @@ async def webhook(context: ssl.SSLContext) -> AsyncGenerator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
-def configured(name: str, client: Json, *, seconds: int = 30) -> Json:
-    """Return the configuration of a webhook for ConfigMaps with a label of its name."""
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
-    return {
-        "metadata": {"name": name},
-        "webhooks": [
-            {
-                "name": f"{name}.example.com",
-                "clientConfig": client,
-                "rules": [rule],
-                "objectSelector": {"matchLabels": {"hook": name}},
-                "admissionReviewVersions": ["v1"],
-                "sideEffects": "None",
-                "timeoutSeconds": seconds,
-            }
-        ],
-    }
-
-
 class Way:
     """The gate of a control plane, whose rule the test changes, and what the API server asked it for.
 
@@ -147,22 +118,6 @@ class Way:
             yield
         finally:
             self._leads_to_loopback = False
-
-
-async def told(inside: Api, name: str) -> str:
-    """Return the message with which a webhook, once it is known, stops a ConfigMap."""
-    found: list[str] = []
-
-    async def refused() -> bool:
-        body = msgspec.json.encode({"metadata": {"generateName": "m-", "labels": {"hook": name}}})
-        try:
-            await inside.client.request("POST", "/api/v1/namespaces/default/configmaps", body=body, attempts=1)
-        except ApiError as error:
-            found.append(str(error))
-        return bool(found)
-
-    await until(refused, f"the API server knows the webhook {name}")
-    return found[0]
 
 
 async def test_a_webhook_by_url_leaves_only_as_the_rule_says(tenancy: LocalCluster, tmp_path: Path, name: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tenantry.api.errors import InputError
 from tenantry.hosting import plane as hosting
@@ -42,6 +43,26 @@ def test_every_outgoing_connection_goes_through_the_gate() -> None:
     assert all(each["connection"]["transport"]["uds"]["udsName"] == hosting.GATE for each in found)
     assert all(each["connection"]["proxyProtocol"] == "HTTPConnect" for each in found)
     assert "--egress-selector-config-file=egress.json" in flags("apiServer")
+
+
+def test_a_control_plane_that_nodes_join_has_a_scheduler_and_approves_no_certificate() -> None:
+    """H04: the approver of Kubernetes signs any name."""
+    own = replace(PLANE, has_nodes=True, replicas=3)
+    found = msgspec.json.decode(hosting.settings(own, 20000, "/openapi"))
+    assert "scheduler" not in msgspec.json.decode(hosting.settings(PLANE, 20000, "/openapi"))
+    assert f"--kubeconfig={hosting.SCHEDULER}.kubeconfig" in found["scheduler"]
+    assert "--leader-elect=true" in found["scheduler"]
+    controllers = next(each for each in found["controllers"] if each.startswith("--controllers="))
+    names = controllers.partition("=")[2].split(",")
+    assert set(hosting.OF_NODES) < set(names)
+    assert not any("approving" in each for each in names)
+    assert any("approving" in each for each in flags("controllers"))
+    # Neither its scheduler nor what simulates nodes keeps it awake.
+    users = {hosting.leaves(own)[name].user for name in (hosting.OPERATOR, hosting.SCHEDULER, hosting.SIMULATOR)}
+    assert set(found["activity"]["ignoredUsers"]) == users
+    assert hosting.in_files(own) == (hosting.MANAGER, hosting.SCHEDULER)
+    assert hosting.in_files(PLANE) == (hosting.MANAGER,)
+    assert {hosting.SCHEDULER, hosting.SIMULATOR}.isdisjoint(hosting.leaves(PLANE))
 
 
 def test_tokens_and_identities_are_the_control_planes_own() -> None:

@@ -74,7 +74,7 @@ OF_NODES = (
 )
 """The further controllers of a control plane that nodes join.
 
-It has none that approves certificates: that of Kubernetes signs any name for whoever has a token to join.
+It has none that approves certificates: that of Kubernetes signs any name for the holder of a token to join.
 """
 
 SIMULATOR = "simulator"

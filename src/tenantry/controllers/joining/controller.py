@@ -16,13 +16,13 @@ from tenantry.api.errors import NotFound
 from tenantry.api.node import Node
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.controllers import watched
-from tenantry.controllers.joining.desired import JoinInputs, decide
+from tenantry.controllers.joining.desired import JoinInputs, decide, orphaned
 from tenantry.controllers.slices import pods
 from tenantry.controllers.slices.pods import BY_NODE, Pod, PodFacts
 from tenantry.engine import request
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.cluster import Cluster, Watch
-from tenantry.engine.plan import Plan
+from tenantry.engine.plan import DirectWrite, Plan
 
 
 class JoinController:
@@ -79,23 +79,29 @@ class JoinController:
         Raises:
             ApiError: One of both API servers failed; the queue tries again.
         """
-        found = self._handover(key)
+        # A NodeHandover that is not known yet is not gone.
+        await self._home.listed(NodeHandover.resource, Node.resource)
+        found, inside = self._handover(key), cluster.cache(Node.resource).get(key)
         if found is None:
+            await self._write(cluster, orphaned(inside) if inside is not None else ())
             return None
         there: Cache[PodFacts] = cluster.cache(Pod.resource)
         inputs = JoinInputs(
             handover=found,
             below=self._home.cache(Node.resource).get(key),
-            inside=cluster.cache(Node.resource).get(key),
+            inside=inside,
             pods=list(there.by_index(BY_NODE, key)),
             now=cluster.clock.now(),
         )
         decision = decide(inputs)
-        outcome = await cluster.writer.apply(Plan(writes=decision.writes))
-        if outcome.error is not None:
-            raise outcome.error
+        await self._write(cluster, decision.writes)
         if decision.status != found.status:
             with suppress(NotFound):
                 # Not quiet: the host's side, and what counts nodes, follow the stage.
                 await self._home.writer.own(request.replace(replace(found, status=decision.status), "status"))
         return decision.again_seconds
+
+    async def _write(self, cluster: Cluster, writes: tuple[DirectWrite, ...]) -> None:
+        outcome = await cluster.writer.apply(Plan(writes=writes))
+        if outcome.error is not None:
+            raise outcome.error

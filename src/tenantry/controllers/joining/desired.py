@@ -86,6 +86,15 @@ def decide(inputs: JoinInputs) -> JoinDecision:
     return _join(inputs, inputs.below)
 
 
+def orphaned(inside: Node) -> tuple[DirectWrite, ...]:
+    """Return the deletion of a Node whose NodeHandover is gone; nothing if it was never of one.
+
+    Args:
+        inside: The Node inside, which no NodeHandover has the name of.
+    """
+    return (_deletion(inside),) if HANDOVER in inside.metadata.annotations else ()
+
+
 def _join(inputs: JoinInputs, below: Node) -> JoinDecision:
     found, inside = inputs.handover, inputs.inside
     if inside is None:
