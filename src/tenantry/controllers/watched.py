@@ -114,7 +114,7 @@ def nodes(
     return Watch(resource=Node.resource, decode=decoder(Node), keys=keys, indexes=indexes)
 
 
-def handovers(keys: Callable[[Change[NodeHandover]], Iterable[str]]) -> Watch:
+def node_handovers(keys: Callable[[Change[NodeHandover]], Iterable[str]]) -> Watch:
     """Return the watch of NodeHandovers."""
     return Watch(resource=NodeHandover.resource, decode=decoder(NodeHandover), keys=keys)
 

@@ -42,7 +42,7 @@ class JoinController:
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
-        on_host = (watched.handovers(self._of_handover), watched.nodes(self._of_host))
+        on_host = (watched.node_handovers(self._of_handover), watched.nodes(self._of_host))
         inside = Watch(
             resource=Pod.resource, decode=pods.observe, keys=self._of_pod, indexes={BY_NODE: pods.leaving_of}
         )
