@@ -292,18 +292,24 @@ class Link:
         return self._upper is not None and not self._upper.outage.is_away
 
     async def run(self, running: RunningPlane) -> None:
-        """Mirror until cancelled.
+        """Mirror, or bring nodes inside, until cancelled.
 
         Raises:
             TenantryError: The control plane cannot be connected.
         """
-        host, profile = self._host, self._profile
         users_side = Client(running.connection, field_manager=FIELD_MANAGER, max_connections=_INSIDE_CONNECTIONS)
+        if not self._plane.has_nodes:
+            self._tls = await self._host.placement.kubelet_tls(self._plane.uid, (), None)
+            await self._mirror(users_side)
+            return
+        async with users_side:
+            await self._follow_nodes(self._entered(users_side))
+
+    async def _mirror(self, users_side: Client) -> None:
+        host, profile = self._host, self._profile
         mirror = Client(self._mirror_connection(), field_manager=FIELD_MANAGER, max_connections=_CONNECTIONS)
-        self._tls = await host.placement.kubelet_tls(self._plane.uid, (), None)
         async with users_side, mirror:
-            upper = self._upper = Cluster(self._id, users_side, clock=host.home.clock, instance=host.instance)
-            upper.outage.listen(self._changed)
+            upper = self._entered(users_side)
             side = LowerSide(
                 cluster=host.lower,
                 writer=Writer(mirror, host.lower, Pace(_WRITES_PER_SECOND, _BURST), Turns(Slots(_CONNECTIONS), _rank)),
@@ -318,8 +324,8 @@ class Link:
                 reader=Reader(mirror),
                 is_mirrored=self._is_mirrored,
             )
-            if self._plane.has_nodes or not self._is_mirrored:
-                await (self._follow_nodes if self._plane.has_nodes else self._hold)(upper)
+            if not self._is_mirrored:
+                await self._hold(upper)
                 return
             upper_nodes = UpperNodes(profile, upper, side, self._noticed)
             upper_pods = UpperPods(profile, upper)
@@ -382,6 +388,12 @@ class Link:
                     await asyncio.get_running_loop().create_future()
             finally:
                 await self._disconnect()
+
+    def _entered(self, users_side: Client) -> Cluster:
+        """Return the cluster of the control plane."""
+        self._upper = Cluster(self._id, users_side, clock=self._host.home.clock, instance=self._host.instance)
+        self._upper.outage.listen(self._changed)
+        return self._upper
 
     async def _hold(self, upper: Cluster) -> None:
         """Stay connected without a mirror, until cancelled: its objects move to the host.
