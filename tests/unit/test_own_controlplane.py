@@ -13,6 +13,7 @@ from tenantry.api.controlplanechoice import MAX_NAME, ControlPlaneChoice
 from tenantry.api.kubernetes import Namespace, NamespaceRole, ResourceQuota, RoleBinding
 from tenantry.api.model import Condition, ConditionStatus, ObjectMeta
 from tenantry.api.owner import Owner
+from tenantry.api.runtime import RuntimeClass
 from tenantry.api.subnamespace import (
     Adoption,
     Inheritance,
@@ -127,6 +128,10 @@ def test_the_tenant_is_ready_when_its_control_plane_is() -> None:
     before = world.get(Tenant.resource, "acme")
     WorldCluster(world, [*controllers(CLUSTER_UID), Elsewhere()]).settle(30)
     assert world.get(Tenant.resource, "acme") == before
+    assert world.get(Tenant.resource, "acme")["status"]["isolationClass"] == "soft"
+    world.put_in(RuntimeClass.resource, {"metadata": {"name": "gvisor"}, "handler": "runsc"})
+    WorldCluster(world, [*controllers(CLUSTER_UID), Elsewhere()]).settle(30)
+    assert world.get(Tenant.resource, "acme")["status"]["isolationClass"] == "hard"
     # An administrator has deleted it: an empty one is created.
     world.delete(PLANES, "acme/acme")
     WorldCluster(world, [*controllers(CLUSTER_UID), Elsewhere()]).settle(30)

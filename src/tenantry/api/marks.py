@@ -64,6 +64,10 @@ SLICE = "tenantry.dev/slice"
 Also the key of the taint of reserved nodes.
 """
 
+OWN_NODES = "tenantry.dev/own-nodes"
+"""On every namespace of a tree with `isolation.nodes: Slice`: the policy `tenantry-own-nodes` refuses its pods until
+they run on a slice. Its value is always "true"."""
+
 SLICE_RESERVED = "tenantry.dev/slice-reserved"
 """On a node, from the reservation to the release. The value is the slice's name."""
 

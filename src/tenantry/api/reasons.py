@@ -35,6 +35,8 @@ SANDBOXED = "Sandboxed"
 """Present unless `spec.isolation.runtime` is Shared: whether new pods run in a sandbox."""
 CONTROL_PLANE_READY = "ControlPlaneReady"
 """Present if `spec.isolation.controlPlane` is Virtual: whether the VirtualControlPlane of the namespace is Ready."""
+NODES_READY = "NodesReady"
+"""Present if `spec.isolation.nodes` is Slice: whether the SliceClaim of the tenant is Bound."""
 UNLIMITED = "Unlimited"
 """Present only while true: the machine does not enforce the limits of a control plane's process."""
 SNAPSHOTS_FAILING = "SnapshotsFailing"
@@ -340,6 +342,7 @@ CONDITION_TYPES = frozenset(
         DEPTH_EXCEEDED,
         SANDBOXED,
         CONTROL_PLANE_READY,
+        NODES_READY,
         UNLIMITED,
         SNAPSHOTS_FAILING,
         EXPIRING,

@@ -21,7 +21,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from tenantry.api.crd import AGE, MESSAGE, REASON, Column, Conditions, Names, ObservedGeneration, Rule
 from tenantry.api.marks import GROUP, VERSION
-from tenantry.api.model import EDIT, KEEP, READ, KindAccess, KubernetesObject, Model, Resource
+from tenantry.api.model import EDIT, KEEP, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.quota import ContainerResources, Quantities
 from tenantry.api.times import Instant
@@ -224,7 +224,7 @@ class SliceClaim(KubernetesObject, frozen=True, kw_only=True):
 
     resource: ClassVar[Resource] = Resource(GROUP, VERSION, "sliceclaims", "SliceClaim")
     names: ClassVar[Names] = Names(short=("slc",))
-    access: ClassVar[KindAccess] = KindAccess(operator=READ, updates=("status",), owners=EDIT)
+    access: ClassVar[KindAccess] = KindAccess(operator=KEEP, updates=("status",), owners=EDIT)
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"self.metadata.name.matches('{DNS_LABEL}') && size(self.metadata.name) <= {MAX_NAME}",
@@ -269,6 +269,22 @@ class ApprovedNodes(Model, frozen=True, kw_only=True):
     node_names: Annotated[_NAMES, Meta(description="As spec.nodeNames of the claim.")] = ()
     per_node: Annotated[ContainerResources, Meta(description="As spec.perNode of the claim.")] = {}
     total: Annotated[ContainerResources, Meta(description="As spec.total of the claim.")] = {}
+
+
+class OwnNodes(Model, frozen=True, kw_only=True):
+    """The nodes of a tenant with `isolation.nodes: Slice`."""
+
+    count: Annotated[
+        int, Meta(ge=1, le=MAX_NODES, description="The number of nodes; with total, the least number. Default: 1.")
+    ] = 1
+    selector: Annotated[NodeSelector, Meta(description="Labels of the nodes.")] = NodeSelector()
+    per_node: Annotated[
+        ContainerResources, Meta(description="The least capacity of each node, for example cpu: 8.")
+    ] = {}
+    total: Annotated[
+        ContainerResources,
+        Meta(description="The least capacity of all nodes together; the operator takes as many nodes as necessary."),
+    ] = {}
 
 
 def approval_of(spec: SliceClaimSpec) -> ApprovedNodes:

@@ -18,7 +18,12 @@ from tenantry.api.quota import ContainerResources, Quota
 from tenantry.api.ruledeclarations import PATTERN_PARSES
 from tenantry.api.rules import Rules
 from tenantry.api.runtime import RuntimeChoice
+from tenantry.api.slice import MAX_NAME as MAX_CLAIM_NAME
+from tenantry.api.slice import OwnNodes
 from tenantry.api.times import Instant
+
+SLICE_WITHOUT_NODES = "must not be set unless nodes is Slice"
+CLAIM_NAME_TOO_LONG = f"must have at most {MAX_CLAIM_NAME} characters if spec.isolation.nodes is Slice"
 
 
 class ContainerDefaults(Model, frozen=True, kw_only=True):
@@ -34,6 +39,21 @@ class NetworkIsolation(StrEnum):
     OPEN = "Open"
     BASELINE = "Baseline"
     ISOLATED = "Isolated"
+
+
+class NodesChoice(StrEnum):
+    """On which nodes the pods of a tenant run."""
+
+    SHARED = "Shared"
+    SLICE = "Slice"
+
+
+class IsolationClass(StrEnum):
+    """How much an attacker in the tenant must break to reach other tenants (docs/concepts/isolation.md)."""
+
+    SOFT = "soft"
+    HARD = "hard"
+    HARDER = "hard+"
 
 
 class Federation(Model, frozen=True, kw_only=True):
@@ -54,6 +74,7 @@ class Isolation(Model, frozen=True, kw_only=True):
 
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule("!has(self.allowedCidrs) || self.allowedCidrs.all(c, isCIDR(c))", "must be CIDRs", "allowedCidrs"),
+        Rule("!has(self.slice) || self.nodes == 'Slice'", SLICE_WITHOUT_NODES, "slice"),
     )
 
     network: Annotated[
@@ -85,6 +106,17 @@ class Isolation(Model, frozen=True, kw_only=True):
             " status.conversion."
         ),
     ] = ControlPlaneChoice.SHARED
+    nodes: Annotated[
+        NodesChoice,
+        Meta(
+            description="Shared: pods run on the nodes of all tenants. Slice: the operator creates a SliceClaim of the"
+            " tenant's name in its namespace and keeps it. Pods of the whole tree run on nodes of the tenant only;"
+            " until these are Bound, new pods are refused."
+        ),
+    ] = NodesChoice.SHARED
+    slice: (
+        Annotated[OwnNodes, Meta(description="The nodes that the SliceClaim requests. Default: one node.")] | UnsetType
+    ) = UNSET
     allowed_cidrs: Annotated[
         tuple[Annotated[str, Meta(max_length=49)], ...],
         Meta(
@@ -244,6 +276,16 @@ class TenantStatus(Model, frozen=True, kw_only=True):
 
     observed_generation: ObservedGeneration = 0
     namespace: Annotated[str, Meta(description="The tenant's core namespace, after it is created.")] = ""
+    isolation_class: (
+        Annotated[
+            IsolationClass,
+            Meta(
+                description="soft: shared control plane, or shared kernels. hard: own control plane, and sandboxed pods"
+                " or own nodes. Computed from what is in force."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     conversion: (
         Annotated[Conversion, Meta(description="How far a change of spec.isolation.controlPlane is.")] | UnsetType
     ) = UNSET
@@ -270,6 +312,11 @@ class Tenant(KubernetesObject, frozen=True, kw_only=True):
             field="metadata.name",
         ),
         SHORT,
+        Rule(
+            f"self.spec.isolation.nodes != 'Slice' || size(self.metadata.name) <= {MAX_CLAIM_NAME}",
+            CLAIM_NAME_TOO_LONG,
+            field="metadata.name",
+        ),
         CONVERTED,
     )
     columns: ClassVar[tuple[Column, ...]] = (
@@ -280,6 +327,8 @@ class Tenant(KubernetesObject, frozen=True, kw_only=True):
         Column("Namespace", "string", ".status.namespace", priority=1),
         Column("Control Plane", "string", ".spec.isolation.controlPlane", priority=1),
         Column("Sandboxed", "string", '.status.conditions[?(@.type=="Sandboxed")].status', priority=1),
+        Column("Nodes", "string", ".spec.isolation.nodes", priority=1),
+        Column("Class", "string", ".status.isolationClass", priority=1),
         MESSAGE,
         AGE,
     )

@@ -15,7 +15,7 @@ from tenantry.api.node import Node
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.runtime import RuntimeClass
-from tenantry.api.slice import Slice
+from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import MAPS, OWN_MARK
@@ -147,6 +147,14 @@ def tenant_quotas(keys: Callable[[Change[TenantResourceQuota]], Iterable[str]]) 
 def slices(keys: Callable[[Change[Slice]], Iterable[str]]) -> Watch:
     """Return the watch of Slices, indexed by tenant."""
     return Watch(resource=Slice.resource, decode=decoder(Slice), keys=keys, indexes={BY_TENANT: _slice_tenant})
+
+
+def slice_claims(
+    keys: Callable[[Change[SliceClaim]], Iterable[str]],
+    indexes: Mapping[str, Callable[[SliceClaim], Iterable[str]]] | None = None,
+) -> Watch:
+    """Return the watch of SliceClaims."""
+    return Watch(resource=SliceClaim.resource, decode=decoder(SliceClaim), keys=keys, indexes=indexes)
 
 
 def control_planes(keys: Callable[[Change[VirtualControlPlane]], Iterable[str]]) -> Watch:

@@ -13,6 +13,7 @@ from tenantry.api.marks import (
     CONTRIBUTORS,
     LAST_DRAIN,
     NODE_AGENT,
+    OWN_NODES,
     PART,
     PARTS,
     PEERS,
@@ -29,6 +30,7 @@ from tenantry.api.slice import LIMITS_MAP, MAX_GRACE, MAX_GRACE_SECONDS, MIN_GRA
 from tenantry.install.policy import (
     ADMINISTER,
     EXPIRES_LATER,
+    KUBERNETES,
     NEW_PODS,
     NODES,
     PARAM_KIND,
@@ -38,6 +40,7 @@ from tenantry.install.policy import (
     exists,
     in_a_tenant,
     mutating,
+    not_administrator,
     not_operator,
     refusing,
     rule,
@@ -53,6 +56,8 @@ MARKS = "tenantry-slice-nodes"
 CLEANERS = "tenantry-slice-cleaners"
 CLAIMS = "tenantry-slice-claims"
 GRACE = "tenantry-slice-grace-periods"
+OWN = "tenantry-own-nodes"
+KEPT = "tenantry-kept-slice-claims"
 
 _SLICED: Json = exists(SLICE)
 _NAME = f"namespaceObject.metadata.labels['{SLICE}']"
@@ -64,7 +69,16 @@ def everything(subject: Json) -> list[Json]:
     Args:
         subject: The operator, as RBAC names it.
     """
-    return [*_bound(), *_tolerations(), *_nodes(subject), *_cleaners(subject), *_claims(subject), *_grace(subject)]
+    return [
+        *_bound(),
+        *_own_nodes(),
+        *_tolerations(),
+        *_nodes(subject),
+        *_cleaners(subject),
+        *_claims(subject),
+        *_kept(subject),
+        *_grace(subject),
+    ]
 
 
 def _bound() -> list[Json]:
@@ -99,6 +113,23 @@ def _bound() -> list[Json]:
     )
     seen = validating(PODS, [pods], [is_there], conditions=not_mirror, where=_SLICED)
     return [put_there, binding(PODS, "Mutating"), seen, binding(PODS)]
+
+
+def _own_nodes() -> list[Json]:
+    """Return the policy by which pods of a tenant with nodes of its own run nowhere else (E12).
+
+    Its namespaces get the label of a slice when the slice is Bound. Without it, a pod would run on shared nodes: before
+    the first node is Bound, in a Subtenant, and in a namespace whose owner has created a nearer claim that gets none.
+    """
+    missing: Json = {
+        "matchExpressions": [{"key": OWN_NODES, "operator": "Exists"}, {"key": SLICE, "operator": "DoesNotExist"}]
+    }
+    told = (
+        f'"namespace \'" + request.namespace + "\' has no nodes yet: pods of Tenant \'" +'
+        f" namespaceObject.?metadata.labels['{TENANT}'].orValue('') + \"' run on its own nodes only, because its"
+        ' spec.isolation.nodes is Slice; see the SliceClaims of the namespace and of those above"'
+    )
+    return refusing(OWN, [NEW_PODS], told, conditions={"not-a-mirror": NOT_MIRRORED}, where=missing, told=True)
 
 
 def _tolerations() -> list[Json]:
@@ -226,6 +257,29 @@ def _claims(subject: Json) -> list[Json]:
     about = [rule(resource.group, [resource.plural])]
     operator = not_operator(subject)
     return bound(validating(CLAIMS, about, validations, conditions=operator))
+
+
+def _kept(subject: Json) -> list[Json]:
+    """Return the policy that keeps the SliceClaims of Tenants from their owners, and its binding (E13).
+
+    An owner could otherwise take more nodes or others, or have the nodes given back, until the operator restores it.
+    """
+    resource = SliceClaim.resource
+    refusal = (
+        "\"SliceClaim '\" + oldObject.metadata.name + \"' is Tenantry's: spec.isolation of Tenant '\" +"
+        f" oldObject.metadata.labels['{TENANT}'] + \"' determines it; an administrator changes it there\""
+    )
+    return refusing(
+        KEPT,
+        [rule(resource.group, [resource.plural], "UPDATE", "DELETE")],
+        refusal,
+        conditions={
+            "is-kept": f"'{TENANT}' in oldObject.?metadata.labels.orValue({{}})",
+            "not-kubernetes": f"!{KUBERNETES}",
+            **not_administrator(subject),
+        },
+        told=True,
+    )
 
 
 def _grace(subject: Json) -> list[Json]:

@@ -29,7 +29,7 @@ from tenantry.api.subnamespace import (
     Subnamespace,
     SubnamespaceSpec,
 )
-from tenantry.api.tenant import Tenant
+from tenantry.api.tenant import CLAIM_NAME_TOO_LONG, MAX_CLAIM_NAME, NodesChoice, Tenant
 from tenantry.api.tenantresourcequota import Adjustment
 from tenantry.api.virtualcontrolplane import VERSION_PATTERN, DatastoreKind, VirtualControlPlane
 from tenantry.world import quantity, quota
@@ -70,6 +70,7 @@ def validate_tenant(tenant: Tenant) -> list[Problem]:
     return [
         *_name(tenant.metadata.name),
         *_plane_name(tenant),
+        *_claim_name(tenant),
         *_owners(spec.owners),
         *_quantities(tenant),
         *(Problem(*each) for each in wrong_isolation(spec.isolation, "spec.isolation")),
@@ -263,6 +264,12 @@ def _plane_name(value: Tenant | Subnamespace) -> Iterator[Problem]:
     is_virtual = value.spec.isolation.control_plane is ControlPlaneChoice.VIRTUAL
     if is_virtual and len(value.metadata.name) > MAX_PLANE_NAME:
         yield Problem("metadata.name", TOO_LONG)
+
+
+def _claim_name(tenant: Tenant) -> Iterator[Problem]:
+    has_claim = tenant.spec.isolation.nodes is NodesChoice.SLICE
+    if has_claim and len(tenant.metadata.name) > MAX_CLAIM_NAME:
+        yield Problem("metadata.name", CLAIM_NAME_TOO_LONG)
 
 
 def _plane_bindings(spec: SubnamespaceSpec) -> Iterator[Problem]:

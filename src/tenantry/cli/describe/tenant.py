@@ -33,6 +33,8 @@ def page(found: TenantDescription, now: datetime) -> list[Part]:
         ("Network", spec.isolation.network.value),
         ("Runtime", "Sandboxed if the cluster has a sandbox" if runtime is UNSET else runtime.value),
         ("Control plane", spec.isolation.control_plane.value),
+        ("Nodes", spec.isolation.nodes.value),
+        ("Isolation class", "not known yet" if status.isolation_class is UNSET else status.isolation_class.value),
         ("Cluster network policy", spec.cluster_network_policy.value),
     ]
     return [

@@ -73,12 +73,7 @@ class ClaimIndex:
         namespaces = watched.watch(Namespace.resource, self.by_namespace)
         indexes = {**(namespaces.indexes or {}), self._index: self._of_label}
         return [
-            Watch(
-                resource=SliceClaim.resource,
-                decode=watched.decoder(SliceClaim),
-                keys=self.by_claim,
-                indexes={BY_SLICE: slice_of_claim, watched.BY_NAMESPACE: _namespace_of},
-            ),
+            watched.slice_claims(self.by_claim, {BY_SLICE: slice_of_claim, watched.BY_NAMESPACE: _namespace_of}),
             watched.slices(watched.own_key),
             watched.nodes(of_node, {self._index: slices_of}),
             msgspec.structs.replace(namespaces, indexes=indexes),

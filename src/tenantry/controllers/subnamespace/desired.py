@@ -18,7 +18,7 @@ from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.model import ObjectMeta, object_key
 from tenantry.api.subnamespace import Mode, Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.controllers import controlplane, network, suspension, tenancyrules, tenantnamespace
+from tenantry.controllers import controlplane, network, ownnodes, suspension, tenancyrules, tenantnamespace
 from tenantry.controllers.conclusion import PASSING
 from tenantry.controllers.inheritance.status import Inherited
 from tenantry.controllers.subnamespace import checks, ending
@@ -176,6 +176,7 @@ def _namespace(inputs: SubnamespaceInputs, tenant: Tenant, marked: dict[str, str
         marks.CLUSTER_UID: inputs.cluster_uid,
         **network.labels(tenant, inputs.zone),
         **controlplane.labels(subnamespace),
+        **ownnodes.labels(tenant),
         marks.PARENT: meta.namespace,
         marks.SUBNAMESPACE: meta.name,
         marks.SUBNAMESPACE_UID: meta.uid,

@@ -13,13 +13,14 @@ from tenantry.api.marks import KIND, KIND_SUBTENANT, PARENT, SUBNAMESPACE, SUSPE
 from tenantry.api.model import object_key
 from tenantry.api.peercluster import PeerCluster
 from tenantry.api.runtime import RuntimeClass
+from tenantry.api.slice import SliceClaim
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
-from tenantry.controllers import controlplane, tenancyrules, tenantnamespace, watched
+from tenantry.controllers import controlplane, ownnodes, tenancyrules, tenantnamespace, watched
 from tenantry.controllers.announcement import LastInputs, announce, warn_of_end
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.limits.gather import LimitCache
@@ -73,7 +74,8 @@ class TenantController:
         ]
         runtimes = watched.runtime_classes(lambda change: self._all() if is_news(change) else ())
         planes = watched.control_planes(_plane_keys)
-        return [tenants, watched.defaults(self._by_defaults), runtimes, planes, *children]
+        claims = watched.slice_claims(ownnodes.keys)
+        return [tenants, watched.defaults(self._by_defaults), runtimes, planes, claims, *children]
 
     def _by_defaults(self, change: Change[TenancyDefaults]) -> Iterable[str]:
         """Return the tenants that a change of TenancyDefaults concerns: all, if the rules have changed."""
@@ -121,6 +123,7 @@ class TenantController:
             clashes=self._clashes.inside(key),
             tenant_quota=_tenant_quota(cluster, key),
             plane=_plane(cluster, key),
+            claim=_claim(cluster, key),
             exceeded=tenantnamespace.exceeded(
                 cluster.lookup(ResourceQuota.resource, object_key(key, tenantnamespace.COUNTS))
             ),
@@ -168,7 +171,7 @@ class TenantController:
             plan = desired.plan(inputs, cluster.writer.equivalent)
             if tenant.spec.suspended:
                 # Tried above: what the API server refused there must not stop the rest.
-                plan = msgspec.structs.replace(plan, before=(), writes=desired.control_plane(inputs))
+                plan = msgspec.structs.replace(plan, before=(), writes=desired.kept(inputs))
             outcome = await cluster.writer.apply(plan)
         except (InputError, TerminalError) as wrong:
             outcome = Outcome(error=wrong)
@@ -201,6 +204,7 @@ class TenantController:
             cluster_uid=self._cluster_uid,
             is_divided=_tenant_quota(cluster, tenant.metadata.name) is not None,
             plane=_plane(cluster, tenant.metadata.name),
+            claim=_claim(cluster, tenant.metadata.name),
             defaults=defaults,
             around=self._addresses.current(cluster),
             sandbox=sandbox_of(defaults, cluster.cache(RuntimeClass.resource)),
@@ -221,6 +225,11 @@ def _tenant_quota(cluster: Cluster, name: str) -> TenantResourceQuota | None:
 
 def _plane(cluster: Cluster, name: str) -> VirtualControlPlane | None:
     found: VirtualControlPlane | None = cluster.cache(VirtualControlPlane.resource).get(object_key(name, name))
+    return found
+
+
+def _claim(cluster: Cluster, name: str) -> SliceClaim | None:
+    found: SliceClaim | None = cluster.cache(SliceClaim.resource).get(object_key(name, name))
     return found
 
 

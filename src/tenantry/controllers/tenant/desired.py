@@ -20,13 +20,13 @@ from tenantry.api.kubernetes import (
 from tenantry.api.model import ObjectMeta, OwnerReference, object_key
 from tenantry.api.rules import Rules
 from tenantry.api.tenant import ClusterNetworkPolicyMode, Tenant
-from tenantry.controllers import controlplane, network, suspension, tenancyrules, tenantnamespace
+from tenantry.controllers import controlplane, network, ownnodes, suspension, tenancyrules, tenantnamespace
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.tenant import clusternetworkpolicy, summary
 from tenantry.controllers.tenant.gather import TenantInputs
 from tenantry.controllers.tenantnamespace import TenantNamespace
 from tenantry.engine.observed import Observed
-from tenantry.engine.plan import Child, DirectWrite, Equivalent, Plan, Step, StepAction, compare, same
+from tenantry.engine.plan import Amendment, Child, DirectWrite, Equivalent, Plan, Step, StepAction, compare, same
 from tenantry.world import objectcounts, quota
 from tenantry.world.objectcounts import ObjectLimits
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
@@ -72,24 +72,25 @@ def whole(inputs: TenantInputs, equivalent: Equivalent = same) -> Plan:
     found = compare(wanted, inputs.lookup, stale=stale, equivalent=equivalent)
     if tenant.spec.suspended:
         first = closing(inputs)
-        return replace(found, before=first.before, writes=(*first.writes, *control_plane(inputs)))
+        return replace(found, before=first.before, writes=(*first.writes, *kept(inputs)))
     ours = tenantnamespace.OWNER_BINDING
     # No other controller opens the bindings of a namespace that is being deleted.
     edits = suspension.edits([*inputs.bindings, *inputs.inside], suspended=False, ours=ours)
     counts = inputs.lookup(ResourceQuota.resource, object_key(tenant.metadata.name, tenantnamespace.COUNTS))
-    writes = (*suspension.unlabels(inputs.tree), *edits, *tenantnamespace.upkeep(counts), *control_plane(inputs))
+    writes = (*suspension.unlabels(inputs.tree), *edits, *tenantnamespace.upkeep(counts), *kept(inputs))
     return replace(found, writes=writes)
 
 
-def control_plane(inputs: TenantInputs) -> tuple[DirectWrite, ...]:
-    """Return the write that creates the tenant's VirtualControlPlane; () if there is nothing to create.
+def kept(inputs: TenantInputs) -> tuple[DirectWrite | Amendment, ...]:
+    """Return the writes for what controllers of their own carry out: the VirtualControlPlane, and the SliceClaim.
 
     Raises:
         InputError: As `plan`.
     """
+    claim = ownnodes.writes(inputs.tenant, inputs.claim)
     if controlplane.is_handed_over(inputs.tenant):
-        return ()  # it is deleted, with nothing left inside, before the journal reports the end
-    return controlplane.creation(room_of(inputs.tenant), inputs.plane)
+        return claim  # the plane is deleted, with nothing left inside, before the journal reports the end
+    return (*controlplane.creation(room_of(inputs.tenant), inputs.plane), *claim)
 
 
 def closing(inputs: TenantInputs) -> Plan:
@@ -152,7 +153,7 @@ def children(
     if has_cluster_policies and tenant.spec.cluster_network_policy is ClusterNetworkPolicyMode.ENABLED:
         found += _cluster_policies(tenant, zones)
     binding = tenantnamespace.owner_binding(namespace)
-    ours = [*found, binding, *controlplane.plane(namespace)]
+    ours = [*found, binding, *controlplane.plane(namespace), *ownnodes.children(tenant)]
     return [*found, tenantnamespace.counts(namespace, limits.core, limits.core_disk, ours), binding]
 
 
@@ -196,6 +197,7 @@ def _namespace(tenant: Tenant, cluster_uid: str, marked: dict[str, str]) -> Chil
         marks.CLUSTER_UID: cluster_uid,
         **network.labels(tenant, network.core_zone(tenant)),
         **controlplane.labels(tenant),
+        **ownnodes.labels(tenant),
         f"{tenant.metadata.name}{marks.TREE_SUFFIX}": "0",
         **({marks.SUSPENDED: "true"} if tenant.spec.suspended else {}),
         **marked,

@@ -21,6 +21,7 @@ from tenantry.api.marks import TENANT_UID, ZONE
 from tenantry.api.model import Resource
 from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.rules import Rules
+from tenantry.api.slice import SliceClaim
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
@@ -80,6 +81,7 @@ class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
         limits: The limits of all tenants.
         is_divided: The tenant has a TenantResourceQuota, so that the quota controller keeps its ResourceQuota.
         plane: The VirtualControlPlane of the tenant's name; None if there is none.
+        claim: The SliceClaim of the tenant's name; None if there is none.
     """
 
     tenant: Tenant
@@ -95,6 +97,7 @@ class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
     limits: ObjectLimits = objectcounts.DEFAULT
     is_divided: bool = False
     plane: VirtualControlPlane | None = None
+    claim: SliceClaim | None = None
     tree: tuple[Observed, ...] = ()
     inside: tuple[Observed, ...] = ()
     whole: Mapping[str, bytes] = {}
@@ -119,6 +122,7 @@ def gather(
     cluster_uid: str,
     is_divided: bool = False,
     plane: VirtualControlPlane | None = None,
+    claim: SliceClaim | None = None,
     defaults: TenancyDefaults | None = None,
     around: ClusterAddresses = ALONE,
     sandbox: Sandbox = NO_SANDBOX,
@@ -132,6 +136,7 @@ def gather(
         cluster_uid: The uid of the namespace kube-system.
         is_divided: As in `TenantInputs`.
         plane: As in `TenantInputs`.
+        claim: As in `TenantInputs`.
         defaults: The TenancyDefaults; None if there are none.
         around: The addresses of nodes and DNS.
         sandbox: The cluster's sandbox.
@@ -162,6 +167,7 @@ def gather(
         zones=_zones(caches[Namespace.resource], tenant) if clusternetworkpolicy.has_zones(tenant) else (),
         is_divided=is_divided,
         plane=plane,
+        claim=claim,
         defaults=rules_of_all(defaults),
         around=around,
         sandbox=sandbox,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenantry.api import reasons
-from tenantry.api.tenant import ClusterNetworkPolicyMode, NetworkIsolation, Tenant, TenantStatus
+from tenantry.api.slice import SliceClaim
+from tenantry.api.tenant import ClusterNetworkPolicyMode, IsolationClass, NetworkIsolation, Tenant, TenantStatus
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
-from tenantry.controllers import controlplane
+from tenantry.controllers import controlplane, ownnodes
 from tenantry.controllers.conclusion import PATIENCE, exceeding, expiring, problem_of, ready, trouble
 from tenantry.controllers.hosts import clashes as taken
 from tenantry.controllers.quota.standing import obstacle
@@ -47,6 +48,7 @@ def compute(
     exceeded: Sequence[tuple[str, str, str]] = (),
     tenant_quota: TenantResourceQuota | None = None,
     plane: VirtualControlPlane | None = None,
+    claim: SliceClaim | None = None,
 ) -> TenantStatus:
     """Return the status to write.
 
@@ -64,6 +66,7 @@ def compute(
         clashes: The hosts in its core namespace that other namespaces hold; None before the first comparison.
         tenant_quota: Its TenantResourceQuota; None if its quota is not divided.
         plane: Its VirtualControlPlane; None if there is none.
+        claim: The SliceClaim of its name; None if there is none.
         exceeded: The kinds of which its core namespace has too many objects (`objectcounts.exceeded`).
     """
     problem = problem_of(outcome)
@@ -73,7 +76,8 @@ def compute(
     done = problem is None
     own = controlplane.name_of(tenant)
     lacks = controlplane.problem(own, plane)
-    problem = problem or _ended(tenant, lease) or obstacle(tenant, tenant_quota) or lacks
+    lacks_nodes = ownnodes.problem(tenant, claim)
+    problem = problem or _ended(tenant, lease) or obstacle(tenant, tenant_quota) or lacks or lacks_nodes
     wanted = [ready(problem, "namespace, rights, limits and isolation are in place"), *trouble(problem)]
     wanted.append(_suspended(tenant, lease, done=done and is_settled))
     wanted += expiring(
@@ -86,15 +90,33 @@ def compute(
     runtime = sandboxed(tenant.spec.isolation.runtime, sandbox, refuser)
     wanted += [runtime] if runtime is not None else []
     wanted += controlplane.condition(own, lacks)
+    wanted += ownnodes.condition(claim, lacks_nodes) if ownnodes.is_wanted(tenant) else []
     wanted += taken.condition(clashes, tenant.status.conditions)
     wanted += exceeding(tenant.metadata.name, exceeded, "core")
     generation = tenant.metadata.generation
     return TenantStatus(
         observed_generation=generation,
         namespace=tenant.metadata.name if done else tenant.status.namespace,
+        isolation_class=isolation_class(
+            has_plane=bool(own) and lacks is None,
+            is_sandboxed=runtime is not None and runtime.holds,
+            has_nodes=ownnodes.is_wanted(tenant) and lacks_nodes is None,
+        ),
         conversion=tenant.status.conversion,
         conditions=merge(tenant.status.conditions, wanted, generation=generation, now=now),
     )
+
+
+def isolation_class(*, has_plane: bool, is_sandboxed: bool, has_nodes: bool) -> IsolationClass:
+    """Return how hard a tenant is isolated by what is in force (docs/concepts/isolation.md).
+
+    Args:
+        has_plane: Its users work with an API server of their own.
+        is_sandboxed: New pods run in a sandbox.
+        has_nodes: New pods run on nodes of the tenant only.
+    """
+    # Own nodes or a sandbox alone leave the API server shared, and an own API server alone leaves kernels shared.
+    return IsolationClass.HARD if has_plane and (is_sandboxed or has_nodes) else IsolationClass.SOFT
 
 
 def _ended(tenant: Tenant, lease: LeaseState) -> Blocked | None:
