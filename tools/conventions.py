@@ -42,6 +42,7 @@ JSON = {
     "controllers/suspension.py": "a RoleBinding is changed in place: fields that no model knows must stay",
     "controllers/installation/": "manifests of Kubernetes' own kinds, whole, in the versions of any client",
     "controllers/hosts/gather.py": "Ingresses, routes and Gateways in several versions",
+    "controllers/ownnodes.py": "a merge patch of a SliceClaim",
     "controllers/parts/desired.py": "merge patches of Nodes",
     "controllers/parts/nodes.py": "merge patches of Nodes",
     "controllers/quota/desired.py": "merge patches",

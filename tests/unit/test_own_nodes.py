@@ -203,9 +203,10 @@ def test_a_claim_of_users_becomes_that_of_the_tenant() -> None:
             },
             "it belongs to Widget 'w'",
         ),
+        ({"metadata": {"finalizers": ["example.com/held"]}}, "it has finalizers of users"),
         ({"spec": {"sharing": "Part", "perNode": {"cpu": "1", "memory": "1Gi"}}}, "it is for parts of nodes"),
     ],
-    ids=["foreign owner", "parts"],
+    ids=["foreign owner", "finalizers", "parts"],
 )
 def test_a_claim_of_another_owner_is_left_alone(change: Json, told: str) -> None:
     """E13: the condition says what to do; neither changed nor deleted, not even when the field goes back."""
@@ -249,7 +250,7 @@ def test_every_namespace_of_the_tree_waits_for_nodes() -> None:
 
 
 def test_an_older_claim_that_has_the_namespace_is_named() -> None:
-    """E13: of two claims with users Everybody, the older has the namespace."""
+    """E13: of two claims for the whole tree, the older has the namespace."""
     world = SliceWorld()
     for name in ("a", "b"):
         world.node(name)
@@ -261,7 +262,7 @@ def test_an_older_claim_that_has_the_namespace_is_named() -> None:
     world.settle()
     told = of_tenant(world.world, reasons.NODES_READY)
     assert (told["status"], told["reason"]) == ("False", reasons.NODES_RESERVED)
-    assert "an older SliceClaim whose users are Everybody has the namespace: delete it" in told["message"]
+    assert "an older SliceClaim with `users: Everybody` has the namespace: delete it" in told["message"]
     world.world.delete(CLAIMS, "acme/fast")
     world.settle()
     assert of_tenant(world.world, reasons.NODES_READY)["status"] == "True"

@@ -151,6 +151,8 @@ def _foreign(found: SliceClaim, tenant: Tenant) -> str:
     others = [each for each in found.metadata.owner_references if each.controller and each.uid != tenant.metadata.uid]
     if others:
         return f"it belongs to {others[0].kind} {others[0].name!r}"
+    if found.metadata.finalizers and not _is_of(found, tenant):
+        return "it has finalizers of users, which would outlast its deletion"
     # The API server does not change this field.
     return "it is for parts of nodes" if found.spec.sharing is Sharing.PART else ""
 
@@ -190,7 +192,7 @@ def _unbound(found: SliceClaim) -> Blocked:
     ready = find(found.status.conditions, reasons.READY)
     reason, told = (ready.reason, ready.message) if ready is not None else (reasons.PROGRESSING, "it waits for nodes")
     if found.status.state is SliceState.RESERVED and reason == reasons.NODES_RESERVED:
-        told += "; an older SliceClaim whose users are Everybody has the namespace: delete it"
+        told += "; an older SliceClaim with `users: Everybody` has the namespace: delete it"
     is_stalled = is_true(found.status.conditions, reasons.STALLED)
     message = f"SliceClaim {found.key!r}: {told}; until it is Bound, pods of the tenant are refused"
     return Blocked(reason=reason, message=message, passing=not is_stalled)
