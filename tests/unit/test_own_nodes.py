@@ -236,8 +236,10 @@ def test_every_namespace_of_the_tree_waits_for_nodes() -> None:
     """E12: Subtenants too, which do not use the nodes of their parent: no pod of the tenant is on shared nodes."""
     world = SliceWorld()
     world.node("a")
-    blind = {"mode": Mode.SUBTENANT, "owners": (user("zoe"),), "inheritance": Inheritance()}
-    team, customer = add_subnamespace(world.world), add_subnamespace(world.world, "customer", **blind)
+    team = add_subnamespace(world.world)
+    customer = add_subnamespace(
+        world.world, "customer", mode=Mode.SUBTENANT, owners=(user("zoe"),), inheritance=Inheritance()
+    )
     ask(world)
     labels = {each: world.world.get(Namespace.resource, each)["metadata"]["labels"] for each in (team, customer)}
     assert all(each[marks.OWN_NODES] == "true" for each in labels.values())
