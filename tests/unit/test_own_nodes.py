@@ -27,6 +27,8 @@ from tenantry.controllers import ownnodes
 from tenantry.controllers.tenant import desired
 from tenantry.controllers.tenant.status import isolation_class
 from tenantry.engine.cache import Change
+from tenantry.views.drift.rendering import render
+from tenantry.views.manifests import Manifests
 from tenantry.world import objectcounts
 from tenantry.world.validation import validate_tenant
 from testkit.model import World
@@ -280,6 +282,14 @@ def test_the_claim_has_a_place_in_the_count_of_objects() -> None:
         return next(each.spec.hard["count/sliceclaims.tenantry.dev"] for each in quotas)
 
     assert (most(tenant()), most(with_nodes())) == ("120", "121")
+
+
+def test_render_has_the_claim() -> None:
+    """A06: without a uid, which only a cluster gives."""
+    found = [
+        each for each in render(Manifests(tenants=[with_nodes()], subnamespaces=[])) if isinstance(each, SliceClaim)
+    ]
+    assert [(each.key, each.metadata.owner_references[0].uid) for each in found] == [("acme/acme", "")]
 
 
 def test_what_cannot_be_is_refused_before_it_is_sent() -> None:

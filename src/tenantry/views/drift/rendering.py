@@ -12,6 +12,7 @@ from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.marks import TENANT
 from tenantry.api.model import KubernetesObject, Resource
+from tenantry.api.slice import SliceClaim
 from tenantry.api.subnamespace import Adoption, Subnamespace
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.engine.plan import DirectWrite
@@ -67,9 +68,11 @@ def _created(planned: Planned) -> dict[tuple[Resource, str], KubernetesObject]:
         raise InputError(f"Subnamespace {key!r}: {planned.plan.blocked[0].message}")
     steps = [step for wave in planned.plan.waves for step in wave]
     found = {(step.resource, step.key): step.child.object for step in steps if step.child is not None}
-    # A control plane is created once, and not kept.
+    # Controllers of their own carry these out, so that they are no steps of the plan.
     asked = [write.request.body for write in planned.plan.writes if isinstance(write, DirectWrite)]
-    return found | {(each.resource, each.key): each for each in asked if isinstance(each, VirtualControlPlane)}
+    return found | {
+        (each.resource, each.key): each for each in asked if isinstance(each, VirtualControlPlane | SliceClaim)
+    }
 
 
 def _place(value: KubernetesObject, order: Mapping[str, int]) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from tenantry.api.offloading import NamespaceMap
 from tenantry.api.peercluster import PeerCluster
 from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.runtime import RuntimeClass
-from tenantry.api.slice import Slice
+from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import TenancyDefaults
@@ -62,6 +62,7 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
         subnamespaces: All Subnamespaces.
         tenant_quotas: The quotas of trees, by the tenant's name.
         slices: All slices.
+        claims: All SliceClaims.
         control_planes: All VirtualControlPlanes.
         maps: All NamespaceMaps.
         peers: All PeerClusters.
@@ -79,6 +80,7 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
     subnamespaces: Cache[Subnamespace]
     tenant_quotas: Cache[TenantResourceQuota]
     slices: Cache[Slice]
+    claims: Cache[SliceClaim]
     control_planes: Cache[VirtualControlPlane]
     maps: Cache[NamespaceMap]
     peers: Cache[PeerCluster]
@@ -180,6 +182,7 @@ def empty(tenants: Iterable[Tenant], subnamespaces: Iterable[Subnamespace]) -> D
         subnamespaces=Cache(indexes[0]),
         tenant_quotas=Cache(),
         slices=Cache(indexes[1]),
+        claims=Cache(),
         control_planes=Cache(indexes[2]),
         maps=Cache(),
         peers=Cache(),
@@ -211,6 +214,8 @@ async def read(client: Client, tenants: Sequence[Tenant], changed: Iterable[Subn
     state = empty(tenants, {**live, **{each.key: each for each in changed}}.values())
     for slice_ in await client.list(Slice):
         state.slices.put(slice_)
+    for claim in await client.list(SliceClaim):
+        state.claims.put(claim)
     for plane in await client.list(VirtualControlPlane):
         state.control_planes.put(plane)
     for found_map in await client.list(NamespaceMap):
