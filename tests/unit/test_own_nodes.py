@@ -17,6 +17,8 @@ from tenantry.api.slice import (
     MAX_NAME,
     NodeSelector,
     OwnNodes,
+    SelectorOperator,
+    SelectorRequirement,
     SliceClaim,
     SliceClaimSpec,
     slice_name,
@@ -300,6 +302,16 @@ def test_what_cannot_be_is_refused_before_it_is_sent() -> None:
     without = replace(found, spec=replace(found.spec, isolation=isolation))
     assert [str(each) for each in validate_tenant(without)] == [
         "spec.isolation.slice must not be set unless nodes is Slice"
+    ]
+    odd = OwnNodes(
+        per_node={"cpu": "-1"},
+        total={"foo bar": 1},
+        selector=NodeSelector(match_expressions=(SelectorRequirement(key="disk", operator=SelectorOperator.IN),)),
+    )
+    assert [each.path for each in validate_tenant(with_nodes(odd))] == [
+        "spec.isolation.slice.perNode[cpu]",
+        "spec.isolation.slice.total",
+        "spec.isolation.slice.selector.matchExpressions[0].values",
     ]
     assert validate_tenant(with_nodes(name="a" * MAX_NAME)) == []
     assert "at most 46 characters" in str(validate_tenant(with_nodes(name="a" * (MAX_NAME + 1)))[0])

@@ -17,7 +17,16 @@ from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ConditionStatus, Json, ObjectMeta
 from tenantry.api.runtime import RuntimeChoice
-from tenantry.api.tenant import Isolation, NamespaceRules, NetworkIsolation, Tenant, TenantQuota, TenantSpec
+from tenantry.api.slice import MAX_NODES, OwnNodes
+from tenantry.api.tenant import (
+    Isolation,
+    NamespaceRules,
+    NetworkIsolation,
+    NodesChoice,
+    Tenant,
+    TenantQuota,
+    TenantSpec,
+)
 from tenantry.cli import controlplane, flags, kinds, output, ownership, removal, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.convert import convert_tenant
@@ -49,6 +58,12 @@ def tenant() -> None:
 )
 @flags.control_plane_option
 @click.option(
+    "--own-nodes",
+    type=click.IntRange(min=0, max=MAX_NODES),
+    default=0,
+    help="Number of nodes that only this tenant uses; 0: its pods run on the nodes of all tenants.",
+)
+@click.option(
     "--max-subnamespaces",
     type=click.IntRange(min=0),
     default=0,
@@ -68,6 +83,7 @@ def create(
     network: str,
     runtime: str | None,
     control_plane: str,
+    own_nodes: int,
     max_subnamespaces: int,
     max_depth: int,
     expires: str,
@@ -81,6 +97,7 @@ def create(
       tenantry tenant create acme --owner ada --quota cpu=4,memory=8Gi --wait
       tenantry tenant create acme --owner Group:devs --dry-run > acme.yaml
       tenantry tenant create lab --owner ada --control-plane virtual --wait
+      tenantry tenant create bank --owner eve --quota cpu=32,memory=64Gi --own-nodes 2 --wait
     """
     spec = TenantSpec(
         owners=tuple(flags.parse_owner(owner) for owner in owners),
@@ -89,6 +106,8 @@ def create(
             network=NetworkIsolation(network),
             runtime=RuntimeChoice(runtime) if runtime is not None else UNSET,
             control_plane=ControlPlaneChoice(control_plane),
+            nodes=NodesChoice.SLICE if own_nodes else NodesChoice.SHARED,
+            slice=OwnNodes(count=own_nodes) if own_nodes else UNSET,
         ),
         namespaces=NamespaceRules(max_count=max_subnamespaces, max_depth=max_depth),
         expires_at=flags.parse_expiry("--expires", expires),

@@ -18,6 +18,7 @@ from tenantry.api import quota, ruledeclarations
 from tenantry.api.errors import InputError
 from tenantry.api.model import Json, Model
 from tenantry.api.rules import Rules
+from tenantry.api.slice import SelectorOperator
 from tenantry.api.tenant import SLICE_WITHOUT_NODES, Isolation, NodesChoice
 from tenantry.api.wording import shortened
 from tenantry.world import quantity
@@ -42,8 +43,17 @@ def wrong_rules(rules: Rules, path: str) -> Iterator[tuple[str, str]]:
 def wrong_isolation(isolation: Isolation, path: str) -> Iterator[tuple[str, str]]:
     """Yield the path and the message of each wrong value of an isolation."""
     yield from _listed(f"{path}.allowedCidrs", isolation.allowed_cidrs, is_cidr, "a CIDR, as in 203.0.113.0/24")
-    if isolation.slice is not UNSET and isolation.nodes is not NodesChoice.SLICE:
+    nodes = isolation.slice
+    if nodes is UNSET:
+        return
+    if isolation.nodes is not NodesChoice.SLICE:
         yield f"{path}.slice", SLICE_WITHOUT_NODES
+    yield from _struct(nodes, f"{path}.slice")
+    for index, each in enumerate(nodes.selector.match_expressions):
+        has_values = each.operator in {SelectorOperator.IN, SelectorOperator.NOT_IN}
+        if has_values is not bool(each.values):
+            where = f"{path}.slice.selector.matchExpressions[{index}].values"
+            yield where, "must be set for In and NotIn, and must not be set otherwise"
 
 
 def is_cidr(text: str) -> bool:

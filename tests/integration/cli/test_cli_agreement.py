@@ -62,6 +62,10 @@ GOOD: dict[str, Json] = {
     "most of containers": rules(containers={"max": {"cpu": "1.5"}}),
     "cidrs": rules(services={"loadBalancerSourceRanges": ["10.0.0.1/8", "2001:db8::/32", "0.0.0.0/0"]}),
     "cidrs of network policies": document(isolation={"allowedCidrs": ["10.0.0.0/8", "::/0"]}),
+    "own nodes": document("a" * 46, isolation={"nodes": "Slice"}),
+    "own nodes with a selector": document(
+        isolation={"nodes": "Slice", "slice": {"count": 2, "selector": {"matchLabels": {"disk": "ssd"}}}}
+    ),
     "default storage class": rules(storageClasses={"default": "fast", "allowed": ["fast"]}),
     "numbers": quota(cpu=4, memory="8Gi", pods="1000"),
     "fraction": quota(cpu="0.5"),
@@ -159,6 +163,17 @@ BAD: dict[str, Json] = {
     "CIDR with a mask": document(isolation={"allowedCidrs": ["10.0.0.0/255.0.0.0"]}),
     "CIDR of IPv4 in IPv6": document(isolation={"allowedCidrs": ["::ffff:10.0.0.0/104"]}),
     "CIDR too long": document(isolation={"allowedCidrs": ["10.0.0.0/33"]}),
+    "slice without own nodes": document(isolation={"slice": {"count": 2}}),
+    "own nodes of a long name": document("a" * 47, isolation={"nodes": "Slice"}),
+    "no own nodes": document(isolation={"nodes": "Slice", "slice": {"count": 0}}),
+    "own nodes of a negative size": document(isolation={"nodes": "Slice", "slice": {"perNode": {"cpu": "-1"}}}),
+    "own nodes with no sum of a resource": document(isolation={"nodes": "Slice", "slice": {"total": {"foo bar": "1"}}}),
+    "own nodes with no values": document(
+        isolation={
+            "nodes": "Slice",
+            "slice": {"selector": {"matchExpressions": [{"key": "disk", "operator": "In"}]}},
+        }
+    ),
     "tokens that live too short": rules(tokens={"maxSeconds": 5}),
     "negative count": document(namespaces={"maxCount": -1}),
     "long quantity": quota(cpu="0" * 65),
