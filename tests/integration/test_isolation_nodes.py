@@ -63,14 +63,14 @@ async def admitted(api: Api, namespace: str) -> Json:
 
 async def test_pods_of_a_tenant_run_on_its_own_nodes_only(api: Api, pool: Pool, trees: Trees, name: str) -> None:
     """E12, E13: refused before the nodes are Bound, and in the whole tree; then on them; then anywhere again."""
-    await pool.add(1)
-    await api.create(Tenant.resource, tenant_json(name, isolation=own(pool, 2)))
+    await pool.add(2)
+    await api.create(Tenant.resource, tenant_json(name, isolation=own(pool, 3)))
     waits = await api.condition(name, reasons.NODES_READY, holds=False, reason=reasons.NODES_INSUFFICIENT)
     told = {each.type: each for each in waits.status.conditions}
     assert told[reasons.READY].message == told[reasons.NODES_READY].message
-    assert "2 nodes are asked for, and 1 can be had" in told[reasons.READY].message
+    assert "3 nodes are asked for, and 2 can be had" in told[reasons.READY].message
     await refused(api, name)
-    await pool.add(1)
+    await api.patch(Tenant.resource, name, {"spec": {"isolation": own(pool, 2)}})
     ready = await api.ready(name)
     assert ready.status.isolation_class == "soft"
     await api.open(name)
@@ -145,7 +145,7 @@ async def test_owners_do_not_change_the_nodes_of_their_tenant(
 
     async def is_restored() -> bool:
         spec = (await api.get(SliceClaim.resource, name, name))["spec"]
-        return (spec["count"], spec["users"]) == (1, "Everybody")
+        return (spec.get("count", 1), spec["users"]) == (1, "Everybody")
 
     await until(is_restored, "the claim is as the Tenant says")
     await state(api, name, name, "Bound")
