@@ -274,7 +274,9 @@ def _kept(subject: Json) -> list[Json]:
         [rule(resource.group, [resource.plural], "UPDATE", "DELETE")],
         refusal,
         conditions={
-            "is-kept": f"'{TENANT}' in oldObject.?metadata.labels.orValue({{}})",
+            # Users cannot set the label, which is protected.
+            "is-kept": f"oldObject.?metadata.labels['{TENANT}'].orValue('') == oldObject.metadata.name"
+            " && oldObject.metadata.name == request.namespace",
             "not-kubernetes": f"!{KUBERNETES}",
             **not_administrator(subject),
         },
