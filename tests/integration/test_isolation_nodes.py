@@ -13,8 +13,8 @@ from tenantry.api.slice import SliceClaim
 from tenantry.api.tenant import Tenant
 from testkit.api import PODS, Api, tenant_json, until
 from testkit.operators import Operator
-from testkit.pool import Pool, claim, free, is_let_in, state
-from testkit.refusals import refusal
+from testkit.pool import Pool, claim, free, state
+from testkit.refusals import refusal, tried
 from testkit.requests import People
 from testkit.trees import Trees, subtenant
 
@@ -48,17 +48,19 @@ async def refused(api: Api, namespace: str) -> None:
     await until(so, f"pods of {namespace} are refused", seen=lambda: told)
 
 
-async def admitted(api: Api, namespace: str) -> Json:
-    """Wait until pods of a namespace are admitted, and return one as it would be stored."""
-    told = ""
+async def admitted(api: Api, namespace: str, slice_: str) -> None:
+    """Wait until pods of a namespace are admitted, and are bound to a slice, or to none for ""."""
+    seen: object = None
 
     async def so() -> bool:
-        nonlocal told
-        told = await refusal(api, PODS, POD, namespace)
-        return not told
+        nonlocal seen
+        try:
+            seen = (await tried(api, PODS, POD, namespace))["spec"].get("nodeSelector", {}).get(marks.SLICE, "")
+        except Forbidden as error:
+            seen = str(error)
+        return seen == slice_
 
-    await until(so, f"pods of {namespace} are admitted", seen=lambda: told)
-    return await api.create(PODS, POD, namespace)
+    await until(so, f"pods of {namespace} run on {slice_!r}", seen=lambda: seen)
 
 
 async def test_pods_of_a_tenant_run_on_its_own_nodes_only(api: Api, pool: Pool, trees: Trees, name: str) -> None:
@@ -77,10 +79,10 @@ async def test_pods_of_a_tenant_run_on_its_own_nodes_only(api: Api, pool: Pool, 
     bound = await state(api, name, name, "Bound")
     slice_ = bound["status"]["slice"]
     assert sorted(bound["status"]["nodes"]) == sorted(pool.nodes)
-    await is_let_in(api, name, slice_, POD)
+    await admitted(api, name, slice_)
     assert (await api.create(PODS, POD, name))["spec"]["nodeSelector"] == {marks.SLICE: slice_}
     web = await trees.make(name, "web")
-    await is_let_in(api, web, slice_, POD)
+    await admitted(api, web, slice_)
     # A Subtenant does not use the nodes of its parent: without a claim of its own, it has none.
     customer = await trees.make(name, "customer", subtenant("bob"))
     await refused(api, customer)
@@ -88,14 +90,13 @@ async def test_pods_of_a_tenant_run_on_its_own_nodes_only(api: Api, pool: Pool, 
     await claim(api, web, "many", count=400, users="Everybody")
     await refused(api, web)
     await api.delete(SliceClaim.resource, "many", web)
-    await is_let_in(api, web, slice_, POD)
+    await admitted(api, web, slice_)
     await api.patch(Tenant.resource, name, {"spec": {"isolation": {"nodes": None, "slice": None}}})
     await api.gone(SliceClaim.resource, name, name)
     await api.delete(PODS, "first", name)
     await free(pool, pool.nodes)
-    for namespace in (name, customer):
-        made = await admitted(api, namespace)
-        assert marks.SLICE not in made["spec"].get("nodeSelector", {})
+    for namespace in (name, web, customer):
+        await admitted(api, namespace, "")
     assert reasons.NODES_READY not in {each.type for each in (await api.ready(name)).status.conditions}
 
 
