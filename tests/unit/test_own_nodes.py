@@ -34,7 +34,7 @@ from tenantry.views.manifests import Manifests
 from tenantry.world import objectcounts
 from tenantry.world.validation import validate_tenant
 from testkit.model import World
-from testkit.sliceworld import SliceWorld
+from testkit.sliceworld import PART, SliceWorld
 from testkit.treeworld import add_subnamespace
 from testkit.worlds import CLUSTER_UID, tenant, user
 
@@ -253,6 +253,40 @@ def test_every_namespace_of_the_tree_waits_for_nodes() -> None:
     world.settle()
     for each in (team, customer):
         assert not {marks.SLICE, marks.OWN_NODES} & set(world.world.get(Namespace.resource, each)["metadata"]["labels"])
+
+
+def test_a_new_child_uses_the_nodes_at_once() -> None:
+    """E13: whether the claim is for the whole tree, or names the child."""
+    world = SliceWorld()
+    for name in ("a", "b"):
+        world.node(name)
+    ask(world)
+    team = add_subnamespace(world.world)
+    fast = world.claim("fast", users="Subnamespaces", subnamespaces=["web"])
+    world.settle()
+    web = add_subnamespace(world.world, "web")
+    world.settle(20)
+    assert world.label(team) == slice_name("acme", claim(world)["metadata"]["uid"])
+    assert world.label(web) == fast
+
+
+@pytest.mark.parametrize("spec", [{"count": 9}, PART], ids=["whole", "part"])
+def test_a_nearer_claim_has_the_namespace_until_it_ends(spec: Json) -> None:
+    """E12: while it gets no nodes, the policy refuses the pods; afterwards they run on those of the tenant again."""
+    world = SliceWorld()
+    world.node("a")
+    ask(world)
+    team = add_subnamespace(world.world)
+    world.settle()
+    own = world.label(team)
+    assert own
+    meta = {"name": "near", "namespace": team}
+    world.world.put_in(CLAIMS, {"metadata": meta, "spec": {"users": "Everybody", **spec}})
+    world.settle(20)
+    assert (world.label(), world.label(team), world.label(team, marks.OWN_NODES)) == (own, "", "true")
+    world.world.delete(CLAIMS, f"{team}/near")
+    world.settle(20)
+    assert world.label(team) == own
 
 
 def test_an_older_claim_that_has_the_namespace_is_named() -> None:

@@ -153,8 +153,13 @@ def slice_claims(
     keys: Callable[[Change[SliceClaim]], Iterable[str]],
     indexes: Mapping[str, Callable[[SliceClaim], Iterable[str]]] | None = None,
 ) -> Watch:
-    """Return the watch of SliceClaims."""
-    return Watch(resource=SliceClaim.resource, decode=decoder(SliceClaim), keys=keys, indexes=indexes)
+    """Return the watch of SliceClaims, indexed by namespace and by more."""
+    return Watch(
+        resource=SliceClaim.resource,
+        decode=decoder(SliceClaim),
+        keys=keys,
+        indexes={BY_NAMESPACE: _claim_namespace, **(indexes or {})},
+    )
 
 
 def control_planes(keys: Callable[[Change[VirtualControlPlane]], Iterable[str]]) -> Watch:
@@ -168,6 +173,10 @@ def control_planes(keys: Callable[[Change[VirtualControlPlane]], Iterable[str]])
 
 
 def _plane_namespace(found: VirtualControlPlane) -> list[str]:
+    return [found.metadata.namespace]
+
+
+def _claim_namespace(found: SliceClaim) -> list[str]:
     return [found.metadata.namespace]
 
 

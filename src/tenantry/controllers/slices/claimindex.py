@@ -42,10 +42,17 @@ class ClaimIndex:
         """Return the names of all their slices, as they are now."""
         return iter(list(self._claims))
 
-    def note(self, inputs: SliceInputs) -> None:
-        """Remember the tenant and the namespace of a slice's claim."""
-        if inputs.claim is not None and inputs.tenant is not None:
-            self._claims[inputs.name] = (inputs.tenant.metadata.name, inputs.claim.metadata.namespace)
+    def note(self, inputs: SliceInputs) -> list[str]:
+        """Remember the tenant and the namespace of a slice's claim, and return the slices that a new one concerns.
+
+        A namespace above may have a claim whose nodes the namespaces below used until now.
+        """
+        if inputs.claim is None or inputs.tenant is None:
+            return []
+        found = (inputs.tenant.metadata.name, inputs.claim.metadata.namespace)
+        is_new = self._claims.get(inputs.name) != found
+        self._claims[inputs.name] = found
+        return [each for each in self.of_tenants([found[0]]) if each != inputs.name] if is_new else []
 
     def forget(self, name: str) -> None:
         """Forget a slice."""
@@ -73,7 +80,7 @@ class ClaimIndex:
         namespaces = watched.watch(Namespace.resource, self.by_namespace)
         indexes = {**(namespaces.indexes or {}), self._index: self._of_label}
         return [
-            watched.slice_claims(self.by_claim, {BY_SLICE: slice_of_claim, watched.BY_NAMESPACE: _namespace_of}),
+            watched.slice_claims(self.by_claim, {BY_SLICE: slice_of_claim}),
             watched.slices(watched.own_key),
             watched.nodes(of_node, {self._index: slices_of}),
             msgspec.structs.replace(namespaces, indexes=indexes),
@@ -86,11 +93,12 @@ class ClaimIndex:
     # -- keys of changes --------------------------------------------------------------------------
 
     def by_claim(self, change: Change[SliceClaim]) -> Iterable[str]:
-        """Return the slice of a claim, and those beside it: another of them may have a namespace now."""
+        """Return the slice of a claim, and those beside and above it: another of them may have a namespace now."""
         found = [each for each in (change.before, change.after) if each is not None]
         ours = (each for each in found if self._sharing is None or each.spec.sharing is self._sharing)
         own = {name for each in ours for name in slice_of_claim(each)}
-        return own | set(self.claimed_in({each.metadata.namespace for each in found}))
+        tenants = {self._claims[name][0] for name in own if name in self._claims}
+        return own | {*self.claimed_in({each.metadata.namespace for each in found}), *self.of_tenants(tenants)}
 
     def by_namespace(self, change: Change[Observed]) -> Iterable[str]:
         """Return the slices that a change of a namespace's labels concerns."""
@@ -124,11 +132,6 @@ class ClaimIndex:
         if found is None or found.name != REGISTER or (before and after and before.annotations == after.annotations):
             return ()
         return list(self)
-
-
-def _namespace_of(claim: SliceClaim) -> list[str]:
-    """Return the namespace of a claim, for an index."""
-    return [claim.metadata.namespace]
 
 
 def _use(found: Subnamespace) -> object:

@@ -70,10 +70,12 @@ class SliceController:
             self._claims.forget(key)
             cluster.forget(self.name, key)
             return None
+        # Also of a claim for parts: a nearer one has the namespace.
+        for each in self._claims.note(inputs):
+            cluster.wake(type(self), each)
         # Both controllers are woken by claims; the one of parts reconciles this slice.
         if inputs.is_part:
             return None
-        self._claims.note(inputs)
         # Pods are the most numerous objects: a cluster without claims must not pay for watching them.
         there: Cache[PodFacts] = await cluster.require(self.name, self._pods())
         is_refused = preconditions.unmet(inputs) is not None and not inputs.nodes

@@ -31,6 +31,7 @@ from tenantry.controllers.limits.gather import LimitCache
 from tenantry.controllers.nodes.addresses import AddressCache
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.runtime import sandbox_of
+from tenantry.controllers.slices.wakes import wake_slices
 from tenantry.controllers.subnamespace import desired, ending, orphans, status, wakes
 from tenantry.controllers.subnamespace.gather import (
     CHILD_KINDS,
@@ -295,6 +296,7 @@ class SubnamespaceController:
         if tenant is None or not any(step.resource == Namespace.resource for step in outcome.done):
             return
         cluster.wake(TenantResourceQuota, tenant.metadata.name)
+        wake_slices(cluster, inputs.ancestors)
         if inputs.zone == inputs.subnamespace.metadata.uid and clusternetworkpolicy.has_zones(tenant):
             cluster.wake(Tenant, tenant.metadata.name)
         # A namespace that an administrator has labelled is bound before its first reconcile.
@@ -319,6 +321,9 @@ class SubnamespaceController:
         written = msgspec.structs.replace(written, conversion=current.status.conversion)
         if written != current.status:
             await cluster.writer.status(msgspec.structs.replace(current, status=written))
+        if written.namespace != current.status.namespace:
+            # A claim that names the Subnamespace finds its namespace by the status.
+            wake_slices(cluster, [subnamespace.metadata.namespace])
         inherited = inputs.inherited
         refusal = status.refusal_of(inherited)
         clashes = inherited.blocked if inherited is not None else ()
