@@ -95,6 +95,18 @@ DEVICE = "tenantry.dev/device"
 TAKEN_BACK = "tenantry.dev/taken-back"
 """On the same node: since when its owner wants it back, in RFC 3339."""
 
+HANDED_OVER = "tenantry.dev/handed-over"
+"""On a Node that serves a cluster of a tenant, a label: the name of the control plane.
+
+Also the key of the taint with this value, which no pod of a tenant tolerates: nothing runs there for the host.
+"""
+
+HANDED_OVER_TO = "tenantry.dev/handed-over-to"
+"""On the same Node, an annotation: the control plane, as NAMESPACE/NAME."""
+
+HANDOVER_RECORD = "tenantry.dev/handover"
+"""On the same Node, an annotation: what the host gets back; see controllers/nodehandover/nodemarks.py."""
+
 NODE_ADDRESSES = "tenantry.dev/node-addresses"
 """On a node, by the operator or an administrator: addresses and CIDRs that belong to the node, separated by commas.
 

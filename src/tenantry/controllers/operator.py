@@ -33,6 +33,7 @@ from tenantry.controllers.installation.controller import InstallationController
 from tenantry.controllers.installation.shipment import Shipment
 from tenantry.controllers.limits.controller import LimitController
 from tenantry.controllers.limits.gather import LimitCache
+from tenantry.controllers.nodehandover.controller import NodeHandoverController
 from tenantry.controllers.nodes import bandwidth, records
 from tenantry.controllers.nodes.addresses import AddressCache, AddressController
 from tenantry.controllers.nodes.controller import NodeController
@@ -205,6 +206,7 @@ def controllers(
         RoleRequestController(RoleRequest),
         SliceController(verdicts),
         ContributionController(),
+        NodeHandoverController(),
         PartController(verdicts),
         NodeController("shared-nodes", lambda node, _: shared_nodes.plan(node)),
         RoleRequestController(ClusterRoleRequest),

@@ -1,4 +1,4 @@
-"""The pods of a node that is taken back: which of them leave, and how. Pure.
+"""The pods of a node that is taken back or handed over: which of them leave, and how. Pure.
 
 Source: Kubernetes, "Taints and Tolerations".
 """
@@ -17,7 +17,7 @@ class LeavingPod(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         facts: As slices see it.
-        tainted_away: Kubernetes deletes it for the taint TAKEN_BACK: a DaemonSet's pod without a toleration of it.
+        tainted_away: Kubernetes deletes it for the taint of the node: a DaemonSet's pod without a toleration of it.
     """
 
     facts: PodFacts
@@ -57,8 +57,13 @@ class _Live(msgspec.Struct, frozen=True):
 _live = msgspec.json.Decoder(_Live)
 
 
-def on_node(data: bytes | msgspec.Raw) -> LeavingPod:
+def on_node(data: bytes | msgspec.Raw, key: str = TAKEN_BACK, value: str = "") -> LeavingPod:
     """Return a pod from its JSON.
+
+    Args:
+        data: The pod.
+        key: Of the taint of the node.
+        value: Of the same taint.
 
     Raises:
         msgspec.MsgspecError: The data is no pod.
@@ -69,12 +74,12 @@ def on_node(data: bytes | msgspec.Raw) -> LeavingPod:
     # A pod that is being deleted has finished a moment before kubelet removes it.
     has_finished = live.status.phase in FINISHED and not facts.deleting
     is_left = MIRROR in (live.metadata.annotations or {}) or has_finished
-    tolerated = any(map(_tolerates, live.spec.tolerations or ()))
+    tolerated = any(_tolerates(each, key, value) for each in live.spec.tolerations or ())
     return LeavingPod(facts=facts, tainted_away=not is_left and not tolerated)
 
 
-def _tolerates(each: _Toleration) -> bool:
-    """Return whether a pod with a toleration stays on a node that is taken back."""
-    is_meant = not each.key or (each.key == TAKEN_BACK and (each.operator == "Exists" or not each.value))
+def _tolerates(each: _Toleration, key: str, value: str) -> bool:
+    """Return whether a pod with a toleration stays on a node with a NoExecute taint."""
+    is_meant = not each.key or (each.key == key and (each.operator == "Exists" or each.value == value))
     # Also for a while only: its DaemonSet would create it again, without an end.
     return is_meant and each.effect in {"", "NoExecute"}

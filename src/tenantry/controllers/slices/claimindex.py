@@ -9,6 +9,7 @@ import msgspec
 from tenantry.api.contribution import REGISTER
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.node import Node
+from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.slice import Sharing, SliceClaim
 from tenantry.api.subnamespace import Subnamespace
@@ -83,6 +84,7 @@ class ClaimIndex:
             watched.slice_claims(self.by_claim, {BY_SLICE: slice_of_claim}),
             watched.slices(watched.own_key),
             watched.nodes(of_node, {self._index: slices_of}),
+            watched.node_handovers(_slice_of_handover),
             msgspec.structs.replace(namespaces, indexes=indexes),
             watched.subnamespaces(self.by_subnamespace),
             watched.tenants(self.by_tenant),
@@ -132,6 +134,13 @@ class ClaimIndex:
         if found is None or found.name != REGISTER or (before and after and before.annotations == after.annotations):
             return ()
         return list(self)
+
+
+def _slice_of_handover(change: Change[NodeHandover]) -> Iterable[str]:
+    """Return the slice of a handover that comes or goes: its other changes are news to no slice."""
+    before, after = change.before, change.after
+    value = after or before
+    return () if value is None or (before is not None and after is not None) else [value.spec.slice]
 
 
 def _use(found: Subnamespace) -> object:

@@ -20,6 +20,7 @@ from tenantry.api.marks import (
 )
 from tenantry.api.model import object_key
 from tenantry.api.node import Node
+from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.ruledeclarations import Standard
 from tenantry.api.slice import (
@@ -91,6 +92,7 @@ class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
         pause: In how many seconds the slice may begin to drain nodes; 0 or less if it may, or has begun.
         leaving_since: Since when pods have to leave, RFC 3339; "" while none has to.
         parted_since: The same for nodes that the slice goes on without.
+        handovers: Those of its nodes that exist, by the names of the nodes.
         register: The records of contributed nodes, by the names of the nodes.
         adds: A ResourceQuota may still have what contributed nodes add.
         exclusive: The uids of the users whose pods all run on the slice, and have for a while.
@@ -122,6 +124,7 @@ class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
     pause: float = 0.0
     leaving_since: str = ""
     parted_since: str = ""
+    handovers: Mapping[str, NodeHandover] = {}
     register: Mapping[str, str] = {}
     adds: bool = False
     exclusive: frozenset[str] = frozenset()
@@ -209,10 +212,17 @@ def gather(cluster: Cluster, name: str, now: dt.datetime, verdicts: Verdicts) ->
         users=tuple(users_of(cluster, name, tenant, now)),
         defaults=defaults.spec.slices if defaults is not None else SliceDefaults(),
         verdict=verdicts.get(found.metadata.uid) if found is not None else None,
+        handovers=_handovers(cluster, nodes),
         register=_register(cluster),
         adds=_adds(cluster, name, found, labelled, verdicts),
     )
     return _as_approved(inputs)
+
+
+def _handovers(cluster: Cluster, nodes: Iterable[Node]) -> Mapping[str, NodeHandover]:
+    known: Cache[NodeHandover] = cluster.cache(NodeHandover.resource)
+    found = {node.metadata.name: known.get(node.metadata.name) for node in nodes}
+    return {name: each for name, each in found.items() if each is not None}
 
 
 def _register(cluster: Cluster) -> Mapping[str, str]:

@@ -8,7 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from tenantry.api.errors import Conflict
-from tenantry.api.marks import CLEANED, CLEANING, CONTRIBUTED_BY, LAST_DRAIN, PARTS, SLICE, SLICE_CLAIM, SLICE_RESERVED
+from tenantry.api.marks import (
+    CLEANED,
+    CLEANING,
+    CONTRIBUTED_BY,
+    HANDED_OVER,
+    HANDOVER_RECORD,
+    LAST_DRAIN,
+    PARTS,
+    SLICE,
+    SLICE_CLAIM,
+    SLICE_RESERVED,
+)
 from tenantry.api.model import Json
 from tenantry.api.node import Node, Taint
 from tenantry.engine.clock import rfc3339
@@ -69,6 +80,11 @@ def is_bound(node: Node, name: str) -> bool:
     return node.metadata.labels.get(SLICE) == name and not patch_of(node, name, bound=True)
 
 
+def is_handed_over(node: Node) -> bool:
+    """Return whether a node serves another cluster, or is on its way there or back (`controllers/nodehandover`)."""
+    return HANDED_OVER in node.metadata.labels or HANDOVER_RECORD in node.metadata.annotations
+
+
 def is_parted(node: Node, name: str) -> bool:
     """Return whether a slice has given up a node that is not free yet: no more of its pods come there."""
     closed = Taint(key=SLICE, value=name, effect="NoExecute")
@@ -79,6 +95,8 @@ def is_parted(node: Node, name: str) -> bool:
 def lost(nodes: Sequence[Node], after_seconds: int, now: dt.datetime) -> tuple[list[Node], float | None]:
     """Return the nodes that have not been ready for too long, and in how many seconds the next one has.
 
+    A node that serves another cluster is not ready here, and is not lost.
+
     Args:
         nodes: Of a slice.
         after_seconds: How long is too long; 0 for never.
@@ -87,7 +105,7 @@ def lost(nodes: Sequence[Node], after_seconds: int, now: dt.datetime) -> tuple[l
     found: list[Node] = []
     turns: list[float] = []
     for node in nodes:
-        if not node.unready_since or not after_seconds:
+        if not node.unready_since or not after_seconds or is_handed_over(node):
             continue
         left = (instant(node.unready_since) - now).total_seconds() + after_seconds
         if left <= 0:
@@ -114,7 +132,7 @@ def patch_of(node: Node, name: str, *, bound: bool = False, claim: str = "", lea
     annotations: dict[str, str | None] = {SLICE_CLAIM: claim} if claim else {}
     if not leaving:
         annotations |= _NO_REQUEST
-    return _patch(node, {SLICE_RESERVED: name, SLICE: label}, annotations, ours)
+    return marked(node, {SLICE_RESERVED: name, SLICE: label}, annotations, ours)
 
 
 def reserve(name: str, claim: str) -> Callable[[Node], Json]:
@@ -158,8 +176,18 @@ def close(name: str) -> Callable[[Node], Json]:
 
 
 def free(name: str) -> Callable[[Node], Json]:
-    """Return the patch that gives a node back to all tenants."""
-    return owned(name, freed)
+    """Return the patch that gives a node back to all tenants.
+
+    Raises:
+        Conflict: From the change: the node serves another cluster, which gives it back first.
+    """
+
+    def change(node: Node) -> Json:
+        if is_handed_over(node):
+            raise Conflict(f"node {node.metadata.name!r} serves another cluster", status=409)
+        return freed(node)
+
+    return owned(name, change)
 
 
 def owned(name: str, change: Callable[[Node], Json]) -> Callable[[Node], Json]:
@@ -180,14 +208,27 @@ def owned(name: str, change: Callable[[Node], Json]) -> Callable[[Node], Json]:
 
 def freed(node: Node) -> Json:
     """Return the merge patch that removes the marks of a slice from a node; {} if it has none."""
-    return _patch(node, {SLICE_RESERVED: None, SLICE: None}, {SLICE_CLAIM: None, **_NO_REQUEST}, ())
+    return marked(node, {SLICE_RESERVED: None, SLICE: None}, {SLICE_CLAIM: None, **_NO_REQUEST}, ())
 
 
-def _patch(
-    node: Node, labels: Mapping[str, str | None], annotations: Mapping[str, str | None], ours: tuple[Taint, ...]
+def marked(
+    node: Node,
+    labels: Mapping[str, str | None],
+    annotations: Mapping[str, str | None],
+    ours: tuple[Taint, ...],
+    key: str = SLICE,
 ) -> Json:
+    """Return the merge patch by which a node has marks; {} if it has them.
+
+    Args:
+        node: As last seen; the patch holds for no other version.
+        labels: None removes one.
+        annotations: As labels.
+        ours: All taints of the key.
+        key: Of these taints.
+    """
     meta = node.metadata
-    taints = (*(taint for taint in node.spec.taints if taint.key != SLICE), *ours)
+    taints = (*(taint for taint in node.spec.taints if taint.key != key), *ours)
     # The API server sets timeAdded on NoExecute taints, so taints are compared without it.
     bare = [msgspec.structs.replace(taint, time_added="") for taint in node.spec.taints]
     same_marks = all(meta.labels.get(key) == value for key, value in labels.items())

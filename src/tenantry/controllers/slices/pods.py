@@ -17,6 +17,9 @@ BY_NODE = "node"
 BY_ESSENTIAL = "essential"
 """Pods of the cluster itself that would have to leave a node, by its name."""
 
+BY_BOUND = "bound"
+"""Pods that are bound to a node and have not ended, by its name."""
+
 BY_NAMESPACE = "namespace"
 
 CLUSTER_NAMESPACE = "kube-system"
@@ -138,6 +141,11 @@ def observe(data: bytes | msgspec.Raw) -> PodFacts:
 def leaving_of(pod: PodFacts) -> Iterable[str]:
     """Return the node that a pod would have to leave."""
     return [pod.node] if pod.node and not pod.stays else []
+
+
+def bound_to(pod: PodFacts) -> Iterable[str]:
+    """Return the node that a pod is bound to, until it has ended."""
+    return [pod.node] if pod.node and not pod.finished else []
 
 
 def essential_of(pod: PodFacts) -> Iterable[str]:

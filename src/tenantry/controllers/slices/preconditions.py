@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tenantry.api import reasons
 from tenantry.api.node import Node
 from tenantry.api.slice import SliceState
+from tenantry.controllers.slices import nodes as marking
 from tenantry.controllers.slices.gather import SliceInputs
 from tenantry.controllers.slices.status import SliceProgress, named
 
@@ -76,7 +77,7 @@ def degraded(nodes: Sequence[Node], lacks: str) -> str:
         nodes: Of the slice.
         lacks: Why it does not get the nodes that are missing.
     """
-    bad = sorted(node.metadata.name for node in nodes if not node.is_ready)
+    bad = sorted(node.metadata.name for node in nodes if not node.is_ready and not marking.is_handed_over(node))
     told = [f"not ready: {named(bad)}"] if bad else []
     if lacks:
         told.append(lacks)

@@ -16,6 +16,7 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.marks import TAKEN_BACK
 from tenantry.api.node import Node
+from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.slice import SliceState
 from tenantry.controllers.slices import charge, cleaning, contributed, preconditions, status
 from tenantry.controllers.slices import nodes as marking
@@ -136,7 +137,7 @@ def end(inputs: SliceInputs, marks: NodeMarks, *, cleans: bool) -> SliceDecision
     if inputs.settles > 0:
         again = soonest(again, inputs.settles)
     else:
-        empty = [node for node in nodes if not own[node.metadata.name]]
+        empty = [node for node in nodes if not own[node.metadata.name] and not marking.is_handed_over(node)]
         if cleans:
             findings = _findings(inputs, empty)
         # Nodes are freed one by one: one that is stuck must not keep the others from other claims.
@@ -148,24 +149,35 @@ def end(inputs: SliceInputs, marks: NodeMarks, *, cleans: bool) -> SliceDecision
     if not nodes:
         writes = (charge.deletion(inputs.slice),) if inputs.slice is not None else ()
         return SliceDecision(plan=Plan(writes=writes), progress=preconditions.idle(inputs), waits=False)
-    if findings and not found.pods:
-        progress = _cleaning(nodes, findings)
-    else:
-        back = f"the {'nodes' if cleans else 'parts'} are given back"
-        progress = SliceProgress(
-            state=SliceState.RELEASING,
-            reason=preconditions.ended(inputs),
-            message=status.leaving(found.pods, found.until(inputs)) if found.pods else back,
-            nodes=status.names(nodes),
-            leaving_since=found.since,
-        )
     return SliceDecision(
-        plan=Plan(writes=tuple(each.write for each in found.departures)),
-        progress=progress,
+        plan=Plan(writes=(*(each.write for each in found.departures), *_asked_back(inputs, nodes))),
+        progress=_releasing(inputs, nodes, found, findings, "nodes" if cleans else "parts"),
         again=again,
         waits=False,
         departures=found.departures,
         watched=found.nodes,
+    )
+
+
+def _releasing(
+    inputs: SliceInputs, nodes: Sequence[Node], found: Leaving, findings: Mapping[str, NodeCleaning], what: str
+) -> SliceProgress:
+    """Return the progress of a slice that still has nodes, or parts of them."""
+    away = [node for node in nodes if marking.is_handed_over(node)]
+    if findings and not found.pods and not away:
+        return _cleaning(nodes, findings)
+    reason, message = preconditions.ended(inputs), f"the {what} are given back"
+    if found.pods:
+        message = status.leaving(found.pods, found.until(inputs))
+    elif away:
+        reason = reasons.NODE_RETURNING
+        message = f"these nodes return from the cluster that they serve first: {status.named(status.names(away))}"
+    return SliceProgress(
+        state=SliceState.RELEASING,
+        reason=reason,
+        message=message,
+        nodes=status.names(nodes),
+        leaving_since=found.since,
     )
 
 
@@ -186,7 +198,7 @@ def withdraw(inputs: SliceInputs, marks: NodeMarks, parted: Sequence[Node]) -> S
     if inputs.settles > 0:
         return SliceDecision(again=inputs.settles, parted_since=inputs.parted_since)
     own = own_pods(inputs, nodes)
-    empty = [node for node in nodes if not own[node.metadata.name]]
+    empty = [node for node in nodes if not own[node.metadata.name] and not marking.is_handed_over(node)]
     findings = _findings(inputs, empty)
     freeing = _clean(inputs, empty, findings)
     if freeing is not None:
@@ -203,12 +215,20 @@ def withdraw(inputs: SliceInputs, marks: NodeMarks, parted: Sequence[Node]) -> S
     found = leaving(rest, [pod for node in parted for pod in own[node.metadata.name]], marks.noun)
     sent += found.departures
     return SliceDecision(
-        plan=Plan(writes=tuple(each.write for each in sent)),
+        plan=Plan(writes=(*(each.write for each in sent), *_asked_back(inputs, nodes))),
         again=soonest(found.again, *turns),
         departures=tuple(sent),
         watched=frozenset(name for name, pods in own.items() if pods),
         parted_since=found.since,
     )
+
+
+def _asked_back(inputs: SliceInputs, nodes: Sequence[Node]) -> list[DirectWrite]:
+    """Return the deletions by which nodes are to return from the clusters that they serve."""
+    found = (inputs.handovers.get(node.metadata.name) for node in nodes)
+    ours = (each for each in found if each is not None and each.spec.slice == inputs.name)
+    ending = (each.metadata for each in ours if not each.metadata.deletion_timestamp)
+    return [DirectWrite(request=request.delete(NodeHandover.resource, "", each.name, uid=each.uid)) for each in ending]
 
 
 def own_pods(inputs: SliceInputs, nodes: Sequence[Node]) -> dict[str, list[PodFacts]]:

@@ -1,0 +1,117 @@
+"""Reconciles NodeHandovers on the host; the key is the name of the node, even if only marks of the Node are left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from tenantry.api.model import object_key
+from tenantry.api.node import Node
+from tenantry.api.nodehandover import NodeHandover
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.controllers import watched
+from tenantry.controllers.conclusion import problem_of
+from tenantry.controllers.nodehandover import desired, status
+from tenantry.controllers.nodehandover.gather import HandoverInputs, gather, with_pods
+from tenantry.controllers.nodehandover.status import HandoverProgress
+from tenantry.controllers.slices import pods
+from tenantry.controllers.slices.nodes import is_handed_over
+from tenantry.controllers.slices.pods import BY_BOUND, Pod, PodFacts
+from tenantry.controllers.slices.stages import report_departures
+from tenantry.engine.cache import Cache, Change
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.cluster import Cluster, Watch
+
+
+class NodeHandoverController:
+    """Takes nodes from the host and gives them back."""
+
+    name = "nodehandover"
+    kind = NodeHandover
+
+    def __init__(self) -> None:
+        # Node to the key of the control plane that it serves.
+        self._planes: dict[str, str] = {}
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller; pods are watched from the first NodeHandover on."""
+        return [
+            watched.node_handovers(self._of_handover),
+            watched.nodes(self._of_node),
+            watched.control_planes(self._of_plane),
+        ]
+
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+        """Carry out the next stage of one handover; return in how many seconds to look again, None for never.
+
+        Raises:
+            ApiError: Something failed; the queue tries again.
+        """
+        inputs = gather(cluster, key)
+        if inputs.handover is not None:
+            # Pods are the most numerous objects: a cluster without handovers must not pay for watching them.
+            there: Cache[PodFacts] = await cluster.require(self.name, self._pods())
+            inputs = await with_pods(cluster, gather(cluster, key), there)
+        decision = desired.plan(inputs)
+        outcome = await cluster.writer.apply(decision.work.plan)
+        report_departures(cluster, decision.work, outcome)
+        progress = decision.progress
+        problem = problem_of(outcome)
+        # What passes is tried again in silence: conditions must not flap.
+        if problem is not None and not problem.passing and inputs.handover is not None:
+            stage = inputs.handover.status.stage
+            progress = HandoverProgress(stage=stage, reason=problem.reason, message=problem.message, stalled=True)
+        await self._tell(cluster, inputs, progress)
+        if outcome.error is not None:
+            raise outcome.error
+        if inputs.handover is None:
+            cluster.forget(self.name, key)
+            return None
+        return 0.0 if decision.work.goes_on else decision.work.again
+
+    async def _tell(self, cluster: Cluster, inputs: HandoverInputs, progress: HandoverProgress | None) -> None:
+        # As the writes have left it: a finalizer that was added has another resourceVersion.
+        found: NodeHandover | None = cluster.cache(NodeHandover.resource).get(inputs.name)
+        if found is None or inputs.handover is None or found.metadata.uid != inputs.handover.metadata.uid:
+            return
+        node: Node | None = cluster.cache(Node.resource).get(inputs.name)
+        told = status.compute(found, node, progress, rfc3339(inputs.now))
+        if told != found.status:
+            await cluster.writer.status(replace(found, status=told))
+
+    def _pods(self) -> Watch:
+        return Watch(resource=Pod.resource, decode=pods.observe, keys=self._of_pod, indexes={BY_BOUND: pods.bound_to})
+
+    # -- keys of changes ----------------------------------------------------------------------------
+
+    def _of_handover(self, change: Change[NodeHandover]) -> Iterable[str]:
+        after = change.after
+        if after is not None:
+            plane = after.spec.plane
+            self._planes[after.metadata.name] = object_key(plane.namespace, plane.name)
+        elif change.before is not None:
+            self._planes.pop(change.before.metadata.name, None)
+        return watched.own_key(change)
+
+    def _of_node(self, change: Change[Node]) -> Iterable[str]:
+        sides = [each for each in (change.before, change.after) if each is not None]
+        concerned = [each.metadata.name for each in sides if each.metadata.name in self._planes]
+        concerned += [each.metadata.name for each in sides if is_handed_over(each)]
+        # Heartbeats change only the conditions, of every node, every few seconds.
+        is_heartbeat = change.before is not None and change.after is not None and _seen(sides[0]) == _seen(sides[1])
+        return () if is_heartbeat else concerned[:1]
+
+    def _of_plane(self, change: Change[VirtualControlPlane]) -> Iterable[str]:
+        before, after = change.before, change.after
+        value = after or before
+        if value is None or (before is not None and after is not None and before.metadata.uid == after.metadata.uid):
+            return ()
+        return [name for name, plane in self._planes.items() if plane == value.key]
+
+    def _of_pod(self, change: Change[PodFacts]) -> Iterable[str]:
+        return {each.node for each in (change.before, change.after) if each is not None and each.node in self._planes}
+
+
+def _seen(node: Node) -> object:
+    return node.metadata.uid, node.metadata.labels, node.metadata.annotations, node.spec, node.is_ready

@@ -1,0 +1,202 @@
+"""The next stage of a node on its way from the host to another cluster, or back: pure.
+
+    wanted    finalizer ─► held ─► its pods leave ─► emptied ─► detached ─► not Ready here ─► Joining
+    deleted   the cluster has let it go ─► given back ─► Back ─► no finalizer
+
+The link of the control plane takes a node from Joining to Joined and sets `status.inside`, and clears that field when
+the node is deleted. Each write stands in one object, and every look begins with what is there: after a crash, the next
+process continues with the write that is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.marks import HANDOVER_RECORD, SLICE
+from tenantry.api.node import Node, NodeCondition
+from tenantry.api.nodehandover import FINALIZER, SIMULATOR, HandoverStage, NodeHandover
+from tenantry.controllers import nodecondition
+from tenantry.controllers.evictions import deletion
+from tenantry.controllers.nodehandover import nodemarks
+from tenantry.controllers.nodehandover.gather import HandoverInputs
+from tenantry.controllers.nodehandover.nodemarks import HandoverRecord
+from tenantry.controllers.nodehandover.status import HandoverProgress
+from tenantry.controllers.slices import status as wording
+from tenantry.controllers.slices.decision import SliceDecision, amendments, departures, next_look
+from tenantry.controllers.slices.evictiondeadlines import eviction_deadlines
+from tenantry.controllers.slices.nodes import is_handed_over
+from tenantry.controllers.slices.pods import PodFacts
+from tenantry.engine import request
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.plan import DirectWrite, Plan
+
+_HERE = frozenset({HandoverStage.LEAVING, HandoverStage.BACK})
+"""The stages in which the cluster has not been offered the node."""
+
+
+class HandoverDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do next for a handover.
+
+    Args:
+        work: The writes, and when to look again.
+        progress: For the status; None to leave it as it is.
+    """
+
+    work: SliceDecision = SliceDecision()
+    progress: HandoverProgress | None = None
+
+
+def plan(inputs: HandoverInputs) -> HandoverDecision:
+    """Return the next stage of a handover."""
+    found, node = inputs.handover, inputs.node
+    if found is None:
+        # An administrator who removes the finalizer by hand has decided that the host has the node.
+        given = amendments([node], nodemarks.give_back) if node is not None else ()
+        return HandoverDecision(work=SliceDecision(plan=Plan(writes=given)))
+    if found.metadata.deletion_timestamp:
+        return _return(inputs, found) if FINALIZER in found.metadata.finalizers else HandoverDecision()
+    # Before the first mark: without it, a deletion would leave a node that nothing gives back.
+    if FINALIZER not in found.metadata.finalizers:
+        return _write(DirectWrite(request=request.finalizers(found, (*found.metadata.finalizers, FINALIZER))))
+    return _leave(inputs, found)
+
+
+def _write(write: DirectWrite, progress: HandoverProgress | None = None) -> HandoverDecision:
+    return HandoverDecision(work=SliceDecision(plan=Plan(writes=(write,)), goes_on=True), progress=progress)
+
+
+def _stalled(found: NodeHandover, reason: str, message: str) -> HandoverDecision:
+    return HandoverDecision(
+        progress=HandoverProgress(stage=found.status.stage, reason=reason, message=message, stalled=True)
+    )
+
+
+# -- to the cluster -------------------------------------------------------------------------------
+
+
+def _leave(inputs: HandoverInputs, found: NodeHandover) -> HandoverDecision:
+    node, name = inputs.node, inputs.name
+    if node is None:
+        return _stalled(found, reasons.NODE_MISSING, f"the host has no Node {name!r}: delete this NodeHandover")
+    if found.status.node not in {"", node.metadata.uid}:
+        told = f"the Node {name!r} that was handed over was deleted, and another one has its name"
+        return _stalled(found, reasons.NODE_MISSING, f"{told}: delete this NodeHandover")
+    if not is_handed_over(node):
+        problem = _unfit(found, node)
+        if problem is not None:
+            return problem
+    elif nodemarks.record_of(node) is None:
+        return _stalled(found, reasons.INVALID_SPEC, _unreadable(node))
+    holding = amendments([node], nodemarks.hold(found, rfc3339(inputs.now)))
+    record = nodemarks.record_of(node)
+    if holding or record is None:
+        return HandoverDecision(work=SliceDecision(plan=Plan(writes=holding), goes_on=True))
+    return _detached(inputs, found, node) if nodemarks.is_detached(node) else _emptied(inputs, found, node, record)
+
+
+def _unfit(found: NodeHandover, node: Node) -> HandoverDecision | None:
+    """Return why a node without marks cannot leave the host; None if it can."""
+    name = node.metadata.name
+    if node.metadata.labels.get(SLICE) != found.spec.slice:
+        message = f"Node {name!r} does not belong to Slice {found.spec.slice!r}: it waits until that Slice is Bound"
+        return _stalled(found, reasons.NODE_NOT_IN_SLICE, message)
+    # Nothing of a real node changes here: its kubelet would keep its pods and its identity.
+    if nodemarks.is_detached(node):
+        message = (
+            f"Node {name!r} is a real node, and only simulated nodes can change clusters yet: it stays with the host;"
+            f" let the claim of the cluster select nodes with the annotation {SIMULATOR}"
+        )
+        return _stalled(found, reasons.REAL_NODE, message)
+    return None
+
+
+def _unreadable(node: Node) -> str:
+    return (
+        f"the annotation {HANDOVER_RECORD} of Node {node.metadata.name!r} cannot be read, so that the operator does not"
+        " know what the host gets back: restore it, or remove the marks of the Node by hand"
+    )
+
+
+def _emptied(inputs: HandoverInputs, found: NodeHandover, node: Node, record: HandoverRecord) -> HandoverDecision:
+    """Return the stage by which pods leave, and then the host's kwok lets the node go."""
+    leaving = [pod for pod in inputs.pods if not pod.stays]
+    if leaving:
+        left = eviction_deadlines(record.since, inputs.now, found.spec.drain_seconds, 0)
+        sent = departures(leaving, left, f"node {inputs.name!r} leaves for another cluster: the pod leaves")
+        work = SliceDecision(
+            plan=Plan(writes=tuple(each.write for each in sent)), again=next_look(leaving, left.grace), departures=sent
+        )
+        return HandoverDecision(work=work, progress=_leaving(found, leaving))
+    # NoExecute would end pods at once, without budgets and grace period: it waits until they have left.
+    emptying = amendments([node], nodemarks.empty(found))
+    if emptying:
+        return HandoverDecision(work=SliceDecision(plan=Plan(writes=emptying), goes_on=True))
+    ending = [pod for pod in inputs.pods if pod.key in inputs.tainted_away]
+    if ending:
+        return HandoverDecision(progress=_leaving(found, ending))
+    letting = amendments([node], nodemarks.detach)
+    return HandoverDecision(work=SliceDecision(plan=Plan(writes=letting), goes_on=True), progress=_leaving(found, ()))
+
+
+def _leaving(found: NodeHandover, pods: Sequence[PodFacts]) -> HandoverProgress | None:
+    """Return the progress while pods leave; a node that has left before keeps the stage that its cluster has set."""
+    if found.status.stage is not HandoverStage.LEAVING:
+        return None
+    message = f"pods leave the node: {wording.named(sorted(pod.key for pod in pods))}" if pods else "no pods are left"
+    return HandoverProgress(stage=HandoverStage.LEAVING, reason=reasons.NODE_LEAVING, message=message)
+
+
+def _detached(inputs: HandoverInputs, found: NodeHandover, node: Node) -> HandoverDecision:
+    """Return what the host does with a node that has left."""
+    plane = found.spec.plane
+    where = f"{plane.namespace}/{plane.name}"
+    if node.is_ready:
+        told = f"the node serves the cluster {where}; no pods of the host run here"
+        away = NodeCondition(type="Ready", status="False", reason=reasons.HANDED_OVER, message=told)
+        return HandoverDecision(work=SliceDecision(plan=nodecondition.plan(node, away, inputs.now), goes_on=True))
+    # No kubelet would confirm the end of a pod that was bound to the node meanwhile, by its nodeName or by a scheduler
+    # that had not seen the taint. Those of DaemonSets that tolerate every taint would come again without an end.
+    strays = tuple(
+        deletion(pod.namespace, pod.name, pod.uid, grace_period_seconds=0) for pod in inputs.pods if not pod.stays
+    )
+    progress = None
+    if found.status.stage is HandoverStage.LEAVING:
+        message = f"the node has left the host; the cluster {where} takes it up"
+        stay = sorted(pod.key for pod in inputs.pods if pod.stays)
+        if stay:
+            message += f"; these tolerate every taint, stay bound to it, and do not run: {wording.named(stay)}"
+        progress = HandoverProgress(stage=HandoverStage.JOINING, reason=reasons.NODE_JOINING, message=message)
+    return HandoverDecision(work=SliceDecision(plan=Plan(writes=strays)), progress=progress)
+
+
+# -- and back -------------------------------------------------------------------------------------
+
+
+def _return(inputs: HandoverInputs, found: NodeHandover) -> HandoverDecision:
+    node, plane, stage = inputs.node, found.spec.plane, found.status.stage
+    where = f"{plane.namespace}/{plane.name}"
+    returning = HandoverProgress(
+        stage=HandoverStage.RETURNING,
+        reason=reasons.NODE_RETURNING,
+        message=f"the cluster {where} lets the node go: its pods there leave first",
+    )
+    # Written first: a link that is about to take the node up fails with a conflict, and looks again.
+    is_told = stage in _HERE or stage is HandoverStage.RETURNING
+    if not is_told or (found.status.inside and inputs.plane_exists):
+        return HandoverDecision(work=SliceDecision(goes_on=not is_told), progress=returning)
+    if node is not None and is_handed_over(node):
+        if nodemarks.record_of(node) is None:
+            return _stalled(found, reasons.INVALID_SPEC, _unreadable(node))
+        giving = amendments([node], nodemarks.give_back)
+        return HandoverDecision(work=SliceDecision(plan=Plan(writes=giving), goes_on=True))
+    if stage is not HandoverStage.BACK:
+        gone = "the host has the node again" if node is not None else "the host has no such Node any more"
+        back = HandoverProgress(stage=HandoverStage.BACK, reason=reasons.NODE_BACK, message=gone)
+        return HandoverDecision(work=SliceDecision(goes_on=True), progress=back)
+    rest = tuple(name for name in found.metadata.finalizers if name != FINALIZER)
+    return HandoverDecision(
+        work=SliceDecision(plan=Plan(writes=(DirectWrite(request=request.finalizers(found, rest)),)))
+    )

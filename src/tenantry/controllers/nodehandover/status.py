@@ -1,0 +1,66 @@
+"""The status of a NodeHandover, as far as the host writes it: pure."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET
+
+from tenantry.api import reasons
+from tenantry.api.node import Node
+from tenantry.api.nodehandover import HandoverStage, MachineKind, NodeHandover, NodeHandoverStatus
+from tenantry.controllers.nodehandover import nodemarks
+from tenantry.engine.conditions import Wanted, merge
+
+
+class HandoverProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """The progress of a handover.
+
+    Args:
+        stage: The stage.
+        reason: The reason of Ready, which is false in every stage that the host reports.
+        message: Its message.
+        stalled: Nothing changes until a person changes something.
+    """
+
+    stage: HandoverStage
+    reason: str
+    message: str
+    stalled: bool = False
+
+
+def compute(found: NodeHandover, node: Node | None, progress: HandoverProgress | None, now: str) -> NodeHandoverStatus:
+    """Return the status.
+
+    Args:
+        found: The NodeHandover.
+        node: The Node on the host.
+        progress: None to leave stage and conditions as they are: the cluster reports a node that has joined it.
+        now: RFC 3339.
+    """
+    status = _identified(found, node)
+    if progress is None:
+        return status
+    generation = found.metadata.generation
+    wanted = [Wanted(reasons.READY, False, progress.reason, progress.message)]
+    if progress.stalled:
+        wanted.append(Wanted(reasons.STALLED, True, progress.reason, progress.message, only_true=True))
+    return msgspec.structs.replace(
+        status,
+        observed_generation=generation,
+        stage=progress.stage,
+        conditions=merge(status.conditions, wanted, generation=generation, now=now),
+    )
+
+
+def _identified(found: NodeHandover, node: Node | None) -> NodeHandoverStatus:
+    """Return the status with the uid and the kind of the node, once it is held."""
+    status = found.status
+    if node is None or found.metadata.deletion_timestamp:
+        return status
+    record = nodemarks.record_of(node)
+    if record is not None and record.handover == found.metadata.uid:
+        kind = MachineKind.SIMULATED if record.simulator else MachineKind.REAL
+        return msgspec.structs.replace(status, node=status.node or node.metadata.uid, kind=kind)
+    if status.kind is UNSET and nodemarks.is_detached(node):
+        return msgspec.structs.replace(status, kind=MachineKind.REAL)
+    return status

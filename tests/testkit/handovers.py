@@ -1,0 +1,109 @@
+"""A world in which a slice has one simulated node, which is handed over to a control plane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tenantry.api.node import Node
+from tenantry.api.nodehandover import SIMULATOR, NodeHandover
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from testkit.sliceworld import Json, SliceWorld
+
+NODE = "n-1"
+MARKS = {"tenantry.dev/handed-over", "tenantry.dev/handed-over-to", "tenantry.dev/handover"}
+
+
+class HandoverWorld(SliceWorld):
+    """A world with a node `n-1` that a slice of acme has alone.
+
+    Args:
+        claim: More of the claim's spec.
+        quota: Of the tenant.
+        faults: What happens to requests.
+        real: kwok does not simulate the node.
+    """
+
+    def __init__(
+        self,
+        *,
+        claim: dict[str, object] | None = None,
+        quota: dict[str, str | int] | None = None,
+        faults: Callable[[], str] = lambda: "none",
+        real: bool = False,
+    ) -> None:
+        super().__init__(quota=quota, faults=faults)
+        self.node(NODE, notes={} if real else {SIMULATOR: "fake"})
+        self.slice = self.claim(**{"replaceAfterSeconds": 0, **(claim or {})})
+        self.settle()
+        assert self.marks(NODE)["tenantry.dev/slice"] == self.slice
+
+    # -- actions ----------------------------------------------------------------------------------
+
+    def hand_over(self, *, uid: str = "gone", of_slice: str = "") -> None:
+        """Create the NodeHandover of the node for the control plane web of acme."""
+        spec = {
+            "plane": {"namespace": "acme", "name": "web", "uid": uid},
+            "slice": of_slice or self.slice,
+            "drainSeconds": 30,
+        }
+        self.world.put_in(NodeHandover.resource, {"metadata": {"name": NODE}, "spec": spec})
+
+    def plane(self) -> str:
+        """Add the control plane, and return its uid."""
+        made = self.world.put_in(
+            VirtualControlPlane.resource, {"metadata": {"name": "web", "namespace": "acme"}, "spec": {}}
+        )
+        return str(made["metadata"]["uid"])
+
+    def join(self) -> None:
+        """Report, as the link of the control plane does, that the node has joined it."""
+        self.world.patch(NodeHandover.resource, NODE, {"status": {"stage": "Joined", "inside": "uid-inside"}})
+
+    def let_go(self) -> None:
+        """Report, as the link does, that the control plane has no such Node any more."""
+        self.world.patch(NodeHandover.resource, NODE, {"status": {"inside": None}})
+
+    def end(self) -> None:
+        """Delete the NodeHandover."""
+        self.world.delete(NodeHandover.resource, NODE)
+
+    # -- state ------------------------------------------------------------------------------------
+
+    @property
+    def handed(self) -> Json:
+        """Return the status of the NodeHandover."""
+        return self.world.get(NodeHandover.resource, NODE).get("status", {})
+
+    def told(self, kind: str = "Ready") -> tuple[str, str]:
+        """Return reason and message of a condition of the NodeHandover."""
+        found = {each["type"]: each for each in self.handed.get("conditions", ())}
+        return (found[kind]["reason"], found[kind]["message"]) if kind in found else ("", "")
+
+    @property
+    def host_node(self) -> Json:
+        """Return the Node on the host."""
+        return self.world.get(Node.resource, NODE)
+
+    @property
+    def taints(self) -> list[tuple[str, str]]:
+        """Return value and effect of each taint of the handover."""
+        found = self.host_node["spec"].get("taints") or []
+        ours = [each for each in found if each["key"] == "tenantry.dev/handed-over"]
+        return sorted((each.get("value", ""), each["effect"]) for each in ours)
+
+    def assert_is_away(self) -> None:
+        """Nothing of the host runs on the node, and nothing new comes."""
+        meta = self.host_node["metadata"]
+        assert meta["labels"]["tenantry.dev/handed-over"] == "web"
+        assert meta["annotations"]["tenantry.dev/handed-over-to"] == "acme/web"
+        assert SIMULATOR not in meta["annotations"]
+        assert self.taints == [("web", "NoExecute"), ("web", "NoSchedule")]
+        assert self.host_node["spec"]["unschedulable"] is True
+        assert self.condition(NODE, "Ready") == "False"
+
+    def assert_is_home(self) -> None:
+        """The node is as it was, except for the condition that kwok reports."""
+        meta = self.host_node["metadata"]
+        assert not MARKS & {*meta["labels"], *meta["annotations"]}
+        assert meta["annotations"][SIMULATOR] == "fake"
+        assert self.taints == []
