@@ -138,6 +138,14 @@ def test_nodes_that_are_not_clean_and_those_that_were_contributed_are_told() -> 
     assert told[4:] == ["n1 is set aside until it is clean: 2 images are left"]
 
 
+def test_a_node_that_serves_another_cluster_is_handed_over() -> None:
+    """H05: it is neither ready nor schedulable here, which is no trouble."""
+    node = NodeUsage(name="n1", state="Bound", tenant="acme", ready=False, cordoned=True, serves="acme/prod")
+    told = shown(NodesView(nodes=(node,), partial=True))
+    assert told[1].split()[:3] == ["n1", "Bound,HandedOver", "acme"]
+    assert told[3:] == ["n1 serves the cluster acme/prod, and runs no pods here"]
+
+
 @pytest.mark.parametrize(
     ("share", "drawn"),
     [("0", "░░░░"), ("1/1000", "▌░░░"), ("1/4", "█░░░"), ("3/8", "█▌░░"), ("1", "████"), ("9/8", "████")],

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from tenantry.api import marks
 from tenantry.api.errors import ApiError, Forbidden, NotFound
 from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding
+from tenantry.api.marks import HANDOVER_RECORD
 from tenantry.api.model import Json, Resource
 from tenantry.api.owner import OwnerKind
 from tenantry.api.ownnamespaces import OWN_NAMESPACES
@@ -36,6 +37,9 @@ SYSTEM = (
 
 MAX_OTHERS = 8
 """How many namespaces of others are tried, beside the cluster's own."""
+
+_UNREAL = {simulation.MARK, HANDOVER_RECORD}
+"""Annotations of Nodes on which no pod of this cluster runs: simulated ones, and those that serve other clusters."""
 
 MANAGED_KINDS = (ResourceQuota, LimitRange, NetworkPolicy, RoleBinding, TenancyRules)
 
@@ -100,9 +104,7 @@ async def gather(
         other_tenants=others or (),
         has_tenantry=others is not None,
         nodes=None if nodes is None else tuple(_name(each) for each in nodes),
-        real_nodes=tuple(
-            _node(each) for each in nodes or () if simulation.MARK not in part(each, "metadata", "annotations")
-        ),
+        real_nodes=tuple(_node(each) for each in nodes or () if not _UNREAL & {*part(each, "metadata", "annotations")}),
         pod_cidrs=tuple(cidr for each in nodes or () for cidr in part(each, "spec").get("podCIDRs") or ()),
         controllers=controllers.result(),
         storage_classes=None if classes is None else {_name(each): each.get("reclaimPolicy", "") for each in classes},

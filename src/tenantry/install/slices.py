@@ -11,6 +11,9 @@ from tenantry.api.marks import (
     CLEANING,
     CONTRIBUTED_BY,
     CONTRIBUTORS,
+    HANDED_OVER,
+    HANDED_OVER_TO,
+    HANDOVER_RECORD,
     LAST_DRAIN,
     NODE_AGENT,
     OWN_NODES,
@@ -25,6 +28,7 @@ from tenantry.api.marks import (
     TENANT_UID,
 )
 from tenantry.api.model import Json
+from tenantry.api.nodehandover import SIMULATOR
 from tenantry.api.peercluster import NODE_PREFIX, PEER
 from tenantry.api.slice import LIMITS_MAP, MAX_GRACE, MAX_GRACE_SECONDS, MIN_GRACE, SliceClaim
 from tenantry.install.policy import (
@@ -53,6 +57,7 @@ from tenantry.policy.users import NOT_MIRRORED
 PODS = "tenantry-slice-pods"
 TOLERATIONS = "tenantry-node-tolerations"
 MARKS = "tenantry-slice-nodes"
+HANDOVERS = "tenantry-handed-over-nodes"
 CLEANERS = "tenantry-slice-cleaners"
 CLAIMS = "tenantry-slice-claims"
 GRACE = "tenantry-slice-grace-periods"
@@ -74,6 +79,7 @@ def everything(subject: Json) -> list[Json]:
         *_own_nodes(),
         *_tolerations(),
         *_nodes(subject),
+        *_handovers(subject),
         *_cleaners(subject),
         *_claims(subject),
         *_kept(subject),
@@ -133,7 +139,7 @@ def _own_nodes() -> list[Json]:
 
 
 def _tolerations() -> list[Json]:
-    """Return the policy about tolerations of slices, nodes in parts, contributed nodes, and peers (E12, E19, E20, L06).
+    """Return the policy about tolerations of slices, nodes in parts or of others, and peers (E12, E19, E20, H05, L06).
 
     One policy for all: the API server converts a pod for each policy that it evaluates.
     """
@@ -145,7 +151,7 @@ def _tolerations() -> list[Json]:
     of_tenant = f"'{TENANT_UID}' in namespaceObject.?metadata.labels.orValue({{}})"
     # A pod that tolerates everything tolerates slices, which is for agents of the cluster only. Conditions do not see
     # the namespace.
-    some = f"{given}.exists(t, {key} in ['', '{SLICE}', '{PARTS}', '{CONTRIBUTED_BY}', '{PEER}'])"
+    some = f"{given}.exists(t, {key} in ['', '{SLICE}', '{PARTS}', '{CONTRIBUTED_BY}', '{HANDED_OVER}', '{PEER}'])"
     own = f"namespaceObject.?metadata.labels['{SLICE}'].orValue('')"
     all_own = (
         f"{given}.all(t, {key} == '{SLICE}' ? t.?operator.orValue('Equal') == 'Equal'"
@@ -182,6 +188,10 @@ def _tolerations() -> list[Json]:
                 f"'{PART}' in namespaceObject.?metadata.labels.orValue({{}}) || !{given}.exists(t, {key} == '{PARTS}')",
                 f"spec.tolerations must not tolerate {PARTS}: these nodes are divided into parts, and pods of a part"
                 " get the toleration at admission",
+            ),
+            says(
+                f"!({of_tenant}) || !{given}.exists(t, {key} == '{HANDED_OVER}')",
+                f"spec.tolerations must not tolerate {HANDED_OVER}: these nodes serve other clusters",
             ),
             says(
                 contributed,
@@ -229,6 +239,31 @@ def _nodes(subject: Json) -> list[Json]:
     )
     conditions = {"changes-marks-of-slices": f"!({by(subject)}) && !({same}) && !{ADMINISTER}"}
     return refusing(MARKS, [NODES], message, conditions=conditions)
+
+
+def _handovers(subject: Json) -> list[Json]:
+    """Return the policy that keeps the marks of nodes that serve other clusters, and what the host gets back (H05)."""
+
+    def of(what: str) -> str:
+        labels, notes = f"{what}.?metadata.labels", f"{what}.?metadata.annotations"
+        taints = f"{what}.?spec.taints.orValue([])"
+        # The operator gives the node back as the record says: what others change meanwhile would be lost, or kwok would
+        # run pods of the host there.
+        cordon = f"string({what}.?spec.unschedulable.orValue(false))"
+        kept = f"'{HANDED_OVER}' in {labels}.orValue({{}}) ? [{notes}['{SIMULATOR}'].orValue(''), {cordon}] : []"
+        return (
+            f"[{labels}['{HANDED_OVER}'].orValue(''), {notes}['{HANDED_OVER_TO}'].orValue(''),"
+            f" {notes}['{HANDOVER_RECORD}'].orValue('')] + ({kept})"
+            f" + {taints}.filter(t, t.key == '{HANDED_OVER}').map(t, t.effect + t.?value.orValue(''))"
+        )
+
+    same = f"({of('object')}) == (request.operation == 'CREATE' ? ['', '', ''] : {of('oldObject')})"
+    message = (
+        f"the label, annotations and taint of a node that serves another cluster ({HANDED_OVER}), its cordon and"
+        f" {SIMULATOR} must not be changed: the operator sets them for a NodeHandover"
+    )
+    conditions = {"changes-marks-of-handovers": f"!({by(subject)}) && !({same}) && !{ADMINISTER}"}
+    return refusing(HANDOVERS, [NODES], message, conditions=conditions)
 
 
 def _cleaners(subject: Json) -> list[Json]:

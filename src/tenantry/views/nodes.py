@@ -11,7 +11,7 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.errors import Forbidden, NotFound
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import CONTRIBUTED_BY, SLICE, SLICE_CLAIM, SLICE_RESERVED, TENANT
+from tenantry.api.marks import CONTRIBUTED_BY, HANDED_OVER_TO, SLICE, SLICE_CLAIM, SLICE_RESERVED, TENANT
 from tenantry.api.model import object_key
 from tenantry.api.node import Node
 from tenantry.api.slice import Sharing, Slice, SliceClaim, SliceState
@@ -85,6 +85,7 @@ class NodeUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         cordoned: New pods are not scheduled there.
         unclean: What of the last tenant could not be removed; "" for nothing, or unknown.
         contributed_by: The tenant that the node was contributed for, whose claims go first; "" for none.
+        serves: The cluster that the node was handed over to, as NAMESPACE/NAME; "" for none.
         allocatable: Resource to what pods can have.
         requested: Resource to what the pods there request.
         pods: Tenant to the number of its pods there; "" for pods of no tenant.
@@ -102,6 +103,7 @@ class NodeUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     cordoned: bool = False
     unclean: str = ""
     contributed_by: str = ""
+    serves: str = ""
     allocatable: Mapping[str, str] | None = None
     requested: Mapping[str, str] | None = None
     pods: Mapping[str, int] | None = None
@@ -287,6 +289,7 @@ def _node(
         cordoned=node.spec.unschedulable,
         unclean=unclean[0].message if unclean else "",
         contributed_by=labels.get(CONTRIBUTED_BY, ""),
+        serves=node.metadata.annotations.get(HANDED_OVER_TO, ""),
         allocatable={key: has[key] for key in (*_COUNTED, "pods") if key in has},
         parts=parts,
     )

@@ -47,6 +47,7 @@ def lines(view: NodesView, now: datetime, *, blocks: bool) -> list[Part]:
         _table(view, now, blocks=blocks),
         [] if view.partial else sums(view.nodes, blocks=blocks),
         [f"{node.name} is set aside until it is clean: {node.unclean}" for node in view.nodes if node.unclean],
+        [f"{node.name} serves the cluster {node.serves}, and runs no pods here" for node in view.nodes if node.serves],
         _queue(view.waiting, now),
     ]
     return output.paragraphs(parts)
@@ -88,7 +89,14 @@ def _together(tenants: Iterable[str]) -> str:
 
 
 def _state(node: NodeUsage) -> Text:
-    also = {"NotReady": node.ready is False, "Cordoned": node.cordoned, "NotClean": bool(node.unclean)}
+    # A node that serves another cluster is neither Ready nor schedulable here, as it should be.
+    is_here = not node.serves
+    also = {
+        "HandedOver": not is_here,
+        "NotReady": is_here and node.ready is False,
+        "Cordoned": is_here and node.cordoned,
+        "NotClean": bool(node.unclean),
+    }
     words = "".join(f",{word}" for word, is_so in also.items() if is_so)
     return output.styled((node.state, _COLORS.get(node.state, "")), words)
 
