@@ -87,7 +87,7 @@ class HandoverWorld(SliceWorld):
     @property
     def taints(self) -> list[tuple[str, str]]:
         """Return value and effect of each taint of the handover."""
-        found = self.host_node["spec"].get("taints") or []
+        found: list[Json] = self.host_node["spec"].get("taints") or []
         ours = [each for each in found if each["key"] == "tenantry.dev/handed-over"]
         return sorted((each.get("value", ""), each["effect"]) for each in ours)
 
