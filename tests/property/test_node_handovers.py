@@ -99,7 +99,7 @@ def _live(course: Course, faults: list[str]) -> bool:
         there.world.delete(SliceClaim.resource, "acme/web")
     elif there.has(NodeHandover.resource, NODE):
         there.end()
-    _settle(there)
+    _settle(there, 50.0 if course.joins else 200.0)
     if course.joins:
         assert there.handed["stage"] == "Returning"
         there.assert_is_away()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tenantry.api.node import Node
 from tenantry.api.nodehandover import SIMULATOR, NodeHandover
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.engine.clock import rfc3339
 from testkit.sliceworld import Json, SliceWorld
 
 NODE = "n-1"
@@ -35,6 +36,7 @@ class HandoverWorld(SliceWorld):
         self.node(NODE, notes={} if real else {SIMULATOR: "fake"})
         self.slice = self.claim(**{"replaceAfterSeconds": 0, **(claim or {})})
         self.settle()
+        self.world.moment = lambda: rfc3339(self.cluster.clock.now())
         assert self.marks(NODE)["tenantry.dev/slice"] == self.slice
 
     # -- actions ----------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ Running = Generator[Call, bytes, Outcome]
 
 
 TERMINATING = "2026-01-01T00:00:00Z"
-"""The deletionTimestamp of every object that is being deleted."""
+"""The deletionTimestamp of every object that is being deleted, unless the World has a clock."""
 
 
 _IMMUTABLE = ("data", "binaryData", "immutable")
@@ -102,6 +102,7 @@ class World:
         unlisted: Full names of kinds that no client may list.
         taken: Addresses that Services of others have.
         chosen: Returns the address of a Service that gets one by an update; "" for the next one.
+        moment: Returns the time of a deletion, RFC 3339.
     """
 
     def __init__(self) -> None:
@@ -113,6 +114,7 @@ class World:
         self.unlisted: set[str] = set()
         self.taken: set[str] = set()
         self.chosen: Callable[[], str] = str
+        self.moment: Callable[[], str] = lambda: TERMINATING
         self.revision = 1
         self._uids = 0
         self._deleted: set[str] = set()
@@ -227,7 +229,7 @@ class World:
         if version and live["metadata"]["resourceVersion"] != version:
             raise Conflict(f"{resource.full_name} {key!r} has been modified", status=409)
         if resource == Namespace.resource or live["metadata"].get("finalizers"):
-            return self.patch(resource, key, {"metadata": {"deletionTimestamp": TERMINATING}})
+            return self.patch(resource, key, {"metadata": {"deletionTimestamp": self.moment()}})
         self._drop(resource, key)
         return {}
 

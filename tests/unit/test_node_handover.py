@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,10 @@ from tenantry.api.node import Node
 from tenantry.api.nodehandover import SIMULATOR, NodeHandover
 from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.controllers.nodehandover.desired import PATIENCE_SECONDS
 from tenantry.controllers.slices.pods import Pod
+from tenantry.engine.clock import rfc3339
+from tenantry.world.leases import instant
 from testkit.handovers import NODE, HandoverWorld
 
 
@@ -98,11 +102,28 @@ def test_a_node_is_kept_until_its_cluster_has_let_it_go() -> None:
     there.settle()
     there.join()
     there.end()
-    there.settle()
+    there.settle(80)
     there.assert_is_away()
     assert (there.handed["stage"], there.told()[0]) == ("Returning", "NodeReturning")
     there.let_go()
     there.settle()
+    there.assert_is_home()
+    assert not there.has(NodeHandover.resource, NODE)
+
+
+def test_a_cluster_that_does_not_let_a_node_go_keeps_it_for_a_while_only() -> None:
+    """H05: users inside are administrators, and could keep a pod there for ever; the condition names the time."""
+    there = HandoverWorld()
+    there.hand_over(uid=there.plane())
+    there.settle()
+    there.join()
+    there.end()
+    since = there.world.get(NodeHandover.resource, NODE)["metadata"]["deletionTimestamp"]
+    there.settle(80)
+    last = rfc3339(instant(since) + dt.timedelta(seconds=30 + PATIENCE_SECONDS))
+    assert there.told()[1].endswith(f"its pods leave first, until {last} at the latest")
+    there.assert_is_away()
+    there.settle(15)
     there.assert_is_home()
     assert not there.has(NodeHandover.resource, NODE)
 
@@ -114,7 +135,7 @@ def test_a_cluster_that_is_gone_keeps_no_node() -> None:
     there.settle()
     there.join()
     there.end()
-    there.settle()
+    there.settle(10)
     there.assert_is_away()
     there.world.delete(VirtualControlPlane.resource, "acme/web")
     there.settle()
@@ -122,18 +143,21 @@ def test_a_cluster_that_is_gone_keeps_no_node() -> None:
     assert not there.has(NodeHandover.resource, NODE)
 
 
-def test_what_the_cluster_reports_stays() -> None:
-    """H05: the host writes no stage and no condition of a node that has joined."""
+def test_a_node_that_has_joined_is_ready_and_stays_away() -> None:
+    """H05: the stage is the link's, and the host restores what an administrator undoes."""
     there = HandoverWorld()
     there.hand_over(uid=there.plane())
     there.settle()
     there.join()
-    ready = {"type": "Ready", "status": "True", "reason": "Joined", "message": "", "lastTransitionTime": "t"}
-    there.world.patch(NodeHandover.resource, NODE, {"status": {"conditions": [ready]}})
     there.world.patch(Node.resource, NODE, {"spec": {"unschedulable": None}})
     there.settle()
     there.assert_is_away()
-    assert (there.handed["stage"], there.told()[0]) == ("Joined", "Joined")
+    assert (there.handed["stage"], there.handed["inside"]) == ("Joined", "uid-inside")
+    assert there.told() == ("NodeJoined", "the node is Ready in the cluster acme/web")
+    # As a link does whose Node is not Ready any more.
+    there.world.patch(NodeHandover.resource, NODE, {"status": {"stage": "Joining"}})
+    there.settle()
+    assert (there.handed["stage"], there.told()[0]) == ("Joining", "NodeJoining")
 
 
 def _delete_node(there: HandoverWorld) -> None:
@@ -192,7 +216,7 @@ def test_a_slice_that_ends_waits_for_its_nodes_to_return() -> None:
     there.join()
     there.world.delete(SliceClaim.resource, "acme/web")
     other = there.claim("next")
-    there.settle()
+    there.settle(60)
     assert there.state("next")[0] == "Pending"
     assert there.marks(NODE)["tenantry.dev/slice-reserved"] == there.slice
     assert there.world.get(NodeHandover.resource, NODE)["metadata"]["deletionTimestamp"]

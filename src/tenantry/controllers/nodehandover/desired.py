@@ -4,12 +4,15 @@
     deleted   the cluster has let it go ─► given back ─► Back ─► no finalizer
 
 The link of the control plane takes a node from Joining to Joined and sets `status.inside`, and clears that field when
-the node is deleted. Each write stands in one object, and every look begins with what is there: after a crash, the next
-process continues with the write that is missing.
+the node is deleted; if it does not in time, the host goes on alone.
+
+Each write stands in one object, and every look begins with what is there: after a crash, the next process continues
+with the write that is missing.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 
 import msgspec
@@ -32,6 +35,10 @@ from tenantry.controllers.slices.pods import PodFacts
 from tenantry.engine import request
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.plan import DirectWrite, Plan
+from tenantry.world.leases import instant
+
+PATIENCE_SECONDS = 60
+"""How long a cluster may take to let a node go, after the seconds that its pods get to stop."""
 
 _HERE = frozenset({HandoverStage.LEAVING, HandoverStage.BACK})
 """The stages in which the cluster has not been offered the node."""
@@ -162,13 +169,19 @@ def _detached(inputs: HandoverInputs, found: NodeHandover, node: Node) -> Handov
     strays = tuple(
         deletion(pod.namespace, pod.name, pod.uid, grace_period_seconds=0) for pod in inputs.pods if not pod.stays
     )
-    progress = None
-    if found.status.stage is HandoverStage.LEAVING:
-        message = f"the node has left the host; the cluster {where} takes it up"
-        stay = sorted(pod.key for pod in inputs.pods if pod.stays)
-        if stay:
-            message += f"; these tolerate every taint, stay bound to it, and do not run: {wording.named(stay)}"
-        progress = HandoverProgress(stage=HandoverStage.JOINING, reason=reasons.NODE_JOINING, message=message)
+    stay = sorted(pod.key for pod in inputs.pods if pod.stays)
+    told = f"; these tolerate every taint, stay bound to it, and do not run: {wording.named(stay)}" if stay else ""
+    # The link sets the stage, and the host the conditions that follow from it.
+    progress = HandoverProgress(
+        stage=HandoverStage.JOINING,
+        reason=reasons.NODE_JOINING,
+        message=f"the node has left the host; the cluster {where} takes it up{told}",
+    )
+    if found.status.stage is HandoverStage.JOINED:
+        message = f"the node is Ready in the cluster {where}{told}"
+        progress = HandoverProgress(
+            stage=HandoverStage.JOINED, reason=reasons.NODE_JOINED, message=message, is_ready=True
+        )
     return HandoverDecision(work=SliceDecision(plan=Plan(writes=strays)), progress=progress)
 
 
@@ -178,15 +191,21 @@ def _detached(inputs: HandoverInputs, found: NodeHandover, node: Node) -> Handov
 def _return(inputs: HandoverInputs, found: NodeHandover) -> HandoverDecision:
     node, plane, stage = inputs.node, found.spec.plane, found.status.stage
     where = f"{plane.namespace}/{plane.name}"
+    # Users are administrators inside: a finalizer of a pod there must not keep the node for ever.
+    until = instant(found.metadata.deletion_timestamp) + dt.timedelta(
+        seconds=found.spec.drain_seconds + PATIENCE_SECONDS
+    )
+    left = (until - inputs.now).total_seconds()
     returning = HandoverProgress(
         stage=HandoverStage.RETURNING,
         reason=reasons.NODE_RETURNING,
-        message=f"the cluster {where} lets the node go: its pods there leave first",
+        message=f"the cluster {where} lets the node go: its pods leave first, until {rfc3339(until)} at the latest",
     )
     # Written first: a link that is about to take the node up fails with a conflict, and looks again.
-    is_told = stage in _HERE or stage is HandoverStage.RETURNING
-    if not is_told or (found.status.inside and inputs.plane_exists):
-        return HandoverDecision(work=SliceDecision(goes_on=not is_told), progress=returning)
+    if stage not in _HERE and stage is not HandoverStage.RETURNING:
+        return HandoverDecision(work=SliceDecision(goes_on=True), progress=returning)
+    if found.status.inside and inputs.plane_exists and left > 0:
+        return HandoverDecision(work=SliceDecision(again=left), progress=returning)
     if node is not None and is_handed_over(node):
         if nodemarks.record_of(node) is None:
             return _stalled(found, reasons.INVALID_SPEC, _unreadable(node))

@@ -17,14 +17,16 @@ class HandoverProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         stage: The stage.
-        reason: The reason of Ready, which is false in every stage that the host reports.
+        reason: The reason of Ready.
         message: Its message.
+        is_ready: The node is Ready in the cluster.
         stalled: Nothing changes until a person changes something.
     """
 
     stage: HandoverStage
     reason: str
     message: str
+    is_ready: bool = False
     stalled: bool = False
 
 
@@ -34,14 +36,14 @@ def compute(found: NodeHandover, node: Node | None, progress: HandoverProgress |
     Args:
         found: The NodeHandover.
         node: The Node on the host.
-        progress: None to leave stage and conditions as they are: the cluster reports a node that has joined it.
+        progress: None to leave stage and conditions as they are.
         now: RFC 3339.
     """
     status = _identified(found, node)
     if progress is None:
         return status
     generation = found.metadata.generation
-    wanted = [Wanted(reasons.READY, False, progress.reason, progress.message)]
+    wanted = [Wanted(reasons.READY, progress.is_ready, progress.reason, progress.message)]
     if progress.stalled:
         wanted.append(Wanted(reasons.STALLED, True, progress.reason, progress.message, only_true=True))
     return msgspec.structs.replace(
