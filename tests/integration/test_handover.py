@@ -15,9 +15,10 @@ from tenantry.api.errors import Forbidden
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.model import Resource
 from tenantry.api.node import Node
-from tenantry.api.nodehandover import SIMULATOR, NodeHandover
+from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.hosting import simulation
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
@@ -140,7 +141,7 @@ async def test_a_node_leaves_the_host_and_comes_back(api: Api, name: str) -> Non
     assert "stay bound to it, and do not run: 'kube-system/agent-" in away["status"]["conditions"][0]["message"]
     found = await api.get(Node.resource, node)
     assert (found["metadata"]["labels"][marks.HANDED_OVER], found["spec"]["unschedulable"]) == ("prod", True)
-    assert SIMULATOR not in found["metadata"]["annotations"]
+    assert simulation.MARK not in found["metadata"]["annotations"]
     assert away["status"]["node"] == found["metadata"]["uid"]
 
     async def rests() -> bool:
@@ -186,7 +187,7 @@ async def test_only_the_operator_and_administrators_hand_nodes_over(
                 {"metadata": {"labels": {marks.HANDED_OVER: None}}},
                 {"metadata": {"annotations": {marks.HANDED_OVER_TO: "other/prod"}}},
                 {"metadata": {"annotations": {marks.HANDOVER_RECORD: None}}},
-                {"metadata": {"annotations": {SIMULATOR: "fake"}}},
+                {"metadata": {"annotations": {simulation.MARK: "fake"}}},
                 {"spec": {"unschedulable": None}},
                 {"spec": {"taints": None}},
             ]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tenantry.api.node import Node
-from tenantry.api.nodehandover import SIMULATOR, NodeHandover
+from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.engine.clock import rfc3339
+from tenantry.hosting import simulation
 from testkit.sliceworld import Json, SliceWorld
 
 NODE = "n-1"
@@ -33,7 +34,7 @@ class HandoverWorld(SliceWorld):
         real: bool = False,
     ) -> None:
         super().__init__(quota=quota, faults=faults)
-        self.node(NODE, notes={} if real else {SIMULATOR: "fake"})
+        self.node(NODE, notes={} if real else {simulation.MARK: "fake"})
         self.slice = self.claim(**{"replaceAfterSeconds": 0, **(claim or {})})
         self.settle()
         self.world.moment = lambda: rfc3339(self.cluster.clock.now())
@@ -98,7 +99,7 @@ class HandoverWorld(SliceWorld):
         meta = self.host_node["metadata"]
         assert meta["labels"]["tenantry.dev/handed-over"] == "web"
         assert meta["annotations"]["tenantry.dev/handed-over-to"] == "acme/web"
-        assert SIMULATOR not in meta["annotations"]
+        assert simulation.MARK not in meta["annotations"]
         assert self.taints == [("web", "NoExecute"), ("web", "NoSchedule")]
         assert self.host_node["spec"]["unschedulable"] is True
         assert self.condition(NODE, "Ready") == "False"
@@ -107,5 +108,5 @@ class HandoverWorld(SliceWorld):
         """The node is as it was, except for the condition that kwok reports."""
         meta = self.host_node["metadata"]
         assert not MARKS & {*meta["labels"], *meta["annotations"]}
-        assert meta["annotations"][SIMULATOR] == "fake"
+        assert meta["annotations"][simulation.MARK] == "fake"
         assert self.taints == []

@@ -8,12 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from tenantry.api.node import Node
-from tenantry.api.nodehandover import SIMULATOR, NodeHandover
+from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers.nodehandover.desired import PATIENCE_SECONDS
 from tenantry.controllers.slices.pods import Pod
 from tenantry.engine.clock import rfc3339
+from tenantry.hosting import simulation
 from tenantry.world.leases import instant
 from testkit.handovers import NODE, HandoverWorld
 
@@ -82,7 +83,7 @@ def test_daemonsets_that_tolerate_everything_stay_and_are_named() -> None:
     there.hand_over()
     there.settle()
     assert there.taints == [("web", "NoExecute"), ("web", "NoSchedule")]
-    assert SIMULATOR in there.host_node["metadata"]["annotations"], "Kubernetes has not ended the second pod yet"
+    assert simulation.MARK in there.host_node["metadata"]["annotations"], "Kubernetes has not ended the second pod yet"
     assert there.told()[1] == "pods leave the node: 'kube-system/logs'"
     there.world.delete(Pod.resource, logs)
     there.settle()
@@ -166,7 +167,7 @@ def _delete_node(there: HandoverWorld) -> None:
 
 def _replace_node(there: HandoverWorld) -> None:
     there.world.delete(Node.resource, NODE)
-    there.node(NODE, notes={SIMULATOR: "fake"})
+    there.node(NODE, notes={simulation.MARK: "fake"})
 
 
 @pytest.mark.parametrize("loss", [_delete_node, _replace_node])

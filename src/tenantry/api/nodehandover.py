@@ -22,9 +22,6 @@ from tenantry.api.model import KEEP, KindAccess, KubernetesObject, Model, Resour
 FINALIZER = f"{GROUP}/handover"
 """Keeps a NodeHandover until the host has the node again; what deletes the object asks for the return."""
 
-SIMULATOR = "kwok.x-k8s.io/node"
-"""An annotation of a Node: kwok simulates its kubelet (kwok, "Manage Nodes and Pods")."""
-
 DEFAULT_DRAIN_SECONDS = 60
 MOST_DRAIN_SECONDS = 86400
 

@@ -28,9 +28,9 @@ from tenantry.api.marks import (
     TENANT_UID,
 )
 from tenantry.api.model import Json
-from tenantry.api.nodehandover import SIMULATOR
 from tenantry.api.peercluster import NODE_PREFIX, PEER
 from tenantry.api.slice import LIMITS_MAP, MAX_GRACE, MAX_GRACE_SECONDS, MIN_GRACE, SliceClaim
+from tenantry.hosting import simulation
 from tenantry.install.policy import (
     ADMINISTER,
     EXPIRES_LATER,
@@ -250,7 +250,7 @@ def _handovers(subject: Json) -> list[Json]:
         # The operator gives the node back as the record says: what others change meanwhile would be lost, or kwok would
         # run pods of the host there.
         cordon = f"string({what}.?spec.unschedulable.orValue(false))"
-        kept = f"'{HANDED_OVER}' in {labels}.orValue({{}}) ? [{notes}['{SIMULATOR}'].orValue(''), {cordon}] : []"
+        kept = f"'{HANDED_OVER}' in {labels}.orValue({{}}) ? [{notes}['{simulation.MARK}'].orValue(''), {cordon}] : []"
         return (
             f"[{labels}['{HANDED_OVER}'].orValue(''), {notes}['{HANDED_OVER_TO}'].orValue(''),"
             f" {notes}['{HANDOVER_RECORD}'].orValue('')] + ({kept})"
@@ -260,7 +260,7 @@ def _handovers(subject: Json) -> list[Json]:
     same = f"({of('object')}) == (request.operation == 'CREATE' ? ['', '', ''] : {of('oldObject')})"
     message = (
         f"the label, annotations and taint of a node that serves another cluster ({HANDED_OVER}), its cordon and"
-        f" {SIMULATOR} must not be changed: the operator sets them for a NodeHandover"
+        f" {simulation.MARK} must not be changed: the operator sets them for a NodeHandover"
     )
     conditions = {"changes-marks-of-handovers": f"!({by(subject)}) && !({same}) && !{ADMINISTER}"}
     return refusing(HANDOVERS, [NODES], message, conditions=conditions)

@@ -20,7 +20,7 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.marks import HANDOVER_RECORD, SLICE
 from tenantry.api.node import Node, NodeCondition
-from tenantry.api.nodehandover import FINALIZER, SIMULATOR, HandoverStage, NodeHandover
+from tenantry.api.nodehandover import FINALIZER, HandoverStage, NodeHandover
 from tenantry.controllers import nodecondition
 from tenantry.controllers.evictions import deletion
 from tenantry.controllers.nodehandover import nodemarks
@@ -114,7 +114,7 @@ def _unfit(found: NodeHandover, node: Node) -> HandoverDecision | None:
     if nodemarks.is_detached(node):
         message = (
             f"Node {name!r} is a real node, and only simulated nodes can change clusters yet: it stays with the host;"
-            f" let the claim of the cluster select nodes with the annotation {SIMULATOR}"
+            " select simulated nodes for the pool"
         )
         return _stalled(found, reasons.REAL_NODE, message)
     return None

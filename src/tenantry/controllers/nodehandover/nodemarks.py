@@ -18,8 +18,9 @@ from tenantry.api.errors import Conflict
 from tenantry.api.marks import HANDED_OVER, HANDED_OVER_TO, HANDOVER_RECORD, SLICE
 from tenantry.api.model import Json, Model
 from tenantry.api.node import Node, Taint
-from tenantry.api.nodehandover import SIMULATOR, NodeHandover
+from tenantry.api.nodehandover import NodeHandover
 from tenantry.controllers.slices.nodes import KEEPS_AWAY, marked
+from tenantry.hosting import simulation
 
 
 class HandoverRecord(Model, frozen=True, kw_only=True):
@@ -56,7 +57,7 @@ def is_emptied(node: Node) -> bool:
 
 def is_detached(node: Node) -> bool:
     """Return whether the host's kwok has let a node go."""
-    return SIMULATOR not in node.metadata.annotations
+    return simulation.MARK not in node.metadata.annotations
 
 
 def hold(handover: NodeHandover, now: str) -> Callable[[Node], Json]:
@@ -76,7 +77,7 @@ def hold(handover: NodeHandover, now: str) -> Callable[[Node], Json]:
             # The slice and the handover both write at the version that they have seen: only one of them gets the node.
             if node.metadata.labels.get(SLICE) != handover.spec.slice:
                 raise Conflict(f"node {node.metadata.name!r} is not in slice {handover.spec.slice!r}", status=409)
-            simulator = node.metadata.annotations.get(SIMULATOR, "")
+            simulator = node.metadata.annotations.get(simulation.MARK, "")
             known = HandoverRecord(
                 handover=handover.metadata.uid, since=now, cordoned=node.spec.unschedulable, simulator=simulator
             )
@@ -103,7 +104,7 @@ def detach(node: Node) -> Json:
     if record_of(node) is None or is_detached(node):
         return {}
     meta = node.metadata
-    return {"metadata": {"resourceVersion": meta.resource_version, "annotations": {SIMULATOR: None}}}
+    return {"metadata": {"resourceVersion": meta.resource_version, "annotations": {simulation.MARK: None}}}
 
 
 def give_back(node: Node) -> Json:
@@ -113,7 +114,7 @@ def give_back(node: Node) -> Json:
         return {}
     notes: dict[str, str | None] = {HANDED_OVER_TO: None, HANDOVER_RECORD: None}
     if known.simulator:
-        notes[SIMULATOR] = known.simulator
+        notes[simulation.MARK] = known.simulator
     return _with_cordon(node, marked(node, {HANDED_OVER: None}, notes, (), HANDED_OVER), known.cordoned)
 
 
