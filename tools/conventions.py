@@ -48,6 +48,7 @@ JSON = {
     "controllers/quota/desired.py": "merge patches",
     "controllers/quota/past.py": "managed fields and merge patches",
     "controllers/tenantnamespace.py": "a merge patch of the status of a ResourceQuota",
+    "controllers/nodehandover/desired.py": "merge patches of Nodes",
     "controllers/nodehandover/nodemarks.py": "merge patches of Nodes",
     "controllers/slices/cleaning.py": "merge patches of Nodes",
     "controllers/slices/desired.py": "merge patches of Nodes",

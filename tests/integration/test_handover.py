@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -18,13 +19,17 @@ from tenantry.api.node import Node
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.hosting import simulation
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
+from tenantry.local import build
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.nodes import NodeGroup, NodePlan
+from tenantry.local.progress import SilentProgress
 from testkit.api import PODS, Api, stays, until
 from testkit.installation import install
+from testkit.planes import Planes, ready, without_operator
 from testkit.pool import claim, is_let_in, node_writer, state
 from testkit.refusals import refusal
 from testkit.requests import People
@@ -43,7 +48,8 @@ ALICE: Json = {"kind": "User", "name": "alice"}
 @pytest_asyncio.fixture(scope="module")
 async def host(tenantry_home: Path) -> AsyncGenerator[LocalCluster]:
     """A cluster of its own with simulated nodes and the operator."""
-    groups = tuple(NodeGroup(name=f"h{number}", count=1, labels={"pool": f"h{number}"}) for number in range(3))
+    groups = tuple(NodeGroup(name=f"h{number}", count=1, labels={"pool": f"h{number}"}) for number in range(4))
+    await asyncio.to_thread(build.ensure, SilentProgress(), build.HOSTED)
     local = LocalCluster("handover", root=tenantry_home)
     await local.up(
         UpOptions(throwaway=True, install=install, operator=True, nodes=NodePlan(groups=groups), timeout_seconds=180.0)
@@ -62,29 +68,32 @@ async def api(host: LocalCluster) -> AsyncGenerator[Api]:
         yield api
 
 
-async def _bound(api: Api, name: str, pool: str) -> tuple[str, str]:
+async def _bound(api: Api, name: str, pool: str, **spec: object) -> tuple[str, str]:
     """Make a tenant with the node of a pool, and return the node and its slice."""
-    await api.make_tenant(name, quota=QUOTA)
+    await api.make_tenant(name, **spec)
     asked = {"selector": {"matchLabels": {"pool": pool}}, "users": "Everybody", "replaceAfterSeconds": 0}
     await claim(api, name, "web", **asked)
     bound = (await state(api, name, "web", "Bound"))["status"]
     return bound["nodes"][0], bound["slice"]
 
 
-async def _hand_over(api: Api, node: str, slice_: str, namespace: str) -> None:
-    plane = {"namespace": namespace, "name": "prod", "uid": "none"}
-    spec = {"plane": plane, "slice": slice_, "drainSeconds": 2}
+async def _hand_over(api: Api, node: str, slice_: str, namespace: str, uid: str = "none") -> None:
+    plane = {"namespace": namespace, "name": "prod", "uid": uid}
+    spec: Json = {"plane": plane, "slice": slice_, "drainSeconds": 2, "labels": {"pool": "web"}}
     await api.create(NodeHandover.resource, {"metadata": {"name": node}, "spec": spec})
 
 
 async def _stage(api: Api, node: str, wanted: str) -> Json:
     """Wait until a handover is in a stage, and return it."""
+    status: Json = {}
 
     async def so() -> Json | None:
+        nonlocal status
         found = await api.get(NodeHandover.resource, node)
-        return found if found.get("status", {}).get("stage") == wanted else None
+        status = found.get("status", {})
+        return found if status.get("stage") == wanted else None
 
-    return await until(so, f"node {node} is {wanted}")
+    return await until(so, f"node {node} is {wanted}", seen=lambda: status)
 
 
 async def _ready(api: Api, node: str) -> str:
@@ -118,7 +127,7 @@ async def _held(api: Api, namespace: str, slice_: str) -> object:
 
 async def test_a_node_leaves_the_host_and_comes_back(api: Api, name: str) -> None:
     """H05: pods leave by eviction and by the taint, nothing new comes, and slice, charge and quota stay."""
-    node, slice_ = await _bound(api, name, "h0")
+    node, slice_ = await _bound(api, name, "h0", quota=QUOTA)
     await is_let_in(api, name, slice_, _pod("probe"))
     await api.create(DEPLOYMENTS, _template("own"), name)
     # The DaemonSet controller looks at the template, which gets no toleration at admission.
@@ -182,7 +191,7 @@ async def test_only_the_operator_and_administrators_hand_nodes_over(
         tolerates = [{"key": marks.HANDED_OVER, "operator": "Exists"}]
         told = await refusal(alice, PODS, _pod("brave", tolerations=tolerates), name)
         assert f"must not tolerate {marks.HANDED_OVER}" in told or "scheduling.tolerations" in told
-        async with node_writer(api, people, f"{name}-writer", node) as writer:
+        async with node_writer(api, people, f"{name}-writer", node) as writer, without_operator(host):
             changes: list[Json] = [
                 {"metadata": {"labels": {marks.HANDED_OVER: None}}},
                 {"metadata": {"annotations": {marks.HANDED_OVER_TO: "other/prod"}}},
@@ -196,6 +205,40 @@ async def test_only_the_operator_and_administrators_hand_nodes_over(
                     await writer.patch(Node.resource, node, each)
     await api.delete(NodeHandover.resource, node)
     await api.gone(NodeHandover.resource, node)
+
+
+async def test_a_node_joins_a_control_plane_and_comes_back(api: Api, tmp_path: Path, name: str) -> None:
+    """H05: with the link of a control plane with nodes of its own: pods run there, and leave before the return."""
+    node, slice_ = await _bound(api, name, "h3")
+    planes = Planes(api, tmp_path)
+    await api.create(VirtualControlPlane.resource, {"metadata": {"name": "prod"}, "spec": {"nodes": "Own"}}, name)
+    uid = (await planes.ready(name, "prod"))["metadata"]["uid"]
+    await _hand_over(api, node, slice_, name, uid)
+    await _stage(api, node, "Joined")
+
+    async def is_ready() -> bool:
+        return ready(await api.get(NodeHandover.resource, node)).get("status") == "True"
+
+    await until(is_ready, "the handover is Ready")
+    assert await _ready(api, node) != "True"
+    async with planes.entered(name, "prod") as inside:
+        assert [each["metadata"]["name"] for each in await inside.list(Node.resource)] == [node]
+        await inside.create(DEPLOYMENTS, _template("web", nodeSelector={"pool": "web"}), "default")
+
+        async def runs() -> bool:
+            return await _pods(inside, node) == {"web"}
+
+        await until(runs, "a pod runs on the node inside")
+        assert await _pods(api, node) == set()
+        await api.delete(NodeHandover.resource, node)
+        await api.gone(NodeHandover.resource, node)
+        assert await inside.list(Node.resource) == []
+
+    async def is_back() -> bool:
+        return await _ready(api, node) == "True"
+
+    await until(is_back, "the node is Ready on the host")
+    await planes.delete(name, "prod")
 
 
 async def test_a_slice_that_ends_gets_its_node_back_first(api: Api, name: str) -> None:

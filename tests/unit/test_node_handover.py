@@ -209,6 +209,25 @@ def test_only_a_node_of_the_slice_leaves_the_host() -> None:
     assert there.marks(NODE)["tenantry.dev/slice"] == there.slice
 
 
+def test_a_handover_waits_until_the_slice_has_the_node_alone() -> None:
+    """H05: pods of other tenants leave for the slice first, within their grace period."""
+    there = HandoverWorld()
+    there.world.delete(SliceClaim.resource, "acme/web")
+    there.settle()
+    other = there.pod("other", NODE)
+    there.slice = there.claim("later", users="Subnamespaces")
+    there.settle()
+    there.hand_over()
+    there.settle()
+    assert there.told("Stalled")[0] == "NodeNotInSlice"
+    assert there.has(Pod.resource, other)
+    there.world.patch(SliceClaim.resource, "acme/later", {"spec": {"users": "Everybody"}})
+    there.settle()
+    assert not there.has(Pod.resource, other)
+    there.assert_is_away()
+    assert there.told("Stalled") == ("", "")
+
+
 def test_a_slice_that_ends_waits_for_its_nodes_to_return() -> None:
     """H05: it asks for the return, and no other claim gets the node before."""
     there = HandoverWorld()

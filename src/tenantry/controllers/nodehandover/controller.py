@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
+from tenantry.api.errors import NotFound
 from tenantry.api.model import object_key
 from tenantry.api.node import Node
 from tenantry.api.nodehandover import NodeHandover
@@ -19,6 +21,7 @@ from tenantry.controllers.slices import pods
 from tenantry.controllers.slices.nodes import is_handed_over
 from tenantry.controllers.slices.pods import BY_BOUND, Pod, PodFacts
 from tenantry.controllers.slices.stages import report_departures
+from tenantry.engine import request
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
@@ -78,7 +81,9 @@ class NodeHandoverController:
         node: Node | None = cluster.cache(Node.resource).get(inputs.name)
         told = status.compute(found, node, progress, rfc3339(inputs.now))
         if told != found.status:
-            await cluster.writer.status(replace(found, status=told))
+            with suppress(NotFound):
+                # Not quiet: the link of the control plane and the cluster's controller have this cache, too.
+                await cluster.writer.own(request.replace(replace(found, status=told), subresource="status"))
 
     def _pods(self) -> Watch:
         return Watch(resource=Pod.resource, decode=pods.observe, keys=self._of_pod, indexes={BY_BOUND: pods.bound_to})

@@ -13,12 +13,13 @@ with the write that is missing.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.marks import HANDOVER_RECORD, SLICE
+from tenantry.api.model import Json
 from tenantry.api.node import Node, NodeCondition
 from tenantry.api.nodehandover import FINALIZER, HandoverStage, NodeHandover
 from tenantry.controllers import nodecondition
@@ -34,11 +35,14 @@ from tenantry.controllers.slices.nodes import is_handed_over
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.engine import request
 from tenantry.engine.clock import rfc3339
-from tenantry.engine.plan import DirectWrite, Plan
+from tenantry.engine.plan import Amendment, DirectWrite, Plan
 from tenantry.world.leases import instant
 
 PATIENCE_SECONDS = 60
 """How long a cluster may take to let a node go, after the seconds that its pods get to stop."""
+
+LOOK_AGAIN_SECONDS = 5.0
+"""When to check whether a slice has the node alone: the writes of slices wake no other controller."""
 
 _HERE = frozenset({HandoverStage.LEAVING, HandoverStage.BACK})
 """The stages in which the cluster has not been offered the node."""
@@ -61,7 +65,7 @@ def plan(inputs: HandoverInputs) -> HandoverDecision:
     found, node = inputs.handover, inputs.node
     if found is None:
         # An administrator who removes the finalizer by hand has decided that the host has the node.
-        given = amendments([node], nodemarks.give_back) if node is not None else ()
+        given = _changed(node, nodemarks.give_back) if node is not None else ()
         return HandoverDecision(work=SliceDecision(plan=Plan(writes=given)))
     if found.metadata.deletion_timestamp:
         return _return(inputs, found) if FINALIZER in found.metadata.finalizers else HandoverDecision()
@@ -71,13 +75,20 @@ def plan(inputs: HandoverInputs) -> HandoverDecision:
     return _leave(inputs, found)
 
 
+def _changed(node: Node, change: Callable[[Node], Json]) -> tuple[Amendment, ...]:
+    """Return the change of a node, if it needs it."""
+    # Not quiet: slices and the links of control planes have the same cache.
+    return amendments([node], change, quiet=False)
+
+
 def _write(write: DirectWrite, progress: HandoverProgress | None = None) -> HandoverDecision:
     return HandoverDecision(work=SliceDecision(plan=Plan(writes=(write,)), goes_on=True), progress=progress)
 
 
-def _stalled(found: NodeHandover, reason: str, message: str) -> HandoverDecision:
+def _stalled(found: NodeHandover, reason: str, message: str, again: float | None = None) -> HandoverDecision:
     return HandoverDecision(
-        progress=HandoverProgress(stage=found.status.stage, reason=reason, message=message, stalled=True)
+        work=SliceDecision(again=again),
+        progress=HandoverProgress(stage=found.status.stage, reason=reason, message=message, stalled=True),
     )
 
 
@@ -97,7 +108,7 @@ def _leave(inputs: HandoverInputs, found: NodeHandover) -> HandoverDecision:
             return problem
     elif nodemarks.record_of(node) is None:
         return _stalled(found, reasons.INVALID_SPEC, _unreadable(node))
-    holding = amendments([node], nodemarks.hold(found, rfc3339(inputs.now)))
+    holding = _changed(node, nodemarks.hold(found, rfc3339(inputs.now)))
     record = nodemarks.record_of(node)
     if holding or record is None:
         return HandoverDecision(work=SliceDecision(plan=Plan(writes=holding), goes_on=True))
@@ -109,7 +120,7 @@ def _unfit(found: NodeHandover, node: Node) -> HandoverDecision | None:
     name = node.metadata.name
     if node.metadata.labels.get(SLICE) != found.spec.slice:
         message = f"Node {name!r} does not belong to Slice {found.spec.slice!r}: it waits until that Slice is Bound"
-        return _stalled(found, reasons.NODE_NOT_IN_SLICE, message)
+        return _stalled(found, reasons.NODE_NOT_IN_SLICE, message, LOOK_AGAIN_SECONDS)
     # Nothing of a real node changes here: its kubelet would keep its pods and its identity.
     if nodemarks.is_detached(node):
         message = (
@@ -138,13 +149,13 @@ def _emptied(inputs: HandoverInputs, found: NodeHandover, node: Node, record: Ha
         )
         return HandoverDecision(work=work, progress=_leaving(found, leaving))
     # NoExecute would end pods at once, without budgets and grace period: it waits until they have left.
-    emptying = amendments([node], nodemarks.empty(found))
+    emptying = _changed(node, nodemarks.empty(found))
     if emptying:
         return HandoverDecision(work=SliceDecision(plan=Plan(writes=emptying), goes_on=True))
     ending = [pod for pod in inputs.pods if pod.key in inputs.tainted_away]
     if ending:
         return HandoverDecision(progress=_leaving(found, ending))
-    letting = amendments([node], nodemarks.detach)
+    letting = _changed(node, nodemarks.detach)
     return HandoverDecision(work=SliceDecision(plan=Plan(writes=letting), goes_on=True), progress=_leaving(found, ()))
 
 
@@ -209,7 +220,7 @@ def _return(inputs: HandoverInputs, found: NodeHandover) -> HandoverDecision:
     if node is not None and is_handed_over(node):
         if nodemarks.record_of(node) is None:
             return _stalled(found, reasons.INVALID_SPEC, _unreadable(node))
-        giving = amendments([node], nodemarks.give_back)
+        giving = _changed(node, nodemarks.give_back)
         return HandoverDecision(work=SliceDecision(plan=Plan(writes=giving), goes_on=True))
     if stage is not HandoverStage.BACK:
         gone = "the host has the node again" if node is not None else "the host has no such Node any more"
