@@ -15,6 +15,7 @@ from tenantry.api.flowcontrol import FlowSchema, PriorityLevelConfiguration
 from tenantry.api.kubernetes import ClusterRole, ClusterRoleBinding, Namespace
 from tenantry.api.marks import MANAGED_BY, MANAGER
 from tenantry.api.model import Json, KubernetesObject, Model, ObjectMeta
+from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.nodeview import ROLE_PREFIX
 from tenantry.api.ownnamespaces import OWN_NAMESPACES
 from tenantry.api.requests import FINALIZER, REQUESTER_ROLE_PREFIX, TenantRequest
@@ -92,6 +93,7 @@ async def _uninstall(
         async with asyncio.timeout(seconds):
             if tenants:
                 await remove(client, tenants, seconds=seconds)
+            await _return_nodes(client)
             # Not earlier, because tenants end with the operator's help. A local one is a process of this machine.
             if local is not None and await _stop_operator(local):
                 output.talk(f"the operator of the local cluster {local.name!r} stopped")
@@ -118,6 +120,24 @@ async def _tenants(client: Client) -> list[Tenant]:
         return await client.list(Tenant)
     except NotFound:
         return []  # the kind does not exist
+
+
+async def _return_nodes(client: Client) -> None:
+    """Wait until the operator has given nodes back to the host that serve other clusters."""
+    from tenantry.cli.following import follow
+
+    asked: set[str] = set()
+    # The kind may be gone, or be older than this version.
+    with suppress(NotFound):
+        async with aclosing(follow(client, NodeHandover)) as handovers:
+            async for found in handovers:
+                if not found:
+                    return
+                for each in (each for each in found.values() if each.metadata.uid not in asked):
+                    asked.add(each.metadata.uid)
+                    with suppress(NotFound):
+                        await client.delete(NodeHandover.resource, "", each.metadata.name)
+                output.talk(f"nodes return from other clusters: {shortened(sorted(found))}")
 
 
 async def _stop_operator(local: LocalCluster) -> bool:

@@ -25,6 +25,12 @@ KINDS = (
     "mutatingadmissionpolicies,mutatingadmissionpolicybindings"
 )
 NO_NAME = {"TENANTRY_NAME": ""}
+HANDOVER = {
+    "apiVersion": "tenantry.dev/v1alpha1",
+    "kind": "NodeHandover",
+    "metadata": {"name": "away"},
+    "spec": {"plane": {"namespace": "dear", "name": "prod", "uid": "none"}, "slice": "none"},
+}
 DEFAULTS = {
     "apiVersion": TenancyDefaults.resource.api_version,
     "kind": TenancyDefaults.resource.kind,
@@ -150,7 +156,13 @@ def test_install_tells_what_changed_and_uninstall_takes_it_all_back(cli: Cli, ba
         for each in deleted:
             back = cli.kubectl("wait", "--for=create", "--timeout=60s", each, kubeconfig=bare)
             assert back.returncode == 0, f"the operator restores {each}: {back.stderr}"
+        # A finalizer would keep the kind if the operator stopped first.
+        made = cli.kubectl("apply", "-f", "-", kubeconfig=bare, stdin=msgspec.json.encode(HANDOVER).decode())
+        assert made.returncode == 0, made.stderr
+        kept = ("--for=jsonpath={.metadata.finalizers}", "--timeout=60s", "nodehandover/away")
+        assert cli.kubectl("wait", *kept, kubeconfig=bare).returncode == 0
         gone = run(cli, bare, "uninstall", "--yes")
+    assert "nodes return from other clusters: away" in gone
     assert gone[-1] == "Namespace tenantry-system deleted"
     assert "install them with `tenantry install`" in run(cli, bare, "get", code=3)[0]
     left = cli.kubectl("get", KINDS, "-o", "name", kubeconfig=bare).stdout
