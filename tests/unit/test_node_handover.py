@@ -245,7 +245,7 @@ def test_a_slice_that_ends_waits_for_its_nodes_to_return() -> None:
     assert found["Releasing"]["message"] == f"these nodes return from the cluster that they serve first: '{NODE}'"
     there.let_go()
     there.settle()
-    assert there.condition(NODE, "Ready") == "False"
+    assert there.condition(NODE, "Ready") != "True"
     # kwok does this as soon as it has the node again.
     there.world.patch(Node.resource, NODE, {"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
     there.settle()
@@ -261,6 +261,20 @@ def test_a_node_that_is_away_is_never_replaced() -> None:
     there.assert_is_away()
     assert there.status()["nodes"] == [NODE]
     assert there.marks("n-2") == {"taints": []}
+
+
+def test_a_node_that_is_back_has_the_time_to_become_ready() -> None:
+    """H05: how long it was away does not count as not ready for too long."""
+    there = HandoverWorld(claim={"replaceAfterSeconds": 10})
+    there.hand_over()
+    there.node("n-2")
+    there.settle()
+    there.end()
+    there.settle(5)
+    there.assert_is_home()
+    assert there.marks(NODE)["tenantry.dev/slice"] == there.slice
+    there.settle(20)
+    assert there.status()["nodes"] == ["n-2"], "no kwok has made it Ready"
 
 
 def test_a_handover_that_is_deleted_by_force_gives_the_node_back() -> None:

@@ -218,10 +218,7 @@ def _return(inputs: HandoverInputs, found: NodeHandover) -> HandoverDecision:
     if found.status.inside and inputs.plane_exists and left > 0:
         return HandoverDecision(work=SliceDecision(again=left), progress=returning)
     if node is not None and is_handed_over(node):
-        if nodemarks.record_of(node) is None:
-            return _stalled(found, reasons.INVALID_SPEC, _unreadable(node))
-        giving = _changed(node, nodemarks.give_back)
-        return HandoverDecision(work=SliceDecision(plan=Plan(writes=giving), goes_on=True))
+        return _given_back(inputs, found, node)
     if stage is not HandoverStage.BACK:
         gone = "the host has the node again" if node is not None else "the host has no such Node any more"
         back = HandoverProgress(stage=HandoverStage.BACK, reason=reasons.NODE_BACK, message=gone)
@@ -230,3 +227,29 @@ def _return(inputs: HandoverInputs, found: NodeHandover) -> HandoverDecision:
     return HandoverDecision(
         work=SliceDecision(plan=Plan(writes=(DirectWrite(request=request.finalizers(found, rest)),)))
     )
+
+
+def _given_back(inputs: HandoverInputs, found: NodeHandover, node: Node) -> HandoverDecision:
+    """Return the write by which the host gets a node back, and the one before it."""
+    if nodemarks.record_of(node) is None:
+        return _stalled(found, reasons.INVALID_SPEC, _unreadable(node))
+    dated = _dated(inputs, node)
+    if dated is not None:
+        return dated
+    giving = _changed(node, nodemarks.give_back)
+    return HandoverDecision(work=SliceDecision(plan=Plan(writes=giving), goes_on=True))
+
+
+def _dated(inputs: HandoverInputs, node: Node) -> HandoverDecision | None:
+    """Return the write by which a node is not Ready since now; None if it is, or has not been away.
+
+    Otherwise, its slice would replace it at once: not ready for as long as it was away.
+    """
+    ready = next((each for each in node.status.conditions if each.type == "Ready"), None)
+    if ready is None or node.is_ready or not nodemarks.is_detached(node) or ready.reason == reasons.NODE_BACK:
+        return None
+    # Only another status has another time.
+    status = "Unknown" if ready.status == "False" else "False"
+    told = "the node comes back from another cluster"
+    wanted = NodeCondition(type="Ready", status=status, reason=reasons.NODE_BACK, message=told)
+    return HandoverDecision(work=SliceDecision(plan=nodecondition.plan(node, wanted, inputs.now), goes_on=True))
