@@ -38,6 +38,13 @@ class Rule(msgspec.Struct, frozen=True):
     knows_old: bool = False
 
 
+class Scale(msgspec.Struct, frozen=True):
+    """The subresource `scale` of a kind: the JSON paths of the wanted and the present number; no path has an index."""
+
+    wanted: str
+    present: str
+
+
 class Names(msgspec.Struct, frozen=True, kw_only=True):
     """The names of a kind in kubectl besides its plural and its kind in lower case."""
 
@@ -93,8 +100,8 @@ def _rule(rule: Rule) -> Schema:
 def custom_resource_definition(kind: type[KubernetesObject]) -> Schema:
     """Return the CRD of a kind.
 
-    The class of the kind has `resource`, `names: Names`, `columns: tuple[Column, ...]` and, if it has rules,
-    `validations: tuple[Rule, ...]`.
+    The class of the kind has `resource`, `names: Names`, `columns: tuple[Column, ...]`, if it has rules,
+    `validations: tuple[Rule, ...]`, and if it has the subresource, `scale: Scale`.
     """
     resource = kind.resource
     names = cast("Names", vars(kind)["names"])
@@ -113,7 +120,7 @@ def custom_resource_definition(kind: type[KubernetesObject]) -> Schema:
         "storage": True,
         "schema": {"openAPIV3Schema": root},
         # As a subresource, the status needs a right of its own: users who may write the spec cannot write it.
-        "subresources": {"status": {}},
+        "subresources": {"status": {}, **_scale(kind)},
         "additionalPrinterColumns": [_column(column) for column in columns],
     }
     return {
@@ -134,6 +141,13 @@ def custom_resource_definition(kind: type[KubernetesObject]) -> Schema:
             "versions": [version],
         },
     }
+
+
+def _scale(kind: type[KubernetesObject]) -> Schema:
+    scale = cast("Scale | None", vars(kind).get("scale"))
+    if scale is None:
+        return {}
+    return {"scale": {"specReplicasPath": scale.wanted, "statusReplicasPath": scale.present}}
 
 
 def _column(column: Column) -> Schema:

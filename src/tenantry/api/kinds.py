@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.isolationreport import IsolationReport
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.nodeview import NodeView
@@ -28,6 +29,7 @@ KINDS = (
     NodeView,
     NodeHandover,
     VirtualControlPlane,
+    DedicatedCluster,
     PeerCluster,
     NamespaceOffloading,
     NamespaceMap,

@@ -19,6 +19,7 @@ from tenantry.api.names import DNS_LABEL
 from tenantry.api.planecredentials import PlaneCredentials, PlaneRotation, PlaneRotationOutcome
 from tenantry.api.planeserver import PlaneAudit, PlaneAuthentication, PlaneFairness, PlaneTokens
 from tenantry.api.planesnapshots import MOST_LISTED, PlaneOutcome, PlaneSnapshot, PlaneSnapshots, PlaneUpgrade
+from tenantry.api.planeversions import VERSION_PATTERN, VERSION_RULES
 from tenantry.api.quota import Quantity
 from tenantry.api.snapshotdestinations import MOST_DESTINATIONS
 
@@ -84,9 +85,6 @@ MEMORY_CEILING = "64Gi"
 HOST_PATTERN = r"^([*][.])?([a-z0-9]([-a-z0-9]*[a-z0-9])?[.])+[a-z]([-a-z0-9]*[a-z0-9])?$"
 """Of `spec.egress.allowedHosts`: at least two labels, and before them "*." for one or more labels."""
 
-
-VERSION_PATTERN = r"^(1[.][1-9][0-9]{0,2})?$"
-"""Of `spec.version`: a minor version, because there is one patch release of each."""
 
 MOST_REPLICAS = 5
 
@@ -243,16 +241,17 @@ class SleepWorkloads(StrEnum):
     DELETE = "Delete"
 
 
+IDLE_RULE = Rule(
+    f"!has(self.afterIdleSeconds) || self.afterIdleSeconds == 0 || self.afterIdleSeconds >= {LEAST_IDLE}",
+    f"must be 0, for never, or at least {LEAST_IDLE}",
+    field="afterIdleSeconds",
+)
+
+
 class PlaneSleep(Model, frozen=True, kw_only=True):
     """When a control plane sleeps: its process ends, and its objects stay."""
 
-    validations: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            f"!has(self.afterIdleSeconds) || self.afterIdleSeconds == 0 || self.afterIdleSeconds >= {LEAST_IDLE}",
-            f"must be 0, for never, or at least {LEAST_IDLE}",
-            field="afterIdleSeconds",
-        ),
-    )
+    validations: ClassVar[tuple[Rule, ...]] = (IDLE_RULE,)
 
     after_idle_seconds: Annotated[
         int,
@@ -289,16 +288,20 @@ class PlaneNodes(StrEnum):
     OWN = "Own"
 
 
+REPLICAS_RULE = Rule(
+    "!has(self.replicas) || self.replicas == 1 || (has(self.datastore) && has(self.datastore.kind)"
+    " && self.datastore.kind != 'SQLite')",
+    "must be 1, unless the datastore is SharedEtcd, External or, on a local cluster, OwnEtcd",
+    field="replicas",
+)
+"""Of what has `replicas` and `datastore`."""
+
+
 class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
     """How a control plane runs."""
 
     validations: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "!has(self.replicas) || self.replicas == 1 || (has(self.datastore) && has(self.datastore.kind)"
-            " && self.datastore.kind != 'SQLite')",
-            "must be 1, unless the datastore is SharedEtcd, External or, on a local cluster, OwnEtcd",
-            field="replicas",
-        ),
+        REPLICAS_RULE,
         Rule(
             "(has(self.nodes) && self.nodes == 'Own') == (has(oldSelf.nodes) && oldSelf.nodes == 'Own')",
             "must not change from or to Own: create another VirtualControlPlane",
@@ -435,23 +438,6 @@ class VirtualControlPlaneStatus(Model, frozen=True, kw_only=True):
     conditions: Conditions = ()
 
 
-def _given(of: str, path: str) -> str:
-    """Return a text of a spec in CEL; "" if it is not set."""
-    parts = path.split(".")
-    steps = [f"{of}.{'.'.join(parts[: count + 1])}" for count in range(len(parts))]
-    return f"({' && '.join(f'has({each})' for each in steps)} ? {steps[-1]} : '')"
-
-
-_WANTED, _BEFORE = (_given(of, "spec.version") for of in ("self", "oldSelf"))
-_RUNNING = "int(self.status.version.split('.')[1])"
-_MAY_BE_ANY = (
-    f"{_WANTED} == {_BEFORE} || {_WANTED} == '' || !has(self.status) || !has(self.status.version)"
-    " || !self.status.version.matches('^1[.][0-9]+[.]')"
-)
-_NUMBER = f"int({_WANTED}.split('.')[1])"
-_RESTORES = " != ".join(_given(of, "spec.snapshots.restore") for of in ("self", "oldSelf"))
-
-
 class VirtualControlPlane(KubernetesObject, frozen=True, kw_only=True):
     """An API server and controllers of a tenant's own; its pods run in the namespace of this object."""
 
@@ -466,17 +452,7 @@ class VirtualControlPlane(KubernetesObject, frozen=True, kw_only=True):
             f"must be a DNS label of at most {MAX_NAME} lower-case letters, digits and -",
             field="metadata.name",
         ),
-        Rule(
-            f"{_MAY_BE_ANY} || {_NUMBER} >= {_RUNNING} || {_RESTORES}",
-            "must not be before status.version: an earlier version needs a restore of a snapshot of that version in the"
-            " same change (`tenantry vcp restore --version`)",
-            field="spec.version",
-        ),
-        Rule(
-            f"{_MAY_BE_ANY} || {_NUMBER} <= {_RUNNING} + 1",
-            "must be at most one minor version after status.version: Kubernetes does not skip minor versions",
-            field="spec.version",
-        ),
+        *VERSION_RULES,
         Rule(
             # Here, because a rule of the field is not evaluated when the field is removed.
             "!has(oldSelf.spec) || !has(oldSelf.spec.tokens) || !has(oldSelf.spec.tokens.issuer)"

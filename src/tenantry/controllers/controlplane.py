@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from tenantry.api import marks, reasons
 from tenantry.api.controlplanechoice import ControlPlaneChoice
 from tenantry.api.conversion import UNDONE_BY_SPEC, Conversion, ConversionStep
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import AlreadyExists, NotFound
 from tenantry.api.kinds import KINDS
 from tenantry.api.kubernetes import NamespaceRole, RoleRule
@@ -34,7 +35,7 @@ from tenantry.engine.plan import Blocked, Child, DirectWrite
 
 K = TypeVar("K", Tenant, Subnamespace)
 
-_READ_ONLY = (VirtualControlPlane, NamespaceOffloading)
+_READ_ONLY = (VirtualControlPlane, DedicatedCluster, NamespaceOffloading)
 """Kinds that owners of such a namespace only read: the pods of the host are not theirs to place."""
 
 _LOOKED_AT = ("pods", "events", "resourcequotas", "limitranges")

@@ -39,6 +39,12 @@ def _on_own_kinds(who: Literal["operator", "owners"]) -> list[Json]:
     return [allow([marks.GROUP], plurals, verbs) for verbs, plurals in by_verbs.items() if verbs]
 
 
+def _scales() -> list[Json]:
+    """Return the rule by which those who edit a kind with the subresource `scale` write that, too."""
+    plurals = [kind.resource.plural for kind in KINDS if "scale" in vars(kind) and OWN[kind.resource.plural].owners]
+    return [allow([marks.GROUP], [f"{plural}/scale" for plural in plurals], ["get", "patch", "update"])]
+
+
 def cluster_role(name: str, **content: object) -> Json:
     """Return a ClusterRole."""
     return {
@@ -153,6 +159,7 @@ def people_roles() -> list[Json]:
             # has neither. The rules for pods and the quota apply to both.
             allow([""], ["pods/ephemeralcontainers", "pods/resize"], ["get", "patch", "update"]),
             *_on_own_kinds("owners"),
+            *_scales(),
         ],
     )
     own_namespace["metadata"]["labels"]["tenantry.dev/aggregate-to-owner"] = "true"

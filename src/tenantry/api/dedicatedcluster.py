@@ -1,0 +1,282 @@
+"""DedicatedCluster: a Kubernetes cluster of one tenant's own, with its control plane and its nodes (H04).
+
+DedicatedCluster "prod" in namespace "acme"
+─► VirtualControlPlane "prod"        an API server with a scheduler; `nodes: Own`
+─► SliceClaim "prod-POOL"            the nodes of each pool, charged to the tenant's quota
+─► NodeHandover "NODE"               of each node that a claim has: it leaves the host and joins the cluster
+
+Users and Git write the spec; the operator writes the children and the status.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from tenantry.api.crd import (
+    AGE,
+    MESSAGE,
+    READY,
+    REASON,
+    Column,
+    Conditions,
+    Names,
+    ObservedGeneration,
+    Rule,
+    Scale,
+    list_map,
+)
+from tenantry.api.marks import GROUP, VERSION
+from tenantry.api.model import EDIT, KEEP, KindAccess, KubernetesObject, Model, Resource
+from tenantry.api.names import DNS_LABEL
+from tenantry.api.nodehandover import DEFAULT_DRAIN_SECONDS, MOST_DRAIN_SECONDS, NodeTaint
+from tenantry.api.planesnapshots import PlaneSnapshots
+from tenantry.api.planeversions import VERSION_PATTERN, VERSION_RULES
+from tenantry.api.quota import Quantity
+from tenantry.api.slice import MAX_NAME as MAX_CLAIM
+from tenantry.api.slice import MAX_NODES, NodeSelector
+from tenantry.api.virtualcontrolplane import (
+    IDLE_RULE,
+    MOST_IDLE,
+    MOST_REPLICAS,
+    REPLICAS_RULE,
+    PlaneDatastore,
+    PlaneResources,
+)
+
+MAX_NAME = 30
+"""The longest name of a cluster: a claim has this name with a hyphen and the name of a pool behind it."""
+
+MAX_POOL_NAME = MAX_CLAIM - MAX_NAME - 1
+
+MOST_POOLS = 16
+MOST_POOL_LABELS = 16
+MOST_POOL_TAINTS = 8
+
+DEFAULT_POOL = "default"
+"""The name of the pool that `spec.nodes` and `spec.defaultPool` are about."""
+
+CLUSTER_FINALIZER = f"{GROUP}/dedicated-cluster"
+"""Keeps a DedicatedCluster until its nodes are back on the host, and its claims and its control plane are gone."""
+
+
+def claim_name(cluster: str, pool: str) -> str:
+    """Return the name of the SliceClaim of a pool."""
+    return f"{cluster}-{pool}"
+
+
+class ClusterControlPlane(Model, frozen=True, kw_only=True):
+    """The control plane of a cluster."""
+
+    validations: ClassVar[tuple[Rule, ...]] = (REPLICAS_RULE,)
+
+    replicas: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=MOST_REPLICAS,
+            description="How many processes it has; see spec.replicas of VirtualControlPlane. Default: 1.",
+        ),
+    ] = 1
+    datastore: Annotated[
+        PlaneDatastore,
+        Meta(
+            description="Where it keeps its objects. Only administrators choose OwnEtcd and External, as for a"
+            " VirtualControlPlane: no quota is charged for them."
+        ),
+    ] = PlaneDatastore()
+    resources: Annotated[
+        PlaneResources,
+        Meta(
+            description="What it takes of the tenant's quota while its process exists: the keys requests.cpu,"
+            " requests.memory and limits.memory, if the quota has them."
+        ),
+    ] = PlaneResources()
+
+
+class PoolSettings(Model, frozen=True, kw_only=True):
+    """Which nodes a pool takes, and what they have in the cluster."""
+
+    selector: Annotated[NodeSelector, Meta(description="Labels that the nodes have on the host.")] = NodeSelector()
+    per_node: Annotated[
+        dict[str, Quantity],
+        Meta(max_length=8, description="The least capacity of each node, for example cpu: 8."),
+    ] = {}
+    node_names: Annotated[
+        tuple[Annotated[str, Meta(max_length=253)], ...],
+        Meta(max_length=MAX_NODES, description="Only these nodes are considered. Default: every node."),
+    ] = ()
+    labels: Annotated[
+        dict[str, Annotated[str, Meta(max_length=63)]],
+        Meta(
+            max_length=MOST_POOL_LABELS,
+            description="Labels of the Nodes in the cluster, besides those that Kubernetes sets.",
+        ),
+    ] = {}
+    taints: Annotated[
+        tuple[NodeTaint, ...], Meta(max_length=MOST_POOL_TAINTS, description="Taints of the Nodes in the cluster.")
+    ] = ()
+    drain_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=MOST_DRAIN_SECONDS,
+            description="Seconds that pods get to stop when a node joins or leaves the cluster. Default: 60.",
+        ),
+    ] = DEFAULT_DRAIN_SECONDS
+
+
+class NodePool(PoolSettings, frozen=True, kw_only=True):
+    """Nodes of a cluster with the same settings."""
+
+    name: Annotated[
+        str,
+        Meta(min_length=1, max_length=MAX_POOL_NAME, pattern=DNS_LABEL, description="The name of the pool."),
+    ]
+    count: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=MAX_NODES,
+            description=f"How many nodes it has, from 0 to {MAX_NODES}.",
+            extra_json_schema={"default": 1},
+        ),
+    ] = 1
+
+
+class ClusterSleep(Model, frozen=True, kw_only=True):
+    """When the control plane of a cluster sleeps: its process ends, and its objects stay."""
+
+    validations: ClassVar[tuple[Rule, ...]] = (IDLE_RULE,)
+
+    after_idle_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=MOST_IDLE,
+            description="Seconds without a request or a watch of a user or a program inside after which it sleeps."
+            " Default: 0, for never.",
+        ),
+    ] = 0
+
+
+class DedicatedClusterSpec(Model, frozen=True, kw_only=True):
+    """The control plane and the nodes of a cluster."""
+
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"!has(self.pools) || self.pools.all(p, p.name != '{DEFAULT_POOL}')",
+            f"must not have a pool {DEFAULT_POOL!r}: spec.nodes and spec.defaultPool are about it",
+            field="pools",
+        ),
+    )
+
+    version: Annotated[
+        str,
+        Meta(
+            max_length=7,
+            pattern=VERSION_PATTERN,
+            description="The minor version of Kubernetes, as in 1.36. Without it, the cluster keeps the version that"
+            " was the default when it was created. A later version upgrades it, one minor version at a time, after a"
+            " snapshot of all objects.",
+        ),
+    ] = ""
+    control_plane: Annotated[ClusterControlPlane, Meta(description="Its control plane.")] = ClusterControlPlane()
+    nodes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=MAX_NODES,
+            description=f"How many nodes the default pool has, from 0 to {MAX_NODES}.",
+            # In the schema, because the subresource `scale` reads it.
+            extra_json_schema={"default": 1},
+        ),
+    ] = 1
+    default_pool: Annotated[PoolSettings, Meta(description="The settings of the default pool.")] = PoolSettings()
+    pools: Annotated[
+        tuple[NodePool, ...],
+        Meta(max_length=MOST_POOLS, description="Further pools.", extra_json_schema=list_map("name")),
+    ] = ()
+    sleep: Annotated[ClusterSleep, Meta(description="When its control plane ends while it is not used.")] = (
+        ClusterSleep()
+    )
+    snapshots: Annotated[
+        PlaneSnapshots, Meta(description="Snapshots of all objects inside, which a restore brings back.")
+    ] = PlaneSnapshots()
+    paused: Annotated[
+        bool,
+        Meta(
+            description="Whether the operator leaves its control plane, its claims and its nodes as they are. A"
+            " deletion is carried out all the same."
+        ),
+    ] = False
+
+
+class PoolStatus(Model, frozen=True, kw_only=True):
+    """The nodes of a pool."""
+
+    name: Annotated[str, Meta(max_length=63, description="The name of the pool.")]
+    want: Annotated[int, Meta(description="How many nodes it is to have.")] = 0
+    ready: Annotated[int, Meta(description="Nodes that are Ready in the cluster.")] = 0
+    joining: Annotated[int, Meta(description="Nodes on their way from the host to the cluster.")] = 0
+    leaving: Annotated[int, Meta(description="Nodes on their way from the cluster to the host.")] = 0
+
+
+class DedicatedClusterStatus(Model, frozen=True, kw_only=True):
+    """Where a cluster is."""
+
+    observed_generation: ObservedGeneration = 0
+    version: Annotated[str, Meta(max_length=16, description="The version of Kubernetes of its control plane.")] = ""
+    endpoint: Annotated[str, Meta(description="The URL of its API server.")] = ""
+    kubeconfig_secret: Annotated[
+        str, Meta(description="The Secret that has a kubeconfig under the key `kubeconfig`.")
+    ] = ""
+    kubeconfig_namespace: Annotated[
+        str, Meta(description="The namespace of this Secret; without it, that of the cluster.")
+    ] = ""
+    nodes: Annotated[
+        int, Meta(description="How many nodes of the default pool are Ready in the cluster; see the subresource scale.")
+    ] = 0
+    ready_nodes: Annotated[
+        str, Meta(max_length=16, description="Nodes of all pools: those that are Ready, and those that it is to have.")
+    ] = ""
+    pools: Annotated[
+        tuple[PoolStatus, ...],
+        Meta(
+            max_length=2 * (MOST_POOLS + 1),
+            description="Its pools, and those that are leaving it.",
+            extra_json_schema=list_map("name"),
+        ),
+    ] = ()
+    conditions: Conditions = ()
+
+
+class DedicatedCluster(KubernetesObject, frozen=True, kw_only=True):
+    """A Kubernetes cluster of a tenant's own: a hosted control plane, and nodes that leave the host for it."""
+
+    resource: ClassVar[Resource] = Resource(GROUP, VERSION, "dedicatedclusters", "DedicatedCluster")
+    names: ClassVar[Names] = Names(short=("dcl",))
+    scale: ClassVar[Scale] = Scale(".spec.nodes", ".status.nodes")
+    access: ClassVar[KindAccess] = KindAccess(operator=KEEP, updates=("status",), owners=EDIT)
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"self.metadata.name.matches('{DNS_LABEL}') && size(self.metadata.name) <= {MAX_NAME}",
+            f"must be a DNS label of at most {MAX_NAME} lower-case letters, digits and -, because the SliceClaim of"
+            " each pool has this name with that of the pool behind it",
+            field="metadata.name",
+        ),
+        *VERSION_RULES,
+    )
+    columns: ClassVar[tuple[Column, ...]] = (
+        READY,
+        REASON,
+        Column("Version", "string", ".status.version"),
+        Column("Nodes", "string", ".status.readyNodes"),
+        Column("Endpoint", "string", ".status.endpoint"),
+        MESSAGE,
+        AGE,
+    )
+
+    spec: DedicatedClusterSpec = DedicatedClusterSpec()
+    status: DedicatedClusterStatus = DedicatedClusterStatus()
