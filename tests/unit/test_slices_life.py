@@ -430,3 +430,44 @@ def test_a_renewed_claim_waits_for_the_cool_down_of_its_earlier_nodes() -> None:
     assert there.state() == ("Pending", "NodesInsufficient")
     there.settle(600)
     assert there.state()[0] == "Bound"
+
+
+def test_a_claim_of_a_cluster_is_bound_without_namespaces_and_pods_of_others_leave() -> None:
+    """H04: the nodes serve the cluster, so that no namespace of the host uses them."""
+    there = SliceWorld()
+    there.node("n-1")
+    other = there.pod("other", "n-1")
+    name = there.claim(users="Cluster", subnamespaces=["shop"])
+    there.settle()
+    assert there.state() == ("Bound", "NodesBound")
+    assert (there.marks("n-1"), there.label()) == (bound(name), "")
+    assert not there.has(Pod.resource, other)
+
+
+def test_a_claim_of_a_cluster_gives_back_only_nodes_that_do_not_serve_it() -> None:
+    """H04: the cluster chooses which nodes leave it, and lowers the count when they are back."""
+    there = SliceWorld()
+    for node in ("n-1", "n-2", "n-3"):
+        there.node(node)
+    name = there.claim(users="Cluster", count=3)
+    there.settle()
+    taints = there.world.get(Node.resource, "n-3")["spec"]["taints"]
+    serving = {"key": "tenantry.dev/handed-over", "value": "prod", "effect": "NoExecute"}
+    there.world.patch(Node.resource, "n-3", {"spec": {"taints": [*taints, serving]}})
+    there.world.patch(SliceClaim.resource, "acme/web", {"spec": {"count": 1}})
+    there.settle()
+    assert there.status()["nodes"] == ["n-3"]
+    assert there.marks("n-1") == there.marks("n-2") == FREE
+    assert there.marks("n-3")["tenantry.dev/slice"] == name
+
+
+def test_a_claim_of_namespaces_keeps_its_nodes_when_its_count_is_lowered() -> None:
+    """E12: its pods run there."""
+    there = SliceWorld()
+    there.node("n-1")
+    there.node("n-2")
+    there.claim(count=2)
+    there.settle()
+    there.world.patch(SliceClaim.resource, "acme/web", {"spec": {"count": 1}})
+    there.settle()
+    assert there.status()["nodes"] == ["n-1", "n-2"]

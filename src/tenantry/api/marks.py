@@ -74,6 +74,9 @@ SLICE_RESERVED = "tenantry.dev/slice-reserved"
 SLICE_CLAIM = "tenantry.dev/slice-claim"
 """On the same node: the claim, as NAMESPACE/NAME/UID."""
 
+POOL = "tenantry.dev/pool"
+"""On a claim of a DedicatedCluster, and on a Node in the cluster: the name of the pool."""
+
 LAST_DRAIN = "tenantry.dev/last-drain"
 """On a node: TIME TENANT_UID SLICE of the last eviction of other tenants' pods for a slice."""
 

@@ -34,9 +34,11 @@ DEPTH_EXCEEDED = "DepthExceeded"
 SANDBOXED = "Sandboxed"
 """Present unless `spec.isolation.runtime` is Shared: whether new pods run in a sandbox."""
 CONTROL_PLANE_READY = "ControlPlaneReady"
-"""Present if `spec.isolation.controlPlane` is Virtual: whether the VirtualControlPlane of the namespace is Ready."""
+"""Present if `spec.isolation.controlPlane` is Virtual: whether the VirtualControlPlane of the namespace is Ready. Of a
+DedicatedCluster: whether its control plane is."""
 NODES_READY = "NodesReady"
-"""Present if `spec.isolation.nodes` is Slice: whether the SliceClaim of the tenant is Bound."""
+"""Present if `spec.isolation.nodes` is Slice: whether the SliceClaim of the tenant is Bound. Of a DedicatedCluster:
+whether all nodes of its pools have joined it, and are Ready there."""
 UNLIMITED = "Unlimited"
 """Present only while true: the machine does not enforce the limits of a control plane's process."""
 SNAPSHOTS_FAILING = "SnapshotsFailing"
@@ -86,6 +88,13 @@ UNREACHABLE = "Unreachable"
 """No client can connect to a control plane that runs: the message says why; its pods run on."""
 API_ERROR = "ApiError"
 """The API server failed or refused temporarily; the operator tries again."""
+
+NODES_JOINING = "NodesJoining"
+"""Nodes leave the host for a cluster and join it; the message says how many are missing, and what they wait for."""
+NODES_LEAVING = "NodesLeaving"
+"""Nodes leave a cluster and return to the host."""
+PAUSED = "Paused"
+"""`spec.paused` is true: the operator leaves the children as they are."""
 
 # Reasons of Stalled
 ADDRESS_FAMILY = "AddressFamily"

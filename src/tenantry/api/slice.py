@@ -64,6 +64,7 @@ class Users(StrEnum):
 
     SUBNAMESPACES = "Subnamespaces"
     EVERYBODY = "Everybody"
+    CLUSTER = "Cluster"
 
 
 class SliceState(StrEnum):
@@ -175,7 +176,8 @@ class SliceClaimSpec(Model, frozen=True, kw_only=True):
         Meta(
             description="Subnamespaces: those that spec.subnamespaces names, and those in this namespace whose"
             " spec.sliceClaimName names the claim. Everybody: this namespace. Each includes its"
-            " descendants, except those of a Subtenant."
+            " descendants, except those of a Subtenant. Cluster: no namespace; the nodes serve the DedicatedCluster"
+            " that created the claim, and a lower count gives back those that have not joined it."
         ),
     ] = Users.SUBNAMESPACES
     subnamespaces: Annotated[

@@ -24,6 +24,7 @@ from tenantry.api.requests import ClusterRoleRequest, RoleRequest
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.contributions.controller import ContributionController
 from tenantry.controllers.conversion.controller import IN_SHARDS, conversions
+from tenantry.controllers.dedicatedcluster.controller import DedicatedClusterController
 from tenantry.controllers.fairness.controller import FairnessController
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.hosts.controller import HostController
@@ -205,6 +206,7 @@ def controllers(
         RequesterController(),
         RoleRequestController(RoleRequest),
         SliceController(verdicts),
+        DedicatedClusterController(),
         ContributionController(),
         NodeHandoverController(),
         PartController(verdicts),

@@ -88,13 +88,13 @@ def _hold(inputs: SliceInputs, marks: NodeMarks) -> SliceDecision:
         first, waits = holding.take(inputs, marks, charge_of(contributed.charged(inputs)))
         # Lost nodes go only after their replacements are paid for and marked.
         if first is None and waits is None:
-            first = _part(inputs, marks)
+            first = _part(inputs, marks) or _shrink(inputs, marks)
         if first is None:
             first = holding.refuse(inputs, marks, waits)
         if first is not None:
             return first
     degraded = holding.degraded_by(inputs, waits)
-    found = _bind(inputs, marks, degraded) if inputs.users else _offer(inputs, marks, degraded)
+    found = _bind(inputs, marks, degraded) if inputs.in_use else _offer(inputs, marks, degraded)
     again = soonest(found.again, inputs.choice.again) if inputs.choice.short else found.again
     if inputs.elsewhere or contributed.is_going_back(inputs):
         again = soonest(again, contributed.LOOK_AGAIN_SECONDS)
@@ -110,14 +110,33 @@ def _offer(inputs: SliceInputs, marks: NodeMarks, degraded: str) -> SliceDecisio
 def _part(inputs: SliceInputs, marks: NodeMarks) -> SliceDecision | None:
     """Return the stage that begins to give back nodes which others replace."""
     lost = [node for node in inputs.nodes if node.metadata.name in inputs.replaced]
-    if not lost:
-        return None
-    bound = [node for node in lost if marking.is_bound(node, inputs.name)]
-    # On a node that was never bound, pods of others are still there, and stay.
-    others = amendments((node for node in lost if node not in bound), marks.free)
-    found = stage((*amendments(bound, marks.close), *others), closes=bool(bound), frees=bool(others))
+    found = _give_back(inputs, marks, lost)
     told = f"not ready for too long, and given back: {status.named(status.names(lost))}"
     return msgspec.structs.replace(found, warning=(reasons.NODES_LOST, told)) if found is not None else None
+
+
+def _give_back(inputs: SliceInputs, marks: NodeMarks, nodes: list[Node]) -> SliceDecision | None:
+    """Return the stage that begins to give back nodes which the slice goes on without; None for none."""
+    bound = [node for node in nodes if marking.is_bound(node, inputs.name)]
+    # On a node that was never bound, pods of others are still there, and stay.
+    others = amendments((node for node in nodes if node not in bound), marks.free)
+    return stage((*amendments(bound, marks.close), *others), closes=bool(bound), frees=bool(others))
+
+
+def _shrink(inputs: SliceInputs, marks: NodeMarks) -> SliceDecision | None:
+    """Return the stage that gives back the nodes that the claim of a cluster requests no longer; None for none.
+
+    A node that serves the cluster stays until it has left it: only what creates the claim chooses among those.
+    """
+    if inputs.claim is None or not inputs.serves_cluster:
+        return None
+    surplus = len(inputs.nodes) - inputs.claim.spec.count
+    if surplus <= 0:
+        return None
+    # Nodes that are not drained yet go first: there is nothing to clean.
+    free = [node for node in inputs.nodes if not marking.is_handed_over(node)]
+    order = sorted(free, key=lambda node: (marking.is_bound(node, inputs.name), node.metadata.name))
+    return _give_back(inputs, marks, order[:surplus])
 
 
 def _give_up(inputs: SliceInputs, marks: NodeMarks, kept: list[Node]) -> SliceDecision:

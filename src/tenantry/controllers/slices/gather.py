@@ -151,6 +151,16 @@ class SliceInputs(msgspec.Struct, frozen=True, kw_only=True):
         return self.slice is not None and self.slice.spec.sharing is Sharing.PART
 
     @property
+    def serves_cluster(self) -> bool:
+        """Return whether its nodes serve a cluster of their own, so that no namespace of the host uses them."""
+        return self.claim is not None and self.claim.spec.users is Users.CLUSTER
+
+    @property
+    def in_use(self) -> bool:
+        """Return whether other pods have to leave its nodes."""
+        return bool(self.users) or self.serves_cluster
+
+    @property
     def is_manual(self) -> bool:
         """Return whether an administrator gives the claim its nodes."""
         return self.claim is not None and approval.is_manual(self.claim, self.slice, restricted=self.restricted)
@@ -390,6 +400,8 @@ def users_of(cluster: Cluster, name: str, tenant: Tenant | None, now: dt.datetim
 
 def _roots(cluster: Cluster, claim: SliceClaim, subtenant: str) -> list[Root]:
     here = claim.metadata.namespace
+    if claim.spec.users is Users.CLUSTER:
+        return []
     name = slice_name(claim.metadata.name, claim.metadata.uid)
     tops = [here] if claim.spec.users is Users.EVERYBODY else []
     subnamespaces: list[Subnamespace] = cluster.cache(Subnamespace.resource).by_index(BY_NAMESPACE, here)

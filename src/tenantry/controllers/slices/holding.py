@@ -125,7 +125,7 @@ def offer(inputs: SliceInputs, marks: NodeMarks, what: str, degraded: str) -> Sl
     leaving = relabelled((each for each in inputs.labelled if each.name not in wanted), marks.label, None)
     coming = relabelled(_unlabelled(inputs.users, marks.label), marks.label, inputs.name)
     # Without a namespace that uses the claim, no pod of the tenant could run on the nodes: Reserved, not Bound.
-    in_use = bool(inputs.users)
+    in_use = inputs.in_use
     message = f"{what} the tenant's alone" if in_use else f"{what} set aside, until a namespace uses the claim"
     if added := contributed.told(inputs):
         message += f"; {added}"

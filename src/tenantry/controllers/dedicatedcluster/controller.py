@@ -1,0 +1,127 @@
+"""Keeps the children and the status of DedicatedClusters: the glue; the key is the cluster's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from tenantry.api.dedicatedcluster import DedicatedCluster
+from tenantry.api.errors import ApiError
+from tenantry.api.model import KubernetesObject, object_key
+from tenantry.api.nodehandover import NodeHandover
+from tenantry.api.slice import SliceClaim
+from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.controllers import watched
+from tenantry.controllers.conclusion import problem_of
+from tenantry.controllers.dedicatedcluster import desired, status
+from tenantry.controllers.dedicatedcluster.gather import BY_CLUSTER, BY_PLANE, BY_SLICE, gather, owner_of
+from tenantry.engine.cache import Change
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.cluster import Cluster, Watch
+
+
+class DedicatedClusterController:
+    """Reconciles DedicatedClusters."""
+
+    name = "dedicatedcluster"
+    kind = DedicatedCluster
+
+    def __init__(self) -> None:
+        # By key: the names of claims that it needs, which others may have taken.
+        self._known: dict[str, frozenset[str]] = {}
+
+    def watches(self) -> Sequence[Watch]:
+        """Return what wakes this controller."""
+        handovers = watched.node_handovers(self._of_handover)
+        return [
+            Watch(resource=DedicatedCluster.resource, decode=watched.decoder(DedicatedCluster), keys=watched.own_key),
+            watched.control_planes(self._of_plane),
+            watched.slice_claims(self._of_claim, {BY_CLUSTER: _owner}),
+            msgspec.structs.replace(handovers, indexes={BY_PLANE: _plane_uid, BY_SLICE: _slice}),
+            watched.defaults(self._of_defaults),
+        ]
+
+    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
+        """Bring one DedicatedCluster up to date; return in how many seconds to look again, None for never.
+
+        Raises:
+            ApiError: Something failed; the status reports it, and the queue tries again.
+        """
+        found: DedicatedCluster | None = cluster.cache(DedicatedCluster.resource).get(key)
+        if found is None:
+            self._known.pop(key, None)
+            cluster.forget(self.name, key)
+            return None
+        names = desired.claim_names(found)
+        self._known[key] = frozenset(names)
+        outcome = await cluster.writer.apply(desired.plan(gather(cluster, found, names)))
+        # What the writes have changed is in the caches.
+        seen: DedicatedCluster | None = cluster.cache(DedicatedCluster.resource).get(key)
+        if seen is None or seen.metadata.uid != found.metadata.uid:
+            return None
+        problem = problem_of(outcome) if outcome.error is not None else None
+        wanted = status.compute(gather(cluster, seen, names), problem, rfc3339(cluster.clock.now()))
+        if wanted != seen.status:
+            await cluster.writer.status(msgspec.structs.replace(seen, status=wanted))
+        if isinstance(outcome.error, ApiError):
+            raise outcome.error
+        return None
+
+    # -- keys of changes ----------------------------------------------------------------------------
+
+    def _of_plane(self, change: Change[VirtualControlPlane]) -> Iterable[str]:
+        """Return the cluster of a VirtualControlPlane; one of another owner has the name of a cluster, too."""
+        return [key for key in watched.own_key(change) if key in self._known or _has_owner(change)]
+
+    def _of_claim(self, change: Change[SliceClaim]) -> Iterable[str]:
+        """Return the cluster that controls a claim, and those that need its name."""
+        found = change.after or change.before
+        if found is None:
+            return []
+        meta = found.metadata
+        owners = {
+            object_key(meta.namespace, owner.name)
+            for each in (change.before, change.after)
+            if each is not None
+            for owner in each.metadata.owner_references
+            if owner.kind == DedicatedCluster.resource.kind
+        }
+        needing = {
+            key for key, names in self._known.items() if meta.name in names and key.rpartition("/")[0] == meta.namespace
+        }
+        return sorted(owners | needing)
+
+    def _of_handover(self, change: Change[NodeHandover]) -> Iterable[str]:
+        """Return the cluster that a node serves; all of them when a node is free again, which one may wait for."""
+        found = change.after or change.before
+        if found is None:
+            return []
+        if change.after is None:
+            return list(self._known)
+        return [object_key(found.spec.plane.namespace, found.spec.plane.name)]
+
+    def _of_defaults(self, change: Change[TenancyDefaults]) -> Iterable[str]:
+        before, after = (
+            each.spec.slices.max_grace_period_seconds if each is not None else None
+            for each in (change.before, change.after)
+        )
+        return list(self._known) if before != after else ()
+
+
+def _has_owner(change: Change[VirtualControlPlane]) -> bool:
+    return any(each is not None and owner_of(each) for each in (change.before, change.after))
+
+
+def _owner(found: KubernetesObject) -> list[str]:
+    uid = owner_of(found)
+    return [uid] if uid else []
+
+
+def _plane_uid(found: NodeHandover) -> list[str]:
+    return [found.spec.plane.uid]
+
+
+def _slice(found: NodeHandover) -> list[str]:
+    return [found.spec.slice]

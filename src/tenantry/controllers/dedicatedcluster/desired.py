@@ -1,0 +1,409 @@
+"""The children of a DedicatedCluster, and the next writes towards them: pure.
+
+    spec ─► VirtualControlPlane           only the fields that the cluster has; others are set there
+         ─► SliceClaim of each pool ─► its nodes ─► NodeHandover of each
+
+A pool grows by its claim, and then by handovers of the claim's new nodes. It shrinks the other way round: handovers are
+deleted, and the claim requests fewer nodes only when those are back on the host:
+
+    spec.nodes  handovers  claim
+    3           n1 n2 n3   3
+    1           n1 -- --   3      n2 and n3 leave the cluster
+    1           n1         1      they are back: the slice gives them back
+
+A deleted cluster goes in the same order: handovers, claims, the control plane, and at last the finalizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from tenantry.api import reasons
+from tenantry.api.dedicatedcluster import (
+    CLUSTER_FINALIZER,
+    DEFAULT_POOL,
+    DedicatedCluster,
+    NodePool,
+    PoolSettings,
+    claim_name,
+)
+from tenantry.api.errors import AlreadyExists, Conflict, NotFound
+from tenantry.api.marks import MANAGED_BY, MANAGER, POOL
+from tenantry.api.model import Json, KubernetesObject, ObjectMeta, OwnerReference
+from tenantry.api.nodehandover import HandoverPlane, HandoverStage, NodeHandover, NodeHandoverSpec
+from tenantry.api.slice import ClaimMode, SliceClaim, SliceClaimSpec, SliceState, Users, slice_name
+from tenantry.api.virtualcontrolplane import (
+    PlaneNodes,
+    PlaneSleep,
+    VirtualControlPlane,
+    VirtualControlPlaneSpec,
+)
+from tenantry.api.wording import shortened
+from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
+from tenantry.engine import request
+from tenantry.engine.conditions import find
+from tenantry.engine.plan import Blocked, DirectWrite, Plan, merge_patch
+
+RESERVED_DOMAINS = ("kubernetes.io", "k8s.io", "tenantry.dev")
+"""Of label keys that Kubernetes or Tenantry gives a meaning; `node-role.kubernetes.io` only shows a word."""
+
+ROLES = "node-role.kubernetes.io"
+
+_HELD = frozenset({SliceState.RESERVED, SliceState.DRAINING, SliceState.BOUND})
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool that a cluster has, or had.
+
+    Args:
+        name: Its name.
+        want: How many nodes it is to have.
+        settings: Which nodes.
+        claim: Its SliceClaim as it is; None for none.
+        live: Handovers of its nodes that stay.
+        going: Those that are being deleted.
+    """
+
+    name: str
+    want: int
+    settings: PoolSettings = PoolSettings()
+    claim: SliceClaim | None = None
+    live: tuple[NodeHandover, ...] = ()
+    going: tuple[NodeHandover, ...] = ()
+
+    @property
+    def slice(self) -> str:
+        """Return the name of the Slice of its claim; "" for none."""
+        return slice_name(self.claim.metadata.name, self.claim.metadata.uid) if self.claim is not None else ""
+
+    @property
+    def joined(self) -> list[NodeHandover]:
+        """Return its nodes that are Ready in the cluster."""
+        return [each for each in self.live if is_joined(each)]
+
+
+def is_joined(found: NodeHandover) -> bool:
+    """Return whether a node has joined, and no condition says that it is not Ready."""
+    ready = find(found.status.conditions, reasons.READY)
+    return found.status.stage is HandoverStage.JOINED and (ready is None or ready.status.value != "False")
+
+
+def settings_of(found: DedicatedCluster) -> dict[str, NodePool]:
+    """Return the pools that a spec names, the default one first."""
+    given = msgspec.structs.asdict(found.spec.default_pool)
+    default = NodePool(name=DEFAULT_POOL, count=found.spec.nodes, **given)
+    return {DEFAULT_POOL: default, **{each.name: each for each in found.spec.pools}}
+
+
+def claim_names(found: DedicatedCluster) -> list[str]:
+    """Return the names of the claims that a cluster needs."""
+    return [claim_name(found.metadata.name, pool) for pool in settings_of(found)]
+
+
+def pools(inputs: ClusterInputs) -> list[Pool]:
+    """Return all pools of a cluster: those of its spec, and those whose nodes leave it."""
+    found = inputs.found
+    wanted = {} if found.metadata.deletion_timestamp else settings_of(found)
+    # By their names, because a label may have been removed by hand.
+    own = {each.metadata.name.removeprefix(claim_name(found.metadata.name, "")): each for each in inputs.own_claims}
+    slices = {slice_name(each.metadata.name, each.metadata.uid): name for name, each in own.items()}
+    by_pool: dict[str, list[NodeHandover]] = {name: [] for name in (*wanted, *own)}
+    for each in inputs.handovers.values():
+        # Of a claim that is gone: the label of the Node inside has the name of the pool.
+        name = slices.get(each.spec.slice) or each.spec.labels.get(POOL, DEFAULT_POOL)
+        by_pool.setdefault(name, []).append(each)
+    return [
+        Pool(
+            name=name,
+            want=wanted[name].count if name in wanted else 0,
+            settings=wanted.get(name, PoolSettings()),
+            claim=own.get(name),
+            live=tuple(each for each in handovers if not each.metadata.deletion_timestamp),
+            going=tuple(each for each in handovers if each.metadata.deletion_timestamp),
+        )
+        for name, handovers in by_pool.items()
+    ]
+
+
+def plan(inputs: ClusterInputs) -> Plan:
+    """Return the next writes for the children of a DedicatedCluster; an empty plan if they are as they should be."""
+    found = inputs.found
+    if found.metadata.deletion_timestamp:
+        return _end(inputs)
+    if found.spec.paused:
+        return Plan()
+    blocked = problems(inputs)
+    if CLUSTER_FINALIZER not in found.metadata.finalizers:
+        before = (_with_finalizers(found, (*found.metadata.finalizers, CLUSTER_FINALIZER)),)
+    else:
+        before = ()
+    # A foreign object blocks what depends on it, and nothing else; an error in the spec blocks everything.
+    if any(each.reason == reasons.INVALID_SPEC for each in blocked):
+        return Plan(before=before, blocked=tuple(blocked))
+    writes = list(_plane_writes(inputs))
+    for pool in pools(inputs):
+        writes += _pool_writes(inputs, pool)
+    return Plan(before=before, writes=tuple(writes))
+
+
+def problems(inputs: ClusterInputs) -> list[Blocked]:
+    """Return what a person must change before the cluster can be complete."""
+    found, name = inputs.found, inputs.found.metadata.name
+    wrong = [
+        Blocked(reason=reasons.INVALID_SPEC, message=message)
+        for pool, settings in settings_of(found).items()
+        for message in _wrong(pool, settings)
+    ]
+    others: list[KubernetesObject] = [
+        each
+        for each in (inputs.plane, *(inputs.claims.get(claim) for claim in claim_names(found)))
+        if each is not None and not inputs.is_child(each)
+    ]
+    foreign = [
+        Blocked(
+            reason=reasons.OBJECT_EXISTS,
+            message=(
+                f"{each.resource.kind} {each.key!r} exists already and does not belong to DedicatedCluster {name!r}: it"
+                " is left as it is; delete it, or choose another name for the cluster or the pool"
+            ),
+        )
+        for each in others
+    ]
+    return [*wrong, *foreign]
+
+
+def _wrong(pool: str, settings: PoolSettings) -> Iterable[str]:
+    path = "spec.defaultPool" if pool == DEFAULT_POOL else f"spec.pools[{pool}]"
+    keys = [key for key in settings.labels if _is_reserved(key)]
+    if keys:
+        listed, domains = shortened(map(repr, sorted(keys))), " and ".join(RESERVED_DOMAINS)
+        yield f"{path}.labels must not have {listed}: keys of {domains} have a meaning of their own"
+
+
+def _is_reserved(key: str) -> bool:
+    domain, slash, _ = key.partition("/")
+    if not slash or domain == ROLES:
+        return False
+    return any(domain == each or domain.endswith(f".{each}") for each in RESERVED_DOMAINS)
+
+
+# -- the control plane ----------------------------------------------------------------------------
+
+
+def meta_of(found: DedicatedCluster, name: str, labels: Mapping[str, str] = {}) -> ObjectMeta:
+    """Return the metadata of a child in the namespace of a cluster."""
+    owner = OwnerReference(
+        api_version=found.resource.api_version,
+        kind=found.resource.kind,
+        name=found.metadata.name,
+        uid=found.metadata.uid,
+        controller=True,
+    )
+    return ObjectMeta(
+        name=name,
+        namespace=found.metadata.namespace,
+        labels={MANAGED_BY: MANAGER, **labels},
+        owner_references=(owner,),
+    )
+
+
+def plane(found: DedicatedCluster, before: VirtualControlPlane | None = None) -> VirtualControlPlane:
+    """Return the VirtualControlPlane of a cluster.
+
+    Args:
+        found: The cluster.
+        before: The VirtualControlPlane as it is: what the cluster does not decide stays, such as its egress, its
+            version if the cluster names none, and a snapshot that is requested there.
+    """
+    spec, kept = found.spec, before.spec if before is not None else VirtualControlPlaneSpec()
+    snapshots = msgspec.structs.replace(
+        spec.snapshots,
+        request=spec.snapshots.request or kept.snapshots.request,
+        restore=spec.snapshots.restore or kept.snapshots.restore,
+    )
+    wanted = msgspec.structs.replace(
+        kept,
+        version=spec.version or kept.version,
+        replicas=spec.control_plane.replicas,
+        datastore=spec.control_plane.datastore,
+        resources=spec.control_plane.resources,
+        nodes=PlaneNodes.OWN,
+        sleep=PlaneSleep(after_idle_seconds=spec.sleep.after_idle_seconds),
+        snapshots=snapshots,
+    )
+    return VirtualControlPlane(metadata=meta_of(found, found.metadata.name), spec=wanted)
+
+
+def _plane_writes(inputs: ClusterInputs) -> Iterable[DirectWrite]:
+    before = inputs.own_plane
+    if inputs.plane is not None and before is None:
+        return []
+    return _kept(plane(inputs.found, before), before)
+
+
+# -- pools ----------------------------------------------------------------------------------------
+
+
+def claim(inputs: ClusterInputs, pool: Pool, count: int) -> SliceClaim:
+    """Return the SliceClaim of a pool with a number of nodes."""
+    settings = pool.settings
+    name = claim_name(inputs.found.metadata.name, pool.name)
+    return SliceClaim(
+        metadata=meta_of(inputs.found, name, {POOL: pool.name}),
+        spec=SliceClaimSpec(
+            mode=ClaimMode.DYNAMIC,
+            count=count,
+            selector=settings.selector,
+            node_names=settings.node_names,
+            per_node=settings.per_node,
+            users=Users.CLUSTER,
+            grace_period_seconds=min(settings.drain_seconds, inputs.defaults.max_grace_period_seconds),
+            # Only the cluster decides when a node leaves it.
+            replace_after_seconds=0,
+        ),
+    )
+
+
+def claimed(pool: Pool) -> int:
+    """Return how many nodes the claim of a pool should request: never fewer than serve the cluster; 0 for no claim."""
+    return max(pool.want, len(pool.live) + len(pool.going))
+
+
+def _pool_writes(inputs: ClusterInputs, pool: Pool) -> Iterable[DirectWrite]:
+    count = claimed(pool)
+    there = inputs.claims.get(claim_name(inputs.found.metadata.name, pool.name))
+    is_foreign = there is not None and pool.claim is None
+    if count and not is_foreign:
+        wanted = claim(inputs, pool, count)
+        if pool.claim is not None and not pool.want:
+            # A pool that is removed keeps its settings: they are not in the spec any more.
+            wanted = msgspec.structs.replace(wanted, spec=msgspec.structs.replace(pool.claim.spec, count=count))
+        yield from _kept(wanted, pool.claim)
+    if not count and pool.claim is not None:
+        yield from _deletions([pool.claim])
+    yield from _deletions(surplus(pool, inputs.plane_uid))
+    yield from _handed_over(inputs, pool)
+
+
+def surplus(pool: Pool, plane_uid: str) -> list[NodeHandover]:
+    """Return the handovers that end now: of nodes that the slice does not have any more, and of too many nodes.
+
+    Nodes that have not joined go first, then those that are not Ready, then the youngest; within a second, the names
+    decide.
+    """
+    lost = [each for each in pool.live if _is_lost(each, pool, plane_uid)]
+    kept = [each for each in pool.live if each not in lost]
+    order = sorted(kept, key=lambda each: each.metadata.name)
+    order.sort(key=lambda each: each.metadata.creation_timestamp, reverse=True)
+    order.sort(key=_rank)
+    return [*lost, *order[: max(0, len(kept) - pool.want)]]
+
+
+def _is_lost(found: NodeHandover, pool: Pool, plane_uid: str) -> bool:
+    """Return whether a node belongs to the pool no longer: its slice ends, or its control plane is another one."""
+    if pool.claim is None or pool.claim.metadata.deletion_timestamp:
+        return True
+    if found.spec.slice != pool.slice or found.spec.plane.uid != plane_uid:
+        return True
+    # Before the slice has nodes again, its status lists none.
+    return pool.claim.status.state in _HELD and found.metadata.name not in pool.claim.status.nodes
+
+
+def _rank(found: NodeHandover) -> int:
+    if found.status.stage is not HandoverStage.JOINED:
+        return 0
+    return 2 if is_joined(found) else 1
+
+
+def handover(pool: Pool, node: str, of: VirtualControlPlane) -> NodeHandover:
+    """Return the NodeHandover of a node of a pool."""
+    meta, settings = of.metadata, pool.settings
+    return NodeHandover(
+        metadata=ObjectMeta(name=node, labels={MANAGED_BY: MANAGER}),
+        spec=NodeHandoverSpec(
+            plane=HandoverPlane(namespace=meta.namespace, name=meta.name, uid=meta.uid),
+            slice=pool.slice,
+            labels={**settings.labels, POOL: pool.name},
+            taints=settings.taints,
+            drain_seconds=settings.drain_seconds,
+        ),
+    )
+
+
+def _handed_over(inputs: ClusterInputs, pool: Pool) -> Iterable[DirectWrite]:
+    """Return the writes of the handovers that stay, and of new ones."""
+    of, found = inputs.own_plane, pool.claim
+    if of is None or of.metadata.deletion_timestamp or found is None or not pool.want:
+        return
+    ending = {each.metadata.name for each in surplus(pool, inputs.plane_uid)}
+    staying = [each for each in pool.live if each.metadata.name not in ending]
+    for each in staying:
+        yield from _kept(handover(pool, each.metadata.name, of), each)
+    # Only what the slice has alone: pods of others have left these nodes within their grace periods.
+    if found.status.state is not SliceState.BOUND or found.metadata.deletion_timestamp:
+        return
+    busy = {*inputs.handovers, *inputs.taken}
+    free = [name for name in sorted(found.status.nodes) if name not in busy]
+    for name in free[: max(0, pool.want - len(staying))]:
+        yield _creation(handover(pool, name, of))
+
+
+# -- the end --------------------------------------------------------------------------------------
+
+
+def _end(inputs: ClusterInputs) -> Plan:
+    """Return the next writes of a cluster that is being deleted: each step waits for the one before."""
+    found = inputs.found
+    if inputs.handovers:
+        return Plan(writes=tuple(_deletions(inputs.handovers.values())))
+    if inputs.own_claims:
+        return Plan(writes=tuple(_deletions(inputs.own_claims)))
+    if inputs.own_plane is not None:
+        return Plan(writes=tuple(_deletions([inputs.own_plane])))
+    if CLUSTER_FINALIZER not in found.metadata.finalizers:
+        return Plan()
+    others = tuple(each for each in found.metadata.finalizers if each != CLUSTER_FINALIZER)
+    return Plan(writes=(_with_finalizers(found, others),))
+
+
+# -- writes ---------------------------------------------------------------------------------------
+
+
+def _with_finalizers(found: DedicatedCluster, names: tuple[str, ...]) -> DirectWrite:
+    return DirectWrite(request=request.finalizers(found, names), ignores=(NotFound, Conflict))
+
+
+def _creation(wanted: KubernetesObject) -> DirectWrite:
+    # AlreadyExists: the cache has not seen the object yet; its event continues.
+    return DirectWrite(request=request.create(wanted), ignores=(AlreadyExists,))
+
+
+def _deletions(found: Iterable[KubernetesObject]) -> Iterable[DirectWrite]:
+    for each in found:
+        meta = each.metadata
+        if not meta.deletion_timestamp:
+            yield DirectWrite(request=request.delete(each.resource, meta.namespace, meta.name, uid=meta.uid))
+
+
+def _kept(
+    wanted: VirtualControlPlane | SliceClaim | NodeHandover,
+    found: VirtualControlPlane | SliceClaim | NodeHandover | None,
+) -> Iterable[DirectWrite]:
+    """Return the write by which a child is as it should be: nothing if it is, or if it is being deleted."""
+    if found is None:
+        yield _creation(wanted)
+        return
+    if found.metadata.deletion_timestamp:
+        return
+    spec = merge_patch(msgspec.to_builtins(found.spec), msgspec.to_builtins(wanted.spec))
+    labels = {key: value for key, value in wanted.metadata.labels.items() if found.metadata.labels.get(key) != value}
+    if not spec and not labels:
+        return
+    meta = found.metadata
+    about: Json = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+    body: Json = {"metadata": {**about, **({"labels": labels} if labels else {})}, **({"spec": spec} if spec else {})}
+    # Conflict: the event of the other write wakes the cluster.
+    patch = request.patch(found.resource, meta.namespace, meta.name, body)
+    yield DirectWrite(request=patch, ignores=(NotFound, Conflict))

@@ -1,0 +1,106 @@
+"""What decides about one DedicatedCluster, from the caches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from tenantry.api.dedicatedcluster import DedicatedCluster
+from tenantry.api.model import KubernetesObject
+from tenantry.api.nodehandover import NodeHandover
+from tenantry.api.slice import SliceClaim, slice_name
+from tenantry.api.tenancydefaults import NAME as DEFAULTS
+from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.engine.cluster import Cluster
+
+BY_CLUSTER = "cluster"
+"""Index of the children of DedicatedClusters by the uid of their controlling owner."""
+
+BY_PLANE = "plane"
+"""Index of NodeHandovers by the uid of their VirtualControlPlane."""
+
+BY_SLICE = "slice-of-handover"
+"""Index of NodeHandovers by their Slice."""
+
+
+class ClusterInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides about one DedicatedCluster.
+
+    Args:
+        found: The DedicatedCluster.
+        plane: The VirtualControlPlane of its name, also one of another owner; None for none.
+        claims: The SliceClaims that it controls, and those of others with a name that it needs, by name.
+        handovers: The nodes that serve its control plane, or have its slices, or are on their way, by name.
+        taken: Nodes of its claims that still serve another cluster.
+        defaults: Of TenancyDefaults.
+    """
+
+    found: DedicatedCluster
+    plane: VirtualControlPlane | None = None
+    claims: Mapping[str, SliceClaim] = {}
+    handovers: Mapping[str, NodeHandover] = {}
+    taken: frozenset[str] = frozenset()
+    defaults: SliceDefaults = SliceDefaults()
+
+    @property
+    def uid(self) -> str:
+        """Return the uid of the DedicatedCluster."""
+        return self.found.metadata.uid
+
+    def is_child(self, each: KubernetesObject) -> bool:
+        """Return whether the cluster controls an object."""
+        return owner_of(each) == self.uid
+
+    @property
+    def own_plane(self) -> VirtualControlPlane | None:
+        """Return its VirtualControlPlane; None for none, or one of another owner."""
+        return self.plane if self.plane is not None and self.is_child(self.plane) else None
+
+    @property
+    def plane_uid(self) -> str:
+        """Return the uid of its VirtualControlPlane; "" for none."""
+        return self.own_plane.metadata.uid if self.own_plane is not None else ""
+
+    @property
+    def own_claims(self) -> list[SliceClaim]:
+        """Return the SliceClaims that it controls, by name."""
+        return [each for _, each in sorted(self.claims.items()) if self.is_child(each)]
+
+
+def owner_of(each: KubernetesObject) -> str:
+    """Return the uid of the controlling owner of an object; "" for none."""
+    return next((owner.uid for owner in each.metadata.owner_references if owner.controller), "")
+
+
+def gather(cluster: Cluster, found: DedicatedCluster, names: Sequence[str]) -> ClusterInputs:
+    """Return the inputs of a DedicatedCluster that the caches have.
+
+    Args:
+        cluster: The cluster that the operator runs in.
+        found: The DedicatedCluster.
+        names: The names of the claims that it needs.
+    """
+    meta = found.metadata
+    plane: VirtualControlPlane | None = cluster.cache(VirtualControlPlane.resource).get(found.key)
+    claims = cluster.cache(SliceClaim.resource)
+    named = (claims.get(f"{meta.namespace}/{name}") for name in names)
+    every: list[SliceClaim] = [*claims.by_index(BY_CLUSTER, meta.uid), *(each for each in named if each is not None)]
+    handovers = cluster.cache(NodeHandover.resource)
+    uid = plane.metadata.uid if plane is not None and owner_of(plane) == meta.uid else ""
+    own: list[NodeHandover] = [*handovers.by_index(BY_PLANE, uid)] if uid else []
+    children = [each for each in every if owner_of(each) == meta.uid]
+    for each in children:
+        own += handovers.by_index(BY_SLICE, slice_name(each.metadata.name, each.metadata.uid))
+    names_of_own = {each.metadata.name for each in own}
+    nodes = {name for each in children for name in each.status.nodes}
+    defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
+    return ClusterInputs(
+        found=found,
+        plane=plane,
+        claims={each.metadata.name: each for each in every},
+        handovers={each.metadata.name: each for each in own},
+        taken=frozenset(name for name in nodes - names_of_own if handovers.get(name) is not None),
+        defaults=defaults.spec.slices if defaults is not None else SliceDefaults(),
+    )

@@ -1,0 +1,199 @@
+"""What a DedicatedCluster reports: pure.
+
+Ready of the VirtualControlPlane        ─► ControlPlaneReady ─┐
+claims and handovers of all pools       ─► NodesReady        ─┴─► Ready, Reconciling or Stalled
+
+While the cluster ends, Ready names the step that it waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tenantry.api import reasons
+from tenantry.api.dedicatedcluster import DedicatedClusterStatus, PoolStatus
+from tenantry.api.model import Condition
+from tenantry.api.nodehandover import NodeHandover
+from tenantry.api.slice import SliceClaim, SliceState
+from tenantry.api.wording import shortened
+from tenantry.controllers import controlplane
+from tenantry.controllers.conclusion import ready, trouble
+from tenantry.controllers.dedicatedcluster import desired
+from tenantry.controllers.dedicatedcluster.desired import Pool
+from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
+from tenantry.engine.conditions import Wanted, find, is_true, merge
+from tenantry.engine.plan import Blocked
+
+_ABOUT_CLAIM = {
+    SliceState.PENDING: reasons.PENDING,
+    SliceState.RESERVED: reasons.RESERVED,
+    SliceState.DRAINING: reasons.DRAINING,
+    SliceState.RELEASING: reasons.RELEASING,
+}
+"""The condition of a claim that explains its state."""
+
+
+def compute(inputs: ClusterInputs, problem: Blocked | None, now: str) -> DedicatedClusterStatus:
+    """Return the status of a DedicatedCluster.
+
+    Args:
+        inputs: The cluster with its children.
+        problem: Why the last write failed; None if all were carried out.
+        now: RFC 3339.
+    """
+    found, plane = inputs.found, inputs.own_plane
+    every = desired.pools(inputs)
+    generation, before = found.metadata.generation, found.status
+    shown = plane.status if plane is not None else None
+    obstacles = [each for each in (problem, *desired.problems(inputs)) if each is not None]
+    of_plane, of_nodes = _plane_problem(inputs), _nodes_problem(inputs, every)
+    if found.metadata.deletion_timestamp:
+        first: Blocked | None = _ending(inputs)
+    else:
+        first = next(iter([*obstacles, *(each for each in (of_plane, of_nodes) if each is not None)]), None)
+    wanted = [
+        ready(first, _done(every)),
+        *trouble(_most_urgent([*obstacles, *(each for each in (of_plane, of_nodes) if each is not None)], first)),
+        _plane_condition(inputs, of_plane),
+        _nodes_condition(every, of_nodes),
+    ]
+    joined = sum(len(pool.joined) for pool in every)
+    return DedicatedClusterStatus(
+        observed_generation=generation,
+        version=shown.version if shown is not None else before.version,
+        endpoint=shown.endpoint if shown is not None else "",
+        kubeconfig_secret=shown.kubeconfig_secret if shown is not None else "",
+        kubeconfig_namespace=shown.kubeconfig_namespace if shown is not None else "",
+        nodes=next((len(pool.joined) for pool in every if pool.name == desired.DEFAULT_POOL), 0),
+        ready_nodes=f"{joined}/{sum(pool.want for pool in every)}",
+        pools=tuple(_shown(pool) for pool in every[:_MOST_SHOWN]),
+        conditions=merge(before.conditions, wanted, generation=generation, now=now),
+    )
+
+
+_MOST_SHOWN = 34
+
+
+def _most_urgent(obstacles: Sequence[Blocked], first: Blocked | None) -> Blocked | None:
+    """Return the obstacle that a person must remove, before one that passes."""
+    return next((each for each in obstacles if not each.passing), first)
+
+
+def _shown(pool: Pool) -> PoolStatus:
+    return PoolStatus(
+        name=pool.name,
+        want=pool.want,
+        ready=len(pool.joined),
+        joining=len(pool.live) - len(pool.joined),
+        leaving=len(pool.going),
+    )
+
+
+def _done(every: Sequence[Pool]) -> str:
+    count = sum(pool.want for pool in every)
+    return f"the control plane serves its clients, and {_nodes(count)} Ready in the cluster"
+
+
+def _nodes(count: int) -> str:
+    return "1 node is" if count == 1 else f"{count} nodes are"
+
+
+# -- the control plane ----------------------------------------------------------------------------
+
+
+def _plane_problem(inputs: ClusterInputs) -> Blocked | None:
+    return controlplane.problem(inputs.found.metadata.name, inputs.own_plane)
+
+
+def _plane_condition(inputs: ClusterInputs, problem: Blocked | None) -> Wanted:
+    (condition,) = controlplane.condition(inputs.found.metadata.name, problem)
+    return condition
+
+
+# -- nodes ----------------------------------------------------------------------------------------
+
+
+def _nodes_problem(inputs: ClusterInputs, every: Iterable[Pool]) -> Blocked | None:
+    """Return why not all nodes are Ready in the cluster; None if they are."""
+    found = [each for pool in every if (each := _pool_problem(inputs, pool)) is not None]
+    stalled = next((each for each in found if not each.passing), None)
+    return stalled or next(iter(found), None)
+
+
+def _pool_problem(inputs: ClusterInputs, pool: Pool) -> Blocked | None:
+    path = f"pool {pool.name!r}"
+    waiting = [each for each in (*pool.live, *pool.going) if not desired.is_joined(each) or each in pool.going]
+    for each in waiting:
+        if is_true(each.status.conditions, reasons.STALLED):
+            told = find(each.status.conditions, reasons.STALLED)
+            message = told.message if told is not None else ""
+            return Blocked(reason=reasons.NODES_JOINING, message=f"{path}: node {each.metadata.name!r}: {message}")
+    if pool.going or len(pool.live) > pool.want:
+        names = shortened(sorted(each.metadata.name for each in pool.going or pool.live))
+        return Blocked(reason=reasons.NODES_LEAVING, message=f"{path}: nodes leave the cluster: {names}", passing=True)
+    missing = pool.want - len(pool.joined)
+    if missing <= 0:
+        return None
+    joining = sorted(_told(each) for each in pool.live if not desired.is_joined(each))
+    if joining and len(pool.live) == pool.want:
+        message = f"{path}: {len(pool.joined)} of {pool.want} nodes are Ready; {shortened(joining)}"
+        return Blocked(reason=reasons.NODES_JOINING, message=message, passing=True)
+    reason, why, is_stalled = _claim_problem(inputs, pool)
+    message = f"{path}: {len(pool.joined)} of {pool.want} nodes are Ready; {why}"
+    return Blocked(reason=reason, message=message, passing=not is_stalled)
+
+
+def _told(found: NodeHandover) -> str:
+    condition = find(found.status.conditions, reasons.READY)
+    words = f": {condition.message}" if condition is not None and condition.message else ""
+    return f"node {found.metadata.name!r} is {found.status.stage.value}{words}"
+
+
+def _claim_problem(inputs: ClusterInputs, pool: Pool) -> tuple[str, str, bool]:
+    """Return the reason for which a pool lacks nodes, its words, and whether a person must act."""
+    found = pool.claim
+    if found is None:
+        return reasons.NODES_JOINING, "its SliceClaim is not created yet", False
+    busy = sorted(set(found.status.nodes) & inputs.taken)
+    if busy:
+        return reasons.NODES_JOINING, f"nodes still serve another cluster: {shortened(busy)}", False
+    condition = _explanation(found)
+    if condition is None:
+        return reasons.NODES_JOINING, f"SliceClaim {found.key!r} gets its nodes", False
+    stalled = is_true(found.status.conditions, reasons.STALLED)
+    return condition.reason, f"SliceClaim {found.key!r}: {condition.message}", stalled
+
+
+def _explanation(found: SliceClaim) -> Condition | None:
+    type_ = _ABOUT_CLAIM.get(found.status.state)
+    about = find(found.status.conditions, type_) if type_ is not None else None
+    return about or find(found.status.conditions, reasons.DEGRADED)
+
+
+def _nodes_condition(every: Sequence[Pool], problem: Blocked | None) -> Wanted:
+    if problem is not None:
+        return Wanted(reasons.NODES_READY, False, problem.reason, problem.message)
+    count = sum(pool.want for pool in every)
+    message = f"{_nodes(count)} Ready in the cluster" if count else "the cluster is to have no nodes"
+    return Wanted(reasons.NODES_READY, True, reasons.ESTABLISHED, message)
+
+
+# -- the end --------------------------------------------------------------------------------------
+
+
+def _ending(inputs: ClusterInputs) -> Blocked:
+    """Return what a cluster that is being deleted waits for."""
+    handovers = sorted(inputs.handovers.values(), key=lambda each: each.metadata.name)
+    if handovers:
+        listed = shortened(map(_told, handovers))
+        return Blocked(
+            reason=reasons.NODES_LEAVING, message=f"it ends: its nodes return to the host: {listed}", passing=True
+        )
+    if inputs.own_claims:
+        listed = shortened(f"SliceClaim {each.key!r}" for each in inputs.own_claims)
+        message = f"it ends: its nodes are given back: {listed}"
+    elif inputs.own_plane is not None:
+        message = f"it ends: VirtualControlPlane {inputs.own_plane.key!r} ends with all objects inside"
+    else:
+        message = "it ends: nothing is left of it"
+    return Blocked(reason=reasons.PROGRESSING, message=message, passing=True)

@@ -1,0 +1,349 @@
+"""H04: the children of a DedicatedCluster, how it grows, shrinks and ends, and what it reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tenantry.api import reasons
+from tenantry.api.dedicatedcluster import (
+    CLUSTER_FINALIZER,
+    DedicatedClusterSpec,
+    NodePool,
+    PoolSettings,
+)
+from tenantry.api.marks import POOL
+from tenantry.api.model import Condition, ConditionStatus, ObjectMeta
+from tenantry.api.nodehandover import HandoverStage, NodeHandover, NodeHandoverStatus
+from tenantry.api.quota import Quantity
+from tenantry.api.slice import SliceClaim, SliceClaimStatus, SliceState, Users, slice_name
+from tenantry.api.virtualcontrolplane import PlaneEgress, PlaneNodes, PlaneSnapshots, VirtualControlPlane
+from tenantry.controllers.dedicatedcluster import desired, status
+from tenantry.controllers.dedicatedcluster.gather import owner_of
+from tenantry.engine.plan import DirectWrite
+from testkit.clusterworld import NAME, NAMESPACE, NOW, ClusterWorld
+
+
+def spec(nodes: int = 2, *pools: NodePool) -> DedicatedClusterSpec:
+    """Return a spec."""
+    return DedicatedClusterSpec(nodes=nodes, pools=pools)
+
+
+def settled(nodes: int = 2, *pools: NodePool, hosts: int = 8) -> ClusterWorld:
+    """Return a cluster whose nodes have joined."""
+    there = ClusterWorld(spec(nodes, *pools), hosts)
+    there.settle()
+    return there
+
+
+def meta_of(*, name: str = NAME) -> ObjectMeta:
+    """Return the metadata of an object that another user has created."""
+    return ObjectMeta(name=name, namespace=NAMESPACE, uid="foreign", resource_version="1")
+
+
+def test_a_cluster_has_a_control_plane_a_claim_for_each_pool_and_a_handover_for_each_node() -> None:
+    """H04: all are controlled by the cluster, but for the handovers, which have no namespace."""
+    there = settled(2, NodePool(name="gpu", count=1, labels={"disk": "ssd"}, per_node={"cpu": 8}))
+    assert there.plane is not None
+    assert there.plane.spec.nodes is PlaneNodes.OWN
+    assert {name: (each.spec.count, each.spec.users) for name, each in there.claims.items()} == {
+        "prod-default": (2, Users.CLUSTER),
+        "prod-gpu": (1, Users.CLUSTER),
+    }
+    assert {owner_of(each) for each in (there.plane, *there.claims.values())} == {"cluster"}
+    assert [each.spec.labels for each in there.handovers.values()] == [
+        {POOL: "default"},
+        {POOL: "default"},
+        {POOL: "gpu", "disk": "ssd"},
+    ]
+    assert {each.spec.plane.uid for each in there.handovers.values()} == {there.plane.metadata.uid}
+    assert CLUSTER_FINALIZER in there.found.metadata.finalizers
+
+
+def test_the_finalizer_is_written_before_the_first_child() -> None:
+    """H04: a deletion in between would otherwise leave children that nothing ends in order."""
+    plan = desired.plan(ClusterWorld(spec()).inputs())
+    (first,) = plan.before
+    assert CLUSTER_FINALIZER in str(first.request.body)
+
+
+def test_no_node_is_handed_over_before_its_slice_is_bound() -> None:
+    """H04: pods of other tenants leave by the rules of slices."""
+    there = ClusterWorld(spec(1))
+    there.step()
+    claim = there.claims["prod-default"]
+    for state in SliceState:
+        there.claims["prod-default"] = replace(claim, status=SliceClaimStatus(state=state, nodes=("n-0",)))
+        writes = [each for each in desired.plan(there.inputs()).writes if isinstance(each, DirectWrite)]
+        assert [each.request.resource.kind for each in writes] == (
+            ["NodeHandover"] if state is SliceState.BOUND else []
+        )
+
+
+def test_a_pool_shrinks_by_its_handovers_first_and_by_its_claim_when_they_are_gone() -> None:
+    """H04: the quota returns when the host has the nodes."""
+    there = settled(3)
+    there.change(spec(1))
+    assert [verb for verb, kind, _ in there.step() if kind == "NodeHandover"] == ["delete", "delete"]
+    assert there.step() == []
+    assert there.claims["prod-default"].spec.count == 3
+    there.hand_back()
+    there.settle()
+    assert there.claims["prod-default"].spec.count == 1
+    assert there.claims["prod-default"].status.nodes == tuple(there.handovers)
+
+
+@pytest.mark.parametrize(
+    ("leaving", "stays"),
+    [("n-0", ["n-1", "n-2"]), ("n-1", ["n-0", "n-2"])],
+)
+def test_nodes_that_have_not_joined_leave_first(leaving: str, stays: list[str]) -> None:
+    """H04: then those that are not Ready, then the youngest."""
+    there = settled(3)
+    there.handovers[leaving] = replace(there.handovers[leaving], status=NodeHandoverStatus())
+    there.change(spec(2))
+    there.step()
+    there.hand_back()
+    assert sorted(there.handovers) == stays
+
+
+def test_a_node_that_is_not_ready_leaves_before_one_that_is() -> None:
+    """H04: and without any difference, the youngest leaves."""
+    there = settled(3)
+    lost = Condition(
+        type=reasons.READY, status=ConditionStatus.FALSE, reason="KubeletStopped", message="", last_transition_time=NOW
+    )
+    there.handovers["n-0"] = replace(
+        there.handovers["n-0"], status=NodeHandoverStatus(stage=HandoverStage.JOINED, conditions=(lost,))
+    )
+    there.change(spec(2))
+    there.step()
+    there.hand_back()
+    assert sorted(there.handovers) == ["n-1", "n-2"]
+    there.change(spec(1))
+    there.step()
+    there.hand_back()
+    assert sorted(there.handovers) == ["n-1"]
+
+
+def test_a_deleted_cluster_ends_in_order_and_reports_what_it_waits_for() -> None:
+    """H04: handovers, claims, the control plane, and then the cluster itself."""
+    there = settled(2)
+    there.delete()
+    assert there.step() == [("delete", "NodeHandover", "n-0"), ("delete", "NodeHandover", "n-1")]
+    assert there.step() == []
+    ready = there.condition(reasons.READY)
+    assert ready[:2] == ("False", reasons.NODES_LEAVING)
+    assert "'n-0'" in ready[2]
+    there.hand_back()
+    assert there.step() == [("delete", "SliceClaim", "prod-default")]
+    assert "VirtualControlPlane 'acme/prod' ends" in there.condition(reasons.READY)[2]
+    assert there.step() == [("delete", "VirtualControlPlane", "prod")]
+    assert [verb for verb, _, _ in there.step()] == ["patch"]
+    assert there.cluster is None
+
+
+def test_a_paused_cluster_changes_nothing_and_ends_all_the_same() -> None:
+    """H04: spec.paused."""
+    there = settled(2)
+    there.change(DedicatedClusterSpec(nodes=5, paused=True))
+    assert there.step() == []
+    there.delete()
+    there.settle()
+    assert there.cluster is None
+
+
+def test_children_that_are_edited_by_hand_are_brought_back() -> None:
+    """H04: what the cluster does not decide stays, such as the egress that an administrator has set."""
+    there = settled(1)
+    assert there.plane is not None
+    edited = replace(
+        there.plane.spec,
+        replicas=3,
+        egress=PlaneEgress(allowed_hosts=("example.com",)),
+        snapshots=PlaneSnapshots(keep=9),
+    )
+    there.plane = replace(there.plane, spec=edited)
+    claim = there.claims["prod-default"]
+    there.claims["prod-default"] = replace(
+        claim,
+        metadata=replace(claim.metadata, labels={}),
+        spec=replace(claim.spec, users=Users.EVERYBODY, replace_after_seconds=60),
+    )
+    there.settle()
+    assert (there.plane.spec.replicas, there.plane.spec.snapshots.keep) == (1, 5)
+    assert there.plane.spec.egress.allowed_hosts == ("example.com",)
+    repaired = there.claims["prod-default"]
+    assert (repaired.spec.users, repaired.spec.replace_after_seconds) == (Users.CLUSTER, 0)
+    assert repaired.metadata.labels[POOL] == "default"
+
+
+def test_a_control_plane_of_another_owner_is_left_alone_and_named() -> None:
+    """H04: its nodes would get a control plane that the cluster does not have."""
+    there = ClusterWorld(spec(1))
+    there.plane = VirtualControlPlane(metadata=meta_of())
+    there.settle()
+    assert there.handovers == {}
+    assert there.plane.spec.nodes is PlaneNodes.USED
+    told = there.condition(reasons.STALLED)
+    assert told[:2] == ("True", reasons.OBJECT_EXISTS)
+    assert "VirtualControlPlane 'acme/prod'" in told[2]
+    there.delete()
+    there.settle()
+    assert there.plane is not None
+
+
+def test_a_claim_of_another_owner_is_left_alone_and_named() -> None:
+    """H04: the other pools go on."""
+    there = ClusterWorld(spec(1, NodePool(name="gpu", count=1)))
+    there.claims["prod-gpu"] = SliceClaim(metadata=meta_of(name="prod-gpu"), spec=desired_claim())
+    there.settle()
+    assert [each.spec.labels[POOL] for each in there.handovers.values()] == ["default"]
+    assert "SliceClaim 'acme/prod-gpu'" in there.condition(reasons.STALLED)[2]
+    there.delete()
+    there.settle()
+    assert "prod-gpu" in there.claims
+
+
+def desired_claim() -> object:
+    """Return the spec of a claim of another user."""
+    return msgspec.convert({"count": 1}, type(next(iter(settled(1).claims.values())).spec))
+
+
+def test_nodes_of_an_earlier_control_plane_return_before_they_serve_the_new_one() -> None:
+    """H04: a VirtualControlPlane that was deleted by hand is created again, with another uid."""
+    there = settled(2)
+    there.plane = None
+    there.settle(joins=False, returns=False)
+    assert all(each.metadata.deletion_timestamp for each in there.handovers.values())
+    there.settle()
+    assert there.plane is not None
+    assert {each.spec.plane.uid for each in there.handovers.values()} == {there.plane.metadata.uid}
+
+
+@pytest.mark.parametrize("key", ["kubernetes.io/hostname", "topology.kubernetes.io/zone", "tenantry.dev/pool"])
+def test_labels_that_have_a_meaning_are_refused(key: str) -> None:
+    """H04: a pool may not pose as another node."""
+    there = ClusterWorld(replace(spec(), default_pool=PoolSettings(labels={key: "a"})))
+    there.settle()
+    assert (there.plane, there.claims) == (None, {})
+    assert there.condition(reasons.STALLED)[1:] == (
+        reasons.INVALID_SPEC,
+        (
+            f"spec.defaultPool.labels must not have {key!r}: keys of kubernetes.io and k8s.io and tenantry.dev have a"
+            " meaning of their own"
+        ),
+    )
+
+
+def test_a_cluster_is_ready_when_its_control_plane_and_all_nodes_are() -> None:
+    """H04: conditions follow the order in which it comes up."""
+    there = ClusterWorld(spec(2))
+    there.settle(joins=False)
+    assert there.condition(reasons.CONTROL_PLANE_READY)[:2] == ("False", reasons.PROGRESSING)
+    assert there.condition(reasons.NODES_READY)[:2] == ("False", reasons.NODES_JOINING)
+    there.join("n-0")
+    assert "1 of 2 nodes are Ready; node 'n-1' is Leaving" in there.condition(reasons.NODES_READY)[2]
+    there.join()
+    assert there.condition(reasons.NODES_READY)[0] == "True"
+    assert there.condition(reasons.READY)[0] == "False"
+    serving = Condition(
+        type=reasons.READY,
+        status=ConditionStatus.TRUE,
+        reason=reasons.ESTABLISHED,
+        message="",
+        last_transition_time=NOW,
+    )
+    assert there.plane is not None
+    there.plane = replace(
+        there.plane,
+        status=replace(
+            there.plane.status, conditions=(serving,), kubeconfig_secret="prod-kubeconfig", version="1.36.3"
+        ),
+    )
+    assert there.condition(reasons.READY)[:2] == ("True", reasons.ESTABLISHED)
+    told = status.compute(there.inputs(), None, NOW)
+    assert (told.version, told.kubeconfig_secret, told.nodes, told.ready_nodes) == (
+        "1.36.3",
+        "prod-kubeconfig",
+        2,
+        "2/2",
+    )
+
+
+def test_a_pool_without_nodes_says_what_its_claim_says() -> None:
+    """H04: as for a quota that does not cover it."""
+    there = ClusterWorld(spec(3), hosts=2)
+    there.step()
+    claim = there.claims["prod-default"]
+    short = Condition(
+        type=reasons.PENDING,
+        status=ConditionStatus.TRUE,
+        reason=reasons.NODES_INSUFFICIENT,
+        message="3 nodes asked for, 2 can be had",
+        last_transition_time=NOW,
+    )
+    there.claims["prod-default"] = replace(claim, status=replace(claim.status, conditions=(short,)))
+    assert there.condition(reasons.NODES_READY) == (
+        "False",
+        reasons.NODES_INSUFFICIENT,
+        "pool 'default': 0 of 3 nodes are Ready; SliceClaim 'acme/prod-default': 3 nodes asked for, 2 can be had",
+    )
+
+
+# -- properties -----------------------------------------------------------------------------------
+
+POOLS = st.dictionaries(st.sampled_from(["a", "b", "gpu"]), st.integers(0, 3), max_size=2)
+SPECS = st.builds(
+    lambda nodes, pools: spec(nodes, *(NodePool(name=name, count=count) for name, count in pools.items())),
+    st.integers(0, 4),
+    POOLS,
+)
+
+
+@given(specs=st.lists(SPECS, min_size=1, max_size=4), seed=st.randoms(use_true_random=False))
+def test_from_any_changes_it_comes_to_rest_and_the_next_plan_is_empty(
+    specs: list[DedicatedClusterSpec], seed: object
+) -> None:
+    """H04: also if each change comes before the one before it is carried out."""
+    there = ClusterWorld(specs[0], hosts=16)
+    for each in specs:
+        there.change(each)
+        for _ in range(seed.randint(0, 4)):  # type: ignore[attr-defined] # Hypothesis' own Random
+            there.step()
+            check(there)
+            if seed.random() < 0.5:  # type: ignore[attr-defined] # as above
+                there.join()
+            if seed.random() < 0.3:  # type: ignore[attr-defined] # as above
+                there.hand_back()
+    there.settle()
+    assert desired.plan(there.inputs()).is_empty
+    wanted = {name: pool.count for name, pool in desired.settings_of(there.found).items()}
+    assert {name: count for name, count in pool_sizes(there.handovers.values()).items() if count} == {
+        name: count for name, count in wanted.items() if count
+    }
+    there.delete()
+    there.settle()
+    assert (there.cluster, there.plane, there.claims, there.handovers) == (None, None, {}, {})
+
+
+def check(there: ClusterWorld) -> None:
+    """Check that no claim requests fewer nodes than serve the cluster, or are on their way."""
+    for claim in there.claims.values():
+        name = slice_name(claim.metadata.name, claim.metadata.uid)
+        serving = [each for each in there.handovers.values() if each.spec.slice == name]
+        assert claim.spec.count >= len(serving)
+
+
+def pool_sizes(handovers: Iterable[NodeHandover]) -> dict[str, Quantity]:
+    """Return how many nodes each pool has in the cluster."""
+    found: dict[str, Quantity] = {}
+    for each in handovers:
+        name = each.spec.labels[POOL]
+        found[name] = int(found.get(name, 0)) + 1
+    return found
