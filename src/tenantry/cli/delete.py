@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import ApiError, InputError, NotFound, TenantryError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import KubernetesObject
@@ -148,6 +149,12 @@ async def existing(reading: Coroutine[object, object, R], kind: kinds.Kind, name
         raise NotFound(f"{kinds.told(kind, name, namespace)} does not exist; `{listing}` lists all") from error
 
 
+_INSIDE = {
+    VirtualControlPlane: ": its API server with all objects inside, and its pods",
+    DedicatedCluster: ": its API server with all objects inside; its nodes return to the host without its pods",
+}
+
+
 async def losses(client: Client, value: KubernetesObject) -> str:
     """Return a line that lists what the deletion of an object removes."""
     name = value.metadata.name
@@ -159,8 +166,7 @@ async def losses(client: Client, value: KubernetesObject) -> str:
             f"{kinds.full_name(type(value), name)}: the operator creates it again, without its adjustments ({many} now)"
         )
     if not isinstance(value, Tenant):
-        inside = ": its API server with all objects inside, and its pods" if type(value) is VirtualControlPlane else ""
-        return f"{kinds.told_key(type(value), value.key)}{inside}"
+        return f"{kinds.told_key(type(value), value.key)}{_INSIDE.get(type(value), '')}"
     try:
         namespace = await client.get(Namespace, name)
     except ApiError:

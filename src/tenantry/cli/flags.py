@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from tenantry.api.controlplanechoice import ControlPlaneChoice
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import InputError
 from tenantry.api.model import Json, KubernetesObject
 from tenantry.api.owner import Owner, OwnerKind
@@ -25,7 +26,7 @@ from tenantry.world.validation import Problem
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
 F = TypeVar("F", bound=Callable[..., Any])
-K = TypeVar("K", Tenant, Subnamespace, VirtualControlPlane)
+K = TypeVar("K", Tenant, Subnamespace, VirtualControlPlane, DedicatedCluster)
 
 NEVER = "never"
 _RESERVED_PREFIXES = ("system", "tenantry")

@@ -35,6 +35,7 @@ TASKS: dict[str, dict[str, tuple[str, str, str]]] = {
         "quota": ("quota", "quota", "Show how tenants' quotas are divided, and adjust them for a limited time."),
         "slice": ("slice", "slice_", "Claim nodes for one tenant, and release them."),
         "vcp": ("vcp", "vcp", "Create, list and delete virtual control planes, and print their kubeconfigs."),
+        "cluster": ("cluster.group", "cluster", "Create, scale and delete clusters with nodes of their own."),
         "peer": ("peer.group", "peer", "Connect clusters: pods of one run on the other."),
         "delete": ("delete", "delete", "Delete tenants or subnamespaces, with everything in them."),
         "import": ("imports.command", "import_", "Adopt the namespaces that another tool has created."),

@@ -41,7 +41,7 @@ def sleep(target: Target, *, called: str, namespace: str, timeout: int) -> None:
     \b
       tenantry vcp sleep web -n acme
     """
-    _request(target, called, namespace, PlanePhase.ASLEEP, timeout)
+    bring(target, called, place.parent(target, namespace), PlanePhase.ASLEEP, timeout)
 
 
 @click.command()
@@ -55,12 +55,23 @@ def wake(target: Target, *, called: str, namespace: str, timeout: int) -> None:
     \b
       tenantry vcp wake web -n acme
     """
-    _request(target, called, namespace, PlanePhase.AWAKE, timeout)
+    bring(target, called, place.parent(target, namespace), PlanePhase.AWAKE, timeout)
 
 
-def _request(target: Target, called: str, namespace: str, phase: PlanePhase, seconds: int) -> None:
-    where = place.parent(target, namespace)
-    session.run(target, lambda client: _bring(client, called, where, phase, seconds))
+def bring(target: Target, called: str, namespace: str, phase: PlanePhase, seconds: int) -> None:
+    """Request a phase of a control plane, and print how it has come there.
+
+    Args:
+        target: The cluster.
+        called: The name of the control plane.
+        namespace: Its namespace.
+        phase: The phase.
+        seconds: How long to wait for it.
+
+    Raises:
+        TenantryError: It does not come there, or not in time: why.
+    """
+    session.run(target, lambda client: _bring(client, called, namespace, phase, seconds))
 
 
 async def _bring(client: Client, name: str, namespace: str, phase: PlanePhase, seconds: int) -> None:

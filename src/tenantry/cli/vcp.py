@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from tenantry.api.errors import AlreadyExists, Forbidden, InputError, NotFound
-from tenantry.api.kubernetes import Namespace
-from tenantry.api.marks import TENANT_UID
-from tenantry.api.model import Json, ObjectMeta, Resource
+from tenantry.api.errors import InputError, NotFound
+from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.virtualcontrolplane import (
     KUBECONFIG_KEY,
     MOST_REPLICAS,
@@ -21,7 +19,7 @@ from tenantry.api.virtualcontrolplane import (
     VirtualControlPlane,
     VirtualControlPlaneSpec,
 )
-from tenantry.cli import flags, kinds, output, place, session
+from tenantry.cli import creation, flags, kinds, output, place, session
 from tenantry.cli.auditlog import audit_log
 from tenantry.cli.controlplane import unusable
 from tenantry.cli.describe.command import describe
@@ -33,7 +31,7 @@ from tenantry.cli.planesnapshots import restore, snapshot
 from tenantry.cli.planeupgrade import upgrade
 from tenantry.cli.rotation import rotate
 from tenantry.cli.target import Target, takes_target
-from tenantry.cli.wait import wait, wait_for_all
+from tenantry.cli.wait import wait
 from tenantry.world.validation import validate_plane
 
 if TYPE_CHECKING:
@@ -103,10 +101,10 @@ def create(
 
         hostedversions.product(version)  # raises for a version that there is not
     if not wrong and not dry_run:
-        session.run(target, lambda client: _check_place(client, where))
+        session.run(target, lambda client: creation.check_place(client, where, "control plane"))
         if target.local_name is not None:
             build_program(version)
-    make = functools.partial(_create, seconds=seconds)
+    make = functools.partial(creation.create, seconds=seconds, verb="vcp")
     flags.make(target, wanted, wrong, make, dry_run=dry_run, form=form)
 
 
@@ -126,41 +124,6 @@ def build_program(version: str = "") -> None:
     if any(build.built(each) is None for each in (product, *product.beside)):
         with StreamProgress() as progress:
             build.ensure(progress, product)
-
-
-async def _check_place(client: Client, namespace: str) -> None:
-    """Refuse a namespace in which the operator starts no control plane.
-
-    Raises:
-        NotFound: It does not exist.
-        InputError: It belongs to no tenant.
-    """
-    try:
-        found = await client.get(Namespace, namespace)
-    except Forbidden:
-        return  # the API server may admit the object all the same, and the operator reports what is wrong with it
-    if not found.metadata.labels.get(TENANT_UID):
-        raise InputError(
-            f"the namespace {namespace!r} belongs to no tenant: create the control plane in a tenant's namespace;"
-            " `tenantry tree` shows them"
-        )
-
-
-async def _create(client: Client, wanted: VirtualControlPlane, *, seconds: int | None) -> Json:
-    meta = wanted.metadata
-    told = kinds.told(VirtualControlPlane, meta.name, meta.namespace)
-    try:
-        made: Json = msgspec.json.decode(await client.create(wanted))
-    except AlreadyExists as error:
-        raise InputError(
-            f"{told} exists already; choose another name, or see it with"
-            f" `tenantry vcp describe {meta.name} -n {meta.namespace}`"
-        ) from error
-    output.talk(f"{told} created")
-    if seconds is not None:
-        asked = [ObjectSelection(VirtualControlPlane, (meta.name,), meta.namespace)]
-        await wait_for_all(client, asked, seconds=seconds, stalls=True)
-    return made
 
 
 @vcp.command()

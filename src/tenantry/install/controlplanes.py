@@ -6,7 +6,7 @@ Source: Kubernetes, "Validating Admission Policy", "Finalizers".
 from __future__ import annotations
 
 from tenantry.api import marks
-from tenantry.api.model import Json
+from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import PROCESS_FINALIZER, VirtualControlPlane
 from tenantry.install.policy import (
     ADMINISTER,
@@ -35,35 +35,63 @@ def everything(subject: Json) -> list[Json]:
     Args:
         subject: The operator, as RBAC names it.
     """
-    new = f"(has(object.metadata.finalizers) && '{PROCESS_FINALIZER}' in object.metadata.finalizers)"
-    old = f"(has(oldObject.metadata.finalizers) && '{PROCESS_FINALIZER}' in oldObject.metadata.finalizers)"
-    kept = says(
-        f"request.operation == 'CREATE' || {new} || !{old}",
-        f"metadata.finalizers must not lose {PROCESS_FINALIZER}: the operator sets it while the process of the control"
-        " plane exists; to end it, delete the VirtualControlPlane",
+    finalizers = keeping(
+        PROCESSES,
+        VirtualControlPlane.resource,
+        PROCESS_FINALIZER,
+        kept="the operator sets it while the process of the control plane exists; to end it, delete the"
+        " VirtualControlPlane",
+        added="a VirtualControlPlane must not be set: its process would outlast its deletion",
+        subject=subject,
     )
-    added = adds_no_finalizer("a VirtualControlPlane must not be set: its process would outlast its deletion")
-    resource = VirtualControlPlane.resource
-    rules = [rule(resource.group, [resource.plural], "CREATE", "UPDATE")]
-    finalizers = bound(validating(PROCESSES, rules, [kept, added], conditions=not_administrator(subject)))
-    return [*finalizers, *_whole(), *_own(subject)]
+    told = (
+        "a VirtualControlPlane must not be deleted with propagationPolicy Orphan, because its pods and other objects on"
+        " the host would stay: delete it without --cascade=orphan"
+    )
+    return [*finalizers, *whole(WHOLE, VirtualControlPlane.resource, told), *_own(subject)]
 
 
-def _whole() -> list[Json]:
-    """Return the policy that has a VirtualControlPlane end with its objects on the host, and its binding.
+def keeping(name: str, kind: Resource, finalizer: str, *, kept: str, added: str, subject: Json) -> list[Json]:
+    """Return the policy by which only administrators and the operator change finalizers of a kind, and its binding.
+
+    Args:
+        name: Of the policy.
+        kind: The kind.
+        finalizer: The one that the operator sets.
+        kept: Why it must not be lost.
+        added: See `adds_no_finalizer`.
+        subject: The operator, as RBAC names it.
+    """
+    new = f"(has(object.metadata.finalizers) && '{finalizer}' in object.metadata.finalizers)"
+    old = f"(has(oldObject.metadata.finalizers) && '{finalizer}' in oldObject.metadata.finalizers)"
+    validations = [
+        says(
+            f"request.operation == 'CREATE' || {new} || !{old}",
+            f"metadata.finalizers must not lose {finalizer}: {kept}",
+        ),
+        adds_no_finalizer(added),
+    ]
+    rules = [rule(kind.group, [kind.plural], "CREATE", "UPDATE")]
+    return bound(validating(name, rules, validations, conditions=not_administrator(subject)))
+
+
+def whole(name: str, kind: Resource, told: str) -> list[Json]:
+    """Return the policy that has an object end with what it owns, and its binding.
 
     Pods and Secrets that outlast it would belong to no control plane, and their marks keep owners from changing them.
     The finalizer `orphan` of Kubernetes, which has the same effect, is refused by the policy of the finalizers.
+
+    Args:
+        name: Of the policy.
+        kind: The kind.
+        told: What is refused, why, and what to do.
     """
-    resource = VirtualControlPlane.resource
-    whole = says(
+    allowed = says(
         "request.options.?propagationPolicy.orValue('') != 'Orphan'"
         " && request.options.?orphanDependents.orValue(false) != true",
-        "a VirtualControlPlane must not be deleted with propagationPolicy Orphan, because its pods and other objects on"
-        " the host would stay: delete it without --cascade=orphan",
+        told,
     )
-    rules = [rule(resource.group, [resource.plural], "DELETE")]
-    return bound(validating(WHOLE, rules, [whole]))
+    return bound(validating(name, [rule(kind.group, [kind.plural], "DELETE")], [allowed]))
 
 
 def _own(subject: Json) -> list[Json]:

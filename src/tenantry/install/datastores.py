@@ -1,4 +1,4 @@
-"""The policy that lets only administrators choose some datastores of control planes: pure.
+"""The policies that let only administrators choose some datastores of control planes: pure.
 
 `External` connects a control plane to an address outside of the cluster, with a Secret of the operator's namespace.
 `OwnEtcd` starts a process that no quota is charged for.
@@ -8,27 +8,38 @@ Source: Kubernetes, "Validating Admission Policy".
 
 from __future__ import annotations
 
-from tenantry.api.model import Json
+from tenantry.api.dedicatedcluster import DedicatedCluster
+from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import RESTRICTED_DATASTORES, VirtualControlPlane
 from tenantry.install.policy import not_administrator, refusing, rule
 
 NAME = "tenantry-plane-datastore"
+CLUSTERS = "tenantry-cluster-datastore"
 
 
 def everything(subject: Json) -> list[Json]:
-    """Return the policy and its binding.
+    """Return the policies and their bindings.
+
+    The operator creates the control plane of a DedicatedCluster, and no policy restricts the operator: what its owners
+    may choose is refused in the DedicatedCluster.
 
     Args:
         subject: The operator, as RBAC names it.
     """
-    kind = VirtualControlPlane.resource
-    of = "{}.?spec.?datastore.?kind.orValue('')"
+    return [
+        *_restricted(NAME, VirtualControlPlane.resource, "datastore", subject),
+        *_restricted(CLUSTERS, DedicatedCluster.resource, "controlPlane.datastore", subject),
+    ]
+
+
+def _restricted(name: str, kind: Resource, field: str, subject: Json) -> list[Json]:
+    path = ".?".join(("{}", "spec", *field.split(".")))
+    of, named = f"{path}.?kind.orValue('')", f"{path}.?secretRef.?name.orValue('')"
     restricted = ", ".join(f"'{each}'" for each in RESTRICTED_DATASTORES)
-    named = "{}.?spec.?datastore.?secretRef.?name.orValue('')"
     return refusing(
-        NAME,
+        name,
         [rule(kind.group, [kind.plural])],
-        "spec.datastore may only be SQLite or SharedEtcd: administrators choose the other kinds",
+        f"spec.{field} may only be SQLite or SharedEtcd: administrators choose the other kinds",
         conditions={
             "is-restricted": f"{of.format('object')} in [{restricted}]",
             # Their owners change other fields of what an administrator has created.

@@ -17,6 +17,7 @@ from tenantry.install import (
     contribution,
     controlplanes,
     datastores,
+    dedicatedclusters,
     egress,
     fairness,
     guards,
@@ -105,6 +106,7 @@ def foundation(subject: Json) -> list[Json]:
         *hosts.everything(),
         *subnamespaces.everything(subject),
         *controlplanes.everything(subject),
+        *dedicatedclusters.everything(subject),
         *inherited.everything(subject),
         *approval.everything(subject),
     ]

@@ -15,9 +15,12 @@ import msgspec
 from tenantry.api import marks
 from tenantry.api.controlplanechoice import MAX_NAME as MAX_PLANE_NAME
 from tenantry.api.controlplanechoice import TOO_LONG, ControlPlaneChoice
+from tenantry.api.dedicatedcluster import MAX_NAME as MAX_CLUSTER_NAME
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import InputError
 from tenantry.api.names import DNS_LABEL, DNS_SUBDOMAIN
 from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.planeversions import VERSION_PATTERN
 from tenantry.api.quota import CONTAINER_RESOURCE
 from tenantry.api.subnamespace import (
     MAX_NAME,
@@ -31,7 +34,7 @@ from tenantry.api.subnamespace import (
 )
 from tenantry.api.tenant import CLAIM_NAME_TOO_LONG, MAX_CLAIM_NAME, NodesChoice, Tenant
 from tenantry.api.tenantresourcequota import Adjustment
-from tenantry.api.virtualcontrolplane import VERSION_PATTERN, DatastoreKind, VirtualControlPlane
+from tenantry.api.virtualcontrolplane import DatastoreKind, VirtualControlPlane
 from tenantry.world import quantity, quota
 from tenantry.world.rulechecks import is_pattern, wrong_isolation, wrong_rules
 
@@ -111,6 +114,18 @@ def validate_plane(value: VirtualControlPlane) -> list[Problem]:
         problems.append(Problem("spec.version", f"must be a minor version, as in 1.36; it is {spec.version!r}"))
     if spec.replicas > 1 and spec.datastore.kind is DatastoreKind.SQLITE:
         problems.append(Problem("spec.replicas", "must be 1, unless the datastore is SharedEtcd, OwnEtcd or External"))
+    return problems
+
+
+def validate_cluster(value: DedicatedCluster) -> list[Problem]:
+    """Return what is wrong with a DedicatedCluster of which flags give the name, the version and the nodes."""
+    name, spec = value.metadata.name, value.spec
+    problems: list[Problem] = []
+    if not _LABEL.fullmatch(name) or len(name) > MAX_CLUSTER_NAME:
+        form = f"a DNS label of at most {MAX_CLUSTER_NAME} lower-case letters, digits and -"
+        problems.append(Problem("metadata.name", f"must be {form}, and begin and end with a letter or a digit"))
+    if not re.fullmatch(VERSION_PATTERN, spec.version):
+        problems.append(Problem("spec.version", f"must be a minor version, as in 1.36; it is {spec.version!r}"))
     return problems
 
 

@@ -33,6 +33,7 @@ def describe(target: Target, *, words: tuple[str, ...], namespace: str) -> None:
       tenantry describe subnamespace web -n acme
       tenantry describe trq acme
       tenantry describe vcp web -n acme
+      tenantry describe dcl prod -n acme
     """
     asked = kinds.parse(words)
     for each in asked:
@@ -50,11 +51,12 @@ def describe(target: Target, *, words: tuple[str, ...], namespace: str) -> None:
 
 
 async def _page(client: Client, asked: ObjectSelection, name: str, now: datetime) -> list[Part]:
+    from tenantry.api.dedicatedcluster import DedicatedCluster
     from tenantry.api.subnamespace import Subnamespace
     from tenantry.api.tenant import Tenant
     from tenantry.api.tenantresourcequota import TenantResourceQuota
     from tenantry.api.virtualcontrolplane import VirtualControlPlane
-    from tenantry.cli.describe import plane, subnamespace, tenant
+    from tenantry.cli.describe import cluster, plane, subnamespace, tenant
     from tenantry.views import description, owned
 
     if asked.kind is Tenant:
@@ -69,6 +71,8 @@ async def _page(client: Client, asked: ObjectSelection, name: str, now: datetime
         return subnamespace.subnamespace_page(value, found.events, now)
     if isinstance(value, TenantResourceQuota):
         return subnamespace.quota_page(value, found.events, now)
+    if isinstance(value, DedicatedCluster):
+        return cluster.page(value, found.events, now)
     if isinstance(value, VirtualControlPlane):
         return plane.page(value, found.events, now, await description.limited_keys(client, asked.namespace))
     return [*output.to_yaml([value]).splitlines()]

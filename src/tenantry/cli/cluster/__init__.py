@@ -1,0 +1,1 @@
+"""`tenantry cluster`: clusters of tenants, with nodes of their own."""

@@ -1,0 +1,162 @@
+"""`tenantry cluster scale`, `sleep`, `wake` and `delete`: what changes a cluster that exists."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from tenantry.api.dedicatedcluster import DEFAULT_POOL, DedicatedCluster
+from tenantry.api.errors import InputError
+from tenantry.api.model import Json
+from tenantry.api.slice import MAX_NODES
+from tenantry.api.virtualcontrolplane import PlanePhase
+from tenantry.api.wording import shortened
+from tenantry.cli import durations, flags, kinds, output, phases, session
+from tenantry.cli.cluster.place import in_tenant
+from tenantry.cli.kinds import ObjectSelection
+from tenantry.cli.target import Target, takes_target
+from tenantry.cli.wait import wait_for_all
+
+if TYPE_CHECKING:
+    from tenantry.kube.client import Client
+
+_called = click.argument("called", metavar="NAME")
+_timeout = durations.timeout_option("2m", "Deadline for the outcome, as in 30s or 5m.")
+_form = output.output_option("json", "yaml", "name")
+
+
+@click.command()
+@takes_target
+@_called
+@in_tenant
+@click.option(
+    "--nodes", type=click.IntRange(0, MAX_NODES), required=True, help=f"Number of nodes, from 0 to {MAX_NODES}."
+)
+@click.option("--pool", default=DEFAULT_POOL, show_default=True, metavar="POOL", help="Pool that gets this number.")
+@flags.takes_wait("Wait until the cluster and all of its nodes are ready.", timeout="5m")
+@_form
+def scale(
+    target: Target, *, called: str, namespace: str, nodes: int, pool: str, seconds: int | None, form: str | None
+) -> None:
+    r"""Change the number of nodes of a cluster.
+
+    Nodes that leave it are drained inside, and return to the host. Exit code: 0 the number is changed, and with --wait
+    reached; 1 it is refused, or not reached before the deadline.
+
+    \b
+      tenantry cluster scale acme --nodes 3 --wait
+      kubectl scale dcl acme -n acme --replicas 3
+    """
+    where = namespace or called
+
+    async def work(client: Client) -> DedicatedCluster:
+        found = await _existing(client, called, where)
+        about: Json = {"uid": found.metadata.uid, "resourceVersion": found.metadata.resource_version}
+        await client.merge_patch(found.resource, where, called, {"metadata": about, "spec": _sized(found, pool, nodes)})
+        output.talk(f"{kinds.told(DedicatedCluster, called, where)} is to have {nodes} nodes in pool {pool!r}")
+        if seconds is not None:
+            await wait_for_all(client, [ObjectSelection(DedicatedCluster, (called,), where)], seconds=seconds)
+        return await _existing(client, called, where)
+
+    _print(session.run(target, work), form)
+
+
+def _sized(found: DedicatedCluster, pool: str, nodes: int) -> Json:
+    """Return the merge patch of the spec by which a pool has another number of nodes.
+
+    Raises:
+        InputError: There is no such pool.
+    """
+    if pool == DEFAULT_POOL:
+        return {"nodes": nodes}
+    names = [each.name for each in found.spec.pools]
+    if pool not in names:
+        known = shortened(map(repr, [DEFAULT_POOL, *names]))
+        raise InputError(f"--pool {pool!r} is no pool of the cluster; pools are {known}")
+    # A merge patch replaces the whole list.
+    changed = [msgspec.structs.replace(each, count=nodes) if each.name == pool else each for each in found.spec.pools]
+    return {"pools": msgspec.to_builtins(changed)}
+
+
+@click.command()
+@takes_target
+@_called
+@in_tenant
+@_timeout
+@_form
+def sleep(target: Target, *, called: str, namespace: str, timeout: int, form: str | None) -> None:
+    r"""End the process of a cluster's control plane; its objects stay, and its nodes stay with it.
+
+    The next connection, or `tenantry cluster wake`, starts it again. Exit code: 0 it sleeps; 1 it does not.
+
+    \b
+      tenantry cluster sleep acme
+    """
+    _bring(target, called, namespace or called, PlanePhase.ASLEEP, seconds=timeout, form=form)
+
+
+@click.command()
+@takes_target
+@_called
+@in_tenant
+@_timeout
+@_form
+def wake(target: Target, *, called: str, namespace: str, timeout: int, form: str | None) -> None:
+    r"""Start the control plane of a cluster that sleeps, and wait until it is usable.
+
+    Exit code: 0 it is awake; 1 it is not.
+
+    \b
+      tenantry cluster wake acme
+    """
+    _bring(target, called, namespace or called, PlanePhase.AWAKE, seconds=timeout, form=form)
+
+
+def _bring(target: Target, called: str, where: str, phase: PlanePhase, *, seconds: int, form: str | None) -> None:
+    # Its control plane has its name.
+    session.run(target, lambda client: _existing(client, called, where))
+    phases.bring(target, called, where, phase, seconds)
+    if form:
+        _print(session.run(target, lambda client: _existing(client, called, where)), form)
+
+
+@click.command()
+@takes_target
+@_called
+@in_tenant
+@flags.yes_option
+@flags.takes_wait("Wait until everything is gone.", default=True, timeout="5m")
+@_form
+def delete(target: Target, *, called: str, namespace: str, yes: bool, seconds: int | None, form: str | None) -> None:
+    r"""Delete a cluster with all objects inside; its nodes return to the host.
+
+    Exit code: 0 it is gone, or with --no-wait ends; 1 it is not gone before the deadline, and Ready of the cluster says
+    what it waits for.
+
+    \b
+      tenantry cluster delete acme
+    """
+    from tenantry.cli.delete import delete_objects
+
+    where = namespace or called
+    asked = [ObjectSelection(DedicatedCluster, (called,), where)]
+
+    async def work(client: Client) -> DedicatedCluster:
+        found = await _existing(client, called, where)
+        await delete_objects(client, asked, yes=yes, seconds=seconds)
+        return found
+
+    _print(session.run(target, work), form)
+
+
+async def _existing(client: Client, name: str, namespace: str) -> DedicatedCluster:
+    from tenantry.cli.delete import read_existing
+
+    return await read_existing(client, DedicatedCluster, name, namespace)
+
+
+def _print(found: DedicatedCluster, form: str | None) -> None:
+    if form:
+        flags.print_one(found, output.whole(found), form)
