@@ -71,17 +71,16 @@ def _placed(command: click.Command, *, shows: bool = False) -> click.Command:
     inner = command.callback
     option = output.output_option("json", "yaml", "name")
 
-    def call(words: tuple[str, ...], namespace: str, form: str | None = None, **options: Any) -> object:  # noqa: ANN401 - whatever the command takes
+    def call(words: tuple[str, ...], namespace: str, **options: Any) -> object:  # noqa: ANN401 - whatever the command takes
         if not namespace and len(words) == 1:
             namespace = words[0]
         if not namespace and "everywhere" in options:
             options["everywhere"] = True
-        if shows and form and get.callback is not None:
+        form = options.pop("form") if shows else None
+        if form and get.callback is not None:
             return get.callback(
                 words=(_DCL, *words), namespace=namespace, everywhere=False, form=form, watches=False, selector=""
             )
-        if not shows and form is not None:
-            options["form"] = form
         return inner(words=words, namespace=namespace, **options) if inner is not None else None
 
     params = list(command.params)

@@ -10,6 +10,7 @@ from tenantry.api import reasons
 from tenantry.api.slice import SliceClaim
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import ownnodes
+from tenantry.controllers.clusterwakes import wake_owner
 from tenantry.controllers.conclusion import problem_of
 from tenantry.controllers.slices import status
 from tenantry.controllers.slices.claimqueue import ClaimQueue
@@ -154,6 +155,7 @@ async def _tell_claim(cluster: Cluster, claim: SliceClaim, inputs: SliceInputs, 
     if ownnodes.is_kept(claim):
         # Own writes wake no reconciler: the Tenant reports the state of its claim.
         cluster.wake(Tenant, claim.metadata.namespace)
+    wake_owner(cluster, claim)
     # An event for each change of state; the conditions report the progress within a state.
     if claim.status.state is not progress.state:
         cluster.recorder.say(claim, EventKind.NORMAL, progress.state.value, progress.message)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
-from tenantry.controllers import controlplane
+from tenantry.controllers import clusterwakes, controlplane
 from tenantry.controllers.tenantnamespace import OWNER_BINDING
 from tenantry.controllers.watched import BY_NAMESPACE
 from tenantry.engine.apply import Outcome
@@ -17,6 +17,7 @@ from tenantry.engine.cluster import Cluster
 
 def wake_owner(cluster: Cluster, found: VirtualControlPlane) -> None:
     """Queue what reports the state of a VirtualControlPlane as its own; none if users have created it."""
+    clusterwakes.wake_owner(cluster, found)
     meta = found.metadata
     owner = controlplane.owner_of(cluster.lookup(Namespace.resource, meta.namespace), meta.name)
     if owner is not None:
