@@ -115,12 +115,8 @@ def test_nodes_that_have_not_joined_leave_first(leaving: str, stays: list[str]) 
 def test_a_node_that_is_not_ready_leaves_before_one_that_is() -> None:
     """H04: and without any difference, the youngest leaves."""
     there = settled(3)
-    lost = Condition(
-        type=reasons.READY, status=ConditionStatus.FALSE, reason="KubeletStopped", message="", last_transition_time=NOW
-    )
-    there.handovers["n-0"] = replace(
-        there.handovers["n-0"], status=NodeHandoverStatus(stage=HandoverStage.JOINED, conditions=(lost,))
-    )
+    lost = NodeHandoverStatus(stage=HandoverStage.JOINING, inside="uid")
+    there.handovers["n-0"] = replace(there.handovers["n-0"], status=lost)
     there.change(spec(2))
     there.step()
     there.hand_back()

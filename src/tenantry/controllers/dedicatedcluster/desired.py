@@ -43,7 +43,6 @@ from tenantry.api.virtualcontrolplane import (
 from tenantry.api.wording import shortened
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
 from tenantry.engine import request
-from tenantry.engine.conditions import find
 from tenantry.engine.plan import Blocked, DirectWrite, Plan, merge_patch
 
 RESERVED_DOMAINS = ("kubernetes.io", "k8s.io", "tenantry.dev")
@@ -85,9 +84,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_joined(found: NodeHandover) -> bool:
-    """Return whether a node has joined, and no condition says that it is not Ready."""
-    ready = find(found.status.conditions, reasons.READY)
-    return found.status.stage is HandoverStage.JOINED and (ready is None or ready.status.value != "False")
+    """Return whether a node is Ready in the cluster."""
+    return found.status.stage is HandoverStage.JOINED
 
 
 def settings_of(found: DedicatedCluster) -> dict[str, NodePool]:
@@ -312,9 +310,8 @@ def _is_lost(found: NodeHandover, pool: Pool, plane_uid: str) -> bool:
 
 
 def _rank(found: NodeHandover) -> int:
-    if found.status.stage is not HandoverStage.JOINED:
-        return 0
-    return 2 if is_joined(found) else 1
+    """Return 0 for a node that the cluster does not have yet, 1 for one that is not Ready there, else 2."""
+    return 2 if is_joined(found) else 1 if found.status.inside else 0
 
 
 def handover(pool: Pool, node: str, of: VirtualControlPlane) -> NodeHandover:
