@@ -81,7 +81,7 @@ async def ensure_tenant(client: Client, name: str) -> None:
     else:
         return
     async with acting_as(client, "", ()) as caller:
-        owner = _owner(caller.user)
+        owner = owner_of(caller.user)
     try:
         await client.create(Tenant(metadata=ObjectMeta(name=name), spec=TenantSpec(owners=(owner,))))
     except Forbidden as error:
@@ -95,7 +95,7 @@ async def ensure_tenant(client: Client, name: str) -> None:
 _ACCOUNTS = "system:serviceaccount:"
 
 
-def _owner(user: str) -> Owner:
+def owner_of(user: str) -> Owner:
     """Return the owner that a user name means."""
     if not user.startswith(_ACCOUNTS):
         return Owner(kind=OwnerKind.USER, name=user)
