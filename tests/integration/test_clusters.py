@@ -1,0 +1,227 @@
+"""DedicatedClusters on a real cluster with simulated nodes: from one command to a pod that runs, and back (H04)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+from msgspec.structs import replace
+
+from tenantry.api import reasons
+from tenantry.api.dedicatedcluster import DedicatedCluster
+from tenantry.api.errors import Forbidden
+from tenantry.api.node import Node
+from tenantry.api.nodehandover import NodeHandover
+from tenantry.api.slice import Slice, SliceClaim
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.kube import kubeconfig, wire
+from tenantry.kube.client import Client
+from tenantry.local import build
+from tenantry.local.cluster import LocalCluster, UpOptions
+from tenantry.local.nodes import NodeGroup, NodePlan
+from tenantry.local.progress import SilentProgress
+from testkit.api import PODS, Api, until
+from testkit.installation import install
+from testkit.planes import command
+from testkit.refusals import refusal
+
+pytest_plugins = ["testkit.fixtures"]
+
+Json = dict[str, Any]
+CLUSTERS = DedicatedCluster.resource
+BOX: Json = {"containers": [{"name": "c", "image": "busybox"}]}
+NODES = ["w-0", "w-1", "w-2", "w-3"]
+
+
+@pytest_asyncio.fixture(scope="session")
+async def host_cluster(tenantry_home: Path) -> AsyncGenerator[LocalCluster]:
+    """A local cluster with the operator and four simulated nodes, of which one stays shared."""
+    await asyncio.to_thread(build.ensure, SilentProgress(), build.HOSTED)
+    local = LocalCluster("clusters", root=tenantry_home)
+    nodes = NodePlan(groups=(NodeGroup(name="w", count=len(NODES)),))
+    await local.up(UpOptions(throwaway=True, install=install, operator=True, nodes=nodes, timeout_seconds=180.0))
+    yield local
+    await local.down(purge=True)
+
+
+@pytest_asyncio.fixture
+async def host(host_cluster: LocalCluster) -> AsyncGenerator[Api]:
+    """An administrator of the cluster."""
+    async with Client(kubeconfig.load([host_cluster.kubeconfig_path])) as client:
+        yield Api(client)
+
+
+def condition(found: Json, type_: str = "Ready") -> Json:
+    """Return a condition of an object; {} if it has none."""
+    conditions: list[Json] = found.get("status", {}).get("conditions", [])
+    return next((each for each in conditions if each["type"] == type_), {})
+
+
+async def left(host: Api, name: str) -> list[Json]:
+    """Return what is there of the clusters of a namespace."""
+    return [
+        *await host.list(CLUSTERS, name),
+        *await host.list(VirtualControlPlane.resource, name),
+        *await host.list(SliceClaim.resource, name),
+        *[each for each in await host.list(Slice.resource) if each["spec"]["tenant"] == name],
+        *[each for each in await host.list(NodeHandover.resource) if each["spec"]["plane"]["namespace"] == name],
+    ]
+
+
+async def free_nodes(host: Api) -> list[str]:
+    """Return the nodes that pods of all tenants can run on."""
+    nodes = [msgspec.convert(each, Node) for each in await host.list(Node.resource)]
+    return sorted(
+        each.metadata.name
+        for each in nodes
+        if each.is_ready
+        and not each.spec.unschedulable
+        and not any("tenantry" in taint.key for taint in each.spec.taints)
+    )
+
+
+async def test_one_command_ends_with_a_pod_that_runs_and_another_one_with_nothing(
+    host_cluster: LocalCluster, host: Api, name: str, tmp_path: Path
+) -> None:
+    """H04: the tenant is created on the way, nodes leave the host and return, and the quota with them."""
+    code, out, err = await command(
+        host_cluster, "cluster", "create", name, "--nodes", "2", "--wait", "--timeout", "3m", "-o", "json"
+    )
+    assert code == 0, err
+    assert msgspec.json.decode(out)["metadata"]["namespace"] == name
+    assert f"tenant.tenantry.dev/{name} created: its owner is User" in err
+    found = await host.get(CLUSTERS, name, name)
+    assert {each["type"]: each["status"] for each in found["status"]["conditions"]} == {
+        reasons.READY: "True",
+        reasons.CONTROL_PLANE_READY: "True",
+        reasons.NODES_READY: "True",
+    }
+    assert found["status"]["readyNodes"] == "2/2"
+    (claim,) = await host.list(SliceClaim.resource, name)
+    assert sorted([*claim["status"]["nodes"], *await free_nodes(host)]) == NODES
+    code, text, err = await command(host_cluster, "cluster", "kubeconfig", name)
+    assert code == 0, err
+    (tmp_path / "kubeconfig").write_text(text)
+    async with Client(kubeconfig.load([tmp_path / "kubeconfig"])) as client:
+        inside = Api(client)
+        await _runs(host, inside, claim["status"]["nodes"], name)
+        code, _, err = await command(
+            host_cluster, "cluster", "scale", name, "--nodes", "1", "--wait", "--timeout", "3m"
+        )
+        assert code == 0, err
+        assert len(await inside.list(Node.resource)) == 1
+        assert len(await free_nodes(host)) == len(NODES) - 1
+    code, out, err = await command(host_cluster, "cluster", "delete", name, "--yes", "--timeout", "3m")
+    assert code == 0, err
+    await _gone(host, name)
+
+
+async def _runs(host: Api, inside: Api, nodes: list[str], name: str) -> None:
+    """Check that the nodes are Ready inside, and run a pod there that the host does not have."""
+    there = [msgspec.convert(each, Node) for each in await inside.list(Node.resource)]
+    assert sorted(each.metadata.name for each in there) == sorted(nodes)
+    assert all(each.is_ready for each in there)
+    await inside.default_account("default")
+    await inside.create(PODS, {"metadata": {"name": "web"}, "spec": BOX}, "default")
+
+    async def runs() -> bool:
+        found = await inside.get(PODS, "web", "default")
+        return found["status"].get("phase") == "Running" and found["spec"]["nodeName"] in nodes
+
+    await until(runs, "the pod runs on a node of the cluster")
+    assert await host.list(PODS, name) == []
+
+
+async def _gone(host: Api, name: str) -> None:
+    """Wait until nothing of the clusters of a namespace is left, and check that the host has its nodes."""
+
+    async def so() -> bool:
+        return await left(host, name) == [] and await free_nodes(host) == NODES
+
+    await until(so, "nothing is left", seen=lambda: name)
+
+
+async def test_owners_choose_no_datastore_that_no_quota_counts_and_leave_nothing_behind(host: Api, name: str) -> None:
+    """H04: what they may not set in a VirtualControlPlane, they do not get by a DedicatedCluster."""
+    await host.make_tenant(name)
+    path = wire.path(CLUSTERS, name, "prod")
+    async with Client(replace(host.client.connection, impersonate="alice")) as client:
+        alice = Api(client)
+        for datastore in ({"kind": "OwnEtcd"}, {"kind": "External", "secretRef": {"name": "any"}}):
+            value: Json = {"metadata": {"name": "prod"}, "spec": {"controlPlane": {"datastore": datastore}}}
+            assert "administrators choose the other kinds" in await refusal(alice, CLUSTERS, value, name)
+        await alice.create(CLUSTERS, {"metadata": {"name": "prod"}, "spec": {"nodes": 0}}, name)
+
+        async def has_plane() -> bool:
+            return await host.find(VirtualControlPlane.resource, "prod", name) is not None
+
+        await until(has_plane, "the control plane is created")
+        with pytest.raises(Forbidden, match="must not be deleted with propagationPolicy Orphan"):
+            await alice.client.request("DELETE", path, query={"propagationPolicy": "Orphan"})
+        with pytest.raises(Forbidden, match="must not lose tenantry.dev/dedicated-cluster"):
+            await alice.patch(CLUSTERS, "prod", {"metadata": {"finalizers": None}}, name)
+        with pytest.raises(Forbidden, match="has all objects of a DedicatedCluster and must not be deleted"):
+            await alice.delete(VirtualControlPlane.resource, "prod", name)
+        scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": 1}}
+        await alice.client.request(
+            "PATCH", f"{path}/scale", body=msgspec.json.encode(scale), content_type="application/merge-patch+json"
+        )
+        assert (await host.get(CLUSTERS, "prod", name))["spec"]["nodes"] == 1
+        await alice.delete(CLUSTERS, "prod", name)
+    await _gone(host, name)
+
+
+async def test_an_edit_of_a_child_is_undone_and_a_pool_that_fits_no_node_says_so(host: Api, name: str) -> None:
+    """H04: only the spec of the cluster decides; what is wrong is in its conditions."""
+    await host.make_tenant(name)
+    pool: Json = {"name": "big", "count": 1, "perNode": {"cpu": "4k"}}
+    await host.create(CLUSTERS, {"metadata": {"name": "prod"}, "spec": {"nodes": 0, "pools": [pool]}}, name)
+
+    async def claim() -> Json | None:
+        return await host.find(SliceClaim.resource, "prod-big", name)
+
+    await until(claim, "the claim is created")
+    await host.patch(SliceClaim.resource, "prod-big", {"spec": {"users": "Everybody"}}, name)
+
+    async def undone() -> bool:
+        return (await host.get(SliceClaim.resource, "prod-big", name))["spec"]["users"] == "Cluster"
+
+    await until(undone, "the edit is undone")
+
+    async def told() -> str:
+        found = condition(await host.get(CLUSTERS, "prod", name), reasons.NODES_READY)
+        return found["message"] if found.get("reason") == reasons.NODES_INSUFFICIENT else ""
+
+    assert "pool 'big': 0 of 1 nodes are Ready; SliceClaim" in await until(told, "the cluster says what is short")
+    await host.delete(CLUSTERS, "prod", name)
+    await _gone(host, name)
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({"nodes": 501}, "spec.nodes"),
+        ({"pools": [{"name": "default"}]}, "must not have a pool 'default'"),
+        ({"pools": [{"name": "a"}, {"name": "a"}]}, "Duplicate value"),
+        ({"pools": [{"name": "a" * 16}]}, "spec.pools[0].name"),
+        ({"version": "1"}, "spec.version"),
+        ({"controlPlane": {"replicas": 3}}, "must be 1, unless the datastore is"),
+        ({"sleep": {"afterIdleSeconds": 5}}, "must be 0, for never, or at least 10"),
+        ({"defaultPool": {"perNode": {"cpu": "much"}}}, "must be a quantity"),
+        ({"defaultPool": {"taints": [{"key": "a", "effect": "Maybe"}]}}, "spec.defaultPool.taints[0].effect"),
+    ],
+)
+async def test_the_api_server_refuses_what_has_no_meaning(host: Api, spec: Json, told: str) -> None:
+    """H04: with the path of the field, before anything is stored."""
+    assert told in await refusal(host, CLUSTERS, {"metadata": {"name": "prod"}, "spec": spec}, "default")
+
+
+async def test_a_name_leaves_room_for_those_of_claims(host: Api) -> None:
+    """H04: a claim has the name of the cluster, and that of a pool behind it."""
+    value: Json = {"metadata": {"name": "a" * 31}, "spec": {}}
+    assert "must be a DNS label of at most 30" in await refusal(host, CLUSTERS, value, "default")
