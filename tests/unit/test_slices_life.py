@@ -451,9 +451,7 @@ def test_a_claim_of_a_cluster_gives_back_only_nodes_that_do_not_serve_it() -> No
         there.node(node)
     name = there.claim(users="Cluster", count=3)
     there.settle()
-    taints = there.world.get(Node.resource, "n-3")["spec"]["taints"]
-    serving = {"key": "tenantry.dev/handed-over", "value": "prod", "effect": "NoExecute"}
-    there.world.patch(Node.resource, "n-3", {"spec": {"taints": [*taints, serving]}})
+    there.world.patch(Node.resource, "n-3", {"metadata": {"labels": {"tenantry.dev/handed-over": "prod"}}})
     there.world.patch(SliceClaim.resource, "acme/web", {"spec": {"count": 1}})
     there.settle()
     assert there.status()["nodes"] == ["n-3"]
