@@ -124,13 +124,6 @@ def runtime_classes(keys: Callable[[Change[RuntimeClass]], Iterable[str]]) -> Wa
     return Watch(resource=RuntimeClass.resource, decode=decoder(RuntimeClass), keys=keys)
 
 
-def slice_claims(
-    keys: Callable[[Change[SliceClaim]], Iterable[str]], indexes: Mapping[str, Callable[[SliceClaim], Iterable[str]]]
-) -> Watch:
-    """Return the watch of SliceClaims."""
-    return Watch(resource=SliceClaim.resource, decode=decoder(SliceClaim), keys=keys, indexes=indexes)
-
-
 def subnamespaces(keys: Callable[[Change[Subnamespace]], Iterable[str]]) -> Watch:
     """Return the watch of Subnamespaces, indexed by namespace."""
     return Watch(
@@ -154,6 +147,19 @@ def tenant_quotas(keys: Callable[[Change[TenantResourceQuota]], Iterable[str]]) 
 def slices(keys: Callable[[Change[Slice]], Iterable[str]]) -> Watch:
     """Return the watch of Slices, indexed by tenant."""
     return Watch(resource=Slice.resource, decode=decoder(Slice), keys=keys, indexes={BY_TENANT: _slice_tenant})
+
+
+def slice_claims(
+    keys: Callable[[Change[SliceClaim]], Iterable[str]],
+    indexes: Mapping[str, Callable[[SliceClaim], Iterable[str]]] | None = None,
+) -> Watch:
+    """Return the watch of SliceClaims, indexed by namespace and by more."""
+    return Watch(
+        resource=SliceClaim.resource,
+        decode=decoder(SliceClaim),
+        keys=keys,
+        indexes={BY_NAMESPACE: _claim_namespace, **(indexes or {})},
+    )
 
 
 def control_planes(keys: Callable[[Change[VirtualControlPlane]], Iterable[str]]) -> Watch:
