@@ -272,6 +272,19 @@ def test_a_cluster_is_ready_when_its_control_plane_and_all_nodes_are() -> None:
     )
 
 
+@pytest.mark.parametrize(("reason", "stalls"), [(reasons.REAL_NODE, True), (reasons.NODE_NOT_IN_SLICE, False)])
+def test_a_node_that_cannot_join_stalls_the_cluster(reason: str, stalls: bool) -> None:  # noqa: FBT001 - a parameter
+    """H04: but not while pods of others still leave it."""
+    there = ClusterWorld(spec(1))
+    there.settle(joins=False)
+    stalled = Condition(
+        type=reasons.STALLED, status=ConditionStatus.TRUE, reason=reason, message="why", last_transition_time=NOW
+    )
+    there.handovers["n-0"] = replace(there.handovers["n-0"], status=NodeHandoverStatus(conditions=(stalled,)))
+    told = there.condition(reasons.STALLED)
+    assert told == (("True", reason, "pool 'default': node 'n-0': why") if stalls else ("", "", ""))
+
+
 def test_a_pool_without_nodes_says_what_its_claim_says() -> None:
     """H04: as for a quota that does not cover it."""
     there = ClusterWorld(spec(3), hosts=2)

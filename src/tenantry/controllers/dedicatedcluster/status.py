@@ -124,10 +124,10 @@ def _pool_problem(inputs: ClusterInputs, pool: Pool) -> Blocked | None:
     path = f"pool {pool.name!r}"
     waiting = [each for each in (*pool.live, *pool.going) if not desired.is_joined(each) or each in pool.going]
     for each in waiting:
-        if is_true(each.status.conditions, reasons.STALLED):
-            told = find(each.status.conditions, reasons.STALLED)
-            message = told.message if told is not None else ""
-            return Blocked(reason=reasons.NODES_JOINING, message=f"{path}: node {each.metadata.name!r}: {message}")
+        told = find(each.status.conditions, reasons.STALLED)
+        # A pool that grows lists nodes from which pods of others are still leaving: that passes.
+        if told is not None and told.reason != reasons.NODE_NOT_IN_SLICE:
+            return Blocked(reason=told.reason, message=f"{path}: node {each.metadata.name!r}: {told.message}")
     if pool.going or len(pool.live) > pool.want:
         names = shortened(sorted(each.metadata.name for each in pool.going or pool.live))
         return Blocked(reason=reasons.NODES_LEAVING, message=f"{path}: nodes leave the cluster: {names}", passing=True)

@@ -196,7 +196,8 @@ def _bind(inputs: SliceInputs, marks: NodeMarks, degraded: str) -> SliceDecision
     # A node is bound only after every scheduler has seen that it is closed, or a pod of another tenant could remain.
     if inputs.settles <= 0:
         empty = [node for node in waiting if not foreign[node.metadata.name]]
-        binding = stage(amendments(empty, marking.bind(inputs.name)))
+        # The handover of a node waits for its marks.
+        binding = stage(amendments(empty, marking.bind(inputs.name), quiet=not inputs.serves_cluster))
         if binding is not None:
             return binding
     held = inputs.defaults.disruption_budget_seconds
