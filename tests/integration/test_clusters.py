@@ -58,7 +58,8 @@ async def host(host_cluster: LocalCluster) -> AsyncGenerator[Api]:
 def condition(found: Json, type_: str = "Ready") -> Json:
     """Return a condition of an object; {} if it has none."""
     conditions: list[Json] = found.get("status", {}).get("conditions", [])
-    return next((each for each in conditions if each["type"] == type_), {})
+    none: Json = {}
+    return next((each for each in conditions if each["type"] == type_), none)
 
 
 async def left(host: Api, name: str) -> list[Json]:

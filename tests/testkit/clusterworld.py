@@ -144,6 +144,7 @@ class ClusterWorld:
             self._remove(found)
             return
         assert asked.patch_type is PatchType.MERGE
+        assert isinstance(asked.body, dict)
         patched = merged(msgspec.to_builtins(found), asked.body)
         self._put(msgspec.convert(patched, type(found)))
 

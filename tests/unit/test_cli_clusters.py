@@ -189,7 +189,11 @@ class NothingRuns:
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("TENANTRY_HOME", str(root))
         self.started: list[dict[str, object]] = []
-        monkeypatch.setattr(up, "callback", lambda **options: self.started.append(options))
+
+        def start(**options: object) -> None:
+            self.started.append(options)
+
+        monkeypatch.setattr(up, "callback", start)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +20,7 @@ from tenantry.api.marks import POOL
 from tenantry.api.model import Condition, ConditionStatus, ObjectMeta
 from tenantry.api.nodehandover import HandoverStage, NodeHandover, NodeHandoverStatus
 from tenantry.api.quota import Quantity
-from tenantry.api.slice import SliceClaim, SliceClaimStatus, SliceState, Users, slice_name
+from tenantry.api.slice import SliceClaim, SliceClaimSpec, SliceClaimStatus, SliceState, Users, slice_name
 from tenantry.api.virtualcontrolplane import PlaneEgress, PlaneNodes, PlaneSnapshots, VirtualControlPlane
 from tenantry.controllers.dedicatedcluster import desired, status
 from tenantry.controllers.dedicatedcluster.gather import owner_of
@@ -206,9 +205,9 @@ def test_a_claim_of_another_owner_is_left_alone_and_named() -> None:
     assert "prod-gpu" in there.claims
 
 
-def desired_claim() -> object:
+def desired_claim() -> SliceClaimSpec:
     """Return the spec of a claim of another user."""
-    return msgspec.convert({"count": 1}, type(next(iter(settled(1).claims.values())).spec))
+    return SliceClaimSpec(count=1)
 
 
 def test_nodes_of_an_earlier_control_plane_return_before_they_serve_the_new_one() -> None:
@@ -308,11 +307,14 @@ def test_a_pool_without_nodes_says_what_its_claim_says() -> None:
 # -- properties -----------------------------------------------------------------------------------
 
 POOLS = st.dictionaries(st.sampled_from(["a", "b", "gpu"]), st.integers(0, 3), max_size=2)
-SPECS = st.builds(
-    lambda nodes, pools: spec(nodes, *(NodePool(name=name, count=count) for name, count in pools.items())),
-    st.integers(0, 4),
-    POOLS,
-)
+
+
+def with_pools(nodes: int, pools: dict[str, int]) -> DedicatedClusterSpec:
+    """Return a spec with pools of so many nodes."""
+    return spec(nodes, *(NodePool(name=name, count=count) for name, count in pools.items()))
+
+
+SPECS = st.builds(with_pools, st.integers(0, 4), POOLS)
 
 
 @given(specs=st.lists(SPECS, min_size=1, max_size=4), seed=st.randoms(use_true_random=False))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.model import KubernetesObject, object_key
-from tenantry.api.nodehandover import NodeHandover
 from tenantry.engine.cluster import Cluster
 
 
@@ -16,9 +15,3 @@ def wake_owner(cluster: Cluster, child: KubernetesObject) -> None:
     for owner in child.metadata.owner_references:
         if owner.controller and owner.kind == DedicatedCluster.resource.kind:
             cluster.wake(DedicatedCluster, object_key(child.metadata.namespace, owner.name))
-
-
-def wake_served(cluster: Cluster, found: NodeHandover) -> None:
-    """Queue the DedicatedCluster that a node serves: its control plane has its name."""
-    plane = found.spec.plane
-    cluster.wake(DedicatedCluster, object_key(plane.namespace, plane.name))
