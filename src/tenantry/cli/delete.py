@@ -149,7 +149,7 @@ async def existing(reading: Coroutine[object, object, R], kind: kinds.Kind, name
         raise NotFound(f"{kinds.told(kind, name, namespace)} does not exist; `{listing}` lists all") from error
 
 
-_INSIDE = {
+_INSIDE: dict[type[KubernetesObject], str] = {
     VirtualControlPlane: ": its API server with all objects inside, and its pods",
     DedicatedCluster: ": its API server with all objects inside; its nodes return to the host without its pods",
 }
