@@ -1,4 +1,4 @@
-"""Which API server the owners of a namespace work with: the host's, or a control plane of their own (H01)."""
+"""Which API server the owners of a namespace work with: the host's, or one of their own (H01, H04)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class ControlPlaneChoice(StrEnum):
 
     SHARED = "Shared"
     VIRTUAL = "Virtual"
+    DEDICATED = "Dedicated"
 
 
 _OLD, _NEW = "oldSelf.spec.isolation.controlPlane", "self.spec.isolation.controlPlane"
@@ -26,6 +27,18 @@ CONVERTED = Rule(
     field="spec.isolation.controlPlane",
 )
 """The transition rule of a Tenant or Subnamespace; see `conversion`."""
+
+FIXED = Rule(
+    f"({_OLD} == 'Dedicated') == ({_NEW} == 'Dedicated')",
+    "must not change from or to Dedicated: create another Tenant",
+    field="spec.isolation.controlPlane",
+)
+"""The transition rule of a Tenant beside `CONVERTED`: no objects are moved into a cluster with nodes of its own."""
+
+NOT_OF_A_CHILD = (
+    "must not be Dedicated: only a Tenant has a cluster of its own; create a DedicatedCluster in the child namespace"
+)
+"""What is told of a Subnamespace."""
 
 IS_VIRTUAL = "self.spec.isolation.controlPlane == 'Virtual'"
 """CEL: an object whose `spec.isolation` has its defaults has a control plane of its own."""

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import UNSET, Meta, UnsetType
 
-from tenantry.api.controlplanechoice import CONVERTED, SHORT, ControlPlaneChoice
+from tenantry.api.controlplanechoice import CONVERTED, NOT_OF_A_CHILD, SHORT, ControlPlaneChoice
 from tenantry.api.conversion import Conversion
 from tenantry.api.crd import (
     AGE,
@@ -221,6 +221,7 @@ class SubnamespaceSpec(Model, frozen=True, kw_only=True):
             "must not have kinds that run pods in a Subtenant, which would read its Secrets for its parent",
             field="inheritance.others",
         ),
+        Rule("self.isolation.controlPlane != 'Dedicated'", NOT_OF_A_CHILD, field="isolation.controlPlane"),
         Rule(
             "self.isolation.controlPlane != 'Virtual' || self.inheritance.roleBindings == 'None'",
             "must be None if isolation.controlPlane is Virtual: inherited bindings would give rights on the host; name"

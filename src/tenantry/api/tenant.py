@@ -7,9 +7,10 @@ from typing import Annotated, ClassVar
 
 from msgspec import UNSET, Meta, UnsetType
 
-from tenantry.api.controlplanechoice import CONVERTED, SHORT, ControlPlaneChoice
+from tenantry.api.controlplanechoice import CONVERTED, FIXED, SHORT, ControlPlaneChoice
 from tenantry.api.conversion import Conversion
 from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule, rules
+from tenantry.api.dedicatedcluster import MAX_NAME as MAX_CLUSTER_NAME
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
@@ -23,6 +24,8 @@ from tenantry.api.slice import OwnNodes
 from tenantry.api.times import Instant
 
 SLICE_WITHOUT_NODES = "must not be set unless nodes is Slice"
+NODES_OF_CLUSTER = "must be Shared if controlPlane is Dedicated: the DedicatedCluster has the nodes"
+CLUSTER_NAME_TOO_LONG = f"must have at most {MAX_CLUSTER_NAME} characters if spec.isolation.controlPlane is Dedicated"
 CLAIM_NAME_TOO_LONG = f"must have at most {MAX_CLAIM_NAME} characters if spec.isolation.nodes is Slice"
 
 
@@ -75,6 +78,7 @@ class Isolation(Model, frozen=True, kw_only=True):
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule("!has(self.allowedCidrs) || self.allowedCidrs.all(c, isCIDR(c))", "must be CIDRs", "allowedCidrs"),
         Rule("!has(self.slice) || self.nodes == 'Slice'", SLICE_WITHOUT_NODES, "slice"),
+        Rule("self.controlPlane != 'Dedicated' || self.nodes == 'Shared'", NODES_OF_CLUSTER, "nodes"),
     )
 
     network: Annotated[
@@ -103,7 +107,8 @@ class Isolation(Model, frozen=True, kw_only=True):
             description="Shared: owners work with the API server of the cluster. Virtual: a VirtualControlPlane of the"
             " tenant's name is created in its namespace; owners are administrators there, and cannot run pods or"
             " write objects in the namespace themselves. A change converts the tenant while its pods run; see"
-            " status.conversion."
+            " status.conversion. Dedicated: the same with a DedicatedCluster of the tenant's name, whose control plane"
+            " has nodes of its own; the field must not change from or to Dedicated."
         ),
     ] = ControlPlaneChoice.SHARED
     nodes: Annotated[
@@ -281,7 +286,7 @@ class TenantStatus(Model, frozen=True, kw_only=True):
             IsolationClass,
             Meta(
                 description="soft: shared control plane, or shared kernels. hard: own control plane, and sandboxed pods"
-                " or own nodes. Computed from what is in force."
+                " or own nodes. hard+: own cluster with own nodes. Computed from what is in force."
             ),
         ]
         | UnsetType
@@ -313,11 +318,17 @@ class Tenant(KubernetesObject, frozen=True, kw_only=True):
         ),
         SHORT,
         Rule(
+            f"self.spec.isolation.controlPlane != 'Dedicated' || size(self.metadata.name) <= {MAX_CLUSTER_NAME}",
+            CLUSTER_NAME_TOO_LONG,
+            field="metadata.name",
+        ),
+        Rule(
             f"self.spec.isolation.nodes != 'Slice' || size(self.metadata.name) <= {MAX_CLAIM_NAME}",
             CLAIM_NAME_TOO_LONG,
             field="metadata.name",
         ),
         CONVERTED,
+        FIXED,
     )
     columns: ClassVar[tuple[Column, ...]] = (
         READY,

@@ -27,7 +27,7 @@ def prepare(target: Target, choice: str) -> None:
         target: The cluster.
         choice: The value of --control-plane.
     """
-    if choice != ControlPlaneChoice.VIRTUAL or target.local_name is None:
+    if choice == ControlPlaneChoice.SHARED or target.local_name is None:
         return
     from tenantry.cli.vcp import build_program
 

@@ -97,8 +97,13 @@ class ConversionEnded(WaitCondition):
         return "converted"
 
 
-_to_option = flags.choice_option(
-    "--to", ControlPlaneChoice.VIRTUAL, "What it becomes, or is again if nothing has moved."
+_to_option = click.option(
+    "--to",
+    # Nothing is moved into a cluster with nodes of its own.
+    type=click.Choice([ControlPlaneChoice.SHARED.value, ControlPlaneChoice.VIRTUAL.value], case_sensitive=False),
+    default=ControlPlaneChoice.VIRTUAL.value,
+    show_default=True,
+    help="What it becomes, or is again if nothing has moved.",
 )
 _dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Only list what happens to each object; exit code 1 if one cannot move."

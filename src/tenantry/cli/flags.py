@@ -119,7 +119,8 @@ def control_plane_option(function: F) -> F:
     return choice_option(
         "--control-plane",
         ControlPlaneChoice.SHARED,
-        "Virtual: an API server of its own, in which the owners are administrators.",
+        "Virtual: an API server of its own, in which the owners are administrators. Dedicated, for tenants: the same"
+        " with nodes of its own.",
     )(function)
 
 

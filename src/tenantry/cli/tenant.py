@@ -97,6 +97,7 @@ def create(
       tenantry tenant create acme --owner ada --quota cpu=4,memory=8Gi --wait
       tenantry tenant create acme --owner Group:devs --dry-run > acme.yaml
       tenantry tenant create lab --owner ada --control-plane virtual --wait
+      tenantry tenant create shop --owner zoe --control-plane dedicated --wait
       tenantry tenant create bank --owner eve --quota cpu=32,memory=64Gi --own-nodes 2 --wait
     """
     spec = TenantSpec(

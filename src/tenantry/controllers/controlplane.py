@@ -25,6 +25,7 @@ from tenantry.api.offloading import NamespaceOffloading
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.controllers.dedicated import has_cluster
 from tenantry.controllers.lineage import subnamespace_key
 from tenantry.controllers.tenantnamespace import OWNER_BINDING, WAVE_LIMITS, WAVE_PLANE, TenantNamespace, meta
 from tenantry.engine import request
@@ -38,14 +39,25 @@ K = TypeVar("K", Tenant, Subnamespace)
 _READ_ONLY = (VirtualControlPlane, DedicatedCluster, NamespaceOffloading)
 """Kinds that owners of such a namespace only read: the pods of the host are not theirs to place."""
 
+_CLUSTER_RULES = (
+    RoleRule(
+        api_groups=(marks.GROUP,),
+        resources=(DedicatedCluster.resource.plural, f"{DedicatedCluster.resource.plural}/scale"),
+        verbs=("get", "update", "patch"),
+    ),
+)
+
 _LOOKED_AT = ("pods", "events", "resourcequotas", "limitranges")
 """What owners read in the namespace: their pods as the host runs them, and what limits these."""
 
 
 def name_of(owner: Tenant | Subnamespace) -> str:
-    """Return the name of the VirtualControlPlane that a Tenant or Subnamespace has; "" for none."""
-    is_virtual = owner.spec.isolation.control_plane is ControlPlaneChoice.VIRTUAL
-    return owner.metadata.name if is_virtual else ""
+    """Return the name of the VirtualControlPlane that a Tenant or Subnamespace has; "" for none.
+
+    That of a cluster of its own has the name of the cluster.
+    """
+    is_shared = owner.spec.isolation.control_plane is ControlPlaneChoice.SHARED
+    return "" if is_shared else owner.metadata.name
 
 
 def namespace_of(owner: Tenant | Subnamespace) -> str:
@@ -173,24 +185,31 @@ def children(namespace: TenantNamespace) -> list[Child]:
     """Return what owners need on the host; nothing without a control plane."""
     if not namespace.control_plane:
         return []
-    role = NamespaceRole(metadata=meta(namespace, OWNER_BINDING), rules=rules())
+    role = NamespaceRole(metadata=meta(namespace, OWNER_BINDING), rules=rules(owns_cluster=has_cluster(namespace)))
     return [Child(object=role, wave=WAVE_LIMITS)]
 
 
 def plane(namespace: TenantNamespace) -> list[Child]:
-    """Return the VirtualControlPlane, so that it can be counted; nothing without one. `creation` creates it."""
+    """Return the VirtualControlPlane, so that it can be counted; nothing without one.
+
+    `creation` creates it, or the controller of a DedicatedCluster does.
+    """
     if not namespace.control_plane:
         return []
     wanted = VirtualControlPlane(metadata=meta(namespace, namespace.control_plane))
     return [Child(object=wanted, wave=WAVE_PLANE)]
 
 
-def rules() -> tuple[RoleRule, ...]:
+def rules(*, owns_cluster: bool = False) -> tuple[RoleRule, ...]:
     """Return what the owners of a namespace with a control plane may do in it.
 
     They manage the tree of the tenant, and they look. They write nothing that runs, or that gives rights: such objects
     would stand beside those that the mirror writes for the users inside. They read the kubeconfig in another namespace,
     because others may have a watch of the Secrets of this one.
+
+    Args:
+        owns_cluster: The control plane is that of a DedicatedCluster, which they may change, and neither create nor
+            delete.
     """
     by_verbs: dict[tuple[str, ...], list[str]] = {}
     for kind in KINDS:
@@ -206,6 +225,7 @@ def rules() -> tuple[RoleRule, ...]:
             RoleRule(api_groups=(marks.GROUP,), resources=tuple(plurals), verbs=verbs)
             for verbs, plurals in by_verbs.items()
         ),
+        *(_CLUSTER_RULES if owns_cluster else ()),
     )
 
 
@@ -219,7 +239,7 @@ def creation(namespace: TenantNamespace, found: VirtualControlPlane | None) -> t
         namespace: The namespace.
         found: The VirtualControlPlane as it is.
     """
-    if found is not None:
+    if found is not None or has_cluster(namespace):
         return ()
     wanted = (child.object for child in plane(namespace))
     return tuple(DirectWrite(request=request.create(each), ignores=(NotFound, AlreadyExists)) for each in wanted)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.kubernetes import ClusterRole, LimitRange, NamespaceRole, OwnerRole, ResourceQuota
 from tenantry.api.marks import MANAGED_BY, MANAGER, OWNER_ROLE, SUBNAMESPACE_UID, TENANT
 from tenantry.api.model import KubernetesObject, Resource, object_key
@@ -160,6 +161,11 @@ def slice_claims(
         keys=keys,
         indexes={BY_NAMESPACE: _claim_namespace, **(indexes or {})},
     )
+
+
+def dedicated_clusters(keys: Callable[[Change[DedicatedCluster]], Iterable[str]]) -> Watch:
+    """Return the watch of DedicatedClusters."""
+    return Watch(resource=DedicatedCluster.resource, decode=decoder(DedicatedCluster), keys=keys)
 
 
 def control_planes(keys: Callable[[Change[VirtualControlPlane]], Iterable[str]]) -> Watch:

@@ -15,11 +15,12 @@ import re2 as untyped_re2
 from msgspec import UNSET, inspect
 
 from tenantry.api import quota, ruledeclarations
+from tenantry.api.controlplanechoice import ControlPlaneChoice
 from tenantry.api.errors import InputError
 from tenantry.api.model import Json, Model
 from tenantry.api.rules import Rules
 from tenantry.api.slice import SelectorOperator
-from tenantry.api.tenant import SLICE_WITHOUT_NODES, Isolation, NodesChoice
+from tenantry.api.tenant import NODES_OF_CLUSTER, SLICE_WITHOUT_NODES, Isolation, NodesChoice
 from tenantry.api.wording import shortened
 from tenantry.world import quantity
 
@@ -43,6 +44,8 @@ def wrong_rules(rules: Rules, path: str) -> Iterator[tuple[str, str]]:
 def wrong_isolation(isolation: Isolation, path: str) -> Iterator[tuple[str, str]]:
     """Yield the path and the message of each wrong value of an isolation."""
     yield from _listed(f"{path}.allowedCidrs", isolation.allowed_cidrs, is_cidr, "a CIDR, as in 203.0.113.0/24")
+    if isolation.control_plane is ControlPlaneChoice.DEDICATED and isolation.nodes is not NodesChoice.SHARED:
+        yield f"{path}.nodes", NODES_OF_CLUSTER
     nodes = isolation.slice
     if nodes is UNSET:
         return

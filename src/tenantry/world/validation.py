@@ -14,7 +14,7 @@ import msgspec
 
 from tenantry.api import marks
 from tenantry.api.controlplanechoice import MAX_NAME as MAX_PLANE_NAME
-from tenantry.api.controlplanechoice import TOO_LONG, ControlPlaneChoice
+from tenantry.api.controlplanechoice import NOT_OF_A_CHILD, TOO_LONG, ControlPlaneChoice
 from tenantry.api.dedicatedcluster import MAX_NAME as MAX_CLUSTER_NAME
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import InputError
@@ -32,7 +32,7 @@ from tenantry.api.subnamespace import (
     Subnamespace,
     SubnamespaceSpec,
 )
-from tenantry.api.tenant import CLAIM_NAME_TOO_LONG, MAX_CLAIM_NAME, NodesChoice, Tenant
+from tenantry.api.tenant import CLAIM_NAME_TOO_LONG, CLUSTER_NAME_TOO_LONG, MAX_CLAIM_NAME, NodesChoice, Tenant
 from tenantry.api.tenantresourcequota import Adjustment
 from tenantry.api.virtualcontrolplane import DatastoreKind, VirtualControlPlane
 from tenantry.world import quantity, quota
@@ -285,9 +285,14 @@ def _claim_name(tenant: Tenant) -> Iterator[Problem]:
     has_claim = tenant.spec.isolation.nodes is NodesChoice.SLICE
     if has_claim and len(tenant.metadata.name) > MAX_CLAIM_NAME:
         yield Problem("metadata.name", CLAIM_NAME_TOO_LONG)
+    has_cluster = tenant.spec.isolation.control_plane is ControlPlaneChoice.DEDICATED
+    if has_cluster and len(tenant.metadata.name) > MAX_CLUSTER_NAME:
+        yield Problem("metadata.name", CLUSTER_NAME_TOO_LONG)
 
 
 def _plane_bindings(spec: SubnamespaceSpec) -> Iterator[Problem]:
+    if spec.isolation.control_plane is ControlPlaneChoice.DEDICATED:
+        yield Problem("spec.isolation.controlPlane", NOT_OF_A_CHILD)
     is_virtual = spec.isolation.control_plane is ControlPlaneChoice.VIRTUAL
     if is_virtual and spec.inheritance.role_bindings is not InheritanceMode.NONE:
         yield Problem(

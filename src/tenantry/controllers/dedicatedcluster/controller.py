@@ -12,6 +12,7 @@ from tenantry.api.model import KubernetesObject, object_key
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.slice import SliceClaim
 from tenantry.api.tenancydefaults import TenancyDefaults
+from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.conclusion import problem_of
@@ -36,7 +37,7 @@ class DedicatedClusterController:
         """Return what wakes this controller."""
         handovers = watched.node_handovers(self._of_handover)
         return [
-            Watch(resource=DedicatedCluster.resource, decode=watched.decoder(DedicatedCluster), keys=watched.own_key),
+            watched.dedicated_clusters(watched.own_key),
             watched.control_planes(self._of_plane),
             watched.slice_claims(self._of_claim, {BY_CLUSTER: _owner}),
             msgspec.structs.replace(handovers, indexes={BY_PLANE: _plane_uid, BY_SLICE: _slice}),
@@ -65,6 +66,9 @@ class DedicatedClusterController:
         wanted = status.compute(gather(cluster, seen, names), problem, rfc3339(cluster.clock.now()))
         if wanted != seen.status:
             await cluster.writer.status(msgspec.structs.replace(seen, status=wanted))
+            # Own writes wake no reconciler: a Tenant reports the state of its cluster, which has its name.
+            if seen.metadata.name == seen.metadata.namespace:
+                cluster.wake(Tenant, seen.metadata.namespace)
         if isinstance(outcome.error, ApiError):
             raise outcome.error
         return None

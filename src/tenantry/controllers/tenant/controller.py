@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from tenantry.api import reasons
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import ApiError, InputError, TenantryError, TerminalError
 from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, ResourceQuota, RoleBinding
 from tenantry.api.marks import KIND, KIND_SUBTENANT, PARENT, SUBNAMESPACE, SUSPENDED
@@ -20,7 +21,7 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
-from tenantry.controllers import controlplane, ownnodes, tenancyrules, tenantnamespace, watched
+from tenantry.controllers import controlplane, dedicated, ownnodes, tenancyrules, tenantnamespace, watched
 from tenantry.controllers.announcement import LastInputs, announce, warn_of_end
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.limits.gather import LimitCache
@@ -75,7 +76,8 @@ class TenantController:
         runtimes = watched.runtime_classes(lambda change: self._all() if is_news(change) else ())
         planes = watched.control_planes(_plane_keys)
         claims = watched.slice_claims(ownnodes.keys)
-        return [tenants, watched.defaults(self._by_defaults), runtimes, planes, claims, *children]
+        clusters = watched.dedicated_clusters(dedicated.keys)
+        return [tenants, watched.defaults(self._by_defaults), runtimes, planes, claims, clusters, *children]
 
     def _by_defaults(self, change: Change[TenancyDefaults]) -> Iterable[str]:
         """Return the tenants that a change of TenancyDefaults concerns: all, if the rules have changed."""
@@ -124,6 +126,7 @@ class TenantController:
             tenant_quota=_tenant_quota(cluster, key),
             plane=_plane(cluster, key),
             claim=_claim(cluster, key),
+            cluster=_dedicated(cluster, key),
             exceeded=tenantnamespace.exceeded(
                 cluster.lookup(ResourceQuota.resource, object_key(key, tenantnamespace.COUNTS))
             ),
@@ -205,6 +208,7 @@ class TenantController:
             is_divided=_tenant_quota(cluster, tenant.metadata.name) is not None,
             plane=_plane(cluster, tenant.metadata.name),
             claim=_claim(cluster, tenant.metadata.name),
+            dedicated=_dedicated(cluster, tenant.metadata.name),
             defaults=defaults,
             around=self._addresses.current(cluster),
             sandbox=sandbox_of(defaults, cluster.cache(RuntimeClass.resource)),
@@ -230,6 +234,11 @@ def _plane(cluster: Cluster, name: str) -> VirtualControlPlane | None:
 
 def _claim(cluster: Cluster, name: str) -> SliceClaim | None:
     found: SliceClaim | None = cluster.cache(SliceClaim.resource).get(object_key(name, name))
+    return found
+
+
+def _dedicated(cluster: Cluster, name: str) -> DedicatedCluster | None:
+    found: DedicatedCluster | None = cluster.cache(DedicatedCluster.resource).get(object_key(name, name))
     return found
 
 

@@ -20,7 +20,7 @@ from tenantry.api.kubernetes import (
 from tenantry.api.model import ObjectMeta, OwnerReference, object_key
 from tenantry.api.rules import Rules
 from tenantry.api.tenant import ClusterNetworkPolicyMode, Tenant
-from tenantry.controllers import controlplane, network, ownnodes, suspension, tenancyrules, tenantnamespace
+from tenantry.controllers import controlplane, dedicated, network, ownnodes, suspension, tenancyrules, tenantnamespace
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.tenant import clusternetworkpolicy, summary
 from tenantry.controllers.tenant.gather import TenantInputs
@@ -82,7 +82,9 @@ def whole(inputs: TenantInputs, equivalent: Equivalent = same) -> Plan:
 
 
 def kept(inputs: TenantInputs) -> tuple[DirectWrite | Amendment, ...]:
-    """Return the writes for what controllers of their own carry out: the VirtualControlPlane, and the SliceClaim.
+    """Return the writes for what controllers of their own carry out.
+
+    These are the VirtualControlPlane or the DedicatedCluster, and the SliceClaim.
 
     Raises:
         InputError: As `plan`.
@@ -90,7 +92,8 @@ def kept(inputs: TenantInputs) -> tuple[DirectWrite | Amendment, ...]:
     claim = ownnodes.writes(inputs.tenant, inputs.claim)
     if controlplane.is_handed_over(inputs.tenant):
         return claim  # the plane is deleted, with nothing left inside, before the journal reports the end
-    return (*controlplane.creation(room_of(inputs.tenant), inputs.plane), *claim)
+    room = room_of(inputs.tenant)
+    return (*controlplane.creation(room, inputs.plane), *dedicated.creation(room, inputs.dedicated), *claim)
 
 
 def closing(inputs: TenantInputs) -> Plan:
@@ -153,7 +156,8 @@ def children(
     if has_cluster_policies and tenant.spec.cluster_network_policy is ClusterNetworkPolicyMode.ENABLED:
         found += _cluster_policies(tenant, zones)
     binding = tenantnamespace.owner_binding(namespace)
-    ours = [*found, binding, *controlplane.plane(namespace), *ownnodes.children(tenant)]
+    kept_elsewhere = [*controlplane.plane(namespace), *dedicated.children(namespace), *ownnodes.children(tenant)]
+    ours = [*found, binding, *kept_elsewhere]
     return [*found, tenantnamespace.counts(namespace, limits.core, limits.core_disk, ours), binding]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.kubernetes import (
     ClusterNetworkPolicy,
     LimitRange,
@@ -82,6 +83,7 @@ class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
         is_divided: The tenant has a TenantResourceQuota, so that the quota controller keeps its ResourceQuota.
         plane: The VirtualControlPlane of the tenant's name; None if there is none.
         claim: The SliceClaim of the tenant's name; None if there is none.
+        dedicated: The DedicatedCluster of the tenant's name; None if there is none.
     """
 
     tenant: Tenant
@@ -98,6 +100,7 @@ class TenantInputs(msgspec.Struct, frozen=True, kw_only=True):
     is_divided: bool = False
     plane: VirtualControlPlane | None = None
     claim: SliceClaim | None = None
+    dedicated: DedicatedCluster | None = None
     tree: tuple[Observed, ...] = ()
     inside: tuple[Observed, ...] = ()
     whole: Mapping[str, bytes] = {}
@@ -123,6 +126,7 @@ def gather(
     is_divided: bool = False,
     plane: VirtualControlPlane | None = None,
     claim: SliceClaim | None = None,
+    dedicated: DedicatedCluster | None = None,
     defaults: TenancyDefaults | None = None,
     around: ClusterAddresses = ALONE,
     sandbox: Sandbox = NO_SANDBOX,
@@ -137,6 +141,7 @@ def gather(
         is_divided: As in `TenantInputs`.
         plane: As in `TenantInputs`.
         claim: As in `TenantInputs`.
+        dedicated: As in `TenantInputs`.
         defaults: The TenancyDefaults; None if there are none.
         around: The addresses of nodes and DNS.
         sandbox: The cluster's sandbox.
@@ -168,6 +173,7 @@ def gather(
         is_divided=is_divided,
         plane=plane,
         claim=claim,
+        dedicated=dedicated,
         defaults=rules_of_all(defaults),
         around=around,
         sandbox=sandbox,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenantry.api import reasons
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.slice import SliceClaim
 from tenantry.api.tenant import ClusterNetworkPolicyMode, IsolationClass, NetworkIsolation, Tenant, TenantStatus
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
-from tenantry.controllers import controlplane, ownnodes
+from tenantry.controllers import controlplane, dedicated, ownnodes
 from tenantry.controllers.conclusion import PATIENCE, exceeding, expiring, problem_of, ready, trouble
 from tenantry.controllers.hosts import clashes as taken
 from tenantry.controllers.quota.standing import obstacle
@@ -49,6 +50,7 @@ def compute(
     tenant_quota: TenantResourceQuota | None = None,
     plane: VirtualControlPlane | None = None,
     claim: SliceClaim | None = None,
+    cluster: DedicatedCluster | None = None,
 ) -> TenantStatus:
     """Return the status to write.
 
@@ -67,6 +69,7 @@ def compute(
         tenant_quota: Its TenantResourceQuota; None if its quota is not divided.
         plane: Its VirtualControlPlane; None if there is none.
         claim: The SliceClaim of its name; None if there is none.
+        cluster: The DedicatedCluster of its name; None if there is none.
         exceeded: The kinds of which its core namespace has too many objects (`objectcounts.exceeded`).
     """
     problem = problem_of(outcome)
@@ -75,7 +78,8 @@ def compute(
         return tenant.status  # conditions must not flap; the next try is under way
     done = problem is None
     own = controlplane.name_of(tenant)
-    lacks = controlplane.problem(own, plane)
+    is_dedicated = dedicated.is_wanted(tenant)
+    lacks = dedicated.problem(tenant, cluster) if is_dedicated else controlplane.problem(own, plane)
     lacks_nodes = ownnodes.problem(tenant, claim)
     problem = problem or _ended(tenant, lease) or obstacle(tenant, tenant_quota) or lacks or lacks_nodes
     wanted = [ready(problem, "namespace, rights, limits and isolation are in place"), *trouble(problem)]
@@ -89,7 +93,7 @@ def compute(
         wanted.append(_cluster_policy(done=done, installed=has_cluster_policies))
     runtime = sandboxed(tenant.spec.isolation.runtime, sandbox, refuser)
     wanted += [runtime] if runtime is not None else []
-    wanted += controlplane.condition(own, lacks)
+    wanted += dedicated.conditions(cluster, lacks) if is_dedicated else controlplane.condition(own, lacks)
     wanted += ownnodes.condition(claim, lacks_nodes) if ownnodes.is_wanted(tenant) else []
     wanted += taken.condition(clashes, tenant.status.conditions)
     wanted += exceeding(tenant.metadata.name, exceeded, "core")
@@ -98,23 +102,29 @@ def compute(
         observed_generation=generation,
         namespace=tenant.metadata.name if done else tenant.status.namespace,
         isolation_class=isolation_class(
-            has_plane=bool(own) and lacks is None,
+            has_plane=dedicated.has_plane(cluster) if is_dedicated else bool(own) and lacks is None,
+            is_dedicated=is_dedicated,
             is_sandboxed=runtime is not None and runtime.holds,
-            has_nodes=ownnodes.is_wanted(tenant) and lacks_nodes is None,
+            has_nodes=dedicated.has_nodes(cluster) or (ownnodes.is_wanted(tenant) and lacks_nodes is None),
         ),
         conversion=tenant.status.conversion,
         conditions=merge(tenant.status.conditions, wanted, generation=generation, now=now),
     )
 
 
-def isolation_class(*, has_plane: bool, is_sandboxed: bool, has_nodes: bool) -> IsolationClass:
+def isolation_class(
+    *, has_plane: bool, is_sandboxed: bool, has_nodes: bool, is_dedicated: bool = False
+) -> IsolationClass:
     """Return how hard a tenant is isolated by what is in force (docs/concepts/isolation.md).
 
     Args:
         has_plane: Its users work with an API server of their own.
         is_sandboxed: New pods run in a sandbox.
         has_nodes: New pods run on nodes of the tenant only.
+        is_dedicated: Its pods run in a cluster of its own, and nowhere before that has nodes.
     """
+    if has_plane and is_dedicated:
+        return IsolationClass.HARDER if has_nodes else IsolationClass.HARD
     # Own nodes or a sandbox alone leave the API server shared, and an own API server alone leaves kernels shared.
     return IsolationClass.HARD if has_plane and (is_sandboxed or has_nodes) else IsolationClass.SOFT
 

@@ -129,6 +129,7 @@ def _tenant_inputs(state: DriftInputs, tenant: Tenant) -> TenantInputs:
         is_divided=state.namespaces.get(name) is not None and state.has_tree(name),
         plane=state.control_planes.get(object_key(name, name)),
         claim=state.claims.get(object_key(name, name)),
+        dedicated=state.clusters.get(object_key(name, name)),
         defaults=state.defaults.get(DEFAULTS),
         around=state.around,
         sandbox=state.sandbox,

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.marks import TENANT
@@ -24,6 +25,9 @@ from tenantry.world.naming import DIGITS
 K = TypeVar("K", bound=KubernetesObject)
 
 _ANY_UID = re.compile(re.escape(UNKNOWN_UID.encode()) + rb'[^"]*')
+
+_KEPT_ELSEWHERE = (VirtualControlPlane, DedicatedCluster, SliceClaim)
+"""Kinds that controllers of their own carry out, so that their creations are no steps of a plan."""
 
 UNKNOWN_DIGITS = "x" * DIGITS
 """Stands for the digits of a child's name, which depend on the tenant's uid."""
@@ -68,11 +72,8 @@ def _created(planned: Planned) -> dict[tuple[Resource, str], KubernetesObject]:
         raise InputError(f"Subnamespace {key!r}: {planned.plan.blocked[0].message}")
     steps = [step for wave in planned.plan.waves for step in wave]
     found = {(step.resource, step.key): step.child.object for step in steps if step.child is not None}
-    # Controllers of their own carry these out, so that they are no steps of the plan.
     asked = [write.request.body for write in planned.plan.writes if isinstance(write, DirectWrite)]
-    return found | {
-        (each.resource, each.key): each for each in asked if isinstance(each, VirtualControlPlane | SliceClaim)
-    }
+    return found | {(each.resource, each.key): each for each in asked if isinstance(each, _KEPT_ELSEWHERE)}
 
 
 def _place(value: KubernetesObject, order: Mapping[str, int]) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import NotFound
 from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, OwnerRole
 from tenantry.api.marks import FIELD_MANAGER, OWNER_ROLE, TENANT
@@ -64,6 +65,7 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
         slices: All slices.
         claims: All SliceClaims.
         control_planes: All VirtualControlPlanes.
+        clusters: All DedicatedClusters.
         maps: All NamespaceMaps.
         peers: All PeerClusters.
         defaults: The TenancyDefaults.
@@ -82,6 +84,7 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
     slices: Cache[Slice]
     claims: Cache[SliceClaim]
     control_planes: Cache[VirtualControlPlane]
+    clusters: Cache[DedicatedCluster]
     maps: Cache[NamespaceMap]
     peers: Cache[PeerCluster]
     defaults: Cache[TenancyDefaults]
@@ -184,6 +187,7 @@ def empty(tenants: Iterable[Tenant], subnamespaces: Iterable[Subnamespace]) -> D
         slices=Cache(indexes[1]),
         claims=Cache(),
         control_planes=Cache(indexes[2]),
+        clusters=Cache(),
         maps=Cache(),
         peers=Cache(),
         defaults=Cache(),
@@ -218,6 +222,8 @@ async def read(client: Client, tenants: Sequence[Tenant], changed: Iterable[Subn
         state.claims.put(claim)
     for plane in await client.list(VirtualControlPlane):
         state.control_planes.put(plane)
+    for dedicated in await client.list(DedicatedCluster):
+        state.clusters.put(dedicated)
     for found_map in await client.list(NamespaceMap):
         state.maps.put(found_map)
     for peer in await client.list(PeerCluster):
