@@ -78,7 +78,12 @@ class Isolation(Model, frozen=True, kw_only=True):
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule("!has(self.allowedCidrs) || self.allowedCidrs.all(c, isCIDR(c))", "must be CIDRs", "allowedCidrs"),
         Rule("!has(self.slice) || self.nodes == 'Slice'", SLICE_WITHOUT_NODES, "slice"),
-        Rule("self.controlPlane != 'Dedicated' || self.nodes == 'Shared'", NODES_OF_CLUSTER, "nodes"),
+        # The API server also checks the default of this field, {}, before it fills in those inside.
+        Rule(
+            "!has(self.controlPlane) || self.controlPlane != 'Dedicated' || self.nodes == 'Shared'",
+            NODES_OF_CLUSTER,
+            "nodes",
+        ),
     )
 
     network: Annotated[
