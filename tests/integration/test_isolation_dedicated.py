@@ -14,6 +14,7 @@ from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import Forbidden, Invalid
 from tenantry.api.node import Node
 from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
+from tenantry.api.slice import SliceClaim
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.kube import kubeconfig
@@ -71,6 +72,11 @@ async def test_a_tenant_with_a_cluster_of_its_own(
         assert secret
         with pytest.raises(Forbidden):
             await owner.create(PODS, POD, name)
+        for patch in ({"spec": {"count": 2}}, {"metadata": {"ownerReferences": None}}):
+            with pytest.raises(Forbidden, match=r"DedicatedCluster .* determines it: change its nodes there"):
+                await owner.patch(SliceClaim.resource, f"{name}-default", patch, name)
+        with pytest.raises(Forbidden, match="determines it: change its nodes there"):
+            await owner.delete(SliceClaim.resource, f"{name}-default", name)
         # Rights of an owner end with the namespace of the cluster.
         with pytest.raises(Forbidden):
             await owner.patch(Tenant.resource, name, {"spec": {"isolation": {"controlPlane": "Shared"}}})
@@ -110,8 +116,8 @@ async def test_a_tenant_does_not_change_from_or_to_a_cluster_of_its_own(planes: 
     await host.make_tenant(name)
     with pytest.raises(Invalid, match="must not change from or to Dedicated: create another Tenant"):
         await host.patch(Tenant.resource, name, {"spec": {"isolation": DEDICATED}})
-    child = {"metadata": {"name": "web"}, "spec": {"mode": "Workspace", "owners": [{"kind": "User", "name": "bob"}]}}
-    child["spec"]["isolation"] = DEDICATED
+    spec = {"mode": "Workspace", "owners": [{"kind": "User", "name": "bob"}], "isolation": DEDICATED}
+    child = {"metadata": {"name": "web"}, "spec": spec}
     assert "only a Tenant has a cluster of its own" in await refusal(host, Subnamespace.resource, child, name)
     long = tenant_json("a" * 31, isolation=DEDICATED)
     assert "at most 30 characters" in await refusal(host, Tenant.resource, long, "")

@@ -6,6 +6,7 @@ Source: Kubernetes, "Mutating Admission Policy", "Taints and Tolerations".
 
 from __future__ import annotations
 
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.marks import (
     CLEANED,
     CLEANING,
@@ -295,23 +296,30 @@ def _claims(subject: Json) -> list[Json]:
 
 
 def _kept(subject: Json) -> list[Json]:
-    """Return the policy that keeps the SliceClaims of Tenants from their owners, and its binding (E13).
+    """Return the policy that keeps the SliceClaims of Tenants and clusters from their owners, and its binding (E13).
 
     An owner could otherwise take more nodes or others, or have the nodes given back, until the operator restores it.
     """
     resource = SliceClaim.resource
+    # Users cannot set the label, which is protected. With a reference of this kind on a claim of its own, an owner
+    # keeps only itself from changing it.
+    of_tenant = (
+        f"(oldObject.?metadata.labels['{TENANT}'].orValue('') == oldObject.metadata.name"
+        " && oldObject.metadata.name == request.namespace)"
+    )
+    is_cluster = f"(o.kind == '{DedicatedCluster.resource.kind}' && o.?controller.orValue(false))"
+    clusters = f"oldObject.?metadata.ownerReferences.orValue([]).filter(o, {is_cluster})"
     refusal = (
-        "\"SliceClaim '\" + oldObject.metadata.name + \"' is Tenantry's: spec.isolation of Tenant '\" +"
-        f" oldObject.metadata.labels['{TENANT}'] + \"' determines it; an administrator changes it there\""
+        '"SliceClaim \'" + oldObject.metadata.name + "\' is Tenantry\'s: " +'
+        f' ({of_tenant} ? "spec.isolation of Tenant \'" + request.namespace + "\' determines it; an administrator'
+        f' changes it there" : "DedicatedCluster \'" + {clusters}[0].name + "\' determines it: change its nodes there")'
     )
     return refusing(
         KEPT,
         [rule(resource.group, [resource.plural], "UPDATE", "DELETE")],
         refusal,
         conditions={
-            # Users cannot set the label, which is protected.
-            "is-kept": f"oldObject.?metadata.labels['{TENANT}'].orValue('') == oldObject.metadata.name"
-            " && oldObject.metadata.name == request.namespace",
+            "is-kept": f"{of_tenant} || size({clusters}) > 0",
             "not-kubernetes": f"!{KUBERNETES}",
             **not_administrator(subject),
         },
