@@ -62,6 +62,7 @@ GOOD: dict[str, Json] = {
     "most of containers": rules(containers={"max": {"cpu": "1.5"}}),
     "cidrs": rules(services={"loadBalancerSourceRanges": ["10.0.0.1/8", "2001:db8::/32", "0.0.0.0/0"]}),
     "cidrs of network policies": document(isolation={"allowedCidrs": ["10.0.0.0/8", "::/0"]}),
+    "own cluster": document("a" * 30, isolation={"controlPlane": "Dedicated"}),
     "own nodes": document("a" * 46, isolation={"nodes": "Slice"}),
     "own nodes with a selector": document(
         isolation={"nodes": "Slice", "slice": {"count": 2, "selector": {"matchLabels": {"disk": "ssd"}}}}
@@ -163,6 +164,8 @@ BAD: dict[str, Json] = {
     "CIDR with a mask": document(isolation={"allowedCidrs": ["10.0.0.0/255.0.0.0"]}),
     "CIDR of IPv4 in IPv6": document(isolation={"allowedCidrs": ["::ffff:10.0.0.0/104"]}),
     "CIDR too long": document(isolation={"allowedCidrs": ["10.0.0.0/33"]}),
+    "own cluster of a long name": document("a" * 31, isolation={"controlPlane": "Dedicated"}),
+    "own cluster and own nodes": document(isolation={"controlPlane": "Dedicated", "nodes": "Slice"}),
     "slice without own nodes": document(isolation={"slice": {"count": 2}}),
     "own nodes of a long name": document("a" * 47, isolation={"nodes": "Slice"}),
     "no own nodes": document(isolation={"nodes": "Slice", "slice": {"count": 0}}),
