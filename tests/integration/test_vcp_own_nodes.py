@@ -15,8 +15,9 @@ from tenantry.api.errors import ApiError
 from tenantry.api.node import Node
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.local import build
+from tenantry.local.cluster import LocalCluster
 from testkit.api import CONFIG_MAPS, PODS, Api, until
-from testkit.planes import Planes
+from testkit.planes import Planes, vcp
 from testkit.refusals import refusal
 from testkit.webhooks import API_SERVICES, SERVICES, SLICES, WEBHOOKS, configured, told
 
@@ -92,7 +93,7 @@ async def endpoints(inside: Api, name: str, address: str, port: int) -> Json:
     return {"namespace": "default", "name": name, "port": port}
 
 
-async def test_it_schedules_pods_on_its_own_nodes_only(planes: Planes, name: str) -> None:
+async def test_it_schedules_pods_on_its_own_nodes_only(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
     """H04: it has no node of the host, its pods wait for one of its own, and nothing of them is on the host."""
     async with entered(planes, name) as inside:
         assert await inside.list(Node.resource) == []
@@ -107,6 +108,10 @@ async def test_it_schedules_pods_on_its_own_nodes_only(planes: Planes, name: str
         patch = {"spec": {"nodes": "Used"}}
         message = await refusal(planes.host, VirtualControlPlane.resource, patch, name, patch="prod")
         assert "create another VirtualControlPlane" in message
+        # Its pods keep it from no sleep, and a client wakes it.
+        code, _, err = await vcp(plane_cluster, "sleep", "prod", "-n", name)
+        assert code == 0, err
+        assert (await inside.get(PODS, "web", "default"))["metadata"]["name"] == "web"
 
 
 async def test_an_administrator_inside_reaches_nothing_outside(planes: Planes, name: str) -> None:

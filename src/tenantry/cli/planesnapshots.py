@@ -76,7 +76,22 @@ def snapshot(target: Target, *, called: str, namespace: str, to: Path | None, ti
       tenantry vcp snapshot web -n acme
       tenantry vcp snapshot web -n acme --to web.snapshot
     """
-    where = place.parent(target, namespace)
+    take(target, called, place.parent(target, namespace), to, seconds=timeout)
+
+
+def take(target: Target, called: str, where: str, to: Path | None, *, seconds: int) -> None:
+    """Take a snapshot of a control plane, and print its name.
+
+    Args:
+        target: The cluster.
+        called: The name of the control plane.
+        where: Its namespace.
+        to: A new file for a copy of the snapshot; None for none.
+        seconds: The deadline.
+
+    Raises:
+        TenantryError: It is not taken, or not copied: why.
+    """
     if to is not None and to.exists():
         raise InputError(f'"{to}" exists already: choose another file for --to')
     if to is not None and not os.access(to.parent, os.W_OK | os.X_OK):
@@ -88,7 +103,7 @@ def snapshot(target: Target, *, called: str, namespace: str, to: Path | None, ti
         found = await read_started(client, called, where)
         if to is not None and (kept := found.spec.snapshots.destination):
             raise InputError(f"--to copies from the operator's folder, but the snapshots are kept at {kept!r}: omit it")
-        outcome = await _ask(client, found, _REQUEST, secrets.token_hex(8), seconds=timeout)
+        outcome = await _ask(client, found, _REQUEST, secrets.token_hex(8), seconds=seconds)
         if local is not None and to is not None:
             try:
                 _copy(_folder(local, found.metadata.uid) / outcome.snapshot, to)
@@ -125,7 +140,24 @@ def restore(target: Target, *, called: str, namespace: str, source: str, version
       tenantry vcp restore web -n acme --from ./web.snapshot --yes
       tenantry vcp restore web -n acme --from 20261123T221500Z-1042-before-1.36.3.snapshot --version 1.35
     """
-    where = place.parent(target, namespace)
+    bring_back(target, called, place.parent(target, namespace), source, version, yes=yes, seconds=timeout)
+
+
+def bring_back(target: Target, called: str, where: str, source: str, version: str, *, yes: bool, seconds: int) -> None:
+    """Restore a control plane, and wait until it is usable.
+
+    Args:
+        target: The cluster.
+        called: The name of the control plane.
+        where: Its namespace.
+        source: The name of a snapshot, or the path of a file, which has a "/".
+        version: The minor version to go back to; "" to keep the version.
+        yes: Do not ask.
+        seconds: The deadline for the outcome, and then for its process.
+
+    Raises:
+        TenantryError: It is not restored: why.
+    """
     file = Path(source) if "/" in source else None
     local = _local(target, "--from with a file") if file is not None else None
     if file is not None and not file.is_file():
@@ -152,12 +184,12 @@ def restore(target: Target, *, called: str, namespace: str, source: str, version
             _copy(file, given)
         try:
             value = f"{name}@{secrets.token_hex(8)}"
-            await _ask(client, found, _RESTORE, value, version=back or _staying(found), seconds=timeout)
+            await _ask(client, found, _RESTORE, value, version=back or _staying(found), seconds=seconds)
         finally:
             if given is not None:
                 given.unlink(missing_ok=True)
         asked = [ObjectSelection(VirtualControlPlane, (called,), where)]
-        await wait_for_all(client, asked, READY, seconds=timeout, stalls=True)
+        await wait_for_all(client, asked, READY, seconds=seconds, stalls=True)
 
     session.run(target, work)
 

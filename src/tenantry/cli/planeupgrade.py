@@ -83,21 +83,47 @@ def upgrade(target: Target, *, called: str, namespace: str, version: str, yes: b
       tenantry vcp upgrade web -n acme
       tenantry vcp upgrade web -n acme --version 1.36
     """
+    bring(target, called, place.parent(target, namespace), version, yes=yes, seconds=timeout)
+
+
+def bring(
+    target: Target,
+    called: str,
+    where: str,
+    version: str,
+    *,
+    yes: bool,
+    seconds: int,
+    kind: type[KubernetesObject] = VirtualControlPlane,
+) -> None:
+    """Upgrade a control plane, and wait for the outcome.
+
+    Args:
+        target: The cluster.
+        called: The name of the control plane.
+        where: Its namespace.
+        version: The minor version; "" for the one after the version that it has.
+        yes: Do not ask.
+        seconds: The deadline.
+        kind: What has the field `spec.version`: the control plane, or the cluster of its name that it belongs to.
+
+    Raises:
+        TenantryError: It does not get the version, or not in time: why.
+    """
     from tenantry.cli.vcp import build_program
 
-    where = place.parent(target, namespace)
     found = session.run(target, lambda client: read_started(client, called, where))
     wanted = _wanted(found, version)
     if wanted is None:
-        output.talk(f"{kinds.told(VirtualControlPlane, called, where)} has Kubernetes {found.status.version} already")
+        output.talk(f"{kinds.told(kind, called, where)} has Kubernetes {found.status.version} already")
         return
     if not yes:
-        told = kinds.told(VirtualControlPlane, called, where)
+        told = kinds.told(kind, called, where)
         output.talk(f"{told}: from Kubernetes {found.status.version} to {wanted.kubernetes}; open requests end")
         confirm("Upgrade it?", refused="nothing was upgraded")
     if target.local_name is not None:
         build_program(wanted.name)
-    session.run(target, lambda client: _bring(client, found, wanted, timeout))
+    session.run(target, lambda client: _bring(client, found, wanted, seconds, kind))
 
 
 def _wanted(found: VirtualControlPlane, version: str) -> HostedVersion | None:
@@ -129,20 +155,29 @@ def _wanted(found: VirtualControlPlane, version: str) -> HostedVersion | None:
     return wanted
 
 
-async def _bring(client: Client, found: VirtualControlPlane, wanted: HostedVersion, seconds: int) -> None:
+async def _bring(
+    client: Client,
+    found: VirtualControlPlane,
+    wanted: HostedVersion,
+    seconds: int,
+    kind: type[KubernetesObject],
+) -> None:
     """Request a version, and print the outcome.
 
     Raises:
         TenantryError: The control plane does not get it, or not in time: why.
     """
     meta = found.metadata
-    patch = {"metadata": {"uid": meta.uid}, "spec": {"version": wanted.name}}
-    await client.merge_patch(found.resource, meta.namespace, meta.name, patch)
+    asked = await read_existing(client, kind, meta.name, meta.namespace)
+    patch = {"metadata": {"uid": asked.metadata.uid}, "spec": {"version": wanted.name}}
+    await client.merge_patch(kind.resource, meta.namespace, meta.name, patch)
     now = await read_existing(client, VirtualControlPlane, meta.name, meta.namespace)
-    upgraded = _Upgraded(wanted, now.metadata.generation)
-    asked = [ObjectSelection(VirtualControlPlane, (meta.name,), meta.namespace)]
-    await wait_for_all(client, asked, upgraded, seconds=seconds, quiet=True)
-    told = kinds.told(VirtualControlPlane, meta.name, meta.namespace)
+    # The operator writes the version of a cluster into its control plane.
+    is_behind = now.spec.version != wanted.name
+    upgraded = _Upgraded(wanted, now.metadata.generation + is_behind)
+    planes = [ObjectSelection(VirtualControlPlane, (meta.name,), meta.namespace)]
+    await wait_for_all(client, planes, upgraded, seconds=seconds, quiet=True)
+    told = kinds.told(kind, meta.name, meta.namespace)
     if upgraded.problem:
         raise TenantryError(f"{told}: {upgraded.problem}")
     kept = f"; snapshot {upgraded.snapshot} has its objects from before" if upgraded.snapshot else ""

@@ -53,7 +53,23 @@ def rotate(target: Target, *, called: str, namespace: str, whole: bool, yes: boo
       tenantry vcp rotate web -n acme
       tenantry vcp kubeconfig web -n acme > web.kubeconfig
     """
-    where = place.parent(target, namespace)
+    replace(target, called, place.parent(target, namespace), whole=whole, yes=yes, seconds=timeout)
+
+
+def replace(target: Target, called: str, where: str, *, whole: bool, yes: bool, seconds: int) -> None:
+    """Replace the credentials of a control plane, and wait until that is done.
+
+    Args:
+        target: The cluster.
+        called: The name of the control plane.
+        where: Its namespace.
+        whole: Also replace its authorities and the key of its tokens.
+        yes: Do not ask.
+        seconds: The deadline.
+
+    Raises:
+        TenantryError: They are not replaced, or not in time: why.
+    """
     scope = RotationScope.ALL if whole else RotationScope.USERS
 
     async def work(client: Client) -> None:
@@ -65,7 +81,7 @@ def rotate(target: Target, *, called: str, namespace: str, whole: bool, yes: boo
         value = f"{scope}@{secrets.token_hex(8)}"
         patch = {"metadata": {"uid": found.metadata.uid}, "spec": {"rotation": {"request": value}}}
         await client.merge_patch(found.resource, where, called, patch)
-        await wait_for_outcome(client, found, _Rotated(value), seconds=timeout)
+        await wait_for_outcome(client, found, _Rotated(value), seconds=seconds)
         output.talk(f"{told} has new credentials: `tenantry vcp kubeconfig {called} -n {where}` prints them")
 
     session.run(target, work)

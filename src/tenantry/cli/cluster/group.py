@@ -10,6 +10,7 @@ from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.cli import output, session
 from tenantry.cli.cluster.changes import delete, scale, sleep, wake
 from tenantry.cli.cluster.create import create
+from tenantry.cli.cluster.lifecycle import backup, restore, rotate, upgrade
 from tenantry.cli.cluster.place import in_tenant
 from tenantry.cli.describe.command import describe
 from tenantry.cli.get import get
@@ -110,7 +111,7 @@ _ALIKE = (
         "Wait until clusters are ready; exit code 1 after the deadline.\n\n\b\n  tenantry cluster wait acme",
     ),
 )
-for _command in (create, scale, sleep, wake, delete):
+for _command in (create, scale, upgrade, rotate, backup, restore, sleep, wake, delete):
     cluster.add_command(_command)
 for _verb, _name, _metavar, _text in _ALIKE:
     cluster.add_command(

@@ -279,8 +279,8 @@ class Link:
         return self._upper is None or self._upper.has_work
 
     def pods(self) -> tuple[list[CachedPod], list[CachedPod]]:
-        """Return the pods inside, and those on the host."""
-        if self._upper is None or not self._is_mirrored:
+        """Return the pods inside, and those on the host; none if they are not mirrored."""
+        if self._upper is None or not self._is_mirrored or self._plane.has_nodes:
             return [], []
         below: list[CachedPod] = list(self._host.lower.cache(PODS).by_index(BY_OWNER, self._profile.owner_uid))
         own = [each for each in below if things.is_of(self._profile, each.key, each.meta.get("labels"))]

@@ -1,0 +1,113 @@
+"""`tenantry cluster upgrade`, `rotate`, `backup` and `restore`: what its control plane of the same name does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tenantry.api.dedicatedcluster import DedicatedCluster
+from tenantry.cli import durations, flags, planesnapshots, planeupgrade, rotation, session
+from tenantry.cli.cluster.place import in_tenant
+from tenantry.cli.target import Target, takes_target
+
+_called = click.argument("called", metavar="NAME")
+_OUTCOME = "Deadline for the outcome, as in 30s or 5m."
+
+
+@click.command()
+@takes_target
+@_called
+@in_tenant
+@click.option(
+    "--version",
+    "version",
+    default="",
+    metavar="VERSION",
+    help="Minor version of Kubernetes, as in 1.36 (default: the one after the version that it has).",
+)
+@flags.yes_option
+@durations.timeout_option("5m", _OUTCOME)
+def upgrade(target: Target, *, called: str, namespace: str, version: str, yes: bool, timeout: int) -> None:
+    r"""Upgrade the control plane of a cluster to another version of Kubernetes, after a snapshot of all objects inside.
+
+    Exit code: 0 it has the version; 1 it does not get it, or not before the deadline.
+
+    \b
+      tenantry cluster upgrade acme
+      tenantry cluster upgrade acme --version 1.36
+    """
+    where = _existing(target, called, namespace)
+    planeupgrade.bring(target, called, where, version, yes=yes, seconds=timeout, kind=DedicatedCluster)
+
+
+@click.command()
+@takes_target
+@_called
+@in_tenant
+@click.option("--all", "whole", is_flag=True, help="Also replace its authorities and the key of its tokens.")
+@flags.yes_option
+@durations.timeout_option("2m", _OUTCOME)
+def rotate(target: Target, *, called: str, namespace: str, whole: bool, yes: bool, timeout: int) -> None:
+    r"""Replace the credentials of a cluster; kubeconfigs handed out before are worth nothing afterwards.
+
+    Exit code: 0 they are replaced; 1 they are not, or not before the deadline.
+
+    \b
+      tenantry cluster rotate acme
+      tenantry cluster kubeconfig acme > acme.kubeconfig
+    """
+    where = _existing(target, called, namespace)
+    rotation.replace(target, called, where, whole=whole, yes=yes, seconds=timeout)
+
+
+@click.command()
+@takes_target
+@_called
+@in_tenant
+@click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="Copy the snapshot to a new file.")
+@durations.timeout_option("15m", _OUTCOME)
+def backup(target: Target, *, called: str, namespace: str, to: Path | None, timeout: int) -> None:
+    r"""Take a snapshot of all objects of a cluster, also while they change, and print its name.
+
+    Exit code: 0 it is taken; 1 it is not.
+
+    \b
+      tenantry cluster backup acme
+      tenantry cluster backup acme --to acme.snapshot
+    """
+    planesnapshots.take(target, called, _existing(target, called, namespace), to, seconds=timeout)
+
+
+@click.command()
+@takes_target
+@_called
+@in_tenant
+@click.option("--from", "source", required=True, metavar="SNAPSHOT|FILE", help="Name of a snapshot, or path of a file.")
+@flags.yes_option
+@durations.timeout_option("15m", "Deadline for the outcome, and then for its process, as in 30s or 5m.")
+def restore(target: Target, *, called: str, namespace: str, source: str, yes: bool, timeout: int) -> None:
+    r"""Replace all objects of a cluster by those of a snapshot; objects made since are lost. Its nodes stay.
+
+    A snapshot in a file may be of another cluster. Its path has a "/". Exit code: 0 it is restored and usable; 1 it is
+    not.
+
+    \b
+      tenantry cluster restore acme --from 20261123T221500Z-1042.snapshot
+      tenantry cluster restore acme --from ./acme.snapshot --yes
+    """
+    where = _existing(target, called, namespace)
+    planesnapshots.bring_back(target, called, where, source, "", yes=yes, seconds=timeout)
+
+
+def _existing(target: Target, called: str, namespace: str) -> str:
+    """Return the namespace of a cluster.
+
+    Raises:
+        NotFound: There is no such cluster.
+    """
+    from tenantry.cli.delete import read_existing
+
+    where = namespace or called
+    session.run(target, lambda client: read_existing(client, DedicatedCluster, called, where))
+    return where
