@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.dedicatedcluster import DedicatedCluster
-from tenantry.api.errors import Forbidden
+from tenantry.api.errors import Forbidden, Unauthorized
 from tenantry.api.node import Node
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.slice import Slice, SliceClaim
@@ -25,7 +25,7 @@ from tenantry.local import build
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.nodes import NodeGroup, NodePlan
 from tenantry.local.progress import SilentProgress
-from testkit.api import PODS, Api, until
+from testkit.api import CONFIG_MAPS, PODS, Api, until
 from testkit.installation import install
 from testkit.planes import command
 from testkit.refusals import refusal
@@ -148,6 +148,47 @@ async def _gone(host: Api, name: str) -> None:
         return not seen
 
     await until(so, "nothing is left", seen=lambda: seen)
+
+
+async def test_a_cluster_keeps_its_node_through_a_restore_a_rotation_and_a_sleep(
+    host_cluster: LocalCluster, host: Api, name: str, tmp_path: Path
+) -> None:
+    """H04, H02: by the commands; kubeconfigs of before are refused, and the Node of before is replaced by the same."""
+    file, copy = tmp_path / "kubeconfig", tmp_path / "copy.snapshot"
+
+    async def done(verb: str, *arguments: str) -> str:
+        code, out, err = await command(host_cluster, "cluster", verb, name, *arguments)
+        assert code == 0, err
+        return out + err
+
+    await done("create", "--nodes", "1", "--wait", "--timeout", "3m")
+    file.write_text(await done("kubeconfig"))
+    async with Client(kubeconfig.load([file])) as client:
+        inside = Api(client)
+        await inside.default_account("default")
+        await inside.create(CONFIG_MAPS, {"metadata": {"name": "kept"}}, "default")
+        await inside.create(PODS, {"metadata": {"name": "web"}, "spec": BOX}, "default")
+        await done("backup", "--to", str(copy))
+        await inside.delete(CONFIG_MAPS, "kept", "default")
+        await done("restore", "--from", str(copy), "--yes")
+        assert await inside.find(CONFIG_MAPS, "kept", "default") is not None
+        await done("sleep")
+        (node,) = await inside.list(Node.resource)
+        await done("rotate", "--yes")
+        with pytest.raises(Unauthorized):
+            await inside.list(Node.resource)
+    file.write_text(await done("kubeconfig"))
+    async with Client(kubeconfig.load([file])) as client:
+        inside = Api(client)
+
+        async def is_ready() -> bool:
+            return [msgspec.convert(each, Node).is_ready for each in await inside.list(Node.resource)] == [True]
+
+        await until(is_ready, "the node is Ready inside")
+        assert (await inside.list(Node.resource))[0]["metadata"]["name"] == node["metadata"]["name"]
+    assert "already" in await done("upgrade")
+    await done("delete", "--yes", "--timeout", "3m")
+    await _gone(host, name)
 
 
 async def test_owners_choose_no_datastore_that_no_quota_counts_and_leave_nothing_behind(host: Api, name: str) -> None:
