@@ -1,4 +1,4 @@
-"""What `tenantry cluster` creates, changes and prints, and what it refuses (H04)."""
+"""`tenantry cluster` creates, changes, prints and refuses clusters (H04)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_namespace_of_no_tenant_is_refused(run: Callable[..., Result]) -> None
         (("create", "A"), "metadata.name must be a DNS label of at most 30"),
         (("create", "a" * 31), "metadata.name must be a DNS label of at most 30"),
         (("create", "acme", "--version", "1"), "spec.version must be a minor version, as in 1.36; it is '1'"),
-        (("scale", "acme", "--nodes", "2", "--pool", "gpu"), "--pool 'gpu' is no pool of the cluster"),
+        (("scale", "acme", "--nodes", "2", "--pool", "gpu"), "--pool 'gpu' is not a pool of the cluster"),
     ],
 )
 def test_wrong_input_is_refused_before_anything_is_written(

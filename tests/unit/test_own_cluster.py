@@ -15,7 +15,7 @@ from tenantry.api.model import Condition, ConditionStatus, ObjectMeta
 from tenantry.api.subnamespace import Inheritance, Mode, Subnamespace, SubnamespaceIsolation, SubnamespaceSpec
 from tenantry.api.tenant import IsolationClass, NodesChoice, Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
-from tenantry.controllers import dedicated
+from tenantry.controllers import tenantcluster
 from tenantry.controllers.operator import controllers
 from tenantry.controllers.tenant import desired
 from tenantry.controllers.tenant.status import isolation_class
@@ -85,7 +85,9 @@ def plane_ready(world: World) -> None:
     """Report that the control plane of the cluster serves its clients, as its own controller does."""
     ready = {"type": "Ready", "status": "True", "reason": "Established", "message": ""}
     ready["lastTransitionTime"] = "2026-01-01T00:00:00Z"
-    world.patch(VirtualControlPlane.resource, "acme/acme", {"status": {"conditions": [ready], "kubeconfigSecret": "s"}})
+    generation = world.get(VirtualControlPlane.resource, "acme/acme")["metadata"]["generation"]
+    told = {"observedGeneration": generation, "conditions": [ready], "kubeconfigSecret": "s"}
+    world.patch(VirtualControlPlane.resource, "acme/acme", {"status": told})
 
 
 def test_the_tenant_is_ready_when_its_cluster_is() -> None:
@@ -122,7 +124,7 @@ def test_the_tenant_is_ready_when_its_cluster_is() -> None:
 
 def test_with_nodes_that_have_joined_the_class_is_the_highest() -> None:
     """B01: own kernels and an own API server."""
-    found = dedicated.children(desired.room_of(with_cluster()))[0].object
+    found = tenantcluster.children(desired.room_of(with_cluster()))[0].object
     assert isinstance(found, DedicatedCluster)
     told = tuple(
         Condition(type=each, status=ConditionStatus.TRUE, reason="r", message="m", last_transition_time="")
@@ -130,7 +132,11 @@ def test_with_nodes_that_have_joined_the_class_is_the_highest() -> None:
     )
     none = replace(found, status=replace(found.status, conditions=told))
     one = replace(none, status=replace(none.status, pools=(PoolStatus(name="default", want=1, ready=1),)))
-    assert (dedicated.has_nodes(none), dedicated.has_nodes(one), dedicated.has_plane(one)) == (False, True, True)
+    assert (tenantcluster.has_nodes(none), tenantcluster.has_nodes(one), tenantcluster.has_plane(one)) == (
+        False,
+        True,
+        True,
+    )
     assert [
         isolation_class(has_plane=True, is_sandboxed=False, has_nodes=each, is_dedicated=True) for each in (False, True)
     ] == [IsolationClass.HARD, IsolationClass.HARDER]
@@ -211,9 +217,9 @@ def test_the_cluster_has_a_place_in_the_count_of_objects() -> None:
 
 def test_only_the_cluster_of_the_tenants_name_is_news() -> None:
     """H04: others are users' own."""
-    found = dedicated.children(desired.room_of(with_cluster()))[0].object
+    found = tenantcluster.children(desired.room_of(with_cluster()))[0].object
     assert isinstance(found, DedicatedCluster)
-    assert dedicated.keys(Change(None, found)) == ["acme"]
+    assert tenantcluster.keys(Change(None, found)) == ["acme"]
     other = replace(found, metadata=replace(found.metadata, name="prod"))
-    assert dedicated.keys(Change(None, other)) == []
-    assert dedicated.keys(Change(found, replace(found, status=replace(found.status, endpoint="x")))) == []
+    assert tenantcluster.keys(Change(None, other)) == []
+    assert tenantcluster.keys(Change(found, replace(found, status=replace(found.status, endpoint="x")))) == []

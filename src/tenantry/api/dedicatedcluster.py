@@ -31,8 +31,8 @@ from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import EDIT, KEEP, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.nodehandover import DEFAULT_DRAIN_SECONDS, MOST_DRAIN_SECONDS, NodeTaint
-from tenantry.api.planesnapshots import PlaneSnapshots
-from tenantry.api.planeversions import VERSION_PATTERN, VERSION_RULES
+from tenantry.api.planesnapshots import SnapshotSchedule
+from tenantry.api.planeversions import CLUSTER_VERSION_RULES, VERSION_PATTERN
 from tenantry.api.quota import Quantity
 from tenantry.api.slice import MAX_NAME as MAX_CLAIM
 from tenantry.api.slice import MAX_NODES, NodeSelector
@@ -51,6 +51,9 @@ MAX_NAME = 30
 MAX_POOL_NAME = MAX_CLAIM - MAX_NAME - 1
 
 MOST_POOLS = 16
+MOST_POOLS_SHOWN = 2 * (MOST_POOLS + 1)
+"""In the status: those that leave the cluster, too."""
+
 MOST_POOL_LABELS = 16
 MOST_POOL_TAINTS = 8
 
@@ -179,7 +182,7 @@ class DedicatedClusterSpec(Model, frozen=True, kw_only=True):
             pattern=VERSION_PATTERN,
             description="The minor version of Kubernetes, as in 1.36. Without it, the cluster keeps the version that"
             " was the default when it was created. A later version upgrades it, one minor version at a time, after a"
-            " snapshot of all objects.",
+            " snapshot of all objects. One that is before the version of its control plane changes nothing.",
         ),
     ] = ""
     control_plane: Annotated[ClusterControlPlane, Meta(description="Its control plane.")] = ClusterControlPlane()
@@ -202,8 +205,12 @@ class DedicatedClusterSpec(Model, frozen=True, kw_only=True):
         ClusterSleep()
     )
     snapshots: Annotated[
-        PlaneSnapshots, Meta(description="Snapshots of all objects inside, which a restore brings back.")
-    ] = PlaneSnapshots()
+        SnapshotSchedule,
+        Meta(
+            description="Snapshots of all objects inside. One is requested, and restored, in the VirtualControlPlane"
+            " of the same name: `tenantry cluster backup` and `restore`."
+        ),
+    ] = SnapshotSchedule()
     paused: Annotated[
         bool,
         Meta(
@@ -244,7 +251,7 @@ class DedicatedClusterStatus(Model, frozen=True, kw_only=True):
     pools: Annotated[
         tuple[PoolStatus, ...],
         Meta(
-            max_length=2 * (MOST_POOLS + 1),
+            max_length=MOST_POOLS_SHOWN,
             description="Its pools, and those that are leaving it.",
             extra_json_schema=list_map("name"),
         ),
@@ -266,7 +273,7 @@ class DedicatedCluster(KubernetesObject, frozen=True, kw_only=True):
             " each pool has this name with that of the pool behind it",
             field="metadata.name",
         ),
-        *VERSION_RULES,
+        *CLUSTER_VERSION_RULES,
     )
     columns: ClassVar[tuple[Column, ...]] = (
         READY,

@@ -72,7 +72,7 @@ class HandoverPlane(Model, frozen=True, kw_only=True):
         Meta(
             min_length=1,
             max_length=64,
-            description="The uid of the control plane, which tells it from a later one of the same name.",
+            description="The uid of the control plane, which distinguishes it from a later one of the same name.",
         ),
     ]
 

@@ -13,8 +13,8 @@ MOST_LISTED = MOST_SNAPSHOTS + 2
 """Of `status.snapshots`, with those of upgrades."""
 
 
-class PlaneSnapshots(Model, frozen=True, kw_only=True):
-    """When snapshots of a control plane are taken, and how many are kept."""
+class SnapshotSchedule(Model, frozen=True, kw_only=True):
+    """When snapshots of a control plane are taken, how many are kept, and where."""
 
     schedule: Annotated[
         str,
@@ -39,6 +39,11 @@ class PlaneSnapshots(Model, frozen=True, kw_only=True):
             " lists those there; others stay where they are, and are deleted with the control plane.",
         ),
     ] = ""
+
+
+class PlaneSnapshots(SnapshotSchedule, frozen=True, kw_only=True):
+    """Snapshots of a control plane, and requests for one and for a restore."""
+
     request: Annotated[
         str,
         Meta(

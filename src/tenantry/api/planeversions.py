@@ -1,6 +1,6 @@
-"""The rules of `spec.version`: a control plane never gets an earlier version, and skips none.
+"""The rules of `spec.version`: a control plane gets an earlier version only with a restore, and skips none.
 
-A kind that has these rules has `spec.version`, `spec.snapshots.restore` or the like, and `status.version`.
+A kind that has these rules has `spec.version` and `status.version`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,12 @@ _MAY_BE_ANY = (
 _NUMBER = f"int({_WANTED}.split('.')[1])"
 _RESTORES = " != ".join(_given(of, "spec.snapshots.restore") for of in ("self", "oldSelf"))
 
+_SKIPS_NONE = Rule(
+    f"{_MAY_BE_ANY} || {_NUMBER} <= {_RUNNING} + 1",
+    "must be at most one minor version after status.version: Kubernetes does not skip minor versions",
+    field="spec.version",
+)
+
 VERSION_RULES = (
     Rule(
         f"{_MAY_BE_ANY} || {_NUMBER} >= {_RUNNING} || {_RESTORES}",
@@ -34,10 +40,17 @@ VERSION_RULES = (
         " same change (`tenantry vcp restore --version`)",
         field="spec.version",
     ),
+    _SKIPS_NONE,
+)
+"""Of a VirtualControlPlane. The restore and the version change together."""
+
+CLUSTER_VERSION_RULES = (
     Rule(
-        f"{_MAY_BE_ANY} || {_NUMBER} <= {_RUNNING} + 1",
-        "must be at most one minor version after status.version: Kubernetes does not skip minor versions",
+        f"{_MAY_BE_ANY} || {_NUMBER} >= {_RUNNING}",
+        "must not be before status.version: only a restore of a snapshot of an earlier version goes back to it"
+        " (`tenantry cluster restore NAME --from SNAPSHOT --version V`)",
         field="spec.version",
     ),
+    _SKIPS_NONE,
 )
-"""Of the object. The restore and the version change together."""
+"""Of a DedicatedCluster, which has no restore: `spec.version` is removed, and its control plane restored."""

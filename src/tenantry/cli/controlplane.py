@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenantry.api import marks, reasons
 from tenantry.api.controlplanechoice import ControlPlaneChoice
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import Forbidden, InputError, NotFound, TenantryError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import KubernetesObject
@@ -32,6 +33,11 @@ def prepare(target: Target, choice: str) -> None:
     from tenantry.cli.vcp import build_program
 
     build_program()
+
+
+def group_of(kind: type[KubernetesObject]) -> str:
+    """Return the commands about a control plane, or about the cluster of its name that it belongs to."""
+    return "tenantry cluster" if kind is DedicatedCluster else "tenantry vcp"
 
 
 async def read_started(client: Client, name: str, namespace: str) -> VirtualControlPlane:

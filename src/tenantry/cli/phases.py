@@ -14,9 +14,10 @@ import click
 from tenantry.api import reasons
 from tenantry.api.errors import NotFound, TenantryError
 from tenantry.api.marks import REQUESTED_PHASE
+from tenantry.api.model import KubernetesObject
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.cli import durations, kinds, output, place, session
-from tenantry.cli.controlplane import read_started
+from tenantry.cli.controlplane import group_of, read_started
 from tenantry.cli.target import Target, takes_target
 from tenantry.engine.conditions import find
 
@@ -58,7 +59,14 @@ def wake(target: Target, *, called: str, namespace: str, timeout: int) -> None:
     bring(target, called, place.parent(target, namespace), PlanePhase.AWAKE, timeout)
 
 
-def bring(target: Target, called: str, namespace: str, phase: PlanePhase, seconds: int) -> None:
+def bring(
+    target: Target,
+    called: str,
+    namespace: str,
+    phase: PlanePhase,
+    seconds: int,
+    kind: type[KubernetesObject] = VirtualControlPlane,
+) -> None:
     """Request a phase of a control plane, and print how it has come there.
 
     Args:
@@ -67,14 +75,17 @@ def bring(target: Target, called: str, namespace: str, phase: PlanePhase, second
         namespace: Its namespace.
         phase: The phase.
         seconds: How long to wait for it.
+        kind: The kind that messages name: the control plane, or the cluster of its name that it belongs to.
 
     Raises:
         TenantryError: It does not come there, or not in time: why.
     """
-    session.run(target, lambda client: _bring(client, called, namespace, phase, seconds))
+    session.run(target, lambda client: _bring(client, called, namespace, phase, seconds, kind))
 
 
-async def _bring(client: Client, name: str, namespace: str, phase: PlanePhase, seconds: int) -> None:
+async def _bring(
+    client: Client, name: str, namespace: str, phase: PlanePhase, seconds: int, kind: type[KubernetesObject]
+) -> None:
     """Request a phase, and print how the control plane has come there.
 
     Raises:
@@ -88,24 +99,31 @@ async def _bring(client: Client, name: str, namespace: str, phase: PlanePhase, s
     value = f"{phase} {rfc3339_micro(dt.datetime.now(dt.UTC))}"
     change = {"metadata": {"annotations": {REQUESTED_PHASE: value}}}
     await client.merge_patch(VirtualControlPlane.resource, namespace, name, change)
-    last = found
+    last, told = found, kinds.told(kind, name, namespace)
     try:
         async with asyncio.timeout(seconds):
-            last = await _outcome(client, found, value, phase)
+            last = await _outcome(client, found, value, phase, told)
     except TimeoutError:
-        told = kinds.told(VirtualControlPlane, name, namespace)
         raise TenantryError(
             f"{told} is not {phase.lower()} after {durations.text(seconds)}; the request stays:"
-            f" `tenantry vcp describe {name} -n {namespace}` shows its state, and `tenantry status` the operator"
+            f" `{group_of(kind)} describe {name} -n {namespace}` shows its state, and `tenantry status` the operator"
         ) from None
-    told = kinds.told(VirtualControlPlane, name, namespace)
     ready = find(last.status.conditions, reasons.READY)
     message = f": {ready.message}" if ready is not None and phase is PlanePhase.ASLEEP else ""
     output.talk(f"{told} is {phase.lower()}{message}")
 
 
-async def _outcome(client: Client, found: VirtualControlPlane, value: str, phase: PlanePhase) -> VirtualControlPlane:
+async def _outcome(
+    client: Client, found: VirtualControlPlane, value: str, phase: PlanePhase, told: str
+) -> VirtualControlPlane:
     """Wait until the request is handled and its outcome is known.
+
+    Args:
+        client: The client of the cluster.
+        found: The control plane.
+        value: The request.
+        phase: The phase that it names.
+        told: The name that messages have.
 
     Raises:
         TenantryError: It is refused.
@@ -113,7 +131,6 @@ async def _outcome(client: Client, found: VirtualControlPlane, value: str, phase
     from tenantry.cli.following import follow, only
 
     name, namespace = found.metadata.name, found.metadata.namespace
-    told = kinds.told(VirtualControlPlane, name, namespace)
     watched = follow(client, VirtualControlPlane, selectors=only((name,)), namespace=namespace)
     async with aclosing(watched) as changes:
         async for each in changes:

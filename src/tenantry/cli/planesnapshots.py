@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import Conflict, InputError, LocalError, TenantryError
+from tenantry.api.model import KubernetesObject
 from tenantry.api.planesnapshots import PlaneOutcome
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.cli import durations, flags, kinds, output, place, session
-from tenantry.cli.controlplane import RequestHandled, read_started, wait_for_outcome
+from tenantry.cli.controlplane import RequestHandled, group_of, read_started, wait_for_outcome
 from tenantry.cli.delete import confirm, read_existing
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
-from tenantry.cli.wait import READY, wait_for_all
+from tenantry.cli.wait import READY, WaitCondition, wait_for_all
 from tenantry.hosting import snapshots, versions
 from tenantry.local.files import explain, make_private_folder
 from tenantry.local.paths import ClusterPaths, cluster_folder, home
@@ -79,7 +81,15 @@ def snapshot(target: Target, *, called: str, namespace: str, to: Path | None, ti
     take(target, called, place.parent(target, namespace), to, seconds=timeout)
 
 
-def take(target: Target, called: str, where: str, to: Path | None, *, seconds: int) -> None:
+def take(
+    target: Target,
+    called: str,
+    where: str,
+    to: Path | None,
+    *,
+    seconds: int,
+    kind: type[KubernetesObject] = VirtualControlPlane,
+) -> None:
     """Take a snapshot of a control plane, and print its name.
 
     Args:
@@ -88,6 +98,7 @@ def take(target: Target, called: str, where: str, to: Path | None, *, seconds: i
         where: Its namespace.
         to: A new file for a copy of the snapshot; None for none.
         seconds: The deadline.
+        kind: As for `bring_back`.
 
     Raises:
         TenantryError: It is not taken, or not copied: why.
@@ -103,7 +114,7 @@ def take(target: Target, called: str, where: str, to: Path | None, *, seconds: i
         found = await read_started(client, called, where)
         if to is not None and (kept := found.spec.snapshots.destination):
             raise InputError(f"--to copies from the operator's folder, but the snapshots are kept at {kept!r}: omit it")
-        outcome = await _ask(client, found, _REQUEST, secrets.token_hex(8), seconds=seconds)
+        outcome = await _ask(client, found, _REQUEST, secrets.token_hex(8), seconds=seconds, kind=kind)
         if local is not None and to is not None:
             try:
                 _copy(_folder(local, found.metadata.uid) / outcome.snapshot, to)
@@ -143,7 +154,17 @@ def restore(target: Target, *, called: str, namespace: str, source: str, version
     bring_back(target, called, place.parent(target, namespace), source, version, yes=yes, seconds=timeout)
 
 
-def bring_back(target: Target, called: str, where: str, source: str, version: str, *, yes: bool, seconds: int) -> None:
+def bring_back(
+    target: Target,
+    called: str,
+    where: str,
+    source: str,
+    version: str,
+    *,
+    yes: bool,
+    seconds: int,
+    kind: type[KubernetesObject] = VirtualControlPlane,
+) -> None:
     """Restore a control plane, and wait until it is usable.
 
     Args:
@@ -154,6 +175,8 @@ def bring_back(target: Target, called: str, where: str, source: str, version: st
         version: The minor version to go back to; "" to keep the version.
         yes: Do not ask.
         seconds: The deadline for the outcome, and then for its process.
+        kind: The kind that messages name: the control plane, or the cluster of its name that it belongs to. A cluster
+            loses `spec.version` when it goes back: the operator would write that version into the control plane.
 
     Raises:
         TenantryError: It is not restored: why.
@@ -165,8 +188,8 @@ def bring_back(target: Target, called: str, where: str, source: str, version: st
     if file is None and Path(source).is_file() and not snapshots.is_name(source):
         raise InputError(f'--from: "{source}" is a file: write "./{source}" to restore it')
     found = session.run(target, lambda client: read_started(client, called, where))
-    told = kinds.told(VirtualControlPlane, called, where)
-    back = _earlier(found, version) if version else ""
+    told = kinds.told(kind, called, where)
+    back = _earlier(found, version, kind) if version else ""
     if back and target.local_name is not None:
         from tenantry.cli.vcp import build_program
 
@@ -184,17 +207,58 @@ def bring_back(target: Target, called: str, where: str, source: str, version: st
             _copy(file, given)
         try:
             value = f"{name}@{secrets.token_hex(8)}"
-            await _ask(client, found, _RESTORE, value, version=back or _staying(found), seconds=seconds)
+            if back and kind is DedicatedCluster:
+                await _remove_version(client, called, where, seconds=seconds)
+            await _ask(client, found, _RESTORE, value, version=back or _staying(found), seconds=seconds, kind=kind)
         finally:
             if given is not None:
                 given.unlink(missing_ok=True)
         asked = [ObjectSelection(VirtualControlPlane, (called,), where)]
-        await wait_for_all(client, asked, READY, seconds=seconds, stalls=True)
+        is_part = kind is not VirtualControlPlane
+        await wait_for_all(client, asked, READY, seconds=seconds, stalls=True, quiet=is_part)
+        if is_part:
+            output.talk(f"{told} is restored, and serves its clients")
 
     session.run(target, work)
 
 
-def _earlier(found: VirtualControlPlane, version: str) -> str:
+class _Processed(WaitCondition):
+    """The operator has seen a generation of a cluster."""
+
+    def __init__(self, generation: int) -> None:
+        super().__init__("")
+        self._generation = generation
+
+    def is_met(self, value: KubernetesObject | None) -> bool:
+        """Return whether it has."""
+        return isinstance(value, DedicatedCluster) and value.status.observed_generation >= self._generation
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return "processed by the operator"
+
+
+async def _remove_version(client: Client, name: str, namespace: str, *, seconds: int) -> None:
+    """Remove `spec.version` of a cluster, and wait until the operator does not write it any more.
+
+    Raises:
+        TenantryError: The operator does not process the change in time.
+    """
+    found = await read_existing(client, DedicatedCluster, name, namespace)
+    if not found.spec.version:
+        return
+    patch = {"metadata": {"uid": found.metadata.uid}, "spec": {"version": None}}
+    await client.merge_patch(found.resource, namespace, name, patch)
+    told = kinds.told(DedicatedCluster, name, namespace)
+    output.talk(
+        f"{told}: spec.version {found.spec.version!r} is removed, so that the cluster keeps the earlier version"
+    )
+    now = await read_existing(client, DedicatedCluster, name, namespace)
+    asked = [ObjectSelection(DedicatedCluster, (name,), namespace)]
+    await wait_for_all(client, asked, _Processed(now.metadata.generation), seconds=seconds, quiet=True)
+
+
+def _earlier(found: VirtualControlPlane, version: str, kind: type[KubernetesObject]) -> str:
     """Return the minor version that a restore goes back to.
 
     Raises:
@@ -206,9 +270,9 @@ def _earlier(found: VirtualControlPlane, version: str) -> str:
     running, meta = found.status.version, found.metadata
     if running and versions.is_before(running, wanted.kubernetes):
         raise InputError(
-            f"--version {version}: {kinds.told(VirtualControlPlane, meta.name, meta.namespace)} has Kubernetes"
+            f"--version {version}: {kinds.told(kind, meta.name, meta.namespace)} has Kubernetes"
             f" {running}, and a restore only goes back: restore without --version, then run"
-            f" `tenantry vcp upgrade {meta.name} -n {meta.namespace}`"
+            f" `{group_of(kind)} upgrade {meta.name} -n {meta.namespace}`"
         )
     return wanted.name
 
@@ -223,7 +287,14 @@ def _staying(found: VirtualControlPlane) -> str:
 
 
 async def _ask(
-    client: Client, found: VirtualControlPlane, field: str, value: str, *, version: str = "", seconds: int
+    client: Client,
+    found: VirtualControlPlane,
+    field: str,
+    value: str,
+    *,
+    version: str = "",
+    seconds: int,
+    kind: type[KubernetesObject] = VirtualControlPlane,
 ) -> PlaneOutcome:
     """Request a snapshot or a restore, and return its outcome.
 
@@ -234,6 +305,7 @@ async def _ask(
         value: Its new value.
         version: `spec.version` of a restore; "" to leave it. If the restore is refused, the version is as before.
         seconds: The deadline.
+        kind: As for `bring_back`.
 
     Raises:
         TenantryError: It failed, or is not done in time.
@@ -247,7 +319,7 @@ async def _ask(
     if answered.outcome.message:
         if version not in ("", _staying(found)):
             await _take_back(client, found, value, version)
-        raise TenantryError(f"{kinds.told(VirtualControlPlane, meta.name, meta.namespace)}: {answered.outcome.message}")
+        raise TenantryError(f"{kinds.told(kind, meta.name, meta.namespace)}: {answered.outcome.message}")
     return answered.outcome
 
 

@@ -11,7 +11,7 @@ from tenantry.api.errors import InputError, TenantryError
 from tenantry.api.model import KubernetesObject
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.cli import durations, flags, kinds, output, place, session
-from tenantry.cli.controlplane import read_started
+from tenantry.cli.controlplane import group_of, read_started
 from tenantry.cli.delete import confirm, read_existing
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
@@ -113,7 +113,7 @@ def bring(
     from tenantry.cli.vcp import build_program
 
     found = session.run(target, lambda client: read_started(client, called, where))
-    wanted = _wanted(found, version)
+    wanted = _wanted(found, version, kind)
     if wanted is None:
         output.talk(f"{kinds.told(kind, called, where)} has Kubernetes {found.status.version} already")
         return
@@ -126,7 +126,7 @@ def bring(
     session.run(target, lambda client: _bring(client, found, wanted, seconds, kind))
 
 
-def _wanted(found: VirtualControlPlane, version: str) -> HostedVersion | None:
+def _wanted(found: VirtualControlPlane, version: str, kind: type[KubernetesObject]) -> HostedVersion | None:
     """Return the version to go to; None if the control plane has it.
 
     Raises:
@@ -135,10 +135,10 @@ def _wanted(found: VirtualControlPlane, version: str) -> HostedVersion | None:
     from tenantry.local import hostedversions
 
     known = hostedversions.known()
-    told = kinds.told(VirtualControlPlane, found.metadata.name, found.metadata.namespace)
+    told = kinds.told(kind, found.metadata.name, found.metadata.namespace)
     running = found.status.version
     if not running:
-        raise InputError(f"{told} has not started yet: `tenantry vcp wait {found.metadata.name}` waits for it")
+        raise InputError(f"{told} has not started yet: `{group_of(kind)} wait {found.metadata.name}` waits for it")
     name = versions.minor(version) if version else ""
     if not name:
         following = versions.following(known, running)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tenantry.api.model import KubernetesObject
 from tenantry.api.planecredentials import RotationScope
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.cli import durations, flags, kinds, output, place, session
-from tenantry.cli.controlplane import RequestHandled, read_started, wait_for_outcome
+from tenantry.cli.controlplane import RequestHandled, group_of, read_started, wait_for_outcome
 from tenantry.cli.delete import confirm
 from tenantry.cli.target import Target, takes_target
 
@@ -56,7 +57,16 @@ def rotate(target: Target, *, called: str, namespace: str, whole: bool, yes: boo
     replace(target, called, place.parent(target, namespace), whole=whole, yes=yes, seconds=timeout)
 
 
-def replace(target: Target, called: str, where: str, *, whole: bool, yes: bool, seconds: int) -> None:
+def replace(
+    target: Target,
+    called: str,
+    where: str,
+    *,
+    whole: bool,
+    yes: bool,
+    seconds: int,
+    kind: type[KubernetesObject] = VirtualControlPlane,
+) -> None:
     """Replace the credentials of a control plane, and wait until that is done.
 
     Args:
@@ -66,6 +76,7 @@ def replace(target: Target, called: str, where: str, *, whole: bool, yes: bool, 
         whole: Also replace its authorities and the key of its tokens.
         yes: Do not ask.
         seconds: The deadline.
+        kind: The kind that messages name: the control plane, or the cluster of its name that it belongs to.
 
     Raises:
         TenantryError: They are not replaced, or not in time: why.
@@ -74,7 +85,7 @@ def replace(target: Target, called: str, where: str, *, whole: bool, yes: bool, 
 
     async def work(client: Client) -> None:
         found = await read_started(client, called, where)
-        told = kinds.told(VirtualControlPlane, called, where)
+        told = kinds.told(kind, called, where)
         output.talk(f"{told}: {_LOST[scope]}")
         if not yes:
             confirm("Replace them? This cannot be undone.", refused="nothing was replaced")
@@ -82,6 +93,6 @@ def replace(target: Target, called: str, where: str, *, whole: bool, yes: bool, 
         patch = {"metadata": {"uid": found.metadata.uid}, "spec": {"rotation": {"request": value}}}
         await client.merge_patch(found.resource, where, called, patch)
         await wait_for_outcome(client, found, _Rotated(value), seconds=seconds)
-        output.talk(f"{told} has new credentials: `tenantry vcp kubeconfig {called} -n {where}` prints them")
+        output.talk(f"{told} has new credentials: `{group_of(kind)} kubeconfig {called} -n {where}` prints them")
 
     session.run(target, work)

@@ -25,8 +25,8 @@ from tenantry.api.offloading import NamespaceOffloading
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
-from tenantry.controllers.dedicated import has_cluster
 from tenantry.controllers.lineage import subnamespace_key
+from tenantry.controllers.tenantcluster import has_cluster
 from tenantry.controllers.tenantnamespace import OWNER_BINDING, WAVE_LIMITS, WAVE_PLANE, TenantNamespace, meta
 from tenantry.engine import request
 from tenantry.engine.cache import Change

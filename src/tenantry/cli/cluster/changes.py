@@ -1,4 +1,4 @@
-"""`tenantry cluster scale`, `sleep`, `wake` and `delete`: what changes a cluster that exists."""
+"""`tenantry cluster scale`, `sleep`, `wake` and `delete`: change a cluster that exists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from tenantry.api.dedicatedcluster import DEFAULT_POOL, DedicatedCluster
-from tenantry.api.errors import InputError
+from tenantry.api.errors import Conflict, InputError
 from tenantry.api.model import Json
 from tenantry.api.slice import MAX_NODES
 from tenantry.api.virtualcontrolplane import PlanePhase
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _called = click.argument("called", metavar="NAME")
 _timeout = durations.timeout_option("2m", "Deadline for the outcome, as in 30s or 5m.")
+_WRITES = 10
+"""How often the pools are written while the operator writes the status at the same time."""
 _form = output.output_option("json", "yaml", "name")
 
 
@@ -52,10 +54,9 @@ def scale(
     where = namespace or called
 
     async def work(client: Client) -> DedicatedCluster:
-        found = await _existing(client, called, where)
-        about: Json = {"uid": found.metadata.uid, "resourceVersion": found.metadata.resource_version}
-        await client.merge_patch(found.resource, where, called, {"metadata": about, "spec": _sized(found, pool, nodes)})
-        output.talk(f"{kinds.told(DedicatedCluster, called, where)} is to have {nodes} nodes in pool {pool!r}")
+        await _resize(client, called, where, pool, nodes)
+        count = "1 node" if nodes == 1 else f"{nodes} nodes"
+        output.talk(f"{kinds.told(DedicatedCluster, called, where)} is to have {count} in pool {pool!r}")
         if seconds is not None:
             await wait_for_all(client, [ObjectSelection(DedicatedCluster, (called,), where)], seconds=seconds)
         return await _existing(client, called, where)
@@ -63,18 +64,46 @@ def scale(
     _print(session.run(target, work), form)
 
 
+async def _resize(client: Client, name: str, namespace: str, pool: str, nodes: int) -> None:
+    """Write the number of nodes of a pool.
+
+    Raises:
+        Conflict: Other clients write the object all the time.
+        InputError: There is no such pool.
+    """
+    first = await _existing(client, name, namespace)
+    about: Json = {"uid": first.metadata.uid}
+    if pool == DEFAULT_POOL:
+        # One field, which needs no precondition: the operator writes the status at the same time.
+        await client.merge_patch(first.resource, namespace, name, {"metadata": about, "spec": {"nodes": nodes}})
+        return
+    found = first
+    for _ in range(_WRITES):
+        exact: Json = {**about, "resourceVersion": found.metadata.resource_version}
+        try:
+            patch: Json = {"metadata": exact, "spec": _sized(found, pool, nodes)}
+            await client.merge_patch(found.resource, namespace, name, patch)
+        except Conflict:
+            found = await _existing(client, name, namespace)
+            continue
+        return
+    raise Conflict(
+        f"{kinds.told(DedicatedCluster, name, namespace)}: pool {pool!r} is not changed, because others write the"
+        " object all the time: try again",
+        status=409,
+    )
+
+
 def _sized(found: DedicatedCluster, pool: str, nodes: int) -> Json:
-    """Return the merge patch of the spec by which a pool has another number of nodes.
+    """Return the merge patch of the spec by which a pool of `spec.pools` has another number of nodes.
 
     Raises:
         InputError: There is no such pool.
     """
-    if pool == DEFAULT_POOL:
-        return {"nodes": nodes}
     names = [each.name for each in found.spec.pools]
     if pool not in names:
         known = shortened(map(repr, [DEFAULT_POOL, *names]))
-        raise InputError(f"--pool {pool!r} is no pool of the cluster; pools are {known}")
+        raise InputError(f"--pool {pool!r} is not a pool of the cluster; pools are {known}")
     # A merge patch replaces the whole list.
     changed = [msgspec.structs.replace(each, count=nodes) if each.name == pool else each for each in found.spec.pools]
     return {"pools": msgspec.to_builtins(changed)}
@@ -89,7 +118,8 @@ def _sized(found: DedicatedCluster, pool: str, nodes: int) -> Json:
 def sleep(target: Target, *, called: str, namespace: str, timeout: int, form: str | None) -> None:
     r"""End the process of a cluster's control plane; its objects stay, and its nodes stay with it.
 
-    The next connection, or `tenantry cluster wake`, starts it again. Exit code: 0 it sleeps; 1 it does not.
+    The next connection, or `tenantry cluster wake`, starts it again. If the Tenant has
+    `isolation.controlPlane: Dedicated`, only administrators may run it. Exit code: 0 it sleeps; 1 it does not.
 
     \b
       tenantry cluster sleep acme
@@ -106,7 +136,8 @@ def sleep(target: Target, *, called: str, namespace: str, timeout: int, form: st
 def wake(target: Target, *, called: str, namespace: str, timeout: int, form: str | None) -> None:
     r"""Start the control plane of a cluster that sleeps, and wait until it is usable.
 
-    Exit code: 0 it is awake; 1 it is not.
+    If the Tenant has `isolation.controlPlane: Dedicated`, only administrators may run it. Exit code: 0 it is
+    awake; 1 it is not.
 
     \b
       tenantry cluster wake acme
@@ -117,7 +148,7 @@ def wake(target: Target, *, called: str, namespace: str, timeout: int, form: str
 def _bring(target: Target, called: str, where: str, phase: PlanePhase, *, seconds: int, form: str | None) -> None:
     # Its control plane has its name.
     session.run(target, lambda client: _existing(client, called, where))
-    phases.bring(target, called, where, phase, seconds)
+    phases.bring(target, called, where, phase, seconds, kind=DedicatedCluster)
     if form:
         _print(session.run(target, lambda client: _existing(client, called, where)), form)
 

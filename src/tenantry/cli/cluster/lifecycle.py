@@ -1,4 +1,4 @@
-"""`tenantry cluster upgrade`, `rotate`, `backup` and `restore`: what its control plane of the same name does."""
+"""`tenantry cluster upgrade`, `rotate`, `backup` and `restore`: request them of the control plane of a cluster."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def upgrade(target: Target, *, called: str, namespace: str, version: str, yes: b
 def rotate(target: Target, *, called: str, namespace: str, whole: bool, yes: bool, timeout: int) -> None:
     r"""Replace the credentials of a cluster; kubeconfigs handed out before are worth nothing afterwards.
 
-    Exit code: 0 they are replaced; 1 they are not, or not before the deadline.
+    If the Tenant has `isolation.controlPlane: Dedicated`, only administrators may run it. Exit code: 0 they are replaced; 1 they are not, or not before the deadline.
 
     \b
       tenantry cluster rotate acme
       tenantry cluster kubeconfig acme > acme.kubeconfig
     """
     where = _existing(target, called, namespace)
-    rotation.replace(target, called, where, whole=whole, yes=yes, seconds=timeout)
+    rotation.replace(target, called, where, whole=whole, yes=yes, seconds=timeout, kind=DedicatedCluster)
 
 
 @click.command()
@@ -70,13 +70,15 @@ def rotate(target: Target, *, called: str, namespace: str, whole: bool, yes: boo
 def backup(target: Target, *, called: str, namespace: str, to: Path | None, timeout: int) -> None:
     r"""Take a snapshot of all objects of a cluster, also while they change, and print its name.
 
-    Exit code: 0 it is taken; 1 it is not.
+    If the Tenant has `isolation.controlPlane: Dedicated`, only administrators may run it. Exit code: 0 it is taken; 1 it is not.
 
     \b
       tenantry cluster backup acme
       tenantry cluster backup acme --to acme.snapshot
     """
-    planesnapshots.take(target, called, _existing(target, called, namespace), to, seconds=timeout)
+    planesnapshots.take(
+        target, called, _existing(target, called, namespace), to, seconds=timeout, kind=DedicatedCluster
+    )
 
 
 @click.command()
@@ -84,20 +86,29 @@ def backup(target: Target, *, called: str, namespace: str, to: Path | None, time
 @_called
 @in_tenant
 @click.option("--from", "source", required=True, metavar="SNAPSHOT|FILE", help="Name of a snapshot, or path of a file.")
+@click.option(
+    "--version",
+    "version",
+    default="",
+    metavar="VERSION",
+    help="Go back to this minor version of Kubernetes, which the snapshot must have (default: the version stays).",
+)
 @flags.yes_option
 @durations.timeout_option("15m", "Deadline for the outcome, and then for its process, as in 30s or 5m.")
-def restore(target: Target, *, called: str, namespace: str, source: str, yes: bool, timeout: int) -> None:
+def restore(target: Target, *, called: str, namespace: str, source: str, version: str, yes: bool, timeout: int) -> None:
     r"""Replace all objects of a cluster by those of a snapshot; objects made since are lost. Its nodes stay.
 
-    A snapshot in a file may be of another cluster. Its path has a "/". Exit code: 0 it is restored and usable; 1 it is
+    A snapshot in a file may be of another cluster. Its path has a "/". With --version, the cluster loses
+    `spec.version`. If the Tenant has `isolation.controlPlane: Dedicated`, only administrators may run it. Exit code: 0 it is restored and usable; 1 it is
     not.
 
     \b
       tenantry cluster restore acme --from 20261123T221500Z-1042.snapshot
       tenantry cluster restore acme --from ./acme.snapshot --yes
+      tenantry cluster restore acme --from 20261123T221500Z-1042-before-1.36.3.snapshot --version 1.35
     """
     where = _existing(target, called, namespace)
-    planesnapshots.bring_back(target, called, where, source, "", yes=yes, seconds=timeout)
+    planesnapshots.bring_back(target, called, where, source, version, yes=yes, seconds=timeout, kind=DedicatedCluster)
 
 
 def _existing(target: Target, called: str, namespace: str) -> str:

@@ -44,6 +44,7 @@ from tenantry.api.wording import shortened
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
 from tenantry.engine import request
 from tenantry.engine.plan import Blocked, DirectWrite, Plan, merge_patch
+from tenantry.hosting import versions
 
 RESERVED_DOMAINS = ("kubernetes.io", "k8s.io", "tenantry.dev")
 """Of label keys that Kubernetes or Tenantry gives a meaning; `node-role.kubernetes.io` only shows a word."""
@@ -213,17 +214,13 @@ def plane(found: DedicatedCluster, before: VirtualControlPlane | None = None) ->
     Args:
         found: The cluster.
         before: The VirtualControlPlane as it is: what the cluster does not decide stays, such as its egress, its
-            version if the cluster names none, and a snapshot that is requested there.
+            version if the cluster names none, and the snapshot or the restore that is requested there.
     """
     spec, kept = found.spec, before.spec if before is not None else VirtualControlPlaneSpec()
-    snapshots = msgspec.structs.replace(
-        spec.snapshots,
-        request=spec.snapshots.request or kept.snapshots.request,
-        restore=spec.snapshots.restore or kept.snapshots.restore,
-    )
+    snapshots = msgspec.structs.replace(kept.snapshots, **msgspec.structs.asdict(spec.snapshots))
     wanted = msgspec.structs.replace(
         kept,
-        version=spec.version or kept.version,
+        version=_version(spec.version, before),
         replicas=spec.control_plane.replicas,
         datastore=spec.control_plane.datastore,
         resources=spec.control_plane.resources,
@@ -232,6 +229,23 @@ def plane(found: DedicatedCluster, before: VirtualControlPlane | None = None) ->
         snapshots=snapshots,
     )
     return VirtualControlPlane(metadata=meta_of(found, found.metadata.name), spec=wanted)
+
+
+def is_outdated(found: DedicatedCluster, before: VirtualControlPlane) -> bool:
+    """Return whether the spec of a VirtualControlPlane is not what the cluster decides."""
+    return bool(_changes(plane(found, before), before))
+
+
+def _version(wanted: str, before: VirtualControlPlane | None) -> str:
+    """Return `spec.version` of the VirtualControlPlane: never one before the version that its objects have.
+
+    Only a restore goes back, and it is requested in the VirtualControlPlane.
+    """
+    if before is None:
+        return wanted
+    running = before.status.version
+    is_earlier = bool(wanted and running) and versions.is_before(wanted, running)
+    return before.spec.version if is_earlier or not wanted else wanted
 
 
 def _plane_writes(inputs: ClusterInputs) -> Iterable[DirectWrite]:
@@ -264,13 +278,13 @@ def claim(inputs: ClusterInputs, pool: Pool, count: int) -> SliceClaim:
     )
 
 
-def claimed(pool: Pool) -> int:
+def claimed(inputs: ClusterInputs, pool: Pool) -> int:
     """Return how many nodes the claim of a pool should request: never fewer than serve the cluster; 0 for no claim."""
-    return max(pool.want, len(pool.live) + len(pool.going))
+    return max(pool.want, len(pool.live) + len(pool.going) + len(_free(inputs, pool)))
 
 
 def _pool_writes(inputs: ClusterInputs, pool: Pool) -> Iterable[DirectWrite]:
-    count = claimed(pool)
+    count = claimed(inputs, pool)
     there = inputs.claims.get(claim_name(inputs.found.metadata.name, pool.name))
     is_foreign = there is not None and pool.claim is None
     if count and not is_foreign:
@@ -338,13 +352,22 @@ def _handed_over(inputs: ClusterInputs, pool: Pool) -> Iterable[DirectWrite]:
     staying = [each for each in pool.live if each.metadata.name not in ending]
     for each in staying:
         yield from _kept(handover(pool, each.metadata.name, of), each)
+    for name in _free(inputs, pool):
+        yield _creation(handover(pool, name, of))
+
+
+def _free(inputs: ClusterInputs, pool: Pool) -> list[str]:
+    """Return the nodes of the claim that leave the host next."""
+    of, found = inputs.own_plane, pool.claim
+    if of is None or of.metadata.deletion_timestamp or found is None:
+        return []
     # Only what the slice has alone: pods of others have left these nodes within their grace periods.
     if found.status.state is not SliceState.BOUND or found.metadata.deletion_timestamp:
-        return
+        return []
     busy = {*inputs.handovers, *inputs.taken}
     free = [name for name in sorted(found.status.nodes) if name not in busy]
-    for name in free[: max(0, pool.want - len(staying))]:
-        yield _creation(handover(pool, name, of))
+    staying = len(pool.live) - len(surplus(pool, inputs.plane_uid))
+    return free[: max(0, pool.want - staying)]
 
 
 # -- the end --------------------------------------------------------------------------------------
@@ -372,6 +395,14 @@ def _with_finalizers(found: DedicatedCluster, names: tuple[str, ...]) -> DirectW
     return DirectWrite(request=request.finalizers(found, names), ignores=(NotFound, Conflict))
 
 
+def _changes(
+    wanted: VirtualControlPlane | SliceClaim | NodeHandover,
+    found: VirtualControlPlane | SliceClaim | NodeHandover,
+) -> Json:
+    """Return the merge patch of the spec of a child."""
+    return merge_patch(msgspec.to_builtins(found.spec), msgspec.to_builtins(wanted.spec))
+
+
 def _creation(wanted: KubernetesObject) -> DirectWrite:
     # AlreadyExists: the cache has not seen the object yet; its event continues.
     return DirectWrite(request=request.create(wanted), ignores=(AlreadyExists,))
@@ -394,7 +425,7 @@ def _kept(
         return
     if found.metadata.deletion_timestamp:
         return
-    spec = merge_patch(msgspec.to_builtins(found.spec), msgspec.to_builtins(wanted.spec))
+    spec = _changes(wanted, found)
     labels = {key: value for key, value in wanted.metadata.labels.items() if found.metadata.labels.get(key) != value}
     if not spec and not labels:
         return

@@ -1,4 +1,4 @@
-"""What decides about one DedicatedCluster, from the caches."""
+"""Reads the inputs of one DedicatedCluster from the caches."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def gather(cluster: Cluster, found: DedicatedCluster, names: Sequence[str]) -> C
     plane: VirtualControlPlane | None = cluster.cache(VirtualControlPlane.resource).get(found.key)
     claims = cluster.cache(SliceClaim.resource)
     named = (claims.get(f"{meta.namespace}/{name}") for name in names)
-    every: list[SliceClaim] = [*claims.by_index(BY_CLUSTER, meta.uid), *(each for each in named if each is not None)]
+    # Anybody can write a uid into the owner references of an object of another namespace.
+    own_claims = (each for each in claims.by_index(BY_CLUSTER, meta.uid) if each.metadata.namespace == meta.namespace)
+    every: list[SliceClaim] = [*own_claims, *(each for each in named if each is not None)]
     handovers = cluster.cache(NodeHandover.resource)
     uid = plane.metadata.uid if plane is not None and owner_of(plane) == meta.uid else ""
     own: list[NodeHandover] = [*handovers.by_index(BY_PLANE, uid)] if uid else []

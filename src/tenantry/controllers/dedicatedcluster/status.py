@@ -1,4 +1,4 @@
-"""What a DedicatedCluster reports: pure.
+"""Computes the status of a DedicatedCluster: pure.
 
 Ready of the VirtualControlPlane        ─► ControlPlaneReady ─┐
 claims and handovers of all pools       ─► NodesReady        ─┴─► Ready, Reconciling or Stalled
@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tenantry.api import reasons
-from tenantry.api.dedicatedcluster import DedicatedClusterStatus, PoolStatus
+from tenantry.api.dedicatedcluster import MOST_POOLS_SHOWN, DedicatedClusterStatus, PoolStatus
 from tenantry.api.model import Condition
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.slice import SliceClaim, SliceState
+from tenantry.api.virtualcontrolplane import PlanePhase
 from tenantry.api.wording import shortened
 from tenantry.controllers import controlplane
 from tenantry.controllers.conclusion import ready, trouble
@@ -66,12 +67,9 @@ def compute(inputs: ClusterInputs, problem: Blocked | None, now: str) -> Dedicat
         kubeconfig_namespace=shown.kubeconfig_namespace if shown is not None else "",
         nodes=next((len(pool.joined) for pool in every if pool.name == desired.DEFAULT_POOL), 0),
         ready_nodes=f"{joined}/{sum(pool.want for pool in every)}",
-        pools=tuple(_shown(pool) for pool in every[:_MOST_SHOWN]),
+        pools=tuple(_shown(pool) for pool in every[:MOST_POOLS_SHOWN]),
         conditions=merge(before.conditions, wanted, generation=generation, now=now),
     )
-
-
-_MOST_SHOWN = 34
 
 
 def _most_urgent(obstacles: Sequence[Blocked], first: Blocked | None) -> Blocked | None:
@@ -102,7 +100,21 @@ def _nodes(count: int) -> str:
 
 
 def _plane_problem(inputs: ClusterInputs) -> Blocked | None:
-    return controlplane.problem(inputs.found.metadata.name, inputs.own_plane)
+    """Return why the control plane is not usable, or not yet as the spec of the cluster wants it; None if it is."""
+    found, of = inputs.found, inputs.own_plane
+    problem = controlplane.problem(found.metadata.name, of)
+    if problem is not None or of is None or found.metadata.deletion_timestamp:
+        return problem
+    if desired.is_outdated(found, of):
+        why = ": spec.paused of the cluster is true" if found.spec.paused else ""
+        told = f"it does not have the spec of the cluster yet{why}"
+    elif of.status.phase is not PlanePhase.ASLEEP and of.status.observed_generation != of.metadata.generation:
+        # One that sleeps carries out its spec when it wakes.
+        told = "the operator carries out a change of its spec"
+    else:
+        return None
+    message = f"VirtualControlPlane {of.key!r}: {told}"
+    return Blocked(reason=reasons.PROGRESSING, message=message, passing=True)
 
 
 def _plane_condition(inputs: ClusterInputs, problem: Blocked | None) -> Wanted:
@@ -122,8 +134,8 @@ def _nodes_problem(inputs: ClusterInputs, every: Iterable[Pool]) -> Blocked | No
 
 def _pool_problem(inputs: ClusterInputs, pool: Pool) -> Blocked | None:
     path = f"pool {pool.name!r}"
-    waiting = [each for each in (*pool.live, *pool.going) if not desired.is_joined(each) or each in pool.going]
-    for each in waiting:
+    # Also of nodes that have joined: the host may have lost the Node of one.
+    for each in (*pool.live, *pool.going):
         told = find(each.status.conditions, reasons.STALLED)
         # A pool that grows lists nodes from which pods of others are still leaving: that passes.
         if told is not None and told.reason != reasons.NODE_NOT_IN_SLICE:

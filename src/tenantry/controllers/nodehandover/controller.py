@@ -78,6 +78,9 @@ class NodeHandoverController:
         found: NodeHandover | None = cluster.cache(NodeHandover.resource).get(inputs.name)
         if found is None or inputs.handover is None or found.metadata.uid != inputs.handover.metadata.uid:
             return
+        if found.status.stage is not inputs.handover.status.stage:
+            # The link has set another stage meanwhile, which decides anew: its event queues the key again.
+            progress = None
         node: Node | None = cluster.cache(Node.resource).get(inputs.name)
         told = status.compute(found, node, progress, rfc3339(inputs.now))
         if told != found.status:

@@ -10,8 +10,8 @@ from tenantry.api import reasons
 from tenantry.api.slice import SliceClaim
 from tenantry.api.tenant import Tenant
 from tenantry.controllers import ownnodes
-from tenantry.controllers.clusterwakes import wake_owner
 from tenantry.controllers.conclusion import problem_of
+from tenantry.controllers.dedicatedcluster.wakes import wake_owner
 from tenantry.controllers.slices import status
 from tenantry.controllers.slices.claimqueue import ClaimQueue
 from tenantry.controllers.slices.decision import SliceDecision, soonest

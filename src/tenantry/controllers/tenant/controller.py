@@ -21,7 +21,7 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
-from tenantry.controllers import controlplane, dedicated, ownnodes, tenancyrules, tenantnamespace, watched
+from tenantry.controllers import controlplane, ownnodes, tenancyrules, tenantcluster, tenantnamespace, watched
 from tenantry.controllers.announcement import LastInputs, announce, warn_of_end
 from tenantry.controllers.hosts.clashes import Clashes
 from tenantry.controllers.limits.gather import LimitCache
@@ -76,7 +76,7 @@ class TenantController:
         runtimes = watched.runtime_classes(lambda change: self._all() if is_news(change) else ())
         planes = watched.control_planes(_plane_keys)
         claims = watched.slice_claims(ownnodes.keys)
-        clusters = watched.dedicated_clusters(dedicated.keys)
+        clusters = watched.dedicated_clusters(tenantcluster.keys)
         return [tenants, watched.defaults(self._by_defaults), runtimes, planes, claims, clusters, *children]
 
     def _by_defaults(self, change: Change[TenancyDefaults]) -> Iterable[str]:

@@ -20,7 +20,15 @@ from tenantry.api.kubernetes import (
 from tenantry.api.model import ObjectMeta, OwnerReference, object_key
 from tenantry.api.rules import Rules
 from tenantry.api.tenant import ClusterNetworkPolicyMode, Tenant
-from tenantry.controllers import controlplane, dedicated, network, ownnodes, suspension, tenancyrules, tenantnamespace
+from tenantry.controllers import (
+    controlplane,
+    network,
+    ownnodes,
+    suspension,
+    tenancyrules,
+    tenantcluster,
+    tenantnamespace,
+)
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.tenant import clusternetworkpolicy, summary
 from tenantry.controllers.tenant.gather import TenantInputs
@@ -93,7 +101,7 @@ def kept(inputs: TenantInputs) -> tuple[DirectWrite | Amendment, ...]:
     if controlplane.is_handed_over(inputs.tenant):
         return claim  # the plane is deleted, with nothing left inside, before the journal reports the end
     room = room_of(inputs.tenant)
-    return (*controlplane.creation(room, inputs.plane), *dedicated.creation(room, inputs.dedicated), *claim)
+    return (*controlplane.creation(room, inputs.plane), *tenantcluster.creation(room, inputs.dedicated), *claim)
 
 
 def closing(inputs: TenantInputs) -> Plan:
@@ -156,7 +164,7 @@ def children(
     if has_cluster_policies and tenant.spec.cluster_network_policy is ClusterNetworkPolicyMode.ENABLED:
         found += _cluster_policies(tenant, zones)
     binding = tenantnamespace.owner_binding(namespace)
-    kept_elsewhere = [*controlplane.plane(namespace), *dedicated.children(namespace), *ownnodes.children(tenant)]
+    kept_elsewhere = [*controlplane.plane(namespace), *tenantcluster.children(namespace), *ownnodes.children(tenant)]
     ours = [*found, binding, *kept_elsewhere]
     return [*found, tenantnamespace.counts(namespace, limits.core, limits.core_disk, ours), binding]
 

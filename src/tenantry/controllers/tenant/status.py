@@ -10,7 +10,7 @@ from tenantry.api.slice import SliceClaim
 from tenantry.api.tenant import ClusterNetworkPolicyMode, IsolationClass, NetworkIsolation, Tenant, TenantStatus
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
-from tenantry.controllers import controlplane, dedicated, ownnodes
+from tenantry.controllers import controlplane, ownnodes, tenantcluster
 from tenantry.controllers.conclusion import PATIENCE, exceeding, expiring, problem_of, ready, trouble
 from tenantry.controllers.hosts import clashes as taken
 from tenantry.controllers.quota.standing import obstacle
@@ -78,8 +78,8 @@ def compute(
         return tenant.status  # conditions must not flap; the next try is under way
     done = problem is None
     own = controlplane.name_of(tenant)
-    is_dedicated = dedicated.is_wanted(tenant)
-    lacks = dedicated.problem(tenant, cluster) if is_dedicated else controlplane.problem(own, plane)
+    is_dedicated = tenantcluster.is_wanted(tenant)
+    lacks = tenantcluster.problem(tenant, cluster) if is_dedicated else controlplane.problem(own, plane)
     lacks_nodes = ownnodes.problem(tenant, claim)
     problem = problem or _ended(tenant, lease) or obstacle(tenant, tenant_quota) or lacks or lacks_nodes
     wanted = [ready(problem, "namespace, rights, limits and isolation are in place"), *trouble(problem)]
@@ -93,7 +93,7 @@ def compute(
         wanted.append(_cluster_policy(done=done, installed=has_cluster_policies))
     runtime = sandboxed(tenant.spec.isolation.runtime, sandbox, refuser)
     wanted += [runtime] if runtime is not None else []
-    wanted += dedicated.conditions(cluster, lacks) if is_dedicated else controlplane.condition(own, lacks)
+    wanted += tenantcluster.conditions(cluster, lacks) if is_dedicated else controlplane.condition(own, lacks)
     wanted += ownnodes.condition(claim, lacks_nodes) if ownnodes.is_wanted(tenant) else []
     wanted += taken.condition(clashes, tenant.status.conditions)
     wanted += exceeding(tenant.metadata.name, exceeded, "core")
@@ -102,10 +102,10 @@ def compute(
         observed_generation=generation,
         namespace=tenant.metadata.name if done else tenant.status.namespace,
         isolation_class=isolation_class(
-            has_plane=dedicated.has_plane(cluster) if is_dedicated else bool(own) and lacks is None,
+            has_plane=tenantcluster.has_plane(cluster) if is_dedicated else bool(own) and lacks is None,
             is_dedicated=is_dedicated,
             is_sandboxed=runtime is not None and runtime.holds,
-            has_nodes=dedicated.has_nodes(cluster) or (ownnodes.is_wanted(tenant) and lacks_nodes is None),
+            has_nodes=tenantcluster.has_nodes(cluster) or (ownnodes.is_wanted(tenant) and lacks_nodes is None),
         ),
         conversion=tenant.status.conversion,
         conditions=merge(tenant.status.conditions, wanted, generation=generation, now=now),

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
-from tenantry.controllers import clusterwakes, controlplane
+from tenantry.controllers import controlplane
+from tenantry.controllers.dedicatedcluster import wakes as clusterwakes
 from tenantry.controllers.tenantnamespace import OWNER_BINDING
 from tenantry.controllers.watched import BY_NAMESPACE
 from tenantry.engine.apply import Outcome
