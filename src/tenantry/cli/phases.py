@@ -65,6 +65,7 @@ def bring(
     namespace: str,
     phase: PlanePhase,
     seconds: int,
+    *,
     kind: type[KubernetesObject] = VirtualControlPlane,
 ) -> None:
     """Request a phase of a control plane, and print how it has come there.
@@ -80,11 +81,11 @@ def bring(
     Raises:
         TenantryError: It does not come there, or not in time: why.
     """
-    session.run(target, lambda client: _bring(client, called, namespace, phase, seconds, kind))
+    session.run(target, lambda client: _bring(client, called, namespace, phase, seconds, kind=kind))
 
 
 async def _bring(
-    client: Client, name: str, namespace: str, phase: PlanePhase, seconds: int, kind: type[KubernetesObject]
+    client: Client, name: str, namespace: str, phase: PlanePhase, seconds: int, *, kind: type[KubernetesObject]
 ) -> None:
     """Request a phase, and print how the control plane has come there.
 

@@ -51,7 +51,8 @@ def upgrade(target: Target, *, called: str, namespace: str, version: str, yes: b
 def rotate(target: Target, *, called: str, namespace: str, whole: bool, yes: bool, timeout: int) -> None:
     r"""Replace the credentials of a cluster; kubeconfigs handed out before are worth nothing afterwards.
 
-    If the Tenant has `isolation.controlPlane: Dedicated`, only administrators may run it. Exit code: 0 they are replaced; 1 they are not, or not before the deadline.
+    If the Tenant has `isolation.controlPlane: Dedicated`, only administrators may run it. Exit code: 0 they are
+    replaced; 1 they are not, or not before the deadline.
 
     \b
       tenantry cluster rotate acme
@@ -70,7 +71,8 @@ def rotate(target: Target, *, called: str, namespace: str, whole: bool, yes: boo
 def backup(target: Target, *, called: str, namespace: str, to: Path | None, timeout: int) -> None:
     r"""Take a snapshot of all objects of a cluster, also while they change, and print its name.
 
-    If the Tenant has `isolation.controlPlane: Dedicated`, only administrators may run it. Exit code: 0 it is taken; 1 it is not.
+    If the Tenant has `isolation.controlPlane: Dedicated`, only administrators may run it. Exit code: 0 it is
+    taken; 1 it is not.
 
     \b
       tenantry cluster backup acme
@@ -99,8 +101,8 @@ def restore(target: Target, *, called: str, namespace: str, source: str, version
     r"""Replace all objects of a cluster by those of a snapshot; objects made since are lost. Its nodes stay.
 
     A snapshot in a file may be of another cluster. Its path has a "/". With --version, the cluster loses
-    `spec.version`. If the Tenant has `isolation.controlPlane: Dedicated`, only administrators may run it. Exit code: 0 it is restored and usable; 1 it is
-    not.
+    `spec.version`. If the Tenant has `isolation.controlPlane: Dedicated`, only administrators may run it. Exit code: 0
+    it is restored and usable; 1 it is not.
 
     \b
       tenantry cluster restore acme --from 20261123T221500Z-1042.snapshot
