@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.dedicatedcluster import (
     CLUSTER_FINALIZER,
+    ClusterSleep,
+    DedicatedCluster,
     DedicatedClusterSpec,
     NodePool,
     PoolSettings,
@@ -19,9 +21,10 @@ from tenantry.api.dedicatedcluster import (
 from tenantry.api.marks import POOL
 from tenantry.api.model import Condition, ConditionStatus, ObjectMeta
 from tenantry.api.nodehandover import HandoverStage, NodeHandover, NodeHandoverStatus
+from tenantry.api.planesnapshots import SnapshotSchedule
 from tenantry.api.quota import Quantity
 from tenantry.api.slice import SliceClaim, SliceClaimSpec, SliceClaimStatus, SliceState, Users, slice_name
-from tenantry.api.virtualcontrolplane import PlaneEgress, PlaneNodes, PlaneSnapshots, VirtualControlPlane
+from tenantry.api.virtualcontrolplane import PlaneEgress, PlaneNodes, PlanePhase, PlaneSnapshots, VirtualControlPlane
 from tenantry.controllers.dedicatedcluster import desired, status
 from tenantry.controllers.dedicatedcluster.gather import owner_of
 from tenantry.engine.plan import DirectWrite
@@ -178,6 +181,53 @@ def test_children_that_are_edited_by_hand_are_brought_back() -> None:
     assert repaired.metadata.labels[POOL] == "default"
 
 
+def test_requests_for_snapshots_stay_in_the_control_plane() -> None:
+    """H04: an old restore that came from the cluster would run a second time, and replace all objects inside."""
+    there = settled(1)
+    assert there.plane is not None
+    asked = PlaneSnapshots(keep=9, request="now", restore="a.snapshot@2")
+    there.plane = replace(there.plane, spec=replace(there.plane.spec, snapshots=asked))
+    there.change(replace(spec(1), snapshots=SnapshotSchedule(schedule="30 2 * * *", keep=3)))
+    there.settle()
+    assert there.plane.spec.snapshots == PlaneSnapshots(
+        schedule="30 2 * * *", keep=3, request="now", restore="a.snapshot@2"
+    )
+    assert {"request", "restore"}.isdisjoint(SnapshotSchedule.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kept", "running", "expected"),
+    [
+        ("1.36", "1.35", "1.35.4", "1.36"),
+        ("1.35", "1.36", "1.36.3", "1.36"),
+        ("1.35", "", "1.36.3", ""),
+        ("", "1.35", "1.35.4", "1.35"),
+        # An upgrade that has not begun can be taken back.
+        ("1.35", "1.36", "1.35.4", "1.35"),
+        ("1.36", "1.35", "", "1.36"),
+    ],
+)
+def test_the_version_of_a_control_plane_never_goes_back(wanted: str, kept: str, running: str, expected: str) -> None:
+    """H04: only a restore goes back; without spec.version, that of the control plane stays."""
+    there = settled(1)
+    assert there.plane is not None
+    there.plane = replace(
+        there.plane,
+        spec=replace(there.plane.spec, version=kept),
+        status=replace(there.plane.status, version=running),
+    )
+    there.change(replace(spec(1), version=wanted))
+    there.settle()
+    assert there.plane.spec.version == expected
+
+
+def test_an_earlier_version_is_refused_with_the_command_that_goes_back() -> None:
+    """H04: a DedicatedCluster has no restore that could change together with its version."""
+    rules = [each for each in DedicatedCluster.validations if each.field == "spec.version"]
+    assert any("`tenantry cluster restore NAME --from SNAPSHOT --version V`" in each.message for each in rules)
+    assert not [each for each in rules if "snapshots" in each.rule]
+
+
 def test_a_control_plane_of_another_owner_is_left_alone_and_named() -> None:
     """H04: its nodes would get a control plane that the cluster does not have."""
     there = ClusterWorld(spec(1))
@@ -236,6 +286,50 @@ def test_labels_that_have_a_meaning_are_refused(key: str) -> None:
     )
 
 
+def serving() -> Condition:
+    """Return the condition of a control plane that serves its clients."""
+    return Condition(
+        type=reasons.READY,
+        status=ConditionStatus.TRUE,
+        reason=reasons.ESTABLISHED,
+        message="",
+        last_transition_time=NOW,
+    )
+
+
+def test_a_cluster_is_not_ready_until_its_spec_is_carried_out() -> None:
+    """H04: neither before the control plane has the spec, nor before its own controller has seen that."""
+    there = settled(1)
+    assert there.plane is not None
+    usable = replace(there.plane.status, conditions=(serving(),), kubeconfig_secret="s", observed_generation=1)
+    there.plane = replace(there.plane, metadata=replace(there.plane.metadata, generation=1), status=usable)
+    assert there.condition(reasons.READY)[0] == "True"
+    there.change(replace(spec(1), sleep=ClusterSleep(after_idle_seconds=60)))
+    assert there.condition(reasons.CONTROL_PLANE_READY) == (
+        "False",
+        reasons.PROGRESSING,
+        "VirtualControlPlane 'acme/prod': it does not have the spec of the cluster yet",
+    )
+    there.settle()
+    assert there.condition(reasons.READY)[0] == "True"
+    there.plane = replace(there.plane, metadata=replace(there.plane.metadata, generation=2))
+    assert there.condition(reasons.READY)[:2] == ("False", reasons.PROGRESSING)
+    assert there.condition(reasons.STALLED) == ("", "", "")
+    there.plane = replace(there.plane, status=replace(usable, phase=PlanePhase.ASLEEP))
+    assert there.condition(reasons.READY)[0] == "True"
+
+
+def test_a_paused_cluster_with_another_spec_is_not_ready() -> None:
+    """H04: the message names the field that keeps the spec from being carried out."""
+    there = settled(1)
+    assert there.plane is not None
+    usable = replace(there.plane.status, conditions=(serving(),), kubeconfig_secret="s")
+    there.plane = replace(there.plane, status=usable)
+    there.change(replace(spec(1), version="1.36", paused=True))
+    assert there.condition(reasons.READY)[:2] == ("False", reasons.PROGRESSING)
+    assert there.condition(reasons.READY)[2].endswith("spec.paused of the cluster is true")
+
+
 def test_a_cluster_is_ready_when_its_control_plane_and_all_nodes_are() -> None:
     """H04: conditions follow the order in which it comes up."""
     there = ClusterWorld(spec(2))
@@ -247,18 +341,11 @@ def test_a_cluster_is_ready_when_its_control_plane_and_all_nodes_are() -> None:
     there.join()
     assert there.condition(reasons.NODES_READY)[0] == "True"
     assert there.condition(reasons.READY)[0] == "False"
-    serving = Condition(
-        type=reasons.READY,
-        status=ConditionStatus.TRUE,
-        reason=reasons.ESTABLISHED,
-        message="",
-        last_transition_time=NOW,
-    )
     assert there.plane is not None
     there.plane = replace(
         there.plane,
         status=replace(
-            there.plane.status, conditions=(serving,), kubeconfig_secret="prod-kubeconfig", version="1.36.3"
+            there.plane.status, conditions=(serving(),), kubeconfig_secret="prod-kubeconfig", version="1.36.3"
         ),
     )
     assert there.condition(reasons.READY)[:2] == ("True", reasons.ESTABLISHED)
@@ -282,6 +369,35 @@ def test_a_node_that_cannot_join_stalls_the_cluster(reason: str, stalls: bool) -
     there.handovers["n-0"] = replace(there.handovers["n-0"], status=NodeHandoverStatus(conditions=(stalled,)))
     told = there.condition(reasons.STALLED)
     assert told == (("True", reason, "pool 'default': node 'n-0': why") if stalls else ("", "", ""))
+
+
+def test_a_node_that_has_joined_and_is_stalled_stalls_the_cluster() -> None:
+    """H04: the host has lost its Node, and a person must act."""
+    there = settled(1)
+    stalled = Condition(
+        type=reasons.STALLED,
+        status=ConditionStatus.TRUE,
+        reason=reasons.NODE_MISSING,
+        message="why",
+        last_transition_time=NOW,
+    )
+    joined = there.handovers["n-0"]
+    there.handovers["n-0"] = replace(joined, status=replace(joined.status, conditions=(stalled,)))
+    assert there.condition(reasons.NODES_READY)[:2] == ("False", reasons.NODE_MISSING)
+    assert there.condition(reasons.STALLED) == ("True", reasons.NODE_MISSING, "pool 'default': node 'n-0': why")
+
+
+def test_a_claim_requests_the_nodes_that_leave_and_those_that_join() -> None:
+    """H04: one that requests fewer would give up a node that serves the cluster."""
+    there = settled(1)
+    there.change(spec(0))
+    there.step()
+    there.change(spec(2))
+    there.step()
+    there.change(spec(1))
+    there.step()
+    check(there)
+    assert len(there.handovers) == 2
 
 
 def test_a_pool_without_nodes_says_what_its_claim_says() -> None:

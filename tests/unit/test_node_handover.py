@@ -161,6 +161,28 @@ def test_a_node_that_has_joined_is_ready_and_stays_away() -> None:
     assert (there.handed["stage"], there.told()[0]) == ("Joining", "NodeJoining")
 
 
+def test_a_stage_that_the_link_sets_during_a_reconcile_is_kept() -> None:
+    """H05: the host would write the stage of before over it, and the link sets it once only."""
+    arrives = False
+
+    def join_meanwhile() -> str:
+        nonlocal arrives
+        if arrives:
+            arrives = False
+            there.join()
+            there.cluster.look()
+        return "none"
+
+    there = HandoverWorld(faults=join_meanwhile)
+    there.hand_over(uid=there.plane())
+    there.settle()
+    there.pod("stray", NODE)
+    arrives = True
+    there.settle()
+    assert not arrives
+    assert (there.handed["stage"], there.told()[0]) == ("Joined", "NodeJoined")
+
+
 def _delete_node(there: HandoverWorld) -> None:
     there.world.delete(Node.resource, NODE)
 

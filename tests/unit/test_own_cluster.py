@@ -12,6 +12,7 @@ from tenantry.api.controlplanechoice import ControlPlaneChoice
 from tenantry.api.dedicatedcluster import MAX_NAME, DedicatedCluster, PoolStatus
 from tenantry.api.kubernetes import Namespace, NamespaceRole, ResourceQuota, RoleBinding
 from tenantry.api.model import Condition, ConditionStatus, ObjectMeta
+from tenantry.api.slice import SliceClaim
 from tenantry.api.subnamespace import Inheritance, Mode, Subnamespace, SubnamespaceIsolation, SubnamespaceSpec
 from tenantry.api.tenant import IsolationClass, NodesChoice, Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
@@ -88,6 +89,27 @@ def plane_ready(world: World) -> None:
     generation = world.get(VirtualControlPlane.resource, "acme/acme")["metadata"]["generation"]
     told = {"observedGeneration": generation, "conditions": [ready], "kubeconfigSecret": "s"}
     world.patch(VirtualControlPlane.resource, "acme/acme", {"status": told})
+
+
+def test_a_claim_of_another_namespace_is_not_a_pool() -> None:
+    """H04: any user can write the uid of a cluster into the owner references of an object."""
+    world = settled(with_cluster())
+    cluster = world.get(CLUSTERS, "acme/acme")["metadata"]
+    owner = {
+        "apiVersion": "tenantry.dev/v1alpha1",
+        "kind": "DedicatedCluster",
+        "name": "acme",
+        "uid": cluster["uid"],
+        "controller": True,
+    }
+    world.create(tenant("other"))
+    settle(world)
+    meta = {"name": "acme-gpu", "namespace": "other", "ownerReferences": [owner]}
+    world.put_in(SliceClaim.resource, {"metadata": meta, "spec": {"count": 1}})
+    settle(world)
+    assert world.get(SliceClaim.resource, "other/acme-gpu")["spec"]["count"] == 1
+    pools = world.get(CLUSTERS, "acme/acme")["status"]["pools"]
+    assert [each["name"] for each in pools] == ["default"]
 
 
 def test_the_tenant_is_ready_when_its_cluster_is() -> None:
