@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -129,3 +130,36 @@ class WorldClient(Client):
             *(resource for resource, _ in self._world.objects),
         ]
         return {(each.group, each.version, each.plural): each for each in known}
+
+
+class OperatedClient(WorldClient):
+    """A client of a cluster with an operator, which acts on each change before the client goes on.
+
+    Args:
+        world: It answers the requests.
+        operate: What the operator does after a change.
+    """
+
+    def __init__(self, world: World, operate: Callable[[], object]) -> None:
+        super().__init__(world, lambda: "none")
+        self._operate = operate
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        attempts: int = ATTEMPTS,
+        seconds: float | None = None,
+    ) -> bytes:
+        """Answer a request; see `Client.request`."""
+        answer = await super().request(
+            method, path, query=query, body=body, content_type=content_type, attempts=attempts, seconds=seconds
+        )
+        if method != "GET":
+            # In a thread, because the operator of a test has an event loop of its own.
+            await asyncio.to_thread(self._operate)
+        return answer

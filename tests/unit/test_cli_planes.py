@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,50 +27,15 @@ from tenantry.cli.tenant import tenant
 from tenantry.cli.vcp import vcp
 from tenantry.controllers.conversion import objects
 from tenantry.controllers.virtualcontrolplane.desired import SECRETS
-from tenantry.kube.client import ATTEMPTS
-from tenantry.kube.transport import JSON
 from testkit.model import World
 from testkit.treeworld import settle, world_of
 from testkit.upgradeworld import Workshop
-from testkit.worldclient import WorldClient
+from testkit.worldclient import OperatedClient, WorldClient
 
 UNREAD = ("--kubeconfig", "nowhere")
 """A file that is not read, because a World answers the requests."""
 
 PLANES = VirtualControlPlane.resource
-
-
-class OperatedClient(WorldClient):
-    """A client of a cluster with an operator, which acts on each change before the client goes on.
-
-    Args:
-        world: It answers the requests.
-        operate: What the operator does after a change.
-    """
-
-    def __init__(self, world: World, operate: Callable[[], object]) -> None:
-        super().__init__(world, lambda: "none")
-        self._operate = operate
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        attempts: int = ATTEMPTS,
-        seconds: float | None = None,
-    ) -> bytes:
-        """Answer a request; see `Client.request`."""
-        answer = await super().request(
-            method, path, query=query, body=body, content_type=content_type, attempts=attempts, seconds=seconds
-        )
-        if method != "GET":
-            # In a thread, because the operator of a test has an event loop of its own.
-            await asyncio.to_thread(self._operate)
-        return answer
 
 
 @pytest.fixture

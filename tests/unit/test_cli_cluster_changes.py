@@ -1,0 +1,171 @@
+"""`tenantry cluster` while the operator acts: restores to earlier versions, and pools that change (H04)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tenantry.api.dedicatedcluster import DedicatedCluster, DedicatedClusterSpec, NodePool
+from tenantry.api.errors import Conflict, TenantryError
+from tenantry.api.model import ObjectMeta
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.cli import session
+from tenantry.cli.cluster.group import cluster
+from testkit.model import World
+from testkit.treeworld import settle, world_of
+from testkit.upgradeworld import Workshop
+from testkit.worldclient import OperatedClient, WorldClient
+
+CLUSTERS, PLANES = DedicatedCluster.resource, VirtualControlPlane.resource
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return a function that runs a command with a client in place of a connection."""
+
+    def call(client: WorldClient, *words: str) -> Result:
+        def work(_target: object, todo: Callable[[WorldClient], Any], **_options: object) -> object:
+            return asyncio.run(todo(client))
+
+        monkeypatch.setattr(session, "run", work)
+        return CliRunner().invoke(cluster, [words[0], "--kubeconfig", "nowhere", "-n", "acme", *words[1:]])
+
+    return call
+
+
+def upgraded() -> tuple[Workshop, str]:
+    """Return a cluster that its spec has upgraded from 1.35 to 1.36, and a snapshot of 1.35."""
+    workshop = Workshop("1.35")
+    workshop.settle()
+    name = asyncio.run(workshop.forge.take("uid")).name
+    meta = ObjectMeta(name="web", namespace="acme", generation=1)
+    workshop.world.create(DedicatedCluster(metadata=meta, spec=DedicatedClusterSpec(version="1.36", nodes=0)))
+    made = workshop.world.get(CLUSTERS, "acme/web")
+    owner = {
+        "apiVersion": CLUSTERS.api_version,
+        "kind": "DedicatedCluster",
+        "name": "web",
+        "uid": made["metadata"]["uid"],
+        "controller": True,
+    }
+    workshop.world.patch(PLANES, "acme/web", {"metadata": {"ownerReferences": [owner]}})
+    workshop.world.patch(PLANES, "acme/web", {"status": {"kubeconfigSecret": "web-kubeconfig"}})
+    workshop.settle()
+    assert workshop.get().status.version == "1.36.3"
+    return workshop, name
+
+
+def test_a_cluster_goes_back_to_an_earlier_version(run: Run) -> None:
+    """H04: the operator does not write the later version back, neither during the restore nor after it."""
+    workshop, name = upgraded()
+    client = OperatedClient(workshop.world, workshop.settle)
+    done = run(client, "restore", "web", "--from", name, "--version", "1.35", "--yes", "--timeout", "0s")
+    assert "dedicatedcluster.tenantry.dev/web in 'acme': spec.version '1.36' is removed" in done.stderr
+    workshop.settle()
+    assert "version" not in workshop.world.get(CLUSTERS, "acme/web")["spec"]
+    found = workshop.get()
+    assert found.status.last_restore.snapshot == name
+    assert (found.spec.version, found.status.version) == ("1.35", "1.35.4")
+
+
+def test_nothing_is_restored_before_the_operator_has_seen_that_the_version_is_removed(run: Run) -> None:
+    """H04: it would write the later version over the earlier one."""
+    workshop, name = upgraded()
+    world = workshop.world
+    done = run(
+        WorldClient(world, lambda: "none"),
+        "restore",
+        "web",
+        "--from",
+        name,
+        "--version",
+        "1.35",
+        "--yes",
+        "--timeout",
+        "0s",
+    )
+    assert isinstance(done.exception, TenantryError)
+    assert "not processed by the operator after 0s" in str(done.exception)
+    assert workshop.get().spec.snapshots.restore == ""
+    assert workshop.get().spec.version == "1.36"
+
+
+def test_messages_of_a_restore_name_the_cluster(run: Run) -> None:
+    """H04: and the commands about it."""
+    workshop, _ = upgraded()
+    client = OperatedClient(workshop.world, workshop.settle)
+    later = run(client, "restore", "web", "--from", "a.snapshot", "--version", "1.36", "--yes").exception
+    assert "dedicatedcluster.tenantry.dev/web in 'acme' has Kubernetes 1.36.3" in str(later)
+    assert "`tenantry cluster upgrade web -n acme`" in str(later)
+    done = run(client, "restore", "web", "--from", "20260101T000000Z-1.snapshot", "--yes")
+    assert str(done.exception).startswith("dedicatedcluster.tenantry.dev/web in 'acme': ")
+    assert "virtualcontrolplane" not in done.stderr
+
+
+# -- scale ----------------------------------------------------------------------------------------
+
+
+def with_pools() -> World:
+    """Return the tenant acme with a cluster that has two more pools."""
+    world = world_of()
+    settle(world)
+    pools = (NodePool(name="gpu", count=1), NodePool(name="big", count=2))
+    meta = ObjectMeta(name="web", namespace="acme", generation=1)
+    world.create(DedicatedCluster(metadata=meta, spec=DedicatedClusterSpec(pools=pools)))
+    return world
+
+
+class BusyOperator(WorldClient):
+    """A client whose cluster's status changes between each read and the write that depends on it.
+
+    Args:
+        world: It has the objects.
+        times: How often.
+    """
+
+    def __init__(self, world: World, times: int) -> None:
+        super().__init__(world, lambda: "none")
+        self.times = times
+
+    async def request(self, method: str, path: str, **options: Any) -> bytes:  # noqa: ANN401 - as `Client.request`
+        """Answer a request; see `Client.request`."""
+        if method == "PATCH" and self.times:
+            self.times -= 1
+            self._world.patch(CLUSTERS, "acme/web", {"status": {"endpoint": f"https://{self.times}"}})
+        return await super().request(method, path, **options)
+
+
+def sizes(world: World) -> dict[str, int]:
+    """Return how many nodes each pool is to have."""
+    spec = world.get(CLUSTERS, "acme/web")["spec"]
+    return {"default": spec.get("nodes", 1), **{each["name"]: each.get("count", 1) for each in spec["pools"]}}
+
+
+@pytest.mark.parametrize(("pool", "conflicts"), [("default", 0), ("gpu", 3)])
+def test_a_pool_is_scaled_while_the_operator_writes_the_status(run: Run, pool: str, conflicts: int) -> None:
+    """H04: the number of the default pool is one field, and the other pools are one list."""
+    world = with_pools()
+    done = run(BusyOperator(world, max(1, conflicts)), "scale", "web", "--pool", pool, "--nodes", "5")
+    assert done.exception is None, done.output
+    assert sizes(world) == {"default": 1, "gpu": 1, "big": 2, pool: 5}
+
+
+def test_a_pool_is_not_scaled_over_changes_of_others(run: Run) -> None:
+    """H04: the command gives up in the end, and says so."""
+    world = with_pools()
+    done = run(BusyOperator(world, 100), "scale", "web", "--pool", "gpu", "--nodes", "5")
+    assert isinstance(done.exception, Conflict)
+    assert "pool 'gpu' is not changed, because others write the object all the time: try again" in str(done.exception)
+    assert sizes(world) == {"default": 1, "gpu": 1, "big": 2}
+
+
+@pytest.mark.parametrize(("nodes", "told"), [("1", "1 node in"), ("2", "2 nodes in")])
+def test_scale_prints_what_the_cluster_is_to_have(run: Run, nodes: str, told: str) -> None:
+    """H04: in the singular for one node."""
+    done = run(WorldClient(with_pools(), lambda: "none"), "scale", "web", "--nodes", nodes)
+    assert f"is to have {told} pool 'default'" in done.stderr
