@@ -243,7 +243,7 @@ def test_a_handover_waits_until_the_slice_has_the_node_alone() -> None:
     there.settle()
     assert there.told("Stalled")[0] == "NodeNotInSlice"
     assert there.has(Pod.resource, other)
-    there.world.patch(SliceClaim.resource, "acme/later", {"spec": {"users": "Everybody"}})
+    there.world.patch(SliceClaim.resource, "acme/later", {"spec": {"users": "Cluster"}})
     there.settle()
     assert not there.has(Pod.resource, other)
     there.assert_is_away()

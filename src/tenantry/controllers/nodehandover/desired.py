@@ -41,9 +41,6 @@ from tenantry.world.leases import instant
 PATIENCE_SECONDS = 60
 """How long a cluster may take to let a node go, after the seconds that its pods get to stop."""
 
-LOOK_AGAIN_SECONDS = 5.0
-"""When to check whether a slice has the node alone: the writes of slices wake no other controller."""
-
 _HERE = frozenset({HandoverStage.LEAVING, HandoverStage.BACK})
 """The stages in which the cluster has not been offered the node."""
 
@@ -85,9 +82,8 @@ def _write(write: DirectWrite, progress: HandoverProgress | None = None) -> Hand
     return HandoverDecision(work=SliceDecision(plan=Plan(writes=(write,)), goes_on=True), progress=progress)
 
 
-def _stalled(found: NodeHandover, reason: str, message: str, again: float | None = None) -> HandoverDecision:
+def _stalled(found: NodeHandover, reason: str, message: str) -> HandoverDecision:
     return HandoverDecision(
-        work=SliceDecision(again=again),
         progress=HandoverProgress(stage=found.status.stage, reason=reason, message=message, stalled=True),
     )
 
@@ -120,7 +116,8 @@ def _unfit(found: NodeHandover, node: Node) -> HandoverDecision | None:
     name = node.metadata.name
     if node.metadata.labels.get(SLICE) != found.spec.slice:
         message = f"Node {name!r} does not belong to Slice {found.spec.slice!r}: it waits until that Slice is Bound"
-        return _stalled(found, reasons.NODE_NOT_IN_SLICE, message, LOOK_AGAIN_SECONDS)
+        # The slice of a cluster wakes this controller when it binds the node.
+        return _stalled(found, reasons.NODE_NOT_IN_SLICE, message)
     # Nothing of a real node changes here: its kubelet would keep its pods and its identity.
     if nodemarks.is_detached(node):
         message = (
