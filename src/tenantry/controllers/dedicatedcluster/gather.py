@@ -86,7 +86,7 @@ def gather(cluster: Cluster, found: DedicatedCluster, names: Sequence[str]) -> C
     plane: VirtualControlPlane | None = cluster.cache(VirtualControlPlane.resource).get(found.key)
     claims = cluster.cache(SliceClaim.resource)
     named = (claims.get(f"{meta.namespace}/{name}") for name in names)
-    # Anybody can write a uid into the owner references of an object of another namespace.
+    # Any user can write a uid into the owner references of an object of another namespace.
     own_claims = (each for each in claims.by_index(BY_CLUSTER, meta.uid) if each.metadata.namespace == meta.namespace)
     every: list[SliceClaim] = [*own_claims, *(each for each in named if each is not None)]
     handovers = cluster.cache(NodeHandover.resource)
