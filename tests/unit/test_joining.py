@@ -14,6 +14,7 @@ from tenantry.api.errors import Conflict, NotFound, TooManyRequests
 from tenantry.api.model import ObjectMeta
 from tenantry.api.node import Node, NodeCondition, NodeSpec, NodeStatus
 from tenantry.api.nodehandover import (
+    PENDING,
     HandoverPlane,
     HandoverStage,
     MachineKind,
@@ -23,7 +24,7 @@ from tenantry.api.nodehandover import (
     NodeTaint,
     TaintEffect,
 )
-from tenantry.controllers.joining.desired import HANDOVER, JoinInputs, decide, orphaned
+from tenantry.controllers.joining.desired import HANDOVER, JoinInputs, decide, is_moving, orphaned
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.engine.request import Verb
 from tenantry.hosting import simulation
@@ -79,16 +80,19 @@ def returning(at: dt.datetime = NOW, inside: str = "i-1") -> NodeHandover:
 
 
 def test_a_node_joins_with_the_labels_of_its_pool_and_none_of_the_hosts() -> None:
-    found = decide(inputs())
+    # Before there is a Node, a return waits for it.
+    first = decide(inputs())
+    assert (first.writes, first.status.inside, first.status.stage) == ((), PENDING, HandoverStage.JOINING)
+    found = decide(inputs(replace(HANDED, status=first.status)))
     (write,) = found.writes
     assert write.request.verb is Verb.CREATE
+    assert found.status == first.status
     body: Any = write.request.body
     body = msgspec.to_builtins(body)
     assert body["metadata"]["labels"] == {"kubernetes.io/os": "linux", "pool": "blue"}
     assert body["metadata"]["annotations"] == MARKS
     assert body["spec"]["taints"] == [{"key": "only", "value": "blue", "effect": "NoSchedule"}]
     assert body["status"] == {"capacity": {"cpu": "8"}, "allocatable": {"cpu": "7"}}
-    assert found.status.stage is HandoverStage.JOINING
 
 
 @pytest.mark.parametrize("stage", [HandoverStage.LEAVING, HandoverStage.RETURNING, HandoverStage.BACK])
@@ -114,8 +118,7 @@ def test_it_has_joined_when_it_is_ready_inside() -> None:
     assert again.status.stage is HandoverStage.JOINING
     # Users inside have deleted it.
     gone = decide(inputs(settled))
-    assert gone.writes[0].request.verb is Verb.CREATE
-    assert gone.status.inside == ""
+    assert (gone.writes, gone.status.inside) == ((), PENDING)
 
 
 def test_users_inside_do_not_keep_another_node_or_other_labels() -> None:
@@ -127,6 +130,13 @@ def test_users_inside_do_not_keep_another_node_or_other_labels() -> None:
     (write,) = decide(inputs(inside=edited)).writes
     body: Any = write.request.body
     assert body["metadata"]["labels"] == {"pool": "blue"}
+    # Without its annotation, the Node that was created is still known.
+    joined = replace(HANDED, status=replace(HANDED.status, inside="i-1"))
+    unmarked = replace(INSIDE, metadata=replace(INSIDE.metadata, annotations={}))
+    (write,) = decide(inputs(joined, inside=unmarked)).writes
+    body = write.request.body
+    assert body["metadata"]["annotations"] == MARKS
+    assert decide(inputs(returning(), inside=unmarked, pods=[POD])).status.inside == "i-1"
 
 
 def test_pods_are_evicted_before_a_node_leaves_and_deleted_when_their_time_is_over() -> None:
@@ -152,7 +162,7 @@ def test_a_node_without_pods_is_deleted_and_then_the_host_has_it() -> None:
     assert set(deletion.ignores) == {NotFound, Conflict}
     assert decide(inputs(returning())).status.inside == ""
     # A Node that users inside have made under its name stays theirs, and keeps nothing.
-    foreign = replace(INSIDE, metadata=replace(INSIDE.metadata, annotations={}))
+    foreign = replace(INSIDE, metadata=replace(INSIDE.metadata, uid="other", annotations={}))
     found = decide(inputs(returning(), inside=foreign))
     assert (found.writes, found.status.inside) == ((), "")
 
@@ -161,3 +171,18 @@ def test_a_node_whose_handover_is_gone_is_deleted_and_a_users_own_stays() -> Non
     """After a sleep, during which the host has taken the node back."""
     assert [each.request.verb for each in orphaned(INSIDE)] == [Verb.DELETE]
     assert orphaned(replace(INSIDE, metadata=replace(INSIDE.metadata, annotations={}))) == ()
+
+
+@pytest.mark.parametrize(
+    ("found", "moves"),
+    [
+        (HANDED, True),
+        (replace(HANDED, status=replace(HANDED.status, stage=HandoverStage.JOINED, inside="i-1")), False),
+        (replace(HANDED, status=replace(HANDED.status, stage=HandoverStage.LEAVING)), False),
+        (returning(), True),
+        (returning(inside=""), False),
+    ],
+    ids=["joining", "joined", "leaving", "returning", "returned"],
+)
+def test_a_control_plane_does_not_sleep_while_a_node_waits_for_it(found: NodeHandover, *, moves: bool) -> None:
+    assert is_moving(found) is moves

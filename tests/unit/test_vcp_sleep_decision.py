@@ -191,6 +191,7 @@ def test_what_wakes_a_control_plane(found: VirtualControlPlane, *, wakes: bool) 
     """H01: read from the state, so that nothing is missed while no operator runs."""
     assert bool(sleep.wake_reason(found, NOW, "now", is_knocked=False)) is wakes
     assert sleep.wake_reason(found, NOW, "now", is_knocked=True)
+    assert sleep.wake_reason(found, NOW, "now", is_knocked=False, is_joined=True)
 
 
 def test_the_share_returns_while_it_sleeps() -> None:

@@ -22,6 +22,9 @@ from tenantry.api.model import KEEP, KindAccess, KubernetesObject, Model, Resour
 FINALIZER = f"{GROUP}/handover"
 """Keeps a NodeHandover until the host has the node again; what deletes the object asks for the return."""
 
+PENDING = "pending"
+"""The value of `status.inside` before the Node is created: a return waits for any Node that may be there."""
+
 DEFAULT_DRAIN_SECONDS = 60
 MOST_DRAIN_SECONDS = 86400
 
@@ -115,7 +118,12 @@ class NodeHandoverStatus(Model, frozen=True, kw_only=True):
     kind: Annotated[MachineKind, Meta(description="Simulated or Real; absent until it is known.")] | UnsetType = UNSET
     node: Annotated[str, Meta(max_length=64, description="The uid of the Node on the host.")] = ""
     inside: Annotated[
-        str, Meta(max_length=64, description="The uid of the Node in the cluster; empty while it has none there.")
+        str,
+        Meta(
+            max_length=64,
+            description=f"The uid of the Node in the cluster; `{PENDING}` while it is created, and empty while there is"
+            " none.",
+        ),
     ] = ""
     conditions: Conditions = ()
 

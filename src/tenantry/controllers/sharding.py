@@ -14,6 +14,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import ApiError
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
@@ -110,4 +111,8 @@ class Bystander:
 
 def bystanders() -> list[Bystander]:
     """Return what stands for the controllers that controllers of control planes wake."""
-    return [Bystander("tenant-elsewhere", Tenant), Bystander("subnamespace-elsewhere", Subnamespace)]
+    return [
+        Bystander("tenant-elsewhere", Tenant),
+        Bystander("subnamespace-elsewhere", Subnamespace),
+        Bystander("cluster-elsewhere", DedicatedCluster),
+    ]

@@ -41,16 +41,15 @@ class JoinController:
         self._home = home
 
     def watches(self) -> Sequence[Watch]:
-        """Return what wakes this controller."""
+        """Return what wakes this controller; pods are watched from the first node on that leaves."""
         on_host = (watched.node_handovers(self._of_handover), watched.nodes(self._of_host))
-        inside = Watch(
-            resource=Pod.resource, decode=pods.observe, keys=self._of_pod, indexes={BY_NODE: pods.leaving_of}
-        )
         return [
             *(msgspec.structs.replace(each, cluster=self._home) for each in on_host),
             watched.nodes(watched.own_key),
-            inside,
         ]
+
+    def _pods(self) -> Watch:
+        return Watch(resource=Pod.resource, decode=pods.observe, keys=self._of_pod, indexes={BY_NODE: pods.leaving_of})
 
     def _of_handover(self, change: Change[NodeHandover]) -> Iterable[str]:
         found = change.after or change.before
@@ -85,12 +84,16 @@ class JoinController:
         if found is None:
             await self._write(cluster, orphaned(inside) if inside is not None else ())
             return None
-        there: Cache[PodFacts] = cluster.cache(Pod.resource)
+        leaving: list[PodFacts] = []
+        if found.metadata.deletion_timestamp:
+            # Users inside create as many pods as they like: no memory is spent on them before.
+            there: Cache[PodFacts] = await cluster.require(self.name, self._pods())
+            leaving = list(there.by_index(BY_NODE, key))
         inputs = JoinInputs(
             handover=found,
             below=self._home.cache(Node.resource).get(key),
             inside=inside,
-            pods=list(there.by_index(BY_NODE, key)),
+            pods=leaving,
             now=cluster.clock.now(),
         )
         decision = decide(inputs)

@@ -1,10 +1,10 @@
-"""What a node that is handed over needs inside the control plane that it serves: pure.
+"""The writes for a node that is handed over, inside the control plane that it serves: pure.
 
     NodeHandover, the Node on the host ─► Node inside, with the labels and taints of its pool    stage Joining, Joined
     NodeHandover that is being deleted ─► its pods are evicted, then the Node is deleted         stage Returning
 
 Users inside are administrators: a Node of this name that another client has made is replaced, and labels of the pool
-that are changed are brought back. Nothing that a Node inside says leads the host anywhere.
+that are changed are brought back. The host reads no address from a Node inside.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import msgspec
 from msgspec.structs import replace
 
 from tenantry.api.errors import AlreadyExists, Conflict, NotFound
-from tenantry.api.marks import GROUP
+from tenantry.api.marks import HANDOVER_RECORD
 from tenantry.api.model import Json
 from tenantry.api.node import Node, Taint
-from tenantry.api.nodehandover import HandoverStage, MachineKind, NodeHandover, NodeHandoverStatus
+from tenantry.api.nodehandover import PENDING, HandoverStage, MachineKind, NodeHandover, NodeHandoverStatus
 from tenantry.controllers import evictions
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.engine import request
@@ -27,8 +27,8 @@ from tenantry.engine.plan import DirectWrite
 from tenantry.hosting import simulation
 from tenantry.world.leases import instant
 
-HANDOVER = f"{GROUP}/handover"
-"""The annotation of a Node inside: the uid of its NodeHandover."""
+HANDOVER = HANDOVER_RECORD
+"""The annotation of a Node inside: the uid of its NodeHandover. On the host, the Node has another value of this key."""
 
 _SHOWN_LABELS = (
     "kubernetes.io/arch",
@@ -98,11 +98,12 @@ def orphaned(inside: Node) -> tuple[DirectWrite, ...]:
 def _join(inputs: JoinInputs, below: Node) -> JoinDecision:
     found, inside = inputs.handover, inputs.inside
     if inside is None:
+        status = replace(found.status, stage=HandoverStage.JOINING, inside=PENDING)
+        if found.status.inside != PENDING:
+            # Before there is a Node that a return would not know of.
+            return JoinDecision(status=status)
         wanted = request.create_json(Node.resource, made(found, below))
-        return JoinDecision(
-            writes=(DirectWrite(request=wanted, ignores=(AlreadyExists,)),),
-            status=replace(found.status, stage=HandoverStage.JOINING, inside=""),
-        )
+        return JoinDecision(writes=(DirectWrite(request=wanted, ignores=(AlreadyExists,)),), status=status)
     if not _is_of(inside, found):
         # The next event of this name, its end, brings ours.
         return JoinDecision(writes=(_deletion(inside),), status=replace(found.status, stage=HandoverStage.JOINING))
@@ -167,18 +168,26 @@ def _taint(taint: Taint) -> Json:
 
 
 def _restored(found: NodeHandover, inside: Node) -> tuple[DirectWrite, ...]:
-    """Return the write that brings back the labels of the pool, and the mark of the simulation."""
+    """Return the write that brings back the labels of the pool, and the marks."""
     wanted, has = found.spec.labels, inside.metadata.labels
     labels = {key: value for key, value in wanted.items() if has.get(key) != value}
-    is_marked = inside.metadata.annotations.get(simulation.MARK) == simulation.MARKED
-    if not labels and is_marked:
+    marks = {simulation.MARK: simulation.MARKED, HANDOVER: found.metadata.uid}
+    if not labels and marks.items() <= inside.metadata.annotations.items():
         return ()
-    body: Json = {"metadata": {"labels": labels, "annotations": {simulation.MARK: simulation.MARKED}}}
+    body: Json = {"metadata": {"labels": labels, "annotations": marks}}
     return (DirectWrite(request=request.patch(Node.resource, "", inside.metadata.name, body), ignores=(NotFound,)),)
 
 
 def _is_of(inside: Node, found: NodeHandover) -> bool:
-    return inside.metadata.annotations.get(HANDOVER) == found.metadata.uid
+    # Users inside may have removed the annotation.
+    return found.metadata.uid == inside.metadata.annotations.get(HANDOVER) or inside.metadata.uid == found.status.inside
+
+
+def is_moving(found: NodeHandover) -> bool:
+    """Return whether a node waits for its control plane, which must run for that."""
+    if found.metadata.deletion_timestamp:
+        return bool(found.status.inside)
+    return found.status.stage is HandoverStage.JOINING
 
 
 def _deletion(inside: Node) -> DirectWrite:

@@ -41,10 +41,23 @@ def owner_of(pod: CachedPod, prefix: str = PREFIX) -> Iterable[str]:
     return [str(found)] if found else ()
 
 
-_OWN = "is not a running pod or a Service of this control plane"
+_MIRRORED = "is not a running pod or a Service of this control plane"
+_SIMULATED = "is not an address of this cluster that can be reached: its nodes are simulated, and have no network"
 
 
-def beyond(host: str, port: int, rule: OutsideRule, lacks: str) -> Destination:
+def of_own_nodes(outside: Callable[[], OutsideRule]) -> Callable[[str, int], Destination]:
+    """Return the rule of a control plane with nodes of its own.
+
+    A simulated node has no kubelet, and its pods have no network. An address of a Node, a pod or a Service inside is a
+    text that administrators inside have written: none is ever dialled.
+
+    Args:
+        outside: Returns the rule for hosts outside of the cluster.
+    """
+    return lambda host, port: _beyond(host, port, outside(), _SIMULATED)
+
+
+def _beyond(host: str, port: int, rule: OutsideRule, lacks: str) -> Destination:
     """Return the destination of a host that is not in the cluster.
 
     Args:
@@ -53,8 +66,6 @@ def beyond(host: str, port: int, rule: OutsideRule, lacks: str) -> Destination:
         rule: For hosts outside of the cluster.
         lacks: What an address that is refused is not.
     """
-    if host.endswith((".svc", ".svc.cluster.local")):
-        return Refused(reason=f"{host} is the name of a Service: use `service` in place of `url`")
     reason = rule.refusal_of_host(host)
     if reason:
         is_name = canonical(host) is None
@@ -120,7 +131,9 @@ class Destinations:
         service = next((each for each in self._services.by_index(BY_ADDRESS, host) if self._is_ours(each)), None)
         if service is not None:
             return self._behind(service, port)
-        return beyond(host, port, self._outside(), _OWN)
+        if host.endswith((".svc", ".svc.cluster.local")):
+            return Refused(reason=f"{host} is the name of a Service: use `service` in place of `url`")
+        return _beyond(host, port, self._outside(), _MIRRORED)
 
     def _is_ours(self, thing: Thing | CachedPod) -> bool:
         return things.is_of(self._profile, thing.key, thing.meta.get("labels"))

@@ -33,14 +33,13 @@ from tenantry.controllers.virtualcontrolplane import (
     firstnode,
     inside,
     metrics,
-    ownnodes,
     slicenodes,
 )
 from tenantry.controllers.virtualcontrolplane.admission import Admission
 from tenantry.controllers.virtualcontrolplane.advice import Advice
 from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRules, SnapshotClassRules
 from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections, PlaneSides
-from tenantry.controllers.virtualcontrolplane.destinations import BY_OWNER, Destinations, owner_of
+from tenantry.controllers.virtualcontrolplane.destinations import BY_OWNER, Destinations, of_own_nodes, owner_of
 from tenantry.controllers.virtualcontrolplane.egress import HostRanges
 from tenantry.controllers.virtualcontrolplane.hostnodes import HostNodes
 from tenantry.controllers.virtualcontrolplane.inside import InsideController
@@ -413,7 +412,7 @@ class Link:
         """Bring nodes of the host inside, until cancelled. Nothing is mirrored."""
         inner = InsideController(self._plane, lambda: self._is_open, _no_first_node, self._now_usable, self._refused)
         self._host.runtime.add(upper, [inner, JoinController(self._plane.uid, self._host.home)])
-        decide = ownnodes.rule_of(self._gate.outside)
+        decide = of_own_nodes(self._gate.outside)
         try:
             async with self._gate.serve(decide), self._host.placement.connected(self._plane.uid):
                 await asyncio.get_running_loop().create_future()

@@ -185,7 +185,9 @@ def requested(found: VirtualControlPlane) -> PlanePhase | None:
     return PlanePhase(word) if word in (PlanePhase.ASLEEP, PlanePhase.AWAKE) else None
 
 
-def wake_reason(found: VirtualControlPlane, now: dt.datetime, pods: str, *, is_knocked: bool) -> str:
+def wake_reason(
+    found: VirtualControlPlane, now: dt.datetime, pods: str, *, is_knocked: bool, is_joined: bool = False
+) -> str:
     """Return why a control plane that sleeps wakes; "" if it does not.
 
     Args:
@@ -193,19 +195,19 @@ def wake_reason(found: VirtualControlPlane, now: dt.datetime, pods: str, *, is_k
         now: The time.
         pods: The digest of its pods on the host.
         is_knocked: A client waits for it.
+        is_joined: A node of its own is about to join or to leave it.
     """
     status = found.status
-    if requested(found) is PlanePhase.AWAKE:
-        return "by request"
-    if is_knocked:
-        return "a client connects"
-    if found.metadata.generation != status.observed_generation:
-        return "its spec has changed"
-    if rotation.is_pending(found):
-        return "its credentials are replaced"
-    if status.pods_at_sleep not in ("", pods):
-        return "a pod on the host has ended or changed"
-    return "its time has come" if seconds_left(found, now) <= 0 else ""
+    causes = {
+        "by request": requested(found) is PlanePhase.AWAKE,
+        "a client connects": is_knocked,
+        "a node joins or leaves it": is_joined,
+        "its spec has changed": found.metadata.generation != status.observed_generation,
+        "its credentials are replaced": rotation.is_pending(found),
+        "a pod on the host has ended or changed": status.pods_at_sleep not in ("", pods),
+        "its time has come": seconds_left(found, now) <= 0,
+    }
+    return next((reason for reason, holds in causes.items() if holds), "")
 
 
 def seconds_left(found: VirtualControlPlane, now: dt.datetime) -> float:
