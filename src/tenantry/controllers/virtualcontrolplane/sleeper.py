@@ -329,8 +329,6 @@ class Sleeper:
             is_knocked=uid in self._knocked,
             is_joined=self._has_moving_nodes(found),
         )
-            found, now, sleep.digest(lower), is_knocked=uid in self._knocked, is_joined=self._has_moving_nodes(found)
-        )
         if reason:
             log.info("a control plane wakes", extra={"key": found.key, "reason": reason})
             self._end_rest(uid)
