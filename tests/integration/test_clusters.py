@@ -25,9 +25,9 @@ from tenantry.local import build
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.nodes import NodeGroup, NodePlan
 from tenantry.local.progress import SilentProgress
-from testkit.api import CONFIG_MAPS, PODS, Api, until
+from testkit.api import CONFIG_MAPS, PODS, SECONDS, Api, until
 from testkit.installation import install
-from testkit.planes import command
+from testkit.planes import Planes, command
 from testkit.refusals import refusal
 
 pytest_plugins = ["testkit.fixtures"]
@@ -216,6 +216,8 @@ async def test_owners_choose_no_datastore_that_no_quota_counts_and_leave_nothing
             await alice.client.request("DELETE", path, query={"propagationPolicy": "Orphan"})
         with pytest.raises(Forbidden, match=r"must not lose tenantry[.]dev/dedicated-cluster"):
             await alice.patch(CLUSTERS, "prod", {"metadata": {"finalizers": None}}, name)
+        with pytest.raises(Forbidden, match="must not lose the DedicatedCluster"):
+            await alice.patch(VirtualControlPlane.resource, "prod", {"metadata": {"ownerReferences": None}}, name)
         with pytest.raises(Forbidden, match="has all objects of a DedicatedCluster and must not be deleted"):
             await alice.delete(VirtualControlPlane.resource, "prod", name)
         scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": 1}}
@@ -251,6 +253,41 @@ async def test_an_edit_of_a_child_is_undone_and_a_pool_that_fits_no_node_says_so
     assert "pool 'big': 0 of 1 nodes are Ready; SliceClaim" in await until(told, "the cluster says what is short")
     await host.delete(CLUSTERS, "prod", name)
     await _gone(host, name)
+
+
+async def test_a_foreground_deletion_drains_the_nodes_too(host: Api, name: str, tmp_path: Path) -> None:
+    """H04, HAND-5: Kubernetes deletes the control plane first; its nodes leave it before its process ends."""
+    await host.make_tenant(name)
+    await host.create(CLUSTERS, {"metadata": {"name": "prod"}, "spec": {"nodes": 1}}, name)
+    planes = Planes(host, tmp_path)
+
+    async def is_ready() -> bool:
+        return condition(await host.get(CLUSTERS, "prod", name)).get("status") == "True"
+
+    await until(is_ready, "the cluster is ready", seconds=2 * SECONDS)
+    (handover,) = [
+        each for each in await host.list(NodeHandover.resource) if each["spec"]["plane"]["namespace"] == name
+    ]
+    node = handover["metadata"]["name"]
+    async with planes.entered(name, "prod") as inside:
+        value: Json = {"metadata": {"name": "web", "finalizers": ["example.com/hold"]}, "spec": BOX}
+        await inside.create(PODS, value, "default")
+
+        async def runs() -> bool:
+            return (await inside.get(PODS, "web", "default"))["status"].get("phase") == "Running"
+
+        await until(runs, "the pod runs")
+        path = wire.path(CLUSTERS, name, "prod")
+        await host.client.request("DELETE", path, query={"propagationPolicy": "Foreground"})
+
+        async def is_evicted() -> bool:
+            return bool((await inside.get(PODS, "web", "default"))["metadata"].get("deletionTimestamp"))
+
+        await until(is_evicted, "the pod is evicted inside")
+        assert node not in await free_nodes(host)
+        await inside.patch(PODS, "web", {"metadata": {"finalizers": None}}, "default")
+    await _gone(host, name)
+    await until(lambda: _free(host, [node], 1), "the host has the node again")
 
 
 @pytest.mark.parametrize(

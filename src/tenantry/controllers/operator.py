@@ -61,8 +61,9 @@ from tenantry.controllers.virtualcontrolplane.controller import VirtualControlPl
 from tenantry.controllers.virtualcontrolplane.egress import HostRanges
 from tenantry.controllers.virtualcontrolplane.hostobjects import KEPT, HostObjectController
 from tenantry.controllers.virtualcontrolplane.link import LOWER, Host, MirroredObjects
+from tenantry.controllers.virtualcontrolplane.ownnodes import NodeMoveController
 from tenantry.controllers.virtualcontrolplane.shards import Shard, lease_name
-from tenantry.controllers.virtualcontrolplane.sleeper import SleepingNodesController, SleepingPodsController
+from tenantry.controllers.virtualcontrolplane.sleeper import SleepingPodsController
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
 from tenantry.engine.clock import SystemClock
 from tenantry.engine.cluster import HOME, Cluster
@@ -382,7 +383,7 @@ class _Operator:
         # Its caches keep whole pods, of which those of other controllers keep little.
         lower = Cluster(LOWER, client, clock=self._clock, instance=self._options.identity)
         ranges = HostRanges(client.connection.server)
-        runtime.add(lower, [MirroredObjects(ranges), SleepingPodsController(home), SleepingNodesController(home)])
+        runtime.add(lower, [MirroredObjects(ranges), SleepingPodsController(home), NodeMoveController(home)])
         kept = Cluster(KEPT, client, clock=self._clock, instance=self._options.identity)
         runtime.add(kept, [HostObjectController(home)])
         host = Host(

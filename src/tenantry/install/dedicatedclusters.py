@@ -10,11 +10,26 @@ from tenantry.api.dedicatedcluster import CLUSTER_FINALIZER, DedicatedCluster
 from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.install.controlplanes import keeping, whole
-from tenantry.install.policy import ADMINISTER, KUBERNETES, bound, not_operator, rule, says, validating
+from tenantry.install.policy import (
+    ADMINISTER,
+    KUBERNETES,
+    bound,
+    not_administrator,
+    not_operator,
+    rule,
+    says,
+    validating,
+)
 
 CLUSTERS = "tenantry-dedicated-clusters"
 WHOLE = "tenantry-whole-dedicated-clusters"
 PLANES = "tenantry-cluster-control-planes"
+OWNED = "tenantry-owned-control-planes"
+
+_IS_CLUSTER = f"(o.kind == '{DedicatedCluster.resource.kind}' && o.?controller.orValue(false))"
+_OF_A_CLUSTER = (
+    f"has(oldObject.metadata.ownerReferences) && oldObject.metadata.ownerReferences.exists(o, {_IS_CLUSTER})"
+)
 
 
 def everything(subject: Json) -> list[Json]:
@@ -35,7 +50,7 @@ def everything(subject: Json) -> list[Json]:
         "a DedicatedCluster must not be deleted with propagationPolicy Orphan, because its control plane and its claims"
         " would stay: delete it without --cascade=orphan"
     )
-    return [*finalizers, *whole(WHOLE, DedicatedCluster.resource, told), *_planes(subject)]
+    return [*finalizers, *whole(WHOLE, DedicatedCluster.resource, told), *_planes(subject), *_owned(subject)]
 
 
 def _planes(subject: Json) -> list[Json]:
@@ -45,10 +60,6 @@ def _planes(subject: Json) -> list[Json]:
     may write a reference of this kind without a DedicatedCluster: an administrator deletes such an object.
     """
     kind = VirtualControlPlane.resource
-    owned = (
-        "has(oldObject.metadata.ownerReferences) && oldObject.metadata.ownerReferences.exists(o, o.kind =="
-        f" '{DedicatedCluster.resource.kind}' && o.?controller.orValue(false))"
-    )
     may = f"{ADMINISTER} && '{marks.ALLOW_DELETION}' in oldObject.?metadata.annotations.orValue({{}})"
     told = (
         '"VirtualControlPlane \'" + oldObject.metadata.name + "\' has all objects of a DedicatedCluster and must not be'
@@ -56,10 +67,30 @@ def _planes(subject: Json) -> list[Json]:
         f' {marks.ALLOW_DELETION}=true first"'
     )
     conditions = {
-        "of-a-cluster": owned,
+        "of-a-cluster": _OF_A_CLUSTER,
         "not-kubernetes": f"!{KUBERNETES}",
         **not_operator(subject),
         "not-allowed": f"!({may})",
     }
     rules = [rule(kind.group, [kind.plural], "DELETE")]
     return bound(validating(PLANES, rules, [says("false", told, told=True)], conditions=conditions))
+
+
+def _owned(subject: Json) -> list[Json]:
+    """Return the policy that keeps the reference of a control plane to its DedicatedCluster, and its binding.
+
+    Without it, an owner could delete the control plane by itself, and nodes would serve what no DedicatedCluster has.
+    """
+    kind = VirtualControlPlane.resource
+    kept = (
+        f"oldObject.metadata.ownerReferences.filter(o, {_IS_CLUSTER}).all(o, has(object.metadata.ownerReferences)"
+        " && object.metadata.ownerReferences.exists(n, n.uid == o.uid && n.?controller.orValue(false)))"
+    )
+    told = "metadata.ownerReferences must not lose the DedicatedCluster: delete the DedicatedCluster to end both"
+    conditions = {
+        "of-a-cluster": _OF_A_CLUSTER,
+        "not-kubernetes": f"!{KUBERNETES}",
+        **not_administrator(subject),
+    }
+    rules = [rule(kind.group, [kind.plural], "UPDATE")]
+    return bound(validating(OWNED, rules, [says(kept, told)], conditions=conditions))

@@ -10,7 +10,7 @@ from tenantry.api.marks import HANDED_OVER
 from tenantry.api.model import object_key
 from tenantry.api.node import Node
 from tenantry.api.nodehandover import NodeHandover
-from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.controllers.contributions.pods import LeavingPod, on_node
 from tenantry.controllers.slices.pods import BY_BOUND, Pod, PodFacts
 from tenantry.engine.cache import Cache
@@ -27,7 +27,7 @@ class HandoverInputs(msgspec.Struct, frozen=True, kw_only=True):
         node: The Node on the host; None if it is gone.
         pods: The pods that are bound to it and have not ended.
         tainted_away: Those pods of DaemonSets that its taint ends, as NAMESPACE/NAME.
-        plane_exists: The control plane of the handover is there.
+        plane_exists: The control plane of the handover is there, and can let the node go.
     """
 
     name: str
@@ -77,4 +77,7 @@ def _plane_exists(cluster: Cluster, handover: NodeHandover) -> bool:
     wanted = handover.spec.plane
     key = object_key(wanted.namespace, wanted.name)
     plane: VirtualControlPlane | None = cluster.cache(VirtualControlPlane.resource).get(key)
-    return plane is not None and plane.metadata.uid == wanted.uid
+    if plane is None or plane.metadata.uid != wanted.uid:
+        return False
+    # One that sleeps when it is deleted does not wake any more.
+    return not (plane.metadata.deletion_timestamp and plane.status.phase is PlanePhase.ASLEEP)

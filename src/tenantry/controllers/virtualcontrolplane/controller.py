@@ -31,6 +31,7 @@ from tenantry.controllers.virtualcontrolplane import (
     decisive,
     desired,
     offers,
+    ownnodes,
     rotation,
     rotations,
     serveroptions,
@@ -149,7 +150,8 @@ class VirtualControlPlaneController:
             return None
         self._uids[key] = found.metadata.uid
         if found.metadata.deletion_timestamp:
-            await self._remove(cluster, found)
+            if not await ownnodes.give_back(cluster, found):
+                await self._remove(cluster, found)
             return None
         namespace = cluster.lookup(Namespace.resource, found.metadata.namespace)
         if namespace is None or TENANT_UID not in namespace.labels:
@@ -297,8 +299,7 @@ class VirtualControlPlaneController:
         is_shown = known.link.shows(offers.of(cluster), found.spec.nodes, is_mirrored=is_mirrored)
         is_changed = wrong is None and (is_due or not is_shown or known.limits != desired.limits_of(found))
         if is_changed or await self._host.placement.has_moved(found.metadata.uid):
-            # Its watches are those of its kinds, and the process runs on; with other limits or authorities, it starts
-            # again, and certificates are renewed.
+            # Its watches are those of its kinds; with other limits or authorities, its process starts again.
             await self._end(found.metadata.uid)
             await self._start_in_turn(cluster, found, namespace, known.version)
             return None

@@ -20,28 +20,24 @@ from msgspec.structs import replace
 
 from tenantry.api.errors import TenantryError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.model import object_key
-from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import (
     PREFIX,
-    PlaneNodes,
     PlanePhase,
     SleepWorkloads,
     VirtualControlPlane,
     VirtualControlPlaneStatus,
 )
-from tenantry.controllers import controlplane, watched
-from tenantry.controllers.joining.desired import is_moving
+from tenantry.controllers import controlplane
 from tenantry.controllers.lineage import subnamespace_key
-from tenantry.controllers.virtualcontrolplane import desired, sleep
+from tenantry.controllers.virtualcontrolplane import desired, ownnodes, sleep
 from tenantry.controllers.virtualcontrolplane.destinations import BY_OWNER
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
 from tenantry.controllers.virtualcontrolplane.sleep import LOOK_AGAIN_SECONDS, Sleep, SleepInputs, StayAwake
 from tenantry.controllers.watched import BY_NAMESPACE
 from tenantry.engine import request
-from tenantry.engine.cache import Cache, Change
+from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.hosting import activity
 from tenantry.hosting.reports import Activity
@@ -93,39 +89,6 @@ class SleepingPodsController:
             if found.status.phase is PlanePhase.ASLEEP:
                 self._home.wake(VirtualControlPlane, found.key)
         return None
-
-
-class SleepingNodesController:
-    """Has control planes that sleep look at their nodes when one is about to join or to leave; the key is theirs.
-
-    Args:
-        home: It reconciles the VirtualControlPlanes.
-    """
-
-    name = "sleeping-nodes"
-    kind = NodeHandover
-
-    def __init__(self, home: Cluster) -> None:
-        self._home = home
-
-    def watches(self) -> Sequence[Watch]:
-        """Return what wakes this controller."""
-        return [replace(watched.node_handovers(_plane), cluster=self._home)]
-
-    async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - it reads no cache
-        """Wake the key of a control plane that sleeps."""
-        known = self._home.cache_of(VirtualControlPlane.resource)
-        found: VirtualControlPlane | None = known.get(key) if known is not None else None
-        if found is not None and found.status.phase is PlanePhase.ASLEEP:
-            self._home.wake(VirtualControlPlane, key)
-        return None
-
-
-def _plane(change: Change[NodeHandover]) -> Iterable[str]:
-    found = change.after
-    if found is None or not is_moving(found):
-        return []
-    return [object_key(found.spec.plane.namespace, found.spec.plane.name)]
 
 
 def _namespace(change: Change[CachedPod]) -> Iterable[str]:
@@ -223,7 +186,7 @@ class Sleeper:
             after_seconds=seconds,
             is_requested=asked is not None,
             activity=reported,
-            is_busy=link.is_busy or self._has_moving_nodes(found),
+            is_busy=link.is_busy or ownnodes.wait_for(self._host.home, found),
             waiting=sleep.waiting(upper, lower, link.profile),
             renewal=tokens.next_renewal(self._host.lower.cache(COPIED["Secret"]), lower, link.profile)
             if is_kept
@@ -327,7 +290,7 @@ class Sleeper:
             now,
             sleep.digest(lower),
             is_knocked=uid in self._knocked,
-            is_joined=self._has_moving_nodes(found),
+            is_joined=ownnodes.wait_for(self._host.home, found),
         )
         if reason:
             log.info("a control plane wakes", extra={"key": found.key, "reason": reason})
@@ -378,13 +341,6 @@ class Sleeper:
         else:
             return True
         return False
-
-    def _has_moving_nodes(self, found: VirtualControlPlane) -> bool:
-        """Return whether a node of its own waits for a control plane."""
-        if found.spec.nodes is not PlaneNodes.OWN:
-            return False
-        handovers: Cache[NodeHandover] = self._host.home.cache(NodeHandover.resource)
-        return any(is_moving(each) for each in handovers if each.spec.plane.uid == found.metadata.uid)
 
     def _lower(self, found: VirtualControlPlane) -> list[CachedPod]:
         uid = found.metadata.uid
