@@ -9,7 +9,7 @@ import tenantry.controllers.virtualcontrolplane as package
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.controllers import clusterwakes
+from tenantry.controllers.dedicatedcluster import wakes
 from tenantry.controllers.sharding import bystanders
 
 WAKES = re.compile(r"[.]wake\((\w+), ")
@@ -19,7 +19,7 @@ OWN = {"VirtualControlPlane", "InsideController", "MetricsService", "NodeSizes"}
 
 def test_each_kind_that_a_control_plane_wakes_has_a_bystander() -> None:
     assert {each.kind for each in bystanders()} == {Tenant, Subnamespace, DedicatedCluster}
-    files = [*Path(package.__path__[0]).glob("*.py"), Path(clusterwakes.__file__)]
+    files = [*Path(package.__path__[0]).glob("*.py"), Path(wakes.__file__)]
     woken = {kind for file in files for kind in WAKES.findall(file.read_text())}
     assert "DedicatedCluster" in woken
     assert woken - OWN <= {each.kind.__name__ for each in bystanders()}

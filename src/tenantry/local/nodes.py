@@ -22,6 +22,7 @@ from tenantry.api.model import Model, ObjectMeta
 from tenantry.api.node import Node, NodeSpec, NodeStatus, Taint
 from tenantry.hosting import simulation
 from tenantry.world import quantity
+from tenantry.world.labels import is_label_key, is_label_value
 
 SELECTOR = "app.kubernetes.io/managed-by=tenantry-local"
 ZONE = "topology.kubernetes.io/zone"
@@ -29,8 +30,6 @@ _DIGEST = "local.tenantry.dev/digest"
 _MAX_NODES = 5000
 _DEFAULT_CAPACITY = {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "200Gi"}
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,54}[a-z0-9])?")
-_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 class GroupTaint(Model, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -153,10 +152,9 @@ def check(plan: NodePlan, where: Callable[[int], str]) -> NodePlan:
 
 
 def _check_label(key: str, value: str, where: str) -> None:
-    prefix, slash, name = key.rpartition("/")
-    if not _LABEL_NAME.fullmatch(name) or (slash and not _PREFIX.fullmatch(prefix)):
+    if not is_label_key(key):
         raise InputError(f'{where}: "{key}" must be a label key, such as "disk" or "example.com/disk"')
-    if value and not _LABEL_NAME.fullmatch(value):
+    if not is_label_value(value):
         raise InputError(f'{where}: the value "{value}" must be at most 63 letters, digits, "-", "_" and "."')
 
 

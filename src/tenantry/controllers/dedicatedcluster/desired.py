@@ -45,6 +45,7 @@ from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
 from tenantry.engine import request
 from tenantry.engine.plan import Blocked, DirectWrite, Plan, merge_patch
 from tenantry.hosting import versions
+from tenantry.world.labels import is_label_key, is_label_value
 
 RESERVED_DOMAINS = ("kubernetes.io", "k8s.io", "tenantry.dev")
 """Of label keys that Kubernetes or Tenantry gives a meaning; `node-role.kubernetes.io` only shows a word."""
@@ -179,6 +180,21 @@ def _wrong(pool: str, settings: PoolSettings) -> Iterable[str]:
     if keys:
         listed, domains = shortened(map(repr, sorted(keys))), " and ".join(RESERVED_DOMAINS)
         yield f"{path}.labels must not have {listed}: keys of {domains} have a meaning of their own"
+    yield from (f"{path}.{each}" for each in _unusable(settings))
+
+
+def _unusable(settings: PoolSettings) -> Iterable[str]:
+    """Return the labels and taints that no Node may have; the API server inside would refuse the Node."""
+    for key, value in settings.labels.items():
+        if not is_label_key(key) or not is_label_value(value):
+            yield f"labels must not have {key!r}: {value!r}, which is not a label of Kubernetes"
+    seen: set[tuple[str, str]] = set()
+    for taint in settings.taints:
+        if not is_label_key(taint.key) or not is_label_value(taint.value):
+            yield f"taints must not have {taint.key!r}: {taint.value!r}, which is not a key and a value of a label"
+        if (taint.key, taint.effect) in seen:
+            yield f"taints must not have the key {taint.key!r} with the effect {taint.effect} twice"
+        seen.add((taint.key, taint.effect))
 
 
 def _is_reserved(key: str) -> bool:
@@ -328,8 +344,15 @@ def _rank(found: NodeHandover) -> int:
     return 2 if is_joined(found) else 1 if found.status.inside else 0
 
 
-def handover(pool: Pool, node: str, of: VirtualControlPlane) -> NodeHandover:
-    """Return the NodeHandover of a node of a pool."""
+def handover(pool: Pool, node: str, of: VirtualControlPlane, most_seconds: int) -> NodeHandover:
+    """Return the NodeHandover of a node of a pool.
+
+    Args:
+        pool: The pool.
+        node: The node.
+        of: The control plane.
+        most_seconds: The longest grace period of slices, for which a cluster may keep a node, too.
+    """
     meta, settings = of.metadata, pool.settings
     return NodeHandover(
         metadata=ObjectMeta(name=node, labels={MANAGED_BY: MANAGER}),
@@ -338,7 +361,7 @@ def handover(pool: Pool, node: str, of: VirtualControlPlane) -> NodeHandover:
             slice=pool.slice,
             labels={**settings.labels, POOL: pool.name},
             taints=settings.taints,
-            drain_seconds=settings.drain_seconds,
+            drain_seconds=min(settings.drain_seconds, most_seconds),
         ),
     )
 
@@ -348,12 +371,13 @@ def _handed_over(inputs: ClusterInputs, pool: Pool) -> Iterable[DirectWrite]:
     of, found = inputs.own_plane, pool.claim
     if of is None or of.metadata.deletion_timestamp or found is None or not pool.want:
         return
+    most = inputs.defaults.max_grace_period_seconds
     ending = {each.metadata.name for each in surplus(pool, inputs.plane_uid)}
     staying = [each for each in pool.live if each.metadata.name not in ending]
     for each in staying:
-        yield from _kept(handover(pool, each.metadata.name, of), each)
+        yield from _kept(handover(pool, each.metadata.name, of, most), each)
     for name in _free(inputs, pool):
-        yield _creation(handover(pool, name, of))
+        yield _creation(handover(pool, name, of, most))
 
 
 def _free(inputs: ClusterInputs, pool: Pool) -> list[str]:
