@@ -485,6 +485,8 @@ class LocalCluster:
             # It hangs: kill it, and the kernel kills its children.
             if state and process.kill_if_same(state.supervisor_pid, state.supervisor_ticks):
                 await process.wait_gone(state.supervisor_pid, state.supervisor_ticks, 5.0)
+                # A child that it has just forked has its lock, too, until the kernel kills it.
+                await lock.acquire_async(5.0)
         finally:
             lock.release()
 
