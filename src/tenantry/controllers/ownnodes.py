@@ -21,6 +21,7 @@ from tenantry.api.errors import AlreadyExists, Conflict, NotFound
 from tenantry.api.model import Json, ObjectMeta, OwnerReference, object_key
 from tenantry.api.slice import ClaimMode, OwnNodes, Sharing, SliceClaim, SliceClaimSpec, SliceState, Users
 from tenantry.api.tenant import NodesChoice, Tenant
+from tenantry.controllers import watched
 from tenantry.controllers.tenantnamespace import WAVE_PLANE
 from tenantry.engine import request
 from tenantry.engine.cache import Change
@@ -217,14 +218,8 @@ def condition(found: SliceClaim | None, obstacle: Blocked | None) -> list[Wanted
 
 
 def keys(change: Change[SliceClaim]) -> list[str]:
-    """Return the tenant that a change of its claim concerns: it has the name of the claim, and of its namespace."""
-    before, after = change.before, change.after
-    value = after or before
-    if value is None or value.metadata.name != value.metadata.namespace:
-        return []
-    if before is not None and after is not None and _decides(before) == _decides(after):
-        return []
-    return [value.metadata.name]
+    """Return the tenant that a change of its claim concerns."""
+    return watched.tenant_of_its_name(change, _decides)
 
 
 def _decides(found: SliceClaim) -> object:

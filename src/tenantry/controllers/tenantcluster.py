@@ -14,6 +14,7 @@ from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import AlreadyExists, NotFound
 from tenantry.api.model import object_key
 from tenantry.api.tenant import Tenant
+from tenantry.controllers import watched
 from tenantry.controllers.tenantnamespace import WAVE_PLANE, TenantNamespace, meta
 from tenantry.engine import request
 from tenantry.engine.cache import Change
@@ -127,14 +128,8 @@ def has_nodes(found: DedicatedCluster | None) -> bool:
 
 
 def keys(change: Change[DedicatedCluster]) -> list[str]:
-    """Return the tenant that a change of its cluster concerns: it has the name of the core namespace."""
-    before, after = change.before, change.after
-    value = after or before
-    if value is None or value.metadata.name != value.metadata.namespace:
-        return []
-    if before is not None and after is not None and _decides(before) == _decides(after):
-        return []
-    return [value.metadata.name]
+    """Return the tenant that a change of its cluster concerns."""
+    return watched.tenant_of_its_name(change, _decides)
 
 
 def _decides(found: DedicatedCluster) -> object:

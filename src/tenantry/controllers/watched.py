@@ -206,6 +206,22 @@ def own_key(change: Change[Any]) -> Iterable[str]:
     return [value.key] if value is not None else []
 
 
+def tenant_of_its_name(change: Change[Any], decides: Callable[[Any], object]) -> list[str]:
+    """Return the tenant of an object that has the name of its core namespace; nothing if nothing of it is news.
+
+    Args:
+        change: Of the object.
+        decides: Returns what the tenant depends on.
+    """
+    before, after = change.before, change.after
+    value = after or before
+    if value is None or value.metadata.name != value.metadata.namespace:
+        return []
+    if before is not None and after is not None and decides(before) == decides(after):
+        return []
+    return [value.metadata.name]
+
+
 def tenant_of(found: Observed) -> list[str]:
     """Return the tenant that the label of an object of ours names."""
     name = found.labels.get(TENANT)

@@ -468,10 +468,9 @@ class LocalCluster:
             await self._wait_named(*names)
 
     async def _wait_named(self, *names: str) -> None:
-        from tenantry.local import bootstrap
+        from tenantry.local.bootstrap import wait_named
 
-        wanted = frozenset(names)
-        await self._deadline.insist(bootstrap.wait_named, self.kubeconfig_path, wanted, self._deadline.note_nodes)
+        await self._deadline.insist(wait_named, self.kubeconfig_path, frozenset(names), self._deadline.note_nodes)
 
     async def _shut_down(self) -> None:
         state = read_state(self.paths)
@@ -482,10 +481,9 @@ class LocalCluster:
         try:
             await lock.acquire_async(_DOWN_SECONDS / 2)
         except TimeoutError:
-            # It hangs: kill it, and the kernel kills its children.
+            # It hangs: kill it, and the kernel kills its children. One just forked has the lock, too, until then.
             if state and process.kill_if_same(state.supervisor_pid, state.supervisor_ticks):
                 await process.wait_gone(state.supervisor_pid, state.supervisor_ticks, 5.0)
-                # A child that it has just forked has its lock, too, until the kernel kills it.
                 await lock.acquire_async(5.0)
         finally:
             lock.release()
