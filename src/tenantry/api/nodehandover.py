@@ -4,6 +4,15 @@
     its pods        the cluster     it is Ready    the cluster lets  the host has
     leave the host  gets a Node     inside         its Node go       it again
 
+A real node has a machine, which is wiped on both ways (decision 76):
+
+    Leaving ─► Cleaning ─► Wiped ─► Joining ─► Joined ─► Returning ─► Remaking ─► Back
+               machine ends         it starts                         it is wiped
+               and is wiped         in the cluster                    and starts for the host
+
+At Wiped, `status.addresses` and `status.podRange` are known. The control plane answers with `status.join`, which names
+a token for that machine only, and the machine starts with it.
+
 The Node on the host stays, cordoned and tainted, so that its slice, its charge and its name stay, too. The operator
 writes the object, and tenants have no access to it.
 """
@@ -30,15 +39,24 @@ MOST_DRAIN_SECONDS = 86400
 
 MOST_LABELS = 64
 MOST_TAINTS = 32
+MOST_ADDRESSES = 8
+MOST_CA = 65536
+"""The longest bundle of authorities, in characters."""
+
+JOIN_TOKEN = "token"  # noqa: S105 - the name of a key
+"""The key of the Secret of `status.join` that has the bootstrap token, as in "abcdef.0123456789abcdef"."""
 
 
 class HandoverStage(StrEnum):
     """How far a node is on its way to a cluster, or back."""
 
     LEAVING = "Leaving"
+    CLEANING = "Cleaning"
+    WIPED = "Wiped"
     JOINING = "Joining"
     JOINED = "Joined"
     RETURNING = "Returning"
+    REMAKING = "Remaking"
     BACK = "Back"
 
 
@@ -108,13 +126,32 @@ class NodeHandoverSpec(Model, frozen=True, kw_only=True):
     ] = DEFAULT_DRAIN_SECONDS
 
 
+class JoinSecret(Model, frozen=True, kw_only=True):
+    """The Secret on the host with the token of one machine; no role of a tenant reads it."""
+
+    namespace: Annotated[str, Meta(min_length=1, max_length=63, description="The namespace of the Secret.")]
+    name: Annotated[str, Meta(min_length=1, max_length=253, description="The name of the Secret; its key is `token`.")]
+
+
+class NodeJoin(Model, frozen=True, kw_only=True):
+    """How the machine of a real node joins its control plane."""
+
+    server: Annotated[
+        str,
+        Meta(max_length=253, description="The URL of the endpoint for nodes; it never wakes the control plane."),
+    ]
+    ca: Annotated[str, Meta(max_length=MOST_CA, description="The authorities of the API server, as PEM.")]
+    secret: Annotated[JoinSecret, Meta(description="The Secret with the bootstrap token of this node.")]
+
+
 class NodeHandoverStatus(Model, frozen=True, kw_only=True):
     """Where a node is."""
 
     observed_generation: ObservedGeneration = 0
-    stage: Annotated[HandoverStage, Meta(description="Leaving, Joining, Joined, Returning or Back.")] = (
-        HandoverStage.LEAVING
-    )
+    stage: Annotated[
+        HandoverStage,
+        Meta(description="Leaving, Cleaning, Wiped, Joining, Joined, Returning, Remaking or Back."),
+    ] = HandoverStage.LEAVING
     kind: Annotated[MachineKind, Meta(description="Simulated or Real; absent until it is known.")] | UnsetType = UNSET
     node: Annotated[str, Meta(max_length=64, description="The uid of the Node on the host.")] = ""
     inside: Annotated[
@@ -125,6 +162,17 @@ class NodeHandoverStatus(Model, frozen=True, kw_only=True):
             " none.",
         ),
     ] = ""
+    addresses: Annotated[
+        tuple[Annotated[str, Meta(max_length=45)], ...],
+        Meta(
+            max_length=MOST_ADDRESSES,
+            description="The addresses of the machine of a real node in the cluster; empty while it has none.",
+        ),
+    ] = ()
+    pod_range: Annotated[
+        str, Meta(max_length=43, description="The range of the pods of a real node in the cluster, as CIDR.")
+    ] = ""
+    join: Annotated[NodeJoin, Meta(description="How a machine that is wiped joins the cluster.")] | UnsetType = UNSET
     conditions: Conditions = ()
 
 
