@@ -20,6 +20,7 @@ from tenantry.api.peercluster import PEERS_NAMESPACE, PeerCluster, inviter_name,
 from tenantry.api.peerinvitation import PeerInvitation
 from tenantry.cli import output
 from tenantry.controllers.peering.guests import invitations
+from tenantry.controllers.peering.guests.guest import BINDINGS
 from tenantry.engine import request
 from tenantry.engine.writer import Writer
 from tenantry.kube.client import Client
@@ -159,6 +160,13 @@ async def test_an_invitation_connects_two_clusters_once(both: Peering, tmp_path:
     await both.run("peer", "accept", "-f", str(file), "--name", both.home_name, "--accept", "cpu=2,pods=7")
     node = await both.home.get(PeerCluster.resource, both.peer_name)
     assert node["spec"]["host"]["accept"]["hard"] == {"cpu": "2", "memory": "16Gi", "pods": "7"}
+
+    # The home has ended it before it was Ready, whenever the operator of the peer looks.
+    assert await both.peer.find(BINDINGS, inviter_name(both.home_name), PEERS_NAMESPACE) is None
+    early = await both.call("peer", "accept", "early", "-f", str(file), "--name", both.home_name)
+    assert early.returncode != 0
+    assert "spec.token is not valid" in early.stderr
+    await both.run("peer", "remove", "early", "--name", both.home_name, "--yes")
 
     async def used() -> bool:
         found = await both.peer.get(PeerCluster.resource, both.home_name)

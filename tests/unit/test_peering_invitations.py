@@ -174,6 +174,7 @@ def test_the_account_of_an_invitation_may_request_one_token_and_end_itself() -> 
     assert granted == [
         (["serviceaccounts/token"], ["create"], [renewer_name("home")]),
         (["secrets"], ["delete"], ["home-invite"]),
+        (["rolebindings"], ["delete"], ["home-invite"]),
     ]
     assert made["RoleBinding"]["subjects"][0]["name"] == "home-invite"
     for value in (*made.values(), invitations.secret(found, ASKED)):

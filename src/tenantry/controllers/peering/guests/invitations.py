@@ -1,11 +1,14 @@
 """Invitations: the objects at the peer that make one valid, and what the home checks before it uses one. Pure.
 
-    guest.invitation ─► ServiceAccount "a-invite", which may request tokens of "a-renew", and delete its own Secret
+    guest.invitation ─► ServiceAccount "a-invite", which may request tokens of "a-renew", and delete two objects:
                      ─► Secret "a-invite", to which the token of the invitation is bound
+                     ─► RoleBinding "a-invite", from which the account has its rights
     home: token of "a-renew" requested ─► Secret "a-invite" deleted: the token of the invitation is not valid any more
+                                       ─► RoleBinding "a-invite" deleted: nor has the account any right
 
-The API server itself ends the invitation with its first use, also while the operator of the peer is stopped: at most
-ten seconds later, for which it remembers tokens. The operator sees that the Secret is gone, and deletes the account.
+The API server itself ends the invitation with its first use, also while the operator of the peer is stopped. It
+remembers a token for ten seconds, in which the account has no right any more. The operator sees that the Secret is
+gone, and deletes the account.
 
 Source: Kubernetes, "Managing Service Accounts" (bound service account tokens).
 """
@@ -193,6 +196,7 @@ def objects(found: PeerCluster) -> tuple[tuple[Resource, Json], ...]:
             "resourceNames": [renewer_name(name)],
         },
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["delete"], "resourceNames": [account]},
+        {"apiGroups": [RBAC_GROUP], "resources": [BINDINGS.plural], "verbs": ["delete"], "resourceNames": [account]},
     ]
     binding: Json = {
         "roleRef": {"apiGroup": RBAC_GROUP, "kind": ROLES.kind, "name": account},

@@ -51,10 +51,11 @@ async def keep(cluster: Cluster, found: PeerCluster, half: PeerGuest) -> Invitat
 
 
 async def _open(cluster: Cluster, found: PeerCluster, asked: GuestInvitation, live: Json | None) -> None:
+    if invitations.is_for(asked, live):
+        # The Secret is written last. The home may delete the RoleBinding just now: it must not come back.
+        return
     for resource, value in invitations.objects(found):
         await cluster.writer.send(request.apply(resource, value))
-    if invitations.is_for(asked, live):
-        return
     if live is not None:
         # Tokens of an earlier invitation are bound to its Secret, by uid.
         await liveobjects.delete(cluster, SECRETS, live)

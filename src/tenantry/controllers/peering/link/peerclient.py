@@ -47,7 +47,7 @@ from tenantry.api.peerinvitation import PeerInvitation
 from tenantry.api.peertunnel import Dial
 from tenantry.controllers.peering import liveobjects
 from tenantry.controllers.peering.guests import invitations
-from tenantry.controllers.peering.guests.guest import ACCOUNTS
+from tenantry.controllers.peering.guests.guest import ACCOUNTS, BINDINGS
 from tenantry.controllers.peering.link import tokenlife
 from tenantry.controllers.peering.liveobjects import SECRETS
 from tenantry.controllers.peering.tunnels.endpoint import TunnelEndpoint
@@ -155,7 +155,10 @@ class PeerAccess:
         connection = self._connection(issue=False, token=invitation.spec.token)
         name = inviter_name(self._host.guest)
         async with Client(connection, field_manager=FIELD_MANAGER, max_connections=1) as client:
-            await Writer(client).send(request.delete(SECRETS, PEERS_NAMESPACE, name))
+            writer = Writer(client)
+            with suppress(NotFound):
+                await writer.send(request.delete(SECRETS, PEERS_NAMESPACE, name))
+            await writer.send(request.delete(BINDINGS, PEERS_NAMESPACE, name))
 
     async def keep_fresh(self) -> None:
         """Replace the token of the renewer when it is due, until cancelled."""
