@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from tenantry.api.slice import Slice, SliceClaim
 from testkit import runs
 from testkit.examples import examples
 from testkit.handovers import NODE, HandoverWorld
+from testkit.machines import HOST, FakeMachines
 from testkit.worldclient import Crash
 
 FAULTS = st.lists(st.sampled_from(runs.FAULTS), max_size=30)
@@ -30,6 +32,7 @@ class Course(msgspec.Struct, frozen=True):
         early: Seconds after which the handover is deleted, if the node does not join.
         meddles: An administrator uncordons the node meanwhile.
         ends: The claim ends, instead of the handover alone.
+        real: It is a real node, whose machine is moved.
     """
 
     cordoned: bool
@@ -38,6 +41,7 @@ class Course(msgspec.Struct, frozen=True):
     early: float
     meddles: bool
     ends: bool
+    real: bool
 
 
 COURSES = st.builds(
@@ -46,6 +50,7 @@ COURSES = st.builds(
     st.integers(0, 2),
     st.booleans(),
     st.sampled_from((0.0, 1.0, 40.0)),
+    st.booleans(),
     st.booleans(),
     st.booleans(),
 )
@@ -73,12 +78,25 @@ def _objects(there: HandoverWorld) -> dict[str, object]:
     return {f"{resource.kind} {key}": value for (resource, key), value in there.world.objects.items()}
 
 
+def _join(there: HandoverWorld, machines: FakeMachines | None) -> None:
+    if machines is not None:
+        assert machines.places[NODE].startswith("wiped for ")
+        there.admit()
+        _settle(there)
+        assert machines.places[NODE].startswith("in ")
+    there.join()
+
+
 def _live(course: Course, faults: list[str]) -> bool:
     """Take a node through a course, compare it with what it was, and return whether all faults have happened."""
     rest: list[str] = []
-    there = HandoverWorld(
-        faults=lambda: rest.pop(0) if rest else "none", quota={"requests.cpu": "8", "requests.memory": "64Gi"}
-    )
+
+    def fault() -> str:
+        return rest.pop(0) if rest else "none"
+
+    machines = FakeMachines(NODE, faults=fault) if course.real else None
+    quota: dict[str, str | int] = {"requests.cpu": "8", "requests.memory": "64Gi"}
+    there = HandoverWorld(faults=fault, quota=quota, real=course.real, machines=machines)
     if course.cordoned:
         there.world.patch(Node.resource, NODE, {"spec": {"unschedulable": True}})
         there.settle()
@@ -90,7 +108,7 @@ def _live(course: Course, faults: list[str]) -> bool:
     _settle(there, 100.0 if course.joins else course.early)
     if course.joins:
         there.assert_is_away()
-        there.join()
+        _join(there, machines)
     if course.meddles:
         there.world.patch(Node.resource, NODE, {"spec": {"unschedulable": None}})
     _settle(there, 0.0)
@@ -107,6 +125,7 @@ def _live(course: Course, faults: list[str]) -> bool:
         _settle(there)
     assert not there.has(NodeHandover.resource, NODE)
     there.assert_is_home()
+    assert machines is None or machines.places[NODE] == HOST
     if not course.ends and not course.meddles:
         assert _shown(there) == before
     assert there.has(Slice.resource, there.slice) is not course.ends
@@ -126,9 +145,10 @@ def test_a_node_comes_back_as_it_was(course: Course, faults: list[str]) -> None:
     _live(course, faults)
 
 
-def test_every_prefix_of_the_writes_can_be_continued() -> None:
-    """H05: an operator ends before each write of a whole life, and another one continues."""
-    course = Course(cordoned=False, pods=1, joins=True, early=0.0, meddles=False, ends=False)
+@pytest.mark.parametrize("real", [False, True])
+def test_every_prefix_of_the_writes_can_be_continued(*, real: bool) -> None:
+    """H05: an operator ends before each write and each step of a machine in a whole life, and another one continues."""
+    course = Course(cordoned=False, pods=1, joins=True, early=0.0, meddles=False, ends=False, real=real)
     done = 0
     while _live(course, [*["none"] * done, "crash"]):
         done += 1

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 
+from tenantry.api.model import Resource
 from tenantry.api.node import Node
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.engine.clock import rfc3339
 from tenantry.hosting import simulation
+from testkit.machines import FakeMachines
 from testkit.sliceworld import Json, SliceWorld
 
 NODE = "n-1"
+_SECRETS = Resource("", "v1", "secrets", "Secret")
 MARKS = {"tenantry.dev/handed-over", "tenantry.dev/handed-over-to", "tenantry.dev/handover"}
 
 
@@ -23,6 +27,7 @@ class HandoverWorld(SliceWorld):
         quota: Of the tenant.
         faults: What happens to requests.
         real: kwok does not simulate the node.
+        machines: Moves the machines of real nodes; None if nothing does.
     """
 
     def __init__(
@@ -32,8 +37,10 @@ class HandoverWorld(SliceWorld):
         quota: dict[str, str | int] | None = None,
         faults: Callable[[], str] = lambda: "none",
         real: bool = False,
+        machines: FakeMachines | None = None,
     ) -> None:
-        super().__init__(quota=quota, faults=faults)
+        super().__init__(quota=quota, faults=faults, machines=machines)
+        self._is_real = real
         self.node(NODE, notes={} if real else {simulation.MARK: "fake"})
         self.slice = self.claim(**{"replaceAfterSeconds": 0, **(claim or {})})
         self.settle()
@@ -65,6 +72,19 @@ class HandoverWorld(SliceWorld):
     def let_go(self) -> None:
         """Report, as the link does, that the control plane has no such Node any more."""
         self.world.patch(NodeHandover.resource, NODE, {"status": {"inside": None}})
+
+    def admit(self) -> None:
+        """Make a token for the machine, as the link of the control plane does when it is wiped."""
+        token = base64.b64encode(b"abcdef.0123456789abcdef").decode()
+        meta = {"name": NODE, "namespace": "kube-system"}
+        self.world.put_in(_SECRETS, {"metadata": meta, "data": {"token": token}})
+        secret = {"namespace": "kube-system", "name": NODE}
+        join = {"server": "https://10.113.128.1:6443", "ca": "PEM", "secret": secret}
+        self.world.patch(NodeHandover.resource, NODE, {"status": {"join": join}})
+
+    def heal(self) -> None:
+        """Report, as the kubelet of the host does, that the node is Ready."""
+        self.world.patch(Node.resource, NODE, {"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
 
     def end(self) -> None:
         """Delete the NodeHandover."""
@@ -108,5 +128,5 @@ class HandoverWorld(SliceWorld):
         """The node is as it was, except for the condition that kwok reports."""
         meta = self.host_node["metadata"]
         assert not MARKS & {*meta["labels"], *meta["annotations"]}
-        assert meta["annotations"][simulation.MARK] == "fake"
+        assert meta["annotations"].get(simulation.MARK) == (None if self._is_real else "fake")
         assert self.taints == []

@@ -13,6 +13,7 @@ from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.controllers.operator import controllers
 from tenantry.controllers.slices.pods import Pod
 from tenantry.engine.clock import rfc3339
+from tenantry.hosting.machines import Machines
 from testkit.model import World
 from testkit.worldcluster import WorldCluster
 from testkit.worlds import CLUSTER_UID, tenant
@@ -30,6 +31,7 @@ class SliceWorld:
     Args:
         quota: Of the tenant.
         faults: What happens to requests; see `WorldCluster`.
+        machines: Moves the machines of real nodes.
         slices: More of `spec.slices` of TenancyDefaults.
     """
 
@@ -38,10 +40,12 @@ class SliceWorld:
         *,
         quota: dict[str, str | int] | None = None,
         faults: Callable[[], str] = lambda: "none",
+        machines: Machines | None = None,
         **slices: int,
     ) -> None:
         self.world = World()
         self._faults = faults
+        self._machines = machines
         self.world.create(tenant("acme", quota=quota))
         for name in ("others", "kube-system"):
             self.world.put_in(Namespace.resource, {"metadata": {"name": name}})
@@ -52,7 +56,7 @@ class SliceWorld:
 
     def restart(self) -> WorldCluster:
         """Start another operator on the same world."""
-        self.cluster = WorldCluster(self.world, controllers(CLUSTER_UID), faults=self._faults)
+        self.cluster = WorldCluster(self.world, controllers(CLUSTER_UID, machines=self._machines), faults=self._faults)
         return self.cluster
 
     def settle(self, seconds: float = WIDE) -> None:

@@ -72,6 +72,7 @@ from tenantry.engine.lease import Election
 from tenantry.engine.metrics import Metrics
 from tenantry.engine.runtime import Controller, Runtime
 from tenantry.engine.tasks import cancelled_at_end, first_error
+from tenantry.hosting.machines import Machines
 from tenantry.hosting.placement import Placement
 from tenantry.kube import wire
 from tenantry.kube.client import Client
@@ -96,6 +97,7 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
         namespace: The namespace of its Lease.
         identity: The name of this replica; unique.
         placement: Where the control planes of VirtualControlPlanes run; None if none can run here.
+        machines: What moves the machines of real nodes to other clusters; None if nothing does.
         shards: The number of parts in which replicas divide them; 1 if the leader serves all. All replicas have the
             same number.
         kubelet_address: The IP address at which the API server reaches the kubelet ports of Nodes that stand for peers.
@@ -106,6 +108,7 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     identity: str
     placement: Placement | None = None
+    machines: Machines | None = None
     shards: int = 1
     kubelet_address: str = "127.0.0.1"
     tunnel_address: tuple[str, int] | None = None
@@ -167,7 +170,10 @@ async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
 
 
 def controllers(
-    cluster_uid: str, shipment: Shipment | None = None, verdicts: Verdicts | None = None
+    cluster_uid: str,
+    shipment: Shipment | None = None,
+    verdicts: Verdicts | None = None,
+    machines: Machines | None = None,
 ) -> list[Controller]:
     """Return the controllers that the leader runs, with the state that they share.
 
@@ -175,6 +181,7 @@ def controllers(
         cluster_uid: The uid of the namespace kube-system.
         shipment: What the leader repairs of the installation; None for nothing.
         verdicts: Of the quota controller, if controllers outside this list read them, too.
+        machines: What moves the machines of real nodes to other clusters; None if nothing does.
     """
     # Controllers never call each other. One controller writes verdicts, addresses, clashes or limits, and others read
     # them; the Propagation is the copying itself, which two controllers carry out with the same caches of kinds and
@@ -209,7 +216,7 @@ def controllers(
         SliceController(verdicts),
         DedicatedClusterController(),
         ContributionController(),
-        NodeHandoverController(),
+        NodeHandoverController(machines),
         PartController(verdicts),
         NodeController("shared-nodes", lambda node, _: shared_nodes.plan(node)),
         RoleRequestController(ClusterRoleRequest),
@@ -286,7 +293,7 @@ class _Operator:
             verdicts = Verdicts()
             planes = self._control_planes(runtime, home, client, group, verdicts)
             peers = self._peers(runtime, home, client, group, cluster_uid=cluster_uid, verdicts=verdicts)
-            runtime.add(home, [*controllers(cluster_uid, shipment, verdicts), *planes, *peers])
+            runtime.add(home, [*controllers(cluster_uid, shipment, verdicts, self._options.machines), *planes, *peers])
             running = group.create_task(runtime.run())
             holding = group.create_task(election.hold())
             try:

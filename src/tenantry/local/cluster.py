@@ -457,7 +457,8 @@ class LocalCluster:
     async def _run_real(self, progress: Progress) -> None:
         from tenantry.local.real import addons, ranges
 
-        real = self.spec().real
+        # Machines that serve clusters of tenants have Nodes there, which those report.
+        real = fleet.at_home(self.paths, self.spec().real)
         if real is None or not real.nodes:
             return
         names = await self._deadline.insist(ranges.record, self.kubeconfig_path, real, progress.say)

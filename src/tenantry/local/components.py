@@ -30,6 +30,8 @@ NAMES = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK, OPERATOR)
 NODE_MODULE = "tenantry.local.real.node"
 STORAGE = "local-storage"
 """Runs only in clusters with real nodes."""
+MACHINE_PREFIX = "machine@"
+"""Begins the name of the component of a real node that serves a hosted control plane."""
 ENDPOINT_PROXY = "endpoint-proxy"
 """Runs only beside hosted control planes."""
 CONTROL_PLANE = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER)
@@ -106,13 +108,16 @@ class Datastore:
     prefix: str = "/registry"
 
 
-def components(spec: ClusterSpec, paths: ClusterPaths, python: str) -> tuple[Component, ...]:
+def components(
+    spec: ClusterSpec, paths: ClusterPaths, python: str, away: Mapping[str, bool] | None = None
+) -> tuple[Component, ...]:
     """Return all components, in the order of their start.
 
     Args:
         spec: The cluster.
         paths: Its files.
         python: The interpreter for the operator.
+        away: As for `real_nodes`.
     """
     return (
         _etcd(spec, paths),
@@ -121,24 +126,24 @@ def components(spec: ClusterSpec, paths: ClusterPaths, python: str) -> tuple[Com
         _scheduler(spec, paths),
         _kwok(spec, paths),
         operator(spec, paths, python),
-        *real_nodes(spec, paths, python),
+        *real_nodes(spec, paths, python, away),
     )
 
 
-def real_nodes(spec: ClusterSpec, paths: ClusterPaths, python: str) -> tuple[Component, ...]:
-    """Return the components that are real nodes, and the provisioner of their volumes."""
-    nodes = tuple(
-        Component(
-            name=node.name,
-            command=(python, "-m", NODE_MODULE, str(paths.folder), node.name),
-            port=0,
-            signal=ReadinessSignal.NOTIFY,
-            after=(APISERVER,),
-            # Its processes end at once, but the kernel may take a while to remove their namespaces.
-            stop_seconds=20.0,
-        )
-        for node in (spec.real.nodes if spec.real else ())
-    )
+def real_nodes(
+    spec: ClusterSpec, paths: ClusterPaths, python: str, away: Mapping[str, bool] | None = None
+) -> tuple[Component, ...]:
+    """Return the components that are real nodes, and the provisioner of their volumes.
+
+    Args:
+        spec: The cluster.
+        paths: Its files.
+        python: The interpreter for them.
+        away: From the name of a machine that does not serve this cluster to whether it runs, for a control plane.
+    """
+    away = away or {}
+    known = spec.real.nodes if spec.real else ()
+    nodes = tuple(found for each in known if (found := _machine(paths, each.name, python, away)) is not None)
     storage = Component(
         name=STORAGE,
         command=(python, "-m", "tenantry.local.real.provisioner", str(paths.folder)),
@@ -146,7 +151,24 @@ def real_nodes(spec: ClusterSpec, paths: ClusterPaths, python: str) -> tuple[Com
         signal=ReadinessSignal.NOTIFY,
         after=(APISERVER,),
     )
-    return (*nodes, storage) if nodes else ()
+    return (*nodes, storage) if known else ()
+
+
+def _machine(paths: ClusterPaths, name: str, python: str, away: Mapping[str, bool]) -> Component | None:
+    """Return the machine of a real node where it serves now; None while it is wiped."""
+    if not away.get(name, True):
+        return None
+    is_away = name in away
+    return Component(
+        name=f"{MACHINE_PREFIX}{name}" if is_away else name,
+        command=(python, "-m", NODE_MODULE, str(paths.folder), name),
+        port=0,
+        signal=ReadinessSignal.NOTIFY,
+        # That of a tenant may sleep, and its nodes run on.
+        after=() if is_away else (APISERVER,),
+        # Its processes end at once, but the kernel may take a while to remove their namespaces.
+        stop_seconds=20.0,
+    )
 
 
 def check_name(name: str, names: Collection[str] = NAMES) -> str:

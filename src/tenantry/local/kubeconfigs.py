@@ -115,6 +115,24 @@ def bootstrap(paths: ClusterPaths, name: str, token: str, server: str) -> str:
     )
 
 
+def joining(ca: str, name: str, token: str, server: str) -> str:
+    """Return the kubeconfig with which a kubelet requests a certificate of another cluster.
+
+    Args:
+        ca: The authorities of its API server, as PEM.
+        name: The name of the context.
+        token: The bootstrap token.
+        server: The URL of the API server.
+    """
+    return _TEXT.format(
+        cluster=f"tenantry-{name}",
+        server=server,
+        authority=f"certificate-authority-data: {base64.b64encode(ca.encode()).decode()}",
+        user=f"tenantry-{name}-join",
+        credentials=f"    token: {token}",
+    )
+
+
 def _embedded(paths: ClusterPaths, authority: str) -> str:
     return f"certificate-authority-data: {_base64(paths, authority)}"
 

@@ -33,6 +33,7 @@ from tenantry.local.components import (
     ENDPOINT_PROXY,
     ETCD,
     KWOK,
+    MACHINE_PREFIX,
     NAMES,
     SCHEDULER,
     Component,
@@ -45,6 +46,7 @@ from tenantry.local.hosted import PREFIX, processes
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.process import boot_id, environment, start_ticks, wait_gone
 from tenantry.local.readiness import trust
+from tenantry.local.real import memberships
 from tenantry.local.runner import Runner, rotate, truncate
 from tenantry.local.spec import read_spec
 from tenantry.local.state import ClusterState, Phase, ended, write_state
@@ -64,7 +66,7 @@ _AWAY_SECONDS = 5.0
 """Until then, the API server connects again sooner than it would start."""
 
 # What belongs to hosted control planes and light peers.
-_HOSTED = (PREFIX, etcds.PREFIX, forwards.PREFIX, lightpeers.PREFIX, simulators.PREFIX)
+_HOSTED = (PREFIX, etcds.PREFIX, forwards.PREFIX, lightpeers.PREFIX, simulators.PREFIX, MACHINE_PREFIX)
 
 
 class Supervisor:
@@ -85,7 +87,8 @@ class Supervisor:
         self._living: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
         light = lightpeers.components_of(spec, paths, sys.executable)
-        every = (*components(spec, paths, sys.executable), *etcds.etcds(paths), *processes(paths), *light)
+        own = components(spec, paths, sys.executable, memberships.away(paths))
+        every = (*own, *etcds.etcds(paths), *processes(paths), *light)
         self._runners = {each.name: self._runner(each) for each in every}
         self._boot = boot_id()
         self._ticks = start_ticks(os.getpid())
@@ -194,7 +197,8 @@ class Supervisor:
     def _compare(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Begin to stop and start components as files say; return what ends now. It never waits, so needs no lock."""
         spec = read_spec(self._paths)
-        nodes = real_nodes(spec, self._paths, sys.executable) if spec else ()
+        away = memberships.away(self._paths)
+        nodes = real_nodes(spec, self._paths, sys.executable, away) if spec else ()
         light = lightpeers.components_of(spec, self._paths, sys.executable) if spec else ()
         wanted = {each.name: each for each in (*nodes, *etcds.etcds(self._paths), *processes(self._paths), *light)}
         for name, runner in self._runners.items():

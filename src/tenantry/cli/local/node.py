@@ -11,7 +11,7 @@ from tenantry.cli import durations, output
 from tenantry.cli.local import contribution
 from tenantry.cli.local.name import name_option
 from tenantry.local.cluster import LocalCluster
-from tenantry.local.real import fleet
+from tenantry.local.real import fleet, memberships
 from tenantry.local.spec import RealNodes
 
 
@@ -64,7 +64,9 @@ def remove(*, name: str, node_name: str, timeout: int) -> None:
 def crash(*, name: str, node_name: str) -> None:
     """Stop a node and everything on it at once, like a power failure, until `restart`."""
     cluster = LocalCluster(name)
-    asyncio.run(cluster.stop_component(fleet.check_name(cluster.real(), node_name)))
+    fleet.check_name(cluster.real(), node_name)
+    memberships.check_at_home(cluster.paths, node_name)
+    asyncio.run(cluster.stop_component(node_name))
     output.talk(f'node "{node_name}" is dead; `tenantry node restart {node_name}` starts it again')
 
 
@@ -75,5 +77,7 @@ def crash(*, name: str, node_name: str) -> None:
 def restart(*, name: str, node_name: str, timeout: int) -> None:
     """Stop a node if it runs, start it, and wait until it is Ready. Its pods start again."""
     cluster = LocalCluster(name)
-    asyncio.run(cluster.restart_node(fleet.check_name(cluster.real(), node_name), timeout))
+    fleet.check_name(cluster.real(), node_name)
+    memberships.check_at_home(cluster.paths, node_name)
+    asyncio.run(cluster.restart_node(node_name, timeout))
     output.talk(f'node "{node_name}" is Ready')

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
+import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from tenantry.api.errors import NotFound
-from tenantry.api.model import object_key
+from tenantry.api import reasons
+from tenantry.api.errors import ApiError, NotFound, RetryableError, TenantryError
+from tenantry.api.model import Resource, object_key
 from tenantry.api.node import Node
-from tenantry.api.nodehandover import NodeHandover
+from tenantry.api.nodehandover import JOIN_TOKEN, HandoverStage, NodeHandover
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.conclusion import problem_of
 from tenantry.controllers.nodehandover import desired, status
+from tenantry.controllers.nodehandover.desired import MachineStep
 from tenantry.controllers.nodehandover.gather import HandoverInputs, gather, with_pods
 from tenantry.controllers.nodehandover.status import HandoverProgress
 from tenantry.controllers.slices import pods
@@ -25,15 +30,30 @@ from tenantry.engine import request
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
+from tenantry.hosting.machines import MachineJoin, MachinePlace, Machines
+
+RETRY_SECONDS = 5.0
+"""When to try again to move a machine: no event reports that it is possible now."""
+
+_SECRETS = Resource("", "v1", "secrets", "Secret")
+
+
+class _TokenSecret(msgspec.Struct, frozen=True):
+    data: dict[str, str] = {}
 
 
 class NodeHandoverController:
-    """Takes nodes from the host and gives them back."""
+    """Takes nodes from the host and gives them back.
+
+    Args:
+        machines: Moves the machines of real nodes; None if nothing does.
+    """
 
     name = "nodehandover"
     kind = NodeHandover
 
-    def __init__(self) -> None:
+    def __init__(self, machines: Machines | None = None) -> None:
+        self._machines = machines
         # Node to the key of the control plane that it serves.
         self._planes: dict[str, str] = {}
 
@@ -51,12 +71,21 @@ class NodeHandoverController:
         Raises:
             ApiError: Something failed; the queue tries again.
         """
-        inputs = gather(cluster, key)
+        inputs = gather(cluster, key, self._machines)
         if inputs.handover is not None:
             # Pods are the most numerous objects: a cluster without handovers must not pay for watching them.
             there: Cache[PodFacts] = await cluster.require(self.name, self._pods())
-            inputs = await with_pods(cluster, gather(cluster, key), there)
+            inputs = await with_pods(cluster, gather(cluster, key, self._machines), there)
         decision = desired.plan(inputs)
+        if decision.machine is not None and self._machines is not None:
+            try:
+                place = await self._move(cluster, inputs, decision.machine, self._machines)
+            except ApiError:
+                raise
+            except TenantryError as error:
+                return await self._tell_failure(cluster, inputs, error)
+            if place is not None and decision.progress is not None:
+                decision = replace(decision, progress=replace(decision.progress, place=place))
         outcome = await cluster.writer.apply(decision.work.plan)
         report_departures(cluster, decision.work, outcome)
         progress = decision.progress
@@ -72,6 +101,51 @@ class NodeHandoverController:
             cluster.forget(self.name, key)
             return None
         return 0.0 if decision.work.goes_on else decision.work.again
+
+    async def _move(
+        self, cluster: Cluster, inputs: HandoverInputs, step: MachineStep, machines: Machines
+    ) -> MachinePlace | None:
+        """Do something with the machine of a node; return where it will be, if that is decided now."""
+        if step is MachineStep.REMAKE:
+            await machines.remake(inputs.name)
+            return None
+        found = inputs.handover
+        if found is None:
+            return None
+        if step is MachineStep.CLEAN:
+            return await machines.clean(inputs.name, found.spec.plane.uid)
+        wanted = await self._join_of(cluster, found)
+        if wanted is not None:
+            await machines.join(inputs.name, found.spec.plane.uid, wanted)
+        elif found.status.stage is HandoverStage.WIPED:
+            raise RetryableError("the Secret with the token of the machine, which status.join names, is gone", None)
+        return None
+
+    async def _join_of(self, cluster: Cluster, found: NodeHandover) -> MachineJoin | None:
+        """Return how a machine joins; None if its token is gone, as after its first use.
+
+        Raises:
+            ApiError: The API server does not answer.
+        """
+        join = found.status.join
+        if join is UNSET:
+            return None
+        # Not cached: a cache of Secrets would have those of all tenants.
+        data = await cluster.live.find(_SECRETS, join.secret.namespace, join.secret.name)
+        if data is None:
+            return None
+        secret = msgspec.json.decode(data, type=_TokenSecret)
+        token = base64.b64decode(secret.data.get(JOIN_TOKEN, "")).decode()
+        return MachineJoin(server=join.server, ca=join.ca, token=token)
+
+    async def _tell_failure(self, cluster: Cluster, inputs: HandoverInputs, error: TenantryError) -> float:
+        """Report why a machine cannot be moved; return in how many seconds to try again."""
+        if inputs.handover is not None:
+            stage = inputs.handover.status.stage
+            await self._tell(
+                cluster, inputs, HandoverProgress(stage=stage, reason=reasons.MACHINE_FAILED, message=str(error))
+            )
+        return RETRY_SECONDS
 
     async def _tell(self, cluster: Cluster, inputs: HandoverInputs, progress: HandoverProgress | None) -> None:
         # As the writes have left it: a finalizer that was added has another resourceVersion.

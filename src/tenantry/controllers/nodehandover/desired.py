@@ -3,6 +3,11 @@
     wanted    finalizer ─► held ─► its pods leave ─► emptied ─► detached ─► not Ready here ─► Joining
     deleted   the cluster has let it go ─► given back ─► Back ─► no finalizer
 
+A real node has no simulator that lets it go; its machine is moved (hosting/machines.py):
+
+    wanted    … ─► emptied ─► Cleaning: clean ─► Wiped ─► `status.join` ─► join ─► Joining
+    deleted   the cluster has let it go ─► Remaking: remake ─► given back ─► Back ─► no finalizer
+
 The link of the control plane takes a node from Joining to Joined and sets `status.inside`, and clears that field when
 the node is deleted; if it does not in time, the host goes on alone.
 
@@ -13,15 +18,17 @@ with the write that is missing.
 from __future__ import annotations
 
 import datetime as dt
+import enum
 from collections.abc import Callable, Sequence
 
 import msgspec
+from msgspec import UNSET
 
 from tenantry.api import reasons
 from tenantry.api.marks import HANDOVER_RECORD, SLICE
 from tenantry.api.model import Json
 from tenantry.api.node import Node, NodeCondition
-from tenantry.api.nodehandover import FINALIZER, HandoverStage, NodeHandover
+from tenantry.api.nodehandover import FINALIZER, HandoverStage, MachineKind, NodeHandover
 from tenantry.controllers import nodecondition
 from tenantry.controllers.evictions import deletion
 from tenantry.controllers.nodehandover import nodemarks
@@ -42,7 +49,17 @@ PATIENCE_SECONDS = 60
 """How long a cluster may take to let a node go, after the seconds that its pods get to stop."""
 
 _HERE = frozenset({HandoverStage.LEAVING, HandoverStage.BACK})
-"""The stages in which the cluster has not been offered the node."""
+"""The stages in which nothing of the node is taken from the host yet, or all of it is given back."""
+
+_ON_THE_WAY_BACK = frozenset({HandoverStage.RETURNING, HandoverStage.REMAKING})
+
+
+class MachineStep(enum.Enum):
+    """What is to be done with the machine of a real node, before any write; it can be repeated."""
+
+    CLEAN = enum.auto()
+    JOIN = enum.auto()
+    REMAKE = enum.auto()
 
 
 class HandoverDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,10 +68,12 @@ class HandoverDecision(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         work: The writes, and when to look again.
         progress: For the status; None to leave it as it is.
+        machine: What to do with the machine first; the rest is for the case that it succeeds.
     """
 
     work: SliceDecision = SliceDecision()
     progress: HandoverProgress | None = None
+    machine: MachineStep | None = None
 
 
 def plan(inputs: HandoverInputs) -> HandoverDecision:
@@ -63,7 +82,11 @@ def plan(inputs: HandoverInputs) -> HandoverDecision:
     if found is None:
         # An administrator who removes the finalizer by hand has decided that the host has the node.
         given = _changed(node, nodemarks.give_back) if node is not None else ()
-        return HandoverDecision(work=SliceDecision(plan=Plan(writes=given)))
+        # A machine that was never wiped runs for the host already.
+        is_away = inputs.has_machine and node is not None and nodemarks.is_real(node)
+        return HandoverDecision(
+            work=SliceDecision(plan=Plan(writes=given)), machine=MachineStep.REMAKE if is_away else None
+        )
     if found.metadata.deletion_timestamp:
         return _return(inputs, found) if FINALIZER in found.metadata.finalizers else HandoverDecision()
     # Before the first mark: without it, a deletion would leave a node that nothing gives back.
@@ -99,7 +122,7 @@ def _leave(inputs: HandoverInputs, found: NodeHandover) -> HandoverDecision:
         told = f"the Node {name!r} that was handed over was deleted, and another one has its name"
         return _stalled(found, reasons.NODE_MISSING, f"{told}: delete this NodeHandover")
     if not is_handed_over(node):
-        problem = _unfit(found, node)
+        problem = _unfit(inputs, found, node)
         if problem is not None:
             return problem
     elif nodemarks.record_of(node) is None:
@@ -108,10 +131,17 @@ def _leave(inputs: HandoverInputs, found: NodeHandover) -> HandoverDecision:
     record = nodemarks.record_of(node)
     if holding or record is None:
         return HandoverDecision(work=SliceDecision(plan=Plan(writes=holding), goes_on=True))
+    return _held(inputs, found, node, record)
+
+
+def _held(inputs: HandoverInputs, found: NodeHandover, node: Node, record: HandoverRecord) -> HandoverDecision:
+    """Return the next stage of a node that gets no more pods of the host."""
+    if nodemarks.is_real(node):
+        return _moved(inputs, found, node, record)
     return _detached(inputs, found, node) if nodemarks.is_detached(node) else _emptied(inputs, found, node, record)
 
 
-def _unfit(found: NodeHandover, node: Node) -> HandoverDecision | None:
+def _unfit(inputs: HandoverInputs, found: NodeHandover, node: Node) -> HandoverDecision | None:
     """Return why a node without marks cannot leave the host; None if it can."""
     name = node.metadata.name
     if node.metadata.labels.get(SLICE) != found.spec.slice:
@@ -119,13 +149,15 @@ def _unfit(found: NodeHandover, node: Node) -> HandoverDecision | None:
         # The slice of a cluster wakes this controller when it binds the node.
         return _stalled(found, reasons.NODE_NOT_IN_SLICE, message)
     # Nothing of a real node changes here: its kubelet would keep its pods and its identity.
-    if nodemarks.is_detached(node):
-        message = (
-            f"Node {name!r} is a real node, and only simulated nodes can change clusters yet: it stays with the host;"
-            " select simulated nodes for the pool"
-        )
-        return _stalled(found, reasons.REAL_NODE, message)
-    return None
+    return _immovable(found) if nodemarks.is_detached(node) and not inputs.has_machine else None
+
+
+def _immovable(found: NodeHandover) -> HandoverDecision:
+    message = (
+        f"Node {found.metadata.name!r} is a real node, and nothing here can wipe its machine: only simulated nodes, and"
+        " real nodes of a local cluster that were not contributed, change clusters; select such nodes for the pool"
+    )
+    return _stalled(found, reasons.REAL_NODE, message)
 
 
 def _unreadable(node: Node) -> str:
@@ -152,6 +184,8 @@ def _emptied(inputs: HandoverInputs, found: NodeHandover, node: Node, record: Ha
     ending = [pod for pod in inputs.pods if pod.key in inputs.tainted_away]
     if ending:
         return HandoverDecision(progress=_leaving(found, ending))
+    if nodemarks.is_real(node):
+        return HandoverDecision(work=SliceDecision(goes_on=True), progress=_cleaning())
     letting = _changed(node, nodemarks.detach)
     return HandoverDecision(work=SliceDecision(plan=Plan(writes=letting), goes_on=True), progress=_leaving(found, ()))
 
@@ -162,6 +196,32 @@ def _leaving(found: NodeHandover, pods: Sequence[PodFacts]) -> HandoverProgress 
         return None
     message = f"pods leave the node: {wording.named(sorted(pod.key for pod in pods))}" if pods else "no pods are left"
     return HandoverProgress(stage=HandoverStage.LEAVING, reason=reasons.NODE_LEAVING, message=message)
+
+
+def _cleaning() -> HandoverProgress:
+    message = "its pods have left the host: its machine ends, and its identity, images and files are wiped"
+    return HandoverProgress(stage=HandoverStage.CLEANING, reason=reasons.NODE_LEAVING, message=message)
+
+
+def _moved(inputs: HandoverInputs, found: NodeHandover, node: Node, record: HandoverRecord) -> HandoverDecision:
+    """Return the next stage of a real node that leaves."""
+    stage = found.status.stage
+    if not inputs.has_machine:
+        return _immovable(found)
+    if stage is HandoverStage.LEAVING:
+        return _emptied(inputs, found, node, record)
+    if stage is HandoverStage.CLEANING:
+        wiped = HandoverProgress(
+            stage=HandoverStage.WIPED,
+            reason=reasons.NODE_JOINING,
+            message="its machine is wiped; it waits for the token by which the cluster admits it",
+        )
+        return HandoverDecision(work=SliceDecision(goes_on=True), progress=wiped, machine=MachineStep.CLEAN)
+    settled = _detached(inputs, found, node)
+    if stage is HandoverStage.JOINED or found.status.join is UNSET or node.is_ready:
+        return settled
+    # Also at Joining, until it is Ready there: a supervisor may have ended before it started the machine.
+    return msgspec.structs.replace(settled, machine=MachineStep.JOIN)
 
 
 def _detached(inputs: HandoverInputs, found: NodeHandover, node: Node) -> HandoverDecision:
@@ -185,7 +245,12 @@ def _detached(inputs: HandoverInputs, found: NodeHandover, node: Node) -> Handov
         reason=reasons.NODE_JOINING,
         message=f"the node has left the host; the cluster {where} takes it up{told}",
     )
-    if found.status.stage is HandoverStage.JOINED:
+    if found.status.stage is HandoverStage.WIPED and found.status.join is UNSET:
+        message = f"its machine is wiped; it waits for the token by which the cluster {where} admits it{told}"
+        progress = HandoverProgress(stage=HandoverStage.WIPED, reason=reasons.NODE_JOINING, message=message)
+    elif found.status.stage is HandoverStage.WIPED:
+        progress = msgspec.structs.replace(progress, joins=True)
+    elif found.status.stage is HandoverStage.JOINED:
         message = f"the node is Ready in the cluster {where}{told}"
         progress = HandoverProgress(
             stage=HandoverStage.JOINED, reason=reasons.NODE_JOINED, message=message, is_ready=True
@@ -197,7 +262,7 @@ def _detached(inputs: HandoverInputs, found: NodeHandover, node: Node) -> Handov
 
 
 def _return(inputs: HandoverInputs, found: NodeHandover) -> HandoverDecision:
-    node, plane, stage = inputs.node, found.spec.plane, found.status.stage
+    plane, stage = found.spec.plane, found.status.stage
     where = f"{plane.namespace}/{plane.name}"
     # Users are administrators inside: a finalizer of a pod there must not keep the node for ever.
     until = instant(found.metadata.deletion_timestamp) + dt.timedelta(
@@ -210,10 +275,28 @@ def _return(inputs: HandoverInputs, found: NodeHandover) -> HandoverDecision:
         message=f"the cluster {where} lets the node go: its pods leave first, until {rfc3339(until)} at the latest",
     )
     # Written first: a link that is about to take the node up fails with a conflict, and looks again.
-    if stage not in _HERE and stage is not HandoverStage.RETURNING:
+    if stage not in _HERE and stage not in _ON_THE_WAY_BACK:
         return HandoverDecision(work=SliceDecision(goes_on=True), progress=returning)
+    if stage is HandoverStage.REMAKING:
+        return _remade(inputs, found)
     if found.status.inside and inputs.plane_exists and left > 0:
         return HandoverDecision(work=SliceDecision(again=left), progress=returning)
+    if stage is HandoverStage.RETURNING and found.status.kind is MachineKind.REAL:
+        message = "the cluster has let the node go: its machine is wiped, and starts for the host"
+        remaking = HandoverProgress(stage=HandoverStage.REMAKING, reason=reasons.NODE_RETURNING, message=message)
+        return HandoverDecision(work=SliceDecision(goes_on=True), progress=remaking)
+    return _returned(inputs, found)
+
+
+def _remade(inputs: HandoverInputs, found: NodeHandover) -> HandoverDecision:
+    """Return what follows when the machine of a real node runs for the host again."""
+    if not inputs.has_machine:
+        return _immovable(found)
+    return msgspec.structs.replace(_returned(inputs, found), machine=MachineStep.REMAKE)
+
+
+def _returned(inputs: HandoverInputs, found: NodeHandover) -> HandoverDecision:
+    node, stage = inputs.node, found.status.stage
     if node is not None and is_handed_over(node):
         return _given_back(inputs, found, node)
     if stage is not HandoverStage.BACK:

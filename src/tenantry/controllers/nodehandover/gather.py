@@ -15,6 +15,7 @@ from tenantry.controllers.contributions.pods import LeavingPod, on_node
 from tenantry.controllers.slices.pods import BY_BOUND, Pod, PodFacts
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster
+from tenantry.hosting.machines import Machines
 
 
 class HandoverInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +29,7 @@ class HandoverInputs(msgspec.Struct, frozen=True, kw_only=True):
         pods: The pods that are bound to it and have not ended.
         tainted_away: Those pods of DaemonSets that its taint ends, as NAMESPACE/NAME.
         plane_exists: The control plane of the handover is there, and can let the node go.
+        has_machine: The machine of the node can be moved to another cluster, and back.
     """
 
     name: str
@@ -37,10 +39,20 @@ class HandoverInputs(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[PodFacts, ...] = ()
     tainted_away: frozenset[str] = frozenset()
     plane_exists: bool = False
+    has_machine: bool = False
 
 
-def gather(cluster: Cluster, name: str) -> HandoverInputs:
-    """Return the inputs of a handover, without pods."""
+def gather(cluster: Cluster, name: str, machines: Machines | None = None) -> HandoverInputs:
+    """Return the inputs of a handover, without pods.
+
+    Args:
+        cluster: The host.
+        name: Of the node.
+        machines: Moves machines of real nodes; None if nothing does.
+
+    Raises:
+        TenantryError: Whether the machine can be moved cannot be known now.
+    """
     found: NodeHandover | None = cluster.cache(NodeHandover.resource).get(name)
     node: Node | None = cluster.cache(Node.resource).get(name)
     return HandoverInputs(
@@ -49,6 +61,7 @@ def gather(cluster: Cluster, name: str) -> HandoverInputs:
         handover=found,
         node=node,
         plane_exists=found is not None and _plane_exists(cluster, found),
+        has_machine=machines is not None and machines.has(name),
     )
 
 

@@ -60,6 +60,12 @@ def is_detached(node: Node) -> bool:
     return simulation.MARK not in node.metadata.annotations
 
 
+def is_real(node: Node) -> bool:
+    """Return whether the record of a node that is handed over says that nothing simulates it."""
+    known = record_of(node)
+    return known is not None and not known.simulator
+
+
 def hold(handover: NodeHandover, now: str) -> Callable[[Node], Json]:
     """Return the patch of a node that gets no more pods of the host; an emptied node stays so.
 

@@ -7,9 +7,10 @@ from msgspec import UNSET
 
 from tenantry.api import reasons
 from tenantry.api.node import Node
-from tenantry.api.nodehandover import HandoverStage, MachineKind, NodeHandover, NodeHandoverStatus
+from tenantry.api.nodehandover import PENDING, HandoverStage, MachineKind, NodeHandover, NodeHandoverStatus
 from tenantry.controllers.nodehandover import nodemarks
 from tenantry.engine.conditions import Wanted, merge
+from tenantry.hosting.machines import MachinePlace
 
 
 class HandoverProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +22,8 @@ class HandoverProgress(msgspec.Struct, frozen=True, kw_only=True):
         message: Its message.
         is_ready: The node is Ready in the cluster.
         stalled: Nothing changes until a person changes something.
+        place: Where the machine of a real node will be in the cluster, once it is wiped.
+        joins: The machine starts in the cluster now, so that there may be a Node inside.
     """
 
     stage: HandoverStage
@@ -28,6 +31,8 @@ class HandoverProgress(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     is_ready: bool = False
     stalled: bool = False
+    place: MachinePlace | None = None
+    joins: bool = False
 
 
 def compute(found: NodeHandover, node: Node | None, progress: HandoverProgress | None, now: str) -> NodeHandoverStatus:
@@ -46,12 +51,27 @@ def compute(found: NodeHandover, node: Node | None, progress: HandoverProgress |
     wanted = [Wanted(reasons.READY, progress.is_ready, progress.reason, progress.message)]
     if progress.stalled:
         wanted.append(Wanted(reasons.STALLED, True, progress.reason, progress.message, only_true=True))
+    status = _moved(status, progress)
     return msgspec.structs.replace(
         status,
         observed_generation=generation,
         stage=progress.stage,
         conditions=merge(status.conditions, wanted, generation=generation, now=now),
     )
+
+
+def _moved(status: NodeHandoverStatus, progress: HandoverProgress) -> NodeHandoverStatus:
+    """Return the status with what follows from the place of a machine."""
+    if progress.place is not None:
+        place = progress.place
+        return msgspec.structs.replace(status, addresses=place.addresses, pod_range=place.pod_range)
+    if progress.joins:
+        # Before there is a Node that a return would not know of.
+        return msgspec.structs.replace(status, inside=status.inside or PENDING)
+    if progress.stage in {HandoverStage.REMAKING, HandoverStage.BACK}:
+        # Nothing is dialled at these addresses any more.
+        return msgspec.structs.replace(status, addresses=(), pod_range="", join=UNSET)
+    return status
 
 
 def _identified(found: NodeHandover, node: Node | None) -> NodeHandoverStatus:

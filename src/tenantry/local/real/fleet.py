@@ -13,7 +13,7 @@ import msgspec
 from tenantry.api.errors import InputError, LocalError
 from tenantry.local import build, pki
 from tenantry.local.paths import ClusterPaths
-from tenantry.local.real import cgroups, images, limits, network, requirements, settings
+from tenantry.local.real import cgroups, images, limits, memberships, network, planebridges, requirements, settings
 from tenantry.local.real.images import ImageRecipe
 from tenantry.local.real.network import MAX_NODES
 from tenantry.local.real.node import folder_of, images_of
@@ -51,6 +51,7 @@ def prepare(
     _own_images(images_of(paths), binaries, dns)
     kept = before.nodes if before else ()
     block = network.lay(network.identity(paths.folder), port, before.block if before else None)
+    planebridges.lay_again(paths)
     return RealNodes(
         block=block,
         binaries=str(binaries.folder),
@@ -101,6 +102,14 @@ def new(nodes: tuple[RealNode, ...]) -> RealNode:
     return RealNode(name=f"real-{number}", number=number)
 
 
+def at_home(paths: ClusterPaths, real: RealNodes | None) -> RealNodes | None:
+    """Return the nodes whose machines serve the cluster itself."""
+    if real is None:
+        return None
+    nodes = tuple(each for each in real.nodes if memberships.read(paths, each.name) is None)
+    return msgspec.structs.replace(real, nodes=nodes)
+
+
 def without(real: RealNodes, name: str) -> RealNodes:
     """Return the nodes without one.
 
@@ -131,17 +140,24 @@ def _reserved(count: int) -> int:
 
 
 def remove(folder: Path) -> None:
-    """Remove the cgroups and the network of a cluster's real nodes, also after a crash."""
+    """Remove the cgroups and the networks of a cluster's real nodes, and of its control planes, also after a crash."""
     name = network.identity(folder)
     cgroups.remove(name)
     network.remove(name)
+    planebridges.remove_all(folder)
 
 
 def write(paths: ClusterPaths, spec: ClusterSpec, real: RealNodes) -> set[str] | None:
-    """Write the wanted real nodes of a running cluster; return the names of removed ones, None if nothing changes."""
+    """Write the wanted real nodes of a running cluster; return the names of removed ones, None if nothing changes.
+
+    Raises:
+        InputError: A node that would be removed serves the cluster of a tenant.
+    """
     changed = msgspec.structs.replace(spec, real=real)
     if changed == spec:
         return None
+    for name in sorted(set(spec.real_names) - set(changed.real_names)):
+        memberships.check_at_home(paths, name)
     pki.ensure(paths.pki, pki.leaves(changed.server_addresses, real.addressed()), dt.datetime.now(dt.UTC))
     write_spec(paths, changed)
     return set(spec.real_names) - set(changed.real_names)

@@ -62,7 +62,7 @@ def _programs(node: NodeSettings) -> dict[str, tuple[str, ...]]:
             *(sys.executable, "-m", "tenantry", AGENT, f"--kubeconfig={node.kubeconfig(AGENT)}"),
             *(f"--node={node.name}", f"--pod-interface={POD_INTERFACES}", "--routed"),
             f"--ready-file={HOME}/{AGENT}-ready",
-            *(("--own-view", f"--services-port={SERVICES_PORT}") if node.token else ()),
+            *(("--own-view", f"--services-port={SERVICES_PORT}") if node.has_own_view else ()),
         ),
     }
 
@@ -77,6 +77,8 @@ class NodePrograms:
     def __init__(self, node: NodeSettings) -> None:
         self._programs = _programs(node)
         self._joins = bool(node.token)
+        # A control plane has one tenant: nothing of it has to be removed between pods.
+        self._has_cleaner = not node.plane
         self._running: dict[int, str] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._listener.bind(_NOTIFY)
@@ -97,7 +99,8 @@ class NodePrograms:
         self._spawn("kube-proxy")
         if not self._joins:
             self._await_ready(self._spawn("kubelet"))
-        self._spawn(CLEANER)
+        if self._has_cleaner:
+            self._spawn(CLEANER)
 
     def live(self) -> None:
         """Reap all processes that end on this node, and restart its programs; never return."""

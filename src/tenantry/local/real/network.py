@@ -96,9 +96,14 @@ def choose(before: int | None, taken: Iterable[Network]) -> int:
         if not any(Network(f"10.{block}.0.0/16").overlaps(each) for each in used):
             return block
     raise LocalError(
-        f"no range of 10.{_BLOCKS[0]}.0.0/16 to 10.{_BLOCKS[-1]}.0.0/16 is free for nodes: see `ip route`, and stop "
-        "a cluster with real nodes"
+        f"no range of 10.{_BLOCKS[0]}.0.0/16 to 10.{_BLOCKS[-1]}.0.0/16 is free for nodes: this machine has room for "
+        f"{len(_BLOCKS)} clusters with real nodes, those of tenants included; see `ip route`, and stop or delete one"
     )
+
+
+def is_laid(name: str) -> bool:
+    """Return whether the bridge of a cluster is there."""
+    return Path(f"/sys/class/net/{name}").exists()
 
 
 def lay(name: str, port: int, before: int | None) -> int:
@@ -106,7 +111,7 @@ def lay(name: str, port: int, before: int | None) -> int:
 
     Args:
         name: Its `identity`.
-        port: The API server's port on loopback.
+        port: The API server's port on loopback; 0 to admit none yet.
         before: The block that it had.
 
     Raises:
@@ -135,13 +140,14 @@ def rules(name: str, addresses: NodeAddresses, port: int) -> str:
     Args:
         name: Its `identity`.
         addresses: Its addresses.
-        port: The API server's port on loopback.
+        port: The API server's port on loopback; 0 to admit none yet.
     """
+    elements = f"elements = {{ {port} }}" if port else ""
     return f"""
 table ip {name} {{
     set {_SERVERS} {{
         type inet_service
-        elements = {{ {port} }}
+        {elements}
     }}
     chain loopback {{
         type filter hook prerouting priority raw; policy accept;
@@ -186,7 +192,7 @@ def dismiss(name: str, port: int) -> None:
     Raises:
         LocalError: The kernel refuses.
     """
-    if Path(f"/sys/class/net/{name}").exists():
+    if is_laid(name):
         # One transaction: nft rejects the deletion of an element that is not there.
         _run("nft", "-f", "-", text=_element("add", name, port) + _element("delete", name, port))
 

@@ -25,7 +25,8 @@ from tenantry.local.files import make_private_folder, write_private
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.process import die_with, start_ticks
 from tenantry.local.readiness import tell_ready
-from tenantry.local.real import cgroups, network, settings, shaping
+from tenantry.local.real import cgroups, memberships, network, planebridges, settings, shaping
+from tenantry.local.real.memberships import Membership
 from tenantry.local.real.settings import AGENT, FOLDERS, NodeSettings
 from tenantry.local.spec import ClusterSpec, RealNodes, read_spec
 
@@ -40,8 +41,8 @@ class NodeStopped(Exception):
 
 
 def folder_of(paths: ClusterPaths, name: str) -> Path:
-    """Return the folder of a node."""
-    return paths.folder / "nodes" / name
+    """Return the folder of a node of the cluster itself."""
+    return memberships.host_folder(paths, name)
 
 
 def images_of(paths: ClusterPaths) -> Path:
@@ -49,9 +50,18 @@ def images_of(paths: ClusterPaths) -> Path:
     return paths.folder / "images"
 
 
-def write_files(paths: ClusterPaths, spec: ClusterSpec, node: NodeSettings) -> Path:
-    """Write all files that a node reads; return its folder."""
-    folder = folder_of(paths, node.name)
+def write_files(
+    paths: ClusterPaths, spec: ClusterSpec, node: NodeSettings, membership: Membership | None = None
+) -> Path:
+    """Write all files that a node reads; return its folder.
+
+    Args:
+        paths: The cluster's.
+        spec: Its spec.
+        node: The node.
+        membership: The control plane that it joins; None for the cluster itself.
+    """
+    folder = memberships.folder_of(paths, node.name) if membership is not None else folder_of(paths, node.name)
     folder.parent.mkdir(exist_ok=True)
     make_private_folder(folder)
     for name in FOLDERS:
@@ -61,6 +71,12 @@ def write_files(paths: ClusterPaths, spec: ClusterSpec, node: NodeSettings) -> P
     for name, text in settings.texts(node).items():
         write_private(configuration / name, text.encode())
     _write_script(configuration / "scripts" / "shaping", shaping)
+    if membership is not None:
+        write_private(configuration / "ca.crt", membership.ca.encode())
+        text = kubeconfigs.joining(membership.ca, spec.name, membership.token, membership.server)
+        write_private(configuration / "bootstrap.kubeconfig", text.encode())
+        write_private(folder / "node.json", msgspec.json.encode(node))
+        return folder
     shutil.copyfile(paths.pki / "ca.crt", configuration / "ca.crt")
     server = f"https://{node.addresses.bridge}:{spec.ports.apiserver}"
     if node.token:
@@ -95,8 +111,8 @@ def _write_script(target: Path, module: ModuleType) -> None:
 def process_of(paths: ClusterPaths, name: str) -> int:
     """Return the pid of a process in the namespaces of a node; 0 if the node does not run."""
     try:
-        pid, ticks = (folder_of(paths, name) / "process").read_text().split()
-    except (OSError, ValueError):
+        pid, ticks = (memberships.folder_of(paths, name) / "process").read_text().split()
+    except (OSError, ValueError, LocalError):
         return 0
     return int(pid) if start_ticks(int(pid)) == int(ticks) else 0
 
@@ -123,7 +139,7 @@ def _live(paths: ClusterPaths, real: RealNodes, node: NodeSettings, folder: Path
             write_private(folder / "process", f"{process.pid} {start_ticks(process.pid)}\n".encode())
             if process.stdout.readline() != b"born\n":
                 return process.wait()
-            network.plug(node.cluster, node.number, process.pid)
+            network.plug(node.bridge or node.cluster, node.number, process.pid)
             process.stdin.write(b"plugged\n")
             process.stdin.flush()
             if process.stdout.readline() == b"ready\n":
@@ -140,10 +156,36 @@ def _on_term(number: int, frame: FrameType | None) -> None:
     raise NodeStopped
 
 
-def clean(cluster: str, node: str, number: int) -> None:
-    """End all processes of a node, and remove its cgroups and its veth pair."""
+def clean(cluster: str, node: str, number: int, *bridges: str) -> None:
+    """End all processes of a node, and remove its cgroups and its veth pairs.
+
+    Args:
+        cluster: The `network.identity` of its cluster.
+        node: Its name.
+        number: Its number.
+        bridges: Further bridges that it may be plugged into.
+    """
     cgroups.remove(cluster, node)
-    network.unplug(cluster, number)
+    for each in (cluster, *bridges):
+        network.unplug(each, number)
+
+
+def settings_of(paths: ClusterPaths, real: RealNodes, name: str, membership: Membership | None) -> NodeSettings | None:
+    """Return the settings of a node where it serves now; None if there is none of this name.
+
+    Raises:
+        LocalError: Its machine is wiped, or the control plane that it serves has no bridge.
+    """
+    node = real.node(name, network.identity(paths.folder))
+    if node is None or membership is None:
+        return node
+    folder = paths.folder / "hosted" / membership.plane
+    bridge = planebridges.find(folder)
+    if not membership.runs or bridge is None:
+        raise LocalError(f'the machine "{name}" is wiped, and waits for its cluster')
+    return msgspec.structs.replace(
+        node, block=bridge.block, token=membership.token, plane=membership.plane, bridge=planebridges.name(folder)
+    )
 
 
 def main() -> int:
@@ -151,17 +193,19 @@ def main() -> int:
     paths, name = ClusterPaths(Path(sys.argv[1])), sys.argv[2]
     spec = read_spec(paths)
     real = spec.real if spec else None
-    node = real.node(name, network.identity(paths.folder)) if real else None
+    membership = memberships.read(paths, name)
+    node = settings_of(paths, real, name, membership) if real else None
     if spec is None or real is None or node is None:
         raise LocalError(f'"{paths.spec}" has no node "{name}"')
+    bridges = (node.bridge,) if node.bridge else ()
     signal.signal(signal.SIGTERM, _on_term)
     try:
-        clean(node.cluster, node.name, node.number)
-        return _live(paths, real, node, write_files(paths, spec, node))
+        clean(node.cluster, node.name, node.number, *bridges)
+        return _live(paths, real, node, write_files(paths, spec, node, membership))
     except NodeStopped:
         return 0
     finally:
-        clean(node.cluster, node.name, node.number)
+        clean(node.cluster, node.name, node.number, *bridges)
 
 
 if __name__ == "__main__":

@@ -81,9 +81,12 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
         name: Its name in the cluster.
         number: From 1 to network.MAX_NODES; its addresses follow from it.
         block: The cluster's addresses.
-        cluster: The `network.identity` of the cluster.
+        cluster: The `network.identity` of the cluster whose machine it is; its cgroups have this name.
         memory_reserved_mib: The part of the machine's memory that the node may not use.
         token: The token with which its kubelet requests a certificate; "" if it is given one.
+        plane: The uid of the hosted control plane that it serves; "" for the cluster itself.
+        bridge: The name of the bridge that it is plugged into; "" for that of the cluster.
+        dns: The address of the cluster's DNS.
     """
 
     name: str
@@ -92,10 +95,18 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str
     memory_reserved_mib: int = 0
     token: str = ""
+    plane: str = ""
+    bridge: str = ""
+    dns: str = DNS_ADDRESS
 
     def kubeconfig(self, program: str) -> str:
         """Return the path of a program's kubeconfig; on a joined node, programs use the node's identity."""
         return JOINED if self.token else f"{CONFIGURATION}/{program}.kubeconfig"
+
+    @property
+    def has_own_view(self) -> bool:
+        """Return whether it reads only its own view of the cluster: that of a contributor shows no other tenants."""
+        return bool(self.token) and not self.plane
 
     @property
     def addresses(self) -> NodeAddresses:
@@ -110,7 +121,7 @@ _JOINED_SERVING = {"serverTLSBootstrap": True, "rotateCertificates": True}
 
 def texts(settings: NodeSettings) -> dict[str, str]:
     """Return the configuration files of a node by name, except certificates and kubeconfigs."""
-    services = {_SERVICES: json.dumps(_services(), indent=2)} if settings.token else {}
+    services = {_SERVICES: json.dumps(_services(), indent=2)} if settings.has_own_view else {}
     return {
         **services,
         "containerd.toml": _containerd(),
@@ -194,7 +205,7 @@ def _kubelet(settings: NodeSettings) -> Json:
         },
         "authorization": {"mode": "Webhook"},
         **(_JOINED_SERVING if settings.token else _SERVING),
-        "clusterDNS": [DNS_ADDRESS],
+        "clusterDNS": [settings.dns],
         "clusterDomain": "cluster.local",
         # Nodes cannot reach the machine's own DNS servers.
         "resolvConf": "",
@@ -218,12 +229,11 @@ def _kubelet(settings: NodeSettings) -> Json:
 
 
 def _proxy(settings: NodeSettings) -> Json:
+    own = f"{CONFIGURATION}/{_SERVICES}" if settings.has_own_view else settings.kubeconfig("kube-proxy")
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
-        "clientConnection": {
-            "kubeconfig": f"{CONFIGURATION}/{_SERVICES}" if settings.token else settings.kubeconfig("kube-proxy"),
-        },
+        "clientConnection": {"kubeconfig": own},
         "mode": "nftables",
         "clusterCIDR": settings.addresses.pods,
         "detectLocalMode": "ClusterCIDR",

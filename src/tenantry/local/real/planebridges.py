@@ -1,0 +1,137 @@
+"""The networks of hosted control planes that real nodes join: a bridge and a block of addresses each.
+
+    CLUSTER/hosted/UID/bridge.json   its block, so that it has the same addresses after each start
+
+The host and each of these control planes have one of the blocks 10.112.0.0/16 to 10.127.0.0/16, on the whole machine.
+Nothing is forwarded between bridges. From the bridge, only the ports that were admitted lead to this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from tenantry.api.errors import LocalError
+from tenantry.local.files import make_private_folder, write_private
+from tenantry.local.paths import ClusterPaths
+from tenantry.local.real import network
+from tenantry.local.real.network import NodeAddresses
+from tenantry.local.spec import read_spec
+
+_FILE = "bridge.json"
+
+
+class PlaneBridge(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The bridge of a control plane.
+
+    Args:
+        block: The second number of its addresses.
+        port: The port of the process of the control plane, which nodes reach; 0 until it is known.
+    """
+
+    block: int
+    port: int = 0
+
+    @property
+    def addresses(self) -> NodeAddresses:
+        """Return its addresses."""
+        return NodeAddresses(self.block)
+
+
+def name(folder: Path) -> str:
+    """Return the name of the bridge of a control plane, from its folder."""
+    return network.identity(folder)
+
+
+def find(folder: Path) -> PlaneBridge | None:
+    """Return the bridge of a control plane; None if it has none.
+
+    Raises:
+        LocalError: Its file cannot be read.
+    """
+    file = folder / _FILE
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=PlaneBridge)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise LocalError(f'"{file}" cannot be read ({error}): delete it, and the nodes have to return') from error
+
+
+def ensure(paths: ClusterPaths, folder: Path) -> PlaneBridge | None:
+    """Return the bridge of a control plane, laid if it is not there; None if the cluster has no real nodes.
+
+    Args:
+        paths: The cluster's.
+        folder: The folder of the control plane, which may not exist yet.
+
+    Raises:
+        LocalError: No block is free, or the kernel refuses.
+    """
+    spec = read_spec(paths)
+    if spec is None or spec.real is None:
+        return None
+    found = find(folder)
+    if found is not None and network.is_laid(name(folder)):
+        return found
+    make_private_folder(folder.parent)
+    make_private_folder(folder)
+    return _lay(folder, found)
+
+
+def _lay(folder: Path, found: PlaneBridge | None) -> PlaneBridge:
+    port = found.port if found is not None else 0
+    block = network.lay(name(folder), port, found.block if found is not None else None)
+    laid = PlaneBridge(block=block, port=port)
+    write_private(folder / _FILE, msgspec.json.encode(laid))
+    return laid
+
+
+def admit(folder: Path, port: int) -> PlaneBridge | None:
+    """Let nodes reach the process of a control plane at the bridge; None if it has no bridge.
+
+    Args:
+        folder: The folder of the control plane.
+        port: The port of its process on loopback.
+
+    Raises:
+        LocalError: The kernel refuses.
+    """
+    found = find(folder)
+    if found is None or not network.is_laid(name(folder)):
+        return None
+    if found.port != port:
+        if found.port:
+            network.dismiss(name(folder), found.port)
+        found = msgspec.structs.replace(found, port=port)
+        write_private(folder / _FILE, msgspec.json.encode(found))
+    network.admit(name(folder), port)
+    return found
+
+
+def lay_again(paths: ClusterPaths) -> None:
+    """Lay the bridges of all control planes of a cluster that starts.
+
+    Raises:
+        LocalError: No block is free, or the kernel refuses.
+    """
+    for folder in _folders(paths.folder):
+        _lay(folder, find(folder))
+
+
+def remove(folder: Path) -> None:
+    """Remove the bridge of a control plane, and what is plugged in; one that has none needs nothing."""
+    network.remove(name(folder))
+    (folder / _FILE).unlink(missing_ok=True)
+
+
+def remove_all(cluster: Path) -> None:
+    """Remove the bridges of all control planes of a cluster that does not run, and keep their addresses."""
+    for folder in _folders(cluster):
+        network.remove(name(folder))
+
+
+def _folders(cluster: Path) -> Iterator[Path]:
+    return (file.parent for file in sorted((cluster / "hosted").glob(f"*/{_FILE}")))
