@@ -13,6 +13,7 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from tenantry.api import reasons
+from tenantry.api.clustertemplate import ClusterTemplate
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import Forbidden, Unauthorized
 from tenantry.api.node import Node
@@ -313,3 +314,44 @@ async def test_a_name_leaves_room_for_those_of_claims(host: Api) -> None:
     """H04: a claim has the name of the cluster, and that of a pool behind it."""
     value: Json = {"metadata": {"name": "a" * 31}, "spec": {}}
     assert "must be a DNS label of at most 30" in await refusal(host, CLUSTERS, value, "default")
+
+
+TEMPLATES = ClusterTemplate.resource
+
+
+async def test_a_template_decides_what_a_cluster_leaves_out(host_cluster: LocalCluster, host: Api, name: str) -> None:
+    """H04: what it refuses is reported with what to do, and its later changes reach no cluster that runs."""
+    limits: Json = {"nodes": 1, "resources": {"requestsCpu": "100m"}}
+    spec: Json = {"versions": ["1.36"], "defaults": {"afterIdleSeconds": 600}, "limits": limits}
+    wrong: Json = {**spec, "limits": {**limits, "afterIdleSeconds": 60, "datastores": ["SharedEtcd"], "replicas": 1}}
+    made: Json = {"metadata": {"name": name}, "spec": spec}
+    told = await refusal(host, TEMPLATES, {**made, "spec": wrong}, "")
+    assert "spec.defaults.afterIdleSeconds: Invalid value" in told
+    assert "must be one of limits.datastores" in told
+    template = await host.create(TEMPLATES, made)
+    assert "datastore" in template["spec"]["defaults"], "the defaults are static: the schema has them"
+    asked = ("cluster", "create", name, "--template", name, "--nodes")
+    code, _, err = await command(host_cluster, *asked, "0", "--wait", "--timeout", "2m")
+    assert code == 0, err
+    stored = await host.get(CLUSTERS, name, name)
+    assert stored["spec"]["template"] == name
+    assert "controlPlane" not in stored["spec"], "nothing is written into the spec that Git does not have"
+    assert stored["status"]["template"]["name"] == name
+    plane = await host.get(VirtualControlPlane.resource, name, name)
+    assert (plane["spec"]["version"], plane["spec"]["sleep"]["afterIdleSeconds"]) == ("1.36", 600)
+    await host.patch(TEMPLATES, name, {"spec": {"defaults": {"afterIdleSeconds": 900}}})
+    await until(lambda: _is_told(host, name, reasons.TEMPLATE_CURRENT, "600 is now 900"), "the change is reported")
+    plane = await host.get(VirtualControlPlane.resource, name, name)
+    assert plane["spec"]["sleep"]["afterIdleSeconds"] == 600
+    await host.patch(CLUSTERS, name, {"spec": {"nodes": 2}}, name)
+    await until(lambda: _is_told(host, name, reasons.STALLED, "at most 1 nodes together, not 2"), "the limit is named")
+    code, out, err = await command(host_cluster, "cluster", "list", "-n", name)
+    assert (code, "TEMPLATE" in out) == (0, True), err
+    code, _, err = await command(host_cluster, "cluster", "delete", name, "--yes", "--timeout", "2m")
+    assert code == 0, err
+    await host.delete(TEMPLATES, name)
+
+
+async def _is_told(host: Api, name: str, type_: str, words: str) -> bool:
+    """Return whether a condition of a cluster has words in its message."""
+    return words in condition(await host.get(CLUSTERS, name, name), type_).get("message", "")

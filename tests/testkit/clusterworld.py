@@ -6,13 +6,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from tenantry.api.clustertemplate import ClusterTemplate
 from tenantry.api.dedicatedcluster import DedicatedCluster, DedicatedClusterSpec
 from tenantry.api.model import KubernetesObject, ObjectMeta
 from tenantry.api.nodehandover import HandoverStage, NodeHandover, NodeHandoverStatus
 from tenantry.api.slice import SliceClaim, SliceClaimStatus, SliceState
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
-from tenantry.controllers.dedicatedcluster import desired, status
-from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
+from tenantry.controllers.dedicatedcluster import desired, status, template
+from tenantry.controllers.dedicatedcluster.gather import ClusterInputs, wanted_template
 from tenantry.engine.conditions import find
 from tenantry.engine.plan import DirectWrite
 from tenantry.engine.request import ApiRequest, PatchType, Verb
@@ -39,6 +40,8 @@ class ClusterWorld:
         self.claims: dict[str, SliceClaim] = {}
         self.handovers: dict[str, NodeHandover] = {}
         self.hosts = [f"n-{number}" for number in range(hosts)]
+        self.template: ClusterTemplate | None = None
+        self.default_template = ""
         self.count = 0
         self.log: list[tuple[str, str, str]] = []
 
@@ -50,7 +53,17 @@ class ClusterWorld:
 
     def inputs(self) -> ClusterInputs:
         """Return the inputs as `gather` does."""
-        return ClusterInputs(found=self.found, plane=self.plane, claims=self.claims, handovers=self.handovers)
+        name = wanted_template(self.found, self.default_template)
+        is_there = self.template is not None and self.template.metadata.name == name
+        return ClusterInputs(
+            found=self.found,
+            plane=self.plane,
+            claims=self.claims,
+            handovers=self.handovers,
+            template_name=name,
+            template=self.template if is_there else None,
+            offered=(self.template.metadata.name,) if self.template is not None else (),
+        )
 
     def change(self, spec: DedicatedClusterSpec) -> None:
         """Change the spec."""
@@ -62,6 +75,7 @@ class ClusterWorld:
 
     def step(self) -> list[tuple[str, str, str]]:
         """Carry out one plan, and return its writes as verb, kind and name."""
+        self.cluster = template.applied(self.inputs()).found
         plan = desired.plan(self.inputs())
         writes = [each for each in (*plan.before, *plan.writes) if isinstance(each, DirectWrite)]
         asked = [each.request for each in writes]

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
+from tenantry.api.clustertemplate import NAME_PATTERN, TakenTemplate
 from tenantry.api.crd import (
     AGE,
     MESSAGE,
@@ -40,7 +41,6 @@ from tenantry.api.virtualcontrolplane import (
     IDLE_RULE,
     MOST_IDLE,
     MOST_REPLICAS,
-    REPLICAS_RULE,
     PlaneDatastore,
     PlaneResources,
 )
@@ -70,32 +70,52 @@ def claim_name(cluster: str, pool: str) -> str:
 
 
 class ClusterControlPlane(Model, frozen=True, kw_only=True):
-    """The control plane of a cluster."""
+    """The control plane of a cluster. What is left out is that of the template, or has the default of the field."""
 
-    validations: ClassVar[tuple[Rule, ...]] = (REPLICAS_RULE,)
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            # The datastore of a template is checked by the operator.
+            "!has(self.replicas) || self.replicas == 1 || !has(self.datastore) || !has(self.datastore.kind)"
+            " || self.datastore.kind != 'SQLite'",
+            "must be 1, unless the datastore is SharedEtcd, External or, on a local cluster, OwnEtcd",
+            field="replicas",
+        ),
+    )
 
-    replicas: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=MOST_REPLICAS,
-            description="How many processes it has; see spec.replicas of VirtualControlPlane. Default: 1.",
-        ),
-    ] = 1
-    datastore: Annotated[
-        PlaneDatastore,
-        Meta(
-            description="Where it keeps its objects. Only administrators choose OwnEtcd and External, as for a"
-            " VirtualControlPlane: no quota is charged for them."
-        ),
-    ] = PlaneDatastore()
-    resources: Annotated[
-        PlaneResources,
-        Meta(
-            description="What it takes of the tenant's quota while its process exists: the keys requests.cpu,"
-            " requests.memory and limits.memory, if the quota has them."
-        ),
-    ] = PlaneResources()
+    # Unset, without a default in the schema: the template decides, and Git does not differ from what is stored.
+    replicas: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=MOST_REPLICAS,
+                description="How many processes it has; see spec.replicas of VirtualControlPlane. Default: that of the"
+                " template, or 1.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    datastore: (
+        Annotated[
+            PlaneDatastore,
+            Meta(
+                description="Where it keeps its objects. Only administrators choose OwnEtcd and External, as for a"
+                " VirtualControlPlane: no quota is charged for them. Default: that of the template, or SQLite."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    resources: (
+        Annotated[
+            PlaneResources,
+            Meta(
+                description="What it takes of the tenant's quota while its process exists: the keys requests.cpu,"
+                " requests.memory and limits.memory, if the quota has them. Default: that of the template, or the"
+                " defaults of its fields."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class PoolSettings(Model, frozen=True, kw_only=True):
@@ -153,15 +173,18 @@ class ClusterSleep(Model, frozen=True, kw_only=True):
 
     validations: ClassVar[tuple[Rule, ...]] = (IDLE_RULE,)
 
-    after_idle_seconds: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=MOST_IDLE,
-            description="Seconds without a request or a watch of a user or a program inside after which it sleeps."
-            " Default: 0, for never.",
-        ),
-    ] = 0
+    after_idle_seconds: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=MOST_IDLE,
+                description="Seconds without a request or a watch of a user or a program inside after which it sleeps."
+                " Default: that of the template, or 0, for never.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class DedicatedClusterSpec(Model, frozen=True, kw_only=True):
@@ -175,14 +198,26 @@ class DedicatedClusterSpec(Model, frozen=True, kw_only=True):
         ),
     )
 
+    template: Annotated[
+        str,
+        Meta(
+            max_length=63,
+            pattern=NAME_PATTERN,
+            description="The ClusterTemplate with the offered versions, the defaults and the limits of the cluster."
+            " Without it, a new cluster has the one that spec.dedicatedClusters.template of TenancyDefaults names, and"
+            " keeps it. Its defaults are taken when the cluster is created, and again when this field names another"
+            " template; see status.template.",
+        ),
+    ] = ""
     version: Annotated[
         str,
         Meta(
             max_length=7,
             pattern=VERSION_PATTERN,
             description="The minor version of Kubernetes, as in 1.36. Without it, the cluster keeps the version that"
-            " was the default when it was created. A later version upgrades it, one minor version at a time, after a"
-            " snapshot of all objects. One that is before the version of its control plane changes nothing.",
+            " was the latest of its template, or the default, when it was created. A later version upgrades it, one"
+            " minor version at a time, after a snapshot of all objects. One that is before the version of its control"
+            " plane changes nothing.",
         ),
     ] = ""
     control_plane: Annotated[ClusterControlPlane, Meta(description="Its control plane.")] = ClusterControlPlane()
@@ -235,6 +270,13 @@ class DedicatedClusterStatus(Model, frozen=True, kw_only=True):
 
     observed_generation: ObservedGeneration = 0
     version: Annotated[str, Meta(max_length=16, description="The version of Kubernetes of its control plane.")] = ""
+    template: (
+        Annotated[
+            TakenTemplate,
+            Meta(description="What it has taken of its template, before its control plane was created."),
+        ]
+        | UnsetType
+    ) = UNSET
     endpoint: Annotated[str, Meta(description="The URL of its API server.")] = ""
     kubeconfig_secret: Annotated[
         str, Meta(description="The Secret that has a kubeconfig under the key `kubeconfig`.")
@@ -279,6 +321,7 @@ class DedicatedCluster(KubernetesObject, frozen=True, kw_only=True):
         READY,
         REASON,
         Column("Version", "string", ".status.version"),
+        Column("Template", "string", ".status.template.name"),
         Column("Nodes", "string", ".status.readyNodes"),
         Column("Endpoint", "string", ".status.endpoint"),
         MESSAGE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tenantry.api.clustertemplate import ClusterTemplate
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.isolationreport import IsolationReport
 from tenantry.api.nodehandover import NodeHandover
@@ -30,6 +31,7 @@ KINDS = (
     NodeHandover,
     VirtualControlPlane,
     DedicatedCluster,
+    ClusterTemplate,
     PeerCluster,
     NamespaceOffloading,
     NamespaceMap,

@@ -10,6 +10,9 @@ from tenantry.api.crd import Rule
 VERSION_PATTERN = r"^(1[.][1-9][0-9]{0,2})?$"
 """Of `spec.version`: a minor version, because there is one patch release of each."""
 
+MINOR_PATTERN = r"^1[.][1-9][0-9]{0,2}$"
+"""Of a minor version that must be given."""
+
 
 def _given(of: str, path: str) -> str:
     """Return a text of a spec in CEL; "" if it is not set."""

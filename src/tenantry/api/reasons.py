@@ -39,6 +39,8 @@ DedicatedCluster: whether its control plane is."""
 NODES_READY = "NodesReady"
 """Present if `spec.isolation.nodes` is Slice: whether the SliceClaim of the tenant is Bound. Of a DedicatedCluster:
 whether all nodes of its pools have joined it, and are Ready there."""
+TEMPLATE_CURRENT = "TemplateCurrent"
+"""Of a DedicatedCluster with a ClusterTemplate: whether its defaults are those that the template has now."""
 UNLIMITED = "Unlimited"
 """Present only while true: the machine does not enforce the limits of a control plane's process."""
 SNAPSHOTS_FAILING = "SnapshotsFailing"
@@ -89,6 +91,10 @@ UNREACHABLE = "Unreachable"
 API_ERROR = "ApiError"
 """The API server failed or refused temporarily; the operator tries again."""
 
+UNKNOWN_TEMPLATE = "UnknownTemplate"
+"""There is no ClusterTemplate of the name that the cluster has: the message names those that there are."""
+TEMPLATE_CHANGED = "TemplateChanged"
+"""The ClusterTemplate has changed since the cluster took its defaults, which do not reach it by themselves."""
 NODES_JOINING = "NodesJoining"
 """Nodes leave the host for a cluster and join it; the message says how many are missing, and what they wait for."""
 NODES_LEAVING = "NodesLeaving"
@@ -374,6 +380,7 @@ CONDITION_TYPES = frozenset(
         SANDBOXED,
         CONTROL_PLANE_READY,
         NODES_READY,
+        TEMPLATE_CURRENT,
         UNLIMITED,
         SNAPSHOTS_FAILING,
         EXPIRING,

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
+from tenantry.api.clustertemplate import NAME_PATTERN as TEMPLATE_PATTERN
 from tenantry.api.crd import AGE, MESSAGE, READY, Column, Conditions, Names, ObservedGeneration, Rule, list_map, rules
 from tenantry.api.fairness import Fairness
 from tenantry.api.marks import GROUP, VERSION
@@ -264,6 +265,19 @@ class FederationDefaults(Model, frozen=True, kw_only=True):
     ] = Quota(hard={"cpu": "1", "memory": "1Gi", "pods": "10"})
 
 
+class ClusterDefaults(Model, frozen=True, kw_only=True):
+    """What holds for DedicatedClusters."""
+
+    template: Annotated[
+        str,
+        Meta(
+            max_length=63,
+            pattern=TEMPLATE_PATTERN,
+            description="The ClusterTemplate of clusters that are created without spec.template. Default: none.",
+        ),
+    ] = ""
+
+
 class TreeDefaults(Model, frozen=True, kw_only=True):
     """Limits of the trees of tenants that set none."""
 
@@ -371,6 +385,9 @@ class TenancyDefaultsSpec(Model, frozen=True, kw_only=True):
     virtual_control_planes: Annotated[
         ControlPlaneDefaults, Meta(description="What virtual control planes may use.")
     ] = ControlPlaneDefaults()
+    dedicated_clusters: Annotated[ClusterDefaults, Meta(description="What holds for DedicatedClusters.")] = (
+        ClusterDefaults()
+    )
     auto_approve: Annotated[
         tuple[AutoApproval, ...],
         Meta(

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from tenantry.api.clustertemplate import ClusterTemplate
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.kubernetes import ClusterRole, LimitRange, NamespaceRole, OwnerRole, ResourceQuota
 from tenantry.api.marks import MANAGED_BY, MANAGER, OWNER_ROLE, SUBNAMESPACE_UID, TENANT
@@ -95,6 +96,11 @@ def tenants(keys: Callable[[Change[Tenant]], Iterable[str]]) -> Watch:
 def defaults(keys: Callable[[Change[TenancyDefaults]], Iterable[str]]) -> Watch:
     """Return the watch of TenancyDefaults."""
     return Watch(resource=TenancyDefaults.resource, decode=decoder(TenancyDefaults), keys=keys)
+
+
+def cluster_templates(keys: Callable[[Change[ClusterTemplate]], Iterable[str]]) -> Watch:
+    """Return the watch of ClusterTemplates."""
+    return Watch(resource=ClusterTemplate.resource, decode=decoder(ClusterTemplate), keys=keys)
 
 
 def owner_role(keys: Callable[[Change[OwnerRole]], Iterable[str]]) -> Watch:

@@ -13,6 +13,7 @@ from datetime import datetime
 import msgspec
 
 from tenantry.api import marks
+from tenantry.api.clustertemplate import NAME_PATTERN as TEMPLATE_PATTERN
 from tenantry.api.controlplanechoice import MAX_NAME as MAX_PLANE_NAME
 from tenantry.api.controlplanechoice import NOT_OF_A_CHILD, TOO_LONG, ControlPlaneChoice
 from tenantry.api.dedicatedcluster import MAX_NAME as MAX_CLUSTER_NAME
@@ -118,7 +119,7 @@ def validate_plane(value: VirtualControlPlane) -> list[Problem]:
 
 
 def validate_cluster(value: DedicatedCluster) -> list[Problem]:
-    """Return what is wrong with a DedicatedCluster of which flags give the name, the version and the nodes."""
+    """Return what is wrong with a DedicatedCluster of which flags give the name, the template and the version."""
     name, spec = value.metadata.name, value.spec
     problems: list[Problem] = []
     if not _LABEL.fullmatch(name) or len(name) > MAX_CLUSTER_NAME:
@@ -126,6 +127,8 @@ def validate_cluster(value: DedicatedCluster) -> list[Problem]:
         problems.append(Problem("metadata.name", f"must be {form}, and begin and end with a letter or a digit"))
     if not re.fullmatch(VERSION_PATTERN, spec.version):
         problems.append(Problem("spec.version", f"must be a minor version, as in 1.36; it is {spec.version!r}"))
+    if not re.fullmatch(TEMPLATE_PATTERN, spec.template):
+        problems.append(Problem("spec.template", f"must be the name of a ClusterTemplate; it is {spec.template!r}"))
     return problems
 
 

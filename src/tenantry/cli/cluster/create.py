@@ -32,7 +32,18 @@ if TYPE_CHECKING:
     help=f"Number of nodes, from 0 to {MAX_NODES}.",
 )
 @click.option(
-    "--version", "version", default="", metavar="VERSION", help="Minor version of Kubernetes (default: the latest)."
+    "--version",
+    "version",
+    default="",
+    metavar="VERSION",
+    help="Minor version of Kubernetes (default: the latest that the template offers).",
+)
+@click.option(
+    "--template",
+    "template",
+    default="",
+    metavar="TEMPLATE",
+    help="ClusterTemplate with the offered versions, the defaults and the limits (default: that of TenancyDefaults).",
 )
 @flags.takes_wait("Wait until the cluster and all of its nodes are ready.", timeout="5m")
 @flags.dry_run_option
@@ -44,6 +55,7 @@ def create(
     namespace: str,
     nodes: int,
     version: str,
+    template: str,
     seconds: int | None,
     dry_run: bool,
     form: str | None,
@@ -58,10 +70,11 @@ def create(
     \b
       tenantry cluster create acme --nodes 2 --wait
       tenantry cluster kubeconfig acme > acme.kubeconfig
+      tenantry cluster create prod -n acme --template small
       tenantry cluster create acme --nodes 2 --dry-run -o yaml > acme.yaml
     """
     where = namespace or called
-    spec = DedicatedClusterSpec(version=version, nodes=nodes)
+    spec = DedicatedClusterSpec(template=template, version=version, nodes=nodes)
     wanted = DedicatedCluster(metadata=ObjectMeta(name=called, namespace=where), spec=spec)
     wrong = validate_cluster(wanted)
     if wrong:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.cli import durations, output
 from tenantry.cli.describe.sections import conditions, events, head, rows, section
+from tenantry.controllers.dedicatedcluster import template
 
 if TYPE_CHECKING:
     from tenantry.cli.output import Part
@@ -39,13 +40,22 @@ def _lines(value: DedicatedCluster) -> Iterator[tuple[str, str]]:
     spec, status = value.spec, value.status
     wanted = f" (spec.version is {spec.version})" if spec.version else ""
     yield "Kubernetes", f"{status.version or 'not started yet'}{wanted}"
+    yield "Template", _template(value)
     yield "Endpoint", status.endpoint or "none yet"
     where = f" of namespace {status.kubeconfig_namespace}" if status.kubeconfig_namespace else ""
     yield "Kubeconfig", f"Secret {status.kubeconfig_secret}{where}" if status.kubeconfig_secret else "none yet"
     yield "Nodes", f"{output.cell(status.ready_nodes)} Ready"
-    yield "Datastore", spec.control_plane.datastore.kind.value
-    yield "Replicas", str(spec.control_plane.replicas)
-    idle = spec.sleep.after_idle_seconds
+    has = template.settings(value)
+    yield "Datastore", has.datastore.kind.value
+    yield "Replicas", str(has.replicas)
+    idle = has.after_idle_seconds
     yield "Sleeps", f"after {durations.text(idle)} without a request" if idle else "on request"
     if spec.paused:
         yield "Paused", "the operator leaves its control plane and its nodes as they are"
+
+
+def _template(value: DedicatedCluster) -> str:
+    name, wanted = template.taken(value).name, value.spec.template
+    if wanted and wanted != name:
+        return f"{name or 'none yet'} (spec.template is {wanted})"
+    return name or "none"

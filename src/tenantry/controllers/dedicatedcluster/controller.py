@@ -16,7 +16,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.conclusion import problem_of
-from tenantry.controllers.dedicatedcluster import desired, status
+from tenantry.controllers.dedicatedcluster import desired, status, template
 from tenantry.controllers.dedicatedcluster.gather import BY_CLUSTER, BY_PLANE, BY_SLICE, gather, owner_of
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
@@ -42,6 +42,7 @@ class DedicatedClusterController:
             watched.slice_claims(self._of_claim, {BY_CLUSTER: _owner}),
             msgspec.structs.replace(handovers, indexes={BY_PLANE: _plane_uid, BY_SLICE: _slice}),
             watched.defaults(self._of_defaults),
+            watched.cluster_templates(lambda _: list(self._known)),
         ]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - the queue counts
@@ -57,7 +58,16 @@ class DedicatedClusterController:
             return None
         names = desired.claim_names(found)
         self._known[key] = frozenset(names)
-        outcome = await cluster.writer.apply(desired.plan(gather(cluster, found, names)))
+        inputs = gather(cluster, found, names)
+        taken = template.applied(inputs)
+        if taken is not inputs:
+            # Before the first child: a template that changes in between must not decide about half of them.
+            await cluster.writer.status(taken.found)
+            found = cluster.cache(DedicatedCluster.resource).get(key)
+            if found is None:
+                return None
+            inputs = gather(cluster, found, names)
+        outcome = await cluster.writer.apply(desired.plan(inputs))
         # What the writes have changed is in the caches.
         seen: DedicatedCluster | None = cluster.cache(DedicatedCluster.resource).get(key)
         if seen is None or seen.metadata.uid != found.metadata.uid:
@@ -108,7 +118,7 @@ class DedicatedClusterController:
 
     def _of_defaults(self, change: Change[TenancyDefaults]) -> Iterable[str]:
         before, after = (
-            each.spec.slices.max_grace_period_seconds if each is not None else None
+            (each.spec.slices.max_grace_period_seconds, each.spec.dedicated_clusters) if each is not None else None
             for each in (change.before, change.after)
         )
         return list(self._known) if before != after else ()

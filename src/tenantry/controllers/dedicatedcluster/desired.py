@@ -41,6 +41,7 @@ from tenantry.api.virtualcontrolplane import (
     VirtualControlPlaneSpec,
 )
 from tenantry.api.wording import shortened
+from tenantry.controllers.dedicatedcluster import template
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
 from tenantry.engine import request
 from tenantry.engine.plan import Blocked, DirectWrite, Plan, merge_patch
@@ -52,6 +53,7 @@ RESERVED_DOMAINS = ("kubernetes.io", "k8s.io", "tenantry.dev")
 
 ROLES = "node-role.kubernetes.io"
 
+_BLOCKING = (reasons.INVALID_SPEC, reasons.UNKNOWN_TEMPLATE)
 _HELD = frozenset({SliceState.RESERVED, SliceState.DRAINING, SliceState.BOUND})
 
 
@@ -129,6 +131,7 @@ def pools(inputs: ClusterInputs) -> list[Pool]:
 
 def plan(inputs: ClusterInputs) -> Plan:
     """Return the next writes for the children of a DedicatedCluster; an empty plan if they are as they should be."""
+    inputs = template.applied(inputs)
     found = inputs.found
     if found.metadata.deletion_timestamp:
         return _end(inputs)
@@ -140,7 +143,7 @@ def plan(inputs: ClusterInputs) -> Plan:
     else:
         before = ()
     # A foreign object blocks what depends on it, and nothing else; an error in the spec blocks everything.
-    if any(each.reason == reasons.INVALID_SPEC for each in blocked):
+    if any(each.reason in _BLOCKING for each in blocked):
         return Plan(before=before, blocked=tuple(blocked))
     writes = list(_plane_writes(inputs))
     for pool in pools(inputs):
@@ -171,7 +174,7 @@ def problems(inputs: ClusterInputs) -> list[Blocked]:
         )
         for each in others
     ]
-    return [*wrong, *foreign]
+    return [*wrong, *template.problems(inputs), *foreign]
 
 
 def _wrong(pool: str, settings: PoolSettings) -> Iterable[str]:
@@ -234,14 +237,16 @@ def plane(found: DedicatedCluster, before: VirtualControlPlane | None = None) ->
     """
     spec, kept = found.spec, before.spec if before is not None else VirtualControlPlaneSpec()
     snapshots = msgspec.structs.replace(kept.snapshots, **msgspec.structs.asdict(spec.snapshots))
+    settings = template.settings(found)
     wanted = msgspec.structs.replace(
         kept,
-        version=_version(spec.version, before),
-        replicas=spec.control_plane.replicas,
-        datastore=spec.control_plane.datastore,
-        resources=spec.control_plane.resources,
+        version=_version(spec.version, before) if before is not None else template.first_version(found),
+        replicas=settings.replicas,
+        # No control plane moves to another datastore.
+        datastore=settings.datastore if before is None else kept.datastore,
+        resources=settings.resources,
         nodes=PlaneNodes.OWN,
-        sleep=PlaneSleep(after_idle_seconds=spec.sleep.after_idle_seconds),
+        sleep=PlaneSleep(after_idle_seconds=settings.after_idle_seconds),
         snapshots=snapshots,
     )
     return VirtualControlPlane(metadata=meta_of(found, found.metadata.name), spec=wanted)
@@ -252,13 +257,11 @@ def is_outdated(found: DedicatedCluster, before: VirtualControlPlane) -> bool:
     return bool(_changes(plane(found, before), before))
 
 
-def _version(wanted: str, before: VirtualControlPlane | None) -> str:
+def _version(wanted: str, before: VirtualControlPlane) -> str:
     """Return `spec.version` of the VirtualControlPlane: never one before the version that its objects have.
 
     Only a restore goes back, and it is requested in the VirtualControlPlane.
     """
-    if before is None:
-        return wanted
     running = before.status.version
     is_earlier = bool(wanted and running) and versions.is_before(wanted, running)
     return before.spec.version if is_earlier or not wanted else wanted

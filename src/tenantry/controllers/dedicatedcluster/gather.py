@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec import UNSET
 
+from tenantry.api.clustertemplate import ClusterTemplate
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.model import KubernetesObject
 from tenantry.api.nodehandover import NodeHandover
@@ -13,6 +15,7 @@ from tenantry.api.slice import SliceClaim, slice_name
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster
 
 BY_CLUSTER = "cluster"
@@ -35,6 +38,9 @@ class ClusterInputs(msgspec.Struct, frozen=True, kw_only=True):
         handovers: The nodes that serve its control plane, or have its slices, or are on their way, by name.
         taken: Nodes of its claims that still serve another cluster.
         defaults: Of TenancyDefaults.
+        template_name: The ClusterTemplate that it is to have; "" for none.
+        template: That template; None if there is none of this name.
+        offered: The names of all ClusterTemplates.
     """
 
     found: DedicatedCluster
@@ -43,6 +49,9 @@ class ClusterInputs(msgspec.Struct, frozen=True, kw_only=True):
     handovers: Mapping[str, NodeHandover] = {}
     taken: frozenset[str] = frozenset()
     defaults: SliceDefaults = SliceDefaults()
+    template_name: str = ""
+    template: ClusterTemplate | None = None
+    offered: tuple[str, ...] = ()
 
     @property
     def uid(self) -> str:
@@ -67,6 +76,18 @@ class ClusterInputs(msgspec.Struct, frozen=True, kw_only=True):
     def own_claims(self) -> list[SliceClaim]:
         """Return the SliceClaims that it controls, by name."""
         return [each for _, each in sorted(self.claims.items()) if self.is_child(each)]
+
+
+def wanted_template(found: DedicatedCluster, default: str) -> str:
+    """Return the name of the template that a cluster is to have; "" for none.
+
+    Args:
+        found: The cluster.
+        default: That of TenancyDefaults, which only new clusters get.
+    """
+    if found.spec.template or found.status.template is UNSET:
+        return found.spec.template or default
+    return found.status.template.name
 
 
 def owner_of(each: KubernetesObject) -> str:
@@ -98,6 +119,8 @@ def gather(cluster: Cluster, found: DedicatedCluster, names: Sequence[str]) -> C
     names_of_own = {each.metadata.name for each in own}
     nodes = {name for each in children for name in each.status.nodes}
     defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
+    templates: Cache[ClusterTemplate] = cluster.cache(ClusterTemplate.resource)
+    template_name = wanted_template(found, defaults.spec.dedicated_clusters.template if defaults is not None else "")
     return ClusterInputs(
         found=found,
         plane=plane,
@@ -105,4 +128,7 @@ def gather(cluster: Cluster, found: DedicatedCluster, names: Sequence[str]) -> C
         handovers={each.metadata.name: each for each in own},
         taken=frozenset(name for name in nodes - names_of_own if handovers.get(name) is not None),
         defaults=defaults.spec.slices if defaults is not None else SliceDefaults(),
+        template_name=template_name,
+        template=templates.get(template_name) if template_name else None,
+        offered=tuple(sorted(each.metadata.name for each in templates)),
     )

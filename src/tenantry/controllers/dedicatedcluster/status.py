@@ -19,7 +19,7 @@ from tenantry.api.virtualcontrolplane import PlanePhase
 from tenantry.api.wording import shortened
 from tenantry.controllers import controlplane
 from tenantry.controllers.conclusion import ready, trouble
-from tenantry.controllers.dedicatedcluster import desired
+from tenantry.controllers.dedicatedcluster import desired, template
 from tenantry.controllers.dedicatedcluster.desired import Pool
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
 from tenantry.engine.conditions import Wanted, find, is_true, merge
@@ -42,6 +42,7 @@ def compute(inputs: ClusterInputs, problem: Blocked | None, now: str) -> Dedicat
         problem: Why the last write failed; None if all were carried out.
         now: RFC 3339.
     """
+    inputs = template.applied(inputs)
     found, plane = inputs.found, inputs.own_plane
     every = desired.pools(inputs)
     generation, before = found.metadata.generation, found.status
@@ -57,11 +58,13 @@ def compute(inputs: ClusterInputs, problem: Blocked | None, now: str) -> Dedicat
         *trouble(_most_urgent([*obstacles, *(each for each in (of_plane, of_nodes) if each is not None)], first)),
         _plane_condition(inputs, of_plane),
         _nodes_condition(every, of_nodes),
+        *template.condition(inputs),
     ]
     joined = sum(len(pool.joined) for pool in every)
     return DedicatedClusterStatus(
         observed_generation=generation,
         version=shown.version if shown is not None else before.version,
+        template=found.status.template,
         endpoint=shown.endpoint if shown is not None else "",
         kubeconfig_secret=shown.kubeconfig_secret if shown is not None else "",
         kubeconfig_namespace=shown.kubeconfig_namespace if shown is not None else "",

@@ -1,0 +1,263 @@
+"""What a DedicatedCluster has of its ClusterTemplate: pure.
+
+    spec.template, or that of TenancyDefaults ─► defaults of the template ─► status.template   taken once
+    spec ─► what it leaves out has the value of status.template                                at each reconcile
+    spec ─► limits of the template as it is now ─► a problem for what is above, and above what the cluster has
+
+A template that changes, or is deleted, changes nothing in a cluster that runs: only growth is refused by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import UNSET
+
+from tenantry.api import reasons
+from tenantry.api.clustertemplate import ClusterTemplate, ResourceLimits, TakenTemplate, TemplateLimits
+from tenantry.api.dedicatedcluster import DedicatedCluster
+from tenantry.api.quota import Quantity
+from tenantry.api.virtualcontrolplane import PlaneDatastore, PlaneResources
+from tenantry.api.wording import shortened
+from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
+from tenantry.engine.conditions import Wanted
+from tenantry.engine.plan import Blocked
+from tenantry.hosting import versions
+from tenantry.world import quantity
+
+NOTHING = TemplateLimits(
+    nodes=0, replicas=1, resources=ResourceLimits(requests_cpu="0", requests_memory="0", limits_memory="0")
+)
+"""The limits of a cluster whose template is deleted: it keeps what it has, and does not grow."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cluster has of its spec, and else of its template.
+
+    Args:
+        replicas: Processes of the control plane.
+        datastore: Its datastore.
+        resources: What it takes of the quota.
+        after_idle_seconds: When it sleeps; 0 for never.
+    """
+
+    replicas: int
+    datastore: PlaneDatastore
+    resources: PlaneResources
+    after_idle_seconds: int
+
+
+def taken(found: DedicatedCluster) -> TakenTemplate:
+    """Return what a cluster has taken of its template; the defaults of the fields for one without."""
+    return TakenTemplate() if found.status.template is UNSET else found.status.template
+
+
+def settings(found: DedicatedCluster) -> Settings:
+    """Return what the control plane of a cluster has."""
+    of, spec = taken(found), found.spec.control_plane
+    idle = found.spec.sleep.after_idle_seconds
+    return Settings(
+        replicas=of.replicas if spec.replicas is UNSET else spec.replicas,
+        datastore=PlaneDatastore(kind=of.datastore) if spec.datastore is UNSET else spec.datastore,
+        resources=of.resources if spec.resources is UNSET else spec.resources,
+        after_idle_seconds=of.after_idle_seconds if idle is UNSET else idle,
+    )
+
+
+def first_version(found: DedicatedCluster) -> str:
+    """Return the minor version that the control plane is created with; "" for the default one."""
+    return found.spec.version or taken(found).version
+
+
+def applied(inputs: ClusterInputs) -> ClusterInputs:
+    """Return the inputs of a cluster that has taken its template; unchanged if it has, or cannot take it yet."""
+    due = _due(inputs)
+    if due is None:
+        return inputs
+    status = msgspec.structs.replace(inputs.found.status, template=due)
+    return msgspec.structs.replace(inputs, found=msgspec.structs.replace(inputs.found, status=status))
+
+
+def _due(inputs: ClusterInputs) -> TakenTemplate | None:
+    """Return what a cluster takes of its template now; None if it has taken it, or must not."""
+    found = inputs.found
+    before = found.status.template
+    if found.metadata.deletion_timestamp or found.spec.paused:
+        return None
+    if before is UNSET and inputs.own_plane is not None and not found.spec.template:
+        return TakenTemplate()  # of an earlier version of Tenantry: no template decides about what runs
+    if before is not UNSET and before.name == inputs.template_name:
+        return None
+    if not inputs.template_name:
+        return TakenTemplate()
+    of = inputs.template
+    if of is None:
+        return None
+    there = inputs.own_plane
+    running = versions.minor(there.status.version) if there is not None and there.status.version else ""
+    first = running or (taken(found).version if there is not None else latest(of.spec.versions))
+    defaults = of.spec.defaults
+    new = TakenTemplate(
+        name=of.metadata.name,
+        generation=of.metadata.generation,
+        version=first,
+        replicas=defaults.replicas,
+        datastore=defaults.datastore.kind,
+        resources=defaults.resources,
+        after_idle_seconds=defaults.after_idle_seconds,
+    )
+    # A change to a template whose limits the cluster is above takes nothing of it.
+    status = msgspec.structs.replace(found.status, template=new)
+    after = msgspec.structs.replace(inputs, found=msgspec.structs.replace(found, status=status))
+    return new if before is UNSET or not any(_refused(after, of)) else None
+
+
+def latest(offered: Iterable[str]) -> str:
+    """Return the latest of minor versions; "" for none."""
+    return max(offered, key=lambda each: [int(part) for part in each.split(".")], default="")
+
+
+# -- what it refuses ------------------------------------------------------------------------------
+
+
+def problems(inputs: ClusterInputs) -> list[Blocked]:
+    """Return what the template of a cluster refuses, with what to do."""
+    found, name, of = inputs.found, inputs.template_name, inputs.template
+    if not name:
+        return _blocked(_of_plane(inputs))
+    if of is not None:
+        return _blocked([*_of_plane(inputs), *_refused(inputs, of)])
+    if taken(found).name == name:
+        told = f"ClusterTemplate {name!r} does not exist any more, so that the cluster does not grow: name another one"
+        return _blocked([*_of_plane(inputs), *(f"{each}; {told}" for each in _above(inputs, NOTHING, "what it has"))])
+    offered = f"choose one of {shortened(inputs.offered)}" if inputs.offered else "there are none"
+    where = "spec.template" if found.spec.template else "spec.dedicatedClusters.template of TenancyDefaults"
+    message = f"{where}: there is no ClusterTemplate {name!r}: {offered}, or ask an administrator to create it"
+    return [Blocked(reason=reasons.UNKNOWN_TEMPLATE, message=message)]
+
+
+def _blocked(found: Iterable[str]) -> list[Blocked]:
+    return [Blocked(reason=reasons.INVALID_SPEC, message=message) for message in found]
+
+
+def _of_plane(inputs: ClusterInputs) -> Iterable[str]:
+    """Yield what the control plane of the cluster cannot become."""
+    wanted, there = settings(inputs.found), inputs.own_plane
+    given = inputs.found.spec.control_plane.datastore
+    if there is not None and given is not UNSET and given != there.spec.datastore:
+        yield (
+            f"spec.controlPlane.datastore must stay {there.spec.datastore.kind}: objects do not move to another"
+            " datastore; set it back, or create another cluster and restore a snapshot there"
+        )
+    datastore = there.spec.datastore if there is not None else wanted.datastore
+    if wanted.replicas > 1 and datastore.kind == "SQLite":
+        yield (
+            f"spec.controlPlane.replicas must be 1, not {wanted.replicas}: the datastore SQLite has one process;"
+            " create the cluster with spec.controlPlane.datastore.kind SharedEtcd"
+        )
+
+
+def _refused(inputs: ClusterInputs, of: ClusterTemplate) -> Iterable[str]:
+    found, offered = inputs.found, of.spec.versions
+    there = inputs.own_plane
+    running = versions.minor(there.status.version) if there is not None and there.status.version else ""
+    if found.spec.version and offered and found.spec.version not in offered and found.spec.version != running:
+        yield (
+            f"spec.version must be one that ClusterTemplate {of.metadata.name!r} offers, not {found.spec.version}:"
+            f" choose {shortened(offered)}"
+        )
+    yield from (f"{each}, or name another template" for each in _above(inputs, of.spec.limits, _limit(of)))
+
+
+def _limit(of: ClusterTemplate) -> str:
+    return f"the limit of ClusterTemplate {of.metadata.name!r}"
+
+
+def _above(inputs: ClusterInputs, limits: TemplateLimits, words: str) -> Iterable[str]:
+    """Yield what is above a limit, and above what the cluster has."""
+    found, wanted, there = inputs.found, settings(inputs.found), inputs.own_plane
+    nodes = found.spec.nodes + sum(pool.count for pool in found.spec.pools)
+    claimed = sum(each.spec.count for each in inputs.own_claims)
+    if limits.nodes is not UNSET and nodes > limits.nodes and nodes > claimed:
+        most = max(limits.nodes, claimed)
+        yield f"spec.nodes and spec.pools must have at most {most} nodes together, not {nodes}, by {words}"
+    has = there.spec.replicas if there is not None else 0
+    if limits.replicas is not UNSET and wanted.replicas > max(limits.replicas, has):
+        most = max(limits.replicas, has)
+        yield f"spec.controlPlane.replicas must be at most {most}, not {wanted.replicas}, by {words}"
+    running = there.spec.resources if there is not None else None
+    yield from _resources_above(wanted.resources, running, limits.resources, words)
+    if limits.datastores and there is None and wanted.datastore.kind not in limits.datastores:
+        listed = shortened(each.value for each in limits.datastores)
+        yield f"spec.controlPlane.datastore.kind must be one of {listed}, not {wanted.datastore.kind}, by {words}"
+    most_idle, idle = limits.after_idle_seconds, wanted.after_idle_seconds
+    as_it_is = there is not None and there.spec.sleep.after_idle_seconds == idle
+    if most_idle is not UNSET and not 0 < idle <= most_idle and not as_it_is:
+        told = idle or "0, for never"
+        yield f"spec.sleep.afterIdleSeconds must be more than 0 and at most {most_idle}, not {told}, by {words}"
+
+
+def _resources_above(
+    wanted: PlaneResources, running: PlaneResources | None, limits: ResourceLimits, words: str
+) -> Iterable[str]:
+    has = _amounts(running) if running is not None else ("0", "0", "0")
+    most = (limits.requests_cpu, limits.requests_memory, limits.limits_memory)
+    fields = ("requests.cpu", "requests.memory", "limits.memory")
+    for field, value, limit, before in zip(fields, _amounts(wanted), most, has, strict=True):
+        if limit is not UNSET and quantity.parse(value) > max(quantity.parse(limit), quantity.parse(before)):
+            allowed = _larger(limit, before)
+            yield f"spec.controlPlane.resources.{field} must be at most {allowed}, not {value}, by {words}"
+
+
+def _amounts(of: PlaneResources) -> tuple[Quantity, Quantity, Quantity]:
+    return of.requests.cpu, of.requests.memory, of.limits.memory
+
+
+def _larger(first: Quantity, second: Quantity) -> Quantity:
+    return second if quantity.parse(second) > quantity.parse(first) else first
+
+
+# -- what it says of itself -----------------------------------------------------------------------
+
+
+def condition(inputs: ClusterInputs) -> Sequence[Wanted]:
+    """Return the condition about a template that has changed since the cluster took its defaults; none without one."""
+    of, name = taken(inputs.found), taken(inputs.found).name
+    if not name:
+        return []
+    if inputs.template is None or inputs.template.metadata.name != name:
+        message = f"ClusterTemplate {name!r} does not exist any more: the cluster keeps what it has, and does not grow"
+        if inputs.template_name != name:
+            message = f"the cluster keeps what it has of ClusterTemplate {name!r}, until it can take the other one"
+        return [Wanted(reasons.TEMPLATE_CURRENT, False, reasons.UNKNOWN_TEMPLATE, message)]
+    changes = sorted(_changes(of, inputs.template))
+    if not changes:
+        return [
+            Wanted(
+                reasons.TEMPLATE_CURRENT,
+                True,
+                reasons.ESTABLISHED,
+                f"its defaults are those of ClusterTemplate {name!r}",
+            )
+        ]
+    message = (
+        f"ClusterTemplate {name!r} has changed since the cluster took its defaults, and the cluster keeps them:"
+        f" {shortened(changes)}; to take a new one, set the field in the spec of the cluster"
+    )
+    return [Wanted(reasons.TEMPLATE_CURRENT, False, reasons.TEMPLATE_CHANGED, message)]
+
+
+def _changes(before: TakenTemplate, of: ClusterTemplate) -> Iterable[str]:
+    now = of.spec.defaults
+    pairs: list[tuple[str, object, object]] = [
+        ("replicas", before.replicas, now.replicas),
+        ("datastore.kind", before.datastore.value, now.datastore.kind.value),
+        ("afterIdleSeconds", before.after_idle_seconds, now.after_idle_seconds),
+    ]
+    fields = ("requests.cpu", "requests.memory", "limits.memory")
+    pairs += [
+        (f"resources.{field}", was, is_now)
+        for field, was, is_now in zip(fields, _amounts(before.resources), _amounts(now.resources), strict=True)
+    ]
+    return [f"{field} {was} is now {is_now}" for field, was, is_now in pairs if was != is_now]
