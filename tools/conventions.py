@@ -81,6 +81,8 @@ JSON = {
     "views/drift/own.py": "an answer to a dry run, which is shown whole",
     "views/installation.py": "installed objects of any kind, whose fields are compared one by one",
     "views/explain/": "the manifest that a user was refused, of any kind, and what decides about it",
+    "cli/planeupgrade.py": "merge patches",
+    "cli/gitmanaged.py": "merge patches, which are printed",
     "cli/flags.py": "any object that a command creates, printed as the server stored it",
     "cli/get.py": "objects of any kind that are printed",
     "cli/convert.py": "objects of users, of many kinds, of which the plan reads few fields; merge patches",

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from tenantry.api.dedicatedcluster import DedicatedCluster, DedicatedClusterSpec, NodePool
-from tenantry.api.errors import Conflict
+from tenantry.api.errors import Conflict, TenantryError
 from tenantry.api.model import ObjectMeta
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.cli import session
@@ -162,6 +163,52 @@ def test_a_pool_is_not_scaled_over_changes_of_others(run: Run) -> None:
     assert isinstance(done.exception, Conflict)
     assert "pool 'gpu' is not changed, because others write the object all the time: try again" in str(done.exception)
     assert sizes(world) == {"default": 1, "gpu": 1, "big": 2}
+
+
+@pytest.mark.parametrize(
+    ("pool", "spec"),
+    [
+        ("default", {"nodes": 5}),
+        ("gpu", {"pools": [{"name": "gpu", "count": 5}, {"name": "big", "count": 2}]}),
+    ],
+)
+def test_a_cluster_of_git_is_not_scaled_and_the_patch_for_git_is_printed(
+    run: Run, pool: str, spec: dict[str, Any]
+) -> None:
+    """X03: the tool would take the change back; lists are whole, because a custom kind has no other merge."""
+    world = with_pools()
+    tracked = {"argocd.argoproj.io/tracking-id": "shop:tenantry.dev/DedicatedCluster:acme/web"}
+    world.patch(CLUSTERS, "acme/web", {"metadata": {"annotations": tracked}})
+    client = WorldClient(world, lambda: "none")
+    done = run(client, "scale", "web", "--pool", pool, "--nodes", "5")
+    assert type(done.exception) is TenantryError, "exit code 1"
+    assert "is managed by Argo CD (application 'shop'), and nothing was changed" in str(done.exception)
+    assert yaml.safe_load(done.stdout) == {
+        "apiVersion": "tenantry.dev/v1alpha1",
+        "kind": "DedicatedCluster",
+        "metadata": {"name": "web", "namespace": "acme"},
+        "spec": spec,
+    }
+    assert sizes(world) == {"default": 1, "gpu": 1, "big": 2}
+    forced = run(client, "scale", "web", "--pool", pool, "--nodes", "5", "--force")
+    assert forced.exception is None
+    assert "warning: dedicatedcluster.tenantry.dev/web in 'acme' is managed by Argo CD" in forced.stderr
+    assert sizes(world) == {"default": 1, "gpu": 1, "big": 2, pool: 5}
+
+
+def test_a_cluster_of_git_is_neither_upgraded_nor_put_to_sleep(run: Run) -> None:
+    """X03: by the same check as scale."""
+    workshop, _ = upgraded("1.35", "1.35.4")
+    flux = {"kustomize.toolkit.fluxcd.io/name": "shop", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
+    workshop.world.patch(CLUSTERS, "acme/web", {"metadata": {"labels": flux}})
+    client = OperatedClient(workshop.world, workshop.settle)
+    later = run(client, "upgrade", "web", "--yes")
+    assert "is managed by Flux (Kustomization 'flux-system/shop')" in str(later.exception)
+    assert yaml.safe_load(later.stdout)["spec"] == {"version": "1.36"}
+    asleep = run(client, "sleep", "web")
+    assert type(asleep.exception) is TenantryError
+    assert list(yaml.safe_load(asleep.stdout)["metadata"]["annotations"]) == ["tenantry.dev/requested-phase"]
+    assert workshop.get().status.version == "1.35.4"
 
 
 @pytest.mark.parametrize(("nodes", "told"), [("1", "1 node in"), ("2", "2 nodes in")])

@@ -16,7 +16,7 @@ from tenantry.api.errors import NotFound, TenantryError
 from tenantry.api.marks import REQUESTED_PHASE
 from tenantry.api.model import KubernetesObject
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
-from tenantry.cli import durations, kinds, output, place, session
+from tenantry.cli import durations, gitmanaged, kinds, output, place, session
 from tenantry.cli.controlplane import group_of, read_started
 from tenantry.cli.target import Target, takes_target
 from tenantry.engine.conditions import find
@@ -34,7 +34,8 @@ _timeout = durations.timeout_option("2m", "Deadline for the outcome, as in 30s o
 @_called
 @_in_tenant
 @_timeout
-def sleep(target: Target, *, called: str, namespace: str, timeout: int) -> None:
+@gitmanaged.force_option
+def sleep(target: Target, *, called: str, namespace: str, timeout: int, forced: bool) -> None:
     r"""End the process of a virtual control plane; its objects stay, and so do its pods with `workloads: Keep`.
 
     Requests and watches that are open end. The next connection, or `tenantry vcp wake`, starts the process again.
@@ -42,7 +43,7 @@ def sleep(target: Target, *, called: str, namespace: str, timeout: int) -> None:
     \b
       tenantry vcp sleep web -n acme
     """
-    bring(target, called, place.parent(target, namespace), PlanePhase.ASLEEP, timeout)
+    bring(target, called, place.parent(target, namespace), PlanePhase.ASLEEP, timeout, forced=forced)
 
 
 @click.command()
@@ -50,13 +51,14 @@ def sleep(target: Target, *, called: str, namespace: str, timeout: int) -> None:
 @_called
 @_in_tenant
 @_timeout
-def wake(target: Target, *, called: str, namespace: str, timeout: int) -> None:
+@gitmanaged.force_option
+def wake(target: Target, *, called: str, namespace: str, timeout: int, forced: bool) -> None:
     r"""Start the process of a virtual control plane that sleeps, and wait until it is usable.
 
     \b
       tenantry vcp wake web -n acme
     """
-    bring(target, called, place.parent(target, namespace), PlanePhase.AWAKE, timeout)
+    bring(target, called, place.parent(target, namespace), PlanePhase.AWAKE, timeout, forced=forced)
 
 
 def bring(
@@ -67,6 +69,7 @@ def bring(
     seconds: int,
     *,
     kind: type[KubernetesObject] = VirtualControlPlane,
+    forced: bool = False,
 ) -> None:
     """Request a phase of a control plane, and print how it has come there.
 
@@ -77,15 +80,23 @@ def bring(
         phase: The phase.
         seconds: How long to wait for it.
         kind: The kind that messages name: the control plane, or the cluster of its name that it belongs to.
+        forced: Write the request even if a GitOps tool manages this object.
 
     Raises:
         TenantryError: It does not come there, or not in time: why.
     """
-    session.run(target, lambda client: _bring(client, called, namespace, phase, seconds, kind=kind))
+    session.run(target, lambda client: _bring(client, called, namespace, phase, seconds, kind=kind, forced=forced))
 
 
 async def _bring(
-    client: Client, name: str, namespace: str, phase: PlanePhase, seconds: int, *, kind: type[KubernetesObject]
+    client: Client,
+    name: str,
+    namespace: str,
+    phase: PlanePhase,
+    seconds: int,
+    *,
+    kind: type[KubernetesObject],
+    forced: bool,
 ) -> None:
     """Request a phase, and print how the control plane has come there.
 
@@ -99,6 +110,7 @@ async def _bring(
     found = await read_started(client, name, namespace)
     value = f"{phase} {rfc3339_micro(dt.datetime.now(dt.UTC))}"
     change = {"metadata": {"annotations": {REQUESTED_PHASE: value}}}
+    await gitmanaged.check(client, kind, name, namespace, change, forced=forced)
     await client.merge_patch(VirtualControlPlane.resource, namespace, name, change)
     last, told = found, kinds.told(kind, name, namespace)
     try:

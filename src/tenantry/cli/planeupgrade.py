@@ -8,9 +8,9 @@ import click
 
 from tenantry.api import reasons
 from tenantry.api.errors import InputError, TenantryError
-from tenantry.api.model import KubernetesObject
+from tenantry.api.model import Json, KubernetesObject
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
-from tenantry.cli import durations, flags, kinds, output, place, session
+from tenantry.cli import durations, flags, gitmanaged, kinds, output, place, session
 from tenantry.cli.controlplane import group_of, read_started
 from tenantry.cli.delete import confirm, read_existing
 from tenantry.cli.kinds import ObjectSelection
@@ -72,7 +72,10 @@ class _Upgraded(WaitCondition):
 )
 @flags.yes_option
 @durations.timeout_option("5m", "Deadline for the outcome, as in 30s or 5m.")
-def upgrade(target: Target, *, called: str, namespace: str, version: str, yes: bool, timeout: int) -> None:
+@gitmanaged.force_option
+def upgrade(
+    target: Target, *, called: str, namespace: str, version: str, yes: bool, timeout: int, forced: bool
+) -> None:
     r"""Upgrade a virtual control plane to another version of Kubernetes, after a snapshot of all objects inside.
 
     Its process ends, which ends requests and watches that are open, and that of the new version starts on the same
@@ -83,7 +86,7 @@ def upgrade(target: Target, *, called: str, namespace: str, version: str, yes: b
       tenantry vcp upgrade web -n acme
       tenantry vcp upgrade web -n acme --version 1.36
     """
-    bring(target, called, place.parent(target, namespace), version, yes=yes, seconds=timeout)
+    bring(target, called, place.parent(target, namespace), version, yes=yes, seconds=timeout, forced=forced)
 
 
 def bring(
@@ -95,6 +98,7 @@ def bring(
     yes: bool,
     seconds: int,
     kind: type[KubernetesObject] = VirtualControlPlane,
+    forced: bool = False,
 ) -> None:
     """Upgrade a control plane, and wait for the outcome.
 
@@ -106,6 +110,7 @@ def bring(
         yes: Do not ask.
         seconds: The deadline.
         kind: What has the field `spec.version`: the control plane, or the cluster of its name that it belongs to.
+        forced: Write it even if a GitOps tool manages this object.
 
     Raises:
         TenantryError: It does not get the version, or not in time: why.
@@ -117,6 +122,8 @@ def bring(
     if wanted is None:
         output.talk(f"{kinds.told(kind, called, where)} has Kubernetes {found.status.version} already")
         return
+    change: Json = {"spec": {"version": wanted.name}}
+    session.run(target, lambda client: gitmanaged.check(client, kind, called, where, change, forced=forced))
     if not yes:
         told = kinds.told(kind, called, where)
         output.talk(f"{told}: from Kubernetes {found.status.version} to {wanted.kubernetes}; open requests end")

@@ -13,7 +13,7 @@ from tenantry.api.model import Json
 from tenantry.api.slice import MAX_NODES
 from tenantry.api.virtualcontrolplane import PlanePhase
 from tenantry.api.wording import shortened
-from tenantry.cli import durations, flags, kinds, output, phases, session
+from tenantry.cli import durations, flags, gitmanaged, kinds, output, phases, session
 from tenantry.cli.cluster.place import in_tenant
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
@@ -38,14 +38,24 @@ _form = output.output_option("json", "yaml", "name")
 )
 @click.option("--pool", default=DEFAULT_POOL, show_default=True, metavar="POOL", help="Pool that gets this number.")
 @flags.takes_wait("Wait until the cluster and all of its nodes are ready.", timeout="5m")
+@gitmanaged.force_option
 @_form
 def scale(
-    target: Target, *, called: str, namespace: str, nodes: int, pool: str, seconds: int | None, form: str | None
+    target: Target,
+    *,
+    called: str,
+    namespace: str,
+    nodes: int,
+    pool: str,
+    seconds: int | None,
+    forced: bool,
+    form: str | None,
 ) -> None:
     r"""Change the number of nodes of a cluster.
 
     Nodes that leave it are drained inside, and return to the host. Exit code: 0 the number is changed, and with --wait
-    reached; 1 it is refused, or not reached before the deadline.
+    reached; 1 it is refused, or not reached before the deadline, or Git decides about the cluster, and the patch for
+    Git is on stdout; 2 the input is wrong.
 
     \b
       tenantry cluster scale acme --nodes 3 --wait
@@ -54,7 +64,7 @@ def scale(
     where = namespace or called
 
     async def work(client: Client) -> DedicatedCluster:
-        await _resize(client, called, where, pool, nodes)
+        await _resize(client, called, where, pool, nodes, forced=forced)
         count = "1 node" if nodes == 1 else f"{nodes} nodes"
         output.talk(f"{kinds.told(DedicatedCluster, called, where)} is to have {count} in pool {pool!r}")
         if seconds is not None:
@@ -64,14 +74,17 @@ def scale(
     _print(session.run(target, work), form)
 
 
-async def _resize(client: Client, name: str, namespace: str, pool: str, nodes: int) -> None:
+async def _resize(client: Client, name: str, namespace: str, pool: str, nodes: int, *, forced: bool) -> None:
     """Write the number of nodes of a pool.
 
     Raises:
         Conflict: Other clients write the object all the time.
         InputError: There is no such pool.
+        TenantryError: Git decides about the cluster.
     """
     first = await _existing(client, name, namespace)
+    change: Json = {"spec": {"nodes": nodes} if pool == DEFAULT_POOL else _sized(first, pool, nodes)}
+    await gitmanaged.check(client, DedicatedCluster, name, namespace, change, forced=forced)
     about: Json = {"uid": first.metadata.uid}
     if pool == DEFAULT_POOL:
         # One field, which needs no precondition: the operator writes the status at the same time.
@@ -114,17 +127,19 @@ def _sized(found: DedicatedCluster, pool: str, nodes: int) -> Json:
 @_called
 @in_tenant
 @_timeout
+@gitmanaged.force_option
 @_form
-def sleep(target: Target, *, called: str, namespace: str, timeout: int, form: str | None) -> None:
+def sleep(target: Target, *, called: str, namespace: str, timeout: int, forced: bool, form: str | None) -> None:
     r"""End the process of a cluster's control plane; its objects stay, and its nodes stay with it.
 
     The next connection, or `tenantry cluster wake`, starts it again. If the Tenant has
-    `isolation.controlPlane: Dedicated`, only administrators may run it. Exit code: 0 it sleeps; 1 it does not.
+    `isolation.controlPlane: Dedicated`, only administrators may run it. Exit code: 0 it sleeps; 1 it does
+    not, or Git decides about the cluster, and the patch for Git is on stdout.
 
     \b
       tenantry cluster sleep acme
     """
-    _bring(target, called, namespace or called, PlanePhase.ASLEEP, seconds=timeout, form=form)
+    _bring(target, called, namespace or called, PlanePhase.ASLEEP, seconds=timeout, forced=forced, form=form)
 
 
 @click.command()
@@ -132,23 +147,26 @@ def sleep(target: Target, *, called: str, namespace: str, timeout: int, form: st
 @_called
 @in_tenant
 @_timeout
+@gitmanaged.force_option
 @_form
-def wake(target: Target, *, called: str, namespace: str, timeout: int, form: str | None) -> None:
+def wake(target: Target, *, called: str, namespace: str, timeout: int, forced: bool, form: str | None) -> None:
     r"""Start the control plane of a cluster that sleeps, and wait until it is usable.
 
     If the Tenant has `isolation.controlPlane: Dedicated`, only administrators may run it. Exit code: 0 it is
-    awake; 1 it is not.
+    awake; 1 it is not, or Git decides about the cluster, and the patch for Git is on stdout.
 
     \b
       tenantry cluster wake acme
     """
-    _bring(target, called, namespace or called, PlanePhase.AWAKE, seconds=timeout, form=form)
+    _bring(target, called, namespace or called, PlanePhase.AWAKE, seconds=timeout, forced=forced, form=form)
 
 
-def _bring(target: Target, called: str, where: str, phase: PlanePhase, *, seconds: int, form: str | None) -> None:
+def _bring(
+    target: Target, called: str, where: str, phase: PlanePhase, *, seconds: int, forced: bool, form: str | None
+) -> None:
     # Its control plane has its name.
     session.run(target, lambda client: _existing(client, called, where))
-    phases.bring(target, called, where, phase, seconds, kind=DedicatedCluster)
+    phases.bring(target, called, where, phase, seconds, kind=DedicatedCluster, forced=forced)
     if form:
         _print(session.run(target, lambda client: _existing(client, called, where)), form)
 

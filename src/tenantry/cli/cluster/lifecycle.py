@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tenantry.api.dedicatedcluster import DedicatedCluster
-from tenantry.cli import durations, flags, planesnapshots, planeupgrade, rotation, session
+from tenantry.cli import durations, flags, gitmanaged, planesnapshots, planeupgrade, rotation, session
 from tenantry.cli.cluster.place import in_tenant
 from tenantry.cli.target import Target, takes_target
 
@@ -28,17 +28,21 @@ _OUTCOME = "Deadline for the outcome, as in 30s or 5m."
 )
 @flags.yes_option
 @durations.timeout_option("5m", _OUTCOME)
-def upgrade(target: Target, *, called: str, namespace: str, version: str, yes: bool, timeout: int) -> None:
+@gitmanaged.force_option
+def upgrade(
+    target: Target, *, called: str, namespace: str, version: str, yes: bool, timeout: int, forced: bool
+) -> None:
     r"""Upgrade the control plane of a cluster to another version of Kubernetes, after a snapshot of all objects inside.
 
-    Exit code: 0 it has the version; 1 it does not get it, or not before the deadline.
+    Exit code: 0 it has the version; 1 it does not get it, or not before the deadline, or Git decides about the cluster,
+    and the patch for Git is on stdout.
 
     \b
       tenantry cluster upgrade acme
       tenantry cluster upgrade acme --version 1.36
     """
     where = _existing(target, called, namespace)
-    planeupgrade.bring(target, called, where, version, yes=yes, seconds=timeout, kind=DedicatedCluster)
+    planeupgrade.bring(target, called, where, version, yes=yes, seconds=timeout, kind=DedicatedCluster, forced=forced)
 
 
 @click.command()
