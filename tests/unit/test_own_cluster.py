@@ -223,10 +223,10 @@ def test_what_cannot_be_is_refused_before_it_is_sent() -> None:
 
 
 def test_render_has_the_cluster() -> None:
-    """A06: and no control plane, which the controller of the cluster creates."""
+    """A06: and what the controller of the cluster creates for it."""
     found = render(Manifests(tenants=[with_cluster()], subnamespaces=[]))
     assert [each.key for each in found if isinstance(each, DedicatedCluster)] == ["acme/acme"]
-    assert not any(isinstance(each, VirtualControlPlane) for each in found)
+    assert [each.key for each in found if isinstance(each, VirtualControlPlane)] == ["acme/acme"]
 
 
 def test_the_cluster_has_a_place_in_the_count_of_objects() -> None:

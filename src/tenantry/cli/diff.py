@@ -31,14 +31,15 @@ DIFFERENCES = 1
     "files",
     multiple=True,
     metavar="FILE|FOLDER|-",
-    help="File with Tenants and Subnamespaces, or folder of such files; - is stdin. May be repeated.",
+    help="File with Tenants, Subnamespaces, DedicatedClusters and ClusterTemplates, or folder of such files; - is"
+    " stdin. May be repeated.",
 )
 @output.output_option("json")
 def diff(target: Target, *, names: tuple[str, ...], files: tuple[str, ...], form: str | None) -> None:
     r"""Print what the operator would change, without changing it.
 
     Without -f, this is the difference between the cluster and the specs of all tenants, or of the named ones. With -f,
-    it is the change if the tenants and Subnamespaces of the file were applied. Values of Secrets are hidden. Exit
+    it is the change if the objects of the file were applied. Values of Secrets are hidden. Exit
     code: 0 nothing would change, 1 something would, more than 1 an error.
 
     \b

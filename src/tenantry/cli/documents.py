@@ -1,4 +1,4 @@
-"""Tenants and Subnamespaces from YAML or JSON files, read strictly: if one document is invalid, none is used."""
+"""Tenants, Subnamespaces and clusters from YAML or JSON files, read strictly: all documents, or none."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any, TypeVar, cast
 import msgspec
 import yaml
 
+from tenantry.api.clustertemplate import ClusterTemplate
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import InputError
 from tenantry.api.model import KubernetesObject
 from tenantry.api.subnamespace import Subnamespace
@@ -18,7 +20,13 @@ from tenantry.api.wording import shortened
 from tenantry.views.manifests import Manifests
 from tenantry.world.placeholders import beside, replaced
 from tenantry.world.structure import read
-from tenantry.world.validation import Problem, validate_subnamespace, validate_tenant
+from tenantry.world.validation import (
+    Problem,
+    validate_cluster,
+    validate_subnamespace,
+    validate_template,
+    validate_tenant,
+)
 
 K = TypeVar("K", bound=KubernetesObject)
 
@@ -26,7 +34,7 @@ MOST_VALUES = 2_000_000
 MOST_PROBLEMS = 50
 """The most wrong fields that one run reports, so that a folder of other files does not fill the screen."""
 SUFFIXES = (".yaml", ".yml", ".json")
-LISTS = ("List", "TenantList", "SubnamespaceList")
+LISTS = ("List", "TenantList", "SubnamespaceList", "DedicatedClusterList", "ClusterTemplateList")
 
 
 class _Loader(yaml.SafeLoader):
@@ -60,7 +68,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 def read_manifests(files: Sequence[str]) -> Manifests:
-    """Return the tenants and Subnamespaces of files, and of the files in folders; "-" is stdin.
+    """Return the tenants, Subnamespaces, clusters and templates of files, and of the files in folders; "-" is stdin.
 
     Raises:
         InputError: A document is invalid; the message names each place and field.
@@ -69,14 +77,25 @@ def read_manifests(files: Sequence[str]) -> Manifests:
     problems: list[str] = []
     tenants: dict[str, Tenant] = {}
     subnamespaces: dict[str, Subnamespace] = {}
+    clusters: dict[str, DedicatedCluster] = {}
+    templates: dict[str, ClusterTemplate] = {}
     for document in documents:
-        is_child = _kind(document.value) == Subnamespace.resource.kind
-        wrong = _take(document, subnamespaces, Subnamespace) if is_child else _take(document, tenants, Tenant)
+        match _kind(document.value):
+            case Subnamespace.resource.kind:
+                wrong = _take(document, subnamespaces, Subnamespace)
+            case DedicatedCluster.resource.kind:
+                wrong = _take(document, clusters, DedicatedCluster)
+            case ClusterTemplate.resource.kind:
+                wrong = _take(document, templates, ClusterTemplate)
+            case _:
+                wrong = _take(document, tenants, Tenant)
         problems += [f"{document.where}: {problem}" for problem in wrong]
     if problems:
         text = shortened(problems, separator="\n  ", in_order=True, most=MOST_PROBLEMS)
         raise InputError(f"nothing was done, because of:\n  {text}" if len(problems) > 1 else text)
-    return Manifests(list(tenants.values()), list(subnamespaces.values()))
+    return Manifests(
+        list(tenants.values()), list(subnamespaces.values()), list(clusters.values()), list(templates.values())
+    )
 
 
 def _kind(value: object) -> object:
@@ -105,6 +124,11 @@ def _validate(value: KubernetesObject) -> list[Problem]:
             [] if value.metadata.namespace else [Problem("metadata.namespace", "must be given: the parent's name")]
         )
         return [*missing, *validate_subnamespace(value)]
+    if isinstance(value, DedicatedCluster):
+        missing = [] if value.metadata.namespace else [Problem("metadata.namespace", "must be given")]
+        return [*missing, *validate_cluster(value)]
+    if isinstance(value, ClusterTemplate):
+        return validate_template(value)
     raise TypeError(f"no rules for {type(value)}")
 
 

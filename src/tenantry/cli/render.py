@@ -15,15 +15,16 @@ from tenantry.cli import output
     multiple=True,
     required=True,
     metavar="FILE|FOLDER|-",
-    help="File with Tenants and Subnamespaces, or folder of such files; - is stdin. May be repeated.",
+    help="File with Tenants, Subnamespaces, DedicatedClusters and ClusterTemplates, or folder of such files; - is"
+    " stdin. May be repeated.",
 )
 @output.output_option("yaml", "json", default="yaml", text="YAML documents, or one JSON List.")
 def render(*, files: tuple[str, ...], form: str) -> None:
-    r"""Print the objects that the operator would create for tenants and their subnamespaces.
+    r"""Print the objects that the operator would create for tenants, their subnamespaces and their clusters.
 
     Only a cluster knows the uids of tenants: labels and selectors with a uid are empty, and the digits in the name of a
-    child's namespace are x, unless a Subnamespace in the files is in it. Quotas are divided over the
-    tree. Inherited objects are not shown. The output is for review; apply the Tenant instead.
+    child's namespace are x, unless a Subnamespace in the files is in it. Quotas are divided over the tree. Inherited
+    objects, and the nodes of clusters, are not shown. The output is for review; apply the Tenant instead.
 
     \b
       tenantry render -f tenants.yaml

@@ -13,7 +13,7 @@ labels and on how to disable the reconciliation of an object.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -64,16 +64,17 @@ def manager_of(found: Mapping[str, Any]) -> GitManager | None:
     Args:
         found: The object as the API server returns it, with its managedFields.
     """
-    meta = found.get("metadata") or {}
+    meta: Mapping[str, Any] = found.get("metadata") or {}
     labels: Mapping[str, str] = meta.get("labels") or {}
     annotations: Mapping[str, str] = meta.get("annotations") or {}
+    fields: Sequence[Mapping[str, str]] = meta.get("managedFields") or ()
     marks = {**labels, **annotations}
     if any(annotations.get(key) == value for key, value in _SWITCHED_OFF.items()):
         return None
     tools = [tool for prefix, tool in _PREFIXES.items() if any(key.startswith(prefix) for key in marks)]
     # A status is written by controllers, and by no tool.
-    writers = [each for each in meta.get("managedFields") or () if not each.get("subresource")]
-    tools += [_MANAGERS[each["manager"]] for each in writers if each.get("manager") in _MANAGERS]
+    writers = [each.get("manager", "") for each in fields if not each.get("subresource")]
+    tools += [_MANAGERS[each] for each in writers if each in _MANAGERS]
     if not tools and _INSTANCE in labels:
         # Of Helm only if nothing says so: Argo CD's tracking method `label` leaves nothing else.
         tools = [HELM if labels.get("app.kubernetes.io/managed-by") == HELM else ARGO_CD]

@@ -1,9 +1,11 @@
-"""Tenants and Subnamespaces as files have them."""
+"""Tenants, Subnamespaces, DedicatedClusters and ClusterTemplates as files have them."""
 
 from __future__ import annotations
 
 import msgspec
 
+from tenantry.api.clustertemplate import ClusterTemplate
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 
@@ -13,3 +15,5 @@ class Manifests(msgspec.Struct, frozen=True):
 
     tenants: list[Tenant]
     subnamespaces: list[Subnamespace]
+    clusters: list[DedicatedCluster] = []
+    templates: list[ClusterTemplate] = []

@@ -27,7 +27,10 @@ _DEPENDS_ON_MODE = re.compile(r"spec[.](owners|inheritance.*)")
 
 
 def replaced(document: object, kind: type[K]) -> K | None:
-    """Return the object of a document with placeholders for wrong values; None if it is not an object of the kind."""
+    """Return the object of a document with placeholders for wrong values; None if it is not an object of the kind.
+
+    Also None if a field has a pattern that no placeholder matches.
+    """
     given = without_nulls(document)
     if not isinstance(given, dict) or cast("dict[object, object]", given).get("kind") != kind.resource.kind:
         return None
@@ -39,7 +42,10 @@ def replaced(document: object, kind: type[K]) -> K | None:
     named = cast("dict[str, object]", metadata) if isinstance(metadata, dict) else {}
     names = {key: named[key] for key in ("name", "namespace") if isinstance(named.get(key), str)}
     body = _struct({key: inner for key, inner in values.items() if key != "metadata"}, info, skip="metadata")
-    return msgspec.convert({**body, "metadata": {"name": "", **names}}, kind)
+    try:
+        return msgspec.convert({**body, "metadata": {"name": "", **names}}, kind)
+    except msgspec.ValidationError:
+        return None  # a pattern that no placeholder matches: the problems of the shape are reported alone
 
 
 def beside(found: Sequence[Problem], wrong: Sequence[Problem]) -> list[Problem]:

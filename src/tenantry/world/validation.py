@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 import msgspec
+from msgspec import UNSET
 
 from tenantry.api import marks
 from tenantry.api.clustertemplate import NAME_PATTERN as TEMPLATE_PATTERN
+from tenantry.api.clustertemplate import ClusterTemplate
 from tenantry.api.controlplanechoice import MAX_NAME as MAX_PLANE_NAME
 from tenantry.api.controlplanechoice import NOT_OF_A_CHILD, TOO_LONG, ControlPlaneChoice
 from tenantry.api.dedicatedcluster import MAX_NAME as MAX_CLUSTER_NAME
@@ -129,6 +131,32 @@ def validate_cluster(value: DedicatedCluster) -> list[Problem]:
         problems.append(Problem("spec.version", f"must be a minor version, as in 1.36; it is {spec.version!r}"))
     if not re.fullmatch(TEMPLATE_PATTERN, spec.template):
         problems.append(Problem("spec.template", f"must be the name of a ClusterTemplate; it is {spec.template!r}"))
+    return problems
+
+
+def validate_template(value: ClusterTemplate) -> list[Problem]:
+    """Return what is wrong with the name, the versions and the limits of a ClusterTemplate; [] for a good one."""
+    name, spec = value.metadata.name, value.spec
+    problems: list[Problem] = []
+    if not name or not re.fullmatch(TEMPLATE_PATTERN, name):
+        told = "must be a DNS label of at most 63 lower-case letters, digits and -"
+        problems.append(Problem("metadata.name", told))
+    problems += [
+        Problem(f"spec.versions[{index}]", f"must be a minor version, as in 1.36; it is {each!r}")
+        for index, each in enumerate(spec.versions)
+        if not each or not re.fullmatch(VERSION_PATTERN, each)
+    ]
+    most, has = spec.limits, spec.defaults
+    if most.replicas is not UNSET and has.replicas > most.replicas:
+        problems.append(Problem("spec.defaults.replicas", "must be at most limits.replicas"))
+    if has.replicas > 1 and has.datastore.kind is DatastoreKind.SQLITE:
+        told = "must be 1, unless the datastore is SharedEtcd, External or, on a local cluster, OwnEtcd"
+        problems.append(Problem("spec.defaults.replicas", told))
+    if most.after_idle_seconds is not UNSET and not 0 < has.after_idle_seconds <= most.after_idle_seconds:
+        told = "must be more than 0, and at most limits.afterIdleSeconds"
+        problems.append(Problem("spec.defaults.afterIdleSeconds", told))
+    if most.datastores and has.datastore.kind not in most.datastores:
+        problems.append(Problem("spec.defaults.datastore.kind", "must be one of limits.datastores"))
     return problems
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import ApiError
-from tenantry.api.model import KubernetesObject, object_key
+from tenantry.api.model import object_key
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.slice import SliceClaim
 from tenantry.api.tenancydefaults import TenancyDefaults
@@ -17,7 +17,7 @@ from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.conclusion import problem_of
 from tenantry.controllers.dedicatedcluster import desired, status, template
-from tenantry.controllers.dedicatedcluster.gather import BY_CLUSTER, BY_PLANE, BY_SLICE, gather, owner_of
+from tenantry.controllers.dedicatedcluster.gather import CLAIM_INDEXES, HANDOVER_INDEXES, gather, owner_of
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
@@ -39,8 +39,8 @@ class DedicatedClusterController:
         return [
             watched.dedicated_clusters(watched.own_key),
             watched.control_planes(self._of_plane),
-            watched.slice_claims(self._of_claim, {BY_CLUSTER: _owner}),
-            msgspec.structs.replace(handovers, indexes={BY_PLANE: _plane_uid, BY_SLICE: _slice}),
+            watched.slice_claims(self._of_claim, CLAIM_INDEXES),
+            msgspec.structs.replace(handovers, indexes=HANDOVER_INDEXES),
             watched.defaults(self._of_defaults),
             watched.cluster_templates(lambda _: list(self._known)),
         ]
@@ -126,16 +126,3 @@ class DedicatedClusterController:
 
 def _has_owner(change: Change[VirtualControlPlane]) -> bool:
     return any(each is not None and owner_of(each) for each in (change.before, change.after))
-
-
-def _owner(found: KubernetesObject) -> list[str]:
-    uid = owner_of(found)
-    return [uid] if uid else []
-
-
-def _plane_uid(found: NodeHandover) -> list[str]:
-    return [found.spec.plane.uid]
-
-
-def _slice(found: NodeHandover) -> list[str]:
-    return [found.spec.slice]

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET
 
 from tenantry.api.clustertemplate import ClusterTemplate
 from tenantry.api.dedicatedcluster import DedicatedCluster
-from tenantry.api.model import KubernetesObject
+from tenantry.api.model import KubernetesObject, Resource
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.slice import SliceClaim, slice_name
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.engine.cache import Cache
-from tenantry.engine.cluster import Cluster
 
 BY_CLUSTER = "cluster"
 """Index of the children of DedicatedClusters by the uid of their controlling owner."""
@@ -95,11 +95,36 @@ def owner_of(each: KubernetesObject) -> str:
     return next((owner.uid for owner in each.metadata.owner_references if owner.controller), "")
 
 
-def gather(cluster: Cluster, found: DedicatedCluster, names: Sequence[str]) -> ClusterInputs:
+def _owners(found: SliceClaim) -> Iterable[str]:
+    uid = owner_of(found)
+    return [uid] if uid else []
+
+
+def _plane_uid(found: NodeHandover) -> Iterable[str]:
+    return [found.spec.plane.uid]
+
+
+def _slice(found: NodeHandover) -> Iterable[str]:
+    return [found.spec.slice]
+
+
+CLAIM_INDEXES: Mapping[str, Callable[[SliceClaim], Iterable[str]]] = {BY_CLUSTER: _owners}
+HANDOVER_INDEXES: Mapping[str, Callable[[NodeHandover], Iterable[str]]] = {BY_PLANE: _plane_uid, BY_SLICE: _slice}
+
+
+class Caches(Protocol):
+    """What has the objects of a cluster: a `Cluster`, or what `diff` has read."""
+
+    def cache(self, resource: Resource) -> Cache[Any]:
+        """Return the cache of a kind."""
+        ...
+
+
+def gather(cluster: Caches, found: DedicatedCluster, names: Sequence[str]) -> ClusterInputs:
     """Return the inputs of a DedicatedCluster that the caches have.
 
     Args:
-        cluster: The cluster that the operator runs in.
+        cluster: It has the caches, with the indexes of `CLAIM_INDEXES` and `HANDOVER_INDEXES`.
         found: The DedicatedCluster.
         names: The names of the claims that it needs.
     """

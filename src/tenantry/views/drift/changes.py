@@ -6,33 +6,39 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from tenantry.api.clustertemplate import ClusterTemplate
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import InputError, NotFound, TerminalError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import TENANT
-from tenantry.api.model import Json, Resource, object_key
+from tenantry.api.model import Json, KubernetesObject, Resource, object_key
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
+from tenantry.controllers.watched import BY_TENANT
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.plan import Amendment, Blocked, CopyStep, Plan, Step, StepAction
 from tenantry.engine.preview import Preview, preview_copy, preview_step, preview_write, shown
 from tenantry.engine.request import ApiRequest
 from tenantry.engine.tasks import all_of
 from tenantry.kube import wire
-from tenantry.views.drift.planners import plans
+from tenantry.views.drift.planners import cluster_plan, plans
 from tenantry.views.drift.state import UNKNOWN_UID, DriftInputs, read
 from tenantry.views.manifests import Manifests
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
 
+C = TypeVar("C", Subnamespace, DedicatedCluster)
+L = TypeVar("L", bound=KubernetesObject)
+
 AT_ONCE = 16
 
-Before = Mapping[str, Tenant | Subnamespace | None]
-"""The live objects in the place of those of files, by key; None for a new one."""
+Before = Mapping[tuple[Resource, str], KubernetesObject | None]
+"""The live objects in the place of those of files, by kind and key; None for a new one."""
 
 
 Copies = dict[tuple[Resource, str], Json]
@@ -65,6 +71,7 @@ async def find(client: Client, names: Sequence[str], manifests: Manifests | None
         NotFound: A tenant, or the namespace of a Subnamespace, does not exist.
         InputError: The namespace of a Subnamespace does not belong to a tenant.
     """
+    given = Manifests([], []) if manifests is None else manifests
     if manifests is None:
         tenants = await _tenants(client, names)
         before: Before = {}
@@ -72,13 +79,19 @@ async def find(client: Client, names: Sequence[str], manifests: Manifests | None
     else:
         tenants, subnamespaces, before = await _applied(client, manifests)
     state = await read(client, tenants, subnamespaces)
+    own = [change for each in given.templates for change in await _take_template(client, state, each)]
+    shared = [TenantDrift(tenant="", changes=tuple(own), blocked=())] if own else []
+    for cluster in given.clusters:
+        live = before[_id(cluster)]
+        renewed = _renewed(cluster, live if isinstance(live, DedicatedCluster) else None)
+        state.clusters.put(_later(renewed, live), listed=0)
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def one(tenant: Tenant) -> TenantDrift:
         async with slots:
             return await _drift(client, state, tenant, before)
 
-    return await all_of(one(tenant) for tenant in tenants)
+    return [*shared, *await all_of(one(tenant) for tenant in tenants)]
 
 
 async def _tenants(client: Client, names: Sequence[str]) -> list[Tenant]:
@@ -92,49 +105,74 @@ async def _tenants(client: Client, names: Sequence[str]) -> list[Tenant]:
 
 async def _applied(client: Client, manifests: Manifests) -> tuple[list[Tenant], list[Subnamespace], Before]:
     """Return the tenants and Subnamespaces as they would be, and the live objects in their place."""
-    before: dict[str, Tenant | Subnamespace | None] = {}
+    before: dict[tuple[Resource, str], KubernetesObject | None] = {}
     subnamespaces: list[Subnamespace] = []
     for each in manifests.subnamespaces:
         live = None
         with suppress(NotFound):
             live = await client.get(Subnamespace, each.metadata.name, each.metadata.namespace)
-        before[each.key] = live
-        subnamespaces.append(_subnamespace(each, live))
+        before[_id(each)] = live
+        subnamespaces.append(_renewed(each, live))
+    for each in manifests.clusters:
+        found_cluster = None
+        with suppress(NotFound):
+            found_cluster = await client.get(DedicatedCluster, each.metadata.name, each.metadata.namespace)
+        before[_id(each)] = found_cluster
     files = {tenant.metadata.name: tenant for tenant in manifests.tenants}
-    above = [await _tenant_of(client, each, files) for each in manifests.subnamespaces]
+    above = [await _tenant_of(client, each, files) for each in (*manifests.subnamespaces, *manifests.clusters)]
     tenants: list[Tenant] = []
     for name in dict.fromkeys([*files, *above]):
         found = None
         with suppress(NotFound):
             found = await client.get(Tenant, name)
         if name in files:
-            before[name] = found
+            before[_id(files[name])] = found
             tenants.append(_tenant(files[name], found))
         elif found is not None:
             tenants.append(found)
     return tenants, subnamespaces, before
 
 
-async def _tenant_of(client: Client, subnamespace: Subnamespace, files: Mapping[str, Tenant]) -> str:
-    """Return the tenant of a Subnamespace's parent namespace.
+async def _take_template(client: Client, state: DriftInputs, given: ClusterTemplate) -> list[Preview]:
+    """Put a template of a file in the place of the live one, and return its change."""
+    live = None
+    with suppress(NotFound):
+        live = await client.get(ClusterTemplate, given.metadata.name)
+    state.templates.put(_later(given, live), listed=0)
+    return _own_change(given, live)
+
+
+async def _tenant_of(client: Client, child: Subnamespace | DedicatedCluster, files: Mapping[str, Tenant]) -> str:
+    """Return the tenant of the namespace of a Subnamespace or a cluster.
 
     Raises:
         NotFound: The namespace does not exist, and no tenant of the files will have it.
         InputError: It does not belong to a tenant.
     """
-    parent = subnamespace.metadata.namespace
+    parent = child.metadata.namespace
     if parent in files:
         return parent
     try:
         labels = (await client.get(Namespace, parent)).metadata.labels
     except NotFound as error:
-        raise NotFound(f"Subnamespace {subnamespace.key!r}: there is no namespace {parent!r}") from error
+        raise NotFound(f"{child.resource.kind} {child.key!r}: there is no namespace {parent!r}") from error
     if not labels.get(TENANT):
-        raise InputError(f"Subnamespace {subnamespace.key!r}: the namespace {parent!r} does not belong to a tenant")
+        raise InputError(f"{child.resource.kind} {child.key!r}: the namespace {parent!r} does not belong to a tenant")
     return labels[TENANT]
 
 
-def _subnamespace(given: Subnamespace, live: Subnamespace | None) -> Subnamespace:
+def _id(found: KubernetesObject) -> tuple[Resource, str]:
+    return found.resource, found.key
+
+
+def _later(given: L, live: KubernetesObject | None) -> L:
+    """Return an object with a version after that of the live one, in whose place it is in a cache."""
+    version = str(live.version + 1) if live is not None else ""
+    return msgspec.structs.replace(given, metadata=msgspec.structs.replace(given.metadata, resource_version=version))
+
+
+def _renewed(given: C, live: C | None) -> C:
+    """Return a Subnamespace or a cluster as it would be: the live one with the spec of the file."""
     if live is not None:
         return msgspec.structs.replace(live, spec=given.spec)
     # A uid of its own, and the time: the quota serves the newest Subnamespace last.
@@ -166,11 +204,11 @@ async def _drift(client: Client, state: DriftInputs, tenant: Tenant, before: Bef
     name = tenant.metadata.name
     if tenant.metadata.deletion_timestamp:
         return TenantDrift(tenant=name, changes=(), blocked=())  # the operator corrects nothing during a deletion
-    own = [(tenant, before[name])] if name in before else []
+    own = [(tenant, before[_id(tenant)])] if _id(tenant) in before else []
     if state.namespaces.get(name) is None:
         # The children of a new tenant are not planned, but their Subnamespaces are part of the change.
-        children = [each for each in state.subnamespaces if each.metadata.namespace == name and each.key in before]
-        later = [change for each in children for change in _own_change(each, before[each.key])]
+        children = [each for each in state.subnamespaces if each.metadata.namespace == name and _id(each) in before]
+        later = [change for each in children for change in _own_change(each, before[_id(each)])]
     else:
         later = []
     changes = [change for each in own for change in _own_change(*each)]
@@ -179,15 +217,31 @@ async def _drift(client: Client, state: DriftInputs, tenant: Tenant, before: Bef
     copies: Copies = {}
     for planned in plans(state, tenant):
         subject = planned.subnamespace
-        if subject is not None and subject.key in before and subject.key not in shown_keys:
+        if subject is not None and _id(subject) in before and subject.key not in shown_keys:
             # A Subnamespace has two plans; its own change comes before the first.
             shown_keys.add(subject.key)
-            changes += _own_change(subject, before[subject.key])
+            changes += _own_change(subject, before[_id(subject)])
         found, trouble = await _previews(client, planned.plan, copies)
         changes += found
         where = f"Subnamespace {subject.key!r}: " if subject is not None else ""
         blocked += [msgspec.structs.replace(each, message=f"{where}{each.message}") for each in trouble]
+    for cluster in _clusters(state, name):
+        if _id(cluster) in before:
+            changes += _own_change(cluster, before[_id(cluster)])
+        if cluster.metadata.deletion_timestamp:
+            continue
+        found, trouble = await _previews(client, cluster_plan(state, cluster), copies)
+        changes += found
+        told = f"DedicatedCluster {cluster.key!r}: "
+        blocked += [msgspec.structs.replace(each, message=f"{told}{each.message}") for each in trouble]
     return TenantDrift(tenant=name, changes=(*changes, *later), blocked=tuple(blocked))
+
+
+def _clusters(state: DriftInputs, tenant: str) -> list[DedicatedCluster]:
+    """Return the clusters in the namespaces of a tenant, by their keys."""
+    namespaces = {tenant, *(each.name for each in state.namespaces.by_index(BY_TENANT, tenant))}
+    found = [each for each in state.clusters if each.metadata.namespace in namespaces]
+    return sorted(found, key=lambda each: each.key)
 
 
 async def _previews(client: Client, plan: Plan, copies: Copies) -> tuple[list[Preview], list[Blocked]]:
@@ -234,7 +288,7 @@ async def _preview_copy(client: Client, step: CopyStep, copies: Copies) -> Previ
     return found
 
 
-def _own_change(value: Tenant | Subnamespace, before: Tenant | Subnamespace | None) -> list[Preview]:
+def _own_change(value: KubernetesObject, before: KubernetesObject | None) -> list[Preview]:
     """Return the change of the object itself: what `kubectl apply` of the file would do."""
     after, was = _shown(value), _shown(before) if before is not None else None
     if was == after:
@@ -244,7 +298,7 @@ def _own_change(value: Tenant | Subnamespace, before: Tenant | Subnamespace | No
     return [Preview(action=action, kind=kind, namespace=meta.namespace, name=meta.name, before=was, after=after)]
 
 
-def _shown(value: Tenant | Subnamespace) -> Json:
+def _shown(value: KubernetesObject) -> Json:
     whole: Json = msgspec.to_builtins(value)
     # The API server stores defaults: an empty map is the same as none.
     spec = {key: inner for key, inner in whole["spec"].items() if inner != {}}

@@ -1,4 +1,7 @@
-"""What applying Subnamespaces of a file would change, asked of the API server: for owners, who may not read Tenants."""
+"""What applying Subnamespaces and clusters of a file would change, asked of the API server: for owners.
+
+Owners may not read Tenants.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import Forbidden, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import TENANT
@@ -22,12 +26,12 @@ from tenantry.views.manifests import Manifests
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
 
-NOTE = "as an owner: the Subnamespaces only, not what the operator would make of them"
+NOTE = "as an owner: the objects of the files only, not what the operator would make of them"
 """What this leaves out."""
 
 
 async def find(client: Client, manifests: Manifests | None, refused: Forbidden) -> list[TenantDrift]:
-    """Return what would change in the Subnamespaces of the files, tenant by tenant.
+    """Return what would change in the Subnamespaces and clusters of the files, tenant by tenant.
 
     Args:
         client: Of the owner.
@@ -35,23 +39,24 @@ async def find(client: Client, manifests: Manifests | None, refused: Forbidden) 
         refused: What the API server said to a request that administrators may make.
 
     Raises:
-        Forbidden: There are no files, a Tenant is in them, or the user may not write one of the Subnamespaces.
+        Forbidden: There are no files, a Tenant or a ClusterTemplate is in them, or the user may not write one of
+            the others.
     """
-    if manifests is None or manifests.tenants:
+    if manifests is None or manifests.tenants or manifests.templates:
         raise Forbidden(
             f"{refused}; the operator's plan follows from objects that only administrators may read. An owner sees"
-            " with -f what applying Subnamespaces would change"
+            " with -f what applying Subnamespaces and DedicatedClusters would change"
         )
     changes: dict[str, list[Preview]] = defaultdict(list)
-    for each in manifests.subnamespaces:
+    for each in (*manifests.subnamespaces, *manifests.clusters):
         parent = await client.get(Namespace, each.metadata.namespace)
         found = await _change(client, each)
         changes[parent.metadata.labels.get(TENANT, "")] += [found] if found is not None else []
     return [TenantDrift(tenant=tenant, changes=tuple(found), blocked=()) for tenant, found in sorted(changes.items())]
 
 
-async def _change(client: Client, given: Subnamespace) -> Preview | None:
-    """Return the change of one Subnamespace; None if there is none."""
+async def _change(client: Client, given: Subnamespace | DedicatedCluster) -> Preview | None:
+    """Return the change of one object; None if there is none."""
     resource, meta = given.resource, given.metadata
     path = wire.path(resource, meta.namespace, meta.name)
     try:

@@ -16,12 +16,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tenantry.api import reasons
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import InputError, TerminalError
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.model import object_key
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenant import Tenant
+from tenantry.controllers.dedicatedcluster import desired as dedicatedcluster_desired
+from tenantry.controllers.dedicatedcluster.gather import gather as gather_cluster
 from tenantry.controllers.inheritance import desired as inheritance_desired
 from tenantry.controllers.inheritance.gather import ChildNamespace
 from tenantry.controllers.inheritance.gather import gather as gather_inheritance
@@ -118,6 +121,12 @@ def plans(state: DriftInputs, tenant: Tenant, names: Mapping[str, str] | None = 
             # The writes of the first plan are shown already.
             later = tuple(write for write in people.plan.writes if write not in first.writes)
             yield replace(people, plan=replace(people.plan, before=(), writes=later))
+
+
+def cluster_plan(state: DriftInputs, found: DedicatedCluster) -> Plan:
+    """Return what the controller of DedicatedClusters would write for one."""
+    inputs = gather_cluster(state, found, dedicatedcluster_desired.claim_names(found))
+    return dedicatedcluster_desired.plan(inputs)
 
 
 def _tenant_inputs(state: DriftInputs, tenant: Tenant) -> TenantInputs:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from tenantry.api import reasons
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import Namespace, ResourceQuota
@@ -17,8 +18,8 @@ from tenantry.api.slice import SliceClaim
 from tenantry.api.subnamespace import Adoption, Subnamespace
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.engine.plan import DirectWrite
-from tenantry.views.drift.planners import Planned, plans
-from tenantry.views.drift.state import UNKNOWN_UID, empty
+from tenantry.views.drift.planners import Planned, cluster_plan, plans
+from tenantry.views.drift.state import UNKNOWN_UID, DriftInputs, empty
 from tenantry.views.manifests import Manifests
 from tenantry.world.naming import DIGITS
 
@@ -34,7 +35,7 @@ UNKNOWN_DIGITS = "x" * DIGITS
 
 
 def render(manifests: Manifests) -> list[KubernetesObject]:
-    """Return the objects of each tenant, then those of its children, with the labels that hold uids empty.
+    """Return the objects of each tenant, of its children and of its clusters, with the fields that hold uids empty.
 
     Raises:
         InputError: One of them cannot be created, or the files do not have its parent.
@@ -43,6 +44,8 @@ def render(manifests: Manifests) -> list[KubernetesObject]:
     state = empty([_with_uid(tenant) for tenant in manifests.tenants], subnamespaces)
     names = _names(manifests.subnamespaces)
     found: dict[tuple[Resource, str], KubernetesObject] = {}
+    for template in manifests.templates:
+        state.templates.put(template, listed=0)
     for tenant in state.tenants:
         try:
             planned = list(plans(state, tenant, names))
@@ -56,6 +59,9 @@ def render(manifests: Manifests) -> list[KubernetesObject]:
             f"Subnamespace {lost.key!r}: its parent {lost.metadata.namespace!r} is neither a Tenant nor the namespace"
             " of a Subnamespace in these files: add that, or ask the cluster with `tenantry diff -f`"
         )
+    made = [each for each in found.values() if isinstance(each, DedicatedCluster)]
+    for cluster in (*made, *manifests.clusters):
+        found.update(_of_cluster(state, _with_uid(cluster)))
     # The plans of one namespace come in several steps; readers want its objects together.
     order = {each.metadata.name: at for at, each in enumerate(found.values()) if isinstance(each, Namespace)}
     return [_without_uids(each) for each in sorted(found.values(), key=lambda each: _place(each, order))]
@@ -74,6 +80,21 @@ def _created(planned: Planned) -> dict[tuple[Resource, str], KubernetesObject]:
     found = {(step.resource, step.key): step.child.object for step in steps if step.child is not None}
     asked = [write.request.body for write in planned.plan.writes if isinstance(write, DirectWrite)]
     return found | {(each.resource, each.key): each for each in asked if isinstance(each, _KEPT_ELSEWHERE)}
+
+
+def _of_cluster(state: DriftInputs, cluster: DedicatedCluster) -> dict[tuple[Resource, str], KubernetesObject]:
+    """Return the children of a DedicatedCluster that the operator creates before nodes are chosen, by kind and key.
+
+    Raises:
+        InputError: They cannot be created.
+    """
+    told = f"DedicatedCluster {cluster.key!r}"
+    plan = cluster_plan(state, cluster)
+    for each in plan.blocked:
+        hint = ": add it to these files, or ask the cluster with `tenantry diff -f`"
+        raise InputError(f"{told}: {each.message}{hint if each.reason == reasons.UNKNOWN_TEMPLATE else ''}")
+    asked = [write.request.body for write in plan.writes if isinstance(write, DirectWrite)]
+    return {(each.resource, each.key): each for each in asked if isinstance(each, KubernetesObject)}
 
 
 def _place(value: KubernetesObject, order: Mapping[str, int]) -> tuple[int, int]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tenantry.api.clustertemplate import ClusterTemplate
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import NotFound
 from tenantry.api.kubernetes import ClusterNetworkPolicy, Namespace, OwnerRole
 from tenantry.api.marks import FIELD_MANAGER, OWNER_ROLE, TENANT
-from tenantry.api.model import Resource, object_key
+from tenantry.api.model import KubernetesObject, Resource, object_key
 from tenantry.api.node import Node
+from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.offloading import NamespaceMap
 from tenantry.api.peercluster import PeerCluster
 from tenantry.api.policyparameters import PolicyParameters
@@ -26,6 +28,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
+from tenantry.controllers.dedicatedcluster.gather import CLAIM_INDEXES, HANDOVER_INDEXES
 from tenantry.controllers.inheritance.gather import BY_INHERITANCE, inheritance_keys
 from tenantry.controllers.inheritance.kinds import allowed_by
 from tenantry.controllers.limits.gather import object_limits
@@ -66,6 +69,8 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
         claims: All SliceClaims.
         control_planes: All VirtualControlPlanes.
         clusters: All DedicatedClusters.
+        templates: All ClusterTemplates.
+        handovers: All NodeHandovers.
         maps: All NamespaceMaps.
         peers: All PeerClusters.
         defaults: The TenancyDefaults.
@@ -85,6 +90,8 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
     claims: Cache[SliceClaim]
     control_planes: Cache[VirtualControlPlane]
     clusters: Cache[DedicatedCluster]
+    templates: Cache[ClusterTemplate]
+    handovers: Cache[NodeHandover]
     maps: Cache[NamespaceMap]
     peers: Cache[PeerCluster]
     defaults: Cache[TenancyDefaults]
@@ -93,6 +100,17 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: Sandbox = NO_SANDBOX
     limits: ObjectLimits = objectcounts.DEFAULT
     inheritable: tuple[Resource, ...] = ()
+
+    def cache(self, resource: Resource) -> Cache[Any]:
+        """Return the cache of a kind that decides about DedicatedClusters."""
+        kinds: dict[Resource, Cache[Any]] = {
+            VirtualControlPlane.resource: self.control_planes,
+            SliceClaim.resource: self.claims,
+            NodeHandover.resource: self.handovers,
+            TenancyDefaults.resource: self.defaults,
+            ClusterTemplate.resource: self.templates,
+        }
+        return kinds[resource]
 
     @property
     def namespaces(self) -> Cache[Observed]:
@@ -185,9 +203,11 @@ def empty(tenants: Iterable[Tenant], subnamespaces: Iterable[Subnamespace]) -> D
         subnamespaces=Cache(indexes[0]),
         tenant_quotas=Cache(),
         slices=Cache(indexes[1]),
-        claims=Cache(),
+        claims=Cache(dict(CLAIM_INDEXES)),
         control_planes=Cache(indexes[2]),
         clusters=Cache(),
+        templates=Cache(),
+        handovers=Cache(dict(HANDOVER_INDEXES)),
         maps=Cache(),
         peers=Cache(),
         defaults=Cache(),
@@ -216,22 +236,7 @@ async def read(client: Client, tenants: Sequence[Tenant], changed: Iterable[Subn
     """
     live = {each.key: each for each in await client.list(Subnamespace)}
     state = empty(tenants, {**live, **{each.key: each for each in changed}}.values())
-    for slice_ in await client.list(Slice):
-        state.slices.put(slice_)
-    for claim in await client.list(SliceClaim):
-        state.claims.put(claim)
-    for plane in await client.list(VirtualControlPlane):
-        state.control_planes.put(plane)
-    for dedicated in await client.list(DedicatedCluster):
-        state.clusters.put(dedicated)
-    for found_map in await client.list(NamespaceMap):
-        state.maps.put(found_map)
-    for peer in await client.list(PeerCluster):
-        state.peers.put(peer)
-    for tenant_quota in await client.list(TenantResourceQuota):
-        state.tenant_quotas.put(tenant_quota)
-    for each in await client.list(TenancyDefaults):
-        state.defaults.put(each)
+    await _read_whole(client, state)
     defaults = state.defaults.get(DEFAULTS)
     names = [tenant.metadata.name for tenant in tenants]
     # The namespaces of a tree can have any name: then everything is read.
@@ -250,6 +255,25 @@ async def read(client: Client, tenants: Sequence[Tenant], changed: Iterable[Subn
         observed=observed,
         inheritable=tuple(kind for kind in inheritable if kind in observed),
     )
+
+
+async def _read_whole(client: Client, state: DriftInputs) -> None:
+    """Read the objects of Tenantry's own kinds that plans of any tenant may look at."""
+    pairs: list[tuple[type[KubernetesObject], Cache[Any]]] = [
+        (Slice, state.slices),
+        (SliceClaim, state.claims),
+        (VirtualControlPlane, state.control_planes),
+        (DedicatedCluster, state.clusters),
+        (ClusterTemplate, state.templates),
+        (NodeHandover, state.handovers),
+        (NamespaceMap, state.maps),
+        (PeerCluster, state.peers),
+        (TenantResourceQuota, state.tenant_quotas),
+        (TenancyDefaults, state.defaults),
+    ]
+    for kind, cache in pairs:
+        for each in await client.list(kind):
+            cache.put(each)
 
 
 async def read_limits(client: Client, defaults: TenancyDefaults | None) -> ObjectLimits:

@@ -1,0 +1,131 @@
+"""X03: `render` and `diff` show what a DedicatedCluster would be made of, by the plan of its controller."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tenantry.api import reasons
+from tenantry.api.clustertemplate import ClusterTemplate, ClusterTemplateSpec, TemplateDefaults
+from tenantry.api.dedicatedcluster import DedicatedCluster, DedicatedClusterSpec, NodePool
+from tenantry.api.errors import InputError
+from tenantry.api.kubernetes import Namespace
+from tenantry.api.model import ObjectMeta
+from tenantry.api.slice import SliceClaim
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.cli.documents import read_manifests
+from tenantry.engine.plan import StepAction
+from tenantry.views.drift.changes import TenantDrift, find
+from tenantry.views.drift.rendering import render
+from tenantry.views.manifests import Manifests
+from testkit.model import World
+from testkit.treeworld import settle, world_of
+from testkit.worldclient import WorldClient
+from testkit.worlds import CLUSTER_UID
+
+LEAN = ClusterTemplate(
+    metadata=ObjectMeta(name="lean"), spec=ClusterTemplateSpec(defaults=TemplateDefaults(after_idle_seconds=600))
+)
+
+
+def prod(**fields: object) -> DedicatedCluster:
+    """Return a cluster of the tenant acme with two pools."""
+    spec = DedicatedClusterSpec(nodes=2, pools=(NodePool(name="gpu", count=1),))
+    return DedicatedCluster(metadata=ObjectMeta(name="prod", namespace="acme"), spec=replace(spec, **fields))
+
+
+def test_render_prints_the_children_of_a_cluster() -> None:
+    """X03: its control plane and a claim for each pool; which nodes they get, only a host knows."""
+    found = render(Manifests([], [], [prod(template="lean")], [LEAN]))
+    assert [(each.resource.kind, each.key) for each in found] == [
+        ("VirtualControlPlane", "acme/prod"),
+        ("SliceClaim", "acme/prod-default"),
+        ("SliceClaim", "acme/prod-gpu"),
+    ]
+    plane, *claims = found
+    assert isinstance(plane, VirtualControlPlane)
+    assert plane.spec.sleep.after_idle_seconds == 600
+    assert plane.metadata.owner_references[0].uid == ""
+    assert [each.spec.count for each in claims if isinstance(each, SliceClaim)] == [2, 1]
+
+
+def test_render_refuses_a_template_that_the_files_do_not_have() -> None:
+    """X03: without a cluster, no other place has it."""
+    with pytest.raises(InputError, match=r"'acme/prod': .*no ClusterTemplate 'lean'.*: add it to these files"):
+        render(Manifests([], [], [prod(template="lean")]))
+
+
+def test_files_have_clusters_and_templates(tmp_path: Path) -> None:
+    """X03: with the fields of both checked as the API server does."""
+    file = tmp_path / "all.yaml"
+    head = "apiVersion: tenantry.dev/v1alpha1\n"
+    cluster = f"{head}kind: DedicatedCluster\nmetadata: {{name: prod, namespace: acme}}\nspec: {{template: lean}}\n"
+    template = f"{head}kind: ClusterTemplate\nmetadata: {{name: lean}}\nspec: {{versions: ['1.36']}}\n"
+    file.write_text(f"{cluster}---\n{template}")
+    found = read_manifests([str(file)])
+    assert [each.spec.template for each in found.clusters] == ["lean"]
+    assert [each.spec.versions for each in found.templates] == [("1.36",)]
+    file.write_text(f"{cluster.replace(', namespace: acme', '')}---\n{template.replace('1.36', '1')}")
+    with pytest.raises(InputError) as told:
+        read_manifests([str(file)])
+    assert "document 1: metadata.namespace must be given" in str(told.value)
+    assert "document 2: spec.versions[0]" in str(told.value)
+
+
+def settled() -> World:
+    """Return the tenant acme."""
+    world = world_of()
+    world.put_in(Namespace.resource, {"metadata": {"name": "kube-system", "uid": CLUSTER_UID}})
+    settle(world)
+    return world
+
+
+def drift(world: World, manifests: Manifests) -> list[TenantDrift]:
+    """Return what would change if files were applied."""
+    return asyncio.run(find(WorldClient(world, lambda: "none"), (), manifests))
+
+
+def test_diff_shows_a_cluster_with_its_children() -> None:
+    """X03: the object of the file first, and what the operator would write then."""
+    world = settled()
+    shared, found = drift(world, Manifests([], [], [prod(template="lean")], [LEAN]))
+    assert [(each.kind, each.name) for each in shared.changes] == [("ClusterTemplate", "lean")]
+    assert found.tenant == "acme"
+    assert [(each.action, each.kind, each.name) for each in found.changes] == [
+        (StepAction.CREATE, "DedicatedCluster", "prod"),
+        (StepAction.CREATE, "VirtualControlPlane", "prod"),
+        (StepAction.CREATE, "SliceClaim", "prod-default"),
+        (StepAction.CREATE, "SliceClaim", "prod-gpu"),
+    ]
+    plane = found.changes[1].after
+    assert plane is not None
+    assert plane["spec"]["sleep"] == {"afterIdleSeconds": 600}
+
+
+def test_diff_names_what_keeps_a_cluster_from_being_created() -> None:
+    """X03: with the words of the condition."""
+    world = settled()
+    (found,) = drift(world, Manifests([], [], [prod(template="big")]))
+    (blocked,) = found.blocked
+    assert blocked.reason == reasons.UNKNOWN_TEMPLATE
+    assert blocked.message.startswith("DedicatedCluster 'acme/prod': spec.template: there is no ClusterTemplate 'big'")
+
+
+def test_diff_shows_what_a_cluster_that_runs_would_get() -> None:
+    """X03: a lower number of nodes does not change the claim before the nodes are back."""
+    world = settled()
+    first = prod()
+    world.create(first)
+    for each in render(Manifests([], [], [first])):
+        meta = each.metadata
+        uid = world.get(DedicatedCluster.resource, "acme/prod")["metadata"]["uid"]
+        owner = replace(meta.owner_references[0], uid=uid)
+        world.create(replace(each, metadata=replace(meta, owner_references=(owner,))))
+    (found,) = drift(world, Manifests([], [], [prod(nodes=5)]))
+    claims = [each for each in found.changes if each.kind == "SliceClaim"]
+    assert [(each.action, each.name) for each in claims] == [(StepAction.UPDATE, "prod-default")]
+    assert claims[0].after is not None
+    assert claims[0].after["spec"]["count"] == 5
