@@ -112,7 +112,7 @@ CLAIM_INDEXES: Mapping[str, Callable[[SliceClaim], Iterable[str]]] = {BY_CLUSTER
 HANDOVER_INDEXES: Mapping[str, Callable[[NodeHandover], Iterable[str]]] = {BY_PLANE: _plane_uid, BY_SLICE: _slice}
 
 
-class Caches(Protocol):
+class ClusterCaches(Protocol):
     """What has the objects of a cluster: a `Cluster`, or what `diff` has read."""
 
     def cache(self, resource: Resource) -> Cache[Any]:
@@ -120,7 +120,7 @@ class Caches(Protocol):
         ...
 
 
-def gather(cluster: Caches, found: DedicatedCluster, names: Sequence[str]) -> ClusterInputs:
+def gather(cluster: ClusterCaches, found: DedicatedCluster, names: Sequence[str]) -> ClusterInputs:
     """Return the inputs of a DedicatedCluster that the caches have.
 
     Args:
