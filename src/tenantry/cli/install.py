@@ -14,7 +14,7 @@ from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.model import Json
 from tenantry.cli import output, session
 from tenantry.cli.target import Target, read_environment, resolve, takes_target
-from tenantry.install import manifests
+from tenantry.install import clusterapi, manifests
 from tenantry.install.planepods import PodOptions
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ class _Install(click.Command):
             if kubeconfig or context or name:
                 # A cluster that the user names must exist; the dry run reads its credentials and sends no request.
                 resolve(kubeconfig, context, name, read_environment()).connection()
-            output.print_documents(manifests.everything(image, _pods(ctx.params)), form or "yaml")
+            subject = manifests.SERVICE_ACCOUNT
+            more = clusterapi.everything(subject) if ctx.params["cluster_api_provider"] else []
+            output.print_documents([*manifests.everything(image, _pods(ctx.params)), *more], form or "yaml")
             return None
         if form:
             raise InputError("-o is about what --dry-run prints; add --dry-run, or leave it out")
@@ -81,9 +83,16 @@ class _Install(click.Command):
     is_flag=True,
     help="Run an etcd that they can share: spec.datastore.kind SharedEtcd. Its volume has 28 GiB.",
 )
+@click.option(
+    "--cluster-api-provider",
+    is_flag=True,
+    help="Install the kinds by which Cluster API builds clusters out of nodes of this cluster.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the manifests without applying them; no cluster is needed.")
 @output.output_option("yaml", "json", text="With --dry-run: YAML documents (the default), or one JSON List.")
-def install(target: Target, *, image: str, dry_run: bool, form: str | None, **hosted: object) -> None:
+def install(
+    target: Target, *, image: str, dry_run: bool, form: str | None, cluster_api_provider: bool, **hosted: object
+) -> None:
     r"""Install Tenantry in a cluster, or update it.
 
     The command applies kinds, rights, policies, and the operator with two replicas in the namespace tenantry-system. It
@@ -102,6 +111,9 @@ def install(target: Target, *, image: str, dry_run: bool, form: str | None, **ho
         output.talk(f"local cluster {target.local_name!r}: its operator runs beside it, so none is deployed")
     else:
         objects = manifests.everything(image, _pods(hosted))
+    if cluster_api_provider:
+        local = target.local_name is not None
+        objects += clusterapi.everything(manifests.LOCAL_USER if local else manifests.SERVICE_ACCOUNT)
     counts = session.run(target, lambda client: _apply(client, objects))
     output.talk(", ".join(f"{number} {word}" for word, number in counts.items()))
     if target.local_name is None:

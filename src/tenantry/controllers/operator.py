@@ -22,6 +22,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.peercluster import PeerCluster
 from tenantry.api.requests import ClusterRoleRequest, RoleRequest
 from tenantry.api.tenant import Tenant
+from tenantry.controllers.clusterapi import controller as clusterapi
 from tenantry.controllers.contributions.controller import ContributionController
 from tenantry.controllers.conversion.controller import IN_SHARDS, conversions
 from tenantry.controllers.dedicatedcluster.controller import DedicatedClusterController
@@ -215,6 +216,7 @@ def controllers(
         RoleRequestController(RoleRequest),
         SliceController(verdicts),
         DedicatedClusterController(),
+        *clusterapi.controllers(),
         ContributionController(),
         NodeHandoverController(machines),
         PartController(verdicts),

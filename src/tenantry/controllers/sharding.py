@@ -14,6 +14,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
+from tenantry.api.clusterapi import TenantryControlPlane, TenantryMachine
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import ApiError
 from tenantry.api.subnamespace import Subnamespace
@@ -115,4 +116,6 @@ def bystanders() -> list[Bystander]:
         Bystander("tenant-elsewhere", Tenant),
         Bystander("subnamespace-elsewhere", Subnamespace),
         Bystander("cluster-elsewhere", DedicatedCluster),
+        Bystander("capi-control-plane-elsewhere", TenantryControlPlane),
+        Bystander("capi-machine-elsewhere", TenantryMachine),
     ]

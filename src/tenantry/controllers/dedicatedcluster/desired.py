@@ -178,7 +178,11 @@ def problems(inputs: ClusterInputs) -> list[Blocked]:
 
 
 def _wrong(pool: str, settings: PoolSettings) -> Iterable[str]:
-    path = "spec.defaultPool" if pool == DEFAULT_POOL else f"spec.pools[{pool}]"
+    return wrong_settings("spec.defaultPool" if pool == DEFAULT_POOL else f"spec.pools[{pool}]", settings)
+
+
+def wrong_settings(path: str, settings: PoolSettings) -> Iterable[str]:
+    """Return what is wrong with the settings of nodes; each message begins with the JSON path."""
     keys = [key for key in settings.labels if _is_reserved(key)]
     if keys:
         listed, domains = shortened(map(repr, sorted(keys))), " and ".join(RESERVED_DOMAINS)

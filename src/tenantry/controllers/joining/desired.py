@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
+from tenantry.api.clusterapi import provider_id
 from tenantry.api.errors import AlreadyExists, Conflict, NotFound
 from tenantry.api.marks import HANDOVER_RECORD
 from tenantry.api.model import Json
@@ -154,7 +155,7 @@ def made(found: NodeHandover, below: Node) -> Json:
             "labels": labels | found.spec.labels,
             "annotations": {simulation.MARK: simulation.MARKED, HANDOVER: found.metadata.uid},
         },
-        "spec": {"taints": [_taint(each) for each in _taints(found)]},
+        "spec": {"taints": [_taint(each) for each in _taints(found)], "providerID": provider_id(found)},
         "status": {"capacity": below.status.capacity, "allocatable": below.status.allocatable},
     }
 

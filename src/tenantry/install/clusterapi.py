@@ -1,0 +1,56 @@
+"""What `tenantry install --cluster-api-provider` adds: kinds that Cluster API creates, and the operator's rights. Pure.
+
+Cluster API's own ClusterRole has the groups of these kinds. The operator gets rights on them and may read Clusters, of
+which it reads `spec.paused`. Owners get no rights: administrators decide whose Clusters may use nodes of this cluster.
+
+Source: The Cluster API Book, "Provider contracts" (labels of CRDs), "clusterctl provider contract".
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from tenantry.api.clusterapi import (
+    CLUSTER_API_KINDS,
+    CONTRACT,
+    CONTROL_PLANE_GROUP,
+    CORE_GROUP,
+)
+from tenantry.api.crd import custom_resource_definition
+from tenantry.api.marks import VERSION
+from tenantry.api.model import Json, KindAccess, KubernetesObject
+from tenantry.install.rights import allow, cluster_role, given
+
+ROLE = "tenantry-cluster-api"
+PROVIDER = f"{CORE_GROUP}/provider"
+
+
+def everything(subject: Json) -> list[Json]:
+    """Return the CRDs, and the operator's role with its binding.
+
+    Args:
+        subject: The operator, as RBAC names it.
+    """
+    role = cluster_role(
+        ROLE,
+        rules=[
+            *(rule for kind in CLUSTER_API_KINDS for rule in _rules(kind)),
+            allow([CORE_GROUP], ["clusters"], ["get"]),
+        ],
+    )
+    return [*(_definition(kind) for kind in CLUSTER_API_KINDS), role, given(ROLE, subject)]
+
+
+def _definition(kind: type[KubernetesObject]) -> Json:
+    definition = custom_resource_definition(kind)
+    part = "control-plane" if kind.resource.group == CONTROL_PLANE_GROUP else "infrastructure"
+    definition["metadata"]["labels"] = {CONTRACT: VERSION, PROVIDER: f"{part}-tenantry"}
+    return definition
+
+
+def _rules(kind: type[KubernetesObject]) -> list[Json]:
+    access, resource = cast("KindAccess", vars(kind)["access"]), kind.resource
+    whole = [allow([resource.group], [resource.plural], access.operator)] if access.operator else []
+    # `finalizers`: if OwnerReferencesPermissionEnforcement is on, owner references of children need them.
+    parts = [f"{resource.plural}/{each}" for each in (*access.updates, "finalizers")] if access.updates else []
+    return [*whole, *([allow([resource.group], parts, ["update"])] if parts else [])]
