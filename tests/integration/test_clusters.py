@@ -217,7 +217,7 @@ async def test_owners_choose_no_datastore_that_no_quota_counts_and_leave_nothing
             await alice.client.request("DELETE", path, query={"propagationPolicy": "Orphan"})
         with pytest.raises(Forbidden, match=r"must not lose tenantry[.]dev/dedicated-cluster"):
             await alice.patch(CLUSTERS, "prod", {"metadata": {"finalizers": None}}, name)
-        with pytest.raises(Forbidden, match="must not lose the DedicatedCluster"):
+        with pytest.raises(Forbidden, match="must not lose the DedicatedCluster or"):
             await alice.patch(VirtualControlPlane.resource, "prod", {"metadata": {"ownerReferences": None}}, name)
         with pytest.raises(Forbidden, match="has all objects of a DedicatedCluster and must not be deleted"):
             await alice.delete(VirtualControlPlane.resource, "prod", name)

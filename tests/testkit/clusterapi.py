@@ -70,7 +70,7 @@ def write_chart(folder: Path) -> None:
 
 
 def _objects() -> Iterator[Json]:
-    for value in yaml.safe_load_all(_manifests()):
+    for value in yaml.safe_load_all(manifests("core")):
         if value["kind"] in _MADE_BY_THE_CHART:
             continue
         for client in _clients(value):
@@ -91,10 +91,14 @@ def _clients(value: Json) -> Iterator[Json]:
         yield webhook["clientConfig"]
 
 
-def _manifests() -> str:
-    """Return what users of the operator apply, with the defaults of its variables."""
+def manifests(part: str) -> str:
+    """Return what users of a manager apply, with the defaults of its variables.
+
+    Args:
+        part: Its folder in the module, as in "core" and "bootstrap/kubeadm".
+    """
     kubectl = build.ensure(SilentProgress()).kubectl
-    place = modules.folder("clusterapi", _MODULE) / "core" / "config" / "default"
+    place = modules.folder("clusterapi", _MODULE) / part / "config" / "default"
     done = subprocess.run(
         [str(kubectl), "kustomize", str(place)], capture_output=True, text=True, timeout=300, check=False
     )

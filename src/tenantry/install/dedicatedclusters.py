@@ -6,6 +6,7 @@ Source: Kubernetes, "Validating Admission Policy", "Finalizers".
 from __future__ import annotations
 
 from tenantry.api import marks
+from tenantry.api.clusterapi import TenantryControlPlane
 from tenantry.api.dedicatedcluster import CLUSTER_FINALIZER, DedicatedCluster
 from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
@@ -26,7 +27,8 @@ WHOLE = "tenantry-whole-dedicated-clusters"
 PLANES = "tenantry-cluster-control-planes"
 OWNED = "tenantry-owned-control-planes"
 
-_IS_CLUSTER = f"(o.kind == '{DedicatedCluster.resource.kind}' && o.?controller.orValue(false))"
+_KINDS = ", ".join(f"'{kind.resource.kind}'" for kind in (DedicatedCluster, TenantryControlPlane))
+_IS_CLUSTER = f"(o.kind in [{_KINDS}] && o.?controller.orValue(false))"
 _OF_A_CLUSTER = (
     f"has(oldObject.metadata.ownerReferences) && oldObject.metadata.ownerReferences.exists(o, {_IS_CLUSTER})"
 )
@@ -54,7 +56,7 @@ def everything(subject: Json) -> list[Json]:
 
 
 def _planes(subject: Json) -> list[Json]:
-    """Return the policy that keeps the control plane of a DedicatedCluster, and its binding.
+    """Return the policy that keeps the control plane of a DedicatedCluster or of Cluster API, and its binding.
 
     Its deletion loses all objects of the cluster, and the operator would create an empty one. The owner of the object
     may write a reference of this kind without a DedicatedCluster: an administrator deletes such an object.
@@ -63,7 +65,8 @@ def _planes(subject: Json) -> list[Json]:
     may = f"{ADMINISTER} && '{marks.ALLOW_DELETION}' in oldObject.?metadata.annotations.orValue({{}})"
     told = (
         '"VirtualControlPlane \'" + oldObject.metadata.name + "\' has all objects of a DedicatedCluster and must not be'
-        " deleted: delete the DedicatedCluster, or as an administrator annotate the VirtualControlPlane with"
+        " deleted: delete the DedicatedCluster or the Cluster of Cluster API, or as an administrator annotate the"
+        " VirtualControlPlane with"
         f' {marks.ALLOW_DELETION}=true first"'
     )
     conditions = {
@@ -77,7 +80,7 @@ def _planes(subject: Json) -> list[Json]:
 
 
 def _owned(subject: Json) -> list[Json]:
-    """Return the policy that keeps the reference of a control plane to its DedicatedCluster, and its binding.
+    """Return the policy that keeps the reference of a control plane to what controls it, and its binding.
 
     Without it, an owner could delete the control plane by itself, and nodes would serve what no DedicatedCluster has.
     """
@@ -86,7 +89,9 @@ def _owned(subject: Json) -> list[Json]:
         f"oldObject.metadata.ownerReferences.filter(o, {_IS_CLUSTER}).all(o, has(object.metadata.ownerReferences)"
         " && object.metadata.ownerReferences.exists(n, n.uid == o.uid && n.?controller.orValue(false)))"
     )
-    told = "metadata.ownerReferences must not lose the DedicatedCluster: delete the DedicatedCluster to end both"
+    told = (
+        "metadata.ownerReferences must not lose the DedicatedCluster or TenantryControlPlane: delete that to end both"
+    )
     conditions = {
         "of-a-cluster": _OF_A_CLUSTER,
         "not-kubernetes": f"!{KUBERNETES}",

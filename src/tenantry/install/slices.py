@@ -6,6 +6,7 @@ Source: Kubernetes, "Mutating Admission Policy", "Taints and Tolerations".
 
 from __future__ import annotations
 
+from tenantry.api.clusterapi import TenantryMachine
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.marks import (
     CLEANED,
@@ -307,12 +308,14 @@ def _kept(subject: Json) -> list[Json]:
         f"(oldObject.?metadata.labels['{TENANT}'].orValue('') == oldObject.metadata.name"
         " && oldObject.metadata.name == request.namespace)"
     )
-    is_cluster = f"(o.kind == '{DedicatedCluster.resource.kind}' && o.?controller.orValue(false))"
+    kinds = ", ".join(f"'{kind.resource.kind}'" for kind in (DedicatedCluster, TenantryMachine))
+    is_cluster = f"(o.kind in [{kinds}] && o.?controller.orValue(false))"
     clusters = f"oldObject.?metadata.ownerReferences.orValue([]).filter(o, {is_cluster})"
     refusal = (
         '"SliceClaim \'" + oldObject.metadata.name + "\' is Tenantry\'s: " +'
         f' ({of_tenant} ? "spec.isolation of Tenant \'" + request.namespace + "\' determines it; an administrator'
-        f' changes it there" : "DedicatedCluster \'" + {clusters}[0].name + "\' determines it: change its nodes there")'
+        f' changes it there" : {clusters}[0].kind + " \'" + {clusters}[0].name + "\' determines it: change its nodes'
+        ' there")'
     )
     return refusing(
         KEPT,

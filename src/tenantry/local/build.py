@@ -89,6 +89,11 @@ class Binaries:
         return self.folder / "clusterapi"
 
     @property
+    def cluster_api_kubeadm(self) -> Path:
+        """Cluster API's kubeadm bootstrap provider; beside `cluster_api`."""
+        return self.folder / "clusterapi-kubeadm"
+
+    @property
     def s3_gateway(self) -> Path:
         """An S3-compatible server; only in the folder of the product S3_GATEWAY."""
         return self.folder / "s3gateway"
@@ -300,6 +305,12 @@ def _plain(name: str, package: str = ".", module: str = "") -> Callable[[Path], 
     return lambda _: (_Target(name, package, "providerless", "-s -w", module),)
 
 
+def _cluster_api_targets(root: Path) -> tuple[_Target, ...]:
+    module = "sigs.k8s.io/cluster-api"
+    core = _plain("clusterapi", f"{module}/core")
+    return (*core(root), *_plain("clusterapi-kubeadm", f"{module}/bootstrap/kubeadm", "clusterapi")(root))
+
+
 CONTROL_PLANE = Product("the local control plane", "four minutes", _targets)
 NODES = Product("the programs of nodes", "ten minutes", _node_targets, _check_compiler)
 """containerd, runc, gVisor, kubelet, kube-proxy and the CNI plugins."""
@@ -313,8 +324,8 @@ REGISTRY = Product("a registry of images", "half a minute", _plain("registry"))
 """A registry in memory behind a password; only tests need it."""
 HELM = Product("Helm", "two minutes", _plain("helm", "helm.sh/helm/v4/cmd/helm"))
 """The client of Helm; only tests need it."""
-CLUSTER_API = Product("Cluster API", "two minutes", _plain("clusterapi", "sigs.k8s.io/cluster-api/core"))
-"""The operator of Cluster API, with kinds and webhooks of its own; only tests need it."""
+CLUSTER_API = Product("Cluster API", "three minutes", _cluster_api_targets)
+"""The operator of Cluster API and its kubeadm bootstrap provider, with kinds and webhooks; only tests need it."""
 S3_GATEWAY = Product("an S3-compatible server", "half a minute", _plain("s3gateway"))
 """A server whose buckets are folders; only tests need it."""
 ENDPOINT_PROXY = Product("the endpoint proxy", "half a minute", _plain("endpoint-proxy"))
