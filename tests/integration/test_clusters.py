@@ -97,6 +97,7 @@ async def test_one_command_ends_with_a_pod_that_runs_and_another_one_with_nothin
         reasons.READY: "True",
         reasons.CONTROL_PLANE_READY: "True",
         reasons.NODES_READY: "True",
+        reasons.ADD_ONS_READY: "True",
     }
     assert found["status"]["readyNodes"] == "2/2"
     (claim,) = await host.list(SliceClaim.resource, name)

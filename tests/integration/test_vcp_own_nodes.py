@@ -16,7 +16,7 @@ from tenantry.api.node import Node
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.local import build
 from tenantry.local.cluster import LocalCluster
-from testkit.api import CONFIG_MAPS, PODS, Api, until
+from testkit.api import CONFIG_MAPS, CRDS, PODS, Api, until
 from testkit.planes import Planes, vcp
 from testkit.refusals import refusal
 from testkit.webhooks import API_SERVICES, SERVICES, SLICES, WEBHOOKS, configured, told
@@ -155,5 +155,34 @@ async def test_an_administrator_inside_reaches_nothing_outside(planes: Planes, n
         ):
             assert REFUSED in await asked(inside, each), each
         assert REFUSED in await executed(planes.kubeconfig(name, "prod"))
+        await _is_named_elsewhere(inside, port)
         await inside.create(CONFIG_MAPS, {"metadata": {"name": "works"}}, "default")
         assert came == []
+
+
+async def _is_named_elsewhere(inside: Api, port: int) -> None:
+    """Check that a Service that is a name, and a webhook that converts versions, lead nowhere either."""
+    spec: Json = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
+    await inside.create(SERVICES, {"metadata": {"name": "named"}, "spec": spec}, "default")
+    await inside.create(
+        WEBHOOKS, configured("external", {"service": {"namespace": "default", "name": "named", "port": port}})
+    )
+    assert "is not an allowed host" in await told(inside, "external")
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    versions = [{"name": each, "served": True, "storage": each == "v1", "schema": schema} for each in ("v1", "v2")]
+    url = {"url": f"https://{LOOPBACK}:{port}/"}
+    conversion = {"strategy": "Webhook", "webhook": {"clientConfig": url, "conversionReviewVersions": ["v1"]}}
+    spec = {"group": "example.com", "names": {"plural": "things", "kind": "Thing"}, "scope": "Cluster"}
+    spec |= {"versions": versions, "conversion": conversion}
+    await inside.create(CRDS, {"metadata": {"name": "things.example.com"}, "spec": spec})
+    seen: list[str] = []
+
+    async def is_refused() -> bool:
+        try:
+            body = msgspec.json.encode({"apiVersion": "example.com/v2", "kind": "Thing", "metadata": {"name": "a"}})
+            await inside.client.request("POST", "/apis/example.com/v2/things", body=body, attempts=1)
+        except ApiError as error:
+            seen[:] = [str(error)]
+        return REFUSED in "".join(seen)
+
+    await until(is_refused, "the conversion is refused", seen=lambda: seen)

@@ -12,7 +12,7 @@ from tenantry.controllers.dedicatedcluster import wakes
 from tenantry.controllers.sharding import bystanders
 
 WAKES = re.compile(r"[.]wake\((\w+), ")
-OWN = {"VirtualControlPlane", "InsideController", "MetricsService", "NodeSizes"}
+OWN = {"VirtualControlPlane", "InsideController", "ContentController", "MetricsService", "NodeSizes"}
 """Controllers of control planes themselves, which are there in each shard."""
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tenantry.api.errors import InputError
 from tenantry.hosting import plane as hosting
 from tenantry.hosting.certificates import CertificateUse
+from tenantry.hosting.noderuntime import DNS_USER
 from tenantry.hosting.plane import HostedPlane
 from tenantry.local.hosted import LocalPlacement
 from tenantry.local.paths import ClusterPaths
@@ -57,12 +58,32 @@ def test_a_control_plane_that_nodes_join_has_a_scheduler_and_approves_no_certifi
     assert set(hosting.OF_NODES) < set(names)
     assert not any("approving" in each for each in names)
     assert any("approving" in each for each in flags("controllers"))
-    # Neither its scheduler nor what simulates nodes keeps it awake.
+    # Neither its scheduler nor CoreDNS nor what simulates nodes keeps it awake.
     users = {hosting.leaves(own)[name].user for name in (hosting.OPERATOR, hosting.SCHEDULER, hosting.SIMULATOR)}
-    assert set(found["activity"]["ignoredUsers"]) == users
+    assert set(found["activity"]["ignoredUsers"]) == {*users, DNS_USER}
     assert hosting.in_files(own) == (hosting.MANAGER, hosting.SCHEDULER)
     assert hosting.in_files(PLANE) == (hosting.MANAGER,)
     assert {hosting.SCHEDULER, hosting.SIMULATOR}.isdisjoint(hosting.leaves(PLANE))
+
+
+def test_certificates_of_nodes_are_of_the_authority_that_kubelets_are_compared_with() -> None:
+    """H04: a rotation of the users' credentials must not cut off the nodes."""
+    own = msgspec.json.decode(hosting.settings(replace(PLANE, has_nodes=True), 20000, "/openapi"))
+    controllers = set(own["controllers"])
+    for signer in ("kubelet-client", "kubelet-serving"):
+        assert f"--cluster-signing-{signer}-cert-file=pki/ca.crt" in controllers
+    for signer in ("kube-apiserver-client", "legacy-unknown"):
+        assert f"--cluster-signing-{signer}-cert-file=pki/users-ca.crt" in controllers
+    assert "--cluster-signing-duration=720h" in controllers
+    # Kubernetes accepts either the common files or those of each signer.
+    assert not any(each.startswith("--cluster-signing-cert-file") for each in controllers)
+    assert "--kubelet-certificate-authority=pki/trusted.crt" in own["apiServer"]
+    assert "--enable-bootstrap-token-auth" in own["apiServer"]
+    assert "--enable-bootstrap-token-auth" not in flags("apiServer")
+    reached = msgspec.json.decode(
+        hosting.settings(replace(PLANE, has_nodes=True, advertised="10.113.0.1"), 20000, "/openapi")
+    )
+    assert "--advertise-address=10.113.0.1" in reached["apiServer"]
 
 
 def test_tokens_and_identities_are_the_control_planes_own() -> None:

@@ -36,6 +36,7 @@ from tenantry.controllers.virtualcontrolplane.egress import HostRanges
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjectController
 from tenantry.controllers.virtualcontrolplane.link import Host, MirroredObjects
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
+from tenantry.hosting.noderuntime import NodeEndpoint, NodeRuntime
 from tenantry.hosting.placement import RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
@@ -127,6 +128,14 @@ class Shelf:
 
     def unreachable(self, uid: str) -> str:
         """See `Placement.unreachable`."""
+        raise NotImplementedError(uid)
+
+    def node_runtime(self) -> NodeRuntime | None:
+        """See `Placement.node_runtime`."""
+        raise NotImplementedError
+
+    def node_endpoint(self, uid: str) -> NodeEndpoint | None:
+        """See `Placement.node_endpoint`."""
         raise NotImplementedError(uid)
 
     def gate(self, uid: str) -> Path:

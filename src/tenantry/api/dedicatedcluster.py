@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import UNSET, Meta, UnsetType
 
+from tenantry.api.clusteraddons import AddOns
 from tenantry.api.clustertemplate import NAME_PATTERN, TakenTemplate
 from tenantry.api.crd import (
     AGE,
@@ -236,6 +237,7 @@ class DedicatedClusterSpec(Model, frozen=True, kw_only=True):
         tuple[NodePool, ...],
         Meta(max_length=MOST_POOLS, description="Further pools.", extra_json_schema=list_map("name")),
     ] = ()
+    add_ons: AddOns = ()
     sleep: Annotated[ClusterSleep, Meta(description="When its control plane ends while it is not used.")] = (
         ClusterSleep()
     )

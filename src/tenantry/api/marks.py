@@ -77,6 +77,9 @@ SLICE_CLAIM = "tenantry.dev/slice-claim"
 POOL = "tenantry.dev/pool"
 """On a claim of a DedicatedCluster, and on a Node in the cluster: the name of the pool."""
 
+ADD_ON = "tenantry.dev/add-on"
+"""On what the operator keeps inside a control plane with nodes of its own: the name of the add-on."""
+
 LAST_DRAIN = "tenantry.dev/last-drain"
 """On a node: TIME TENANT_UID SLICE of the last eviction of other tenants' pods for a slice."""
 

@@ -41,6 +41,10 @@ NODES_READY = "NodesReady"
 whether all nodes of its pools have joined it, and are Ready there."""
 TEMPLATE_CURRENT = "TemplateCurrent"
 """Of a DedicatedCluster with a ClusterTemplate: whether its defaults are those that the template has now."""
+ADD_ONS_READY = "AddOnsReady"
+"""Present if a control plane has nodes of its own: whether what the operator keeps inside is as it should be."""
+JOIN_REFUSED = "JoinRefused"
+"""Present only while true: a node cannot join its cluster; the message says what keeps it out, and what to do."""
 UNLIMITED = "Unlimited"
 """Present only while true: the machine does not enforce the limits of a control plane's process."""
 SNAPSHOTS_FAILING = "SnapshotsFailing"
@@ -210,6 +214,14 @@ NODES_NOT_CLEAN = "NodesNotClean"
 """A node has leftovers of the last tenant and stays set aside; the message names them."""
 
 # Reasons of NodeHandovers, and of Ready of the Nodes that they name
+DRIFTED = "Drifted"
+"""A client changes an object of an add-on again and again; the operator does not bring it back any more."""
+CERTIFICATE_REFUSED = "CertificateRefused"
+"""A node requests a certificate that it may not have: for another name or address, or with a token that was used."""
+NODE_BLOCKED = "NodeBlocked"
+"""Something inside the cluster keeps the Node out: a webhook, a policy, or another Node of its name."""
+JOIN_TOKEN_EXPIRED = "JoinTokenExpired"  # noqa: S105 - a reason
+"""The machine of a node did not use its token in time: it gets another one."""
 NODE_LEAVING = "NodeLeaving"
 """The node is about to leave the host for the cluster: pods there are evicted first."""
 NODE_JOINING = "NodeJoining"
@@ -378,7 +390,9 @@ CONDITION_TYPES = frozenset(
         OBJECTS_EXCEEDED,
         DEPTH_EXCEEDED,
         SANDBOXED,
+        ADD_ONS_READY,
         CONTROL_PLANE_READY,
+        JOIN_REFUSED,
         NODES_READY,
         TEMPLATE_CURRENT,
         UNLIMITED,

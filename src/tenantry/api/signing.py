@@ -18,6 +18,9 @@ NODE = "system:node:"
 
 NODES_GROUP = "system:nodes"
 
+BOOTSTRAP = "system:bootstrap:"
+"""The prefix of the user names of bootstrap tokens, before their ids."""
+
 
 def grant_name(peer: str) -> str:
     """Return the name of the ClusterRole by which the operator may act as the Node of a peer, and of its binding."""

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import UNSET, Meta, UnsetType
 
+from tenantry.api.clusteraddons import AddOns
 from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule, rules
 from tenantry.api.marks import GROUP, REQUESTED_PHASE, VERSION
 from tenantry.api.model import EDIT, READ, KindAccess, KubernetesObject, Model, Resource
@@ -307,6 +308,11 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
             "must not change from or to Own: create another VirtualControlPlane",
             field="nodes",
         ),
+        Rule(
+            "!has(self.addOns) || size(self.addOns) == 0 || (has(self.nodes) && self.nodes == 'Own')",
+            "must be empty unless nodes is Own: only nodes of its own need them",
+            field="addOns",
+        ),
     )
 
     version: Annotated[
@@ -348,6 +354,7 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
             " is mirrored. Own must not change."
         ),
     ] = PlaneNodes.USED
+    add_ons: AddOns = ()
     sleep: Annotated[PlaneSleep, Meta(description="When its process ends while it is not used.")] = PlaneSleep()
     egress: Annotated[
         PlaneEgress,

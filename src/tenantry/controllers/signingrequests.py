@@ -84,9 +84,59 @@ def new(wish: Wish) -> NewRequest:
     return NewRequest(object=asked, key=key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
+class RequestedCertificate(msgspec.Struct, frozen=True):
+    """The subject and the names of an X.509 request.
+
+    Args:
+        name: The common name.
+        groups: The organizations.
+        hosts: The subject alternative names of any type.
+    """
+
+    name: str
+    groups: frozenset[str]
+    hosts: frozenset[str]
+
+
+def requested(text: str) -> RequestedCertificate | None:
+    """Return what a request asks for; None if it cannot be read, is not signed by its key, or is ambiguous.
+
+    Args:
+        text: `spec.request`: PEM, in Base64.
+    """
+    try:
+        found = x509.load_pem_x509_csr(base64.b64decode(text))
+    except ValueError:
+        return None
+    if not found.is_signature_valid:
+        return None
+    names = [str(each.value) for each in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    groups = (str(each.value) for each in found.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))
+    # A request with several common names is ambiguous: approver and signer could read different ones.
+    if len(names) != 1:
+        return None
+    try:
+        hosts = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return RequestedCertificate(names[0], frozenset(groups), frozenset())
+    return RequestedCertificate(names[0], frozenset(groups), frozenset(str(each.value) for each in hosts))
+
+
 def approval(found: SigningRequest, reason: str, message: str) -> Plan:
     """Return the plan that approves a request; another decision, made in between, stands."""
-    condition = {"type": "Approved", "status": "True", "reason": reason, "message": message}
+    return Plan(writes=(decision(found, "Approved", reason, message),))
+
+
+def decision(found: SigningRequest, type_: str, reason: str, message: str) -> DirectWrite:
+    """Return the write that approves or denies a request; another decision, made in between, stands.
+
+    Args:
+        found: The request.
+        type_: Approved or Denied.
+        reason: Of the condition.
+        message: Likewise.
+    """
+    condition = {"type": type_, "status": "True", "reason": reason, "message": message}
     name = found.metadata.name
     # The resourceVersion makes an approval and a denial at the same time exclude each other.
     body = {
@@ -94,7 +144,7 @@ def approval(found: SigningRequest, reason: str, message: str) -> Plan:
         "status": {"conditions": [condition]},
     }
     asked = request.patch(SigningRequest.resource, "", name, body, subresource="approval")
-    return Plan(writes=(DirectWrite(request=asked, ignores=(Conflict, NotFound)),))
+    return DirectWrite(request=asked, ignores=(Conflict, NotFound))
 
 
 def certificate(found: SigningRequest | None, name: str) -> bytes | None:

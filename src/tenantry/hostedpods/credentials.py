@@ -75,5 +75,7 @@ def contents(plane: HostedPlane, paths: ClusterPaths) -> tuple[dict[str, bytes],
         serveroptions.AUTHENTICATION: serveroptions.authentication(plane.options),
         serveroptions.AUDIT_POLICY: serveroptions.audit_policy(plane.options, ignored),
     }
-    files |= {each: (paths.pki / each).read_bytes() for each in (*_IN_POD, *former)}
+    # Certificates of nodes are of the same authority as the server.
+    nodes = (f"{hosting.NODES_CA}.crt", f"{hosting.NODES_CA}.key") if plane.has_nodes else ()
+    files |= {each: (paths.pki / each).read_bytes() for each in (*_IN_POD, *nodes, *former)}
     return files, {key: (paths.pki / name).read_bytes() for key, name in sidecar.FILES.items()}

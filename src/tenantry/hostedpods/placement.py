@@ -51,6 +51,7 @@ from tenantry.hostedpods.storeway import is_elsewhere
 from tenantry.hostedpods.workers import KeeperJobs
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import reportedversion, sidecar, versions
+from tenantry.hosting.noderuntime import NodeEndpoint, NodeRuntime
 from tenantry.hosting.placement import RESPONSE_BYTES, RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.sidecar import SidecarTunnel
@@ -271,6 +272,14 @@ class PodPlacement:
     def activity(self, uid: str) -> Path:
         """See `Placement.activity`."""
         return self._paths(uid).folder / hosting.ACTIVITY
+
+    def node_runtime(self) -> NodeRuntime | None:
+        """See `Placement.node_runtime`."""
+        return None
+
+    def node_endpoint(self, uid: str) -> NodeEndpoint | None:  # noqa: ARG002 - no machine reaches a Pod yet
+        """See `Placement.node_endpoint`."""
+        return None
 
     def gate(self, uid: str) -> Path:
         """See `Placement.gate`."""

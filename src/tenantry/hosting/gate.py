@@ -90,6 +90,8 @@ class Gate:
         self._connections = Connections(self._limits, self._serve, self._reject)
         # Connections to hosts outside: the host and the address that was dialled.
         self._led_outside: dict[asyncio.Task[None], tuple[str, str]] = {}
+        # Connections inside of the cluster: the host and the port that were asked for.
+        self._led_inside: dict[asyncio.Task[None], tuple[str, int]] = {}
 
     @property
     def open_connections(self) -> int:
@@ -97,10 +99,13 @@ class Gate:
         return len(self._connections.open)
 
     def recheck(self) -> None:
-        """End the connections to hosts outside that the rule does not admit any more.
+        """End the connections that the rule does not admit any more.
 
         The API server keeps connections to webhooks open for as long as it uses them.
         """
+        for task, asked in list(self._led_inside.items()):
+            if not isinstance(self._decide(*asked), Direct):
+                task.cancel()
         for task, (host, address) in list(self._led_outside.items()):
             if self._outside is None or self._outside.refusal(host, address):
                 task.cancel()
@@ -148,9 +153,7 @@ class Gate:
                 case Refused(reason=reason):
                     raise HttpRefusal(403, reason)  # noqa: TRY301 - all refusals are written in one place
                 case Direct() as found:
-                    _, upstream = await dial([found.address], found.port, self._limits.dial_seconds)
-                    stream.writer.write(heads.ESTABLISHED)
-                    await splice(stream, upstream)
+                    await self._lead_inside(found, (host, port), stream)
                 case Outside(host=outside, port=its_port):
                     await self._lead_outside(outside, its_port, stream)
                 case Kubelet(node=node):
@@ -189,6 +192,19 @@ class Gate:
             raise HttpRefusal(403, "this gate serves no nodes")
         stream.writer.write(heads.ESTABLISHED)
         await kubelet.serve(inputs, node, stream, seconds=self._limits.head_seconds)
+
+    async def _lead_inside(self, found: Direct, asked: tuple[str, int], stream: ByteStream) -> None:
+        """Connect to an address of the cluster, and forward bytes both ways."""
+        task = asyncio.current_task()
+        if task is None:
+            raise HttpRefusal(500, "the gate has failed")
+        self._led_inside[task] = asked
+        try:
+            _, upstream = await dial([found.address], found.port, self._limits.dial_seconds)
+            stream.writer.write(heads.ESTABLISHED)
+            await splice(stream, upstream)
+        finally:
+            del self._led_inside[task]
 
     async def _lead_outside(self, host: str, port: int, stream: ByteStream) -> None:
         """Connect to a host outside, and forward bytes both ways."""

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from tenantry.hosting.noderuntime import NodeEndpoint, NodeRuntime
 from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
 from tenantry.hosting.snapshots import SnapshotStore
@@ -191,6 +192,18 @@ class Placement(Protocol):
 
         Raises:
             InputError: Its kind is not one of `snapshot_kinds`.
+        """
+        ...
+
+    def node_runtime(self) -> NodeRuntime | None:
+        """Return what the real nodes here can run; None if there are none."""
+        ...
+
+    def node_endpoint(self, uid: str) -> NodeEndpoint | None:
+        """Return where real nodes reach a control plane that runs; None if none can.
+
+        Raises:
+            TenantryError: This cannot be known now.
         """
         ...
 

@@ -23,6 +23,7 @@ import msgspec
 
 from tenantry.hosting import serveroptions, simulation, stores
 from tenantry.hosting.certificates import KUBELET_CLIENT_USER, SERVER_NAMES, CertificateUse, LeafCertificate
+from tenantry.hosting.noderuntime import DNS_USER
 from tenantry.hosting.serveroptions import ServerOptions
 from tenantry.hosting.stores import HostedStore
 
@@ -91,6 +92,17 @@ OWNER = "owner"
 
 USERS_CA = "users-ca"
 """The authority of the users' certificate, and of those that are requested inside: both end when it is replaced."""
+
+NODES_CA = "ca"
+"""The authority of the certificates of nodes: that of the API server, as in other clusters.
+
+Kubelets and the API server then need no further authority, and a rotation of it includes them.
+"""
+
+SIGNED_HOURS = 720
+"""The longest life of a certificate that is requested inside, in hours: a machine that has left keeps its key."""
+
+_SIGNING = (*(f"--cluster-signing-cert-file=pki/{USERS_CA}.crt", f"--cluster-signing-key-file=pki/{USERS_CA}.key"),)
 
 TRUSTED = "trusted.crt"
 """The file with the authorities of the API server: the current one, and former ones until their overlap is over."""
@@ -245,6 +257,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
         credentials: Which of its credentials are valid.
         options: Settings of its API server.
         has_nodes: Whether nodes join it, so that it has a scheduler and the controllers `OF_NODES`.
+        advertised: The address at which real nodes and their pods reach the port of its process; "" if none do.
     """
 
     uid: str
@@ -263,10 +276,11 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     credentials: CredentialGenerations = CredentialGenerations()
     options: ServerOptions = ServerOptions()
     has_nodes: bool = False
+    advertised: str = ""
 
 
 def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:
-    """Return every certificate of a control plane by its file name; its authorities sign nothing else."""
+    """Return every certificate of a control plane by its file name. Two authorities sign requests inside, too."""
     # Kubernetes gives the first address to the Service of the API server, in its primary family.
     first = str(_primary(plane)[1])
     server = (*SERVER_NAMES, _LOOPBACK, first, *plane.names)
@@ -352,7 +366,8 @@ def _ignored(plane: HostedPlane) -> list[str]:
     """Return the users that are no clients."""
     names = (OPERATOR, SCHEDULER, SIMULATOR) if plane.has_nodes else (OPERATOR,)
     known = leaves(plane)
-    return [known[name].user for name in names]
+    # Nodes are known by their group (go/hosted/internal/activity).
+    return [*(known[name].user for name in names), *((DNS_USER,) if plane.has_nodes else ())]
 
 
 def _rule(rule: AdmissionRule) -> dict[str, object]:
@@ -379,7 +394,7 @@ def _apiserver(plane: HostedPlane, port: int) -> list[str]:
         *(f"--bind-address={_LOOPBACK}", f"--secure-port={port}"),
         *("--tls-cert-file=pki/server.crt", "--tls-private-key-file=pki/server.key"),
         # Of the primary family of Services, without which the API server does not start.
-        f"--advertise-address={ADVERTISED if _primary(plane).version == _IPV4 else ADVERTISED_6}",
+        f"--advertise-address={plane.advertised or (ADVERTISED if _primary(plane).version == _IPV4 else ADVERTISED_6)}",
         "--endpoint-reconciler-type=lease",
         f"--client-ca-file=pki/{CLIENTS}",
         *("--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction"),
@@ -394,7 +409,8 @@ def _apiserver(plane: HostedPlane, port: int) -> list[str]:
         *(f"--service-cluster-ip-range={plane.service_range}", "--allow-privileged", "--profiling=false"),
         *("--kubelet-client-certificate=pki/kubelet-client.crt", "--kubelet-client-key=pki/kubelet-client.key"),
         # The API server resolves other names of nodes itself.
-        *("--kubelet-certificate-authority=pki/kubelet-ca.crt", "--kubelet-preferred-address-types=InternalIP"),
+        *(f"--kubelet-certificate-authority=pki/{_kubelets(plane)}", "--kubelet-preferred-address-types=InternalIP"),
+        *(("--enable-bootstrap-token-auth",) if plane.has_nodes else ()),
         "--requestheader-client-ca-file=pki/front-proxy-ca.crt",
         *("--requestheader-allowed-names=front-proxy-client", "--requestheader-extra-headers-prefix=X-Remote-Extra-"),
         *("--requestheader-group-headers=X-Remote-Group", "--requestheader-username-headers=X-Remote-User"),
@@ -417,10 +433,31 @@ def _manager(plane: HostedPlane) -> list[str]:
         *("--use-service-account-credentials", "--secure-port=0", "--profiling=false"),
         *(("--leader-elect=false",) if plane.replicas == 1 else _ELECTED),
         *("--service-account-private-key-file=pki/service-account.key", f"--root-ca-file=pki/{TRUSTED}"),
-        *(f"--cluster-signing-cert-file=pki/{USERS_CA}.crt", f"--cluster-signing-key-file=pki/{USERS_CA}.key"),
+        *(_signing() if plane.has_nodes else _SIGNING),
         f"--service-cluster-ip-range={plane.service_range}",
         *("--kube-api-qps=200", "--kube-api-burst=400"),
     ]
+
+
+def _kubelets(plane: HostedPlane) -> str:
+    """Return the file with the authorities of the servers that kubelets are; without nodes, the gate plays them."""
+    return TRUSTED if plane.has_nodes else "kubelet-ca.crt"
+
+
+def _signing() -> list[str]:
+    """Return the authority of each signer: certificates of nodes must not end when those of the users are replaced."""
+    signers = {
+        "kubelet-client": NODES_CA,
+        "kubelet-serving": NODES_CA,
+        "kube-apiserver-client": USERS_CA,
+        "legacy-unknown": USERS_CA,
+    }
+    files = [
+        f"--cluster-signing-{signer}-{flag}-file=pki/{authority}.{kind}"
+        for signer, authority in signers.items()
+        for flag, kind in (("cert", "crt"), ("key", "key"))
+    ]
+    return [*files, f"--cluster-signing-duration={SIGNED_HOURS}h"]
 
 
 def _controllers(plane: HostedPlane) -> list[str]:

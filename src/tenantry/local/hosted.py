@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import shutil
 import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from msgspec.structs import replace
 from tenantry.api.errors import LocalError
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import reportedversion, serveroptions
+from tenantry.hosting.noderuntime import NodeEndpoint, NodeRuntime
 from tenantry.hosting.placement import RESPONSE_BYTES, RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
@@ -38,6 +38,7 @@ from tenantry.local import (
     endpointproxy,
     forwards,
     hostedfolders,
+    hostednodes,
     hostedpki,
     hostedreplicas,
     hostedsnapshots,
@@ -54,7 +55,7 @@ from tenantry.local.files import explain, make_private_folder, write_private
 from tenantry.local.hostedsnapshots import LocalSnapshots
 from tenantry.local.limits import LimitedGroup, ProcessLimits
 from tenantry.local.paths import ClusterPaths
-from tenantry.local.real import network
+from tenantry.local.real import network, planebridges
 from tenantry.local.real.network import NodeAddresses
 from tenantry.local.spec import read_spec
 from tenantry.local.state import ClusterState, ComponentState, Phase
@@ -187,6 +188,7 @@ class LocalPlacement:
 
     async def start(self, plane: HostedPlane) -> RunningPlane:
         """See `Placement.start`."""
+        plane = await asyncio.to_thread(hostednodes.reached, self._paths, plane)
         program = hostedversions.built(plane.version)
         before = _known(self._folder(plane.uid))
         if before is not None and len(before.others) != plane.replicas - 1:
@@ -263,13 +265,14 @@ class LocalPlacement:
         folder = self._folder(uid)
         # While the file is there, which has the port.
         await asyncio.to_thread(self._dismiss, folder)
+        await asyncio.to_thread(planebridges.remove, folder)
         # Next the file that makes it a component: the supervisor ends the process, and does not start it again.
         (folder / _PROCESS).unlink(missing_ok=True)
         # And the one for which the endpoint proxy listens while it sleeps.
         (folder / _STOPPED).unlink(missing_ok=True)
         await self._reload()
         await self._stores.detach(uid, folder)
-        await asyncio.to_thread(_remove, folder)
+        await asyncio.to_thread(hostedfolders.remove, folder)
         await asyncio.to_thread(hostedsnapshots.remove, self._paths, uid)
 
     async def open(self, uid: str, *, is_open: bool) -> None:
@@ -294,6 +297,15 @@ class LocalPlacement:
     def unreachable(self, uid: str) -> str:  # noqa: ARG002 - the supervisor restarts the proxy, and reports it
         """See `Placement.unreachable`."""
         return ""
+
+    def node_runtime(self) -> NodeRuntime | None:
+        """See `Placement.node_runtime`."""
+        return hostednodes.runtime(self._paths)
+
+    def node_endpoint(self, uid: str) -> NodeEndpoint | None:
+        """See `Placement.node_endpoint`."""
+        process = _known(self._folder(uid))
+        return hostednodes.endpoint(self._paths, uid, process.internal) if process is not None else None
 
     def gate(self, uid: str) -> Path:
         """See `Placement.gate`."""
@@ -479,13 +491,3 @@ def _read(file: Path) -> HostedProcess | None:
         raise LocalError(
             f'"{file}" cannot be read ({error}): delete it, and the control plane gets a new port'
         ) from error
-
-
-def _remove(folder: Path) -> None:
-    ports.release(folder)
-    try:
-        shutil.rmtree(folder)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise explain(error, folder) from error

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 from tenantry.api.errors import InputError
 from tenantry.hosting import serveroptions
+from tenantry.local import ports
+from tenantry.local.files import explain
 from tenantry.local.paths import ClusterPaths
 
 _UID = re.compile(r"[0-9a-f-]{1,64}")
@@ -34,3 +37,18 @@ def audit_files(paths: ClusterPaths, uid: str) -> tuple[Path, ...]:
     found = [file for folder in folders for file in (folder / serveroptions.AUDIT_FOLDER).glob("*.log")]
     # The names of former ones have their time.
     return tuple(sorted(found, key=lambda each: (each.name == serveroptions.AUDIT_LOG, each.name)))
+
+
+def remove(folder: Path) -> None:
+    """Delete the folder of a control plane, and give its ports back.
+
+    Raises:
+        LocalError: Something of it is left.
+    """
+    ports.release(folder)
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise explain(error, folder) from error

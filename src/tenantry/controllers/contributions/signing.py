@@ -5,30 +5,15 @@ Source: Kubernetes, "Certificates and Certificate Signing Requests", "TLS bootst
 
 from __future__ import annotations
 
-import base64
 import ipaddress
 from collections.abc import Mapping
 
-import msgspec
-from cryptography import x509
-from cryptography.x509.oid import NameOID
-
 from tenantry.api.contribution import PREFIX, node_of
-from tenantry.api.signing import CLIENT, NODE, NODES_GROUP, SERVING, SigningRequest
+from tenantry.api.signing import BOOTSTRAP, CLIENT, NODE, NODES_GROUP, SERVING, SigningRequest
 from tenantry.controllers import signingrequests
 from tenantry.engine.plan import Plan
 
-BOOTSTRAP = "system:bootstrap:"
-
 _NODES = frozenset({NODES_GROUP})
-
-
-class _CertificateRequest(msgspec.Struct, frozen=True):
-    """The subject and the names of an X.509 request."""
-
-    name: str
-    groups: frozenset[str]
-    hosts: frozenset[str]
 
 
 def concerned(found: SigningRequest) -> str:
@@ -55,7 +40,7 @@ def may_have(
         reserved: The API server's addresses, under which no node serves.
     """
     node = concerned(found)
-    asked = _read(found.spec.request)
+    asked = signingrequests.requested(found.spec.request)
     if not node or asked is None or asked.name != NODE + node or asked.groups != _NODES:
         return False
     if found.spec.signer_name == CLIENT:
@@ -94,22 +79,3 @@ def _is_of_a_node(address: str) -> bool:
     except ValueError:
         return False
     return not (found.is_loopback or found.is_link_local or found.is_multicast or found.is_unspecified)
-
-
-def _read(text: str) -> _CertificateRequest | None:
-    try:
-        found = x509.load_pem_x509_csr(base64.b64decode(text))
-    except ValueError:
-        return None
-    if not found.is_signature_valid:
-        return None
-    names = [str(each.value) for each in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    groups = (str(each.value) for each in found.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))
-    # A request with several common names is ambiguous: approver and signer could read different ones.
-    if len(names) != 1:
-        return None
-    try:
-        hosts = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return _CertificateRequest(names[0], frozenset(groups), frozenset())
-    return _CertificateRequest(names[0], frozenset(groups), frozenset(str(each.value) for each in hosts))

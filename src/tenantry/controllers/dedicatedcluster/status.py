@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from tenantry.api import reasons
 from tenantry.api.dedicatedcluster import MOST_POOLS_SHOWN, DedicatedClusterStatus, PoolStatus
-from tenantry.api.model import Condition
+from tenantry.api.model import Condition, ConditionStatus
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.slice import SliceClaim, SliceState
 from tenantry.api.virtualcontrolplane import PlanePhase
@@ -59,6 +59,7 @@ def compute(inputs: ClusterInputs, problem: Blocked | None, now: str) -> Dedicat
         _plane_condition(inputs, of_plane),
         _nodes_condition(every, of_nodes),
         *template.condition(inputs),
+        *_add_ons(inputs),
     ]
     joined = sum(len(pool.joined) for pool in every)
     return DedicatedClusterStatus(
@@ -125,6 +126,15 @@ def _plane_condition(inputs: ClusterInputs, problem: Blocked | None) -> Wanted:
     return condition
 
 
+def _add_ons(inputs: ClusterInputs) -> Iterable[Wanted]:
+    """Return what the control plane has reported last of its add-ons: while it sleeps, it reports nothing."""
+    of = inputs.own_plane
+    told = find(of.status.conditions, reasons.ADD_ONS_READY) if of is not None else None
+    told = told or find(inputs.found.status.conditions, reasons.ADD_ONS_READY)
+    if of is not None and told is not None:
+        yield Wanted(told.type, told.status is ConditionStatus.TRUE, told.reason, told.message)
+
+
 # -- nodes ----------------------------------------------------------------------------------------
 
 
@@ -149,6 +159,11 @@ def _pool_problem(inputs: ClusterInputs, pool: Pool) -> Blocked | None:
     missing = pool.want - len(pool.joined)
     if missing <= 0:
         return None
+    for each in pool.live:
+        refused = find(each.status.conditions, reasons.JOIN_REFUSED)
+        if refused is not None:
+            name = each.metadata.name
+            return Blocked(reason=refused.reason, message=f"{path}: node {name!r}: {refused.message}", passing=True)
     joining = sorted(_told(each) for each in pool.live if not desired.is_joined(each))
     if joining and len(pool.live) == pool.want:
         message = f"{path}: {len(pool.joined)} of {pool.want} nodes are Ready; {shortened(joining)}"

@@ -1,28 +1,46 @@
 """Brings nodes of the host into one control plane, and out of it: a controller of the control plane. The glue.
 
 NodeHandover, Node on the host ─┐
-Node inside, its pods ──────────┴─► writes inside ─► status of the NodeHandover
+Node inside, its pods ──────────┼─► writes inside ─► status of the NodeHandover
+its requests for certificates ──┘
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+import secrets
+import string
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from tenantry.api.errors import NotFound
+from tenantry.api import reasons
+from tenantry.api.errors import ApiError, NotFound
 from tenantry.api.node import Node
-from tenantry.api.nodehandover import NodeHandover
+from tenantry.api.nodehandover import MachineKind, NodeHandover, NodeHandoverStatus
+from tenantry.api.signing import NODE, SigningRequest
 from tenantry.controllers import watched
+from tenantry.controllers.conclusion import PASSING
+from tenantry.controllers.joining import machines, signing, tokens
 from tenantry.controllers.joining.desired import JoinInputs, decide, orphaned
+from tenantry.controllers.joining.machines import JoinObstacle, MachineInputs
+from tenantry.controllers.joining.tokens import JoinToken
 from tenantry.controllers.slices import pods
 from tenantry.controllers.slices.pods import BY_NODE, Pod, PodFacts
 from tenantry.engine import request
 from tenantry.engine.cache import Cache, Change
+from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
+from tenantry.engine.conditions import Wanted, replaced
+from tenantry.engine.events import EventKind
 from tenantry.engine.plan import DirectWrite, Plan
+from tenantry.hosting.noderuntime import NodeEndpoint
+
+_LETTERS = string.ascii_lowercase + string.digits
+_ID, _SECRET = 6, 16
 
 
 class JoinController:
@@ -31,14 +49,20 @@ class JoinController:
     Args:
         uid: The uid of the VirtualControlPlane.
         home: The host: its caches have the NodeHandovers and the Nodes.
+        endpoint: Returns where machines reach the control plane; None if none can.
+        moved: Called when a machine may have come or gone.
     """
 
     name = "joining"
     kind = Node
 
-    def __init__(self, uid: str, home: Cluster) -> None:
+    def __init__(
+        self, uid: str, home: Cluster, endpoint: Callable[[], NodeEndpoint | None], moved: Callable[[], None]
+    ) -> None:
         self._uid = uid
         self._home = home
+        self._endpoint = endpoint
+        self._moved = moved
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller; pods are watched from the first node on that leaves."""
@@ -53,7 +77,23 @@ class JoinController:
 
     def _of_handover(self, change: Change[NodeHandover]) -> Iterable[str]:
         found = change.after or change.before
-        return [found.metadata.name] if found is not None and found.spec.plane.uid == self._uid else ()
+        if found is None or found.spec.plane.uid != self._uid:
+            return ()
+        self._moved()
+        return [found.metadata.name]
+
+    def _requests(self) -> Watch:
+        return Watch(resource=SigningRequest.resource, decode=watched.decoder(SigningRequest), keys=self._of_request)
+
+    def _of_request(self, change: Change[SigningRequest]) -> Iterable[str]:
+        asked = change.after
+        if asked is None:
+            return ()
+        if not signing.is_first(asked):
+            name = asked.spec.username.removeprefix(NODE)
+            return [name] if self._handover(name) is not None else ()
+        every: Cache[NodeHandover] = self._home.cache(NodeHandover.resource)
+        return [each.metadata.name for each in every if each.spec.plane.uid == self._uid and signing.is_of(asked, each)]
 
     def _of_host(self, change: Change[Node]) -> Iterable[str]:
         found = change.after or change.before
@@ -84,6 +124,8 @@ class JoinController:
         if found is None:
             await self._write(cluster, orphaned(inside) if inside is not None else ())
             return None
+        if not found.metadata.deletion_timestamp and found.status.kind is MachineKind.REAL:
+            return await self._join(cluster, found) if found.status.stage in machines.STAGES else None
         leaving: list[PodFacts] = []
         if found.metadata.deletion_timestamp:
             # Users inside create as many pods as they like: no memory is spent on them before.
@@ -97,14 +139,78 @@ class JoinController:
             now=cluster.clock.now(),
         )
         decision = decide(inputs)
-        await self._write(cluster, decision.writes)
-        if decision.status != found.status:
+        try:
+            await self._write(cluster, decision.writes)
+        except PASSING:
+            raise
+        except ApiError as error:
+            await self._tell(cluster, found, found.status, _refused(error))
+            raise
+        await self._tell(cluster, found, decision.status, decision.obstacle)
+        return decision.again_seconds
+
+    async def _join(self, cluster: Cluster, found: NodeHandover) -> float | None:
+        """Bring a machine a step further; see `reconcile`."""
+        requests: Cache[SigningRequest] = await cluster.require(self.name, self._requests())
+        token, now = await self._token(found), cluster.clock.now()
+        inputs = MachineInputs(
+            handover=found,
+            inside=cluster.cache(Node.resource).get(found.metadata.name),
+            token=token,
+            fresh=self._fresh(),
+            # It may have to open a port.
+            endpoint=await asyncio.to_thread(self._endpoint) if machines.needs_token(token, now) else None,
+            requests=sorted(
+                (each for each in requests if signing.is_of(each, found)), key=lambda each: each.metadata.name
+            ),
+            now=now,
+        )
+        decision = machines.decide(inputs)
+        await self._write(self._home, decision.home)
+        try:
+            await self._write(cluster, decision.inside)
+        except PASSING:
+            raise
+        except ApiError as error:
+            await self._tell(cluster, found, decision.status, _refused(error))
+            raise
+        for each in decision.events:
+            self._home.recorder.say(found, EventKind.WARNING, each.reason, each.message)
+        await self._tell(cluster, found, decision.status, decision.obstacle)
+        return decision.again_seconds
+
+    async def _token(self, found: NodeHandover) -> JoinToken | None:
+        join = found.status.join
+        if join is UNSET:
+            return None
+        # Not cached: an approval must not rest on a record of a moment ago.
+        data = await self._home.live.find(tokens.SECRETS, join.secret.namespace, join.secret.name)
+        return tokens.read(join.secret, data) if data is not None else None
+
+    def _fresh(self) -> JoinToken:
+        token_id, value = ("".join(secrets.choice(_LETTERS) for _ in range(count)) for count in (_ID, _SECRET))
+        return JoinToken(id=token_id, secret=value, expires=self._home.clock.now() + tokens.LIFE)
+
+    async def _tell(
+        self, cluster: Cluster, found: NodeHandover, status: NodeHandoverStatus, obstacle: JoinObstacle | None
+    ) -> None:
+        """Write the status of a NodeHandover, with what keeps the node out."""
+        reason, message = (obstacle.reason, obstacle.message) if obstacle is not None else (reasons.NODE_JOINING, "")
+        wanted = Wanted(reasons.JOIN_REFUSED, obstacle is not None, reason, message, only_true=True)
+        generation, now = found.metadata.generation, rfc3339(cluster.clock.now())
+        told = replace(status, conditions=replaced(status.conditions, [wanted], generation=generation, now=now))
+        if told != found.status:
             with suppress(NotFound):
                 # Not quiet: the host's side, and what counts nodes, follow the stage.
-                await self._home.writer.own(request.replace(replace(found, status=decision.status), "status"))
-        return decision.again_seconds
+                await self._home.writer.own(request.replace(replace(found, status=told), "status"))
 
     async def _write(self, cluster: Cluster, writes: tuple[DirectWrite, ...]) -> None:
         outcome = await cluster.writer.apply(Plan(writes=writes))
         if outcome.error is not None:
             raise outcome.error
+
+
+def _refused(error: ApiError) -> JoinObstacle:
+    """Return the obstacle that a refusal of the API server inside is."""
+    message = f"the API server of the cluster refuses the operator, by a webhook or a policy inside, perhaps: {error}"
+    return JoinObstacle(reasons.NODE_BLOCKED, message)

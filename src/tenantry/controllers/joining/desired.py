@@ -13,6 +13,7 @@ import datetime as dt
 from collections.abc import Sequence
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from tenantry.api.clusterapi import provider_id
@@ -22,6 +23,8 @@ from tenantry.api.model import Json
 from tenantry.api.node import Node, Taint
 from tenantry.api.nodehandover import PENDING, HandoverStage, MachineKind, NodeHandover, NodeHandoverStatus
 from tenantry.controllers import evictions
+from tenantry.controllers.joining import tokens
+from tenantry.controllers.joining.machines import JoinObstacle, blocked_by, is_of
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.engine import request
 from tenantry.engine.plan import DirectWrite
@@ -66,11 +69,13 @@ class JoinDecision(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         writes: Inside.
         status: Of the NodeHandover, afterwards; as it is if nothing is news.
+        obstacle: What keeps the node out; None for nothing.
         again_seconds: When to look again; None for never.
     """
 
     writes: tuple[DirectWrite, ...] = ()
     status: NodeHandoverStatus
+    obstacle: JoinObstacle | None = None
     again_seconds: float | None = None
 
 
@@ -82,7 +87,7 @@ def decide(inputs: JoinInputs) -> JoinDecision:
     if found.status.stage not in {HandoverStage.JOINING, HandoverStage.JOINED} or inputs.below is None:
         return JoinDecision(status=found.status)
     if found.status.kind is not MachineKind.SIMULATED:
-        # Its machine joins by itself; a control plane gives it no Node.
+        # Its machine joins by itself (machines.py).
         return JoinDecision(status=found.status)
     return _join(inputs, inputs.below)
 
@@ -105,9 +110,12 @@ def _join(inputs: JoinInputs, below: Node) -> JoinDecision:
             return JoinDecision(status=status)
         wanted = request.create_json(Node.resource, made(found, below))
         return JoinDecision(writes=(DirectWrite(request=wanted, ignores=(AlreadyExists,)),), status=status)
-    if not _is_of(inside, found):
+    if not is_of(inside, found):
         # The next event of this name, its end, brings ours.
-        return JoinDecision(writes=(_deletion(inside),), status=replace(found.status, stage=HandoverStage.JOINING))
+        status = replace(found.status, stage=HandoverStage.JOINING)
+        if inside.metadata.deletion_timestamp:
+            return JoinDecision(status=status, obstacle=blocked_by(inside))
+        return JoinDecision(writes=(_deletion(inside),), status=status)
     stage = HandoverStage.JOINED if inside.is_ready else HandoverStage.JOINING
     return JoinDecision(
         writes=_restored(found, inside),
@@ -117,8 +125,11 @@ def _join(inputs: JoinInputs, below: Node) -> JoinDecision:
 
 def _leave(inputs: JoinInputs) -> JoinDecision:
     found, inside = inputs.handover, inputs.inside
-    if inside is None or not _is_of(inside, found):
-        return JoinDecision(status=replace(found.status, inside=""))
+    # A machine that has not joined must not do so any more.
+    token = tokens.id_of(found)
+    withdrawn = (tokens.withdrawn(token),) if token else ()
+    if inside is None or not is_of(inside, found):
+        return JoinDecision(writes=withdrawn, status=replace(found.status, inside="", join=UNSET))
     if not inputs.pods:
         return JoinDecision(writes=(_deletion(inside),), status=found.status)
     since = instant(found.metadata.deletion_timestamp or "")
@@ -179,16 +190,11 @@ def _restored(found: NodeHandover, inside: Node) -> tuple[DirectWrite, ...]:
     return (DirectWrite(request=request.patch(Node.resource, "", inside.metadata.name, body), ignores=(NotFound,)),)
 
 
-def _is_of(inside: Node, found: NodeHandover) -> bool:
-    # Users inside may have removed the annotation.
-    return found.metadata.uid == inside.metadata.annotations.get(HANDOVER) or inside.metadata.uid == found.status.inside
-
-
 def is_moving(found: NodeHandover) -> bool:
     """Return whether a node waits for its control plane, which must run for that."""
     if found.metadata.deletion_timestamp:
         return bool(found.status.inside)
-    return found.status.stage is HandoverStage.JOINING
+    return found.status.stage in {HandoverStage.WIPED, HandoverStage.JOINING}
 
 
 def _deletion(inside: Node) -> DirectWrite:

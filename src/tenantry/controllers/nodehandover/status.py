@@ -9,7 +9,7 @@ from tenantry.api import reasons
 from tenantry.api.node import Node
 from tenantry.api.nodehandover import PENDING, HandoverStage, MachineKind, NodeHandover, NodeHandoverStatus
 from tenantry.controllers.nodehandover import nodemarks
-from tenantry.engine.conditions import Wanted, merge
+from tenantry.engine.conditions import Wanted, replaced
 from tenantry.hosting.machines import MachinePlace
 
 
@@ -48,15 +48,17 @@ def compute(found: NodeHandover, node: Node | None, progress: HandoverProgress |
     if progress is None:
         return status
     generation = found.metadata.generation
-    wanted = [Wanted(reasons.READY, progress.is_ready, progress.reason, progress.message)]
-    if progress.stalled:
-        wanted.append(Wanted(reasons.STALLED, True, progress.reason, progress.message, only_true=True))
+    # The condition of the cluster's side stays.
+    wanted = [
+        Wanted(reasons.READY, progress.is_ready, progress.reason, progress.message),
+        Wanted(reasons.STALLED, progress.stalled, progress.reason, progress.message, only_true=True),
+    ]
     status = _moved(status, progress)
     return msgspec.structs.replace(
         status,
         observed_generation=generation,
         stage=progress.stage,
-        conditions=merge(status.conditions, wanted, generation=generation, now=now),
+        conditions=replaced(status.conditions, wanted, generation=generation, now=now),
     )
 
 

@@ -42,22 +42,9 @@ def owner_of(pod: CachedPod, prefix: str = PREFIX) -> Iterable[str]:
 
 
 _MIRRORED = "is not a running pod or a Service of this control plane"
-_SIMULATED = "is not an address of this cluster that can be reached: its nodes are simulated, and have no network"
 
 
-def of_own_nodes(outside: Callable[[], OutsideRule]) -> Callable[[str, int], Destination]:
-    """Return the rule of a control plane with nodes of its own.
-
-    A simulated node has no kubelet, and its pods have no network. An address of a Node, a pod or a Service inside is a
-    text that administrators inside have written: none is ever dialled.
-
-    Args:
-        outside: Returns the rule for hosts outside of the cluster.
-    """
-    return lambda host, port: _beyond(host, port, outside(), _SIMULATED)
-
-
-def _beyond(host: str, port: int, rule: OutsideRule, lacks: str) -> Destination:
+def beyond(host: str, port: int, rule: OutsideRule, lacks: str) -> Destination:
     """Return the destination of a host that is not in the cluster.
 
     Args:
@@ -133,7 +120,7 @@ class Destinations:
             return self._behind(service, port)
         if host.endswith((".svc", ".svc.cluster.local")):
             return Refused(reason=f"{host} is the name of a Service: use `service` in place of `url`")
-        return _beyond(host, port, self._outside(), _MIRRORED)
+        return beyond(host, port, self._outside(), _MIRRORED)
 
     def _is_ours(self, thing: Thing | CachedPod) -> bool:
         return things.is_of(self._profile, thing.key, thing.meta.get("labels"))

@@ -26,7 +26,6 @@ from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json
 from tenantry.api.node import Node
 from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE, PREFIX, PlaneEgress, PlaneNodes, VirtualControlPlane
-from tenantry.controllers.joining.controller import JoinController
 from tenantry.controllers.virtualcontrolplane import (
     classrules,
     desired,
@@ -39,11 +38,12 @@ from tenantry.controllers.virtualcontrolplane.admission import Admission
 from tenantry.controllers.virtualcontrolplane.advice import Advice
 from tenantry.controllers.virtualcontrolplane.classrules import NamespaceClassRules, SnapshotClassRules
 from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections, PlaneSides
-from tenantry.controllers.virtualcontrolplane.destinations import BY_OWNER, Destinations, of_own_nodes, owner_of
+from tenantry.controllers.virtualcontrolplane.destinations import BY_OWNER, Destinations, owner_of
 from tenantry.controllers.virtualcontrolplane.egress import HostRanges
 from tenantry.controllers.virtualcontrolplane.hostnodes import HostNodes
 from tenantry.controllers.virtualcontrolplane.inside import InsideController
 from tenantry.controllers.virtualcontrolplane.metrics import MetricsService, PodMeasures
+from tenantry.controllers.virtualcontrolplane.nodeslink import NodesLink
 from tenantry.controllers.virtualcontrolplane.planegate import PlaneGate
 from tenantry.controllers.virtualcontrolplane.remainder import Remainder
 from tenantry.engine import request
@@ -232,6 +232,7 @@ class Link:
         profile = desired.profile_of(found, address)
         self._profile = replace(profile, is_adopted=adopted_names(profile, host.lower.cache_of))
         self._plane = desired.plane_of(found, address)
+        self._contents = NodesLink(host.home, host.lower, host.runtime, host.placement, found)
         self._key = found.key
         self._id = ClusterId(f"vcp/{found.key}")
         self._changed = changed
@@ -302,7 +303,7 @@ class Link:
             await self._mirror(users_side)
             return
         async with users_side:
-            await self._follow_nodes(self._entered(users_side))
+            await self._follow_nodes(users_side)
 
     async def _mirror(self, users_side: Client) -> None:
         host, profile = self._host, self._profile
@@ -408,13 +409,16 @@ class Link:
         finally:
             await self._disconnect()
 
-    async def _follow_nodes(self, upper: Cluster) -> None:
+    async def _follow_nodes(self, users_side: Client) -> None:
         """Bring nodes of the host inside, until cancelled. Nothing is mirrored."""
+        upper = self._entered(users_side)
         inner = InsideController(self._plane, lambda: self._is_open, _no_first_node, self._now_usable, self._refused)
-        self._host.runtime.add(upper, [inner, JoinController(self._plane.uid, self._host.home)])
-        decide = of_own_nodes(self._gate.outside)
+        joining = self._contents.joining(self._gate.recheck)
+        self._host.runtime.add(upper, [inner, joining])
+        decide = self._contents.destinations(self._gate.outside)
+        kept = self._contents.kept(users_side, self._host.instance)
         try:
-            async with self._gate.serve(decide), self._host.placement.connected(self._plane.uid):
+            async with self._gate.serve(decide), self._host.placement.connected(self._plane.uid), kept:
                 await asyncio.get_running_loop().create_future()
         finally:
             await self._disconnect()

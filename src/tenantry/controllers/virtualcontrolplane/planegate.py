@@ -38,8 +38,12 @@ class PlaneGate:
         """Change the hosts outside that it reaches; connections that are not admitted any more end."""
         if egress != self._egress:
             self._egress, self._outside = egress, None
-            if self._served is not None:
-                self._served.recheck()
+            self.recheck()
+
+    def recheck(self) -> None:
+        """End connections that are not admitted any more."""
+        if self._served is not None:
+            self._served.recheck()
 
     def outside(self) -> OutsideRule:
         """Return the rule for hosts outside of the cluster."""

@@ -127,9 +127,13 @@ def compute(
         wanted.append(Wanted(reasons.UNLIMITED, True, reasons.NOT_ENFORCED, message, only_true=True))
     if failing := found.status.last_snapshot.message:
         wanted.append(failing_snapshots(failing))
+    before = found.status.conditions
+    # The controller of the contents writes it.
+    contents = [each for each in before if each.type == reasons.ADD_ONS_READY]
+    told = (*merge(before, wanted, generation=generation, now=now), *contents)
     return replace(
         found.status,
         observed_generation=generation,
         endpoint=endpoint,
-        conditions=merge(found.status.conditions, wanted, generation=generation, now=now),
+        conditions=tuple(sorted(told, key=lambda each: each.type)),
     )

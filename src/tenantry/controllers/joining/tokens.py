@@ -1,0 +1,162 @@
+"""The bootstrap token of one machine: the record on the host, and the token inside. Pure.
+
+    Secret "join-NODE-ID" on the host     the token, until when, and for which request it was used    written first
+    Secret "bootstrap-token-ID" inside    what Kubernetes accepts; deleted when its node is there
+
+The record follows from the NodeHandover, and the name of the node from the record: the id of a token stands for one
+node. No role of a tenant reads the Secret on the host. Users inside are administrators there, and can read the token;
+with it, they can get no other certificate than that of this node of their own cluster.
+
+Source: Kubernetes, "Authenticating with Bootstrap Tokens".
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+
+import msgspec
+from msgspec import UNSET
+
+from tenantry.api.contribution import BOOTSTRAPPERS
+from tenantry.api.errors import AlreadyExists, InputError, NotFound
+from tenantry.api.marks import GROUP, MANAGED_BY, MANAGER, SYSTEM_NAMESPACE
+from tenantry.api.model import Json, Resource
+from tenantry.api.nodehandover import JOIN_TOKEN, JoinSecret, NodeHandover
+from tenantry.engine import request
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.plan import DirectWrite
+from tenantry.world.leases import instant
+
+SECRETS = Resource("", "v1", "secrets", "Secret")
+
+LIFE = dt.timedelta(minutes=10)
+"""How long a machine may take to use its token."""
+
+_EXPIRES = f"{GROUP}/join-expires"
+_USED = f"{GROUP}/join-used"
+_SYSTEM = "kube-system"
+_MOST_NODE = 200
+"""How much of the name of a node the name of the Secret has."""
+
+
+class JoinToken(msgspec.Struct, frozen=True, kw_only=True):
+    """The token of one machine.
+
+    Args:
+        id: Six characters, which are no secret.
+        secret: Sixteen characters.
+        expires: Until when it is accepted.
+        used: The uid of the request for a certificate that it was used for; "" for none.
+    """
+
+    id: str
+    secret: str
+    expires: dt.datetime
+    used: str = ""
+
+    def is_late(self, now: dt.datetime) -> bool:
+        """Return whether it was not used in time."""
+        return not self.used and now >= self.expires
+
+
+def secret_name(node: str, token_id: str) -> str:
+    """Return the name of the Secret on the host."""
+    return f"join-{node[:_MOST_NODE].rstrip('-.')}-{token_id}"
+
+
+def id_of(found: NodeHandover) -> str:
+    """Return the id of the token that a machine joins with; "" for none."""
+    join = found.status.join
+    return join.secret.name.rpartition("-")[2] if join is not UNSET else ""
+
+
+def recorded(found: NodeHandover, token: JoinToken) -> DirectWrite:
+    """Return the creation of the record of a token, which ends with its NodeHandover."""
+    meta = found.metadata
+    owner: Json = {
+        "apiVersion": found.resource.api_version,
+        "kind": found.resource.kind,
+        "name": meta.name,
+        "uid": meta.uid,
+    }
+    value: Json = {
+        "metadata": {
+            "name": secret_name(meta.name, token.id),
+            "namespace": SYSTEM_NAMESPACE,
+            "labels": {MANAGED_BY: MANAGER},
+            "annotations": {_EXPIRES: rfc3339(token.expires)},
+            "ownerReferences": [owner],
+        },
+        "type": "Opaque",
+        "data": {JOIN_TOKEN: _encoded(f"{token.id}.{token.secret}")},
+    }
+    return DirectWrite(request=request.create_json(SECRETS, value), ignores=(AlreadyExists,))
+
+
+def used(secret: JoinSecret, uid: str) -> DirectWrite:
+    """Return the change of a record by which its token is used for one request.
+
+    The token stays in the record: with it, a kubelet waits for its certificate, and gets no other one.
+    """
+    body: Json = {"metadata": {"annotations": {_USED: uid}}}
+    return DirectWrite(request=request.patch(SECRETS, secret.namespace, secret.name, body), ignores=())
+
+
+def removed(secret: JoinSecret) -> DirectWrite:
+    """Return the deletion of a record."""
+    return DirectWrite(request=request.delete(SECRETS, secret.namespace, secret.name), ignores=(NotFound,))
+
+
+def read(secret: JoinSecret, text: bytes) -> JoinToken | None:
+    """Return the token of a record; None if another client has made it unreadable.
+
+    Args:
+        secret: Its name.
+        text: The Secret as JSON.
+    """
+    found: Json = msgspec.json.decode(text)
+    notes: Json = found["metadata"].get("annotations") or {}
+    data: Json = found.get("data") or {}
+    try:
+        expires = instant(str(notes.get(_EXPIRES, "")))
+        whole = base64.b64decode(str(data.get(JOIN_TOKEN, ""))).decode()
+    except (InputError, ValueError):
+        return None
+    token_id, _, value = whole.partition(".")
+    named = secret.name.rpartition("-")[2]
+    taken = str(notes.get(_USED, ""))
+    if not taken and token_id != named:
+        return None
+    return JoinToken(id=named, secret=value, expires=expires, used=taken)
+
+
+def offered(node: str, token: JoinToken) -> DirectWrite:
+    """Return the creation of a token inside."""
+    data = {
+        "token-id": token.id,
+        "token-secret": token.secret,
+        "expiration": rfc3339(token.expires),
+        "usage-bootstrap-authentication": "true",
+        "auth-extra-groups": BOOTSTRAPPERS,
+        "description": f"for the node {node}, by Tenantry",
+    }
+    value: Json = {
+        "metadata": {"name": _inside(token.id), "namespace": _SYSTEM, "labels": {MANAGED_BY: MANAGER}},
+        "type": "bootstrap.kubernetes.io/token",
+        "data": {key: _encoded(each) for key, each in data.items()},
+    }
+    return DirectWrite(request=request.create_json(SECRETS, value), ignores=(AlreadyExists,))
+
+
+def withdrawn(token_id: str) -> DirectWrite:
+    """Return the deletion of a token inside."""
+    return DirectWrite(request=request.delete(SECRETS, _SYSTEM, _inside(token_id)), ignores=(NotFound,))
+
+
+def _inside(token_id: str) -> str:
+    return f"bootstrap-token-{token_id}"
+
+
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()

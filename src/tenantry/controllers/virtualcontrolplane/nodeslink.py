@@ -1,0 +1,90 @@
+"""What follows the process of a control plane with nodes of its own: its nodes, its contents, and its gate. The glue.
+
+Cluster "vcp/NAMESPACE/NAME"           InsideController, JoinController
+Cluster "vcp/NAMESPACE/NAME/contents"  ContentController, with caches of the operator's own objects only
+Gate                                   the machines that were handed over, and spec.egress
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+from tenantry.api.nodehandover import NodeHandover
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.controllers.clustercontents import controller as contents
+from tenantry.controllers.clustercontents.controller import ContentController
+from tenantry.controllers.clustercontents.objects import ContentFacts
+from tenantry.controllers.joining.controller import JoinController
+from tenantry.controllers.virtualcontrolplane import servicenetwork
+from tenantry.controllers.virtualcontrolplane.egress import SERVICE_CIDRS
+from tenantry.controllers.virtualcontrolplane.ownmachines import machines, of_own_nodes
+from tenantry.engine.cache import Cache
+from tenantry.engine.cluster import Cluster, ClusterId
+from tenantry.engine.runtime import Runtime
+from tenantry.hosting.destinations import Destination
+from tenantry.hosting.outside import OutsideRule
+from tenantry.hosting.placement import Placement
+from tenantry.kube.client import Client
+
+
+class NodesLink:
+    """The connection to one control plane with nodes of its own.
+
+    Args:
+        home: The host.
+        lower: The same API server, with the addresses of Services.
+        runtime: The control plane is added to it.
+        placement: Where its process runs.
+        found: The VirtualControlPlane.
+    """
+
+    def __init__(
+        self, home: Cluster, lower: Cluster, runtime: Runtime, placement: Placement, found: VirtualControlPlane
+    ) -> None:
+        self._home = home
+        self._lower = lower
+        self._runtime = runtime
+        self._placement = placement
+        self._key = found.key
+        self._uid = found.metadata.uid
+
+    def _facts(self) -> ContentFacts:
+        ranges = servicenetwork.find(self._lower.cache(SERVICE_CIDRS)).ranges
+        return ContentFacts(service_range=ranges, runtime=self._placement.node_runtime())
+
+    def joining(self, moved: Callable[[], None]) -> JoinController:
+        """Return what brings nodes inside.
+
+        Args:
+            moved: Called when a machine may have come or gone.
+        """
+        return JoinController(self._uid, self._home, lambda: self._placement.node_endpoint(self._uid), moved)
+
+    def destinations(self, outside: Callable[[], OutsideRule]) -> Callable[[str, int], Destination]:
+        """Return the rule of the gate.
+
+        Args:
+            outside: Returns the rule for hosts outside of the cluster.
+        """
+        known: Cache[NodeHandover] = self._home.cache(NodeHandover.resource)
+        return of_own_nodes(outside, lambda: machines(known, self._uid))
+
+    @asynccontextmanager
+    async def kept(self, users_side: Client, instance: str) -> AsyncGenerator[None]:
+        """Keep the contents of the control plane while the context is open.
+
+        Args:
+            users_side: Its API server.
+            instance: The replica, for events.
+        """
+        # Caches of its own: others of this control plane select other objects of the same kinds.
+        upper = Cluster(ClusterId(f"vcp/{self._key}/contents"), users_side, clock=self._home.clock, instance=instance)
+        kept = ContentController(self._home, self._key, self._uid, self._facts)
+        self._runtime.add(upper, [kept], is_required=False)
+        try:
+            # Without any object of its own, no event comes.
+            upper.wake(ContentController, contents.KEY)
+            yield
+        finally:
+            await self._runtime.remove(upper.id)

@@ -1,0 +1,70 @@
+"""Real nodes of this machine and the hosted control planes that they serve: what they run, and where they reach them.
+
+    node ─► bridge address : internal port ─► process of the control plane       never the endpoint proxy
+
+The endpoint proxy wakes a control plane for each connection. Kubelets connect again and again: at the port of the
+process itself, they find nothing while it sleeps.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from msgspec.structs import replace
+
+from tenantry.hosting import plane as hosting
+from tenantry.hosting.noderuntime import NodeEndpoint, NodeRuntime
+from tenantry.hosting.plane import HostedPlane
+from tenantry.local import build, components, hostedfolders
+from tenantry.local.paths import ClusterPaths
+from tenantry.local.real import addons, planebridges
+from tenantry.local.real.settings import coredns_image
+from tenantry.local.spec import read_spec
+
+
+def runtime(paths: ClusterPaths) -> NodeRuntime | None:
+    """Return what the real nodes of a cluster can run; None if it has none."""
+    spec = read_spec(paths)
+    if spec is None or spec.real is None:
+        return None
+    return NodeRuntime(handlers=addons.RUNTIMES, dns_image=_dns_image())
+
+
+@functools.cache
+def _dns_image() -> str:
+    """Return the image of CoreDNS that nodes have; "" for none. Once, because its name is a digest of its sources."""
+    dns = build.built(build.DNS)
+    return coredns_image(dns.folder.name) if dns is not None else ""
+
+
+def reached(paths: ClusterPaths, plane: HostedPlane) -> HostedPlane:
+    """Return a control plane with the address of its bridge, at which real nodes reach it; its bridge is laid.
+
+    Raises:
+        LocalError: No addresses are free, or the kernel refuses.
+    """
+    bridge = planebridges.ensure(paths, hostedfolders.of(paths, plane.uid)) if plane.has_nodes else None
+    if bridge is None:
+        return plane
+    address = bridge.addresses.bridge
+    return replace(plane, advertised=address, names=(*plane.names, address))
+
+
+def endpoint(paths: ClusterPaths, uid: str, port: int) -> NodeEndpoint:
+    """Let nodes reach the process of a control plane, and return where.
+
+    Without real nodes, this is loopback: what has a token can join from this machine.
+
+    Args:
+        paths: The cluster's.
+        uid: The uid of the control plane.
+        port: The port of its process.
+
+    Raises:
+        LocalError: The kernel refuses.
+        OSError: Its authorities cannot be read.
+    """
+    own = ClusterPaths(hostedfolders.of(paths, uid))
+    bridge = planebridges.admit(own.folder, port)
+    address = bridge.addresses.bridge if bridge is not None else components.LOOPBACK
+    return NodeEndpoint(server=f"https://{address}:{port}", ca=(own.pki / hosting.TRUSTED).read_text())

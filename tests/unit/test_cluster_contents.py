@@ -1,0 +1,219 @@
+"""What the operator keeps inside a control plane with nodes of its own (H04): pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tenantry.api import reasons
+from tenantry.api.clusteraddons import AddOnMode, AddOnName, ClusterAddOn
+from tenantry.api.marks import ADD_ON, FIELD_MANAGER
+from tenantry.controllers.clustercontents import desired, reverts, status
+from tenantry.controllers.clustercontents.desired import ContentInputs, changer, created_once, differs, outdated, plan
+from tenantry.controllers.clustercontents.objects import KINDS, RIGHTS, ContentFacts, ContentObject, objects
+from tenantry.controllers.clustercontents.reverts import MOST_REVERTS, PERIOD, RevertRecord
+from tenantry.hosting.noderuntime import NodeRuntime
+
+Json = dict[str, Any]
+
+NOW = dt.datetime(2026, 11, 28, 12, tzinfo=dt.UTC)
+RUNTIME = NodeRuntime(
+    handlers={"gvisor": "runsc", "runc": "runc"},
+    dns_image="tenantry.local/coredns:1",
+    storage_class="local",
+    provisioner="local.tenantry.dev/folder",
+    storage_user="tenantry:local-storage",
+)
+ALL = objects(ContentFacts(service_range="10.96.0.0/16", runtime=RUNTIME))
+ROLE = "ClusterRole tenantry:netpol-agent"
+
+
+def inputs(
+    seen: Mapping[str, Json] | None = None,
+    *given: ClusterAddOn,
+    created: frozenset[AddOnName] = frozenset(),
+    records: Mapping[str, RevertRecord] | None = None,
+) -> ContentInputs:
+    """Return the inputs; without objects, all are there as they should be."""
+    there = {each.key: each.body for each in ALL} if seen is None else seen
+    return ContentInputs(wanted=ALL, given=given, seen=there, created=created, records=records or {}, now=NOW)
+
+
+def only(key: str) -> ContentObject:
+    """Return one object."""
+    (found,) = [each for each in ALL if each.key == key]
+    return found
+
+
+def without(*keys: str) -> dict[str, Json]:
+    """Return all objects but some."""
+    return {each.key: each.body for each in ALL if each.key not in keys}
+
+
+def test_dns_has_the_tenth_address_of_the_primary_range() -> None:
+    for range_, address in (
+        ("10.96.0.0/16", "10.96.0.10"),
+        ("10.7.4.0/24,fd00::/112", "10.7.4.10"),
+        ("fd00::/112", "fd00::a"),
+    ):
+        found = objects(ContentFacts(service_range=range_, runtime=RUNTIME))
+        (service,) = [each for each in found if each.key == "Service kube-system/kube-dns"]
+        assert service.body["spec"]["clusterIP"] == address
+
+
+def test_without_real_nodes_there_are_only_rights() -> None:
+    found = objects(ContentFacts(service_range="10.96.0.0/16"))
+    assert {each.add_on for each in found} == {RIGHTS, AddOnName.NETWORK_POLICY}
+    bare = objects(ContentFacts(service_range="10.96.0.0/16", runtime=NodeRuntime()))
+    assert bare == found
+
+
+def test_every_object_has_the_mark_and_a_kind_that_is_watched_and_a_name_of_its_own() -> None:
+    assert all(each.body["metadata"]["labels"][ADD_ON] == each.add_on for each in ALL)
+    assert {each.resource for each in ALL} <= {*KINDS}
+    assert len({each.key for each in ALL}) == len(ALL)
+
+
+def test_a_second_plan_is_empty_and_the_first_one_makes_everything() -> None:
+    assert plan(inputs(), {}).apply == ()
+    assert plan(inputs({}), {}).apply == ALL
+
+
+def test_no_node_gets_rights_on_secrets_or_on_other_rights() -> None:
+    bound = [each.body for each in ALL if each.resource.kind == "ClusterRoleBinding"]
+    given_to = {subject["name"] for each in bound for subject in each["subjects"] if subject["kind"] == "Group"}
+    assert given_to == {"system:nodes", "system:bootstrappers:tenantry"}
+    made = {each.body["metadata"]["name"]: each.body for each in ALL if each.resource.kind == "ClusterRole"}
+    rules = [rule for each in made.values() for rule in each["rules"]]
+    assert not {"secrets", "*"} & {resource for rule in rules for resource in rule["resources"]}
+    writes = {verb for rule in rules for verb in rule["verbs"]} - {"list", "watch", "get"}
+    assert writes == {"create", "delete"}
+    assert all(set(rule["resources"]) == {"persistentvolumes"} for rule in rules if "create" in rule["verbs"])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "is_other"),
+    [
+        ({"a": 1}, {"a": 1, "b": 2}, False),
+        ({"a": 1}, {}, True),
+        ({"a": {"b": 1}}, {"a": "text"}, True),
+        ({"a": [1]}, {"a": [1, 2]}, True),
+        ({"a": [{"name": "x", "v": 1}]}, {"a": [{"name": "y"}, {"name": "x", "v": 1, "w": 2}]}, False),
+        ({"a": [{"name": "x"}]}, {"a": [{"name": "y"}]}, True),
+        ({"s": [{"kind": "User", "name": "x"}]}, {"s": [{"kind": "User", "name": "x"}, {"kind": "User"}]}, True),
+        ({"a": []}, {"a": []}, False),
+        ({"a": []}, {}, False),
+    ],
+)
+def test_only_fields_of_the_operator_are_compared(wanted: Json, found: Json, *, is_other: bool) -> None:
+    assert differs(wanted, found) is is_other
+
+
+def test_the_last_writer_has_changed_it_and_writes_of_a_status_do_not_count() -> None:
+    own: Json = {"manager": FIELD_MANAGER, "time": "2026-11-28T12:00:00Z"}
+    other: Json = {"manager": "argocd", "time": "2026-11-28T12:00:00Z"}
+    later: Json = {"manager": "kubectl-edit", "time": "2026-11-28T12:00:09Z"}
+    assert changer([own]) == FIELD_MANAGER
+    assert changer([own, other]) == "argocd"
+    assert changer([own, other, later]) == "kubectl-edit"
+    assert changer([own, {**later, "subresource": "status"}]) == FIELD_MANAGER
+    assert changer([]) == FIELD_MANAGER
+
+
+def test_after_three_reverts_against_one_manager_the_object_is_left() -> None:
+    records: Mapping[str, RevertRecord] = {}
+    for number in range(MOST_REVERTS):
+        found = plan(
+            replace(inputs(without(ROLE), records=records), now=NOW + dt.timedelta(minutes=number)), {ROLE: "argocd"}
+        )
+        assert [each.key for each in found.apply] == [ROLE]
+        records = found.records
+    now = NOW + dt.timedelta(minutes=9)
+    left = plan(replace(inputs(without(ROLE), records=records), now=now), {ROLE: "argocd"})
+    assert left.apply == ()
+    told = status.condition(inputs(without(ROLE)), {}, left.records)
+    assert (told.holds, told.reason) == (False, reasons.DRIFTED)
+    for word in (ROLE, "'argocd'", "delete the object", "NetworkPolicy", "None"):
+        assert word in told.message
+    # Others are still brought back.
+    other = "ClusterRoleBinding tenantry:node-proxiers"
+    both = plan(inputs(without(ROLE, other), records=left.records), {ROLE: "argocd", other: reverts.DELETION})
+    assert [each.key for each in both.apply] == [other]
+
+
+def test_a_quarrel_ends_when_the_object_is_deleted_or_is_as_it_should_be_or_is_the_users() -> None:
+    stopped = {ROLE: RevertRecord(manager="argocd", times=(NOW,) * 3, stopped=True)}
+    deleted = plan(inputs(without(ROLE), records=stopped), {ROLE: reverts.DELETION})
+    assert [each.key for each in deleted.apply] == [ROLE]
+    assert not deleted.records[ROLE].stopped
+    assert plan(inputs(records=stopped), {}).records == {}
+    theirs = ClusterAddOn(name=AddOnName.NETWORK_POLICY, mode=AddOnMode.NONE)
+    assert plan(inputs(without(ROLE), theirs, records=stopped), {ROLE: "argocd"}).records == {}
+    # What deletes it again and again is no person.
+    again = {ROLE: RevertRecord(manager=reverts.DELETION, times=(NOW,) * 3, stopped=True)}
+    found = plan(inputs(without(ROLE), records=again), {ROLE: reverts.DELETION})
+    assert found.apply == ()
+    assert "is deleted again and again" in status.condition(inputs(), {}, found.records).message
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", ""]), st.integers(0, 400)), max_size=30))
+def test_no_more_than_three_reverts_in_ten_minutes_stand_against_one_manager_in_a_row(
+    changes: list[tuple[str, int]],
+) -> None:
+    record, now = None, NOW
+    brought: list[tuple[str, dt.datetime]] = []
+    for manager, seconds in changes:
+        now += dt.timedelta(seconds=seconds)
+        record = reverts.changed(record, manager, now)
+        if record.stopped:
+            continue
+        brought.append((manager, now))
+        row = [when for who, when in brought[-MOST_REVERTS - 1 :] if who == manager and now - when < PERIOD]
+        assert len(row) <= MOST_REVERTS
+
+
+def test_an_add_on_of_mode_once_is_created_and_then_left() -> None:
+    once = ClusterAddOn(name=AddOnName.CORE_DNS, mode=AddOnMode.ONCE)
+    keys = [each.key for each in ALL if each.add_on == AddOnName.CORE_DNS]
+    first = inputs(without(*keys), once)
+    assert [each.key for each in outdated(first)] == keys
+    # Only part of it is there: it is not recorded before all of it is.
+    assert created_once(inputs(without(keys[0]), once)) is None
+    record = created_once(inputs(None, once))
+    assert record is not None
+    assert record.body["data"] == {"CoreDNS": "Once"}
+    done = inputs(without(keys[0]), once, created=frozenset({AddOnName.CORE_DNS}))
+    assert outdated(done) == ()
+    assert created_once(done) is None
+    # With another mode in between, it is created again.
+    managed = inputs(None, created=frozenset({AddOnName.CORE_DNS}))
+    forgotten = created_once(managed)
+    assert forgotten is not None
+    assert forgotten.body["data"] == {}
+
+
+def test_a_mode_of_none_leaves_what_is_there_and_rights_have_no_mode() -> None:
+    none = tuple(ClusterAddOn(name=each, mode=AddOnMode.NONE) for each in AddOnName)
+    assert {each.add_on for each in outdated(inputs({}, *none))} == {RIGHTS}
+    told = status.condition(inputs(None, *none), {}, {})
+    assert (told.holds, told.message) == (True, "add-ons are in place: none")
+
+
+def test_a_refusal_inside_is_reported_with_the_object() -> None:
+    told = status.condition(inputs(), {ROLE: "admission webhook denied the request"}, {})
+    assert (told.holds, told.reason) == (False, reasons.REFUSED)
+    assert f"{ROLE}: admission webhook denied" in told.message
+
+
+def test_an_own_wish_that_changes_is_no_drift() -> None:
+    before = {each.key: each.body for each in objects(ContentFacts(service_range="10.7.0.0/16", runtime=RUNTIME))}
+    found = plan(inputs(before), {})
+    assert [each.key for each in found.apply] == ["Service kube-system/kube-dns"]
+    assert found.records == {}
+    assert desired.outdated(inputs()) == ()
