@@ -28,6 +28,7 @@ from tenantry.api.tenant import (
     TenantSpec,
 )
 from tenantry.cli import controlplane, flags, kinds, output, ownership, removal, session
+from tenantry.cli.cluster import sizing
 from tenantry.cli.completion import candidates
 from tenantry.cli.convert import convert_tenant
 from tenantry.cli.kinds import ObjectSelection
@@ -58,6 +59,12 @@ def tenant() -> None:
 )
 @flags.control_plane_option
 @click.option(
+    "--nodes",
+    type=click.IntRange(0, MAX_NODES),
+    default=1,
+    help="Number of nodes of the cluster of --control-plane Dedicated (default: 1).",
+)
+@click.option(
     "--own-nodes",
     type=click.IntRange(min=0, max=MAX_NODES),
     default=0,
@@ -83,6 +90,7 @@ def create(
     network: str,
     runtime: str | None,
     control_plane: str,
+    nodes: int,
     own_nodes: int,
     max_subnamespaces: int,
     max_depth: int,
@@ -97,7 +105,7 @@ def create(
       tenantry tenant create acme --owner ada --quota cpu=4,memory=8Gi --wait
       tenantry tenant create acme --owner Group:devs --dry-run > acme.yaml
       tenantry tenant create lab --owner ada --control-plane virtual --wait
-      tenantry tenant create shop --owner zoe --control-plane dedicated --wait
+      tenantry tenant create shop --owner zoe --control-plane dedicated --nodes 3 --wait
       tenantry tenant create bank --owner eve --quota cpu=32,memory=64Gi --own-nodes 2 --wait
     """
     spec = TenantSpec(
@@ -114,14 +122,21 @@ def create(
         expires_at=flags.parse_expiry("--expires", expires),
     )
     wanted = Tenant(metadata=ObjectMeta(name=tenant_name), spec=spec)
+    more = nodes if nodes != 1 else None
+    if more is not None and spec.isolation.control_plane is not ControlPlaneChoice.DEDICATED:
+        raise InputError("--nodes needs --control-plane Dedicated; --own-nodes gives a tenant nodes without a cluster")
     problems = validate_tenant(wanted)
     if not problems and not dry_run:
         controlplane.prepare(target, control_plane)
-    create = functools.partial(_create, seconds=seconds)
+    if more is not None and not problems and dry_run and form != "name":
+        both = (wanted, sizing.of_tenant(tenant_name, more))
+        output.print_documents([output.whole(each) for each in both], form or "yaml")
+        return
+    create = functools.partial(_create, seconds=seconds, nodes=more)
     flags.make(target, wanted, problems, create, dry_run=dry_run, form=form)
 
 
-async def _create(client: Client, wanted: Tenant, *, seconds: int | None) -> Json:
+async def _create(client: Client, wanted: Tenant, *, seconds: int | None, nodes: int | None) -> Json:
     name = wanted.metadata.name
     try:
         await client.get(Namespace, name)
@@ -131,6 +146,8 @@ async def _create(client: Client, wanted: Tenant, *, seconds: int | None) -> Jso
         await _refuse_taken(client, name)
     made: Json = msgspec.json.decode(await client.create(wanted))
     output.talk(f"{kinds.full_name(Tenant, name)} created")
+    if nodes is not None:
+        await sizing.resize_new(client, name, nodes)
     if seconds is not None:
         await wait_for_all(client, [ObjectSelection(Tenant, (name,))], seconds=seconds)
     return made

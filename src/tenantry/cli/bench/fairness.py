@@ -12,7 +12,7 @@ from tenantry.cli.bench.running import rounds_option, run
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
-    from tenantry.bench.fairness import FairnessResult, LevelResult, ReadLatency
+    from tenantry.bench.fairness import FairnessResult, Issue, LevelResult, ReadLatency
     from tenantry.kube.client import Client
     from tenantry.kube.kubeconfig import Connection
 
@@ -54,24 +54,10 @@ def fairness(target: Target, *, connections: int, objects: int, rounds: int, sec
 
     async def measure(client: Client) -> FairnessResult:
         from tenantry.bench import fairness as benchmark
-        from tenantry.cli import certificates
-
-        async def issue(user: str) -> Connection:
-            issued = await certificates.issue(client, user, user, seconds=CERTIFICATE_SECONDS)
-            return msgspec.structs.replace(
-                client.connection,
-                certificate=issued.certificate,
-                key=issued.key,
-                token="",
-                token_file=None,
-                exec_plugin=None,
-                impersonate="",
-                impersonate_groups=(),
-            )
 
         return await benchmark.fairness(
             client,
-            issue=issue,
+            issue=issuing(client),
             connections=connections,
             objects=objects,
             rounds=rounds,
@@ -80,6 +66,30 @@ def fairness(target: Target, *, connections: int, objects: int, rounds: int, sec
         )
 
     run(target, form, measure, _lines)
+
+
+def issuing(client: Client) -> Issue:
+    """Return what gives a user of the cluster a client certificate.
+
+    Args:
+        client: An administrator's.
+    """
+    from tenantry.cli import certificates
+
+    async def issue(user: str) -> Connection:
+        issued = await certificates.issue(client, user, user, seconds=CERTIFICATE_SECONDS)
+        return msgspec.structs.replace(
+            client.connection,
+            certificate=issued.certificate,
+            key=issued.key,
+            token="",
+            token_file=None,
+            exec_plugin=None,
+            impersonate="",
+            impersonate_groups=(),
+        )
+
+    return issue
 
 
 def _lines(result: FairnessResult) -> list[tuple[str, str]]:

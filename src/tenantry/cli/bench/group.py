@@ -9,6 +9,7 @@ from tenantry.cli.bench.establish import establish
 from tenantry.cli.bench.fairness import fairness
 from tenantry.cli.bench.federation import federation
 from tenantry.cli.bench.footprint import footprint
+from tenantry.cli.bench.ladder import ladder
 from tenantry.cli.bench.pods import pods
 from tenantry.cli.bench.slices import slices
 from tenantry.cli.bench.tree import tree
@@ -20,5 +21,5 @@ def bench() -> None:
     """Measure a cluster."""
 
 
-for _command in (establish, tree, fairness, pods, slices, clusters, vcp, federation, footprint):
+for _command in (establish, tree, fairness, pods, slices, clusters, vcp, ladder, federation, footprint):
     bench.add_command(_command)

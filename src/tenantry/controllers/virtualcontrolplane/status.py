@@ -6,12 +6,13 @@ from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError
-from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneStatus
+from tenantry.api.virtualcontrolplane import PlaneNodes, VirtualControlPlane, VirtualControlPlaneStatus
 from tenantry.controllers.conclusion import ready, trouble
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked
 
 _READY = "the API server is ready, and pods are mirrored"
+_READY_WITH_NODES = "the API server is ready, and its own scheduler places its pods on the nodes that join it"
 _SUSPENDED = Wanted(
     reasons.READY,
     True,
@@ -120,7 +121,11 @@ def compute(
             Ready, and its Tenant, too.
     """
     generation = found.metadata.generation
-    verdict = _SUSPENDED if is_suspended and problem is None else ready(problem, _READY)
+    verdict = (
+        _SUSPENDED
+        if is_suspended and problem is None
+        else ready(problem, _READY_WITH_NODES if found.spec.nodes is PlaneNodes.OWN else _READY)
+    )
     wanted = [verdict, *trouble(problem or short)]
     if unlimited:
         message = f"nothing keeps its process within spec.resources: {unlimited}"
