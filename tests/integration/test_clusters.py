@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 import pytest_asyncio
+import yaml
 from msgspec.structs import replace
 
 from tenantry.api import reasons
@@ -19,6 +20,7 @@ from tenantry.api.errors import Forbidden, Unauthorized
 from tenantry.api.node import Node
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.slice import Slice, SliceClaim
+from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
@@ -30,6 +32,7 @@ from testkit.api import CONFIG_MAPS, PODS, SECONDS, Api, until
 from testkit.installation import install
 from testkit.planes import Planes, command
 from testkit.refusals import refusal
+from testkit.shell import ROOT
 
 pytest_plugins = ["testkit.fixtures"]
 
@@ -356,3 +359,30 @@ async def test_a_template_decides_what_a_cluster_leaves_out(host_cluster: LocalC
 async def _is_told(host: Api, name: str, type_: str, words: str) -> bool:
     """Return whether a condition of a cluster has words in its message."""
     return words in condition(await host.get(CLUSTERS, name, name), type_).get("message", "")
+
+
+async def test_the_example_can_be_applied_and_gets_what_its_template_has(host: Api) -> None:
+    """H04: all files of examples/clusters, in their order."""
+    found: list[Json] = []
+    for path in sorted((ROOT / "examples" / "clusters").glob("*.yaml")):
+        found += yaml.safe_load_all(path.read_text())
+    template, tenant, cluster = found
+    name: str = tenant["metadata"]["name"]
+    await host.create(TEMPLATES, template)
+    await host.create(Tenant.resource, tenant)
+    await host.ready(name)
+    # The nodes are those of other tests.
+    cluster["spec"] |= {"nodes": 0, "pools": [{**each, "count": 0} for each in cluster["spec"]["pools"]]}
+    await host.create(CLUSTERS, cluster, name)
+
+    async def plane() -> Json | None:
+        return await host.find(VirtualControlPlane.resource, cluster["metadata"]["name"], name)
+
+    made = await until(plane, "the control plane is created")
+    assert (
+        made["spec"]["resources"]["limits"]["memory"] == template["spec"]["defaults"]["resources"]["limits"]["memory"]
+    )
+    await host.delete(CLUSTERS, cluster["metadata"]["name"], name)
+    await _gone(host, name)
+    await host.delete(Tenant.resource, name)
+    await host.delete(TEMPLATES, template["metadata"]["name"])

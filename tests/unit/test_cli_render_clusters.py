@@ -22,6 +22,7 @@ from tenantry.views.drift.changes import TenantDrift, find
 from tenantry.views.drift.rendering import render
 from tenantry.views.manifests import Manifests
 from testkit.model import World
+from testkit.shell import ROOT
 from testkit.treeworld import settle, world_of
 from testkit.worldclient import WorldClient
 from testkit.worlds import CLUSTER_UID
@@ -129,3 +130,11 @@ def test_diff_shows_what_a_cluster_that_runs_would_get() -> None:
     assert [(each.action, each.name) for each in claims] == [(StepAction.UPDATE, "prod-default")]
     assert claims[0].after is not None
     assert claims[0].after["spec"]["count"] == 5
+
+
+def test_the_example_is_rendered_with_its_template() -> None:
+    """X03: `tenantry render -f examples/clusters`."""
+    found = render(read_manifests([str(ROOT / "examples" / "clusters")]))
+    (plane,) = (each for each in found if isinstance(each, VirtualControlPlane))
+    assert (plane.key, plane.spec.sleep.after_idle_seconds) == ("atlas/prod", 3600)
+    assert [each.key for each in found if isinstance(each, SliceClaim)] == ["atlas/prod-default", "atlas/prod-batch"]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tenantry.api import reasons
-from tenantry.api.dedicatedcluster import DedicatedClusterSpec, PoolSettings
+from tenantry.api.dedicatedcluster import DedicatedClusterSpec, NodePool, PoolSettings
+from tenantry.api.model import Condition, ConditionStatus
 from tenantry.api.nodehandover import NodeTaint, TaintEffect
+from tenantry.api.slice import SliceState
 from tenantry.controllers.dedicatedcluster import desired
-from testkit.clusterworld import ClusterWorld
+from testkit.clusterworld import NOW, ClusterWorld
 
 
 @pytest.mark.parametrize(
@@ -39,3 +42,32 @@ def test_a_cluster_keeps_a_node_no_longer_than_administrators_allow() -> None:
     there.settle()
     (found,) = there.handovers.values()
     assert found.spec.drain_seconds == there.inputs().defaults.max_grace_period_seconds < 86400
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        (reasons.NODES_INSUFFICIENT, "; lower count of spec.pools[gpu], or change selector, perNode or nodeNames"),
+        (reasons.QUOTA_INSUFFICIENT, "; lower count of spec.pools[gpu], or ask an administrator for more quota"),
+        (reasons.PROGRESSING, ""),
+    ],
+)
+def test_a_pool_without_nodes_says_what_to_do(reason: str, told: str) -> None:
+    """H04: the message of the claim names its own fields, which the cluster does not have."""
+    there = ClusterWorld(DedicatedClusterSpec(nodes=0, pools=(NodePool(name="gpu", count=1),)))
+    there.settle()
+    claim = there.claims["prod-gpu"]
+    pending = Condition(
+        type=reasons.PENDING,
+        status=ConditionStatus.TRUE,
+        reason=reason,
+        message="1 node is asked for, and none can be had",
+        last_transition_time=NOW,
+    )
+    there.handovers = {}
+    status = replace(claim.status, state=SliceState.PENDING, nodes=(), conditions=(pending,))
+    there.claims["prod-gpu"] = replace(claim, status=status)
+    message = there.condition(reasons.NODES_READY)[2]
+    assert message.startswith("pool 'gpu': 0 of 1 nodes are Ready; SliceClaim 'acme/prod-gpu': 1 node is asked for")
+    assert told in message
+    assert ("lower" in message) is bool(told)

@@ -169,8 +169,22 @@ def _pool_problem(inputs: ClusterInputs, pool: Pool) -> Blocked | None:
         message = f"{path}: {len(pool.joined)} of {pool.want} nodes are Ready; {shortened(joining)}"
         return Blocked(reason=reasons.NODES_JOINING, message=message, passing=True)
     reason, why, is_stalled = _claim_problem(inputs, pool)
-    message = f"{path}: {len(pool.joined)} of {pool.want} nodes are Ready; {why}"
+    message = f"{path}: {len(pool.joined)} of {pool.want} nodes are Ready; {why}{_advice(pool, reason)}"
     return Blocked(reason=reason, message=message, passing=not is_stalled)
+
+
+def _advice(pool: Pool, reason: str) -> str:
+    """Return what a person can do so that a pool gets its nodes; "" if it only has to wait."""
+    field = "spec.nodes" if pool.name == desired.DEFAULT_POOL else f"count of spec.pools[{pool.name}]"
+    if reason == reasons.NODES_INSUFFICIENT:
+        which = "spec.defaultPool" if pool.name == desired.DEFAULT_POOL else "the pool"
+        return (
+            f"; lower {field}, or change selector, perNode or nodeNames of {which}: `tenantry nodes` shows the nodes of"
+            " the host, and which cluster or slice has each"
+        )
+    if reason == reasons.QUOTA_INSUFFICIENT:
+        return f"; lower {field}, or ask an administrator for more quota: `tenantry quota` shows what is left"
+    return ""
 
 
 def _told(found: NodeHandover) -> str:
