@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from tenantry.api.controlplanechoice import ControlPlaneChoice
 from tenantry.api.dedicatedcluster import DedicatedCluster, DedicatedClusterSpec
-from tenantry.api.errors import ApiError, Forbidden, NotFound, RetryableError, TooManyRequests
+from tenantry.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, RetryableError, TooManyRequests
 from tenantry.api.model import ObjectMeta
 from tenantry.api.tenant import Isolation, Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
@@ -198,7 +198,9 @@ async def _step(  # noqa: PLR0917 - what the caller has of the level
     async with Client(quiet.connection, max_connections=16) as inside:
         side = BenchSide(inside, quiet.namespace, "first", run)
         try:
-            pod = await _first_pod(side, run) - quiet.began
+            # An owner may not watch pods of all namespaces.
+            watcher = client if choice is ControlPlaneChoice.SHARED else inside
+            pod = await _first_pod(side, run, watcher) - quiet.began
         except RetryableError as error:
             pod = None
             missing.append(f"first pod: {error}")
@@ -292,7 +294,7 @@ async def _answers(connection: Connection, namespace: str) -> None:
                 return
 
 
-async def _first_pod(side: BenchSide, run: str) -> float:
+async def _first_pod(side: BenchSide, run: str, watcher: Client) -> float:
     """Start a pod; return when it runs.
 
     Raises:
@@ -300,7 +302,7 @@ async def _first_pod(side: BenchSide, run: str) -> float:
     """
     name, key = side.next_name(), side.namespace
     only = {**of_run(run), "fieldSelector": f"metadata.namespace={key},status.phase=Running,metadata.name={name}"}
-    wanted = first_seen(side.client, Pod, {f"{key}/{name}"}, lambda _: True, only, "running", POD_SECONDS)
+    wanted = first_seen(watcher, Pod, {f"{key}/{name}"}, lambda _: True, only, "running", POD_SECONDS)
     async with in_background(wanted) as seen:
         async with deadline(POD_SECONDS, "a pod is not admitted"):
             while True:
@@ -341,7 +343,15 @@ async def _neighbour(
 async def _fill(client: Client, namespace: str, count: int) -> None:
     async def create(number: int) -> None:
         value = {"metadata": {"name": f"fill-{number}", "namespace": namespace}, "data": {"text": "x" * 1000}}
-        await post(client, CONFIG_MAPS, value)
+        while True:
+            # Many writers change the count of a quota: the API server gives up, and clients try again.
+            try:
+                await post(client, CONFIG_MAPS, value)
+            except AlreadyExists:
+                raise
+            except Conflict:
+                continue
+            return
 
     await saturate(create, range(count), connections=16)
 
@@ -363,7 +373,7 @@ async def _requests(client: Client, namespace: str, seconds: float) -> LadderReq
                 lambda: delete(client, CONFIG_MAPS, name, namespace),
             ):
                 began = time.perf_counter()
-                with contextlib.suppress(TooManyRequests, NotFound):  # the client gave up: the time counts
+                with contextlib.suppress(TooManyRequests, Conflict, NotFound):  # a refusal counts with its time
                     await ask()
                 took.append(time.perf_counter() - began)
 
