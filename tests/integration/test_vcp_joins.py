@@ -152,7 +152,16 @@ async def test_a_machine_joins_by_a_token_for_its_own_name_and_once(planes: Plan
         await inside.create(Node.resource, {"metadata": {"name": machine.name, "finalizers": ["example.com/keep"]}})
         await machine.hand_over(plane, f"{here}/32")
         await until(partial(_is_told, machine, "'example.com/keep'"), "the condition names the finalizer")
+        # A webhook that does not answer, which users inside have made for Secrets.
+        refusing = configured("tokens", {"url": f"https://{here}:1/"})
+        refusing["webhooks"][0]["rules"][0]["resources"] = ["secrets"]
+        refusing["webhooks"][0] |= {"objectSelector": {}, "matchPolicy": "Exact"}
+        await inside.create(WEBHOOKS, refusing)
+        await _until_secrets_are_refused(inside)
         await inside.patch(Node.resource, machine.name, {"metadata": {"finalizers": None}})
+        await until(partial(_is_told, machine, "tokens.example.com"), "the condition names the webhook")
+        await inside.delete(WEBHOOKS, "tokens")
+        await until(partial(_is_free, machine), "nothing keeps it out")
         join = await machine.offered()
         secret = await planes.host.get(SECRETS, join["secret"]["name"], join["secret"]["namespace"])
         token = base64.b64decode(secret["data"]["token"]).decode()
@@ -219,6 +228,23 @@ async def _is_over(reach: Connection) -> None:
             return False
 
         await until(so, "the token is worth nothing any more")
+
+
+async def _until_secrets_are_refused(inside: Api) -> None:
+    """Wait until the API server knows the webhook for Secrets."""
+
+    async def so() -> bool:
+        try:
+            await inside.create(SECRETS, {"metadata": {"generateName": "s-"}}, "default")
+        except ApiError as error:
+            return "webhook" in str(error)
+        return False
+
+    await until(so, "the API server knows the webhook")
+
+
+async def _is_free(machine: Machine) -> bool:
+    return not await machine.refused()
 
 
 async def _is_told(machine: Machine, words: str) -> bool:

@@ -139,6 +139,14 @@ def test_users_inside_do_not_keep_another_node_or_other_labels() -> None:
     assert decide(inputs(returning(), inside=unmarked, pods=[POD])).status.inside == "i-1"
 
 
+def test_an_earlier_node_with_a_finalizer_is_named() -> None:
+    meta = replace(INSIDE.metadata, annotations={}, deletion_timestamp="2026-11-28T11:00:00Z", finalizers=("a/b",))
+    found = decide(inputs(inside=replace(INSIDE, metadata=meta)))
+    assert found.writes == ()
+    assert found.obstacle is not None
+    assert "'a/b'" in found.obstacle.message
+
+
 def test_pods_are_evicted_before_a_node_leaves_and_deleted_when_their_time_is_over() -> None:
     found = decide(inputs(returning(), inside=INSIDE, pods=[POD]))
     cordon, eviction = found.writes

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from tenantry.api import reasons
 from tenantry.api.errors import (
+    ApiError,
     Conflict,
     Forbidden,
     InputError,
@@ -35,6 +36,14 @@ _QUOTA = re.compile(r"exceeded quota: (?P<quota>[^,\s]+), requested: (?P<key>[^=
 
 # NotFound: the namespace was deleted during the reconcile, or the API server does not serve a new kind yet.
 PASSING = (Conflict, NotFound, TooManyRequests, ServerError, Unreachable)
+
+
+def is_refusal(error: ApiError) -> bool:
+    """Return whether an API server whose users are its administrators refuses a write until they change something.
+
+    A webhook of theirs can fail, or answer with any status.
+    """
+    return "webhook" in str(error) or not isinstance(error, PASSING)
 
 
 def problem_of(outcome: Outcome) -> Blocked | None:

@@ -22,7 +22,7 @@ from tenantry.controllers.clustercontents import desired, reverts, status
 from tenantry.controllers.clustercontents.gather import gather
 from tenantry.controllers.clustercontents.objects import KINDS, ContentFacts, ContentObject
 from tenantry.controllers.clustercontents.reverts import RevertRecord
-from tenantry.controllers.conclusion import PASSING
+from tenantry.controllers.conclusion import is_refusal
 from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
@@ -96,9 +96,9 @@ class ContentController:
         for each in plan.apply:
             try:
                 await self._apply(cluster, each)
-            except PASSING:
-                raise
             except ApiError as error:
+                if not is_refusal(error):
+                    raise
                 refusals[each.key] = str(error)
             else:
                 self._settled.add(each.key)

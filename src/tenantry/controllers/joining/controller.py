@@ -23,7 +23,7 @@ from tenantry.api.node import Node
 from tenantry.api.nodehandover import MachineKind, NodeHandover, NodeHandoverStatus
 from tenantry.api.signing import NODE, SigningRequest
 from tenantry.controllers import watched
-from tenantry.controllers.conclusion import PASSING
+from tenantry.controllers.conclusion import is_refusal
 from tenantry.controllers.joining import machines, signing, tokens
 from tenantry.controllers.joining.desired import JoinInputs, decide, orphaned
 from tenantry.controllers.joining.machines import JoinObstacle, MachineInputs
@@ -141,10 +141,9 @@ class JoinController:
         decision = decide(inputs)
         try:
             await self._write(cluster, decision.writes)
-        except PASSING:
-            raise
         except ApiError as error:
-            await self._tell(cluster, found, found.status, _refused(error))
+            if is_refusal(error):
+                await self._tell(cluster, found, found.status, _refused(error))
             raise
         await self._tell(cluster, found, decision.status, decision.obstacle)
         return decision.again_seconds
@@ -169,10 +168,9 @@ class JoinController:
         await self._write(self._home, decision.home)
         try:
             await self._write(cluster, decision.inside)
-        except PASSING:
-            raise
         except ApiError as error:
-            await self._tell(cluster, found, decision.status, _refused(error))
+            if is_refusal(error):
+                await self._tell(cluster, found, decision.status, _refused(error))
             raise
         for each in decision.events:
             self._home.recorder.say(found, EventKind.WARNING, each.reason, each.message)
