@@ -100,6 +100,29 @@ async def test_destinations_that_stay_unknown_are_not_refused_for_good(path: Pat
     assert "not known yet: try again" in reason
 
 
+async def test_a_destination_that_is_not_admitted_any_more_loses_its_connections(path: Path) -> None:
+    """H04: a machine that has left its control plane is the host's, or the next tenant's."""
+    hosts = {"leaves.svc", "stays.svc"}
+    async with listening(echo) as port:
+
+        def decide(host: str, _: int) -> Destination:
+            return Direct(address="127.0.0.1", port=port) if host in hosts else Refused(reason=f"not {host}")
+
+        gate = Gate(path, decide)
+        async with (
+            gate.serve(),
+            connecting(path, "leaves.svc:443") as ended,
+            connecting(path, "stays.svc:443") as kept,
+        ):
+            assert (ended.status, kept.status) == (200, 200)
+            hosts.discard("leaves.svc")
+            gate.recheck()
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                await ended.reader.readexactly(1)
+            kept.writer.write(b"still")
+            assert await kept.reader.readexactly(5) == b"still"
+
+
 async def _status(path: Path) -> tuple[int, str]:
     async with connecting(path, WEB) as found:
         return found.status, (await found.rest()).decode() if found.status != 200 else ""
