@@ -42,8 +42,11 @@ def test_the_cluster_gets_its_nodes_when_the_operator_has_created_it(monkeypatch
     """H04: the operator creates it with one node."""
     world = World()
 
-    async def work(todo: Callable[[WorldClient], Any]) -> object:
-        return await todo(WorldClient(world, lambda: "none"))
+    def work(_target: object, todo: Callable[[WorldClient], Any], **_options: object) -> object:
+        return asyncio.run(todo(WorldClient(world, lambda: "none")))
+
+    def prepared(*_: object) -> None:
+        pass
 
     async def follow(*_: object, **__: object) -> Any:  # noqa: ANN401 - as the function in whose place it is
         yield {}
@@ -51,9 +54,9 @@ def test_the_cluster_gets_its_nodes_when_the_operator_has_created_it(monkeypatch
         world.create(DedicatedCluster(metadata=ObjectMeta(name="shop", namespace="shop")))
         yield {"shop/shop": None}
 
-    monkeypatch.setattr(session, "run", lambda _target, todo, **_: asyncio.run(work(todo)))
+    monkeypatch.setattr(session, "run", work)
     monkeypatch.setattr(following, "follow", follow)
-    monkeypatch.setattr(controlplane, "prepare", lambda *_: None)
+    monkeypatch.setattr(controlplane, "prepare", prepared)
     done = CliRunner().invoke(tenant, [*SHOP, "--nodes", "3"])
     assert done.exception is None, done.output
     assert [each["metadata"]["name"] for each in world.list(Tenant.resource)] == ["shop"]

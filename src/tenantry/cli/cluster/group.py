@@ -26,7 +26,12 @@ _DCL = DedicatedCluster.names.short[0]
 
 @click.group()
 def cluster() -> None:
-    """Create, scale and delete clusters of tenants, and print their kubeconfigs."""
+    """Create, scale and delete clusters of tenants, and print their kubeconfigs.
+
+    Exit code of each command: 0 it is done; 1 it is not, or not before the deadline; 2 the input is wrong, or the
+    cluster has not started yet; 3 no host cluster is reachable; 5 the cluster does not exist, or the API server
+    refuses.
+    """
 
 
 @cluster.command()
@@ -37,7 +42,7 @@ def cluster() -> None:
 def kubeconfig(target: Target, *, called: str, namespace: str, form: str | None) -> None:
     r"""Print the kubeconfig of a cluster; its user is an administrator inside.
 
-    Exit code: 0 it is printed; 1 there is no such cluster; 2 it has not started yet.
+    Exit code: 0 it is printed; 2 it has not started yet; 5 there is no such cluster.
 
     \b
       tenantry cluster kubeconfig acme > acme.kubeconfig
@@ -90,26 +95,40 @@ def _placed(command: click.Command, *, shows: bool = False) -> click.Command:
     return click.Command(command.name, params=params, callback=call, help=command.help)
 
 
+_LIST = """List clusters of all namespaces, or with -n of one.
+
+Exit code: 0 they are listed, also if there are none; 5 they may not be.
+
+\b
+  tenantry cluster list
+  tenantry cluster list -o json
+"""
+_GET = """Show clusters in one line each.
+
+Exit code: 0 they are shown; 5 one does not exist, or may not be read.
+
+\b
+  tenantry cluster get acme -o yaml
+"""
+_DESCRIBE = """Show everything about a cluster: its template and version, pools, conditions and events.
+
+Exit code: 0 it is shown; 5 it does not exist, or may not be read.
+
+\b
+  tenantry cluster describe acme
+"""
+_WAIT = """Wait until clusters are ready.
+
+Exit code: 0 they are; 1 one of them is not before the deadline; 5 one does not exist.
+
+\b
+  tenantry cluster wait acme
+"""
 _ALIKE = (
-    (get, "list", "", "List clusters of all namespaces, or with -n of one.\n\n\b\n  tenantry cluster list"),
-    (
-        get,
-        "get",
-        "[NAME]...",
-        "Show clusters in one line each.\n\n\b\n  tenantry cluster get acme -o yaml",
-    ),
-    (
-        describe,
-        "describe",
-        "NAME",
-        "Show everything about a cluster; exit code 1 if there is none.\n\n\b\n  tenantry cluster describe acme",
-    ),
-    (
-        wait,
-        "wait",
-        "[NAME]...",
-        "Wait until clusters are ready; exit code 1 after the deadline.\n\n\b\n  tenantry cluster wait acme",
-    ),
+    (get, "list", "", _LIST),
+    (get, "get", "[NAME]...", _GET),
+    (describe, "describe", "NAME", _DESCRIBE),
+    (wait, "wait", "[NAME]...", _WAIT),
 )
 for _command in (create, scale, upgrade, rotate, backup, restore, sleep, wake, delete):
     cluster.add_command(_command)
