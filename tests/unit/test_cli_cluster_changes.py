@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -216,3 +217,22 @@ def test_scale_prints_what_the_cluster_is_to_have(run: Run, nodes: str, told: st
     """H04: in the singular for one node."""
     done = run(WorldClient(with_pools(), lambda: "none"), "scale", "web", "--nodes", nodes)
     assert f"is to have {told} pool 'default'" in done.stderr
+
+
+def test_data_alone_is_on_stdout_if_it_is_asked_for(run: Run) -> None:
+    """H04: what the command tells a person is on stderr then."""
+    workshop, _ = upgraded()
+    done = run(OperatedClient(workshop.world, workshop.settle), "upgrade", "web", "--yes", "-o", "json")
+    assert done.exception is None, done.output
+    assert msgspec.json.decode(done.stdout)["metadata"]["name"] == "web"
+    assert "has Kubernetes 1.36.3 already" in done.stderr
+
+
+def test_the_patch_for_git_is_on_stdout_whatever_form_is_asked_for(run: Run) -> None:
+    """X03: the exit code tells both apart."""
+    workshop, _ = upgraded("1.35", "1.35.4")
+    tracked = {"argocd.argoproj.io/tracking-id": "shop:x"}
+    workshop.world.patch(CLUSTERS, "acme/web", {"metadata": {"annotations": tracked}})
+    done = run(OperatedClient(workshop.world, workshop.settle), "upgrade", "web", "--yes", "-o", "json")
+    assert type(done.exception) is TenantryError
+    assert yaml.safe_load(done.stdout)["spec"] == {"version": "1.36"}

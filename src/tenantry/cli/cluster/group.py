@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -95,6 +98,38 @@ def _placed(command: click.Command, *, shows: bool = False) -> click.Command:
     return click.Command(command.name, params=params, callback=call, help=command.help)
 
 
+def _printing(command: click.Command) -> click.Command:
+    """Return a command about one cluster with the option -o, by which it prints the cluster when it is done.
+
+    What the command prints itself then goes to stderr; if it fails, to stdout, because it may be a patch for Git.
+
+    Args:
+        command: Has the arguments `called` and `namespace`.
+    """
+    inner = command.callback
+    option = output.output_option("json", "yaml", "name")
+
+    def call(called: str, namespace: str, form: str | None, **options: Any) -> None:  # noqa: ANN401 - what it takes
+        if inner is None or get.callback is None:
+            raise TypeError(f"{command.name} has no callback")
+        if not form:
+            inner(called=called, namespace=namespace, **options)
+            return
+        told = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(told):
+                inner(called=called, namespace=namespace, **options)
+        except BaseException:
+            sys.stdout.write(told.getvalue())
+            raise
+        sys.stderr.write(told.getvalue())
+        where = namespace or called
+        get.callback(words=(_DCL, called), namespace=where, everywhere=False, form=form, watches=False, selector="")
+
+    params = [*command.params, *getattr(option(lambda: None), "__click_params__", [])]
+    return click.Command(command.name, params=params, callback=call, help=command.help)
+
+
 _LIST = """List clusters of all namespaces, or with -n of one.
 
 Exit code: 0 they are listed, also if there are none; 5 they may not be.
@@ -130,8 +165,10 @@ _ALIKE = (
     (describe, "describe", "NAME", _DESCRIBE),
     (wait, "wait", "[NAME]...", _WAIT),
 )
-for _command in (create, scale, upgrade, rotate, backup, restore, sleep, wake, delete):
+for _command in (create, scale, sleep, wake, delete):
     cluster.add_command(_command)
+for _command in (upgrade, rotate, backup, restore):
+    cluster.add_command(_printing(_command))
 for _verb, _name, _metavar, _text in _ALIKE:
     cluster.add_command(
         _placed(narrowed(_verb, _DCL, name=_name, metavar=_metavar or "[NAME]...", text=_text), shows=_verb is describe)
