@@ -28,6 +28,7 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
 from tenantry.local.hosted import LocalPlacement
+from tenantry.local.machines import LocalMachines
 from tenantry.local.paths import ClusterPaths
 
 
@@ -118,6 +119,7 @@ def operator(  # noqa: PLR0917 - click gives them by name
         namespace=namespace,
         identity=identity,
         placement=placement,
+        machines=LocalMachines(ClusterPaths(hosted_in)) if hosted_in is not None else None,
         shards=hosted_shards if images is not None else 1,
         kubelet_address=os.environ.get("POD_IP", "127.0.0.1"),
         tunnel_address=_place(tunnel_address) if tunnel_address else None,

@@ -135,7 +135,10 @@ class NodeHandoverController:
         if data is None:
             return None
         secret = msgspec.json.decode(data, type=_TokenSecret)
+        # Without a token, the record says that it was used.
         token = base64.b64decode(secret.data.get(JOIN_TOKEN, "")).decode()
+        if not token:
+            return None
         return MachineJoin(server=join.server, ca=join.ca, token=token)
 
     async def _tell_failure(self, cluster: Cluster, inputs: HandoverInputs, error: TenantryError) -> float:
