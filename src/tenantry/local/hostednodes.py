@@ -9,6 +9,7 @@ process itself, they find nothing while it sleeps.
 from __future__ import annotations
 
 import functools
+import ipaddress
 
 from msgspec.structs import replace
 
@@ -20,6 +21,9 @@ from tenantry.local.paths import ClusterPaths
 from tenantry.local.real import addons, planebridges
 from tenantry.local.real.settings import coredns_image
 from tenantry.local.spec import read_spec
+
+_DNS = 10
+"""Which address of the range of Services CoreDNS has inside."""
 
 
 def runtime(paths: ClusterPaths) -> NodeRuntime | None:
@@ -43,7 +47,10 @@ def reached(paths: ClusterPaths, plane: HostedPlane) -> HostedPlane:
     Raises:
         LocalError: No addresses are free, or the kernel refuses.
     """
-    bridge = planebridges.ensure(paths, hostedfolders.of(paths, plane.uid)) if plane.has_nodes else None
+    if not plane.has_nodes:
+        return plane
+    dns = ipaddress.ip_network(plane.service_range.partition(",")[0])[_DNS]
+    bridge = planebridges.ensure(paths, hostedfolders.of(paths, plane.uid), str(dns))
     if bridge is None:
         return plane
     address = bridge.addresses.bridge

@@ -184,7 +184,12 @@ def settings_of(paths: ClusterPaths, real: RealNodes, name: str, membership: Mem
     if not membership.runs or bridge is None:
         raise LocalError(f'the machine "{name}" is wiped, and waits for its cluster')
     return msgspec.structs.replace(
-        node, block=bridge.block, token=membership.token, plane=membership.plane, bridge=planebridges.name(folder)
+        node,
+        block=bridge.block,
+        token=membership.token,
+        plane=membership.plane,
+        bridge=planebridges.name(folder),
+        dns=bridge.dns,
     )
 
 

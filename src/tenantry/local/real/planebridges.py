@@ -29,10 +29,12 @@ class PlaneBridge(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Args:
         block: The second number of its addresses.
         port: The port of the process of the control plane, which nodes reach; 0 until it is known.
+        dns: The address of the DNS of its cluster.
     """
 
     block: int
     port: int = 0
+    dns: str = network.DNS_ADDRESS
 
     @property
     def addresses(self) -> NodeAddresses:
@@ -60,12 +62,13 @@ def find(folder: Path) -> PlaneBridge | None:
         raise LocalError(f'"{file}" cannot be read ({error}): delete it, and the nodes have to return') from error
 
 
-def ensure(paths: ClusterPaths, folder: Path) -> PlaneBridge | None:
+def ensure(paths: ClusterPaths, folder: Path, dns: str = "") -> PlaneBridge | None:
     """Return the bridge of a control plane, laid if it is not there; None if the cluster has no real nodes.
 
     Args:
         paths: The cluster's.
         folder: The folder of the control plane, which may not exist yet.
+        dns: The address of the DNS of its cluster; "" for the one that is recorded.
 
     Raises:
         LocalError: No block is free, or the kernel refuses.
@@ -74,17 +77,21 @@ def ensure(paths: ClusterPaths, folder: Path) -> PlaneBridge | None:
     if spec is None or spec.real is None:
         return None
     found = find(folder)
+    if found is not None and dns not in {"", found.dns}:
+        found = msgspec.structs.replace(found, dns=dns)
+        write_private(folder / _FILE, msgspec.json.encode(found))
     if found is not None and network.is_laid(name(folder)):
         return found
     make_private_folder(folder.parent)
     make_private_folder(folder)
-    return _lay(folder, found)
+    return _lay(folder, found, dns)
 
 
-def _lay(folder: Path, found: PlaneBridge | None) -> PlaneBridge:
+def _lay(folder: Path, found: PlaneBridge | None, dns: str = "") -> PlaneBridge:
     port = found.port if found is not None else 0
     block = network.lay(name(folder), port, found.block if found is not None else None)
-    laid = PlaneBridge(block=block, port=port)
+    known = dns or (found.dns if found is not None else network.DNS_ADDRESS)
+    laid = PlaneBridge(block=block, port=port, dns=known)
     write_private(folder / _FILE, msgspec.json.encode(laid))
     return laid
 
