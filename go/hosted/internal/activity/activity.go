@@ -5,7 +5,7 @@
 //	request ─► Tracker: open requests, end of the last one ─┐
 //	CronJobs, times of Jobs ─► next event ──────────────────┴─► Unix socket ─► operator
 //
-// A client is every authenticated user, except those of the settings and this process itself. Requests that fail
+// A client is every authenticated user, except those of the settings, nodes, and this process itself. Requests that fail
 // authentication or authorization are no activity. A watch counts until its end.
 package activity
 
@@ -25,6 +25,9 @@ import (
 // The identities of the controllers: each has a ServiceAccount there. Programs of users may have, too, so that only those
 // with the agent of this program are its own. A client that forges the agent merely does not keep the process awake.
 const controllerAccounts = "system:serviceaccount:kube-system:"
+
+// The groups of machines with a token to join begin so.
+const bootstrappers = "system:bootstrappers"
 
 // Tracker counts the requests of clients.
 type Tracker struct {
@@ -75,10 +78,21 @@ func (t *Tracker) counted(handler http.Handler) http.Handler {
 
 func (t *Tracker) isClient(asked *http.Request) bool {
 	found, ok := request.UserFrom(asked.Context())
-	if !ok || t.ignored[found.GetName()] {
+	if !ok || t.ignored[found.GetName()] || isNode(found.GetGroups()) {
 		return false
 	}
 	return !strings.HasPrefix(found.GetName(), controllerAccounts) || !strings.HasPrefix(asked.UserAgent()+"/", t.agent)
+}
+
+// isNode returns whether a user with these groups is a node, or a machine that is about to become one: kubelets ask again
+// and again, whether or not their pods have something to do.
+func isNode(groups []string) bool {
+	for _, group := range groups {
+		if group == user.NodesGroup || strings.HasPrefix(group, bootstrappers) {
+			return true
+		}
+	}
+	return false
 }
 
 func (t *Tracker) begin() {

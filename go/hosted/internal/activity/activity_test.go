@@ -21,10 +21,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-func asked(name, agent string) *http.Request {
+func asked(name, agent string, groups ...string) *http.Request {
 	found := httptest.NewRequest("GET", "/api", nil)
 	found.Header.Set("User-Agent", agent)
-	return found.WithContext(request.WithUser(found.Context(), &user.DefaultInfo{Name: name}))
+	return found.WithContext(request.WithUser(found.Context(), &user.DefaultInfo{Name: name, Groups: groups}))
 }
 
 func TestOnlyClientsAreActive(t *testing.T) {
@@ -41,6 +41,9 @@ func TestOnlyClientsAreActive(t *testing.T) {
 		"the controllers' common client":    {asked(user.KubeControllerManager, own), false},
 		"the API server itself":             {asked(user.APIServerUser, own), false},
 		"a probe":                           {asked(user.Anonymous, ""), false},
+		"a node":                            {asked("system:node:n-1", "kubelet", user.NodesGroup), false},
+		"a machine with a token":            {asked("system:bootstrap:abc", "kubelet", bootstrappers+":x"), false},
+		"a user that is named as a node":    {asked("system:node:n-1", "kubectl"), true},
 		"the operator":                      {asked("operator", "operator"), false},
 		"a request that is no one's":        {httptest.NewRequest("GET", "/api", nil), false},
 		"a user that is named as a service": {asked("system:serviceaccount:kube-systems:x", own), true},
