@@ -1,0 +1,111 @@
+"""Machines of real nodes that leave the host for the cluster of a tenant, and return; see test_real_nodes.py."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tenantry.api.node import Node
+from tenantry.api.nodehandover import NodeHandover
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.kube import kubeconfig
+from tenantry.kube.client import Client
+from tenantry.local import build
+from tenantry.local.cluster import LocalCluster, UpOptions
+from tenantry.local.process import start_ticks
+from tenantry.local.progress import SilentProgress
+from tenantry.local.real import cgroups, memberships, network, planebridges
+from testkit.api import Api, until
+from testkit.installation import install
+from testkit.kubectl import Kubectl
+from testkit.planes import command
+from testkit.realpods import PORT, RealPods, connects, missing
+
+pytest_plugins = ["testkit.fixtures"]
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+
+CLUSTER = "realclusters"
+SECONDS = 240.0
+FIRST, SECOND = "real-2", "real-3"
+
+
+@pytest_asyncio.fixture(scope="module")
+async def host(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RealPods]:
+    """A cluster with three real nodes and the operator: one node stays shared."""
+    await asyncio.to_thread(build.ensure, SilentProgress(), build.HOSTED)
+    local = LocalCluster(CLUSTER, root=tenantry_home)
+    await local.up(UpOptions(throwaway=True, install=install, operator=True, real_nodes=3, timeout_seconds=240.0))
+    async with Client(kubeconfig.load([local.kubeconfig_path])) as client:
+        found = RealPods(local, Api(client))
+        await found.load_image(tmp_path_factory.mktemp("images"))
+        yield found
+    await local.down(purge=True)
+
+
+async def _tenantry(host: RealPods, *arguments: str) -> str:
+    code, out, err = await command(host.cluster, *arguments)
+    assert not code, f"{arguments}: {err}"
+    return out
+
+
+async def _is_ready(host: RealPods, name: str) -> bool:
+    conditions = (await host.api.get(Node.resource, name))["status"].get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+async def test_machines_serve_the_cluster_of_a_tenant_and_return(host: RealPods, tmp_path: Path) -> None:
+    """H04, H05: pods, logs and exec inside; nothing of the host on the machine; nothing of the tenant afterwards."""
+    paths = host.cluster.paths
+    await _tenantry(host, "cluster", "create", "acme", "--nodes", "2", "--wait", "--timeout", "240s")
+    uid = (await host.api.get(VirtualControlPlane.resource, "acme", "acme"))["metadata"]["uid"]
+    bridge = planebridges.find(paths.folder / "hosted" / uid)
+    assert bridge is not None
+    assert bridge.block != host.cluster.real().block
+    file = tmp_path / "acme.kubeconfig"
+    file.write_text(await _tenantry(host, "cluster", "kubeconfig", "acme"))
+    async with Client(kubeconfig.load([file])) as client:
+        inside = RealPods(host.cluster, Api(client))
+        spots = [await inside.make("default", f"web-{place}", place, "runc") for place in (FIRST, SECOND)]
+        assert not await inside.mismatches([(spots[0], spots[1].address, PORT, "http", True)]), "across both machines"
+        users = Kubectl(file)
+        said = await users.run("exec", f"web-{FIRST}", "--", "/agnhost", "connect", "--timeout=5s", f"127.0.0.1:{PORT}")
+        assert not said.returncode, said.stderr
+        said = await users.run("logs", f"web-{FIRST}")
+        assert "HTTP server" in said.stdout, said.stderr
+        # Of this machine, only the endpoint for nodes is open at the bridge.
+        address, port = bridge.addresses.bridge, host.cluster.spec().ports.apiserver
+        assert inside.inside(FIRST, lambda: connects(address, bridge.port))
+        assert not inside.inside(FIRST, lambda: connects(address, port))
+        assert not inside.inside(FIRST, lambda: connects("10.255.0.1", 443))
+    left = {each.name for each in memberships.host_folder(paths, FIRST).iterdir()}
+    assert left <= {"volumes"}, "no identity and no images of the host"
+
+    await _tenantry(host, "cluster", "delete", "acme", "--yes", "--timeout", "240s")
+    for name in (FIRST, SECOND):
+        await until(lambda name=name: _is_ready(host, name), f"{name} is Ready for the host", seconds=SECONDS)
+        spot = await host.make("default", f"back-{name}", name, "runc")
+        assert spot.node == name
+    assert not await host.api.list(NodeHandover.resource)
+    assert not [*(paths.folder / "machines").glob("*.json")]
+    assert not (paths.folder / "hosted" / uid).exists()
+    assert not network.is_laid(planebridges.name(paths.folder / "hosted" / uid))
+
+
+async def test_nothing_is_left_of_a_cluster_that_ends_with_its_machines_away(host: RealPods) -> None:
+    """H05: machines, bridges and cgroups end with the host, also those of tenants."""
+    paths = host.cluster.paths
+    await _tenantry(host, "cluster", "create", "shop", "--nodes", "1", "--wait", "--timeout", "240s")
+    uid = (await host.api.get(VirtualControlPlane.resource, "shop", "shop"))["metadata"]["uid"]
+    bridge = planebridges.name(paths.folder / "hosted" / uid)
+    away = next(iter(memberships.away(paths)))
+    pid = host.pid(away)
+    assert network.is_laid(bridge)
+    await host.cluster.down()
+    assert not network.is_laid(bridge)
+    assert not start_ticks(pid)
+    own = network.identity(paths.folder)
+    assert not [each for each in cgroups.hierarchies() if (each.root / own).exists()]
