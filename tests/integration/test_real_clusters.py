@@ -29,7 +29,7 @@ pytest_plugins = ["testkit.fixtures"]
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 CLUSTER = "realclusters"
-secondS = 240.0
+SECONDS = 240.0
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -87,7 +87,7 @@ async def test_machines_serve_the_cluster_of_a_tenant_and_return(host: RealPods,
 
     await _tenantry(host, "cluster", "delete", "acme", "--yes", "--timeout", "240s")
     for name in (first, second):
-        await until(lambda name=name: _is_ready(host, name), f"{name} is Ready for the host", seconds=secondS)
+        await until(lambda name=name: _is_ready(host, name), f"{name} is Ready for the host", seconds=SECONDS)
         spot = await host.make("default", f"back-{name}", name, "runc")
         assert spot.node == name
     assert not await host.api.list(NodeHandover.resource)
