@@ -386,3 +386,21 @@ async def test_the_example_can_be_applied_and_gets_what_its_template_has(host: A
     await _gone(host, name)
     await host.delete(Tenant.resource, name)
     await host.delete(TEMPLATES, template["metadata"]["name"])
+
+
+@pytest.mark.long
+async def test_the_ladder_measures_a_tenant_at_each_level_and_leaves_nothing(
+    host_cluster: LocalCluster, host: Api
+) -> None:
+    """X11: each level has its figures, and says what it does not have."""
+    flags = ("--objects", "10", "--seconds", "0.5", "--idle-seconds", "0", "-o", "json")
+    code, out, err = await command(host_cluster, "bench", "ladder", *flags)
+    assert code == 0, err
+    steps = msgspec.json.decode(out)["steps"]
+    assert [each["level"] for each in steps] == ["namespace", "virtual", "dedicated"]
+    assert all(each["first_pod_seconds"] is not None and each["score"] for each in steps), steps
+    assert steps[0]["not_measured"] == ["memory: a namespace has no process of its own"]
+    assert all(each["idle_mebibytes"] > 50 for each in steps[1:])
+    assert steps[2]["isolation_class"] == "hard+"
+    left = [each["metadata"]["name"] for each in await host.list(Tenant.resource)]
+    assert not [each for each in left if each.startswith("bench-")]
