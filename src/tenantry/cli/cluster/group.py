@@ -108,11 +108,16 @@ def _printing(command: click.Command) -> click.Command:
     """
     inner = command.callback
     option = output.output_option("json", "yaml", "name")
+    others = [each for each in command.params if each.name != "form"]
+    # An upgrade that prints its plan has the option for the plan.
+    prints_plan = len(others) < len(command.params)
 
     def call(called: str, namespace: str, form: str | None, **options: Any) -> None:  # noqa: ANN401 - what it takes
         if inner is None or get.callback is None:
             raise TypeError(f"{command.name} has no callback")
-        if not form:
+        if prints_plan:
+            options["form"] = form if options.get("plan") else None
+        if not form or options.get("plan"):
             inner(called=called, namespace=namespace, **options)
             return
         told = io.StringIO()
@@ -126,7 +131,7 @@ def _printing(command: click.Command) -> click.Command:
         where = namespace or called
         get.callback(words=(_DCL, called), namespace=where, everywhere=False, form=form, watches=False, selector="")
 
-    params = [*command.params, *getattr(option(lambda: None), "__click_params__", [])]
+    params = [*others, *getattr(option(lambda: None), "__click_params__", [])]
     return click.Command(command.name, params=params, callback=call, help=command.help)
 
 
