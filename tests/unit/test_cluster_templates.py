@@ -182,7 +182,7 @@ def test_what_a_template_does_not_offer_is_not_created(spec: DedicatedClusterSpe
 
 
 @pytest.mark.parametrize(
-    ("template", "told"), [(SMALL, "choose one of small"), (None, "there are none, or ask an administrator")]
+    ("template", "told"), [(SMALL, "choose one of small"), (None, "'big': ask an administrator to create it")]
 )
 def test_an_unknown_template_is_reported_with_those_that_there_are(template: ClusterTemplate | None, told: str) -> None:
     """H04: and the cluster starts when it exists."""

@@ -131,9 +131,12 @@ def problems(inputs: ClusterInputs) -> list[Blocked]:
     if taken(found).name == name:
         told = f"ClusterTemplate {name!r} does not exist any more, so that the cluster does not grow: name another one"
         return _blocked([*_of_plane(inputs), *(f"{each}; {told}" for each in _above(inputs, NOTHING, "what it has"))])
-    offered = f"choose one of {shortened(inputs.offered)}" if inputs.offered else "there are none"
+    names = shortened(inputs.offered)
+    todo = (
+        f"choose one of {names}, or ask an administrator to create it" if names else "ask an administrator to create it"
+    )
     where = "spec.template" if found.spec.template else "spec.dedicatedClusters.template of TenancyDefaults"
-    message = f"{where}: there is no ClusterTemplate {name!r}: {offered}, or ask an administrator to create it"
+    message = f"{where}: there is no ClusterTemplate {name!r}: {todo}"
     return [Blocked(reason=reasons.UNKNOWN_TEMPLATE, message=message)]
 
 
