@@ -7,6 +7,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from tenantry.api import reasons
+from tenantry.api.clusteraddons import AddOnMode, AddOnName, ClusterAddOn
 from tenantry.api.clustertemplate import (
     ClusterTemplate,
     ClusterTemplateSpec,
@@ -231,3 +232,17 @@ def test_a_change_of_the_datastore_says_what_to_do() -> None:
     there.change(replace(there.found.spec, control_plane=external))
     assert there.step() == []
     assert "spec.controlPlane.datastore must stay SQLite" in there.condition(reasons.READY)[2]
+
+
+def test_add_ons_that_a_cluster_does_not_name_are_kept_as_its_template_says() -> None:
+    """H04: each add-on for itself, and later changes of the template are reported only."""
+    none = ClusterAddOn(name=AddOnName.CORE_DNS, mode=AddOnMode.NONE)
+    once = ClusterAddOn(name=AddOnName.STORAGE, mode=AddOnMode.ONCE)
+    own = ClusterAddOn(name=AddOnName.STORAGE)
+    there = ClusterWorld(DedicatedClusterSpec(template="small", add_ons=(own,)))
+    there.template = changed(add_ons=(none, once))
+    there.settle()
+    assert plane(there).spec.add_ons == (own, none)
+    there.template = changed(add_ons=())
+    assert there.step() == []
+    assert "addOns CoreDNS=None Storage=Once is now none" in there.condition(reasons.TEMPLATE_CURRENT)[2]

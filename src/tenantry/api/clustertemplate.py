@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import UNSET, Meta, UnsetType
 
+from tenantry.api.clusteraddons import AddOns
 from tenantry.api.crd import AGE, Column, Names, Rule
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
@@ -82,6 +83,7 @@ class TemplateDefaults(Model, frozen=True, kw_only=True):
             f" to {MOST_IDLE}. Default: 0.",
         ),
     ] = 0
+    add_ons: AddOns = ()
 
 
 class ResourceLimits(Model, frozen=True, kw_only=True):
@@ -206,3 +208,4 @@ class TakenTemplate(Model, frozen=True, kw_only=True):
         PlaneResources()
     )
     after_idle_seconds: Annotated[int, Meta(description="spec.sleep.afterIdleSeconds, if the cluster sets none.")] = 0
+    add_ons: AddOns = ()

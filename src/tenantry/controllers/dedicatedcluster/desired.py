@@ -250,7 +250,7 @@ def plane(found: DedicatedCluster, before: VirtualControlPlane | None = None) ->
         datastore=settings.datastore if before is None else kept.datastore,
         resources=settings.resources,
         nodes=PlaneNodes.OWN,
-        add_ons=spec.add_ons,
+        add_ons=template.add_ons(found),
         sleep=PlaneSleep(after_idle_seconds=settings.after_idle_seconds),
         snapshots=snapshots,
     )

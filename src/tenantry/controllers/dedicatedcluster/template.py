@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET
 
 from tenantry.api import reasons
+from tenantry.api.clusteraddons import AddOns
 from tenantry.api.clustertemplate import ClusterTemplate, ResourceLimits, TakenTemplate, TemplateLimits
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.quota import Quantity
@@ -65,6 +66,13 @@ def settings(found: DedicatedCluster) -> Settings:
     )
 
 
+def add_ons(found: DedicatedCluster) -> AddOns:
+    """Return the add-ons that a cluster names, and those of its template that it does not name."""
+    own = found.spec.add_ons
+    names = {each.name for each in own}
+    return (*own, *(each for each in taken(found).add_ons if each.name not in names))
+
+
 def first_version(found: DedicatedCluster) -> str:
     """Return the minor version that the control plane is created with; "" for the default one."""
     return found.spec.version or taken(found).version
@@ -106,6 +114,7 @@ def _due(inputs: ClusterInputs) -> TakenTemplate | None:
         datastore=defaults.datastore.kind,
         resources=defaults.resources,
         after_idle_seconds=defaults.after_idle_seconds,
+        add_ons=defaults.add_ons,
     )
     # A change to a template whose limits the cluster is above takes nothing of it.
     status = msgspec.structs.replace(found.status, template=new)
@@ -251,12 +260,17 @@ def condition(inputs: ClusterInputs) -> Sequence[Wanted]:
     return [Wanted(reasons.TEMPLATE_CURRENT, False, reasons.TEMPLATE_CHANGED, message)]
 
 
+def _named(found: AddOns) -> str:
+    return " ".join(sorted(f"{each.name}={each.mode.value}" for each in found)) or "none"
+
+
 def _changes(before: TakenTemplate, of: ClusterTemplate) -> Iterable[str]:
     now = of.spec.defaults
     pairs: list[tuple[str, object, object]] = [
         ("replicas", before.replicas, now.replicas),
         ("datastore.kind", before.datastore.value, now.datastore.kind.value),
         ("afterIdleSeconds", before.after_idle_seconds, now.after_idle_seconds),
+        ("addOns", _named(before.add_ons), _named(now.add_ons)),
     ]
     fields = ("requests.cpu", "requests.memory", "limits.memory")
     pairs += [
