@@ -31,7 +31,7 @@ from tenantry.api.nodehandover import (
 )
 from tenantry.api.signing import CLIENT, SERVING, SigningCondition, SigningRequest, SigningSpec, SigningStatus
 from tenantry.controllers.joining import desired, machines, tokens
-from tenantry.controllers.joining.machines import MachineDecision, MachineInputs, decide
+from tenantry.controllers.joining.machines import JoinMachineInputs, MachineDecision, decide
 from tenantry.controllers.joining.tokens import LIFE, JoinToken
 from tenantry.engine.plan import DirectWrite
 from tenantry.engine.request import Verb
@@ -100,7 +100,7 @@ def done(  # noqa: PLR0917 - the inputs
 ) -> MachineDecision:
     """Return the decision."""
     return decide(
-        MachineInputs(
+        JoinMachineInputs(
             handover=handover,
             inside=inside,
             token=token,

@@ -26,7 +26,7 @@ from tenantry.controllers import watched
 from tenantry.controllers.conclusion import is_refusal
 from tenantry.controllers.joining import machines, signing, tokens
 from tenantry.controllers.joining.desired import JoinInputs, decide, orphaned
-from tenantry.controllers.joining.machines import JoinObstacle, MachineInputs
+from tenantry.controllers.joining.machines import JoinMachineInputs, JoinObstacle
 from tenantry.controllers.joining.tokens import JoinToken
 from tenantry.controllers.slices import pods
 from tenantry.controllers.slices.pods import BY_NODE, Pod, PodFacts
@@ -152,7 +152,7 @@ class JoinController:
         """Bring a machine a step further; see `reconcile`."""
         requests: Cache[SigningRequest] = await cluster.require(self.name, self._requests())
         token, now = await self._token(found), cluster.clock.now()
-        inputs = MachineInputs(
+        inputs = JoinMachineInputs(
             handover=found,
             inside=cluster.cache(Node.resource).get(found.metadata.name),
             token=token,

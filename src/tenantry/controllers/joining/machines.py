@@ -48,7 +48,7 @@ class JoinObstacle(msgspec.Struct, frozen=True):
     message: str
 
 
-class MachineInputs(msgspec.Struct, frozen=True, kw_only=True):
+class JoinMachineInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What decides about one machine.
 
     Args:
@@ -90,7 +90,7 @@ class MachineDecision(msgspec.Struct, frozen=True, kw_only=True):
     again_seconds: float | None = None
 
 
-def decide(inputs: MachineInputs) -> MachineDecision:
+def decide(inputs: JoinMachineInputs) -> MachineDecision:
     """Return what is to be done about a machine."""
     found, inside, token = inputs.handover, inputs.inside, inputs.token
     is_known = inside is not None and is_of(inside, found)
@@ -128,7 +128,7 @@ def is_of(inside: Node, found: NodeHandover) -> bool:
     return mark == found.metadata.uid or inside.metadata.uid == found.status.inside
 
 
-def _absent(inputs: MachineInputs, token: JoinToken, decided: MachineDecision) -> MachineDecision:
+def _absent(inputs: JoinMachineInputs, token: JoinToken, decided: MachineDecision) -> MachineDecision:
     """Return what is to be done while a machine that has its certificate has no Node inside."""
     found = inputs.handover
     stage = HandoverStage.JOINING if found.status.stage is HandoverStage.JOINED else found.status.stage
@@ -150,7 +150,7 @@ def _absent(inputs: MachineInputs, token: JoinToken, decided: MachineDecision) -
 # -- the token ------------------------------------------------------------------------------------
 
 
-def _cleared(inputs: MachineInputs, inside: Node) -> MachineDecision:
+def _cleared(inputs: JoinMachineInputs, inside: Node) -> MachineDecision:
     """Return the deletion of a Node that has the name of the machine and is not of it."""
     found, meta = inputs.handover, inside.metadata
     if meta.deletion_timestamp:
@@ -169,7 +169,7 @@ def blocked_by(inside: Node) -> JoinObstacle:
     return JoinObstacle(reasons.NODE_BLOCKED, message)
 
 
-def _offered(inputs: MachineInputs, decided: MachineDecision) -> MachineDecision:
+def _offered(inputs: JoinMachineInputs, decided: MachineDecision) -> MachineDecision:
     """Return the writes by which a machine that has not joined has a token that holds."""
     found, token, name = inputs.handover, inputs.token, inputs.handover.metadata.name
     if token is not None and not needs_token(token, inputs.now):
@@ -210,17 +210,17 @@ def _open(asked: SigningRequest) -> bool:
     return not asked.status.conditions
 
 
-def _refusal(inputs: MachineInputs, asked: SigningRequest) -> str:
+def _refusal(inputs: JoinMachineInputs, asked: SigningRequest) -> str:
     return signing.refusal(asked, inputs.handover, inputs.token, inputs.now, has_node=inputs.inside is not None)
 
 
-def _is_taken(inputs: MachineInputs, asked: SigningRequest) -> bool:
+def _is_taken(inputs: JoinMachineInputs, asked: SigningRequest) -> bool:
     """Return whether a request is the first one that may be granted for a token."""
     is_unused = inputs.token is not None and not inputs.token.used
     return is_unused and _open(asked) and signing.is_first(asked) and not _refusal(inputs, asked)
 
 
-def _decided(inputs: MachineInputs) -> MachineDecision:
+def _decided(inputs: JoinMachineInputs) -> MachineDecision:
     """Return the approvals and denials of the requests that wait."""
     found = inputs.handover
     writes, refused, denied = list[DirectWrite](), list[str](), list[str]()
