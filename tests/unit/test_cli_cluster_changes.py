@@ -11,8 +11,9 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from tenantry.api.clustertemplate import ClusterTemplate, ClusterTemplateSpec
 from tenantry.api.dedicatedcluster import DedicatedCluster, DedicatedClusterSpec, NodePool
-from tenantry.api.errors import Conflict, TenantryError
+from tenantry.api.errors import Conflict, InputError, TenantryError
 from tenantry.api.model import ObjectMeta
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.cli import session
@@ -236,3 +237,20 @@ def test_the_patch_for_git_is_on_stdout_whatever_form_is_asked_for(run: Run) -> 
     done = run(OperatedClient(workshop.world, workshop.settle), "upgrade", "web", "--yes", "-o", "json")
     assert type(done.exception) is TenantryError
     assert yaml.safe_load(done.stdout)["spec"] == {"version": "1.36"}
+
+
+@pytest.mark.parametrize(("offered", "told"), [(("1.35",), "choose 1.35"), (("1.35", "1.36"), "")])
+def test_a_version_that_the_template_does_not_offer_is_not_written(
+    run: Run, offered: tuple[str, ...], told: str
+) -> None:
+    """H04: the operator would not carry it out, and the command would wait for it."""
+    workshop, _ = upgraded("1.35", "1.35.4")
+    spec = ClusterTemplateSpec(versions=offered)
+    workshop.world.create(ClusterTemplate(metadata=ObjectMeta(name="lean"), spec=spec))
+    workshop.world.patch(CLUSTERS, "acme/web", {"spec": {"template": "lean"}})
+    done = run(OperatedClient(workshop.world, workshop.settle), "upgrade", "web", "--yes", "--timeout", "0s")
+    written = workshop.world.get(CLUSTERS, "acme/web")["spec"]["version"]
+    if told:
+        assert isinstance(done.exception, InputError)
+        assert f"ClusterTemplate 'lean' does not offer Kubernetes 1.36: {told}" in str(done.exception)
+    assert written == ("1.35" if told else "1.36")

@@ -1,4 +1,4 @@
-"""Refuses to write what Git decides: prints the patch for Git instead.
+"""Refuses to write what Git decides: prints the patch for Git instead. Also what the template of a cluster refuses.
 
 object with marks of Argo CD or Flux ─► patch on stdout, exit code 1
 the same with --force                ─► written; the tool takes it back when it compares the object with Git
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import TenantryError
 from tenantry.api.model import Json, KubernetesObject
 from tenantry.cli import kinds, output
@@ -44,11 +45,17 @@ async def check(
         forced: Write it all the same.
 
     Raises:
+        InputError: The template of the cluster does not offer the version in the patch.
         TenantryError: A tool manages the object.
     """
+    from tenantry.cli.cluster import offered
     from tenantry.kube import wire
     from tenantry.views.gitmanagers import manager_of
 
+    version = patch.get("spec", {}).get("version", "")
+    if kind is DedicatedCluster and version:
+        # Before Git has a version that the operator would not carry out.
+        await offered.check(client, name, namespace, version)
     data = await client.request("GET", wire.path(kind.resource, namespace, name))
     manager = manager_of(msgspec.json.decode(data, type=Json))
     if manager is None:
