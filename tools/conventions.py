@@ -40,6 +40,8 @@ JSON = {
     "bench/": "pods and policies that only put load on an API server",
     "controllers/tenant/summary.py": "a spec as it is stored, of which empty parts are left out",
     "controllers/clusterapi/": "Clusters of Cluster API, of which few fields are read, and merge patches",
+    "controllers/dedicatedcluster/topology.py": "a Cluster of Cluster API, of which few fields are known",
+    "controllers/dedicatedcluster/topologies.py": "a Cluster of Cluster API, of which few fields are known",
     "controllers/suspension.py": "a RoleBinding is changed in place: fields that no model knows must stay",
     "controllers/installation/": "manifests of Kubernetes' own kinds, whole, in the versions of any client",
     "controllers/hosts/gather.py": "Ingresses, routes and Gateways in several versions",

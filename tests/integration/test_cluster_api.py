@@ -15,10 +15,14 @@ from tenantry.api.clusterapi import (
     CONTROL_PLANE_GROUP,
     INFRASTRUCTURE_GROUP,
     TenantryCluster,
+    TenantryClusterTemplate,
     TenantryControlPlane,
+    TenantryControlPlaneTemplate,
     TenantryMachine,
     TenantryMachineTemplate,
 )
+from tenantry.api.clustertemplate import ClusterTemplate
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.model import Resource
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.slice import SliceClaim
@@ -40,6 +44,9 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 Json = dict[str, Any]
 WAIT = 400.0
+CLASSES = Resource("cluster.x-k8s.io", "v1beta2", "clusterclasses", "ClusterClass")
+CONFIG_TEMPLATES = Resource("bootstrap.cluster.x-k8s.io", "v1beta2", "kubeadmconfigtemplates", "KubeadmConfigTemplate")
+CONFIGS = Resource("bootstrap.cluster.x-k8s.io", "v1beta2", "kubeadmconfigs", "KubeadmConfig")
 DEPLOYMENTS = Resource("cluster.x-k8s.io", "v1beta2", "machinedeployments", "MachineDeployment")
 MACHINES = Resource("cluster.x-k8s.io", "v1beta2", "machines", "Machine")
 
@@ -52,7 +59,7 @@ async def local(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) -
     nodes = NodePlan(groups=(NodeGroup(name="w", count=4),))
     await cluster.up(UpOptions(throwaway=True, install=install, operator=True, nodes=nodes, timeout_seconds=180.0))
     try:
-        code, _, err = await command(cluster, "install", "--cluster-api-provider")
+        code, _, err = await command(cluster, "install", "--cluster-api-provider", "--cluster-api-clusters")
         assert code == 0, err
         async with (
             Client(kubeconfig.load([cluster.kubeconfig_path])) as client,
@@ -164,4 +171,82 @@ async def test_a_cluster_with_a_machine_deployment_becomes_available_scales_and_
         return not seen
 
     await until(ended, "nothing is left of the Cluster", seconds=WAIT, seen=lambda: seen)
+    say(capsys, "deleted", begin)
+
+
+async def make_class(host: Api, name: str) -> None:
+    """Create a ClusterClass of the provider's templates, with the kubeadm bootstrap provider."""
+    await host.create(TenantryClusterTemplate.resource, {"metadata": {"name": "c"}, "spec": {"template": {}}}, name)
+    empty: Json = {"metadata": {"name": "c"}, "spec": {"template": {"spec": {}}}}
+    await host.create(TenantryControlPlaneTemplate.resource, empty, name)
+    await host.create(TenantryMachineTemplate.resource, empty, name)
+    joining: Json = {"template": {"spec": {"joinConfiguration": {"nodeRegistration": {"imagePullPolicy": "Never"}}}}}
+    await host.create(CONFIG_TEMPLATES, {"metadata": {"name": "c"}, "spec": joining}, name)
+
+    def template(group: str, kind: str) -> Json:
+        version = "v1beta2" if group == CONFIG_TEMPLATES.group else "v1alpha1"
+        return {"templateRef": {"apiVersion": f"{group}/{version}", "kind": kind, "name": "c"}}
+
+    worker: Json = {
+        "class": "node",
+        "bootstrap": template(CONFIG_TEMPLATES.group, CONFIG_TEMPLATES.kind),
+        "infrastructure": template(INFRASTRUCTURE_GROUP, "TenantryMachineTemplate"),
+    }
+    spec: Json = {
+        "infrastructure": template(INFRASTRUCTURE_GROUP, "TenantryClusterTemplate"),
+        "controlPlane": template(CONTROL_PLANE_GROUP, "TenantryControlPlaneTemplate"),
+        "workers": {"machineDeployments": [worker]},
+    }
+    await host.create(CLASSES, {"metadata": {"name": "c"}, "spec": spec}, name)
+
+
+async def test_a_dedicated_cluster_is_built_by_cluster_api_out_of_nodes_of_this_cluster(
+    local: LocalCluster, host: Api, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """H04: both directions at once, with a one-time token for each Machine; what others set in the Cluster stays."""
+    await host.make_tenant(name)
+    await make_class(host, name)
+    offer: Json = {"versions": ["1.36"], "clusterApi": {"classRef": {"name": "c"}, "workerClass": "node"}}
+    await host.create(ClusterTemplate.resource, {"metadata": {"name": name}, "spec": offer})
+    begin = time.monotonic()
+    wanted: Json = {"metadata": {"name": "prod"}, "spec": {"template": name, "nodes": 2}}
+    await host.create(DedicatedCluster.resource, wanted, name)
+    seen: list[str] = []
+
+    async def ready(count: int) -> bool:
+        found = await host.get(DedicatedCluster.resource, "prod", name)
+        seen[:] = told(found)
+        status: Json = found.get("status", {})
+        conditions: list[Json] = status.get("conditions", [])
+        is_ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+        return is_ready and status["readyNodes"] == f"{count}/{count}"
+
+    await until(lambda: ready(2), "the DedicatedCluster is Ready", seconds=WAIT, seen=lambda: seen)
+    say(capsys, "ready", begin)
+    found = await host.get(DedicatedCluster.resource, "prod", name)
+    assert (found["status"]["provider"], found["status"]["kubeconfigSecret"]) == ("ClusterApi", "prod-kubeconfig")
+    configs = await host.list(CONFIGS, name)
+    discoveries = [each["spec"]["joinConfiguration"]["discovery"]["bootstrapToken"] for each in configs]
+    assert len({each["token"] for each in discoveries}) == 2
+    code, text, err = await command(local, "cluster", "kubeconfig", "prod", "-n", name)
+    assert (code, "certificate-authority-data" in text) == (0, True), err
+
+    await host.patch(CLUSTERS, "prod", {"spec": {"topology": {"variables": [], "rollout": None}}}, name)
+    await host.patch(CLUSTERS, "prod", {"metadata": {"annotations": {"example.com/own": "kept"}}}, name)
+    code, _, err = await command(local, "cluster", "scale", "prod", "-n", name, "--nodes", "1")
+    assert code == 0, err
+    begin = time.monotonic()
+    await until(lambda: ready(1), "one node is left", seconds=WAIT, seen=lambda: seen)
+    say(capsys, "scaled", begin)
+    assert (await host.get(CLUSTERS, "prod", name))["metadata"]["annotations"]["example.com/own"] == "kept"
+
+    await host.delete(DedicatedCluster.resource, "prod", name)
+    begin = time.monotonic()
+
+    async def ended() -> bool:
+        seen[:] = await remains(host)
+        seen.extend(each["metadata"]["name"] for each in await host.list(DedicatedCluster.resource))
+        return not seen
+
+    await until(ended, "nothing is left of the cluster", seconds=WAIT, seen=lambda: seen)
     say(capsys, "deleted", begin)

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar
 from msgspec import UNSET, Meta, UnsetType
 
 from tenantry.api.clusteraddons import AddOns
-from tenantry.api.crd import AGE, Column, Names, Rule
+from tenantry.api.crd import AGE, Column, Names, Rule, list_map
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.planeversions import MINOR_PATTERN
@@ -126,6 +126,47 @@ class TemplateLimits(Model, frozen=True, kw_only=True):
     ) = UNSET
 
 
+class ClassReference(Model, frozen=True, kw_only=True):
+    """A ClusterClass of Cluster API."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=253, description="Its name.")]
+    namespace: Annotated[
+        str, Meta(max_length=63, description="Its namespace; without it, that of the DedicatedCluster.")
+    ] = ""
+
+
+class ClassVariable(Model, frozen=True, kw_only=True):
+    """A variable of a ClusterClass."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=256, description="Its name.")]
+    value: Annotated[
+        int | str,
+        Meta(description="Its value, a number or a text.", extra_json_schema={"x-kubernetes-int-or-string": True}),
+    ]
+
+
+class ClusterApiClass(Model, frozen=True, kw_only=True):
+    """What Cluster API builds clusters of."""
+
+    class_ref: Annotated[ClassReference, Meta(description="The ClusterClass.")]
+    worker_class: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=256,
+            description="Its class of spec.workers.machineDeployments that all pools of a cluster have.",
+        ),
+    ]
+    variables: Annotated[
+        tuple[ClassVariable, ...],
+        Meta(
+            max_length=64,
+            description="Variables of the ClusterClass.",
+            extra_json_schema=list_map("name"),
+        ),
+    ] = ()
+
+
 _MAX, _OWN = "self.limits", "self.defaults"
 
 
@@ -166,6 +207,16 @@ class ClusterTemplateSpec(Model, frozen=True, kw_only=True):
         TemplateDefaults, Meta(description="What a cluster has if its spec sets nothing else, from its creation on.")
     ] = TemplateDefaults()
     limits: Annotated[TemplateLimits, Meta(description="What a cluster may have at most.")] = TemplateLimits()
+    cluster_api: (
+        Annotated[
+            ClusterApiClass,
+            Meta(
+                description="With it, clusters whose spec.provider is Auto are built by Cluster API, if that is"
+                " installed when they are created. Then spec.defaults has no effect."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class ClusterTemplate(KubernetesObject, frozen=True, kw_only=True):

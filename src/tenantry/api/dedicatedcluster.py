@@ -10,6 +10,7 @@ Users and Git write the spec; the operator writes the children and the status.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from msgspec import UNSET, Meta, UnsetType
@@ -68,6 +69,14 @@ CLUSTER_FINALIZER = f"{GROUP}/dedicated-cluster"
 def claim_name(cluster: str, pool: str) -> str:
     """Return the name of the SliceClaim of a pool."""
     return f"{cluster}-{pool}"
+
+
+class ClusterProvider(StrEnum):
+    """What builds a cluster."""
+
+    AUTO = "Auto"
+    HOSTED = "Hosted"
+    CLUSTER_API = "ClusterApi"
 
 
 class ClusterControlPlane(Model, frozen=True, kw_only=True):
@@ -197,8 +206,23 @@ class DedicatedClusterSpec(Model, frozen=True, kw_only=True):
             f"must not have a pool {DEFAULT_POOL!r}: spec.nodes and spec.defaultPool are about it",
             field="pools",
         ),
+        Rule(
+            # The API server checks this of the default, too, which is {} before the field has its own.
+            "(has(self.provider) ? self.provider : 'Auto') == (has(oldSelf.provider) ? oldSelf.provider : 'Auto')",
+            "must not change: create another DedicatedCluster",
+            field="provider",
+        ),
     )
 
+    provider: Annotated[
+        ClusterProvider,
+        Meta(
+            description="Hosted: Tenantry runs the control plane, and nodes of this cluster join. ClusterApi: Cluster"
+            " API builds the cluster, from the ClusterClass that spec.clusterApi of the template names. Auto, the"
+            " default: ClusterApi if the template has that field and Cluster API is installed when the cluster is"
+            " created, else Hosted."
+        ),
+    ] = ClusterProvider.AUTO
     template: Annotated[
         str,
         Meta(
@@ -279,9 +303,16 @@ class DedicatedClusterStatus(Model, frozen=True, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
+    provider: (
+        Annotated[ClusterProvider, Meta(description="Hosted or ClusterApi, once that is decided.")] | UnsetType
+    ) = UNSET
     endpoint: Annotated[str, Meta(description="The URL of its API server.")] = ""
     kubeconfig_secret: Annotated[
-        str, Meta(description="The Secret that has a kubeconfig under the key `kubeconfig`.")
+        str,
+        Meta(
+            description="The Secret that has a kubeconfig under the key `kubeconfig`, or `value` if Cluster API has"
+            " built the cluster."
+        ),
     ] = ""
     kubeconfig_namespace: Annotated[
         str, Meta(description="The namespace of this Secret; without it, that of the cluster.")

@@ -36,7 +36,7 @@ class _Install(click.Command):
                 # A cluster that the user names must exist; the dry run reads its credentials and sends no request.
                 resolve(kubeconfig, context, name, read_environment()).connection()
             subject = manifests.SERVICE_ACCOUNT
-            more = clusterapi.everything(subject) if ctx.params["cluster_api_provider"] else []
+            more = _for_cluster_api(ctx.params, subject)
             output.print_documents([*manifests.everything(image, _pods(ctx.params)), *more], form or "yaml")
             return None
         if form:
@@ -88,11 +88,14 @@ class _Install(click.Command):
     is_flag=True,
     help="Install the kinds by which Cluster API builds clusters out of nodes of this cluster.",
 )
+@click.option(
+    "--cluster-api-clusters",
+    is_flag=True,
+    help="Let the operator create Clusters of Cluster API, for DedicatedClusters with the provider ClusterApi.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the manifests without applying them; no cluster is needed.")
 @output.output_option("yaml", "json", text="With --dry-run: YAML documents (the default), or one JSON List.")
-def install(
-    target: Target, *, image: str, dry_run: bool, form: str | None, cluster_api_provider: bool, **hosted: object
-) -> None:
+def install(target: Target, *, image: str, dry_run: bool, form: str | None, **options: object) -> None:
     r"""Install Tenantry in a cluster, or update it.
 
     The command applies kinds, rights, policies, and the operator with two replicas in the namespace tenantry-system. It
@@ -106,18 +109,23 @@ def install(
     if target.local_name is not None:
         # The Deployment's ServiceAccount would take the rights away from the operator that runs beside the cluster.
         objects = manifests.foundation(manifests.LOCAL_USER)
-        if hosted["virtual_control_planes"]:
+        if options["virtual_control_planes"]:
             raise InputError("a local cluster runs control planes itself: leave --virtual-control-planes out")
         output.talk(f"local cluster {target.local_name!r}: its operator runs beside it, so none is deployed")
     else:
-        objects = manifests.everything(image, _pods(hosted))
-    if cluster_api_provider:
-        local = target.local_name is not None
-        objects += clusterapi.everything(manifests.LOCAL_USER if local else manifests.SERVICE_ACCOUNT)
+        objects = manifests.everything(image, _pods(options))
+    subject = manifests.SERVICE_ACCOUNT if target.local_name is None else manifests.LOCAL_USER
+    objects += _for_cluster_api(options, subject)
     counts = session.run(target, lambda client: _apply(client, objects))
     output.talk(", ".join(f"{number} {word}" for word, number in counts.items()))
     if target.local_name is None:
         output.talk(f"the operator is starting: kubectl -n {SYSTEM_NAMESPACE} rollout status deployment")
+
+
+def _for_cluster_api(given: Mapping[str, object], subject: Json) -> list[Json]:
+    """Return what the options about Cluster API add."""
+    provider = clusterapi.everything(subject) if given["cluster_api_provider"] else []
+    return [*provider, *(clusterapi.clusters(subject) if given["cluster_api_clusters"] else ())]
 
 
 def _pods(given: Mapping[str, object]) -> PodOptions | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from tenantry.api.clusterapi import KUBECONFIG_VALUE
 from tenantry.api.errors import InputError, NotFound
 from tenantry.api.model import ObjectMeta, Resource
 from tenantry.api.virtualcontrolplane import (
@@ -35,6 +36,7 @@ from tenantry.cli.wait import wait
 from tenantry.world.validation import validate_plane
 
 if TYPE_CHECKING:
+    from tenantry.api.dedicatedcluster import DedicatedCluster
     from tenantry.kube.client import Client
 
 _VCP = VirtualControlPlane.names.short[0]
@@ -164,6 +166,22 @@ async def read_kubeconfig(client: Client, name: str, namespace: str) -> str:
             " reports why it cannot"
         ) from error
     return base64.b64decode(msgspec.json.decode(data)["data"][KUBECONFIG_KEY]).decode()
+
+
+async def read_cluster_kubeconfig(client: Client, found: DedicatedCluster) -> str:
+    """Return the kubeconfig of a cluster that Cluster API has built.
+
+    Raises:
+        InputError: There is none yet.
+        ApiError: The API server refuses.
+    """
+    from tenantry.kube import wire
+
+    where, secret = found.metadata.namespace, found.status.kubeconfig_secret
+    if not secret:
+        raise InputError(f"Cluster API has not written a kubeconfig of cluster {found.key!r} yet: look at its status")
+    data = await client.request("GET", wire.path(_SECRETS, where, secret))
+    return base64.b64decode(msgspec.json.decode(data)["data"][KUBECONFIG_VALUE]).decode()
 
 
 @vcp.command()

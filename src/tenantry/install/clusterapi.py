@@ -22,6 +22,7 @@ from tenantry.api.model import Json, KindAccess, KubernetesObject
 from tenantry.install.rights import allow, cluster_role, given
 
 ROLE = "tenantry-cluster-api"
+CLUSTERS_ROLE = "tenantry-cluster-api-clusters"
 PROVIDER = f"{CORE_GROUP}/provider"
 
 
@@ -39,6 +40,16 @@ def everything(subject: Json) -> list[Json]:
         ],
     )
     return [*(_definition(kind) for kind in CLUSTER_API_KINDS), role, given(ROLE, subject)]
+
+
+def clusters(subject: Json) -> list[Json]:
+    """Return what `tenantry install --cluster-api-clusters` adds: the right to keep Clusters, and no other kind.
+
+    Args:
+        subject: The operator, as RBAC names it.
+    """
+    role = cluster_role(CLUSTERS_ROLE, rules=[allow([CORE_GROUP], ["clusters"], ["get", "create", "patch", "delete"])])
+    return [role, given(CLUSTERS_ROLE, subject)]
 
 
 def _definition(kind: type[KubernetesObject]) -> Json:

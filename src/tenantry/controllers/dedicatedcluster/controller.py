@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from tenantry.api.dedicatedcluster import DedicatedCluster
+from tenantry.api.dedicatedcluster import ClusterProvider, DedicatedCluster
 from tenantry.api.errors import ApiError
 from tenantry.api.model import object_key
 from tenantry.api.nodehandover import NodeHandover
@@ -16,8 +16,14 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.conclusion import problem_of
-from tenantry.controllers.dedicatedcluster import desired, status, template
-from tenantry.controllers.dedicatedcluster.gather import CLAIM_INDEXES, HANDOVER_INDEXES, gather, owner_of
+from tenantry.controllers.dedicatedcluster import desired, status, template, topologies
+from tenantry.controllers.dedicatedcluster.gather import (
+    CLAIM_INDEXES,
+    HANDOVER_INDEXES,
+    ClusterInputs,
+    gather,
+    owner_of,
+)
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
@@ -67,6 +73,8 @@ class DedicatedClusterController:
             if found is None:
                 return None
             inputs = gather(cluster, found, names)
+        if await self._is_of_cluster_api(cluster, found, inputs):
+            return await topologies.reconcile(cluster, found, inputs.template)
         outcome = await cluster.writer.apply(desired.plan(inputs))
         # What the writes have changed is in the caches.
         seen: DedicatedCluster | None = cluster.cache(DedicatedCluster.resource).get(key)
@@ -82,6 +90,12 @@ class DedicatedClusterController:
         if isinstance(outcome.error, ApiError):
             raise outcome.error
         return None
+
+    async def _is_of_cluster_api(self, cluster: Cluster, found: DedicatedCluster, inputs: ClusterInputs) -> bool:
+        """Return whether Cluster API builds a cluster: decided once, before the first child of it."""
+        if inputs.own_plane is not None:
+            return False
+        return await topologies.provider(cluster, found, inputs.template) is ClusterProvider.CLUSTER_API
 
     # -- keys of changes ----------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tenantry.api import reasons
-from tenantry.api.dedicatedcluster import MOST_POOLS_SHOWN, DedicatedClusterStatus, PoolStatus
+from tenantry.api.dedicatedcluster import MOST_POOLS_SHOWN, ClusterProvider, DedicatedClusterStatus, PoolStatus
 from tenantry.api.model import Condition, ConditionStatus
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.slice import SliceClaim, SliceState
@@ -66,6 +66,7 @@ def compute(inputs: ClusterInputs, problem: Blocked | None, now: str) -> Dedicat
         observed_generation=generation,
         version=shown.version if shown is not None else before.version,
         template=found.status.template,
+        provider=ClusterProvider.HOSTED,
         endpoint=shown.endpoint if shown is not None else "",
         kubeconfig_secret=shown.kubeconfig_secret if shown is not None else "",
         kubeconfig_namespace=shown.kubeconfig_namespace if shown is not None else "",

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tenantry.api import reasons
-from tenantry.api.dedicatedcluster import DedicatedCluster
+from tenantry.api.dedicatedcluster import ClusterProvider, DedicatedCluster
 from tenantry.api.errors import InputError, TerminalError
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.model import object_key
@@ -124,7 +124,9 @@ def plans(state: DriftInputs, tenant: Tenant, names: Mapping[str, str] | None = 
 
 
 def cluster_plan(state: DriftInputs, found: DedicatedCluster) -> Plan:
-    """Return what the controller of DedicatedClusters would write for one."""
+    """Return what the controller of DedicatedClusters would write for one; nothing about Clusters of Cluster API."""
+    if ClusterProvider.CLUSTER_API in {found.status.provider, found.spec.provider}:
+        return Plan()
     inputs = gather_cluster(state, found, dedicatedcluster_desired.claim_names(found))
     return dedicatedcluster_desired.plan(inputs)
 

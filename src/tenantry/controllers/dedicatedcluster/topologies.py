@@ -1,0 +1,79 @@
+"""Keeps DedicatedClusters of Cluster API: reads the Cluster, writes its own fields, reports. The glue.
+
+The Cluster is read from the API server, not watched: its kind may not be there, and the operator has no right to it
+before `tenantry install --cluster-api-clusters`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from tenantry.api.clusterapi import kubeconfig_name
+from tenantry.api.clustertemplate import ClusterTemplate
+from tenantry.api.dedicatedcluster import ClusterProvider, DedicatedCluster
+from tenantry.api.errors import ApiError
+from tenantry.api.model import Json
+from tenantry.api.tenant import Tenant
+from tenantry.controllers.conclusion import problem_of
+from tenantry.controllers.dedicatedcluster import topology
+from tenantry.controllers.dedicatedcluster.topology import CLUSTERS, TopologyInputs
+from tenantry.engine.clock import rfc3339
+from tenantry.engine.cluster import CRDS, Cluster
+from tenantry.engine.conditions import is_true
+from tenantry.world.inheritance import SECRETS
+
+PENDING_SECONDS, SETTLED_SECONDS = 5.0, 30.0
+"""How soon to read the Cluster again, before and after it is Ready."""
+
+_json: msgspec.json.Decoder[Json] = msgspec.json.Decoder(Json)
+
+
+async def provider(cluster: Cluster, found: DedicatedCluster, template: ClusterTemplate | None) -> ClusterProvider:
+    """Return which provider a DedicatedCluster has.
+
+    Raises:
+        ApiError: The API server refuses, or does not answer.
+    """
+    may_be = found.spec.provider is not ClusterProvider.HOSTED and template is not None
+    asks = may_be and not isinstance(found.status.provider, ClusterProvider)
+    return topology.resolve(found, template, is_installed=await _is_installed(cluster) if asks else False)
+
+
+async def _is_installed(cluster: Cluster) -> bool:
+    return await cluster.live.find(CRDS, "", CLUSTERS.full_name) is not None
+
+
+async def reconcile(cluster: Cluster, found: DedicatedCluster, template: ClusterTemplate | None) -> float | None:
+    """Bring the Cluster of a DedicatedCluster up to date; return in how many seconds to look again, None for never.
+
+    Raises:
+        ApiError: Something failed; the status reports it, and the queue tries again.
+    """
+    outcome = await cluster.writer.apply(topology.plan(await _inputs(cluster, found, template)))
+    seen: DedicatedCluster | None = cluster.cache(DedicatedCluster.resource).get(found.key)
+    if seen is None or seen.metadata.uid != found.metadata.uid:
+        return None
+    problem = problem_of(outcome) if outcome.error is not None else None
+    wanted = topology.status(await _inputs(cluster, seen, template), problem, rfc3339(cluster.clock.now()))
+    if wanted != seen.status:
+        await cluster.writer.status(replace(seen, status=wanted))
+        if seen.metadata.name == seen.metadata.namespace:
+            cluster.wake(Tenant, seen.metadata.namespace)
+    if isinstance(outcome.error, ApiError):
+        raise outcome.error
+    return SETTLED_SECONDS if is_true(wanted.conditions, "Ready") else PENDING_SECONDS
+
+
+async def _inputs(cluster: Cluster, found: DedicatedCluster, template: ClusterTemplate | None) -> TopologyInputs:
+    meta = found.metadata
+    is_installed = await _is_installed(cluster)
+    data = await cluster.live.find(CLUSTERS, meta.namespace, meta.name) if is_installed else None
+    secret = await cluster.live.find(SECRETS, meta.namespace, kubeconfig_name(meta.name)) if data is not None else None
+    return TopologyInputs(
+        found=found,
+        template=template,
+        cluster=_json.decode(data) if data is not None else None,
+        is_installed=is_installed,
+        has_kubeconfig=secret is not None,
+    )

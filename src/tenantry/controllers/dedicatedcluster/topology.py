@@ -1,0 +1,298 @@
+"""A DedicatedCluster whose Cluster is built by Cluster API, from a ClusterClass: pure.
+
+    spec.version, spec.nodes, spec.pools ─┐
+    ClusterTemplate spec.clusterApi ──────┴─► Cluster of its name: spec.topology
+                                              status, Secret CLUSTER-kubeconfig ─► status of the DedicatedCluster
+
+The operator writes `version`, `workers.machineDeployments` and the variables of the template, at the resourceVersion
+that it has seen, and leaves all other fields to others. Without Cluster API it creates nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import UNSET
+
+from tenantry.api import reasons
+from tenantry.api.clusterapi import CORE_GROUP, kubeconfig_name
+from tenantry.api.clustertemplate import ClusterApiClass, ClusterTemplate
+from tenantry.api.dedicatedcluster import (
+    CLUSTER_FINALIZER,
+    DEFAULT_POOL,
+    ClusterProvider,
+    DedicatedCluster,
+    DedicatedClusterStatus,
+    NodePool,
+    PoolSettings,
+    PoolStatus,
+)
+from tenantry.api.errors import AlreadyExists, Conflict, NotFound
+from tenantry.api.model import Json, Resource
+from tenantry.controllers.clusterapi.children import meta_of
+from tenantry.controllers.conclusion import ready, trouble
+from tenantry.controllers.dedicatedcluster.desired import settings_of
+from tenantry.controllers.dedicatedcluster.template import first_version
+from tenantry.engine import request
+from tenantry.engine.conditions import Wanted, merge
+from tenantry.engine.plan import Blocked, DirectWrite, Plan
+
+CLUSTERS = Resource(CORE_GROUP, "v1beta2", "clusters", "Cluster")
+
+AVAILABLE, CONTROL_PLANE_AVAILABLE, WORKERS_AVAILABLE = "Available", "ControlPlaneAvailable", "WorkersAvailable"
+TOPOLOGY_RECONCILED = "TopologyReconciled"
+"""Conditions of a Cluster; the last one is false if its ClusterClass is gone or broken."""
+
+
+class TopologyInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides about one DedicatedCluster of Cluster API.
+
+    Args:
+        found: The DedicatedCluster.
+        template: Its ClusterTemplate; None for none.
+        cluster: The Cluster of its name as JSON, also of another owner; None for none.
+        is_installed: Whether the API server has Clusters.
+        has_kubeconfig: Whether the Secret with the kubeconfig is there.
+    """
+
+    found: DedicatedCluster
+    template: ClusterTemplate | None = None
+    cluster: Json | None = None
+    is_installed: bool = True
+    has_kubeconfig: bool = False
+
+    @property
+    def offered(self) -> ClusterApiClass | None:
+        """Return the class that the template names; None for none."""
+        of = self.template.spec.cluster_api if self.template is not None else UNSET
+        return of if isinstance(of, ClusterApiClass) else None
+
+    @property
+    def own(self) -> Json | None:
+        """Return its Cluster; None for none, or one of another owner."""
+        return self.cluster if self.cluster is not None and self._is_ours(self.cluster) else None
+
+    def _is_ours(self, cluster: Json) -> bool:
+        owners: list[Json] = cluster["metadata"].get("ownerReferences") or []
+        return any(each.get("uid") == self.found.metadata.uid for each in owners)
+
+
+def resolve(found: DedicatedCluster, template: ClusterTemplate | None, *, is_installed: bool) -> ClusterProvider:
+    """Return which provider a cluster has: what its status has already, else what its spec and template say.
+
+    Args:
+        found: The DedicatedCluster.
+        template: Its ClusterTemplate; None for none.
+        is_installed: Whether the API server has Clusters of Cluster API.
+    """
+    before, wanted = found.status.provider, found.spec.provider
+    if isinstance(before, ClusterProvider):
+        return before
+    if wanted is not ClusterProvider.AUTO:
+        return wanted
+    has_class = template is not None and template.spec.cluster_api is not UNSET
+    return ClusterProvider.CLUSTER_API if has_class and is_installed else ClusterProvider.HOSTED
+
+
+def problems(inputs: TopologyInputs) -> Blocked | None:
+    """Return what a person must change before there can be a Cluster; None if nothing."""
+    found, key = inputs.found, inputs.found.key
+    if not inputs.is_installed:
+        told = "Cluster API is not installed: the API server has no clusters.cluster.x-k8s.io"
+        return Blocked(reason=reasons.KIND_NOT_INSTALLED, message=told)
+    if inputs.cluster is not None and inputs.own is None:
+        told = f"Cluster {key!r} exists already and does not belong to this DedicatedCluster: delete or rename it"
+        return Blocked(reason=reasons.OBJECT_EXISTS, message=told)
+    told = next(iter(_wrong(inputs, found)), None)
+    return Blocked(reason=reasons.INVALID_SPEC, message=told) if told is not None else None
+
+
+def _wrong(inputs: TopologyInputs, found: DedicatedCluster) -> Iterable[str]:
+    if inputs.own is None and inputs.offered is None:
+        yield "spec.template must name a ClusterTemplate with spec.clusterApi if the provider is ClusterApi"
+    if not first_version(found):
+        yield "spec.version must be set if the provider is ClusterApi and the template has no versions"
+    for name, pool in settings_of(found).items():
+        path = "spec.defaultPool" if name == DEFAULT_POOL else f"spec.pools[{name}]"
+        if _settings(pool) != PoolSettings():
+            yield f"{path} must have no settings if the provider is ClusterApi: the ClusterClass has them"
+
+
+def _settings(pool: NodePool) -> PoolSettings:
+    return msgspec.convert(
+        {key: value for key, value in msgspec.to_builtins(pool).items() if key not in {"name", "count"}}, PoolSettings
+    )
+
+
+def plan(inputs: TopologyInputs) -> Plan:
+    """Return the next writes; an empty plan if everything is as it should be."""
+    found, own = inputs.found, inputs.own
+    if found.metadata.deletion_timestamp:
+        return Plan(writes=_end(found, own))
+    if found.spec.paused:
+        return Plan()
+    blocked = problems(inputs)
+    if blocked is not None:
+        return Plan(blocked=(blocked,))
+    before = ()
+    if CLUSTER_FINALIZER not in found.metadata.finalizers:
+        wanted = request.finalizers(found, (*found.metadata.finalizers, CLUSTER_FINALIZER))
+        before = (DirectWrite(request=wanted, ignores=(NotFound, Conflict)),)
+    return Plan(before=before, writes=_kept(inputs, own))
+
+
+def _end(found: DedicatedCluster, own: Json | None) -> tuple[DirectWrite, ...]:
+    meta = found.metadata
+    if own is not None:
+        if own["metadata"].get("deletionTimestamp"):
+            return ()
+        gone = request.delete(CLUSTERS, meta.namespace, meta.name, uid=own["metadata"]["uid"])
+        return (DirectWrite(request=gone, ignores=(NotFound, Conflict)),)
+    if CLUSTER_FINALIZER not in meta.finalizers:
+        return ()
+    others = tuple(each for each in meta.finalizers if each != CLUSTER_FINALIZER)
+    return (DirectWrite(request=request.finalizers(found, others), ignores=(NotFound, Conflict)),)
+
+
+def _kept(inputs: TopologyInputs, own: Json | None) -> tuple[DirectWrite, ...]:
+    found, offered = inputs.found, inputs.offered
+    meta = found.metadata
+    if own is None:
+        if offered is None:
+            return ()
+        body: Json = {
+            "metadata": msgspec.to_builtins(meta_of(found, meta.name)),
+            "spec": {"topology": {"classRef": msgspec.to_builtins(offered.class_ref), **_topology(inputs, {})}},
+        }
+        return (DirectWrite(request=request.create_json(CLUSTERS, body), ignores=(AlreadyExists,)),)
+    before: Json = own.get("spec", {}).get("topology") or {}
+    wanted = _topology(inputs, before)
+    changed = {key: value for key, value in wanted.items() if before.get(key) != value}
+    if not changed or own["metadata"].get("deletionTimestamp"):
+        return ()
+    version = own["metadata"]["resourceVersion"]
+    patch: Json = {"metadata": {"resourceVersion": version}, "spec": {"topology": changed}}
+    asked = request.patch(CLUSTERS, meta.namespace, meta.name, patch)
+    return (DirectWrite(request=asked, ignores=(NotFound, Conflict)),)
+
+
+def _topology(inputs: TopologyInputs, before: Json) -> Json:
+    """Return the fields of the topology that the operator owns, with what others have set inside of them.
+
+    Args:
+        inputs: The DedicatedCluster.
+        before: The topology as it is.
+    """
+    found, offered = inputs.found, inputs.offered
+    workers: Json = before.get("workers") or {}
+    pools: list[Json] = workers.get("machineDeployments") or []
+    there = {each["name"]: each for each in pools}
+    fallback = offered.worker_class if offered is not None else next((each["class"] for each in pools), "")
+    deployments: list[Json] = [
+        {"class": fallback, **there.get(name, {}), "name": name, "replicas": pool.count}
+        for name, pool in settings_of(found).items()
+    ]
+    # Others may have set a patch release of the same minor version.
+    minor, running = first_version(found), str(before.get("version", ""))
+    version = running if running.startswith(f"v{minor}.") else f"v{minor}.0"
+    topology: Json = {"version": version, "workers": {**workers, "machineDeployments": deployments}}
+    if offered is not None and offered.variables:
+        given: list[Json] = before.get("variables") or []
+        own = {each.name: each.value for each in offered.variables}
+        # In the order that they have: the next plan is empty.
+        kept = [{**each, "value": own.get(each["name"], each["value"])} for each in given]
+        missing = own.keys() - {each["name"] for each in given}
+        topology["variables"] = [*kept, *({"name": name, "value": own[name]} for name in sorted(missing))]
+    replicas = found.spec.control_plane.replicas
+    if replicas is not UNSET:
+        topology["controlPlane"] = {**(before.get("controlPlane") or {}), "replicas": replicas}
+    return topology
+
+
+# -- status ---------------------------------------------------------------------------------------
+
+
+def status(inputs: TopologyInputs, problem: Blocked | None, now: str) -> DedicatedClusterStatus:
+    """Return the status.
+
+    Args:
+        inputs: The DedicatedCluster with its Cluster.
+        problem: Why the last write failed; None if all were carried out.
+        now: RFC 3339.
+    """
+    found, own = inputs.found, inputs.own
+    before, generation = found.status, found.metadata.generation
+    seen: Json = own if own is not None else {}
+    reported: Json = seen.get("status") or {}
+    workers: Json = reported.get("workers") or {}
+    joined = int(workers.get("readyReplicas") or 0)
+    pools = settings_of(found)
+    count = sum(each.count for each in pools.values())
+    wrong = None if found.metadata.deletion_timestamp else problems(inputs) or problem
+    first = wrong or _obstacle(inputs, reported)
+    spec: Json = seen.get("spec") or {}
+    endpoint: Json = spec.get("controlPlaneEndpoint") or {}
+    topology: Json = spec.get("topology") or {}
+    wanted = [
+        ready(first, f"Cluster API reports that Cluster {found.key!r} is Available"),
+        *trouble(first),
+        _part(reported, CONTROL_PLANE_AVAILABLE, reasons.CONTROL_PLANE_READY),
+        _part(reported, WORKERS_AVAILABLE, reasons.NODES_READY),
+    ]
+    version = str(topology.get("version", ""))
+    return msgspec.structs.replace(
+        before,
+        observed_generation=generation,
+        provider=ClusterProvider.CLUSTER_API,
+        version=version.removeprefix("v") or before.version,
+        endpoint=f"https://{endpoint['host']}:{endpoint.get('port', 443)}" if endpoint.get("host") else "",
+        kubeconfig_secret=kubeconfig_name(found.metadata.name) if inputs.has_kubeconfig else "",
+        kubeconfig_namespace="",
+        # Cluster API counts the nodes of all pools together.
+        nodes=joined if len(pools) == 1 else min(joined, found.spec.nodes),
+        ready_nodes=f"{joined}/{count}",
+        pools=tuple(PoolStatus(name=name, want=each.count) for name, each in pools.items()),
+        conditions=merge(before.conditions, wanted, generation=generation, now=now),
+    )
+
+
+def _obstacle(inputs: TopologyInputs, reported: Json) -> Blocked | None:
+    """Return what Cluster API still does, or why it cannot; None if the Cluster is Available as the spec wants it."""
+    found = inputs.found
+    if found.metadata.deletion_timestamp:
+        told = f"it ends: Cluster API deletes Cluster {found.key!r}" if inputs.own is not None else "nothing is left"
+        return Blocked(reason=reasons.PROGRESSING, message=told, passing=True)
+    if inputs.own is None:
+        return Blocked(reason=reasons.PROGRESSING, message=f"Cluster {found.key!r} is created", passing=True)
+    told = _unfinished(found, reported)
+    if told is None and not inputs.has_kubeconfig:
+        told = f"Secret {kubeconfig_name(found.metadata.name)!r} is not there yet"
+    return Blocked(reason=reasons.PROGRESSING, message=told, passing=True) if told is not None else None
+
+
+def _unfinished(found: DedicatedCluster, reported: Json) -> str | None:
+    """Return what Cluster API reports that it still does, or why it cannot; None if it is done."""
+    topology, whole = _condition(reported, TOPOLOGY_RECONCILED), _condition(reported, AVAILABLE)
+    if topology.get("status") == "False":
+        return f"Cluster API: {topology.get('reason')}: {topology.get('message')}"
+    if whole.get("status") != "True":
+        return f"Cluster API: {whole.get('message') or 'no controller has reported a status yet'}"
+    workers: Json = reported.get("workers") or {}
+    count = sum(each.count for each in settings_of(found).values())
+    if int(workers.get("readyReplicas") or 0) != count or int(workers.get("replicas") or 0) != count:
+        return f"{workers.get('readyReplicas') or 0} of {count} nodes are Ready"
+    return None
+
+
+def _condition(reported: Json, type_: str) -> Json:
+    conditions: list[Json] = reported.get("conditions") or []
+    none: Json = {}
+    return next((each for each in conditions if each.get("type") == type_), none)
+
+
+def _part(reported: Json, type_: str, ours: str) -> Wanted:
+    seen = _condition(reported, type_)
+    holds = seen.get("status") == "True"
+    reason = reasons.ESTABLISHED if holds else reasons.PROGRESSING
+    return Wanted(ours, holds, reason, f"Cluster API: {seen.get('message') or type_}")

@@ -1,0 +1,204 @@
+"""H04: a DedicatedCluster that Cluster API builds: which fields of the Cluster are its own, and what it reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tenantry.api import reasons
+from tenantry.api.clustertemplate import (
+    ClassReference,
+    ClassVariable,
+    ClusterApiClass,
+    ClusterTemplate,
+    ClusterTemplateSpec,
+)
+from tenantry.api.dedicatedcluster import (
+    CLUSTER_FINALIZER,
+    ClusterProvider,
+    DedicatedCluster,
+    DedicatedClusterSpec,
+    DedicatedClusterStatus,
+    NodePool,
+    PoolSettings,
+)
+from tenantry.api.model import Condition, ObjectMeta
+from tenantry.controllers.dedicatedcluster import topology
+from tenantry.controllers.dedicatedcluster.topology import TopologyInputs
+from tenantry.engine.conditions import find
+from tenantry.engine.plan import Amendment, Plan
+from tenantry.engine.request import ApiRequest
+
+Json = dict[str, Any]
+NOW = "2027-01-01T00:00:00Z"
+CLASS = ClusterApiClass(
+    class_ref=ClassReference(name="c"), worker_class="node", variables=(ClassVariable(name="zone", value="a"),)
+)
+
+
+def found(spec: DedicatedClusterSpec | None = None, **more: Any) -> DedicatedCluster:  # noqa: ANN401 - of ObjectMeta
+    """Return a DedicatedCluster of version 1.36 with two nodes."""
+    meta: Json = {"finalizers": (CLUSTER_FINALIZER,), **more}
+    return DedicatedCluster(
+        metadata=ObjectMeta(name="prod", namespace="acme", uid="dcl", resource_version="1", **meta),
+        spec=spec or DedicatedClusterSpec(version="1.36", nodes=2),
+    )
+
+
+def template(of: ClusterApiClass = CLASS) -> ClusterTemplate:
+    """Return a template that names a ClusterClass."""
+    return ClusterTemplate(metadata=ObjectMeta(name="t"), spec=ClusterTemplateSpec(cluster_api=of))
+
+
+def requests(plan: Plan) -> list[ApiRequest]:
+    """Return the requests of a plan."""
+    return [each.request for each in (*plan.before, *plan.writes) if not isinstance(each, Amendment)]
+
+
+def body(plan: Plan) -> Json:
+    """Return the body of the only request of a plan."""
+    (asked,) = requests(plan)
+    assert isinstance(asked.body, dict)
+    return asked.body
+
+
+def created(spec: DedicatedClusterSpec | None = None) -> Json:
+    """Return the Cluster as the API server has stored it."""
+    made = body(topology.plan(TopologyInputs(found=found(spec), template=template())))
+    return {**made, "metadata": {**made["metadata"], "uid": "cluster", "resourceVersion": "7"}}
+
+
+def reported(cluster: Json, count: int, **conditions: str) -> Json:
+    """Return a Cluster with a status: each condition, and a number of nodes."""
+    given = {"Available": "True", "ControlPlaneAvailable": "True", "WorkersAvailable": "True", **conditions}
+    listed = [{"type": name, "status": status, "reason": "x", "message": name} for name, status in given.items()]
+    return {**cluster, "status": {"conditions": listed, "workers": {"replicas": count, "readyReplicas": count}}}
+
+
+def ready(inputs: TopologyInputs) -> Condition:
+    """Return the condition Ready of a cluster."""
+    condition = find(topology.status(inputs, None, NOW).conditions, reasons.READY)
+    assert condition is not None
+    return condition
+
+
+def test_a_cluster_of_the_class_is_created_with_the_pools_and_the_variables() -> None:
+    """H04: the cluster controls it, so that it ends with it."""
+    spec = DedicatedClusterSpec(version="1.36", nodes=2, pools=(NodePool(name="gpu", count=1),))
+    made = created(spec)
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "dcl"
+    assert made["spec"]["topology"] == {
+        "classRef": {"name": "c"},
+        "version": "v1.36.0",
+        "workers": {
+            "machineDeployments": [
+                {"class": "node", "name": "default", "replicas": 2},
+                {"class": "node", "name": "gpu", "replicas": 1},
+            ]
+        },
+        "variables": [{"name": "zone", "value": "a"}],
+    }
+
+
+def test_only_own_fields_are_patched_at_the_version_that_was_seen() -> None:
+    """H04: others set variables, patch releases and fields of deployments; the next plan is empty."""
+    cluster = created()
+    its = cluster["spec"]["topology"]
+    its["version"] = "v1.36.9"
+    its["variables"].append({"name": "size", "value": 3})
+    its["workers"]["machineDeployments"][0]["minReadySeconds"] = 5
+    inputs = TopologyInputs(found=found(), template=template(), cluster=cluster)
+    assert topology.plan(inputs).is_empty
+    patch = body(topology.plan(replace(inputs, found=found(DedicatedClusterSpec(version="1.37", nodes=3)))))
+    assert patch["metadata"] == {"resourceVersion": "7"}
+    assert patch["spec"]["topology"] == {
+        "version": "v1.37.0",
+        "workers": {"machineDeployments": [{"class": "node", "minReadySeconds": 5, "name": "default", "replicas": 3}]},
+    }
+
+
+def test_a_template_that_is_gone_changes_nothing_but_the_cluster_can_still_be_scaled() -> None:
+    """H04: the class of the workers is that which the Cluster has."""
+    inputs = TopologyInputs(found=found(), cluster=created())
+    assert topology.plan(inputs).is_empty
+    patch = body(topology.plan(replace(inputs, found=found(DedicatedClusterSpec(version="1.36", nodes=0)))))
+    assert patch["spec"]["topology"]["workers"]["machineDeployments"][0] == {
+        "class": "node",
+        "name": "default",
+        "replicas": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "told"),
+    [
+        ({"is_installed": False}, reasons.KIND_NOT_INSTALLED, "Cluster API is not installed"),
+        ({"template": None}, reasons.INVALID_SPEC, "spec.template must name"),
+        ({"cluster": {"metadata": {"name": "prod", "uid": "f"}}}, reasons.OBJECT_EXISTS, "exists already"),
+        ({"found": found(DedicatedClusterSpec())}, reasons.INVALID_SPEC, "spec.version must be set"),
+        (
+            {"found": found(DedicatedClusterSpec(version="1.36", default_pool=PoolSettings(labels={"a": "b"})))},
+            reasons.INVALID_SPEC,
+            "spec.defaultPool must have no settings",
+        ),
+    ],
+)
+def test_what_is_missing_is_named_and_nothing_is_written(change: Json, reason: str, told: str) -> None:
+    """H04: a condition that a person can act on, instead of an error of the API server."""
+    inputs = replace(TopologyInputs(found=found(), template=template()), **change)
+    assert not requests(topology.plan(inputs))
+    condition = ready(inputs)
+    assert (condition.reason, told in condition.message) == (reason, True)
+    assert find(topology.status(inputs, None, NOW).conditions, reasons.STALLED) is not None
+
+
+def test_it_is_ready_when_cluster_api_says_so_and_all_nodes_are_there() -> None:
+    """H04: and not before the kubeconfig can be read, nor while the ClusterClass is gone."""
+    inputs = TopologyInputs(found=found(), template=template(), cluster=created())
+    assert "no controller has reported" in ready(inputs).message
+    for cluster in (
+        reported(created(), 1),
+        reported(created(), 2, Available="False"),
+        reported(created(), 2, TopologyReconciled="False"),
+    ):
+        assert ready(replace(inputs, cluster=cluster, has_kubeconfig=True)).status.value == "False"
+    done = replace(inputs, cluster=reported(created(), 2))
+    assert "Secret 'prod-kubeconfig'" in ready(done).message
+    done = replace(done, has_kubeconfig=True)
+    assert ready(done).status.value == "True"
+    status = topology.status(done, None, NOW)
+    assert (status.provider, status.ready_nodes, status.version) == (ClusterProvider.CLUSTER_API, "2/2", "1.36.0")
+
+
+def test_it_ends_after_its_cluster() -> None:
+    """H04: Cluster API ends the Machines first; without Cluster API, nothing is waited for."""
+    gone = found(deletion_timestamp=NOW)
+    inputs = TopologyInputs(found=gone, template=template(), cluster=created())
+    (asked,) = requests(topology.plan(inputs))
+    assert (asked.verb.name, asked.resource.kind) == ("DELETE", "Cluster")
+    going = {**created(), "metadata": {**created()["metadata"], "deletionTimestamp": NOW}}
+    assert topology.plan(replace(inputs, cluster=going)).is_empty
+    assert body(topology.plan(replace(inputs, cluster=None, is_installed=False)))["metadata"]["finalizers"] == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "has_class", "is_installed", "expected"),
+    [
+        (ClusterProvider.AUTO, True, True, ClusterProvider.CLUSTER_API),
+        (ClusterProvider.AUTO, True, False, ClusterProvider.HOSTED),
+        (ClusterProvider.AUTO, False, True, ClusterProvider.HOSTED),
+        (ClusterProvider.HOSTED, True, True, ClusterProvider.HOSTED),
+        (ClusterProvider.CLUSTER_API, False, False, ClusterProvider.CLUSTER_API),
+    ],
+)
+def test_the_provider_is_decided_once(
+    wanted: ClusterProvider, *, has_class: bool, is_installed: bool, expected: ClusterProvider
+) -> None:
+    """H04: a cluster that runs does not become another one because Cluster API is installed later."""
+    of = template() if has_class else ClusterTemplate(metadata=ObjectMeta(name="t"))
+    each = found(DedicatedClusterSpec(provider=wanted))
+    assert topology.resolve(each, of, is_installed=is_installed) is expected
+    decided = replace(each, status=DedicatedClusterStatus(provider=ClusterProvider.HOSTED))
+    assert topology.resolve(decided, of, is_installed=is_installed) is ClusterProvider.HOSTED
