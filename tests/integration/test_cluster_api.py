@@ -121,7 +121,7 @@ async def test_a_cluster_with_a_machine_deployment_becomes_available_scales_and_
         "controlPlaneRef": reference(CONTROL_PLANE_GROUP, "TenantryControlPlane", "web"),
         "infrastructureRef": reference(INFRASTRUCTURE_GROUP, "TenantryCluster", "web"),
     }
-    await host.create(TenantryCluster.resource, {"metadata": {"name": "web"}, "spec": {}}, name)
+    await host.create(TenantryCluster.resource, {"metadata": {"name": "web"}}, name)
     plane: Json = {"metadata": {"name": "web"}, "spec": {"version": "v1.36.3"}}
     await host.create(TenantryControlPlane.resource, plane, name)
     template: Json = {"metadata": {"name": "web"}, "spec": {"template": {"spec": {}}}}
@@ -231,7 +231,6 @@ async def test_a_dedicated_cluster_is_built_by_cluster_api_out_of_nodes_of_this_
     code, text, err = await command(local, "cluster", "kubeconfig", "prod", "-n", name)
     assert (code, "certificate-authority-data" in text) == (0, True), err
 
-    await host.patch(CLUSTERS, "prod", {"spec": {"topology": {"variables": [], "rollout": None}}}, name)
     await host.patch(CLUSTERS, "prod", {"metadata": {"annotations": {"example.com/own": "kept"}}}, name)
     code, _, err = await command(local, "cluster", "scale", "prod", "-n", name, "--nodes", "1")
     assert code == 0, err

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.clusterapi import (
     CLUSTER_API_FINALIZER,
+    CLUSTER_API_KINDS,
     CLUSTER_NAME,
     PAUSED,
     ApiEndpoint,
@@ -315,6 +316,20 @@ def test_only_the_option_installs_the_kinds_with_their_contract() -> None:
     (role,) = (each for each in made if each["kind"] == "ClusterRole")
     assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list", "watch", "patch", "update"}
     assert [rule["verbs"] for rule in role["rules"] if rule["apiGroups"] == ["cluster.x-k8s.io"]] == [["get"]]
+
+
+def test_cluster_api_may_leave_an_empty_spec_out() -> None:
+    """H04: it does so for what it makes of templates; only a control plane needs a field, its version."""
+    for each in CLUSTER_API_KINDS:
+        if each is not TenantryControlPlane:
+            assert msgspec.convert({"metadata": {"name": "x"}}, each).metadata.name == "x"
+    needed = [
+        each["spec"]["names"]["kind"]
+        for each in clusterapi.everything(manifests.LOCAL_USER)
+        if each["kind"] == "CustomResourceDefinition"
+        and "required" in each["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    ]
+    assert needed == ["TenantryControlPlane"]
 
 
 def test_children_are_controlled_by_what_they_are_of() -> None:

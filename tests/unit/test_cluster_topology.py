@@ -28,7 +28,7 @@ from tenantry.api.model import Condition, ObjectMeta
 from tenantry.controllers.dedicatedcluster import topology
 from tenantry.controllers.dedicatedcluster.topology import TopologyInputs
 from tenantry.engine.conditions import find
-from tenantry.engine.plan import Amendment, Plan
+from tenantry.engine.plan import Amendment, Blocked, Plan
 from tenantry.engine.request import ApiRequest
 
 Json = dict[str, Any]
@@ -70,10 +70,10 @@ def created(spec: DedicatedClusterSpec | None = None) -> Json:
     return {**made, "metadata": {**made["metadata"], "uid": "cluster", "resourceVersion": "7"}}
 
 
-def reported(cluster: Json, count: int, **conditions: str) -> Json:
+def reported(cluster: Json, count: int, reason: str = "x", **conditions: str) -> Json:
     """Return a Cluster with a status: each condition, and a number of nodes."""
     given = {"Available": "True", "ControlPlaneAvailable": "True", "WorkersAvailable": "True", **conditions}
-    listed = [{"type": name, "status": status, "reason": "x", "message": name} for name, status in given.items()]
+    listed = [{"type": name, "status": status, "reason": reason, "message": name} for name, status in given.items()]
     return {**cluster, "status": {"conditions": listed, "workers": {"replicas": count, "readyReplicas": count}}}
 
 
@@ -154,6 +154,21 @@ def test_what_is_missing_is_named_and_nothing_is_written(change: Json, reason: s
     assert find(topology.status(inputs, None, NOW).conditions, reasons.STALLED) is not None
 
 
+def test_a_template_refuses_growth_and_nothing_that_the_cluster_has() -> None:
+    """H04: an owner exceeds no limit by the other provider; a limit that is lowered stops no cluster that runs."""
+    refused = (Blocked(reason=reasons.INVALID_SPEC, message="too many"),)
+    inputs = TopologyInputs(found=found(), template=template(), refused=refused)
+    assert not requests(topology.plan(inputs))
+    assert ready(inputs).message == "too many"
+    inputs = replace(inputs, cluster=created())
+    assert not topology.plan(inputs).blocked
+    for spec in (DedicatedClusterSpec(version="1.36", nodes=3), DedicatedClusterSpec(version="1.37", nodes=2)):
+        assert topology.plan(replace(inputs, found=found(spec))).blocked == refused
+    assert (
+        len(requests(topology.plan(replace(inputs, found=found(DedicatedClusterSpec(version="1.36", nodes=1)))))) == 1
+    )
+
+
 def test_it_is_ready_when_cluster_api_says_so_and_all_nodes_are_there() -> None:
     """H04: and not before the kubeconfig can be read, nor while the ClusterClass is gone."""
     inputs = TopologyInputs(found=found(), template=template(), cluster=created())
@@ -168,6 +183,8 @@ def test_it_is_ready_when_cluster_api_says_so_and_all_nodes_are_there() -> None:
     assert "Secret 'prod-kubeconfig'" in ready(done).message
     done = replace(done, has_kubeconfig=True)
     assert ready(done).status.value == "True"
+    upgraded = reported(created(), 2, topology.UPGRADING, TopologyReconciled="False")
+    assert ready(replace(done, cluster=upgraded)).status.value == "True"
     status = topology.status(done, None, NOW)
     assert (status.provider, status.ready_nodes, status.version) == (ClusterProvider.CLUSTER_API, "2/2", "1.36.0")
 

@@ -300,7 +300,7 @@ class TenantryClusterTemplate(KubernetesObject, frozen=True, kw_only=True):
     access: ClassVar[KindAccess] = KindAccess()
     columns: ClassVar[tuple[Column, ...]] = (AGE,)
 
-    spec: TenantryClusterTemplateSpec
+    spec: TenantryClusterTemplateSpec = TenantryClusterTemplateSpec()
 
 
 class ControlPlaneTemplateFields(Model, frozen=True, kw_only=True):
@@ -317,13 +317,15 @@ class ControlPlaneTemplateResource(Model, frozen=True, kw_only=True):
     metadata: TemplateMetadata = TemplateMetadata()
     spec: Annotated[
         ControlPlaneTemplateFields, Meta(description="Its spec, of which the Cluster gives version and replicas.")
-    ]
+    ] = ControlPlaneTemplateFields()
 
 
 class TenantryControlPlaneTemplateSpec(Model, frozen=True, kw_only=True):
     """What a ClusterClass makes TenantryControlPlanes of."""
 
-    template: Annotated[ControlPlaneTemplateResource, Meta(description="The TenantryControlPlane.")]
+    template: Annotated[ControlPlaneTemplateResource, Meta(description="The TenantryControlPlane.")] = (
+        ControlPlaneTemplateResource()
+    )
 
 
 class TenantryControlPlaneTemplate(KubernetesObject, frozen=True, kw_only=True):
@@ -336,7 +338,7 @@ class TenantryControlPlaneTemplate(KubernetesObject, frozen=True, kw_only=True):
     access: ClassVar[KindAccess] = KindAccess()
     columns: ClassVar[tuple[Column, ...]] = (AGE,)
 
-    spec: TenantryControlPlaneTemplateSpec
+    spec: TenantryControlPlaneTemplateSpec = TenantryControlPlaneTemplateSpec()
 
 
 class MachineTemplateResource(Model, frozen=True, kw_only=True):
@@ -349,7 +351,7 @@ class MachineTemplateResource(Model, frozen=True, kw_only=True):
 class TenantryMachineTemplateSpec(Model, frozen=True, kw_only=True):
     """What a MachineDeployment or a ClusterClass makes TenantryMachines of."""
 
-    template: Annotated[MachineTemplateResource, Meta(description="The TenantryMachine.")]
+    template: Annotated[MachineTemplateResource, Meta(description="The TenantryMachine.")] = MachineTemplateResource()
 
 
 class TenantryMachineTemplate(KubernetesObject, frozen=True, kw_only=True):
@@ -362,7 +364,7 @@ class TenantryMachineTemplate(KubernetesObject, frozen=True, kw_only=True):
     access: ClassVar[KindAccess] = KindAccess()
     columns: ClassVar[tuple[Column, ...]] = (AGE,)
 
-    spec: TenantryMachineTemplateSpec
+    spec: TenantryMachineTemplateSpec = TenantryMachineTemplateSpec()
 
 
 CLUSTER_API_KINDS = (

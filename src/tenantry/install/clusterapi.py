@@ -15,6 +15,7 @@ from tenantry.api.clusterapi import (
     CONTRACT,
     CONTROL_PLANE_GROUP,
     CORE_GROUP,
+    TenantryControlPlane,
 )
 from tenantry.api.crd import custom_resource_definition
 from tenantry.api.marks import VERSION
@@ -55,6 +56,9 @@ def clusters(subject: Json) -> list[Json]:
 def _definition(kind: type[KubernetesObject]) -> Json:
     definition = custom_resource_definition(kind)
     part = "control-plane" if kind.resource.group == CONTROL_PLANE_GROUP else "infrastructure"
+    if kind is not TenantryControlPlane:
+        # Cluster API leaves an empty spec out.
+        del definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["required"]
     definition["metadata"]["labels"] = {CONTRACT: VERSION, PROVIDER: f"{part}-tenantry"}
     return definition
 

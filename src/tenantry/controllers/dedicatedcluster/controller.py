@@ -74,7 +74,7 @@ class DedicatedClusterController:
                 return None
             inputs = gather(cluster, found, names)
         if await self._is_of_cluster_api(cluster, found, inputs):
-            return await topologies.reconcile(cluster, found, inputs.template)
+            return await topologies.reconcile(cluster, inputs)
         outcome = await cluster.writer.apply(desired.plan(inputs))
         # What the writes have changed is in the caches.
         seen: DedicatedCluster | None = cluster.cache(DedicatedCluster.resource).get(key)

@@ -66,7 +66,8 @@ def compute(inputs: ClusterInputs, problem: Blocked | None, now: str) -> Dedicat
         observed_generation=generation,
         version=shown.version if shown is not None else before.version,
         template=found.status.template,
-        provider=ClusterProvider.HOSTED,
+        # Before its control plane is there, a template that comes later may still decide.
+        provider=ClusterProvider.HOSTED if plane is not None else before.provider,
         endpoint=shown.endpoint if shown is not None else "",
         kubeconfig_secret=shown.kubeconfig_secret if shown is not None else "",
         kubeconfig_namespace=shown.kubeconfig_namespace if shown is not None else "",

@@ -149,6 +149,17 @@ def problems(inputs: ClusterInputs) -> list[Blocked]:
     return [Blocked(reason=reasons.UNKNOWN_TEMPLATE, message=message)]
 
 
+def refused(inputs: ClusterInputs) -> list[Blocked]:
+    """Return what the template refuses to a cluster that Cluster API builds, which has no VirtualControlPlane."""
+    name, of = inputs.template_name, inputs.template
+    if of is not None:
+        return _blocked(_refused(inputs, of))
+    if not name:
+        return []
+    message = f"there is no ClusterTemplate {name!r}, so that the cluster does not grow: ask an administrator for it"
+    return [Blocked(reason=reasons.UNKNOWN_TEMPLATE, message=message)]
+
+
 def _blocked(found: Iterable[str]) -> list[Blocked]:
     return [Blocked(reason=reasons.INVALID_SPEC, message=message) for message in found]
 

@@ -16,7 +16,9 @@ from tenantry.api.errors import ApiError
 from tenantry.api.model import Json
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.conclusion import problem_of
+from tenantry.controllers.dedicatedcluster import template as templates
 from tenantry.controllers.dedicatedcluster import topology
+from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
 from tenantry.controllers.dedicatedcluster.topology import CLUSTERS, TopologyInputs
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import CRDS, Cluster
@@ -44,18 +46,23 @@ async def _is_installed(cluster: Cluster) -> bool:
     return await cluster.live.find(CRDS, "", CLUSTERS.full_name) is not None
 
 
-async def reconcile(cluster: Cluster, found: DedicatedCluster, template: ClusterTemplate | None) -> float | None:
+async def reconcile(cluster: Cluster, of: ClusterInputs) -> float | None:
     """Bring the Cluster of a DedicatedCluster up to date; return in how many seconds to look again, None for never.
+
+    Args:
+        cluster: The cluster that the operator runs in.
+        of: The DedicatedCluster and its template.
 
     Raises:
         ApiError: Something failed; the status reports it, and the queue tries again.
     """
-    outcome = await cluster.writer.apply(topology.plan(await _inputs(cluster, found, template)))
+    found = of.found
+    outcome = await cluster.writer.apply(topology.plan(await _inputs(cluster, of)))
     seen: DedicatedCluster | None = cluster.cache(DedicatedCluster.resource).get(found.key)
     if seen is None or seen.metadata.uid != found.metadata.uid:
         return None
     problem = problem_of(outcome) if outcome.error is not None else None
-    wanted = topology.status(await _inputs(cluster, seen, template), problem, rfc3339(cluster.clock.now()))
+    wanted = topology.status(await _inputs(cluster, replace(of, found=seen)), problem, rfc3339(cluster.clock.now()))
     if wanted != seen.status:
         await cluster.writer.status(replace(seen, status=wanted))
         if seen.metadata.name == seen.metadata.namespace:
@@ -65,14 +72,15 @@ async def reconcile(cluster: Cluster, found: DedicatedCluster, template: Cluster
     return SETTLED_SECONDS if is_true(wanted.conditions, "Ready") else PENDING_SECONDS
 
 
-async def _inputs(cluster: Cluster, found: DedicatedCluster, template: ClusterTemplate | None) -> TopologyInputs:
-    meta = found.metadata
+async def _inputs(cluster: Cluster, of: ClusterInputs) -> TopologyInputs:
+    meta = of.found.metadata
     is_installed = await _is_installed(cluster)
     data = await cluster.live.find(CLUSTERS, meta.namespace, meta.name) if is_installed else None
     secret = await cluster.live.find(SECRETS, meta.namespace, kubeconfig_name(meta.name)) if data is not None else None
     return TopologyInputs(
-        found=found,
-        template=template,
+        found=of.found,
+        template=of.template,
+        refused=tuple(templates.refused(of)),
         cluster=_json.decode(data) if data is not None else None,
         is_installed=is_installed,
         has_kubeconfig=secret is not None,

@@ -42,7 +42,10 @@ CLUSTERS = Resource(CORE_GROUP, "v1beta2", "clusters", "Cluster")
 
 AVAILABLE, CONTROL_PLANE_AVAILABLE, WORKERS_AVAILABLE = "Available", "ControlPlaneAvailable", "WorkersAvailable"
 TOPOLOGY_RECONCILED = "TopologyReconciled"
-"""Conditions of a Cluster; the last one is false if its ClusterClass is gone or broken."""
+"""Conditions of a Cluster; the last one is false if its ClusterClass is gone or broken, and during upgrades."""
+
+UPGRADING = "ClusterUpgrading"
+"""The reason of TopologyReconciled while machines have another version than the Cluster."""
 
 
 class TopologyInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +57,7 @@ class TopologyInputs(msgspec.Struct, frozen=True, kw_only=True):
         cluster: The Cluster of its name as JSON, also of another owner; None for none.
         is_installed: Whether the API server has Clusters.
         has_kubeconfig: Whether the Secret with the kubeconfig is there.
+        refused: What its template refuses to it.
     """
 
     found: DedicatedCluster
@@ -61,6 +65,7 @@ class TopologyInputs(msgspec.Struct, frozen=True, kw_only=True):
     cluster: Json | None = None
     is_installed: bool = True
     has_kubeconfig: bool = False
+    refused: tuple[Blocked, ...] = ()
 
     @property
     def offered(self) -> ClusterApiClass | None:
@@ -105,7 +110,26 @@ def problems(inputs: TopologyInputs) -> Blocked | None:
         told = f"Cluster {key!r} exists already and does not belong to this DedicatedCluster: delete or rename it"
         return Blocked(reason=reasons.OBJECT_EXISTS, message=told)
     told = next(iter(_wrong(inputs, found)), None)
-    return Blocked(reason=reasons.INVALID_SPEC, message=told) if told is not None else None
+    if told is not None:
+        return Blocked(reason=reasons.INVALID_SPEC, message=told)
+    return next(iter(inputs.refused), None) if _grows(inputs) else None
+
+
+def _grows(inputs: TopologyInputs) -> bool:
+    """Return whether a Cluster gets what it does not have: a template that has changed refuses only that."""
+    if inputs.own is None:
+        return True
+    spec: Json = inputs.own.get("spec") or {}
+    before: Json = spec.get("topology") or {}
+    after = _topology(inputs, before)
+    has, wants = _nodes(before), _nodes(after)
+    return any(count > has.get(name, 0) for name, count in wants.items()) or after["version"] != before.get("version")
+
+
+def _nodes(topology: Json) -> dict[str, int]:
+    workers: Json = topology.get("workers") or {}
+    pools: list[Json] = workers.get("machineDeployments") or []
+    return {each["name"]: int(each.get("replicas") or 0) for each in pools}
 
 
 def _wrong(inputs: TopologyInputs, found: DedicatedCluster) -> Iterable[str]:
@@ -274,7 +298,8 @@ def _obstacle(inputs: TopologyInputs, reported: Json) -> Blocked | None:
 def _unfinished(found: DedicatedCluster, reported: Json) -> str | None:
     """Return what Cluster API reports that it still does, or why it cannot; None if it is done."""
     topology, whole = _condition(reported, TOPOLOGY_RECONCILED), _condition(reported, AVAILABLE)
-    if topology.get("status") == "False":
+    # While it is upgraded, a cluster serves its users; what it lacks is in the numbers of nodes.
+    if topology.get("status") == "False" and topology.get("reason") != UPGRADING:
         return f"Cluster API: {topology.get('reason')}: {topology.get('message')}"
     if whole.get("status") != "True":
         return f"Cluster API: {whole.get('message') or 'no controller has reported a status yet'}"
