@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,9 @@ from tenantry.local import build
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.nodes import NodeGroup, NodePlan
 from tenantry.local.progress import SilentProgress
-from testkit.api import CONFIG_MAPS, PODS, SECONDS, Api, until
+from testkit.api import CONFIG_MAPS, PODS, SECONDS, SECRETS, Api, until
 from testkit.installation import install
+from testkit.load import Load
 from testkit.planes import Planes, command
 from testkit.refusals import refusal
 from testkit.shell import ROOT
@@ -202,6 +204,74 @@ async def test_a_cluster_keeps_its_node_through_a_restore_a_rotation_and_a_sleep
     await _gone(host, name)
 
 
+async def test_credentials_are_replaced_in_phases(
+    host_cluster: LocalCluster, host: Api, name: str, tmp_path: Path
+) -> None:
+    """H04: a client that tries once more never fails until the last phase, and one of before is named."""
+    done = partial(_done, host_cluster, name)
+    await done("create", "--nodes", "0", "--wait", "--timeout", "3m")
+    (tmp_path / "former").write_text(await done("kubeconfig"))
+    async with Client(kubeconfig.load([tmp_path / "former"])) as former:
+        load = Load(former)
+        async with load.going_on():
+            assert "is in phase Preparing" in await done("rotate", "--phase", "prepare")
+            assert "is in phase Issuing" in await done("rotate", "--phase", "issue", "--quiet", "1h")
+            plane = await host.get(VirtualControlPlane.resource, name, name)
+
+            async def named() -> list[str]:
+                seen = await host.get(VirtualControlPlane.resource, name, name)
+                return [each["user"] for each in seen["status"]["credentials"].get("formerClients", [])]
+
+            users = await until(named, "the client is named", seconds=2 * SECONDS)
+            assert users == [f"tenantry:owner:{plane['metadata']['uid']}"]
+        assert (load.failed, load.reads > 0) == ([], True)
+        (tmp_path / "present").write_text(await done("kubeconfig"))
+        told = await done("rotate", "--phase", "complete", "--force", "--yes")
+        assert f"user '{users[0]}'" in told
+        assert "trusts only its new credentials" in told
+        with pytest.raises(Unauthorized):
+            await Api(former).list(CONFIG_MAPS, "default")
+    async with Client(kubeconfig.load([tmp_path / "present"])) as present:
+        await Api(present).list(CONFIG_MAPS, "default")
+    await done("delete", "--yes", "--timeout", "3m")
+
+
+async def test_nodes_are_given_back_while_it_sleeps(
+    host_cluster: LocalCluster, host: Api, name: str, tmp_path: Path
+) -> None:
+    """H04: with their quota; a client wakes it, and it claims nodes again."""
+    done = partial(_done, host_cluster, name)
+    await done("create", "--nodes", "1", "--wait", "--timeout", "3m")
+    (tmp_path / "kubeconfig").write_text(await done("kubeconfig"))
+    (claim,) = await host.list(SliceClaim.resource, name)
+    await done("sleep", "--release-nodes", "--timeout", "3m")
+    assert await host.list(SliceClaim.resource, name) == []
+    await until(lambda: _free(host, claim["status"]["nodes"], 1), "the host has the node again")
+
+    async def rests() -> bool:
+        found = await host.get(CLUSTERS, name, name)
+        is_released = found["status"].get("sleep") == "Released"
+        return is_released and condition(found, reasons.NODES_READY)["reason"] == reasons.ASLEEP
+
+    await until(rests, "it sleeps without nodes")
+    async with Client(kubeconfig.load([tmp_path / "kubeconfig"])) as client:
+        await Api(client).list(CONFIG_MAPS, "default")
+
+    async def has_node() -> bool:
+        return (await host.get(CLUSTERS, name, name))["status"]["readyNodes"] == "1/1"
+
+    await until(has_node, "it has a node again", seconds=3 * SECONDS)
+    await done("delete", "--yes", "--leave-nodes", "--timeout", "3m")
+    await _gone(host, name)
+
+
+async def _done(local: LocalCluster, name: str, verb: str, *arguments: str) -> str:
+    """Run a command about a cluster, and return what it prints."""
+    code, out, err = await command(local, "cluster", verb, name, *arguments)
+    assert code == 0, err
+    return out + err
+
+
 async def test_owners_choose_no_datastore_that_no_quota_counts_and_leave_nothing_behind(host: Api, name: str) -> None:
     """H04: what they may not set in a VirtualControlPlane, they do not get by a DedicatedCluster."""
     await host.make_tenant(name)
@@ -258,6 +328,43 @@ async def test_an_edit_of_a_child_is_undone_and_a_pool_that_fits_no_node_says_so
     assert "pool 'big': 0 of 1 nodes are Ready; SliceClaim" in await until(told, "the cluster says what is short")
     await host.delete(CLUSTERS, "prod", name)
     await _gone(host, name)
+
+
+async def test_a_kubeconfig_that_is_edited_or_deleted_is_restored(host: Api, name: str) -> None:
+    """H04: for owners of a tenant with a cluster of its own, and by requests that they may write themselves."""
+    tenant = {"owners": [{"kind": "User", "name": "alice"}], "isolation": {"controlPlane": "Dedicated"}}
+    await host.create(Tenant.resource, {"metadata": {"name": name}, "spec": tenant})
+
+    async def is_ready() -> bool:
+        return condition(await host.get(Tenant.resource, name)).get("status") == "True"
+
+    await until(is_ready, "the tenant has its cluster", seconds=3 * SECONDS)
+    status = (await host.get(CLUSTERS, name, name))["status"]
+    where, secret = status.get("kubeconfigNamespace", name), status["kubeconfigSecret"]
+    before = (await host.get(SECRETS, secret, where))["data"]
+
+    async def restored() -> bool:
+        found = await host.find(SECRETS, secret, where)
+        return found is not None and found["data"] == before
+
+    await host.patch(SECRETS, secret, {"data": {"kubeconfig": "e30="}}, where)
+    await until(restored, "the edit is undone")
+    await host.delete(SECRETS, secret, where)
+    await until(restored, "the Secret is there again")
+    async with Client(replace(host.client.connection, impersonate="alice")) as client:
+        alice = Api(client)
+        await alice.patch(
+            CLUSTERS, name, {"spec": {"snapshots": {"request": "1"}, "rotation": {"request": "Users@1"}}}, name
+        )
+
+        async def is_done() -> bool:
+            found = (await alice.get(VirtualControlPlane.resource, name, name))["status"]
+            outcomes = [found.get(field, {}).get("requested") for field in ("lastSnapshot", "lastRotation")]
+            return outcomes == ["1", "Users@1"]
+
+        await until(is_done, "both requests have an outcome", seconds=2 * SECONDS)
+    assert not await restored()
+    await host.delete(Tenant.resource, name)
 
 
 async def test_a_foreground_deletion_drains_the_nodes_too(host: Api, name: str, tmp_path: Path) -> None:

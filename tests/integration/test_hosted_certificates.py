@@ -18,7 +18,9 @@ import pytest
 from msgspec.structs import replace
 
 from tenantry.api.errors import Forbidden, TenantryError, Unauthorized
+from tenantry.api.planecredentials import RotationPhase
 from tenantry.cli import certificates
+from tenantry.hosting import activity
 from tenantry.hosting.placement import RunningPlane
 from tenantry.hosting.plane import CredentialGenerations, HostedPlane
 from tenantry.kube import kubeconfig
@@ -185,3 +187,38 @@ async def test_replaced_credentials_are_worth_nothing_and_pods_keep_theirs(
         assert last.renewal > dt.datetime.now(dt.UTC) + dt.timedelta(days=200)
         text = base64.b64encode((tenancy.paths.folder / "hosted" / plane.uid / "pki" / "ca.crt").read_bytes()).decode()
         assert text in last.kubeconfig
+
+
+@pytest.mark.long
+async def test_credentials_of_before_are_known_in_every_phase_but_the_last(
+    tenancy: LocalCluster, name: str, tmp_path: Path
+) -> None:
+    """H04: kubeconfigs, certificates that were requested inside, and tokens; a pod trusts the server all the time."""
+    async with made(tenancy, name) as plane:
+        place = LocalPlacement(tenancy.paths)
+        first = await place.start(plane)
+        user = users(first, tmp_path).detached()
+        async with Client(first.connection.detached()) as client:
+            token = await token_of(client)
+            issued = await certificates.issue(client, "", "mallory", seconds=3600)
+        pod = replace(first.connection.detached(), certificate=None, key=None, token=token)
+        requested = replace(user, certificate=issued.certificate, key=issued.key)
+        former = (user, requested, pod)
+        for users_, authorities, phase in (
+            (0, 0, RotationPhase.PREPARING),
+            (1, 1, RotationPhase.ISSUING),
+        ):
+            wanted = CredentialGenerations(users=users_, authorities=authorities, phase=phase)
+            running = await place.start(replace(plane, credentials=wanted))
+            assert [await is_known(each) for each in former] == [True, True, True]
+            present = users(running, tmp_path).detached()
+            assert await is_known(present)
+        # Those without any right are not listed.
+        async with Client(first.connection.detached()) as client:
+            await client.request("GET", PATH)
+        reported = await activity.ask(place.activity(plane.uid), None)
+        assert [each.user for each in reported.former_clients] == ["tenantry:operator"]
+        async with Client(running.connection.detached()) as client:
+            following = replace(pod, ca=running.connection.ca, token=await token_of(client))
+        await place.start(replace(plane, credentials=CredentialGenerations(users=1, authorities=1)))
+        assert [await is_known(each) for each in (*former, present, following)] == [False, False, True, True, True]

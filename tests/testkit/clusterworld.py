@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -12,7 +14,7 @@ from tenantry.api.model import KubernetesObject, ObjectMeta
 from tenantry.api.nodehandover import HandoverStage, NodeHandover, NodeHandoverStatus
 from tenantry.api.slice import SliceClaim, SliceClaimStatus, SliceState
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
-from tenantry.controllers.dedicatedcluster import desired, status, template
+from tenantry.controllers.dedicatedcluster import desired, ending, status, template
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs, wanted_template
 from tenantry.engine.conditions import find
 from tenantry.engine.plan import DirectWrite
@@ -43,6 +45,7 @@ class ClusterWorld:
         self.template: ClusterTemplate | None = None
         self.default_template = ""
         self.count = 0
+        self.now = dt.datetime.fromisoformat(NOW)
         self.log: list[tuple[str, str, str]] = []
 
     @property
@@ -62,8 +65,14 @@ class ClusterWorld:
             handovers=self.handovers,
             template_name=name,
             template=self.template if is_there else None,
+            now=self.now,
             offered=(self.template.metadata.name,) if self.template is not None else (),
         )
+
+    def note(self, key: str, value: str) -> None:
+        """Write an annotation of the cluster."""
+        meta = self.found.metadata
+        self.cluster = replace(self.found, metadata=replace(meta, annotations={**meta.annotations, key: value}))
 
     def change(self, spec: DedicatedClusterSpec) -> None:
         """Change the spec."""
@@ -83,8 +92,19 @@ class ClusterWorld:
             self._carry_out(each)
         self._slices()
         done = [(each.verb.name.lower(), each.resource.kind, each.name) for each in asked]
+        done += self._report()
         self.log += done
         return done
+
+    def _report(self) -> list[tuple[str, str, str]]:
+        """Write what later plans follow of the status."""
+        if self.cluster is None:
+            return []
+        wanted, before = status.compute(self.inputs(), None, NOW), self.cluster.status
+        if (wanted.sleep, wanted.requests) == (before.sleep, before.requests):
+            return []
+        self.cluster = replace(self.cluster, status=replace(before, sleep=wanted.sleep, requests=wanted.requests))
+        return [("status", "DedicatedCluster", NAME)]
 
     def settle(self, *, joins: bool = True, returns: bool = True) -> None:
         """Carry out plans until nothing is left to do.
@@ -192,7 +212,11 @@ class ClusterWorld:
                 ended = replace(found.metadata, deletion_timestamp=NOW)
                 self.handovers[found.metadata.name] = replace(found, metadata=ended)
             case SliceClaim():
-                assert not set(found.status.nodes) & set(self.handovers), "a slice ends under a node that serves"
+                if set(found.status.nodes) & set(self.handovers):
+                    assert ending.is_over(self.inputs()), "a slice ends under a node that serves"
+                    ended = replace(found.metadata, deletion_timestamp=NOW)
+                    self.claims[found.metadata.name] = replace(found, metadata=ended)
+                    return
                 del self.claims[found.metadata.name]
             case _:
                 self.plane = None

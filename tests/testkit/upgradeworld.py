@@ -58,6 +58,8 @@ class Forge:
         """The version of the process."""
         self.objects = ""
         """The version whose process has written last."""
+        self.emulates = ""
+        """The version that this process behaves as."""
         self.starts: list[str] = []
         self.kept_files: dict[str, tuple[KeptSnapshot, str, int]] = {}
         self.writes = 0
@@ -82,13 +84,18 @@ class Forge:
         version = versions.find(self.known, plane.version).kubernetes
         if self.objects and versions.minor(version) != versions.minor(self.objects):
             versions.check_way(self.objects, version)
+            # What it has written while it behaved as the version before, that one reads, too.
+            soaks = bool(plane.emulates or self.emulates)
             assert any(
-                kept.upgrade == version and (of, writes) == (self.objects, self.writes)
+                kept.upgrade == version and (of, writes if not soaks else self.writes) == (self.objects, self.writes)
                 for kept, of, writes in self.kept_files.values()
             ), f"no snapshot has the objects of {self.objects}, which {version} changes"
         if self.runs != version:
             self.starts.append(version)
-        self.runs = self.objects = version
+        self.runs = version
+        self.emulates = plane.emulates
+        # One that behaves as the version before writes what that one reads.
+        self.objects = version if not plane.emulates else self.objects
         self.writes += 1
         raise LocalError("it does not answer")
 
@@ -230,6 +237,11 @@ class Workshop:
             patch = {"metadata": generation, "spec": msgspec.to_builtins(spec)}
             self.world.patch(VirtualControlPlane.resource, KEY, patch)
 
+    def soak(self, seconds: int) -> None:
+        """Change how long the next version behaves as the one before."""
+        patch = {"spec": {"upgrade": {"soakSeconds": seconds}}}
+        self.world.patch(VirtualControlPlane.resource, KEY, patch)
+
     def sleep(self) -> None:
         """Have it sleep: its process has ended."""
         self.forge.runs = ""
@@ -248,6 +260,10 @@ class Workshop:
     def complete(self) -> None:
         """Record that users can work inside, as the controller does for a link."""
         last = self.status().get("lastUpgrade", {})
+        if last.get("soaks"):
+            patch = {"status": {"lastUpgrade": {"soaked": last["started"]}}}
+            self.world.patch(VirtualControlPlane.resource, KEY, patch)
+            return
         if last.get("started") and not last.get("completed"):
             patch = {"status": {"lastUpgrade": {"completed": last["started"]}}}
             self.world.patch(VirtualControlPlane.resource, KEY, patch)

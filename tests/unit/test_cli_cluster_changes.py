@@ -15,6 +15,7 @@ from tenantry.api.clustertemplate import ClusterTemplate, ClusterTemplateSpec
 from tenantry.api.dedicatedcluster import DedicatedCluster, DedicatedClusterSpec, NodePool
 from tenantry.api.errors import Conflict, InputError, TenantryError
 from tenantry.api.model import ObjectMeta
+from tenantry.api.planesnapshots import ClusterUpgrade
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.cli import session
 from tenantry.cli.cluster.group import cluster
@@ -47,7 +48,8 @@ def upgraded(version: str = "1.36", running: str = "1.36.3") -> tuple[Workshop, 
     workshop.settle()
     name = asyncio.run(workshop.forge.take("uid")).name
     meta = ObjectMeta(name="web", namespace="acme", generation=1)
-    workshop.world.create(DedicatedCluster(metadata=meta, spec=DedicatedClusterSpec(version=version, nodes=0)))
+    spec = DedicatedClusterSpec(version=version, nodes=0, upgrade=ClusterUpgrade(soak_seconds=0))
+    workshop.world.create(DedicatedCluster(metadata=meta, spec=spec))
     made = workshop.world.get(CLUSTERS, "acme/web")
     owner = {
         "apiVersion": CLUSTERS.api_version,
@@ -68,34 +70,25 @@ def test_a_cluster_goes_back_to_an_earlier_version(run: Run) -> None:
     workshop, name = upgraded()
     client = OperatedClient(workshop.world, workshop.settle)
     done = run(client, "restore", "web", "--from", name, "--version", "1.35", "--yes", "--timeout", "0s")
-    assert "dedicatedcluster.tenantry.dev/web in 'acme': spec.version '1.36' is removed" in done.stderr
+    assert "dedicatedcluster.tenantry.dev/web in 'acme': all objects inside" in done.stderr
     workshop.settle()
-    assert "version" not in workshop.world.get(CLUSTERS, "acme/web")["spec"]
+    assert workshop.world.get(CLUSTERS, "acme/web")["spec"]["version"] == "1.35"
     found = workshop.get()
     assert found.status.last_restore.snapshot == name
     assert (found.spec.version, found.status.version) == ("1.35", "1.35.4")
 
 
-def test_nothing_is_restored_before_the_operator_has_seen_that_the_version_is_removed(run: Run) -> None:
-    """H04: it would write the later version over the earlier one."""
-    workshop, name = upgraded()
-    world = workshop.world
-    done = run(
-        WorldClient(world, lambda: "none"),
-        "restore",
-        "web",
-        "--from",
-        name,
-        "--version",
-        "1.35",
-        "--yes",
-        "--timeout",
-        "0s",
-    )
-    assert done.exception is not None, "the World has no watch that could report the change"
-    assert "version" not in world.get(CLUSTERS, "acme/web")["spec"]
-    assert workshop.get().spec.snapshots.restore == ""
-    assert workshop.get().spec.version == "1.36"
+def test_a_restore_that_is_refused_leaves_the_version(run: Run) -> None:
+    """H04: of the cluster, and of its control plane: a later restore would go back to the earlier one, too."""
+    workshop, _ = upgraded()
+    client = OperatedClient(workshop.world, workshop.settle)
+    absent = "20250101T000000Z-1.snapshot"
+    done = run(client, "restore", "web", "--from", absent, "--version", "1.35", "--yes")
+    assert "there is no snapshot" in str(done.exception), done.stderr
+    workshop.settle()
+    assert workshop.world.get(CLUSTERS, "acme/web")["spec"]["version"] == "1.36"
+    found = workshop.get()
+    assert (found.spec.version, found.status.version) == ("1.36", "1.36.3")
 
 
 def test_messages_of_a_restore_name_the_cluster(run: Run) -> None:

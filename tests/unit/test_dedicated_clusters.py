@@ -21,7 +21,8 @@ from tenantry.api.dedicatedcluster import (
 from tenantry.api.marks import POOL
 from tenantry.api.model import Condition, ConditionStatus, ObjectMeta
 from tenantry.api.nodehandover import HandoverStage, NodeHandover, NodeHandoverStatus
-from tenantry.api.planesnapshots import SnapshotSchedule
+from tenantry.api.planecredentials import PlaneRotation
+from tenantry.api.planesnapshots import PlaneOutcome
 from tenantry.api.quota import Quantity
 from tenantry.api.slice import SliceClaim, SliceClaimSpec, SliceClaimStatus, SliceState, Users, slice_name
 from tenantry.api.virtualcontrolplane import PlaneEgress, PlaneNodes, PlanePhase, PlaneSnapshots, VirtualControlPlane
@@ -181,18 +182,25 @@ def test_children_that_are_edited_by_hand_are_brought_back() -> None:
     assert repaired.metadata.labels[POOL] == "default"
 
 
-def test_requests_for_snapshots_stay_in_the_control_plane() -> None:
-    """H04: an old restore that came from the cluster would run a second time, and replace all objects inside."""
+def test_requests_of_the_cluster_are_brought_to_the_control_plane_once() -> None:
+    """H04: an old restore would otherwise run again after each request that an administrator writes there."""
     there = settled(1)
-    assert there.plane is not None
-    asked = PlaneSnapshots(keep=9, request="now", restore="a.snapshot@2")
-    there.plane = replace(there.plane, spec=replace(there.plane.spec, snapshots=asked))
-    there.change(replace(spec(1), snapshots=SnapshotSchedule(schedule="30 2 * * *", keep=3)))
+    asked = PlaneSnapshots(schedule="30 2 * * *", keep=3, request="1", restore="a.snapshot@1")
+    there.change(replace(spec(1), snapshots=asked, rotation=PlaneRotation(request="Users@1")))
     there.settle()
-    assert there.plane.spec.snapshots == PlaneSnapshots(
-        schedule="30 2 * * *", keep=3, request="now", restore="a.snapshot@2"
+    assert there.plane is not None
+    assert (there.plane.spec.snapshots, there.plane.spec.rotation.request) == (asked, "Users@1")
+    there.plane = replace(
+        there.plane,
+        spec=replace(
+            there.plane.spec,
+            snapshots=replace(asked, keep=9, request="2", restore="b.snapshot@2"),
+            rotation=PlaneRotation(request="All@2"),
+        ),
     )
-    assert {"request", "restore"}.isdisjoint(SnapshotSchedule.__struct_fields__)
+    there.settle()
+    assert there.plane.spec.snapshots == replace(asked, request="2", restore="b.snapshot@2")
+    assert there.plane.spec.rotation.request == "All@2"
 
 
 @pytest.mark.parametrize(
@@ -201,6 +209,9 @@ def test_requests_for_snapshots_stay_in_the_control_plane() -> None:
         ("1.36", "1.35", "1.35.4", "1.36"),
         ("1.35", "1.36", "1.36.3", "1.36"),
         ("1.35", "", "1.36.3", ""),
+        # What a restore that was refused has left.
+        ("1.35", "1.35", "1.36.3", "1.36"),
+        ("", "1.35", "1.36.3", "1.36"),
         ("", "1.35", "1.35.4", "1.35"),
         # An upgrade that has not begun can be taken back.
         ("1.35", "1.36", "1.35.4", "1.35"),
@@ -221,11 +232,20 @@ def test_the_version_of_a_control_plane_never_goes_back(wanted: str, kept: str, 
     assert there.plane.spec.version == expected
 
 
-def test_an_earlier_version_is_refused_with_the_command_that_goes_back() -> None:
-    """H04: a DedicatedCluster has no restore that could change together with its version."""
+def test_a_restore_goes_back_in_one_change_with_the_version() -> None:
+    """H04: and when it is refused, the control plane has its version again."""
     rules = [each for each in DedicatedCluster.validations if each.field == "spec.version"]
-    assert any("`tenantry cluster restore NAME --from SNAPSHOT --version V`" in each.message for each in rules)
-    assert not [each for each in rules if "snapshots" in each.rule]
+    assert any("`tenantry cluster restore --version`" in each.message for each in rules)
+    there = settled(1)
+    assert there.plane is not None
+    there.plane = replace(there.plane, status=replace(there.plane.status, version="1.36.3"))
+    there.change(replace(spec(1), version="1.35", snapshots=PlaneSnapshots(restore="a.snapshot@1")))
+    there.settle()
+    assert (there.plane.spec.version, there.plane.spec.snapshots.restore) == ("1.35", "a.snapshot@1")
+    refused = replace(there.plane.status, last_restore=PlaneOutcome(requested="a.snapshot@1", message="no"))
+    there.plane = replace(there.plane, status=refused)
+    there.settle()
+    assert there.plane.spec.version == "1.36"
 
 
 def test_a_control_plane_of_another_owner_is_left_alone_and_named() -> None:
@@ -317,6 +337,18 @@ def test_a_cluster_is_not_ready_until_its_spec_is_carried_out() -> None:
     assert there.condition(reasons.STALLED) == ("", "", "")
     there.plane = replace(there.plane, status=replace(usable, phase=PlanePhase.ASLEEP))
     assert there.condition(reasons.READY)[0] == "True"
+
+
+def test_a_cluster_whose_tenant_is_suspended_is_not_ready() -> None:
+    """H04: its endpoint refuses users; no person has to do anything about it."""
+    there = settled(1)
+    assert there.plane is not None
+    closed = replace(serving(), reason=reasons.TENANT_SUSPENDED)
+    usable = replace(there.plane.status, conditions=(closed,), kubeconfig_secret="s")
+    there.plane = replace(there.plane, status=usable)
+    assert there.condition(reasons.READY)[:2] == ("False", reasons.TENANT_SUSPENDED)
+    assert there.condition(reasons.CONTROL_PLANE_READY)[:2] == ("False", reasons.TENANT_SUSPENDED)
+    assert there.condition(reasons.STALLED) == ("", "", "")
 
 
 def test_a_paused_cluster_with_another_spec_is_not_ready() -> None:

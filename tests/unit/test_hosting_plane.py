@@ -29,7 +29,7 @@ def test_every_certificate_that_a_flag_names_is_issued() -> None:
     """H02: the files exist, and none is outside of the control plane's folder."""
     known = {f"{name}.{kind}" for name in hosting.leaves(PLANE) for kind in ("crt", "key")}
     known |= {f"{leaf.ca}.{kind}" for leaf in hosting.leaves(PLANE).values() for kind in ("crt", "key")}
-    known |= {"service-account.key", "service-account.pub", hosting.TRUSTED, hosting.CLIENTS}
+    known |= {"service-account.key", "service-account.pub", hosting.TRUSTED, hosting.CLIENTS, hosting.FRONT_PROXY}
     files = [value for part in ("apiServer", "controllers") for value in flags(part) if "=pki/" in value]
     assert len(files) > 10
     assert {PurePosixPath(value.partition("=")[2]).name for value in files} <= known

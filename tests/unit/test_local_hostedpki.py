@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 from msgspec.structs import replace
 
+from tenantry.api.planecredentials import RotationPhase
 from tenantry.hosting import plane as hosting
 from tenantry.hosting.plane import OVERLAP, CredentialGenerations, HostedPlane
 from tenantry.local import hostedpki, pki
@@ -35,9 +38,9 @@ def folder(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "pki"))
 
 
-def rotated(users: int, authorities: int) -> HostedPlane:
+def rotated(users: int, authorities: int, phase: RotationPhase = RotationPhase.NONE) -> HostedPlane:
     """Return the control plane with other credentials."""
-    return replace(PLANE, credentials=CredentialGenerations(users=users, authorities=authorities))
+    return replace(PLANE, credentials=CredentialGenerations(users=users, authorities=authorities, phase=phase))
 
 
 def signed(folder: Path, name: str, by: str) -> bool:
@@ -134,11 +137,10 @@ def test_two_rotations_in_one_overlap(folder: Path) -> None:
     assert signed(folder, "server", "ca.crt")
 
 
-@pytest.mark.parametrize("at", [1, 2, 4, 6, 9, 13])
-def test_a_crash_at_any_write_is_made_up_for(folder: Path, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the former users is trusted, and pods still trust the server."""
-    before, wanted = files(folder), rotated(1, 1)
-    left = at
+@contextmanager
+def crash_at(at: int, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """Let a write of a file, which is counted from 1, end the process."""
+    left, real = at, hostedpki.write_private
 
     def failing(path: Path, data: bytes) -> None:
         nonlocal left
@@ -147,12 +149,19 @@ def test_a_crash_at_any_write_is_made_up_for(folder: Path, at: int, monkeypatch:
             raise KeyboardInterrupt
         real(path, data)
 
-    real = hostedpki.write_private
     with monkeypatch.context() as patched:
         for module in (hostedpki, pki, writer):
             patched.setattr(module, "write_private", failing)
         with pytest.raises(KeyboardInterrupt):
-            hostedpki.issue(folder, wanted, NOW + DAY)
+            yield
+
+
+@pytest.mark.parametrize("at", [1, 2, 4, 6, 9, 13])
+def test_a_crash_at_any_write_is_made_up_for(folder: Path, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the former users is trusted, and pods still trust the server."""
+    before, wanted = files(folder), rotated(1, 1)
+    with crash_at(at, monkeypatch):
+        hostedpki.issue(folder, wanted, NOW + DAY)
     keys = hostedpki.issue(folder, wanted, NOW + DAY + HOUR)
     after = files(folder)
     assert [after[name] for name in keys] == [before["service-account.pub"]]
@@ -183,3 +192,90 @@ def test_rotations_without_end_keep_few_former_authorities(folder: Path) -> None
     assert len(keys) == 8
     assert len(list(folder.glob("former-*"))) == 2 * len(keys)
     assert len(x509.load_pem_x509_certificates((folder / hosting.TRUSTED).read_bytes())) == 1 + len(keys)
+
+
+PREPARING, ISSUING = rotated(0, 0, RotationPhase.PREPARING), rotated(1, 1, RotationPhase.ISSUING)
+
+
+def test_a_gradual_rotation_trusts_both_until_it_is_completed(folder: Path) -> None:
+    """H04: in every phase, clients and tokens of before and of after are known, and pods trust the server."""
+    first = files(folder)
+    assert hostedpki.needs_restart(folder, PREPARING, NOW + DAY)
+    (key,) = hostedpki.issue(folder, PREPARING, NOW + DAY)
+    assert not hostedpki.needs_restart(folder, PREPARING, NOW + DAY)
+    prepared = files(folder)
+    leaves = [f"{name}.crt" for name in hosting.leaves(PLANE)]
+    assert [prepared[name] for name in leaves] == [first[name] for name in leaves]
+    assert hostedpki.needs_restart(folder, ISSUING, NOW + 2 * DAY)
+    keys = hostedpki.issue(folder, ISSUING, NOW + 2 * DAY)
+    assert not hostedpki.needs_restart(folder, ISSUING, NOW + 2 * DAY)
+    issued = files(folder)
+    # What was trusted before it signed.
+    assert issued["service-account.pub"] == prepared[key]
+    assert [issued[name] for name in keys] == [first["service-account.pub"]]
+    for name in ("ca.crt", "users-ca.crt", "front-proxy-ca.crt"):
+        assert (issued[name], first[name] == issued[name]) == (prepared[f"next-{name}"], False)
+        bundle = hosting.FRONT_PROXY if name.startswith("front") else hosting.CLIENTS
+        for trusted in (prepared[bundle], issued[bundle]):
+            assert first[name] in trusted
+            assert issued[name] in trusted
+    assert all(first["ca.crt"] in each[hosting.TRUSTED] for each in (prepared, issued))
+    assert all(issued["ca.crt"] in each[hosting.TRUSTED] for each in (prepared, issued))
+    assert (first["ca.crt"] + first["users-ca.crt"], issued["server.crt"]) == (
+        issued[hosting.FORMER_CLIENTS],
+        first["server.crt"],
+    )
+    assert all(
+        signed(folder, name, f"{leaf.ca}.crt") for name, leaf in hosting.leaves(PLANE).items() if name != "server"
+    )
+    assert not [name for name in issued if name.startswith("next")]
+    # It lasts for as long as clients need, and nothing is due meanwhile.
+    later = NOW + 2 * DAY + 2 * OVERLAP
+    assert not hostedpki.needs_restart(folder, ISSUING, later)
+    done = rotated(1, 1)
+    assert hostedpki.needs_restart(folder, done, later)
+    assert hostedpki.issue(folder, done, later) == ()
+    last = files(folder)
+    assert last[hosting.CLIENTS] == issued["ca.crt"] + issued["users-ca.crt"]
+    assert (last[hosting.TRUSTED], last[hosting.FRONT_PROXY]) == (issued["ca.crt"], issued["front-proxy-ca.crt"])
+    assert signed(folder, "server", "ca.crt")
+    assert not hostedpki.needs_restart(folder, done, later)
+
+
+def test_one_that_is_completed_early_refuses_clients_and_keeps_the_server(folder: Path) -> None:
+    """H04: pods trust only the server of before for as long as their tokens may live."""
+    first = files(folder)
+    for plane in (PREPARING, ISSUING, rotated(1, 1)):
+        keys = hostedpki.issue(folder, plane, NOW + DAY + HOUR)
+    last = files(folder)
+    assert first["ca.crt"] not in last[hosting.CLIENTS]
+    assert first["users-ca.crt"] not in last[hosting.CLIENTS]
+    assert first["ca.crt"] in last[hosting.TRUSTED]
+    assert (len(keys), last["server.crt"]) == (1, first["server.crt"])
+
+
+def test_what_was_prepared_for_nothing_is_deleted(folder: Path) -> None:
+    """H04: an owner is removed in the phase Preparing."""
+    hostedpki.issue(folder, PREPARING, NOW + DAY)
+    wanted = rotated(1, 0)
+    assert hostedpki.needs_restart(folder, wanted, NOW + DAY)
+    hostedpki.issue(folder, wanted, NOW + DAY)
+    assert not [name for name in files(folder) if name.startswith("next")]
+    assert files(folder)[hosting.CLIENTS].count(b"BEGIN CERTIFICATE") == 2
+
+
+@pytest.mark.parametrize("at", [1, 2, 4, 6, 9, 13, 17, 21, 25])
+def test_a_crash_at_any_write_of_a_phase_is_made_up_for(folder: Path, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H04: clients of before are trusted afterwards, and the next ones sign what was prepared."""
+    first = files(folder)
+    hostedpki.issue(folder, PREPARING, NOW + DAY)
+    prepared = files(folder)
+    with crash_at(at, monkeypatch):
+        hostedpki.issue(folder, ISSUING, NOW + 2 * DAY)
+    hostedpki.issue(folder, ISSUING, NOW + 2 * DAY)
+    last = files(folder)
+    assert last["users-ca.crt"] == prepared["next-users-ca.crt"]
+    assert first["users-ca.crt"] in last[hosting.CLIENTS]
+    assert first["ca.crt"] in last[hosting.TRUSTED]
+    assert signed(folder, hosting.OWNER, "users-ca.crt")
+    assert not hostedpki.needs_restart(folder, ISSUING, NOW + 2 * DAY)

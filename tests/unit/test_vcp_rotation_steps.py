@@ -12,9 +12,12 @@ from tenantry.api.model import ObjectMeta
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.planecredentials import (
     KUBECONFIGS_NAMESPACE,
+    FormerClient,
+    LastRotationPhase,
     PlaneCredentials,
     PlaneRotation,
     PlaneRotationOutcome,
+    RotationPhase,
 )
 from tenantry.api.virtualcontrolplane import (
     PlanePhase,
@@ -25,8 +28,10 @@ from tenantry.api.virtualcontrolplane import (
 from tenantry.controllers.tenantnamespace import owners_mark
 from tenantry.controllers.virtualcontrolplane import desired, rotation, sleep
 from tenantry.controllers.virtualcontrolplane.rotation import LEAST_SECONDS, WATCH_SECONDS, digest
+from tenantry.engine.clock import rfc3339
 from tenantry.engine.observed import Observed
-from tenantry.hosting.plane import CredentialGenerations
+from tenantry.hosting.plane import OVERLAP, CredentialGenerations
+from tenantry.hosting.reports import FormerUse
 
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
 ADA, BOB = "User ada", "Group bob"
@@ -174,3 +179,98 @@ def test_a_control_plane_that_sleeps_wakes_for_it() -> None:
     asleep = replace(found.status, phase=PlanePhase.ASLEEP, next_wake="2030-01-01T00:00:00Z")
     reason = sleep.wake_reason(replace(found, status=asleep), NOW, "", is_knocked=False)
     assert reason == "its credentials are replaced"
+
+
+HERE = namespace(ADA, BOB)
+QUIET = PlaneRotation().quiet_seconds
+
+
+def asked(found: VirtualControlPlane, request: str, last: LastRotationPhase | None = None) -> VirtualControlPlane:
+    """Return the control plane with another request."""
+    wanted = replace(found.spec.rotation, request=request, last_phase=last or found.spec.rotation.last_phase)
+    return replace(found, spec=replace(found.spec, rotation=wanted))
+
+
+def issuing(*clients: FormerClient) -> VirtualControlPlane:
+    """Return a control plane in the phase Issuing, which began at NOW."""
+    found = settled(stepped(plane("Gradual@1"), HERE))
+    found = stepped(settled(stepped(found, HERE)), HERE)
+    known = replace(found.status.credentials, former_clients=clients)
+    return replace(found, status=replace(found.status, credentials=known))
+
+
+def phase_of(found: VirtualControlPlane) -> tuple[RotationPhase, int, int]:
+    """Return the phase and the generations that are to be in force."""
+    known = found.status.credentials
+    return known.phase, known.users, known.authorities
+
+
+def test_a_gradual_rotation_goes_on_when_each_phase_is_in_force() -> None:
+    """H04: and an operator that starts anew in between does the same."""
+    found = stepped(plane("Gradual@1"), HERE)
+    assert phase_of(found) == (RotationPhase.PREPARING, 0, 0)
+    assert rotation.is_pending(found)
+    assert rotation.step(found, HERE, NOW).status is None
+    found = stepped(settled(found), HERE)
+    assert phase_of(found) == (RotationPhase.ISSUING, 1, 1)
+    assert rotation.step(found, HERE, NOW).status is None
+    found = stepped(settled(found), HERE)
+    assert found.status.credentials.issued == rfc3339(NOW)
+    assert rotation.step(found, HERE, NOW + OVERLAP - dt.timedelta(seconds=1)).status is None
+    found = stepped(found, HERE, NOW + OVERLAP)
+    assert phase_of(found) == (RotationPhase.NONE, 1, 1)
+    assert rotation.is_pending(found)
+    assert rotation.step(settled(found), HERE, NOW + OVERLAP).status is None
+
+
+@pytest.mark.parametrize(
+    ("last", "ends"),
+    [(LastRotationPhase.PREPARING, RotationPhase.PREPARING), (LastRotationPhase.ISSUING, RotationPhase.ISSUING)],
+)
+def test_a_gradual_rotation_stops_where_it_is_to(last: LastRotationPhase, ends: RotationPhase) -> None:
+    """H04: and goes on when the last phase is changed."""
+    found = asked(plane(), "Gradual@1", last)
+    while rotation.step(found, HERE, NOW).status is not None:
+        found = settled(stepped(found, HERE))
+    assert found.status.credentials.phase is ends
+    assert rotation.step(found, HERE, NOW + 10 * OVERLAP).status is None
+    found = asked(found, "Gradual@1", LastRotationPhase.COMPLETING)
+    while rotation.step(found, HERE, NOW + 10 * OVERLAP).status is not None:
+        found = settled(stepped(found, HERE, NOW + 10 * OVERLAP))
+        if found.status.credentials.phase is RotationPhase.NONE:
+            return
+    assert ends is RotationPhase.PREPARING  # it has just begun to issue, and tokens of before live on
+
+
+def test_it_does_not_complete_while_a_client_uses_a_certificate_of_before() -> None:
+    """H04: each is named, with the last use; forced by a request, it completes."""
+    end = NOW + OVERLAP
+    active = FormerClient(user="system:node:n-1", last=rfc3339(end - dt.timedelta(seconds=QUIET - 1)))
+    found = issuing(active)
+    assert rotation.remaining(found, end) == (f"node 'n-1', last at {active.last}",)
+    assert rotation.step(found, HERE, end).status is None
+    assert rotation.step(found, HERE, end + dt.timedelta(seconds=1)).status is not None
+    forced = stepped(asked(found, "Complete@2"), HERE, NOW + dt.timedelta(hours=1))
+    assert phase_of(forced) == (RotationPhase.NONE, 1, 1)
+    assert forced.status.credentials.former_clients == ()
+
+
+@pytest.mark.parametrize("request_", ["Users@2", "All@2"])
+def test_another_replacement_ends_the_phases(request_: str) -> None:
+    """H04: a kubeconfig that is to be worth nothing must not be trusted for a day longer."""
+    found = stepped(asked(issuing(), request_), HERE, NOW + dt.timedelta(minutes=1))
+    assert phase_of(found) == (RotationPhase.NONE, 2, 2 if request_.startswith("All") else 1)
+
+
+def test_clients_are_noted_by_their_last_use() -> None:
+    """H04: those of an earlier process, too; active ones cause few writes, and those that are quiet are dropped."""
+
+    def at(seconds: int) -> dt.datetime:
+        return NOW + dt.timedelta(seconds=seconds)
+
+    known = (FormerClient(user="a", last=rfc3339(at(0))), FormerClient(user="b", last=rfc3339(at(0))))
+    reported = (FormerUse(user="a", last=at(59)), FormerUse(user="c", last=at(10)))
+    told = rotation.noted(known, reported, QUIET, at(60))
+    assert told == (*known, FormerClient(user="c", last=rfc3339(at(10))))
+    assert rotation.noted(known, (FormerUse(user="a", last=at(60)),), QUIET, at(60))[0].last == rfc3339(at(60))
+    assert [each.user for each in rotation.noted(told, (), QUIET, at(QUIET + 5))] == ["c"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.errors import StoreError
@@ -226,6 +227,53 @@ def test_a_restore_with_the_version_leads_back() -> None:
     assert not found["lastUpgrade"].get("after")
     shop.change("1.36")
     assert shop.settle()["version"] == "1.36.3"
+
+
+def soaking(seconds: int = 3600) -> Workshop:
+    """Return a control plane whose next version behaves as the one before, and is ready."""
+    shop = started()
+    shop.soak(seconds)
+    shop.change("1.36")
+    shop.settle()
+    shop.complete()
+    return shop
+
+
+def test_the_next_version_behaves_as_the_one_before_until_it_has_soaked() -> None:
+    """H04: its objects are those of before; then the same program starts without the emulation."""
+    shop = soaking()
+    found = shop.settle()
+    assert (found["version"], found["lastUpgrade"]["soaks"]) == ("1.35.4", True)
+    assert (shop.forge.runs, shop.forge.emulates, shop.forge.objects) == ("1.36.3", "1.35", "1.35.4")
+    shop.soak(1)
+    found = shop.settle()
+    assert (found["version"], found["lastUpgrade"].get("soaks", False)) == ("1.36.3", False)
+    assert (shop.forge.runs, shop.forge.emulates, shop.forge.objects) == ("1.36.3", "", "1.36.3")
+
+
+def test_an_upgrade_that_soaks_is_aborted_with_all_objects() -> None:
+    """H04: spec.version of before; no snapshot is restored, and a later upgrade begins anew."""
+    shop = soaking()
+    shop.change("1.35")
+    found = shop.settle()
+    assert (found["version"], shop.forge.runs, shop.forge.emulates) == ("1.35.4", "1.35.4", "")
+    assert "was aborted" in found["lastUpgrade"]["message"]
+    assert "lastRestore" not in found
+    shop.change("1.36")
+    found = shop.settle()
+    assert (found["lastUpgrade"]["soaks"], shop.forge.emulates) == (True, "1.35")
+    assert len(shop.forge.kept_files) == 2
+
+
+def test_a_patch_release_does_not_soak() -> None:
+    """H04: it behaves as the one before anyway."""
+    shop = started()
+    shop.soak(3600)
+    shop.forge.known = tuple(
+        replace(each, kubernetes="1.35.9") if each.name == "1.35" else each for each in shop.forge.known
+    )
+    assert shop.settle()["version"] == "1.35.9"
+    assert shop.forge.emulates == ""
 
 
 def test_a_crash_at_any_write_is_gone_on_from() -> None:

@@ -30,17 +30,19 @@ from tenantry.api.crd import (
     Scale,
     list_map,
 )
-from tenantry.api.marks import GROUP, VERSION
+from tenantry.api.marks import GROUP, REQUESTED_PHASE, VERSION
 from tenantry.api.model import EDIT, KEEP, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.nodehandover import DEFAULT_DRAIN_SECONDS, MOST_DRAIN_SECONDS, NodeTaint
-from tenantry.api.planesnapshots import SnapshotSchedule
-from tenantry.api.planeversions import CLUSTER_VERSION_RULES, VERSION_PATTERN
+from tenantry.api.planecredentials import PlaneRotation
+from tenantry.api.planesnapshots import ClusterUpgrade, PlaneSnapshots
+from tenantry.api.planeversions import VERSION_PATTERN, VERSION_RULES
 from tenantry.api.quota import Quantity
 from tenantry.api.slice import MAX_NAME as MAX_CLAIM
 from tenantry.api.slice import MAX_NODES, NodeSelector
 from tenantry.api.virtualcontrolplane import (
     IDLE_RULE,
+    MAX_REQUEST,
     MOST_IDLE,
     MOST_REPLICAS,
     PlaneDatastore,
@@ -178,6 +180,13 @@ class NodePool(PoolSettings, frozen=True, kw_only=True):
     ] = 1
 
 
+class SleepingNodes(StrEnum):
+    """What becomes of the nodes of a cluster while its control plane sleeps."""
+
+    KEEP = "Keep"
+    RELEASE = "Release"
+
+
 class ClusterSleep(Model, frozen=True, kw_only=True):
     """When the control plane of a cluster sleeps: its process ends, and its objects stay."""
 
@@ -195,6 +204,34 @@ class ClusterSleep(Model, frozen=True, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
+    nodes: Annotated[
+        SleepingNodes,
+        Meta(
+            description="Keep: its nodes stay, and their pods run on while it sleeps. Release: they are drained and"
+            " return to the host first, and their quota returns; a cluster that wakes claims nodes again."
+        ),
+    ] = SleepingNodes.KEEP
+
+
+class SleepStage(StrEnum):
+    """Where the nodes of a cluster that sleeps are."""
+
+    NONE = ""
+    RELEASING = "Releasing"
+    SLEEPING = "Sleeping"
+    RELEASED = "Released"
+
+
+class HandledRequests(Model, frozen=True, kw_only=True):
+    """Requests of the spec that the operator has brought to the VirtualControlPlane, each once."""
+
+    snapshot: Annotated[str, Meta(max_length=64, description="Of spec.snapshots.request.")] = ""
+    restore: Annotated[str, Meta(max_length=128, description="Of spec.snapshots.restore.")] = ""
+    rotation: Annotated[str, Meta(max_length=64, description="Of spec.rotation.request.")] = ""
+    phase: Annotated[str, Meta(max_length=MAX_REQUEST, description=f"Of the annotation {REQUESTED_PHASE}.")] = ""
+    sleep: Annotated[
+        str, Meta(max_length=MAX_REQUEST, description="The request to sleep once its nodes have returned.")
+    ] = ""
 
 
 class DedicatedClusterSpec(Model, frozen=True, kw_only=True):
@@ -241,8 +278,8 @@ class DedicatedClusterSpec(Model, frozen=True, kw_only=True):
             pattern=VERSION_PATTERN,
             description="The minor version of Kubernetes, as in 1.36. Without it, the cluster keeps the version that"
             " was the latest of its template, or the default, when it was created. A later version upgrades it, one"
-            " minor version at a time, after a snapshot of all objects. One that is before the version of its control"
-            " plane changes nothing.",
+            " minor version at a time, after a snapshot of all objects. An earlier one needs a restore of a snapshot of"
+            " that version in the same change.",
         ),
     ] = ""
     control_plane: Annotated[ClusterControlPlane, Meta(description="Its control plane.")] = ClusterControlPlane()
@@ -266,12 +303,22 @@ class DedicatedClusterSpec(Model, frozen=True, kw_only=True):
         ClusterSleep()
     )
     snapshots: Annotated[
-        SnapshotSchedule,
+        PlaneSnapshots,
         Meta(
-            description="Snapshots of all objects inside. One is requested, and restored, in the VirtualControlPlane"
-            " of the same name: `tenantry cluster backup` and `restore`."
+            description="Snapshots of all objects inside, and requests for one and for a restore, whose outcomes are in"
+            " the status of the VirtualControlPlane of the same name."
         ),
-    ] = SnapshotSchedule()
+    ] = PlaneSnapshots()
+    rotation: Annotated[
+        PlaneRotation,
+        Meta(
+            description="When its credentials are replaced; the outcome is in the status of the VirtualControlPlane of"
+            " the same name."
+        ),
+    ] = PlaneRotation()
+    upgrade: Annotated[
+        ClusterUpgrade, Meta(description="How its control plane comes to another version of Kubernetes.")
+    ] = ClusterUpgrade()
     paused: Annotated[
         bool,
         Meta(
@@ -331,6 +378,16 @@ class DedicatedClusterStatus(Model, frozen=True, kw_only=True):
             extra_json_schema=list_map("name"),
         ),
     ] = ()
+    sleep: Annotated[
+        SleepStage,
+        Meta(
+            description="With spec.sleep.nodes: Release. Releasing: its nodes return to the host. Sleeping: they have,"
+            " and its control plane is about to sleep. Released: it sleeps without nodes."
+        ),
+    ] = SleepStage.NONE
+    requests: Annotated[
+        HandledRequests, Meta(description="Requests that the VirtualControlPlane has; each is brought there once.")
+    ] = HandledRequests()
     conditions: Conditions = ()
 
 
@@ -348,7 +405,7 @@ class DedicatedCluster(KubernetesObject, frozen=True, kw_only=True):
             " each pool has this name with that of the pool behind it",
             field="metadata.name",
         ),
-        *CLUSTER_VERSION_RULES,
+        *VERSION_RULES,
     )
     columns: ClassVar[tuple[Column, ...]] = (
         READY,

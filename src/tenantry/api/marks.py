@@ -224,12 +224,21 @@ FINALIZER = "tenantry.dev/subnamespace"
 """On a Subnamespace: its namespace is there."""
 
 REQUESTED_PHASE = "tenantry.dev/requested-phase"
-"""On a VirtualControlPlane, an annotation: "Asleep" or "Awake", a space, and when a user requested it.
+"""On a VirtualControlPlane or a DedicatedCluster, an annotation: "Asleep" or "Awake", a space, and its time.
 
 `status.handledRequest` repeats it once it is handled. A field of the spec would undo each wake by a connection.
 """
 
-USER_MARKS: frozenset[str] = frozenset({EGRESS, INHERIT, OFFLOAD, REQUESTED_PHASE})
+LEAVE_NODES = "tenantry.dev/leave-nodes"
+"""On a DedicatedCluster that is being deleted, an annotation: it does not wait for its nodes any longer.
+
+The operator repeats it on its VirtualControlPlane.
+"""
+
+DELETE_FIRST = "tenantry.dev/delete-first"
+"""On a DedicatedCluster, an annotation: the names of nodes, with commas between, that leave before all others."""
+
+USER_MARKS: frozenset[str] = frozenset({DELETE_FIRST, EGRESS, INHERIT, LEAVE_NODES, OFFLOAD, REQUESTED_PHASE})
 """The protected marks that are the user's to set."""
 
 OF_RUNTIMES = ("dev.gvisor.", "io.katacontainers.", "io.kubernetes.cri-o.")

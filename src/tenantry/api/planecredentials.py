@@ -17,10 +17,39 @@ No user of a tenant ever has a list or a watch in this namespace.
 
 
 class RotationScope(StrEnum):
-    """Which credentials are replaced."""
+    """Which credentials are replaced, and how."""
 
     USERS = "Users"
     ALL = "All"
+    GRADUAL = "Gradual"
+    """All of them in three phases: those of before are valid until nothing uses them any more."""
+
+    COMPLETE = "Complete"
+    """End a gradual replacement, whatever still uses the credentials of before."""
+
+
+class RotationPhase(StrEnum):
+    """Where a gradual replacement of credentials is."""
+
+    NONE = ""
+    PREPARING = "Preparing"
+    """The next authorities are trusted, and sign nothing."""
+
+    ISSUING = "Issuing"
+    """They sign, and those of before are trusted."""
+
+
+class LastRotationPhase(StrEnum):
+    """Where a gradual replacement of credentials stops."""
+
+    PREPARING = "Preparing"
+    ISSUING = "Issuing"
+    COMPLETING = "Completing"
+
+
+MOST_QUIET_SECONDS = 30 * 86400
+MOST_FORMER_CLIENTS = 100
+"""In the status; there may be more."""
 
 
 class PlaneRotation(Model, frozen=True, kw_only=True):
@@ -30,13 +59,28 @@ class PlaneRotation(Model, frozen=True, kw_only=True):
         str,
         Meta(
             max_length=64,
-            pattern=r"^((Users|All)@[-A-Za-z0-9._:]{1,58})?$",
-            description="Each new value replaces credentials, once: Users or All, @, and a text that differs each time,"
-            " for example the time. Users: kubeconfigs that were handed out, and certificates that were requested"
-            " inside, are worth nothing afterwards. All: also the authorities of the control plane and the key of its"
-            " ServiceAccounts' tokens. See status.lastRotation.",
+            pattern=r"^((Users|All|Gradual|Complete)@[-A-Za-z0-9._:]{1,54})?$",
+            description="Each new value replaces credentials, once: Users, All, Gradual or Complete, @, and a text that"
+            " differs each time, for example the time. Users: kubeconfigs that were handed out, and certificates that"
+            " were requested inside, are worth nothing afterwards. All: also the authorities of the control plane and"
+            " the key of its ServiceAccounts' tokens. Gradual: all of them in the phases Preparing, Issuing and"
+            " Completing; those of before are valid until no client uses them any more. Complete: they end at once."
+            " See status.credentials and status.lastRotation.",
         ),
     ] = ""
+    last_phase: Annotated[
+        LastRotationPhase,
+        Meta(description="Where a gradual replacement stops: Preparing, Issuing, or Completing, which is its end."),
+    ] = LastRotationPhase.COMPLETING
+    quiet_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=MOST_QUIET_SECONDS,
+            description="Seconds without a request of a client with a certificate of before, after which a gradual"
+            " replacement ends. Default: 86400, a day. It ends at the earliest when the tokens of before have ended.",
+        ),
+    ] = 86400
 
 
 class PlaneRotationOutcome(Model, frozen=True, kw_only=True):
@@ -46,6 +90,16 @@ class PlaneRotationOutcome(Model, frozen=True, kw_only=True):
     time: Annotated[str, Meta(description="When it was done.")] = ""
     users: Annotated[int, Meta(ge=0, description="The generation of the users' credentials that is in force.")] = 0
     authorities: Annotated[int, Meta(ge=0, description="The generation of all others that is in force.")] = 0
+    phase: Annotated[
+        RotationPhase, Meta(description="The phase of a gradual replacement that is in force: Preparing or Issuing.")
+    ] = RotationPhase.NONE
+
+
+class FormerClient(Model, frozen=True, kw_only=True):
+    """A client that uses a certificate of an authority that is being replaced."""
+
+    user: Annotated[str, Meta(max_length=253, description="Its user name; that of a node begins with system:node:.")]
+    last: Annotated[str, Meta(max_length=32, description="When its last request ended, as RFC 3339.")] = ""
 
 
 class PlaneCredentials(Model, frozen=True, kw_only=True):
@@ -62,3 +116,16 @@ class PlaneCredentials(Model, frozen=True, kw_only=True):
         str,
         Meta(description="When the users' are replaced once more: until then, a removed owner may have a watch open."),
     ] = ""
+    phase: Annotated[
+        RotationPhase, Meta(description="The phase of a gradual replacement: Preparing or Issuing; empty for none.")
+    ] = RotationPhase.NONE
+    issued: Annotated[
+        str, Meta(max_length=32, description="When the phase Issuing came into force, as RFC 3339; empty before.")
+    ] = ""
+    former_clients: Annotated[
+        tuple[FormerClient, ...],
+        Meta(
+            max_length=MOST_FORMER_CLIENTS,
+            description="In the phase Issuing: clients with certificates of before, which Completing waits for.",
+        ),
+    ] = ()

@@ -79,6 +79,47 @@ class PlaneOutcome(Model, frozen=True, kw_only=True):
     message: Annotated[str, Meta(description="Why it failed; empty if it is done.")] = ""
 
 
+MOST_IGNORED = 8
+MOST_SOAK_SECONDS = 7 * 86400
+
+
+class UpgradeSettings(Model, frozen=True, kw_only=True):
+    """How a control plane comes to another version of Kubernetes."""
+
+    soak_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=MOST_SOAK_SECONDS,
+            description="Seconds for which the program of the next minor version behaves as the one before, once it is"
+            " ready: until then, the version of before can be started again with all objects. 0 for no such time.",
+        ),
+    ] = 0
+    ignore: Annotated[
+        tuple[Annotated[str, Meta(max_length=63)], ...],
+        Meta(
+            max_length=MOST_IGNORED,
+            description="Obstacles that do not hold back an upgrade, by the names that `tenantry cluster upgrade"
+            " --plan` prints: DeprecatedApis, DisruptionBudgets, NodesNotReady, Skew, Webhooks.",
+        ),
+    ] = ()
+
+
+class ClusterUpgrade(UpgradeSettings, frozen=True, kw_only=True):
+    """How a cluster comes to another version of Kubernetes."""
+
+    soak_seconds: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=MOST_SOAK_SECONDS,
+            description="Seconds for which the program of the next minor version behaves as the one before, once it is"
+            " ready: until then, `tenantry cluster upgrade --abort` starts the version of before again with all"
+            " objects. 0 for no such time.",
+        ),
+    ] = 60
+
+
 class PlaneUpgrade(Model, frozen=True, kw_only=True):
     """The last upgrade of a control plane to another version of Kubernetes."""
 
@@ -90,6 +131,13 @@ class PlaneUpgrade(Model, frozen=True, kw_only=True):
     ] = ""
     time: Annotated[str, Meta(description="When the snapshot was taken, or could not be.")] = ""
     started: Annotated[str, Meta(description="When the process of the new version was started first.")] = ""
+    soaks: Annotated[
+        bool,
+        Meta(description="Whether the program of the new version behaves as the one before; status.version is that."),
+    ] = False
+    soaked: Annotated[
+        str, Meta(description="When it was ready and began to soak; spec.upgrade.soakSeconds later, it is the new one.")
+    ] = ""
     completed: Annotated[str, Meta(description="When the new version was ready; empty before.")] = ""
     message: Annotated[
         str, Meta(description="Why the upgrade did not begin; empty if it did. The version before runs on then.")

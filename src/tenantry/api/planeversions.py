@@ -40,20 +40,9 @@ VERSION_RULES = (
     Rule(
         f"{_MAY_BE_ANY} || {_NUMBER} >= {_RUNNING} || {_RESTORES}",
         "must not be before status.version: an earlier version needs a restore of a snapshot of that version in the"
-        " same change (`tenantry vcp restore --version`)",
+        " same change (`tenantry vcp restore --version`, `tenantry cluster restore --version`)",
         field="spec.version",
     ),
     _SKIPS_NONE,
 )
-"""Of a VirtualControlPlane. The restore and the version change together."""
-
-CLUSTER_VERSION_RULES = (
-    Rule(
-        f"{_MAY_BE_ANY} || {_NUMBER} >= {_RUNNING}",
-        "must not be before status.version: only a restore of a snapshot of an earlier version goes back to it"
-        " (`tenantry cluster restore NAME --from SNAPSHOT --version V`)",
-        field="spec.version",
-    ),
-    _SKIPS_NONE,
-)
-"""Of a DedicatedCluster, which has no restore: `spec.version` is removed, and its control plane restored."""
+"""The restore and the version change together."""

@@ -111,6 +111,15 @@ ADDRESS_FAMILY = "AddressFamily"
 """Services of a control plane get no addresses of a range or family of the host: the message names it."""
 NOT_PLACED = "NotPlaced"
 """The process of a control plane does not start, or something of it is left: the message says why."""
+UPGRADE_BLOCKED = "Blocked"
+"""An obstacle stands in the way of an upgrade: the control plane keeps its version until it is gone, or ignored."""
+
+UPGRADING = "Upgrading"
+"""The type of the condition that reports an upgrade of a control plane; false while an obstacle holds it back."""
+
+SOAKING = "Soaking"
+"""The program of the next version of Kubernetes runs, and behaves as the one before: the upgrade can be aborted."""
+
 UPGRADE_FAILED = "UpgradeFailed"
 """The process of another version is not ready, or its snapshot could not be taken: the message names the way back."""
 SNAPSHOT_FAILED = "SnapshotFailed"

@@ -19,7 +19,14 @@ from tenantry.api.model import EDIT, READ, KindAccess, KubernetesObject, Model, 
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.planecredentials import PlaneCredentials, PlaneRotation, PlaneRotationOutcome
 from tenantry.api.planeserver import PlaneAudit, PlaneAuthentication, PlaneFairness, PlaneTokens
-from tenantry.api.planesnapshots import MOST_LISTED, PlaneOutcome, PlaneSnapshot, PlaneSnapshots, PlaneUpgrade
+from tenantry.api.planesnapshots import (
+    MOST_LISTED,
+    PlaneOutcome,
+    PlaneSnapshot,
+    PlaneSnapshots,
+    PlaneUpgrade,
+    UpgradeSettings,
+)
 from tenantry.api.planeversions import VERSION_PATTERN, VERSION_RULES
 from tenantry.api.quota import Quantity
 from tenantry.api.snapshotdestinations import MOST_DESTINATIONS
@@ -364,6 +371,9 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
         PlaneSnapshots, Meta(description="Snapshots of all objects inside, which a restore brings back.")
     ] = PlaneSnapshots()
     rotation: Annotated[PlaneRotation, Meta(description="When its credentials are replaced.")] = PlaneRotation()
+    upgrade: Annotated[UpgradeSettings, Meta(description="How it comes to another version of Kubernetes.")] = (
+        UpgradeSettings()
+    )
     authentication: Annotated[PlaneAuthentication, Meta(description="How its users prove who they are.")] = (
         PlaneAuthentication()
     )

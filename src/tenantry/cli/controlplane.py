@@ -9,7 +9,7 @@ from tenantry.api.controlplanechoice import ControlPlaneChoice
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import Forbidden, InputError, NotFound, TenantryError
 from tenantry.api.kubernetes import Namespace
-from tenantry.api.model import KubernetesObject
+from tenantry.api.model import Json, KubernetesObject
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.cli import kinds, output
 from tenantry.cli.kinds import ObjectSelection
@@ -65,6 +65,26 @@ def unusable(found: VirtualControlPlane) -> str:
             " status.conversion of its Tenant or Subnamespace shows the progress"
         )
     return f"{told} has not started yet: {why(found)}; `tenantry vcp wait {name} -n {namespace}` waits"
+
+
+async def write_request(client: Client, kind: type[KubernetesObject], found: VirtualControlPlane, spec: Json) -> None:
+    """Write a request into the spec of a control plane, or of the cluster of its name, which the operator brings there.
+
+    Args:
+        client: The client of the cluster.
+        kind: What has the request.
+        found: The control plane.
+        spec: The merge patch of the spec.
+
+    Raises:
+        TenantryError: It is refused.
+    """
+    from tenantry.cli.delete import read_existing
+
+    meta = found.metadata
+    asked = found if kind is VirtualControlPlane else await read_existing(client, kind, meta.name, meta.namespace)
+    patch: Json = {"metadata": {"uid": asked.metadata.uid}, "spec": spec}
+    await client.merge_patch(kind.resource, meta.namespace, meta.name, patch)
 
 
 class RequestHandled(WaitCondition):

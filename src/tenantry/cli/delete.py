@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -56,7 +56,13 @@ def delete(target: Target, *, words: tuple[str, ...], namespace: str, yes: bool,
 
 
 async def delete_objects(
-    client: Client, asked: Sequence[ObjectSelection], *, yes: bool, seconds: int | None, cascades: bool = False
+    client: Client,
+    asked: Sequence[ObjectSelection],
+    *,
+    yes: bool,
+    seconds: int | None,
+    cascades: bool = False,
+    before: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Print what the deletion removes, ask for confirmation, and delete the selected objects.
 
@@ -66,6 +72,7 @@ async def delete_objects(
         yes: Do not ask for confirmation.
         seconds: How long to wait until they are gone; None does not wait.
         cascades: Allow Subnamespaces to be deleted with those inside.
+        before: Called after the confirmation, before anything is deleted; None for nothing.
 
     Raises:
         NotFound: One of them does not exist; then none is deleted.
@@ -80,6 +87,8 @@ async def delete_objects(
         output.talk(await losses(client, value))
     if not yes:
         confirm(f"Delete {'it' if len(deleted) == 1 else f'all {len(deleted)}'}? This cannot be undone.")
+    if before is not None:
+        await before()
     for value in deleted:
         if cascades and isinstance(value, Subnamespace) and not value.spec.allow_cascading_deletion:
             meta = value.metadata

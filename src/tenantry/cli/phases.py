@@ -14,7 +14,7 @@ import click
 from tenantry.api import reasons
 from tenantry.api.errors import NotFound, TenantryError
 from tenantry.api.marks import REQUESTED_PHASE
-from tenantry.api.model import KubernetesObject
+from tenantry.api.model import Json, KubernetesObject
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.cli import durations, gitmanaged, kinds, output, place, session
 from tenantry.cli.controlplane import group_of, read_started
@@ -70,6 +70,7 @@ def bring(
     *,
     kind: type[KubernetesObject] = VirtualControlPlane,
     forced: bool = False,
+    spec: Json | None = None,
 ) -> None:
     """Request a phase of a control plane, and print how it has come there.
 
@@ -79,13 +80,17 @@ def bring(
         namespace: Its namespace.
         phase: The phase.
         seconds: How long to wait for it.
-        kind: The kind that messages name: the control plane, or the cluster of its name that it belongs to.
+        kind: What the request is written into, and messages name: the control plane, or the cluster of its name.
         forced: Write the request even if a GitOps tool manages this object.
+        spec: A merge patch of the spec of this object, in the same write; None for none.
 
     Raises:
         TenantryError: It does not come there, or not in time: why.
     """
-    session.run(target, lambda client: _bring(client, called, namespace, phase, seconds, kind=kind, forced=forced))
+    session.run(
+        target,
+        lambda client: _bring(client, called, namespace, phase, seconds, kind=kind, forced=forced, spec=spec),
+    )
 
 
 async def _bring(
@@ -97,6 +102,7 @@ async def _bring(
     *,
     kind: type[KubernetesObject],
     forced: bool,
+    spec: Json | None,
 ) -> None:
     """Request a phase, and print how the control plane has come there.
 
@@ -109,9 +115,9 @@ async def _bring(
 
     found = await read_started(client, name, namespace)
     value = f"{phase} {rfc3339_micro(dt.datetime.now(dt.UTC))}"
-    change = {"metadata": {"annotations": {REQUESTED_PHASE: value}}}
+    change: Json = {"metadata": {"annotations": {REQUESTED_PHASE: value}}, **({"spec": spec} if spec else {})}
     await gitmanaged.check(client, kind, name, namespace, change, forced=forced)
-    await client.merge_patch(VirtualControlPlane.resource, namespace, name, change)
+    await client.merge_patch(kind.resource, namespace, name, change)
     last, told = found, kinds.told(kind, name, namespace)
     try:
         async with asyncio.timeout(seconds):

@@ -17,7 +17,7 @@ import click
 
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import Conflict, InputError, LocalError, TenantryError
-from tenantry.api.model import KubernetesObject
+from tenantry.api.model import Json, KubernetesObject
 from tenantry.api.planesnapshots import PlaneOutcome
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.cli import durations, flags, kinds, output, place, session
@@ -25,7 +25,7 @@ from tenantry.cli.controlplane import RequestHandled, group_of, read_started, wa
 from tenantry.cli.delete import confirm, read_existing
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
-from tenantry.cli.wait import READY, WaitCondition, wait_for_all
+from tenantry.cli.wait import READY, wait_for_all
 from tenantry.hosting import snapshots, versions
 from tenantry.local.files import explain, make_private_folder
 from tenantry.local.paths import ClusterPaths, cluster_folder, home
@@ -175,8 +175,7 @@ def bring_back(
         version: The minor version to go back to; "" to keep the version.
         yes: Do not ask.
         seconds: The deadline for the outcome, and then for its process.
-        kind: The kind that messages name: the control plane, or the cluster of its name that it belongs to. A cluster
-            loses `spec.version` when it goes back: the operator would write that version into the control plane.
+        kind: What the request is written into, and messages name: the control plane, or the cluster of its name.
 
     Raises:
         TenantryError: It is not restored: why.
@@ -207,9 +206,7 @@ def bring_back(
             _copy(file, given)
         try:
             value = f"{name}@{secrets.token_hex(8)}"
-            if back and kind is DedicatedCluster:
-                await _remove_version(client, called, where, seconds=seconds)
-            await _ask(client, found, _RESTORE, value, version=back or _staying(found), seconds=seconds, kind=kind)
+            await _ask(client, found, _RESTORE, value, version=back, seconds=seconds, kind=kind)
         finally:
             if given is not None:
                 given.unlink(missing_ok=True)
@@ -220,42 +217,6 @@ def bring_back(
             output.talk(f"{told} is restored, and serves its clients")
 
     session.run(target, work)
-
-
-class _Processed(WaitCondition):
-    """The operator has seen a generation of a cluster."""
-
-    def __init__(self, generation: int) -> None:
-        super().__init__("")
-        self._generation = generation
-
-    def is_met(self, value: KubernetesObject | None) -> bool:
-        """Return whether it has."""
-        return isinstance(value, DedicatedCluster) and value.status.observed_generation >= self._generation
-
-    def __str__(self) -> str:
-        """Return it in words."""
-        return "processed by the operator"
-
-
-async def _remove_version(client: Client, name: str, namespace: str, *, seconds: int) -> None:
-    """Remove `spec.version` of a cluster, and wait until the operator does not write it any more.
-
-    Raises:
-        TenantryError: The operator does not process the change in time.
-    """
-    found = await read_existing(client, DedicatedCluster, name, namespace)
-    if not found.spec.version:
-        return
-    patch = {"metadata": {"uid": found.metadata.uid}, "spec": {"version": None}}
-    await client.merge_patch(found.resource, namespace, name, patch)
-    told = kinds.told(DedicatedCluster, name, namespace)
-    output.talk(
-        f"{told}: spec.version {found.spec.version!r} is removed, so that the cluster keeps the earlier version"
-    )
-    now = await read_existing(client, DedicatedCluster, name, namespace)
-    asked = [ObjectSelection(DedicatedCluster, (name,), namespace)]
-    await wait_for_all(client, asked, _Processed(now.metadata.generation), seconds=seconds, quiet=True)
 
 
 def _earlier(found: VirtualControlPlane, version: str, kind: type[KubernetesObject]) -> str:
@@ -277,12 +238,15 @@ def _earlier(found: VirtualControlPlane, version: str, kind: type[KubernetesObje
     return wanted.name
 
 
-def _staying(found: VirtualControlPlane) -> str:
-    """Return `spec.version` of a control plane that keeps the version of its objects.
+def _staying(wanted: str, running: str) -> str:
+    """Return `spec.version` of what keeps the version of its objects.
 
     A restore that was given up may have left an earlier one, which the operator would take for part of the next.
+
+    Args:
+        wanted: Its `spec.version`.
+        running: Its `status.version`.
     """
-    running, wanted = found.status.version, found.spec.version
     return versions.minor(running) if running and wanted and versions.is_before(wanted, running) else wanted
 
 
@@ -311,19 +275,36 @@ async def _ask(
         TenantryError: It failed, or is not done in time.
     """
     meta = found.metadata
-    spec = {"snapshots": {field: value}, **({"version": version} if version else {})}
-    patch = {"metadata": {"uid": meta.uid}, "spec": spec}
-    await client.merge_patch(found.resource, meta.namespace, meta.name, patch)
+    asked = await _object(client, found, kind)
+    before = _staying(asked.spec.version, found.status.version)
+    written = version or (before if field == _RESTORE else "")
+    spec: Json = {"snapshots": {field: value}, **({"version": written} if written else {})}
+    patch: Json = {"metadata": {"uid": asked.metadata.uid}, "spec": spec}
+    await client.merge_patch(kind.resource, meta.namespace, meta.name, patch)
     answered = _Answered(field, value)
     await wait_for_outcome(client, found, answered, seconds=seconds)
     if answered.outcome.message:
-        if version not in ("", _staying(found)):
-            await _take_back(client, found, value, version)
+        if written not in ("", before):
+            await _take_back(client, found, kind, value, version=written, before=before)
         raise TenantryError(f"{kinds.told(kind, meta.name, meta.namespace)}: {answered.outcome.message}")
     return answered.outcome
 
 
-async def _take_back(client: Client, found: VirtualControlPlane, value: str, version: str) -> None:
+async def _object(
+    client: Client, found: VirtualControlPlane, kind: type[KubernetesObject]
+) -> VirtualControlPlane | DedicatedCluster:
+    """Return what requests are written into, as it is now.
+
+    Raises:
+        NotFound: It does not exist.
+    """
+    meta, wanted = found.metadata, DedicatedCluster if kind is DedicatedCluster else VirtualControlPlane
+    return await read_existing(client, wanted, meta.name, meta.namespace)
+
+
+async def _take_back(
+    client: Client, found: VirtualControlPlane, kind: type[KubernetesObject], value: str, *, version: str, before: str
+) -> None:
     """Write `spec.version` as it was before a restore that is refused: later ones would go back to that version, too.
 
     Raises:
@@ -331,19 +312,19 @@ async def _take_back(client: Client, found: VirtualControlPlane, value: str, ver
     """
     name, namespace = found.metadata.name, found.metadata.namespace
     for _ in range(_WRITES):
-        now = await read_existing(client, VirtualControlPlane, name, namespace)
+        now = await _object(client, found, kind)
         if (now.spec.snapshots.restore, now.spec.version) != (value, version):
             return  # another client has decided since
-        meta = {"uid": found.metadata.uid, "resourceVersion": now.metadata.resource_version}
+        meta = {"uid": now.metadata.uid, "resourceVersion": now.metadata.resource_version}
         try:
-            patch = {"metadata": meta, "spec": {"version": _staying(found) or None}}
-            await client.merge_patch(found.resource, namespace, name, patch)
+            patch: Json = {"metadata": meta, "spec": {"version": before or None}}
+            await client.merge_patch(kind.resource, namespace, name, patch)
         except Conflict:
             continue
         return
     raise Conflict(
-        f"{kinds.told(VirtualControlPlane, name, namespace)}: the restore is refused, and spec.version is {version!r}"
-        f" still, because others write the object all the time: set it to {_staying(found)!r}",
+        f"{kinds.told(kind, name, namespace)}: the restore is refused, and spec.version is {version!r}"
+        f" still, because others write the object all the time: set it to {before!r}",
         status=409,
     )
 

@@ -1,27 +1,108 @@
-"""`tenantry vcp upgrade`: requests another version of Kubernetes by a field, and waits until its outcome is known."""
+"""`tenantry vcp upgrade`: requests another version of Kubernetes by a field, and waits until its outcome is known.
+
+--plan   prints what stands in the way, the steps, and the ways back
+--abort  goes back to the version of before while the next one soaks
+"""
 
 from __future__ import annotations
 
+import functools
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from tenantry.api import reasons
 from tenantry.api.errors import InputError, TenantryError
 from tenantry.api.model import Json, KubernetesObject
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.cli import durations, flags, gitmanaged, kinds, output, place, session
-from tenantry.cli.controlplane import group_of, read_started
+from tenantry.cli.controlplane import RequestHandled, group_of, read_started, wait_for_outcome, write_request
 from tenantry.cli.delete import confirm, read_existing
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import WaitCondition, wait_for_all
 from tenantry.engine.conditions import find
-from tenantry.hosting import versions
+from tenantry.hosting import obstacles, versions
+from tenantry.hosting.obstacles import ObstacleName, UpgradeObstacle
 
 if TYPE_CHECKING:
+    from tenantry.hosting.obstacles import UpgradeFacts
     from tenantry.hosting.versions import HostedVersion
     from tenantry.kube.client import Client
+
+OBSTACLES = 1
+"""The exit code of --plan if something stands in the way."""
+
+
+class UpgradeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `upgrade`.
+
+    Args:
+        version: The minor version; "" for the one after the version that it has.
+        plan: Only print what would happen.
+        abort: Go back to the version of before.
+        ignored: Names of obstacles that do not hold it back.
+    """
+
+    version: str = ""
+    plan: bool = False
+    abort: bool = False
+    ignored: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Check that the options go together.
+
+        Raises:
+            InputError: They do not.
+        """
+        if self.abort and (self.plan or self.version or self.ignored):
+            raise InputError("--abort goes back to the version of before: omit the other options")
+
+
+def takes_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of `upgrade` to a command, which gets them as `given`."""
+
+    @functools.wraps(command)
+    def call(
+        *args: object,
+        version: str,
+        plan: bool,
+        abort: bool,
+        ignored: tuple[str, ...],
+        **others: object,
+    ) -> None:
+        given = UpgradeOptions(version=version, plan=plan, abort=abort, ignored=ignored)
+        given.check()
+        command(*args, given=given, **others)
+
+    options = (
+        click.option(
+            "--version",
+            "--to",
+            "version",
+            default="",
+            metavar="VERSION",
+            help="Minor version of Kubernetes, as in 1.36 (default: the one after the version that it has).",
+        ),
+        click.option("--plan", "--dry-run", "plan", is_flag=True, help="Only print obstacles, steps and ways back."),
+        click.option(
+            "--ignore",
+            "ignored",
+            multiple=True,
+            type=click.Choice([each.value for each in obstacles.IGNORABLE]),
+            help="Obstacle that does not hold the upgrade back. May be repeated.",
+        ),
+        click.option("--abort", is_flag=True, help="Go back to the version of before, as long as the next one soaks."),
+    )
+    for option in reversed(options):
+        call = option(call)
+    return call
+
 
 _called = click.argument("called", metavar="NAME")
 _in_tenant = place.takes_namespace("Namespace of the tenant (default: the namespace of the context).")
@@ -59,41 +140,53 @@ class _Upgraded(WaitCondition):
         return f"upgraded to Kubernetes {self._version.kubernetes}"
 
 
+class _Aborted(RequestHandled):
+    """The version of before serves clients again."""
+
+    def __init__(self) -> None:
+        super().__init__("aborted")
+
+    def is_handled(self, value: VirtualControlPlane) -> bool:
+        """Return whether it does."""
+        last, ready = value.status.last_upgrade, find(value.status.conditions, reasons.READY)
+        is_back = not last.soaks and versions.minor(last.before) == value.spec.version
+        is_seen = ready is not None and ready.observed_generation >= value.metadata.generation
+        return is_back and is_seen and ready is not None and ready.status == "True" and value.status.phase in _SERVING
+
+
+_SERVING = (PlanePhase.AWAKE, PlanePhase.ASLEEP)
+
+
 @click.command()
 @takes_target
 @_called
 @_in_tenant
-@click.option(
-    "--version",
-    "version",
-    default="",
-    metavar="VERSION",
-    help="Minor version of Kubernetes, as in 1.36 (default: the one after the version that it has).",
-)
+@takes_options
 @flags.yes_option
 @durations.timeout_option("5m", "Deadline for the outcome, as in 30s or 5m.")
 @gitmanaged.force_option
 def upgrade(
-    target: Target, *, called: str, namespace: str, version: str, yes: bool, timeout: int, forced: bool
+    target: Target, *, called: str, namespace: str, given: UpgradeOptions, yes: bool, timeout: int, forced: bool
 ) -> None:
     r"""Upgrade a virtual control plane to another version of Kubernetes, after a snapshot of all objects inside.
 
     Its process ends, which ends requests and watches that are open, and that of the new version starts on the same
-    objects. Its pods run on. On a local cluster, the
-    first one of a version builds the program, which takes several minutes.
+    objects. Its pods run on. With `spec.upgrade.soakSeconds`, the new program behaves as the version before for this
+    time, in which --abort starts the former one again. On a local cluster, the first one of a version builds the
+    program, which takes several minutes. Exit code of --plan: 1 if something stands in the way.
 
     \b
       tenantry vcp upgrade web -n acme
-      tenantry vcp upgrade web -n acme --version 1.36
+      tenantry vcp upgrade web -n acme --version 1.36 --plan
     """
-    bring(target, called, place.parent(target, namespace), version, yes=yes, seconds=timeout, forced=forced)
+    bring(target, called, place.parent(target, namespace), given, yes=yes, seconds=timeout, forced=forced)
 
 
 def bring(
     target: Target,
     called: str,
     where: str,
-    version: str,
+    given: UpgradeOptions,
     *,
     yes: bool,
     seconds: int,
@@ -106,7 +199,7 @@ def bring(
         target: The cluster.
         called: The name of the control plane.
         where: Its namespace.
-        version: The minor version; "" for the one after the version that it has.
+        given: The options.
         yes: Do not ask.
         seconds: The deadline.
         kind: What has the field `spec.version`: the control plane, or the cluster of its name that it belongs to.
@@ -118,7 +211,13 @@ def bring(
     from tenantry.cli.vcp import build_program
 
     found = session.run(target, lambda client: read_started(client, called, where))
-    wanted = _wanted(found, version, kind)
+    if given.plan:
+        _print_plan(target, found, given, kind)
+        return
+    if given.abort:
+        session.run(target, lambda client: _abort(client, found, seconds, kind))
+        return
+    wanted = _wanted(found, given.version, kind)
     if wanted is None:
         output.talk(f"{kinds.told(kind, called, where)} has Kubernetes {found.status.version} already")
         return
@@ -130,7 +229,88 @@ def bring(
         confirm("Upgrade it?", refused="nothing was upgraded")
     if target.local_name is not None:
         build_program(wanted.name)
-    session.run(target, lambda client: _bring(client, found, wanted, seconds, kind))
+    session.run(target, lambda client: _bring(client, found, wanted, given.ignored, seconds=seconds, kind=kind))
+
+
+def _print_plan(
+    target: Target, found: VirtualControlPlane, given: UpgradeOptions, kind: type[KubernetesObject]
+) -> None:
+    """Print what stands in the way of an upgrade, its steps, and the ways back; exit with `OBSTACLES` if there is any.
+
+    Raises:
+        TenantryError: The control plane does not answer.
+    """
+    running, told = found.status.version, kinds.told(kind, found.metadata.name, found.metadata.namespace)
+    after, known = "", ()
+    try:
+        wanted = _wanted(found, given.version, kind)
+    except InputError as error:
+        known = (UpgradeObstacle(name=ObstacleName.VERSION, message=str(error)),)
+    else:
+        if wanted is None:
+            output.talk(f"{told} has Kubernetes {running} already")
+            return
+        after = wanted.kubernetes
+        facts = session.run(target, lambda client: _facts(client, found))
+        known = obstacles.find(facts, after, given.ignored)
+    output.write("\n".join(_lines(found, told, after, known, kind)))
+    if known:
+        sys.exit(OBSTACLES)
+
+
+def _lines(
+    found: VirtualControlPlane, told: str, after: str, known: Sequence[UpgradeObstacle], kind: type[KubernetesObject]
+) -> list[str]:
+    """Return a plan as text."""
+    running, soak, meta = found.status.version, found.spec.upgrade.soak_seconds, found.metadata
+    command = f"{group_of(kind)} upgrade {meta.name} -n {meta.namespace}"
+    lines = [f"{told}: from Kubernetes {running} to {after or 'another version'}"]
+    lines += [f"obstacle {each.name}: {each.message}" for each in known]
+    if not after:
+        return lines
+    lines.append("1. a snapshot of all objects; requests that are open end, and clients are held until the next step")
+    if soak:
+        lines.append(f"2. Kubernetes {after} behaves as {versions.minor(running)} for {durations.text(soak)}")
+        lines.append(f"   way back: `{command} --abort`, with all objects")
+    lines.append(f"{3 if soak else 2}. Kubernetes {after}")
+    lines.append("   way back: a restore of the snapshot, without what was written since")
+    return lines
+
+
+async def _facts(client: Client, found: VirtualControlPlane) -> UpgradeFacts:
+    """Return what a control plane reports.
+
+    Raises:
+        TenantryError: It does not answer.
+    """
+    from tenantry.cli.vcp import read_kubeconfig
+    from tenantry.hosting import upgradefacts
+    from tenantry.kube import kubeconfig
+
+    meta = found.metadata
+    text = await read_kubeconfig(client, meta.name, meta.namespace)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kubeconfig"
+        file.touch(mode=0o600)
+        file.write_text(text)
+        return await upgradefacts.read(kubeconfig.load([file]).detached())
+
+
+async def _abort(client: Client, found: VirtualControlPlane, seconds: int, kind: type[KubernetesObject]) -> None:
+    """Go back to the version of before, and wait until it is there.
+
+    Raises:
+        InputError: No version soaks.
+        TenantryError: It is not there in time.
+    """
+    meta, last = found.metadata, found.status.last_upgrade
+    told = kinds.told(kind, meta.name, meta.namespace)
+    if not last.soaks:
+        way = f"; snapshot {last.snapshot} has its objects from before the last upgrade" if last.snapshot else ""
+        raise InputError(f"{told} has no version that soaks: there is nothing to abort{way}")
+    await write_request(client, kind, found, {"version": versions.minor(last.before)})
+    await wait_for_outcome(client, found, _Aborted(), seconds=seconds)
+    output.talk(f"{told} has Kubernetes {last.before} again, with all objects")
 
 
 def _wanted(found: VirtualControlPlane, version: str, kind: type[KubernetesObject]) -> HostedVersion | None:
@@ -166,6 +346,8 @@ async def _bring(
     client: Client,
     found: VirtualControlPlane,
     wanted: HostedVersion,
+    ignored: tuple[str, ...],
+    *,
     seconds: int,
     kind: type[KubernetesObject],
 ) -> None:
@@ -176,11 +358,14 @@ async def _bring(
     """
     meta = found.metadata
     asked = await read_existing(client, kind, meta.name, meta.namespace)
-    patch = {"metadata": {"uid": asked.metadata.uid}, "spec": {"version": wanted.name}}
+    patch = {
+        "metadata": {"uid": asked.metadata.uid},
+        "spec": {"version": wanted.name, "upgrade": {"ignore": list(ignored)}},
+    }
     await client.merge_patch(kind.resource, meta.namespace, meta.name, patch)
     now = await read_existing(client, VirtualControlPlane, meta.name, meta.namespace)
     # The operator writes the version of a cluster into its control plane.
-    is_behind = now.spec.version != wanted.name
+    is_behind = (now.spec.version, now.spec.upgrade.ignore) != (wanted.name, ignored)
     upgraded = _Upgraded(wanted, now.metadata.generation + is_behind)
     planes = [ObjectSelection(VirtualControlPlane, (meta.name,), meta.namespace)]
     await wait_for_all(client, planes, upgraded, seconds=seconds, quiet=True)

@@ -85,7 +85,8 @@ def problem(tenant: Tenant, found: DedicatedCluster | None) -> Blocked | None:
     ready = find(conditions, reasons.READY)
     if ready is None:
         return Blocked(reason=reasons.PROGRESSING, message=f"DedicatedCluster {found.key!r} starts", passing=True)
-    if is_true(conditions, reasons.READY):
+    # A suspension is the tenant's own, which reports it.
+    if is_true(conditions, reasons.READY) or ready.reason == reasons.TENANT_SUSPENDED:
         return None
     is_stalled = is_true(conditions, reasons.STALLED)
     return Blocked(

@@ -12,6 +12,7 @@ import datetime as dt
 from collections.abc import Mapping
 from pathlib import Path
 
+from tenantry.api.planecredentials import RotationPhase
 from tenantry.hostedpods import issuedkeys, objects
 from tenantry.hosting import certificates, serveroptions, sidecar
 from tenantry.hosting import plane as hosting
@@ -20,7 +21,7 @@ from tenantry.local import components, hostedpki, kubeconfigs, pki
 from tenantry.local.paths import ClusterPaths
 
 _IN_POD = (
-    *(hosting.TRUSTED, hosting.CLIENTS, "kubelet-ca.crt", "front-proxy-ca.crt"),
+    *(hosting.TRUSTED, hosting.CLIENTS, hosting.FRONT_PROXY, "kubelet-ca.crt"),
     *("service-account.pub", "service-account.key"),
     # The authority of servers is not there: its key would make any server of this control plane.
     *(f"{name}.{kind}" for name in ("server", "kubelet-client", "front-proxy-client") for kind in ("crt", "key")),
@@ -77,5 +78,6 @@ def contents(plane: HostedPlane, paths: ClusterPaths) -> tuple[dict[str, bytes],
     }
     # Certificates of nodes are of the same authority as the server.
     nodes = (f"{hosting.NODES_CA}.crt", f"{hosting.NODES_CA}.key") if plane.has_nodes else ()
-    files |= {each: (paths.pki / each).read_bytes() for each in (*_IN_POD, *nodes, *former)}
+    reported = (hosting.FORMER_CLIENTS,) if plane.credentials.phase is RotationPhase.ISSUING else ()
+    files |= {each: (paths.pki / each).read_bytes() for each in (*_IN_POD, *nodes, *former, *reported)}
     return files, {key: (paths.pki / name).read_bytes() for key, name in sidecar.FILES.items()}

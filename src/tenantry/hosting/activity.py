@@ -20,7 +20,8 @@ from tenantry.hosting.reports import Activity
 ANSWER_SECONDS = 40.0
 """The limit of an answer that waits for nothing; the process lists its CronJobs for 30 seconds at most."""
 
-_MOST_BYTES = 4096
+_MOST_BYTES = 64 * 2**10
+"""Of an answer: a hundred user names, of 253 characters each at most."""
 
 
 async def ask(socket: Path, idle_seconds: int | None) -> Activity:

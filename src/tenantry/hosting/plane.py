@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tenantry.api.planecredentials import RotationPhase
 from tenantry.hosting import serveroptions, simulation, stores
 from tenantry.hosting.certificates import KUBELET_CLIENT_USER, SERVER_NAMES, CertificateUse, LeafCertificate
 from tenantry.hosting.noderuntime import DNS_USER
@@ -109,6 +110,12 @@ TRUSTED = "trusted.crt"
 
 CLIENTS = "clients.crt"
 """The file with the authorities of the API server's clients."""
+
+FORMER_CLIENTS = "clients-before.crt"
+"""The file with those of them that are being replaced, whose clients the process reports."""
+
+FRONT_PROXY = "front-proxy-trusted.crt"
+"""The file with the authorities of the API server as the client of aggregated APIs."""
 
 MOST_TOKEN_HOURS = 24
 """The longest life of a ServiceAccount's token."""
@@ -231,10 +238,12 @@ class CredentialGenerations(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         users: The credentials of the users, and the certificates that were requested inside.
         authorities: All other authorities, and the key of ServiceAccounts' tokens.
+        phase: Preparing: the next authorities are trusted, too. Issuing: those of before are. Empty: none of both.
     """
 
     users: int = 0
     authorities: int = 0
+    phase: RotationPhase = RotationPhase.NONE
 
 
 class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,6 +262,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
         limits: What its process may take; None for no limits.
         store: Where its objects are.
         version: The minor version of Kubernetes, as in "1.36"; "" for the default.
+        emulates: The minor version before it that its process behaves as; "" for its own.
         replicas: How many processes it has. More than one share a datastore that is not a file.
         credentials: Which of its credentials are valid.
         options: Settings of its API server.
@@ -272,6 +282,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     limits: HostedLimits | None = None
     store: HostedStore = HostedStore()
     version: str = ""
+    emulates: str = ""
     replicas: int = 1
     credentials: CredentialGenerations = CredentialGenerations()
     options: ServerOptions = ServerOptions()
@@ -347,7 +358,7 @@ def settings(
         "apiServer": [*_apiserver(plane, port), *keys, *(_FURTHER if is_further else ())],
         "controllers": _manager(plane),
         "openAPI": openapi,
-        "activity": {"socket": f"{sockets}{ACTIVITY}", "ignoredUsers": _ignored(plane)},
+        "activity": {"socket": f"{sockets}{ACTIVITY}", "ignoredUsers": _ignored(plane), **_reported(plane)},
     }
     if plane.has_nodes:
         found["scheduler"] = _scheduler(plane)
@@ -360,6 +371,12 @@ def settings(
     if plane.forwarded is not None:
         found["forwarded"] = [{"socket": f"{sockets}{FORWARDED}", **msgspec.structs.asdict(plane.forwarded)}]
     return msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
+
+
+def _reported(plane: HostedPlane) -> dict[str, str]:
+    """Return the file with authorities whose clients the process reports."""
+    is_issuing = plane.credentials.phase is RotationPhase.ISSUING
+    return {"formerAuthorities": f"pki/{FORMER_CLIENTS}"} if is_issuing else {}
 
 
 def _ignored(plane: HostedPlane) -> list[str]:
@@ -411,7 +428,7 @@ def _apiserver(plane: HostedPlane, port: int) -> list[str]:
         # The API server resolves other names of nodes itself.
         *(f"--kubelet-certificate-authority=pki/{_kubelets(plane)}", "--kubelet-preferred-address-types=InternalIP"),
         *(("--enable-bootstrap-token-auth",) if plane.has_nodes else ()),
-        "--requestheader-client-ca-file=pki/front-proxy-ca.crt",
+        f"--requestheader-client-ca-file=pki/{FRONT_PROXY}",
         *("--requestheader-allowed-names=front-proxy-client", "--requestheader-extra-headers-prefix=X-Remote-Extra-"),
         *("--requestheader-group-headers=X-Remote-Group", "--requestheader-username-headers=X-Remote-User"),
         *("--proxy-client-cert-file=pki/front-proxy-client.crt", "--proxy-client-key-file=pki/front-proxy-client.key"),
@@ -423,6 +440,8 @@ def _apiserver(plane: HostedPlane, port: int) -> list[str]:
         # itself, without the key that the API server watches: continue tokens would not expire.
         # API servers of several versions would tell each other every ten seconds what they serve.
         "--feature-gates=ListFromCacheSnapshot=false,UnknownVersionInteroperabilityProxy=false",
+        # Its controllers and its scheduler follow.
+        *((f"--emulated-version=kube={plane.emulates}",) if plane.emulates else ()),
         *serveroptions.flags(plane.options),
     ]
 

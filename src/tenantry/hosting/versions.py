@@ -29,11 +29,13 @@ class HostedVersion(msgspec.Struct, frozen=True, kw_only=True):
         name: The minor version, as in "1.36".
         kubernetes: The patch release, as in "1.36.3".
         is_default: Whether new control planes have it.
+        emulates: The minor version that its process behaves as; "" for its own.
     """
 
     name: str
     kubernetes: str
     is_default: bool = False
+    emulates: str = ""
 
 
 def minor(text: str) -> str:
@@ -75,6 +77,15 @@ def following(versions: Sequence[HostedVersion], running: str) -> HostedVersion 
 def is_before(first: str, second: str) -> bool:
     """Return whether the minor version of a version is before that of another one."""
     return _numbers(first) < _numbers(second)
+
+
+def minors_between(first: str, second: str) -> int:
+    """Return how many minor versions later the second version is; a large number for another major version.
+
+    Raises:
+        InputError: One is not a version.
+    """
+    return _step(first, second)
 
 
 def check_way(running: str, wanted: str) -> None:

@@ -29,7 +29,9 @@ _INDEX = "index.json"
 SERVICE_ACCOUNT = "service-account"
 """The file name of the key pair of ServiceAccounts' tokens."""
 
-_NEVER = dt.datetime(9999, 1, 1, tzinfo=dt.UTC)
+NEVER = dt.datetime(9999, 1, 1, tzinfo=dt.UTC)
+"""When a key ends, which has no end."""
+
 _SERVICE_IP = "10.96.0.1"
 OPERATOR_USER = "tenantry:operator"
 OPERATOR_GROUP = "tenantry:operators"
@@ -123,7 +125,7 @@ def ensure(
         index.pop(name, None)
     for name in [name for name, each in index.items() if _signed_by(each, found.authorities) and name not in kept]:
         del index[name]
-    write_private(folder / _INDEX, msgspec.json.encode(index))
+    write_index(folder, index)
     for name in found.authorities:
         end = now + LIVES.authority
         x509.write_authority(folder, name, now, end)
@@ -136,11 +138,16 @@ def ensure(
         x509.write_key_pair(folder, SERVICE_ACCOUNT)
         # A key has no end.
         issued = IssuedCertificate(
-            leaf=None, not_before=now, not_after=_NEVER, generation=wished.get(SERVICE_ACCOUNT, 0)
+            leaf=None, not_before=now, not_after=NEVER, generation=wished.get(SERVICE_ACCOUNT, 0)
         )
         index[SERVICE_ACCOUNT] = issued
-    write_private(folder / _INDEX, msgspec.json.encode(index))
+    write_index(folder, index)
     return True
+
+
+def write_index(folder: Path, index: Mapping[str, IssuedCertificate]) -> None:
+    """Record what was issued in a folder, by name."""
+    write_private(folder / _INDEX, msgspec.json.encode(index))
 
 
 def read_index(folder: Path) -> dict[str, IssuedCertificate]:

@@ -33,6 +33,7 @@ const bootstrappers = "system:bootstrappers"
 type Tracker struct {
 	ignored map[string]bool
 	agent   string
+	former  *formerClients
 
 	mutex sync.Mutex
 	open  int
@@ -55,6 +56,13 @@ func New(ignoredUsers []string) *Tracker {
 	return found
 }
 
+// Report has the answers list the clients of the authorities in a file; "" for none. It comes before Install.
+func (t *Tracker) Report(formerAuthorities string) error {
+	var err error
+	t.former, err = newFormerClients(formerAuthorities)
+	return err
+}
+
 // Install counts all requests of an API server that pass its authorization.
 func (t *Tracker) Install(config *genericapiserver.Config) {
 	chain := config.BuildHandlerChainFunc
@@ -65,6 +73,7 @@ func (t *Tracker) Install(config *genericapiserver.Config) {
 
 func (t *Tracker) counted(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(writer http.ResponseWriter, asked *http.Request) {
+		defer t.former.begin(asked)()
 		if !t.isClient(asked) {
 			handler.ServeHTTP(writer, asked)
 			return

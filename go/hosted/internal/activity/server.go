@@ -26,6 +26,8 @@ type answer struct {
 	NextEvent string `json:"nextEvent,omitempty"`
 	// Error is why the next event is not known.
 	Error string `json:"error,omitempty"`
+	// FormerClients have certificates of authorities that are being replaced.
+	FormerClients []formerClient `json:"formerClients,omitempty"`
 }
 
 const (
@@ -103,6 +105,7 @@ func (t *Tracker) answer(
 	}
 	open, idle := t.State()
 	found.OpenRequests, found.IdleSeconds = open, int64(idle/time.Second)
+	found.FormerClients = t.former.list()
 	line, err := json.Marshal(found)
 	if err != nil {
 		return

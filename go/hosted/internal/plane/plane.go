@@ -46,6 +46,9 @@ func Run(ctx context.Context, given settings.Settings, fail context.CancelCauseF
 	var tracker *activity.Tracker
 	if given.Activity != nil {
 		tracker = activity.New(given.Activity.IgnoredUsers)
+		if err := tracker.Report(given.Activity.FormerAuthorities); err != nil {
+			return err
+		}
 	}
 	chain, err := assemble(ctx, given, func(*apiserveroptions.ServerRunOptions) {}, tracker)
 	if err != nil {

@@ -34,6 +34,8 @@ type Settings struct {
 type Activity struct {
 	// Socket is the Unix socket that this process listens on.
 	Socket string `json:"socket"`
+	// FormerAuthorities is a file with authorities whose clients are reported; "" for none.
+	FormerAuthorities string `json:"formerAuthorities,omitempty"`
 	// IgnoredUsers are the names of users whose requests are no activity.
 	IgnoredUsers []string `json:"ignoredUsers"`
 }

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from tenantry.api.dedicatedcluster import DEFAULT_POOL, DedicatedCluster
+from tenantry.api.dedicatedcluster import DEFAULT_POOL, DedicatedCluster, SleepingNodes
 from tenantry.api.errors import Conflict, InputError
+from tenantry.api.marks import LEAVE_NODES
 from tenantry.api.model import Json
 from tenantry.api.slice import MAX_NODES
 from tenantry.api.virtualcontrolplane import PlanePhase
@@ -126,20 +127,38 @@ def _sized(found: DedicatedCluster, pool: str, nodes: int) -> Json:
 @takes_target
 @_called
 @in_tenant
-@_timeout
+@click.option(
+    "--release-nodes/--keep-nodes",
+    "releases",
+    default=None,
+    help="Drain its nodes and give them back first, or keep them (default: as spec.sleep.nodes says).",
+)
+@durations.timeout_option("5m", "Deadline for the outcome, as in 30s or 5m.")
 @gitmanaged.force_option
 @_form
-def sleep(target: Target, *, called: str, namespace: str, timeout: int, forced: bool, form: str | None) -> None:
+def sleep(
+    target: Target,
+    *,
+    called: str,
+    namespace: str,
+    releases: bool | None,
+    timeout: int,
+    forced: bool,
+    form: str | None,
+) -> None:
     r"""End the process of a cluster's control plane; its objects stay, and its nodes stay with it.
 
-    The next connection, or `tenantry cluster wake`, starts it again. If the Tenant has
-    `isolation.controlPlane: Dedicated`, only administrators may run it. Exit code: 0 it sleeps; 1 it does
+    With --release-nodes, its nodes return to the host, and their quota to the tenant; a cluster that wakes claims nodes
+    again. The next connection, or `tenantry cluster wake`, starts it. Exit code: 0 it sleeps; 1 it does
     not, or Git decides about the cluster, and the patch for Git is on stdout.
 
     \b
       tenantry cluster sleep acme
+      tenantry cluster sleep acme --release-nodes
     """
-    _bring(target, called, namespace or called, PlanePhase.ASLEEP, seconds=timeout, forced=forced, form=form)
+    nodes = SleepingNodes.RELEASE if releases else SleepingNodes.KEEP
+    spec: Json | None = {"sleep": {"nodes": nodes.value}} if releases is not None else None
+    _bring(target, called, namespace or called, PlanePhase.ASLEEP, seconds=timeout, forced=forced, form=form, spec=spec)
 
 
 @click.command()
@@ -152,8 +171,7 @@ def sleep(target: Target, *, called: str, namespace: str, timeout: int, forced: 
 def wake(target: Target, *, called: str, namespace: str, timeout: int, forced: bool, form: str | None) -> None:
     r"""Start the control plane of a cluster that sleeps, and wait until it is usable.
 
-    If the Tenant has `isolation.controlPlane: Dedicated`, only administrators may run it. Exit code: 0 it is
-    awake; 1 it is not, or Git decides about the cluster, and the patch for Git is on stdout.
+    Exit code: 0 it is awake; 1 it is not, or Git decides about the cluster, and the patch for Git is on stdout.
 
     \b
       tenantry cluster wake acme
@@ -162,11 +180,19 @@ def wake(target: Target, *, called: str, namespace: str, timeout: int, forced: b
 
 
 def _bring(
-    target: Target, called: str, where: str, phase: PlanePhase, *, seconds: int, forced: bool, form: str | None
+    target: Target,
+    called: str,
+    where: str,
+    phase: PlanePhase,
+    *,
+    seconds: int,
+    forced: bool,
+    form: str | None,
+    spec: Json | None = None,
 ) -> None:
     # Its control plane has its name.
     session.run(target, lambda client: _existing(client, called, where))
-    phases.bring(target, called, where, phase, seconds, kind=DedicatedCluster, forced=forced)
+    phases.bring(target, called, where, phase, seconds, kind=DedicatedCluster, forced=forced, spec=spec)
     if form:
         _print(session.run(target, lambda client: _existing(client, called, where)), form)
 
@@ -175,17 +201,34 @@ def _bring(
 @takes_target
 @_called
 @in_tenant
+@click.option(
+    "--leave-nodes",
+    "leaves",
+    is_flag=True,
+    help="Do not wait for its nodes. One that does not answer stays out of the host until it returns.",
+)
 @flags.yes_option
 @flags.takes_wait("Wait until everything is gone.", default=True, timeout="5m")
 @_form
-def delete(target: Target, *, called: str, namespace: str, yes: bool, seconds: int | None, form: str | None) -> None:
+def delete(
+    target: Target,
+    *,
+    called: str,
+    namespace: str,
+    leaves: bool,
+    yes: bool,
+    seconds: int | None,
+    form: str | None,
+) -> None:
     r"""Delete a cluster with all objects inside; its nodes return to the host.
 
-    Exit code: 0 it is gone, or with --no-wait ends; 1 it is not gone before the deadline, and Ready of the cluster says
-    what it waits for.
+    It waits for its nodes for two minutes, besides the time in which their pods stop, and for those that are not Ready
+    for 20 seconds. With --leave-nodes, also while it ends already, it does not wait. Exit code: 0 it is gone, or with
+    --no-wait ends; 1 it is not gone before the deadline, and Ready of the cluster says what it waits for.
 
     \b
       tenantry cluster delete acme
+      tenantry cluster delete acme --leave-nodes
     """
     from tenantry.cli.delete import delete_objects
 
@@ -194,7 +237,12 @@ def delete(target: Target, *, called: str, namespace: str, yes: bool, seconds: i
 
     async def work(client: Client) -> DedicatedCluster:
         found = await _existing(client, called, where)
-        await delete_objects(client, asked, yes=yes, seconds=seconds)
+
+        async def leave() -> None:
+            note = {"metadata": {"uid": found.metadata.uid, "annotations": {LEAVE_NODES: "true"}}}
+            await client.merge_patch(found.resource, where, called, note)
+
+        await delete_objects(client, asked, yes=yes, seconds=seconds, before=leave if leaves else None)
         return found
 
     _print(session.run(target, work), form)

@@ -19,51 +19,60 @@ _OUTCOME = "Deadline for the outcome, as in 30s or 5m."
 @takes_target
 @_called
 @in_tenant
-@click.option(
-    "--version",
-    "version",
-    default="",
-    metavar="VERSION",
-    help="Minor version of Kubernetes, as in 1.36 (default: the one after the version that it has).",
-)
+@planeupgrade.takes_options
 @flags.yes_option
 @durations.timeout_option("5m", _OUTCOME)
 @gitmanaged.force_option
 def upgrade(
-    target: Target, *, called: str, namespace: str, version: str, yes: bool, timeout: int, forced: bool
+    target: Target,
+    *,
+    called: str,
+    namespace: str,
+    given: planeupgrade.UpgradeOptions,
+    yes: bool,
+    timeout: int,
+    forced: bool,
 ) -> None:
     r"""Upgrade the control plane of a cluster to another version of Kubernetes, after a snapshot of all objects inside.
 
-    Exit code: 0 it has the version; 1 it does not get it, or not before the deadline, or Git decides about the cluster,
-    and the patch for Git is on stdout.
+    It waits while an obstacle stands in the way that --plan names. The new program behaves as the version before for
+    `spec.upgrade.soakSeconds`, in which --abort starts the former one again with all objects. Exit code: 0 it has the
+    version; 1 it does not get it, or not before the deadline, or --plan names an obstacle, or Git decides about the
+    cluster, and the patch for Git is on stdout.
 
     \b
       tenantry cluster upgrade acme
-      tenantry cluster upgrade acme --version 1.36
+      tenantry cluster upgrade acme --to 1.36 --plan
+      tenantry cluster upgrade acme --abort
     """
     where = _existing(target, called, namespace)
-    planeupgrade.bring(target, called, where, version, yes=yes, seconds=timeout, kind=DedicatedCluster, forced=forced)
+    planeupgrade.bring(target, called, where, given, yes=yes, seconds=timeout, kind=DedicatedCluster, forced=forced)
 
 
 @click.command()
 @takes_target
 @_called
 @in_tenant
-@click.option("--all", "whole", is_flag=True, help="Also replace its authorities and the key of its tokens.")
+@rotation.takes_options
 @flags.yes_option
 @durations.timeout_option("2m", _OUTCOME)
-def rotate(target: Target, *, called: str, namespace: str, whole: bool, yes: bool, timeout: int) -> None:
+def rotate(
+    target: Target, *, called: str, namespace: str, given: rotation.RotationOptions, yes: bool, timeout: int
+) -> None:
     r"""Replace the credentials of a cluster; kubeconfigs handed out before are worth nothing afterwards.
 
-    If the Tenant has `isolation.controlPlane: Dedicated`, only administrators may run it. Exit code: 0 they are
-    replaced; 1 they are not, or not before the deadline.
+    With --phase, they are replaced in phases: `prepare` trusts the next authorities, too; `issue` issues everything
+    again by them; `complete` trusts only them, as soon as nothing uses the credentials of before. Exit code: 0 they are
+    replaced, or the phase is in force; 1 they are not, or not before the deadline.
 
     \b
       tenantry cluster rotate acme
       tenantry cluster kubeconfig acme > acme.kubeconfig
+      tenantry cluster rotate acme --phase complete
+      tenantry cluster rotate acme --phase complete --force
     """
     where = _existing(target, called, namespace)
-    rotation.replace(target, called, where, whole=whole, yes=yes, seconds=timeout, kind=DedicatedCluster)
+    rotation.replace(target, called, where, given, yes=yes, seconds=timeout, kind=DedicatedCluster)
 
 
 @click.command()
@@ -75,8 +84,7 @@ def rotate(target: Target, *, called: str, namespace: str, whole: bool, yes: boo
 def backup(target: Target, *, called: str, namespace: str, to: Path | None, timeout: int) -> None:
     r"""Take a snapshot of all objects of a cluster, also while they change, and print its name.
 
-    If the Tenant has `isolation.controlPlane: Dedicated`, only administrators may run it. Exit code: 0 it is
-    taken; 1 it is not.
+    Exit code: 0 it is taken; 1 it is not.
 
     \b
       tenantry cluster backup acme
@@ -104,9 +112,9 @@ def backup(target: Target, *, called: str, namespace: str, to: Path | None, time
 def restore(target: Target, *, called: str, namespace: str, source: str, version: str, yes: bool, timeout: int) -> None:
     r"""Replace all objects of a cluster by those of a snapshot; objects made since are lost. Its nodes stay.
 
-    A snapshot in a file may be of another cluster. Its path has a "/". With --version, the cluster loses
-    `spec.version`. If the Tenant has `isolation.controlPlane: Dedicated`, only administrators may run it. Exit code: 0
-    it is restored and usable; 1 it is not.
+    A snapshot in a file may be of another cluster. Its path has a "/". With --version, the cluster gets this
+    `spec.version`; if the restore is refused, it keeps the one that it has. Exit code: 0 it is restored and usable; 1
+    it is not.
 
     \b
       tenantry cluster restore acme --from 20261123T221500Z-1042.snapshot

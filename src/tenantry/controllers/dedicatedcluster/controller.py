@@ -16,7 +16,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.conclusion import problem_of
-from tenantry.controllers.dedicatedcluster import desired, status, template, topologies
+from tenantry.controllers.dedicatedcluster import desired, ending, status, template, topologies
 from tenantry.controllers.dedicatedcluster.gather import (
     CLAIM_INDEXES,
     HANDOVER_INDEXES,
@@ -64,7 +64,7 @@ class DedicatedClusterController:
             return None
         names = desired.claim_names(found)
         self._known[key] = frozenset(names)
-        inputs = gather(cluster, found, names)
+        inputs = _inputs(cluster, found, names)
         taken = template.applied(inputs)
         if taken is not inputs:
             # Before the first child: a template that changes in between must not decide about half of them.
@@ -72,7 +72,7 @@ class DedicatedClusterController:
             found = cluster.cache(DedicatedCluster.resource).get(key)
             if found is None:
                 return None
-            inputs = gather(cluster, found, names)
+            inputs = _inputs(cluster, found, names)
         if await self._is_of_cluster_api(cluster, found, inputs):
             return await topologies.reconcile(cluster, inputs)
         outcome = await cluster.writer.apply(desired.plan(inputs))
@@ -81,15 +81,19 @@ class DedicatedClusterController:
         if seen is None or seen.metadata.uid != found.metadata.uid:
             return None
         problem = problem_of(outcome) if outcome.error is not None else None
-        wanted = status.compute(gather(cluster, seen, names), problem, rfc3339(cluster.clock.now()))
+        inputs = _inputs(cluster, seen, names)
+        wanted = status.compute(inputs, problem, rfc3339(cluster.clock.now()))
         if wanted != seen.status:
             await cluster.writer.status(msgspec.structs.replace(seen, status=wanted))
             # Own writes wake no reconciler: a Tenant reports the state of its cluster, which has its name.
             if seen.metadata.name == seen.metadata.namespace:
                 cluster.wake(Tenant, seen.metadata.namespace)
+            if (wanted.sleep, wanted.requests) != (seen.status.sleep, seen.status.requests):
+                # The children follow from the status, too.
+                cluster.wake(DedicatedCluster, key)
         if isinstance(outcome.error, ApiError):
             raise outcome.error
-        return None
+        return ending.seconds_left(inputs)
 
     async def _is_of_cluster_api(self, cluster: Cluster, found: DedicatedCluster, inputs: ClusterInputs) -> bool:
         """Return whether Cluster API builds a cluster: decided once, before the first child of it."""
@@ -136,6 +140,10 @@ class DedicatedClusterController:
             for each in (change.before, change.after)
         )
         return list(self._known) if before != after else ()
+
+
+def _inputs(cluster: Cluster, found: DedicatedCluster, names: Sequence[str]) -> ClusterInputs:
+    return msgspec.structs.replace(gather(cluster, found, names), now=cluster.clock.now())
 
 
 def _has_owner(change: Change[VirtualControlPlane]) -> bool:

@@ -16,7 +16,7 @@ A deleted cluster goes in the same order: handovers, claims, the control plane, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -30,22 +30,16 @@ from tenantry.api.dedicatedcluster import (
     claim_name,
 )
 from tenantry.api.errors import AlreadyExists, Conflict, NotFound
-from tenantry.api.marks import MANAGED_BY, MANAGER, POOL
+from tenantry.api.marks import LEAVE_NODES, MANAGED_BY, MANAGER, POOL
 from tenantry.api.model import Json, KubernetesObject, ObjectMeta, OwnerReference
 from tenantry.api.nodehandover import HandoverPlane, HandoverStage, NodeHandover, NodeHandoverSpec
 from tenantry.api.slice import ClaimMode, SliceClaim, SliceClaimSpec, SliceState, Users, slice_name
-from tenantry.api.virtualcontrolplane import (
-    PlaneNodes,
-    PlaneSleep,
-    VirtualControlPlane,
-    VirtualControlPlaneSpec,
-)
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.api.wording import shortened
-from tenantry.controllers.dedicatedcluster import template
+from tenantry.controllers.dedicatedcluster import ending, planespec, release, template
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
 from tenantry.engine import request
 from tenantry.engine.plan import Blocked, DirectWrite, Plan, merge_patch
-from tenantry.hosting import versions
 from tenantry.world.labels import is_label_key, is_label_value
 
 RESERVED_DOMAINS = ("kubernetes.io", "k8s.io", "tenantry.dev")
@@ -108,6 +102,7 @@ def pools(inputs: ClusterInputs) -> list[Pool]:
     """Return all pools of a cluster: those of its spec, and those whose nodes leave it."""
     found = inputs.found
     wanted = {} if found.metadata.deletion_timestamp else settings_of(found)
+    is_without = release.is_without_nodes(found.status.sleep)
     # By their names, because a label may have been removed by hand.
     own = {each.metadata.name.removeprefix(claim_name(found.metadata.name, "")): each for each in inputs.own_claims}
     slices = {slice_name(each.metadata.name, each.metadata.uid): name for name, each in own.items()}
@@ -119,7 +114,7 @@ def pools(inputs: ClusterInputs) -> list[Pool]:
     return [
         Pool(
             name=name,
-            want=wanted[name].count if name in wanted else 0,
+            want=wanted[name].count if name in wanted and not is_without else 0,
             settings=wanted.get(name, PoolSettings()),
             claim=own.get(name),
             live=tuple(each for each in handovers if not each.metadata.deletion_timestamp),
@@ -231,52 +226,16 @@ def meta_of(found: DedicatedCluster, name: str, labels: Mapping[str, str] = {}) 
     )
 
 
-def plane(found: DedicatedCluster, before: VirtualControlPlane | None = None) -> VirtualControlPlane:
-    """Return the VirtualControlPlane of a cluster.
-
-    Args:
-        found: The cluster.
-        before: The VirtualControlPlane as it is: what the cluster does not decide stays, such as its egress, its
-            version if the cluster names none, and the snapshot or the restore that is requested there.
-    """
-    spec, kept = found.spec, before.spec if before is not None else VirtualControlPlaneSpec()
-    snapshots = msgspec.structs.replace(kept.snapshots, **msgspec.structs.asdict(spec.snapshots))
-    settings = template.settings(found)
-    wanted = msgspec.structs.replace(
-        kept,
-        version=_version(spec.version, before) if before is not None else template.first_version(found),
-        replicas=settings.replicas,
-        # No control plane moves to another datastore.
-        datastore=settings.datastore if before is None else kept.datastore,
-        resources=settings.resources,
-        nodes=PlaneNodes.OWN,
-        add_ons=template.add_ons(found),
-        sleep=PlaneSleep(after_idle_seconds=settings.after_idle_seconds),
-        snapshots=snapshots,
-    )
-    return VirtualControlPlane(metadata=meta_of(found, found.metadata.name), spec=wanted)
-
-
-def is_outdated(found: DedicatedCluster, before: VirtualControlPlane) -> bool:
-    """Return whether the spec of a VirtualControlPlane is not what the cluster decides."""
-    return bool(_changes(plane(found, before), before))
-
-
-def _version(wanted: str, before: VirtualControlPlane) -> str:
-    """Return `spec.version` of the VirtualControlPlane: never one before the version that its objects have.
-
-    Only a restore goes back, and it is requested in the VirtualControlPlane.
-    """
-    running = before.status.version
-    is_earlier = bool(wanted and running) and versions.is_before(wanted, running)
-    return before.spec.version if is_earlier or not wanted else wanted
-
-
 def _plane_writes(inputs: ClusterInputs) -> Iterable[DirectWrite]:
     before = inputs.own_plane
     if inputs.plane is not None and before is None:
         return []
-    return _kept(plane(inputs.found, before), before)
+    found = inputs.found
+    wanted = VirtualControlPlane(
+        metadata=msgspec.structs.replace(meta_of(found, found.metadata.name), annotations=planespec.notes(inputs)),
+        spec=planespec.spec(found, before),
+    )
+    return _kept(wanted, before)
 
 
 # -- pools ----------------------------------------------------------------------------------------
@@ -319,21 +278,22 @@ def _pool_writes(inputs: ClusterInputs, pool: Pool) -> Iterable[DirectWrite]:
         yield from _kept(wanted, pool.claim)
     if not count and pool.claim is not None:
         yield from _deletions([pool.claim])
-    yield from _deletions(surplus(pool, inputs.plane_uid))
+    yield from _deletions(surplus(pool, inputs.plane_uid, inputs.first))
     yield from _handed_over(inputs, pool)
 
 
-def surplus(pool: Pool, plane_uid: str) -> list[NodeHandover]:
+def surplus(pool: Pool, plane_uid: str, first: Collection[str] = ()) -> list[NodeHandover]:
     """Return the handovers that end now: of nodes that the slice does not have any more, and of too many nodes.
 
-    Nodes that have not joined go first, then those that are not Ready, then the youngest; within a second, the names
-    decide.
+    Nodes that a user names in the annotation `DELETE_FIRST` go first, then those that have not joined, those that are
+    not Ready, and the youngest; within a second, the names decide.
     """
     lost = [each for each in pool.live if _is_lost(each, pool, plane_uid)]
     kept = [each for each in pool.live if each not in lost]
     order = sorted(kept, key=lambda each: each.metadata.name)
     order.sort(key=lambda each: each.metadata.creation_timestamp, reverse=True)
     order.sort(key=_rank)
+    order.sort(key=lambda each: each.metadata.name not in first)
     return [*lost, *order[: max(0, len(kept) - pool.want)]]
 
 
@@ -380,7 +340,7 @@ def _handed_over(inputs: ClusterInputs, pool: Pool) -> Iterable[DirectWrite]:
     if of is None or of.metadata.deletion_timestamp or found is None or not pool.want:
         return
     most = inputs.defaults.max_grace_period_seconds
-    ending = {each.metadata.name for each in surplus(pool, inputs.plane_uid)}
+    ending = {each.metadata.name for each in surplus(pool, inputs.plane_uid, inputs.first)}
     staying = [each for each in pool.live if each.metadata.name not in ending]
     for each in staying:
         yield from _kept(handover(pool, each.metadata.name, of, most), each)
@@ -398,7 +358,7 @@ def _free(inputs: ClusterInputs, pool: Pool) -> list[str]:
         return []
     busy = {*inputs.handovers, *inputs.taken}
     free = [name for name in sorted(found.status.nodes) if name not in busy]
-    staying = len(pool.live) - len(surplus(pool, inputs.plane_uid))
+    staying = len(pool.live) - len(surplus(pool, inputs.plane_uid, inputs.first))
     return free[: max(0, pool.want - staying)]
 
 
@@ -406,18 +366,39 @@ def _free(inputs: ClusterInputs, pool: Pool) -> list[str]:
 
 
 def _end(inputs: ClusterInputs) -> Plan:
-    """Return the next writes of a cluster that is being deleted: each step waits for the one before."""
-    found = inputs.found
-    if inputs.handovers:
-        return Plan(writes=tuple(_deletions(inputs.handovers.values())))
-    if inputs.own_claims:
+    """Return the next writes of a cluster that is being deleted: each step waits for the one before, until a time."""
+    found, handovers = inputs.found, tuple(inputs.handovers.values())
+    is_over = ending.is_over(inputs)
+    if handovers and not is_over:
+        return Plan(writes=(*_hurried(handovers), *_deletions(handovers)))
+    if inputs.own_claims and not is_over:
         return Plan(writes=tuple(_deletions(inputs.own_claims)))
+    # What is left of them ends by itself: no other claim gets a machine that has not returned.
+    rest = (*_deletions(handovers), *_deletions(inputs.own_claims))
     if inputs.own_plane is not None:
-        return Plan(writes=tuple(_deletions([inputs.own_plane])))
+        return Plan(writes=(*rest, *_left(inputs.own_plane, is_over=is_over), *_deletions([inputs.own_plane])))
     if CLUSTER_FINALIZER not in found.metadata.finalizers:
-        return Plan()
+        return Plan(writes=rest)
     others = tuple(each for each in found.metadata.finalizers if each != CLUSTER_FINALIZER)
-    return Plan(writes=(_with_finalizers(found, others),))
+    return Plan(writes=(*rest, _with_finalizers(found, others)))
+
+
+def _hurried(found: Iterable[NodeHandover]) -> Iterable[DirectWrite]:
+    """Return the writes by which no pod is waited for on a node that is not Ready: nothing there confirms its end."""
+    for each in found:
+        if not is_joined(each) and not each.metadata.deletion_timestamp and each.spec.drain_seconds:
+            meta = each.metadata
+            body: Json = {"metadata": {"uid": meta.uid}, "spec": {"drainSeconds": 0}}
+            yield DirectWrite(request=request.patch(each.resource, "", meta.name, body), ignores=(NotFound, Conflict))
+
+
+def _left(found: VirtualControlPlane, *, is_over: bool) -> Iterable[DirectWrite]:
+    """Return the write by which a control plane ends although machines have not returned."""
+    meta = found.metadata
+    if is_over and LEAVE_NODES not in meta.annotations:
+        body: Json = {"metadata": {"uid": meta.uid, "annotations": {LEAVE_NODES: "true"}}}
+        patch = request.patch(found.resource, meta.namespace, meta.name, body)
+        yield DirectWrite(request=patch, ignores=(NotFound, Conflict))
 
 
 # -- writes ---------------------------------------------------------------------------------------
@@ -458,12 +439,14 @@ def _kept(
     if found.metadata.deletion_timestamp:
         return
     spec = _changes(wanted, found)
-    labels = {key: value for key, value in wanted.metadata.labels.items() if found.metadata.labels.get(key) != value}
-    if not spec and not labels:
-        return
     meta = found.metadata
+    labels = {key: value for key, value in wanted.metadata.labels.items() if meta.labels.get(key) != value}
+    notes = {key: value for key, value in wanted.metadata.annotations.items() if meta.annotations.get(key) != value}
+    if not spec and not labels and not notes:
+        return
     about: Json = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-    body: Json = {"metadata": {**about, **({"labels": labels} if labels else {})}, **({"spec": spec} if spec else {})}
+    about |= {key: each for key, each in (("labels", labels), ("annotations", notes)) if each}
+    body: Json = {"metadata": about, **({"spec": spec} if spec else {})}
     # Conflict: the event of the other write wakes the cluster.
     patch = request.patch(found.resource, meta.namespace, meta.name, body)
     yield DirectWrite(request=patch, ignores=(NotFound, Conflict))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -10,6 +11,7 @@ from msgspec import UNSET
 
 from tenantry.api.clustertemplate import ClusterTemplate
 from tenantry.api.dedicatedcluster import DedicatedCluster
+from tenantry.api.marks import DELETE_FIRST
 from tenantry.api.model import KubernetesObject, Resource
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.slice import SliceClaim, slice_name
@@ -41,6 +43,7 @@ class ClusterInputs(msgspec.Struct, frozen=True, kw_only=True):
         template_name: The ClusterTemplate that it is to have; "" for none.
         template: That template; None if there is none of this name.
         offered: The names of all ClusterTemplates.
+        now: The time.
     """
 
     found: DedicatedCluster
@@ -52,11 +55,18 @@ class ClusterInputs(msgspec.Struct, frozen=True, kw_only=True):
     template_name: str = ""
     template: ClusterTemplate | None = None
     offered: tuple[str, ...] = ()
+    now: dt.datetime = dt.datetime.min.replace(tzinfo=dt.UTC)
 
     @property
     def uid(self) -> str:
         """Return the uid of the DedicatedCluster."""
         return self.found.metadata.uid
+
+    @property
+    def first(self) -> frozenset[str]:
+        """Return the nodes that a user wants to leave before all others."""
+        names = self.found.metadata.annotations.get(DELETE_FIRST, "").split(",")
+        return frozenset(each.strip() for each in names)
 
     def is_child(self, each: KubernetesObject) -> bool:
         """Return whether the cluster controls an object."""

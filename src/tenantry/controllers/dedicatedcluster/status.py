@@ -18,10 +18,12 @@ from tenantry.api.slice import SliceClaim, SliceState
 from tenantry.api.virtualcontrolplane import PlanePhase
 from tenantry.api.wording import shortened
 from tenantry.controllers import controlplane
-from tenantry.controllers.conclusion import ready, trouble
-from tenantry.controllers.dedicatedcluster import desired, template
+from tenantry.controllers.conclusion import ready as verdict
+from tenantry.controllers.conclusion import trouble
+from tenantry.controllers.dedicatedcluster import desired, ending, planespec, release, template
 from tenantry.controllers.dedicatedcluster.desired import Pool
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
+from tenantry.engine.clock import rfc3339
 from tenantry.engine.conditions import Wanted, find, is_true, merge
 from tenantry.engine.plan import Blocked
 
@@ -54,10 +56,11 @@ def compute(inputs: ClusterInputs, problem: Blocked | None, now: str) -> Dedicat
     else:
         first = next(iter([*obstacles, *(each for each in (of_plane, of_nodes) if each is not None)]), None)
     wanted = [
-        ready(first, _done(every)),
+        verdict(first, _done(every)),
         *trouble(_most_urgent([*obstacles, *(each for each in (of_plane, of_nodes) if each is not None)], first)),
         _plane_condition(inputs, of_plane),
-        _nodes_condition(every, of_nodes),
+        _nodes_condition(inputs, every, of_nodes),
+        *_repeated(inputs),
         *template.condition(inputs),
         *_add_ons(inputs),
     ]
@@ -74,6 +77,8 @@ def compute(inputs: ClusterInputs, problem: Blocked | None, now: str) -> Dedicat
         nodes=next((len(pool.joined) for pool in every if pool.name == desired.DEFAULT_POOL), 0),
         ready_nodes=f"{joined}/{sum(pool.want for pool in every)}",
         pools=tuple(_shown(pool) for pool in every[:MOST_POOLS_SHOWN]),
+        sleep=release.stage(inputs),
+        requests=planespec.handled(inputs),
         conditions=merge(before.conditions, wanted, generation=generation, now=now),
     )
 
@@ -111,7 +116,13 @@ def _plane_problem(inputs: ClusterInputs) -> Blocked | None:
     problem = controlplane.problem(found.metadata.name, of)
     if problem is not None or of is None or found.metadata.deletion_timestamp:
         return problem
-    if desired.is_outdated(found, of):
+    ready = find(of.status.conditions, reasons.READY)
+    if ready is not None and ready.reason == reasons.TENANT_SUSPENDED:
+        told = (
+            "its endpoint refuses users with a 503 until the suspension of the tenant ends; its nodes and pods run on"
+        )
+        return Blocked(reason=ready.reason, message=told, passing=True)
+    if planespec.is_outdated(found, of):
         why = ": spec.paused of the cluster is true" if found.spec.paused else ""
         told = f"it does not have the spec of the cluster yet{why}"
     elif of.status.phase is not PlanePhase.ASLEEP and of.status.observed_generation != of.metadata.generation:
@@ -135,6 +146,14 @@ def _add_ons(inputs: ClusterInputs) -> Iterable[Wanted]:
     told = told or find(inputs.found.status.conditions, reasons.ADD_ONS_READY)
     if of is not None and told is not None:
         yield Wanted(told.type, told.status is ConditionStatus.TRUE, told.reason, told.message)
+
+
+def _repeated(inputs: ClusterInputs) -> Iterable[Wanted]:
+    """Return what the control plane reports of an upgrade."""
+    plane = inputs.own_plane
+    told = find(plane.status.conditions, reasons.UPGRADING) if plane is not None else None
+    if told is not None:
+        yield Wanted(reasons.UPGRADING, told.status is ConditionStatus.TRUE, told.reason, told.message)
 
 
 # -- nodes ----------------------------------------------------------------------------------------
@@ -216,9 +235,12 @@ def _explanation(found: SliceClaim) -> Condition | None:
     return about or find(found.status.conditions, reasons.DEGRADED)
 
 
-def _nodes_condition(every: Sequence[Pool], problem: Blocked | None) -> Wanted:
+def _nodes_condition(inputs: ClusterInputs, every: Sequence[Pool], problem: Blocked | None) -> Wanted:
     if problem is not None:
         return Wanted(reasons.NODES_READY, False, problem.reason, problem.message)
+    if release.is_without_nodes(inputs.found.status.sleep):
+        told = "its nodes have returned to the host: it sleeps, and claims nodes when it wakes"
+        return Wanted(reasons.NODES_READY, True, reasons.ASLEEP, told)
     count = sum(pool.want for pool in every)
     message = f"{_nodes(count)} Ready in the cluster" if count else "the cluster is to have no nodes"
     return Wanted(reasons.NODES_READY, True, reasons.ESTABLISHED, message)
@@ -228,18 +250,27 @@ def _nodes_condition(every: Sequence[Pool], problem: Blocked | None) -> Wanted:
 
 
 def _ending(inputs: ClusterInputs) -> Blocked:
-    """Return what a cluster that is being deleted waits for."""
-    handovers = sorted(inputs.handovers.values(), key=lambda each: each.metadata.name)
-    if handovers:
+    """Return what a cluster that is being deleted waits for, and until when."""
+    meta, handovers = inputs.found.metadata, sorted(inputs.handovers.values(), key=lambda each: each.metadata.name)
+    is_over = ending.is_over(inputs)
+    until = (
+        f"; until {rfc3339(ending.deadline(inputs))} at the latest, or until `tenantry cluster delete {meta.name} -n"
+        f" {meta.namespace} --leave-nodes`"
+    )
+    if handovers and not is_over:
         listed = shortened(map(_told, handovers))
         return Blocked(
-            reason=reasons.NODES_LEAVING, message=f"it ends: its nodes return to the host: {listed}", passing=True
+            reason=reasons.NODES_LEAVING,
+            message=f"it ends: its nodes return to the host: {listed}{until}",
+            passing=True,
         )
-    if inputs.own_claims:
+    lost = shortened(each.metadata.name for each in handovers)
+    rest = f"; nodes that have not returned are left, and no other claim gets them: {lost}" if handovers else ""
+    if inputs.own_claims and not is_over:
         listed = shortened(f"SliceClaim {each.key!r}" for each in inputs.own_claims)
-        message = f"it ends: its nodes are given back: {listed}"
+        message = f"it ends: its nodes are given back: {listed}{until}"
     elif inputs.own_plane is not None:
-        message = f"it ends: VirtualControlPlane {inputs.own_plane.key!r} ends with all objects inside"
+        message = f"it ends: VirtualControlPlane {inputs.own_plane.key!r} ends with all objects inside{rest}"
     else:
-        message = "it ends: nothing is left of it"
+        message = f"it ends: nothing is left of it{rest}"
     return Blocked(reason=reasons.PROGRESSING, message=message, passing=True)

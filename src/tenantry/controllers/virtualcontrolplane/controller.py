@@ -103,8 +103,8 @@ class VirtualControlPlaneController:
         self._kubeconfigs = Kubeconfigs(host.kept, self._objects)
         self._sleeper = Sleeper(host, group)
         self._access = ClientAccess(host.placement)
-        # By uid.
-        self._connected: dict[str, _Connected] = {}
+        self._former = rotations.FormerClients(host.placement, group)
+        self._connected: dict[str, _Connected] = {}  # by uid
         # By key: the uid whose link a reconcile without the object has to end.
         self._uids: dict[str, str] = {}
 
@@ -218,8 +218,7 @@ class VirtualControlPlaneController:
             if self._shard.count == 1:
                 await self._report(cluster, found, share.waits)
             return None
-        if not self._host.lower.is_synced:
-            # The ranges of the host's Services are not known yet, without which a process would start anew.
+        if not self._host.lower.is_synced:  # without the ranges of the host's Services, a process would start anew
             return SYNC_SECONDS
         if self._snapshots.is_restore_due(found):
             if self._snapshots.is_busy(found):
@@ -237,9 +236,12 @@ class VirtualControlPlaneController:
         running = known.running if known is not None and not known.task.done() else None
         again: float | None = None
         try:
-            todo = await self._upgrades.bring(cluster, found, lambda: self._end(found.metadata.uid))
+            todo = await self._upgrades.bring(cluster, found, lambda: self._end(found.metadata.uid), running)
             if todo.is_last:
                 return todo.again_seconds
+            if known is not None and todo.version not in (None, known.version):
+                await self._end(found.metadata.uid)
+                known = running = None
             if known is not None and running is not None:
                 problem = short or self._trouble(cluster, found) or todo.problem
                 again = await self._follow(cluster, found, namespace, known, problem)
@@ -255,8 +257,7 @@ class VirtualControlPlaneController:
             problem = upgrade.unready(found, str(error)) or Blocked(reason=reason, message=str(error))
             await self._report(cluster, found, problem, None if await self._close(found) else running)
             return RETRY_SECONDS
-        if todo.problem is not None:
-            again = min(again or RETRY_SECONDS, RETRY_SECONDS)
+        again = rotation.sooner(again, RETRY_SECONDS if todo.problem is not None else None, todo.again_seconds)
         return await self._snap(cluster, found, again) if running is not None else again
 
     async def _close(self, found: VirtualControlPlane) -> bool:
@@ -298,8 +299,8 @@ class VirtualControlPlaneController:
         is_due = rotations.is_renewed(cluster, known.running) or known.plane != wished
         is_shown = known.link.shows(offers.of(cluster), found.spec.nodes, is_mirrored=is_mirrored)
         is_changed = wrong is None and (is_due or not is_shown or known.limits != desired.limits_of(found))
+        # Its watches are those of its kinds; with other limits or authorities, its process starts again.
         if is_changed or await self._host.placement.has_moved(found.metadata.uid):
-            # Its watches are those of its kinds; with other limits or authorities, its process starts again.
             await self._end(found.metadata.uid)
             await self._start_in_turn(cluster, found, namespace, known.version)
             return None
@@ -325,9 +326,10 @@ class VirtualControlPlaneController:
         problem = problem or status.unreachable(self._host.placement.unreachable(found.metadata.uid))
         await self._report(cluster, found, problem, known.running, short)
         current: VirtualControlPlane = cluster.cache(VirtualControlPlane.resource).get(found.key) or found
-        if problem is not None:
-            # It may start elsewhere, which no event reports.
+        if problem is not None:  # it may start elsewhere, which no event reports
             return overdue or (RETRY_SECONDS if problem is status.AWAY else None)
+        if await self._former.follow(cluster, current):
+            return None
         return await self._sleeper.follow(cluster, current, known.link)
 
     def _wished(self, found: VirtualControlPlane, known: _Connected) -> tuple[HostedPlane, Blocked | None]:
@@ -338,7 +340,7 @@ class VirtualControlPlaneController:
             if rotation.is_pending(found):
                 raise  # the former credentials must not stay in force
             return known.plane, Blocked(reason=error.reason, message=str(error))
-        return replace(plane, version=known.version.name), None
+        return upgrade.of_version(plane, known.version), None
 
     async def _start_in_turn(
         self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed, version: HostedVersion
@@ -363,7 +365,7 @@ class VirtualControlPlaneController:
         address = await self._address(cluster, found)
         secret = await self._objects.find(desired.SECRETS, SYSTEM_NAMESPACE, datastore.secret_of(found))
         wished = desired.plane_of(found, address, datastore.store_of(found, secret), self._network().ranges)
-        plane = replace(wished, version=version.name)
+        plane = upgrade.of_version(wished, version)
         running = await self._host.placement.start(plane)
         self._upgrades.check(version, running)
         # Before anything can fail: other operators name it when they report that they cannot end the process.
@@ -450,8 +452,8 @@ class VirtualControlPlaneController:
     async def _forget(self, key: str, uid: str) -> None:
         """End the connection of a control plane that is deleted."""
         await self._end(uid)
-        self._sleeper.forget(uid)
-        self._access.forget(uid)
+        for each in (self._sleeper, self._access, self._former):
+            each.forget(uid)
         self._objects.forget(key.partition("/")[0])
 
     async def _end(self, uid: str) -> None:
@@ -472,8 +474,7 @@ class VirtualControlPlaneController:
     ) -> None:
         # An earlier write of this reconcile has changed its resourceVersion.
         current: VirtualControlPlane = cluster.cache(VirtualControlPlane.resource).get(found.key) or found
-        before = current.status
-        # A process runs before its Secret is written.
+        before = current.status  # a process runs before its Secret is written
         is_connected = running is not None and current.metadata.uid in self._connected
         written = status.compute(
             self._access.reported(cluster, current, is_connected=is_connected),
@@ -487,10 +488,9 @@ class VirtualControlPlaneController:
         if is_connected and problem is None:
             in_force = self._connected[current.metadata.uid].plane.credentials
             last = rotation.outcome(current, in_force, cluster.clock.now())
-            written = upgrade.completed(written, rfc3339(cluster.clock.now()))
+            written = upgrade.completed(written, cluster.clock.now())
             written = replace(written, phase=PlanePhase.AWAKE, last_rotation=last)
-        if version and not before.version:
-            # Before its process writes anything.
+        if version and not before.version:  # before its process writes anything
             written = replace(written, version=version)
         if before.phase is PlanePhase.ASLEEP:
             # A spec that has changed during the sleep still has to wake it.

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from tenantry.api.marks import LEAVE_NODES
 from tenantry.api.model import object_key
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
@@ -41,7 +42,8 @@ async def give_back(home: Cluster, found: VirtualControlPlane) -> bool:
     for each in own:
         if not each.metadata.deletion_timestamp:
             await home.writer.delete(each)
-    return bool(own)
+    # What is left returns by itself: without a control plane, nothing inside can run pods there.
+    return bool(own) and LEAVE_NODES not in found.metadata.annotations
 
 
 class NodeMoveController:

@@ -6,6 +6,14 @@
     an earlier version wrote the kubeconfig in the namespace of a tenant with a control plane of its own ─► users + 1
     status.credentials              ─► HostedPlane ─► the process starts anew ─► status.lastRotation
 
+A gradual rotation has three phases. Each is in force when the process was started with it:
+
+    spec.rotation.request: Gradual@…  ─► Preparing   the next authorities are trusted, and sign nothing
+    Preparing in force                ─► Issuing     they sign; status.credentials.formerClients: who uses former ones
+    nothing uses former ones any more ─► no phase    Completing: only the new ones are trusted
+    spec.rotation.request: Complete@… ─► no phase    whatever still uses former ones
+    any other replacement             ─► no phase    it is meant to end former ones
+
 All users share one certificate, and a certificate cannot be revoked: so one that a removed owner has kept is worth
 nothing only if its authority is replaced. A suspension removes no owner.
 """
@@ -20,15 +28,27 @@ import msgspec
 from msgspec.structs import replace
 
 from tenantry.api.marks import OWNERS
-from tenantry.api.planecredentials import PlaneCredentials, PlaneRotationOutcome, RotationScope
+from tenantry.api.planecredentials import (
+    MOST_FORMER_CLIENTS,
+    FormerClient,
+    LastRotationPhase,
+    PlaneCredentials,
+    PlaneRotationOutcome,
+    RotationPhase,
+    RotationScope,
+)
 from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneStatus
 from tenantry.controllers.virtualcontrolplane import kubeconfigplace
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.observed import Observed
-from tenantry.hosting.plane import CredentialGenerations
+from tenantry.hosting.plane import OVERLAP, CredentialGenerations
+from tenantry.hosting.reports import FormerUse
 
 LEAST_SECONDS = 10
 """Between two rotations that users request: each one starts the process anew."""
+
+REPORTED_SECONDS = 60
+"""How much later a last use must be that is written: active clients would cause writes all the time."""
 
 WATCH_SECONDS = 330
 """After which no watch is open that began before (decision 18)."""
@@ -90,23 +110,122 @@ def step(found: VirtualControlPlane, namespace: Observed, now: dt.datetime) -> R
     asked = found.spec.rotation.request
     wait = _wait(found, now) if asked not in ("", credentials.requested) else None
     if wait is not None and wait <= 0:
-        following = _next(credentials, whole=asked.partition("@")[0] == RotationScope.ALL)
+        following = _requested(credentials, RotationScope(asked.partition("@")[0]))
         return _written(found, replace(following, requested=asked, owners=owners))
-    if owners != credentials.owners:
-        return _written(found, replace(credentials, owners=owners))
+    following = replace(credentials, owners=owners) if owners != credentials.owners else _phase(found, now)
+    if following is not None:
+        return _written(found, following)
     return RotationStep(again_seconds=sooner(left, wait))
+
+
+def _requested(credentials: PlaneCredentials, scope: RotationScope) -> PlaneCredentials:
+    """Return the credentials that a request leads to."""
+    phase = credentials.phase
+    if scope is RotationScope.GRADUAL:
+        return credentials if phase is not RotationPhase.NONE else replace(credentials, phase=RotationPhase.PREPARING)
+    if scope is RotationScope.COMPLETE:
+        # What was only prepared has to sign first.
+        return _next(credentials, whole=True) if phase is RotationPhase.PREPARING else _ended(credentials)
+    return _next(credentials, whole=scope is RotationScope.ALL)
+
+
+def _phase(found: VirtualControlPlane, now: dt.datetime) -> PlaneCredentials | None:
+    """Return the credentials of the next phase of a gradual rotation; None if it stays in its phase."""
+    credentials, wanted = found.status.credentials, found.spec.rotation
+    if is_pending(found):
+        return None
+    if credentials.phase is RotationPhase.PREPARING and wanted.last_phase is not LastRotationPhase.PREPARING:
+        return replace(_next(credentials, whole=True), phase=RotationPhase.ISSUING)
+    if credentials.phase is not RotationPhase.ISSUING:
+        return None
+    if not credentials.issued:
+        return replace(credentials, issued=rfc3339(now))
+    if wanted.last_phase is not LastRotationPhase.COMPLETING or found.spec.replicas > 1:
+        # One of several processes does not know the clients of the others: a request ends the phase.
+        return None
+    return _ended(credentials) if not remaining(found, now) else None
+
+
+def is_due(found: VirtualControlPlane, now: dt.datetime) -> bool:
+    """Return whether a gradual rotation comes to its next phase."""
+    return _phase(found, now) is not None
+
+
+def remaining(found: VirtualControlPlane, now: dt.datetime) -> tuple[str, ...]:
+    """Return what still uses the credentials of before a gradual rotation, in words.
+
+    Args:
+        found: The control plane, in the phase Issuing.
+        now: The time.
+    """
+    credentials = found.status.credentials
+    told = [_told(each) for each in used(credentials.former_clients, found.spec.rotation.quiet_seconds, now)]
+    if not credentials.issued:
+        return tuple(told)
+    end = dt.datetime.fromisoformat(credentials.issued) + OVERLAP
+    if now < end:
+        told.append(f"tokens of ServiceAccounts that were issued before {credentials.issued}, until {rfc3339(end)}")
+    return tuple(told)
+
+
+_OF_NODES = "system:node:"
+
+
+def _told(found: FormerClient) -> str:
+    if found.user.startswith(_OF_NODES):
+        return f"node {found.user.removeprefix(_OF_NODES)!r}, last at {found.last}"
+    return f"user {found.user!r}, last at {found.last}"
+
+
+def used(known: Iterable[FormerClient], quiet_seconds: int, now: dt.datetime) -> tuple[FormerClient, ...]:
+    """Return the clients whose last use is not longer ago than a time.
+
+    Args:
+        known: The clients.
+        quiet_seconds: The time.
+        now: The time now.
+    """
+    since = rfc3339(now - dt.timedelta(seconds=quiet_seconds))
+    return tuple(each for each in known if each.last > since)
+
+
+def noted(
+    known: Iterable[FormerClient], reported: Iterable[FormerUse], quiet_seconds: int, now: dt.datetime
+) -> tuple[FormerClient, ...]:
+    """Return the clients with former certificates, from those that are recorded and those that the process reports.
+
+    Args:
+        known: Those that are recorded, also of an earlier process.
+        reported: Those of the process that runs.
+        quiet_seconds: As for `used`.
+        now: The time.
+    """
+    found = {each.user: each for each in known}
+    for each in reported:
+        before = found.get(each.user)
+        moved = dt.datetime.fromisoformat(before.last) if before is not None else None
+        if moved is None or (each.last - moved).total_seconds() >= min(REPORTED_SECONDS, quiet_seconds):
+            found[each.user] = FormerClient(user=each.user[:253], last=rfc3339(each.last))
+    latest = sorted(used(found.values(), quiet_seconds, now), key=lambda each: each.last, reverse=True)
+    return tuple(sorted(latest[:MOST_FORMER_CLIENTS], key=lambda each: each.user))
+
+
+def _ended(credentials: PlaneCredentials) -> PlaneCredentials:
+    return replace(credentials, phase=RotationPhase.NONE, issued="", former_clients=())
 
 
 def is_pending(found: VirtualControlPlane) -> bool:
     """Return whether other credentials are in force than those that are to be."""
     wished, done = found.status.credentials, found.status.last_rotation
+    if wished.phase is not done.phase:
+        return True
     return (wished.users, wished.authorities, wished.requested) != (done.users, done.authorities, done.requested)
 
 
 def wanted(found: VirtualControlPlane) -> CredentialGenerations:
     """Return the credentials that are to be in force."""
     credentials = found.status.credentials
-    return CredentialGenerations(users=credentials.users, authorities=credentials.authorities)
+    return CredentialGenerations(users=credentials.users, authorities=credentials.authorities, phase=credentials.phase)
 
 
 def outcome(found: VirtualControlPlane, in_force: CredentialGenerations, now: dt.datetime) -> PlaneRotationOutcome:
@@ -125,6 +244,7 @@ def outcome(found: VirtualControlPlane, in_force: CredentialGenerations, now: dt
         time=rfc3339(now),
         users=credentials.users,
         authorities=credentials.authorities,
+        phase=credentials.phase,
     )
 
 
@@ -145,7 +265,7 @@ def is_bound(subjects: Iterable[str], gone: frozenset[str]) -> bool:
 
 def _next(credentials: PlaneCredentials, *, whole: bool = False) -> PlaneCredentials:
     authorities = credentials.authorities + 1 if whole else credentials.authorities
-    return replace(credentials, users=credentials.users + 1, authorities=authorities)
+    return replace(_ended(credentials), users=credentials.users + 1, authorities=authorities)
 
 
 def _when_watches_end(now: dt.datetime) -> str:

@@ -5,14 +5,18 @@ A new kubeconfig is issued only when a removed owner can no longer read it on th
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
+from tenantry.api.errors import TenantryError
 from tenantry.api.kubernetes import RoleBinding
 from tenantry.api.owner import owner_line
-from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
+from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE, RotationPhase
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers.tenantnamespace import OWNER_BINDING
 from tenantry.controllers.virtualcontrolplane import rotation
@@ -20,7 +24,9 @@ from tenantry.controllers.virtualcontrolplane.rotation import RotationStep
 from tenantry.engine import request
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.observed import Observed
-from tenantry.hosting.placement import RunningPlane
+from tenantry.hosting import activity
+from tenantry.hosting.placement import Placement, RunningPlane
+from tenantry.hosting.reports import Activity
 
 BINDING_SECONDS = 1.0
 """When to look again at a binding from which another controller takes a removed owner."""
@@ -28,7 +34,75 @@ BINDING_SECONDS = 1.0
 LONGEST_SECONDS = 6 * 3600.0
 """When to look again at the latest: a machine that was suspended has not counted the time."""
 
+LOOK_SECONDS = 30.0
+"""How often a process is asked for the clients with certificates of before."""
+
 log = logging.getLogger(__name__)
+
+
+class FormerClients:
+    """Asks processes which clients still use the credentials of before a gradual rotation.
+
+    Args:
+        placement: Where the control planes run.
+        group: Runs the questions: users inside can make a process slow, and workers are few.
+    """
+
+    def __init__(self, placement: Placement, group: asyncio.TaskGroup) -> None:
+        self._placement = placement
+        self._group: asyncio.TaskGroup = group
+        # By uid.
+        self._asked: dict[str, asyncio.Task[Activity | None]] = {}
+
+    def forget(self, uid: str) -> None:
+        """Drop what is known of a control plane that is deleted, or has no phase."""
+        task = self._asked.pop(uid, None)
+        if task is not None:
+            task.cancel()
+
+    async def follow(self, cluster: Cluster, found: VirtualControlPlane) -> bool:
+        """Record the clients of a control plane that is connected; return whether the status was written.
+
+        Raises:
+            ApiError: The status cannot be written.
+        """
+        uid, credentials = found.metadata.uid, found.status.credentials
+        if rotation.is_due(found, cluster.clock.now()):
+            # What was reported just now has woken nothing.
+            cluster.wake(VirtualControlPlane, found.key)
+            return True
+        if credentials.phase is not RotationPhase.ISSUING or rotation.is_pending(found):
+            self.forget(uid)
+            return False
+        task = self._asked.get(uid)
+        if task is not None and not task.done():
+            return False
+        changed = partial(cluster.wake, VirtualControlPlane, found.key)
+        is_first = task is None
+        self._asked[uid] = self._group.create_task(self._ask(uid, 0.0 if is_first else LOOK_SECONDS, changed))
+        answer = task.result() if task is not None and not task.cancelled() else None
+        if answer is None:
+            return False
+        quiet, now = found.spec.rotation.quiet_seconds, cluster.clock.now()
+        clients = rotation.noted(credentials.former_clients, answer.former_clients, quiet, now)
+        if clients == credentials.former_clients:
+            return False
+        status = replace(found.status, credentials=replace(credentials, former_clients=clients))
+        # Not quiet: the phase may end.
+        await cluster.writer.own(request.replace(replace(found, status=status), subresource="status"))
+        return True
+
+    async def _ask(self, uid: str, after_seconds: float, changed: Callable[[], None]) -> Activity | None:
+        """Return what the process reports; no error leaves this method, because it would end the operator's term."""
+        found: Activity | None = None
+        await asyncio.sleep(after_seconds)
+        try:
+            found = await activity.ask(self._placement.activity(uid), None)
+        except (TenantryError, OSError) as error:
+            log.warning("a control plane does not report its clients", extra={"uid": uid, "error": str(error)})
+            await asyncio.sleep(LOOK_SECONDS)
+        changed()
+        return found
 
 
 async def begin(cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> RotationStep:

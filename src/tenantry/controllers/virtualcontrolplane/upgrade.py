@@ -5,6 +5,14 @@
     ─► SWITCH   status.version 1.36.3: from here on, the objects are those of the new version
     ─► START    the process of 1.36.3                      ─► Ready: status.lastUpgrade.completed
 
+With spec.upgrade.soakSeconds, the process of 1.36.3 first behaves as 1.35: its objects are those of 1.35, and
+spec.version 1.35 starts the program of before again.
+
+    ─► PREPARE  as above
+    ─► SWITCH   status.lastUpgrade.soaks; status.version stays
+    ─► START    the process of 1.36.3, which emulates 1.35 ─► Ready: status.lastUpgrade.soaked
+    ─► SWITCH   soakSeconds later: status.version 1.36.3   ─► START the process without the emulation
+
 A control plane that sleeps is prepared asleep, and switches when it wakes. One that may not have the version of its
 spec runs on with the one that it has. Each step is read from the status, so that an operator goes on where another one
 has ended.
@@ -26,8 +34,14 @@ from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane, Vi
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked
+from tenantry.hosting import obstacles as hosting
 from tenantry.hosting import versions
+from tenantry.hosting.obstacles import UpgradeObstacle
+from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.versions import HostedVersion
+
+SOAK_LOOK_SECONDS = 5.0
+"""When to look again whether a process that soaks is ready."""
 
 READY_SECONDS = 300
 """How long the process of a new version may take until users can work inside, before that is reported as a failure."""
@@ -51,11 +65,13 @@ class UpgradeDecision(msgspec.Struct, frozen=True, kw_only=True):
         step: What is next.
         version: The version to start or to go to; None if none may be started.
         problem: Why that is not the version of its spec; None if it is.
+        again_seconds: When to look again; None for never.
     """
 
     step: UpgradeStep = UpgradeStep.START
     version: HostedVersion | None = None
     problem: Blocked | None = None
+    again_seconds: float | None = None
 
 
 def running(found: VirtualControlPlane, known: Sequence[HostedVersion]) -> str:
@@ -89,13 +105,52 @@ def decide(found: VirtualControlPlane, known: Sequence[HostedVersion], now: dt.d
         return UpgradeDecision(version=kept(found, known), problem=problem)
     if before in ("", wanted.kubernetes):
         return UpgradeDecision(version=wanted)
+    if (under_way := _under_way(found, before, wanted, now)) is not None:
+        return under_way
     last = found.status.last_upgrade
-    if _is_prepared(last, before, wanted):
-        return UpgradeDecision(step=UpgradeStep.SWITCH, version=wanted)
     if last.message and last.generation == found.metadata.generation and _seconds(last.time, now) < AGAIN_SECONDS:
         stays = kept(found, known)
         return UpgradeDecision(version=stays, problem=_not_begun(last, is_served=stays is not None))
     return UpgradeDecision(step=UpgradeStep.PREPARE, version=wanted)
+
+
+def _under_way(
+    found: VirtualControlPlane, before: str, wanted: HostedVersion, now: dt.datetime
+) -> UpgradeDecision | None:
+    """Return what is next of an upgrade that has a snapshot; None if there is none."""
+    last = found.status.last_upgrade
+    is_this, left = (last.before, last.after) == (before, wanted.kubernetes), _soak_left(found, now)
+    if last.soaks and is_this and left > 0:
+        return UpgradeDecision(version=replace(wanted, emulates=versions.minor(before)), again_seconds=left)
+    if (last.soaks and is_this) or _is_prepared(last, before, wanted):
+        return UpgradeDecision(step=UpgradeStep.SWITCH, version=wanted)
+    return None
+
+
+def _soak_left(found: VirtualControlPlane, now: dt.datetime) -> float:
+    """Return in how many seconds to look again at a process that soaks; at most 0 if it has done so for long enough."""
+    last, most = found.status.last_upgrade, found.spec.upgrade.soak_seconds
+    # What reports that it is ready wakes nothing.
+    return most - _seconds(last.soaked, now) if last.soaked else SOAK_LOOK_SECONDS
+
+
+def soaks_until(found: VirtualControlPlane) -> str:
+    """Return until when a process soaks, as RFC 3339; "" while that is not known, or if none does."""
+    last = found.status.last_upgrade
+    if not last.soaks or not last.soaked:
+        return ""
+    return rfc3339(dt.datetime.fromisoformat(last.soaked) + dt.timedelta(seconds=found.spec.upgrade.soak_seconds))
+
+
+def of_version(plane: HostedPlane, version: HostedVersion) -> HostedPlane:
+    """Return a control plane with a version."""
+    return replace(plane, version=version.name, emulates=version.emulates)
+
+
+def is_aborted(found: VirtualControlPlane, chosen: HostedVersion | None) -> bool:
+    """Return whether the version of before is chosen while the next one soaks."""
+    last = found.status.last_upgrade
+    return last.soaks and chosen is not None and chosen.kubernetes == last.before and not chosen.emulates
 
 
 def kept(found: VirtualControlPlane, known: Sequence[HostedVersion]) -> HostedVersion | None:
@@ -158,7 +213,9 @@ def unready(found: VirtualControlPlane, cause: str) -> Blocked | None:
     if not is_pending(found):
         return None
     told = f"Kubernetes {last.after} is not ready with the objects of {last.before}: {cause}; the operator tries again"
-    if last.snapshot:
+    if last.soaks:
+        told += f". To go back to {last.before}, with all objects, set spec.version to {versions.minor(last.before)}"
+    elif last.snapshot:
         back = f"tenantry vcp restore {meta.name} -n {meta.namespace} --from {last.snapshot}"
         told += (
             f". To go back to {last.before}, and lose what was written since {last.time}, run"
@@ -170,7 +227,8 @@ def unready(found: VirtualControlPlane, cause: str) -> Blocked | None:
 def is_pending(found: VirtualControlPlane) -> bool:
     """Return whether the process of a new version was started, and has not been ready yet."""
     last = found.status.last_upgrade
-    return bool(last.started) and not last.completed and last.after == found.status.version
+    is_after = last.soaks or last.after == found.status.version
+    return bool(last.started) and not last.completed and is_after
 
 
 def overdue_seconds(found: VirtualControlPlane, now: dt.datetime) -> float | None:
@@ -210,8 +268,30 @@ def switched(status: VirtualControlPlaneStatus, last: PlaneUpgrade, now: dt.date
         last: The upgrade, which has a snapshot.
         now: The time.
     """
-    begun = replace(last, started=rfc3339(now))
+    begun = replace(last, started=rfc3339(now), soaks=False)
     return replace(status, version=last.after, last_upgrade=begun, phase=PlanePhase.UPGRADING)
+
+
+def begun(found: VirtualControlPlane, last: PlaneUpgrade, now: dt.datetime) -> VirtualControlPlaneStatus:
+    """Return the status of a control plane whose process of the next version starts: it soaks first, if it is to.
+
+    Args:
+        found: The control plane.
+        last: The upgrade, which has a snapshot.
+        now: The time.
+    """
+    is_minor = versions.minor(last.before) != versions.minor(last.after)
+    if last.soaks or not found.spec.upgrade.soak_seconds or not is_minor:
+        return switched(found.status, last, now)
+    soaking = replace(last, started=rfc3339(now), soaks=True)
+    return replace(found.status, version=last.before, last_upgrade=soaking, phase=PlanePhase.UPGRADING)
+
+
+def aborted(found: VirtualControlPlane) -> VirtualControlPlaneStatus:
+    """Return the status of a control plane that goes back to the program of before while the next one soaks."""
+    told = f"it was aborted while Kubernetes {found.status.last_upgrade.after} behaved as the version before"
+    last = replace(found.status.last_upgrade, soaks=False, soaked="", message=told)
+    return replace(found.status, last_upgrade=replace(last, generation=found.metadata.generation))
 
 
 def rests(found: VirtualControlPlane, last: PlaneUpgrade, now: dt.datetime) -> VirtualControlPlaneStatus:
@@ -238,14 +318,53 @@ def rests(found: VirtualControlPlane, last: PlaneUpgrade, now: dt.datetime) -> V
     )
 
 
-def completed(status: VirtualControlPlaneStatus, now: str) -> VirtualControlPlaneStatus:
+def completed(status: VirtualControlPlaneStatus, now: dt.datetime) -> VirtualControlPlaneStatus:
     """Return the status of a control plane that is ready.
 
     Args:
         status: The status so far.
-        now: RFC 3339.
+        now: The time.
     """
     last = status.last_upgrade
+    if last.soaks:
+        return status if last.soaked else replace(status, last_upgrade=replace(last, soaked=rfc3339(now)))
     if not last.started or last.completed or last.after != status.version:
         return status
-    return replace(status, last_upgrade=replace(last, completed=now))
+    return replace(status, last_upgrade=replace(last, completed=rfc3339(now)))
+
+
+def blocked(found: VirtualControlPlane, wanted: HostedVersion, obstacles: Sequence[UpgradeObstacle]) -> Blocked:
+    """Return what to report while something stands in the way of an upgrade.
+
+    Args:
+        found: The control plane.
+        wanted: The version.
+        obstacles: What stands in the way, at least one.
+    """
+    names = ", ".join(each.name for each in obstacles)
+    return Blocked(
+        reason=reasons.UPGRADE_BLOCKED,
+        message=f"the upgrade to Kubernetes {wanted.kubernetes} waits, and the control plane stays at"
+        f" {found.status.version}: {hosting.told(obstacles)}; or add to spec.upgrade.ignore: {names}",
+    )
+
+
+def condition(found: VirtualControlPlane, problem: Blocked | None) -> list[Wanted]:
+    """Return the condition Upgrading; none if there is no upgrade.
+
+    Args:
+        found: The control plane.
+        problem: What is reported of a control plane that runs.
+    """
+    last = found.status.last_upgrade
+    if problem is not None and problem.reason == reasons.UPGRADE_BLOCKED:
+        return [Wanted(reasons.UPGRADING, False, problem.reason, problem.message)]
+    if not is_pending(found):
+        return []
+    message = f"from Kubernetes {last.before} to {last.after}"
+    if not last.soaks:
+        return [Wanted(reasons.UPGRADING, True, reasons.PROGRESSING, message)]
+    until = soaks_until(found)
+    time = f", until {until}" if until else ""
+    words = f"{message}, which behaves as {versions.minor(last.before)}{time}: until then, it can be aborted"
+    return [Wanted(reasons.UPGRADING, True, reasons.SOAKING, words)]

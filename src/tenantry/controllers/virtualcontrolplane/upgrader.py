@@ -15,14 +15,15 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, TenantryError, TerminalError
 from tenantry.api.planesnapshots import PlaneUpgrade
-from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneStatus
-from tenantry.controllers.virtualcontrolplane import upgrade
+from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane, VirtualControlPlaneStatus
+from tenantry.controllers.virtualcontrolplane import desired, upgrade
 from tenantry.controllers.virtualcontrolplane.snapshots import TURN_SECONDS, Snapshots
-from tenantry.controllers.virtualcontrolplane.upgrade import UpgradeStep
+from tenantry.controllers.virtualcontrolplane.upgrade import UpgradeDecision, UpgradeStep
 from tenantry.engine import request
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.plan import Blocked
+from tenantry.hosting import obstacles, upgradefacts
 from tenantry.hosting.placement import Placement, RunningPlane
 from tenantry.hosting.snapshots import NoSnapshotPlace
 from tenantry.hosting.versions import HostedVersion
@@ -59,7 +60,11 @@ class Upgrades:
         self._snapshots = snapshots
 
     async def bring(
-        self, cluster: Cluster, found: VirtualControlPlane, end: Callable[[], Awaitable[None]]
+        self,
+        cluster: Cluster,
+        found: VirtualControlPlane,
+        end: Callable[[], Awaitable[None]],
+        running: RunningPlane | None,
     ) -> VersionToRun:
         """Bring a control plane that is awake a step further.
 
@@ -67,6 +72,7 @@ class Upgrades:
             cluster: The host.
             found: The control plane.
             end: Ends the link.
+            running: Its process; None if it is not connected.
 
         Raises:
             ApiError: The step cannot be recorded.
@@ -74,12 +80,11 @@ class Upgrades:
         decided = upgrade.decide(found, self._placement.versions(), cluster.clock.now())
         last = found.status.last_upgrade
         if decided.step is UpgradeStep.START or decided.version is None:
-            if last.snapshot and not last.started:
-                # The process of before writes: a later upgrade needs another snapshot.
-                await self._write(cluster, found, replace(found.status, last_upgrade=PlaneUpgrade()))
-                return VersionToRun(is_last=True)
-            return VersionToRun(version=decided.version, problem=decided.problem)
+            return await self._kept_on(cluster, found, decided)
         if decided.step is UpgradeStep.PREPARE:
+            held = await self._held_back(found, decided.version, running)
+            if held is not None:
+                return held
             missing = await self._missing(decided.version)
             if missing is not None:
                 return VersionToRun(version=upgrade.kept(found, self._placement.versions()), problem=missing)
@@ -89,10 +94,42 @@ class Upgrades:
         now = cluster.clock.now()
         written = replace(found.status, version=last.before, last_upgrade=last)
         if not last.message:
-            written = upgrade.switched(written, last, now)
+            written = upgrade.begun(replace(found, status=written), last, now)
             log.info("a control plane is upgraded", extra={"key": found.key, "version": last.after})
         await self._write(cluster, found, written)
         return VersionToRun(is_last=True)
+
+    async def _kept_on(self, cluster: Cluster, found: VirtualControlPlane, decided: UpgradeDecision) -> VersionToRun:
+        """Return the version to run, once the status has no upgrade that is not carried out."""
+        last = found.status.last_upgrade
+        if last.snapshot and not last.started:
+            # The process of before writes: a later upgrade needs another snapshot.
+            await self._write(cluster, found, replace(found.status, last_upgrade=PlaneUpgrade()))
+            return VersionToRun(is_last=True)
+        if upgrade.is_aborted(found, decided.version):
+            log.info("an upgrade is aborted", extra={"key": found.key, "version": last.before})
+            await self._write(cluster, found, upgrade.aborted(found))
+            return VersionToRun(is_last=True)
+        again = decided.again_seconds
+        return VersionToRun(version=decided.version, problem=decided.problem, again_seconds=again)
+
+    async def _held_back(
+        self, found: VirtualControlPlane, wanted: HostedVersion, running: RunningPlane | None
+    ) -> VersionToRun | None:
+        """Return what a control plane with nodes runs while something stands in the way; None for nothing."""
+        stays = upgrade.kept(found, self._placement.versions())
+        if stays is None or not desired.has_own_nodes(found):
+            return None
+        if running is None:
+            # It answers no question yet; one that has not been usable has to go on.
+            return VersionToRun(version=stays) if found.status.phase is PlanePhase.AWAKE else None
+        try:
+            facts = await upgradefacts.read(running.connection)
+        except TenantryError as error:
+            problem = Blocked(reason=reasons.UPGRADE_BLOCKED, message=f"the upgrade waits: {error}")
+            return VersionToRun(version=stays, problem=problem)
+        known = obstacles.find(facts, wanted.kubernetes, found.spec.upgrade.ignore)
+        return VersionToRun(version=stays, problem=upgrade.blocked(found, wanted, known)) if known else None
 
     async def rest(self, cluster: Cluster, found: VirtualControlPlane) -> VersionToRun:
         """Prepare a control plane that sleeps.
