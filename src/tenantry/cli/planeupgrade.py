@@ -47,12 +47,14 @@ class UpgradeOptions(msgspec.Struct, frozen=True, kw_only=True):
         plan: Only print what would happen.
         abort: Go back to the version of before.
         ignored: Names of obstacles that do not hold it back.
+        form: The format of the plan; None for text.
     """
 
     version: str = ""
     plan: bool = False
     abort: bool = False
     ignored: tuple[str, ...] = ()
+    form: str | None = None
 
     def check(self) -> None:
         """Check that the options go together.
@@ -62,6 +64,8 @@ class UpgradeOptions(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.abort and (self.plan or self.version or self.ignored):
             raise InputError("--abort goes back to the version of before: omit the other options")
+        if self.form and not self.plan:
+            raise InputError("-o needs --plan")
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -74,9 +78,10 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
         plan: bool,
         abort: bool,
         ignored: tuple[str, ...],
+        form: str | None,
         **others: object,
     ) -> None:
-        given = UpgradeOptions(version=version, plan=plan, abort=abort, ignored=ignored)
+        given = UpgradeOptions(version=version, plan=plan, abort=abort, ignored=ignored, form=form)
         given.check()
         command(*args, given=given, **others)
 
@@ -98,6 +103,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
             help="Obstacle that does not hold the upgrade back. May be repeated.",
         ),
         click.option("--abort", is_flag=True, help="Go back to the version of before, as long as the next one soaks."),
+        output.output_option("json", "yaml"),
     )
     for option in reversed(options):
         call = option(call)
@@ -253,7 +259,12 @@ def _print_plan(
         after = wanted.kubernetes
         facts = session.run(target, lambda client: _facts(client, found))
         known = obstacles.find(facts, after, given.ignored)
-    output.write("\n".join(_lines(found, told, after, known, kind)))
+    if given.form:
+        plan = {"from": running, "to": after, "obstacles": [msgspec.to_builtins(each) for each in known]}
+        text = output.to_json(plan) if given.form == "json" else output.to_yaml([plan])
+        output.write(text.rstrip("\n"))
+    else:
+        output.write("\n".join(_lines(found, told, after, known, kind)))
     if known:
         sys.exit(OBSTACLES)
 
