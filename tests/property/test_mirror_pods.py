@@ -126,8 +126,9 @@ def check(lower: Json) -> None:
 @given(st.lists(st.tuples(st.sampled_from(OBJECTS), st.sampled_from(FORBIDDEN), ANYTHING), min_size=1, max_size=6))
 def test_unlisted_fields_have_no_effect(junk: list[tuple[Path, str, Any]]) -> None:
     pod = copied(FULL)
-    for path, key, value in junk:
-        holder = at(pod, path)
+    # Found before the first write, which may replace what a later path leads through.
+    holders = [at(pod, path) for path, _, _ in junk]
+    for holder, (path, key, value) in zip(holders, junk, strict=True):
         if path == ("spec",) and (key.startswith("serviceAccount") or key == "ephemeralContainers"):
             continue  # The value of the one is shown to containers; the other goes down on its own, or is refused.
         holder[key] = value
