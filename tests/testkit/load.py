@@ -25,13 +25,20 @@ class Load:
 
     @asynccontextmanager
     async def going_on(self) -> AsyncGenerator[None]:
-        """Read while the context is open."""
+        """Read while the context is open.
+
+        Raises:
+            AssertionError: Nothing was read.
+        """
         task = asyncio.create_task(self._run())
         try:
             yield
         finally:
             task.cancel()
             await asyncio.wait([task])
+        if not task.cancelled():
+            task.result()
+        assert self.reads, "nothing was read"
 
     async def _run(self) -> None:
         while True:
