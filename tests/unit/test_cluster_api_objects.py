@@ -151,8 +151,14 @@ def test_a_secret_or_a_control_plane_of_another_owner_is_left_as_it_is() -> None
     inputs = published(control_plane())
     foreign = {"metadata": {"name": "web-kubeconfig", "uid": "f"}, "data": {"value": ""}}
     plane = VirtualControlPlane(metadata=ObjectMeta(name="web-capi", namespace=NAMESPACE, uid="f"))
+    owner = {"kind": "TenantryControlPlane", "name": "web", "uid": inputs.found.metadata.uid}
+    held = {"metadata": {**foreign["metadata"], "ownerReferences": [owner]}, "data": {"value": ""}}
+    (reference,) = started(inputs.found).metadata.owner_references
+    forged = replace(plane, metadata=replace(plane.metadata, owner_references=(replace(reference, kind="Else"),)))
     for each in (
         replace(inputs, secrets={**inputs.secrets, "web-kubeconfig": foreign}),
+        replace(inputs, secrets={**inputs.secrets, "web-kubeconfig": held}),
+        replace(inputs, plane=forged, secrets={}),
         replace(inputs, plane=plane, secrets={}),
     ):
         plan = planes.plan(each)

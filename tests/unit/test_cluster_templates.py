@@ -213,6 +213,42 @@ def test_a_lower_limit_takes_nothing_and_refuses_growth() -> None:
     assert there.step() == []
 
 
+def test_claims_that_a_user_has_created_lift_no_limit() -> None:
+    """H04: only nodes that the claims of the cluster's own pools were granted are what it has."""
+    there = of(DedicatedClusterSpec(template="small", nodes=3))
+    owned = there.claims["prod-default"]
+    many = tuple(f"x-{number}" for number in range(9))
+    for name in ("prod-other", "default"):
+        there.claims[name] = replace(
+            owned,
+            metadata=replace(owned.metadata, name=name, uid=f"forged-{name}"),
+            spec=replace(owned.spec, count=9),
+            status=replace(owned.status, nodes=many),
+        )
+    there.claims["prod-default"] = replace(owned, spec=replace(owned.spec, count=9))
+    there.change(replace(there.found.spec, nodes=4))
+    told = [each.message for each in taken_up.problems(taken_up.applied(there.inputs()))]
+    assert len(told) == 1
+    assert "must have at most 3 nodes together, not 4" in told[0]
+
+
+def test_a_claim_without_the_name_of_a_pool_is_no_claim_of_the_cluster() -> None:
+    """H04: one with the name of a pool alone would stand for that of the pool."""
+    there = of(DedicatedClusterSpec(nodes=1))
+    owned = there.claims["prod-default"]
+    metadata = replace(owned.metadata, name="zzz", uid="forged")
+    there.claims["zzz"] = replace(owned, metadata=metadata)
+    kept = replace(owned.metadata, name="prod-extra", uid="other", owner_references=())
+    there.claims["prod-extra"] = replace(owned, metadata=kept)
+    assert [each.metadata.name for each in there.inputs().own_claims] == ["prod-default"]
+    # By the uid alone, a reference of another kind would pass the policy on these.
+    (owner,) = owned.metadata.owner_references
+    there.claims["prod-extra"] = replace(
+        owned, metadata=replace(kept, owner_references=(replace(owner, kind="ConfigMap"),))
+    )
+    assert [each.metadata.name for each in there.inputs().own_claims] == ["prod-default"]
+
+
 def test_a_template_that_is_deleted_leaves_its_clusters_as_they_are() -> None:
     """H04: they keep what they have, and do not grow."""
     there = of(DedicatedClusterSpec(template="small", nodes=2))

@@ -14,9 +14,11 @@ from tenantry.api.clustertemplate import (
     ClusterApiClass,
     ClusterTemplate,
     ClusterTemplateSpec,
+    TemplateLimits,
 )
 from tenantry.api.dedicatedcluster import (
     CLUSTER_FINALIZER,
+    ClusterControlPlane,
     ClusterProvider,
     DedicatedCluster,
     DedicatedClusterSpec,
@@ -25,7 +27,12 @@ from tenantry.api.dedicatedcluster import (
     PoolSettings,
 )
 from tenantry.api.model import Condition, ObjectMeta
+from tenantry.api.slice import SliceClaim, SliceClaimSpec, SliceClaimStatus
+from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneSpec
+from tenantry.controllers.clusterapi.children import meta_of
 from tenantry.controllers.dedicatedcluster import topology
+from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
+from tenantry.controllers.dedicatedcluster.template import Size, refused
 from tenantry.controllers.dedicatedcluster.topology import TopologyInputs
 from tenantry.engine.conditions import find
 from tenantry.engine.plan import Amendment, Blocked, Plan
@@ -167,6 +174,57 @@ def test_a_template_refuses_growth_and_nothing_that_the_cluster_has() -> None:
     assert (
         len(requests(topology.plan(replace(inputs, found=found(DedicatedClusterSpec(version="1.36", nodes=1)))))) == 1
     )
+
+
+def test_a_template_refuses_more_replicas_of_a_control_plane_that_runs() -> None:
+    """H04: they were limited at the creation only."""
+    refused = (Blocked(reason=reasons.INVALID_SPEC, message="too many"),)
+
+    def having(replicas: int) -> DedicatedClusterSpec:
+        return DedicatedClusterSpec(version="1.36", nodes=2, control_plane=ClusterControlPlane(replicas=replicas))
+
+    inputs = TopologyInputs(found=found(having(3)), template=template(), refused=refused, cluster=created(having(3)))
+    assert topology.plan(inputs).is_empty
+    assert topology.plan(replace(inputs, found=found(having(5)))).blocked == refused
+    assert not topology.plan(replace(inputs, found=found(having(1)))).blocked
+    without = replace(inputs, cluster=created(), found=found(having(1)))
+    assert topology.plan(without).blocked == refused
+
+
+def test_only_the_cluster_counts_as_what_the_cluster_has() -> None:
+    """H04: not what users can create, a claim and a control plane with a reference to the DedicatedCluster."""
+    spec = DedicatedClusterSpec(
+        version="1.36", nodes=2, pools=(NodePool(name="gpu", count=1),), control_plane=ClusterControlPlane(replicas=3)
+    )
+    inputs = TopologyInputs(found=found(spec), template=template(), cluster=created(spec))
+    assert inputs.size == Size(nodes=3, replicas=3)
+    assert replace(inputs, cluster=None).size == Size()
+    limits = TemplateLimits(nodes=2, replicas=1)
+    of = replace(template(), spec=ClusterTemplateSpec(limits=limits))
+    forged = SliceClaim(
+        metadata=meta_of(found(), "prod-x"),
+        spec=SliceClaimSpec(count=64),
+        status=SliceClaimStatus(nodes=tuple(f"n-{number}" for number in range(64))),
+    )
+    plane = VirtualControlPlane(metadata=meta_of(found(), "prod"), spec=VirtualControlPlaneSpec(replicas=5))
+    of_owner = ClusterInputs(
+        found=found(spec), plane=plane, claims={"prod-x": forged}, template_name="t", template=of, offered=("t",)
+    )
+    assert refused(of_owner, inputs.size) == []
+    larger = replace(spec, nodes=3, control_plane=ClusterControlPlane(replicas=5))
+    nodes, replicas = refused(replace(of_owner, found=found(larger)), inputs.size)
+    assert "at most 3 nodes together, not 4" in nodes.message
+    assert "spec.controlPlane.replicas must be at most 3, not 5" in replicas.message
+
+
+def test_a_cluster_that_another_object_controls_is_not_its_own() -> None:
+    """H04: a reference that does not control it makes no Cluster one of the DedicatedCluster."""
+    cluster = created()
+    (owner,) = cluster["metadata"]["ownerReferences"]
+    cluster["metadata"]["ownerReferences"] = [{**owner, "controller": False}]
+    inputs = TopologyInputs(found=found(), template=template(), cluster=cluster)
+    assert inputs.own is None
+    assert [each.reason for each in topology.plan(inputs).blocked] == [reasons.OBJECT_EXISTS]
 
 
 def test_it_is_ready_when_cluster_api_says_so_and_all_nodes_are_there() -> None:

@@ -53,8 +53,12 @@ def is_paused(found: KubernetesObject, cluster: Json | None) -> bool:
 
 
 def is_child(owner: KubernetesObject, found: KubernetesObject) -> bool:
-    """Return whether an object is controlled by another one."""
-    return any(each.controller and each.uid == owner.metadata.uid for each in found.metadata.owner_references)
+    """Return whether an object is controlled by another one.
+
+    The kind counts, too: a policy refuses to users controlling references of these kinds only.
+    """
+    kind, uid = owner.resource.kind, owner.metadata.uid
+    return any((each.controller, each.kind, each.uid) == (True, kind, uid) for each in found.metadata.owner_references)
 
 
 def taken(found: KubernetesObject) -> Blocked:

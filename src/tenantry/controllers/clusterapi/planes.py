@@ -145,7 +145,7 @@ def problems(inputs: PlaneInputs) -> list[Blocked]:
 
 def _is_ours(found: TenantryControlPlane, seen: Json) -> bool:
     owners: list[Json] = seen["metadata"].get("ownerReferences") or []
-    return any(each.get("uid") == found.metadata.uid for each in owners)
+    return any(each.get("controller") and each.get("uid") == found.metadata.uid for each in owners)
 
 
 def endpoint_of(of: VirtualControlPlane | None) -> ApiEndpoint:

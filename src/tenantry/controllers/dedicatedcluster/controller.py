@@ -97,7 +97,7 @@ class DedicatedClusterController:
 
     async def _is_of_cluster_api(self, cluster: Cluster, found: DedicatedCluster, inputs: ClusterInputs) -> bool:
         """Return whether Cluster API builds a cluster: decided once, before the first child of it."""
-        if inputs.own_plane is not None:
+        if inputs.own_plane is not None and found.status.provider is not ClusterProvider.CLUSTER_API:
             return False
         return await topologies.provider(cluster, found, inputs.template) is ClusterProvider.CLUSTER_API
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from tenantry.api.clustertemplate import ClusterTemplate
-from tenantry.api.dedicatedcluster import DedicatedCluster
+from tenantry.api.dedicatedcluster import DedicatedCluster, claim_name
 from tenantry.api.marks import DELETE_FIRST
 from tenantry.api.model import KubernetesObject, Resource
 from tenantry.api.nodehandover import NodeHandover
@@ -84,8 +84,9 @@ class ClusterInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def own_claims(self) -> list[SliceClaim]:
-        """Return the SliceClaims that it controls, by name."""
-        return [each for _, each in sorted(self.claims.items()) if self.is_child(each)]
+        """Return the SliceClaims that it controls and that have names of pools, by name."""
+        start = claim_name(self.found.metadata.name, "")
+        return [each for name, each in sorted(self.claims.items()) if name.startswith(start) and self.is_child(each)]
 
 
 def wanted_template(found: DedicatedCluster, default: str) -> str:
@@ -101,8 +102,13 @@ def wanted_template(found: DedicatedCluster, default: str) -> str:
 
 
 def owner_of(each: KubernetesObject) -> str:
-    """Return the uid of the controlling owner of an object; "" for none."""
-    return next((owner.uid for owner in each.metadata.owner_references if owner.controller), "")
+    """Return the uid of the DedicatedCluster that controls an object; "" for none.
+
+    The kind counts, too: a policy refuses to users controlling references of this kind only.
+    """
+    kind = DedicatedCluster.resource.kind
+    owners = each.metadata.owner_references
+    return next((owner.uid for owner in owners if owner.controller and owner.kind == kind), "")
 
 
 def _owners(found: SliceClaim) -> Iterable[str]:

@@ -17,7 +17,7 @@ from msgspec import UNSET
 from tenantry.api import reasons
 from tenantry.api.clusteraddons import AddOns
 from tenantry.api.clustertemplate import ClusterTemplate, ResourceLimits, TakenTemplate, TemplateLimits
-from tenantry.api.dedicatedcluster import DedicatedCluster
+from tenantry.api.dedicatedcluster import DEFAULT_POOL, DedicatedCluster, claim_name
 from tenantry.api.quota import Quantity
 from tenantry.api.virtualcontrolplane import PlaneDatastore, PlaneResources
 from tenantry.api.wording import shortened
@@ -47,6 +47,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     datastore: PlaneDatastore
     resources: PlaneResources
     after_idle_seconds: int
+
+
+class Size(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cluster has already, which a limit that is lowered does not take.
+
+    Args:
+        nodes: Of all pools together.
+        replicas: Processes of the control plane.
+    """
+
+    nodes: int = 0
+    replicas: int = 0
 
 
 def taken(found: DedicatedCluster) -> TakenTemplate:
@@ -149,11 +161,17 @@ def problems(inputs: ClusterInputs) -> list[Blocked]:
     return [Blocked(reason=reasons.UNKNOWN_TEMPLATE, message=message)]
 
 
-def refused(inputs: ClusterInputs) -> list[Blocked]:
-    """Return what the template refuses to a cluster that Cluster API builds, which has no VirtualControlPlane."""
+def refused(inputs: ClusterInputs, has: Size) -> list[Blocked]:
+    """Return what the template refuses to a cluster that Cluster API builds.
+
+    Args:
+        inputs: The cluster. Children that a hosted one has do not count: users could have created them.
+        has: What its Cluster has.
+    """
+    inputs = msgspec.structs.replace(inputs, plane=None, claims={})
     name, of = inputs.template_name, inputs.template
     if of is not None:
-        return _blocked(_refused(inputs, of))
+        return _blocked(_refused(inputs, of, has))
     if not name:
         return []
     message = f"there is no ClusterTemplate {name!r}, so that the cluster does not grow: ask an administrator for it"
@@ -181,7 +199,16 @@ def _of_plane(inputs: ClusterInputs) -> Iterable[str]:
         )
 
 
-def _refused(inputs: ClusterInputs, of: ClusterTemplate) -> Iterable[str]:
+def _size(inputs: ClusterInputs) -> Size:
+    """Return what a hosted cluster has: nodes that its claims were granted, because any number can be requested."""
+    found, there = inputs.found, inputs.own_plane
+    pools = (DEFAULT_POOL, *(pool.name for pool in found.spec.pools))
+    names = {claim_name(found.metadata.name, pool) for pool in pools}
+    nodes = {node for each in inputs.own_claims if each.metadata.name in names for node in each.status.nodes}
+    return Size(nodes=len(nodes), replicas=there.spec.replicas if there is not None else 0)
+
+
+def _refused(inputs: ClusterInputs, of: ClusterTemplate, has: Size | None = None) -> Iterable[str]:
     found, offered = inputs.found, of.spec.versions
     there = inputs.own_plane
     running = versions.minor(there.status.version) if there is not None and there.status.version else ""
@@ -190,24 +217,30 @@ def _refused(inputs: ClusterInputs, of: ClusterTemplate) -> Iterable[str]:
             f"spec.version must be one that ClusterTemplate {of.metadata.name!r} offers, not {found.spec.version}:"
             f" choose {shortened(offered)}"
         )
-    yield from (f"{each}, or name another template" for each in _above(inputs, of.spec.limits, _limit(of)))
+    yield from (f"{each}, or name another template" for each in _above(inputs, of.spec.limits, _limit(of), has))
 
 
 def _limit(of: ClusterTemplate) -> str:
     return f"the limit of ClusterTemplate {of.metadata.name!r}"
 
 
-def _above(inputs: ClusterInputs, limits: TemplateLimits, words: str) -> Iterable[str]:
-    """Yield what is above a limit, and above what the cluster has."""
+def _above(inputs: ClusterInputs, limits: TemplateLimits, words: str, has: Size | None = None) -> Iterable[str]:
+    """Yield what is above a limit, and above what the cluster has.
+
+    Args:
+        inputs: The cluster.
+        limits: The limits.
+        words: What they are.
+        has: What the cluster has; None for what its children on the host have.
+    """
     found, wanted, there = inputs.found, settings(inputs.found), inputs.own_plane
+    has = has or _size(inputs)
     nodes = found.spec.nodes + sum(pool.count for pool in found.spec.pools)
-    claimed = sum(each.spec.count for each in inputs.own_claims)
-    if limits.nodes is not UNSET and nodes > limits.nodes and nodes > claimed:
-        most = max(limits.nodes, claimed)
+    if limits.nodes is not UNSET and nodes > max(limits.nodes, has.nodes):
+        most = max(limits.nodes, has.nodes)
         yield f"spec.nodes and spec.pools must have at most {most} nodes together, not {nodes}, by {words}"
-    has = there.spec.replicas if there is not None else 0
-    if limits.replicas is not UNSET and wanted.replicas > max(limits.replicas, has):
-        most = max(limits.replicas, has)
+    if limits.replicas is not UNSET and wanted.replicas > max(limits.replicas, has.replicas):
+        most = max(limits.replicas, has.replicas)
         yield f"spec.controlPlane.replicas must be at most {most}, not {wanted.replicas}, by {words}"
     running = there.spec.resources if there is not None else None
     yield from _resources_above(wanted.resources, running, limits.resources, words)

@@ -77,11 +77,11 @@ async def _inputs(cluster: Cluster, of: ClusterInputs) -> TopologyInputs:
     is_installed = await _is_installed(cluster)
     data = await cluster.live.find(CLUSTERS, meta.namespace, meta.name) if is_installed else None
     secret = await cluster.live.find(SECRETS, meta.namespace, kubeconfig_name(meta.name)) if data is not None else None
-    return TopologyInputs(
+    inputs = TopologyInputs(
         found=of.found,
         template=of.template,
-        refused=tuple(templates.refused(of)),
         cluster=_json.decode(data) if data is not None else None,
         is_installed=is_installed,
         has_kubeconfig=secret is not None,
     )
+    return replace(inputs, refused=tuple(templates.refused(of, inputs.size)))

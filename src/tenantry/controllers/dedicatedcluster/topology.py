@@ -33,7 +33,7 @@ from tenantry.api.model import Json, Resource
 from tenantry.controllers.clusterapi.children import meta_of
 from tenantry.controllers.conclusion import ready, trouble
 from tenantry.controllers.dedicatedcluster.desired import settings_of
-from tenantry.controllers.dedicatedcluster.template import first_version
+from tenantry.controllers.dedicatedcluster.template import Size, first_version
 from tenantry.engine import request
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked, DirectWrite, Plan
@@ -80,7 +80,14 @@ class TopologyInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     def _is_ours(self, cluster: Json) -> bool:
         owners: list[Json] = cluster["metadata"].get("ownerReferences") or []
-        return any(each.get("uid") == self.found.metadata.uid for each in owners)
+        return any(each.get("controller") and each.get("uid") == self.found.metadata.uid for each in owners)
+
+    @property
+    def size(self) -> Size:
+        """Return what its Cluster has; nothing if there is none."""
+        spec: Json = (self.own or {}).get("spec") or {}
+        topology: Json = spec.get("topology") or {}
+        return Size(nodes=sum(_nodes(topology).values()), replicas=_replicas(topology))
 
 
 def resolve(found: DedicatedCluster, template: ClusterTemplate | None, *, is_installed: bool) -> ClusterProvider:
@@ -123,7 +130,14 @@ def _grows(inputs: TopologyInputs) -> bool:
     before: Json = spec.get("topology") or {}
     after = _topology(inputs, before)
     has, wants = _nodes(before), _nodes(after)
-    return any(count > has.get(name, 0) for name, count in wants.items()) or after["version"] != before.get("version")
+    is_larger = any(count > has.get(name, 0) for name, count in wants.items()) or _replicas(after) > _replicas(before)
+    return is_larger or after["version"] != before.get("version")
+
+
+def _replicas(topology: Json) -> int:
+    """Return the replicas of the control plane of a topology; 0 if it has none, so that any number is more."""
+    of: Json = topology.get("controlPlane") or {}
+    return int(of.get("replicas") or 0)
 
 
 def _nodes(topology: Json) -> dict[str, int]:
