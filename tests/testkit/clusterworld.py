@@ -101,10 +101,10 @@ class ClusterWorld:
         if self.cluster is None:
             return []
         wanted, before = status.compute(self.inputs(), None, NOW), self.cluster.status
-        if (wanted.sleep, wanted.requests) == (before.sleep, before.requests):
-            return []
-        self.cluster = replace(self.cluster, status=replace(before, sleep=wanted.sleep, requests=wanted.requests))
-        return [("status", "DedicatedCluster", NAME)]
+        kept = replace(before, sleep=wanted.sleep, requests=wanted.requests, allowed_nodes=wanted.allowed_nodes)
+        self.cluster = replace(self.cluster, status=kept)
+        is_same = (wanted.sleep, wanted.requests) == (before.sleep, before.requests)
+        return [] if is_same else [("status", "DedicatedCluster", NAME)]
 
     def settle(self, *, joins: bool = True, returns: bool = True) -> None:
         """Carry out plans until nothing is left to do.

@@ -213,6 +213,22 @@ def test_a_lower_limit_takes_nothing_and_refuses_growth() -> None:
     assert there.step() == []
 
 
+def test_a_lower_limit_counts_for_no_nodes_that_a_cluster_has_released() -> None:
+    """H04: one that sleeps without nodes has no claims; it gets back what it was allowed, and no more."""
+    there = of(DedicatedClusterSpec(template="small", nodes=3))
+    assert there.found.status.allowed_nodes == 3
+    there.template = replace(SMALL, spec=replace(SMALL.spec, limits=TemplateLimits(nodes=1)))
+    there.claims.clear()
+    there.handovers.clear()
+    there.settle()
+    assert len(there.handovers) == 3
+    there.claims.clear()
+    there.change(replace(there.found.spec, nodes=4))
+    there.settle()
+    assert there.found.status.allowed_nodes == 3
+    assert "must have at most 3 nodes together, not 4" in there.condition(reasons.READY)[2]
+
+
 def test_claims_that_a_user_has_created_lift_no_limit() -> None:
     """H04: only nodes that the claims of the cluster's own pools were granted are what it has."""
     there = of(DedicatedClusterSpec(template="small", nodes=3))

@@ -378,6 +378,13 @@ class DedicatedClusterStatus(Model, frozen=True, kw_only=True):
             extra_json_schema=list_map("name"),
         ),
     ] = ()
+    allowed_nodes: Annotated[
+        int,
+        Meta(
+            description="How many nodes of all pools the template allowed last; a lower limit, which comes later, does"
+            " not count for them."
+        ),
+    ] = 0
     sleep: Annotated[
         SleepStage,
         Meta(

@@ -77,6 +77,7 @@ def compute(inputs: ClusterInputs, problem: Blocked | None, now: str) -> Dedicat
         nodes=next((len(pool.joined) for pool in every if pool.name == desired.DEFAULT_POOL), 0),
         ready_nodes=f"{joined}/{sum(pool.want for pool in every)}",
         pools=tuple(_shown(pool) for pool in every[:MOST_POOLS_SHOWN]),
+        allowed_nodes=template.allowed_nodes(inputs),
         sleep=release.stage(inputs),
         requests=planespec.handled(inputs),
         conditions=merge(before.conditions, wanted, generation=generation, now=now),

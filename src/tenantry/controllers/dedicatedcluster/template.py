@@ -200,12 +200,17 @@ def _of_plane(inputs: ClusterInputs) -> Iterable[str]:
 
 
 def _size(inputs: ClusterInputs) -> Size:
-    """Return what a hosted cluster has: nodes that its claims were granted, because any number can be requested."""
+    """Return what a hosted cluster has: nodes that its claims were granted, because any number can be requested.
+
+    A cluster that has released its nodes while it sleeps has those that it was allowed.
+    """
     found, there = inputs.found, inputs.own_plane
     pools = (DEFAULT_POOL, *(pool.name for pool in found.spec.pools))
     names = {claim_name(found.metadata.name, pool) for pool in pools}
     nodes = {node for each in inputs.own_claims if each.metadata.name in names for node in each.status.nodes}
-    return Size(nodes=len(nodes), replicas=there.spec.replicas if there is not None else 0)
+    return Size(
+        nodes=max(len(nodes), found.status.allowed_nodes), replicas=there.spec.replicas if there is not None else 0
+    )
 
 
 def _refused(inputs: ClusterInputs, of: ClusterTemplate, has: Size | None = None) -> Iterable[str]:
@@ -218,6 +223,15 @@ def _refused(inputs: ClusterInputs, of: ClusterTemplate, has: Size | None = None
             f" choose {shortened(offered)}"
         )
     yield from (f"{each}, or name another template" for each in _above(inputs, of.spec.limits, _limit(of), has))
+
+
+def allowed_nodes(inputs: ClusterInputs) -> int:
+    """Return how many nodes a cluster is allowed: those of its spec, or as before if the template refuses it."""
+    return inputs.found.status.allowed_nodes if problems(inputs) else _wanted_nodes(inputs.found)
+
+
+def _wanted_nodes(found: DedicatedCluster) -> int:
+    return found.spec.nodes + sum(pool.count for pool in found.spec.pools)
 
 
 def _limit(of: ClusterTemplate) -> str:
@@ -235,7 +249,7 @@ def _above(inputs: ClusterInputs, limits: TemplateLimits, words: str, has: Size 
     """
     found, wanted, there = inputs.found, settings(inputs.found), inputs.own_plane
     has = has or _size(inputs)
-    nodes = found.spec.nodes + sum(pool.count for pool in found.spec.pools)
+    nodes = _wanted_nodes(found)
     if limits.nodes is not UNSET and nodes > max(limits.nodes, has.nodes):
         most = max(limits.nodes, has.nodes)
         yield f"spec.nodes and spec.pools must have at most {most} nodes together, not {nodes}, by {words}"
