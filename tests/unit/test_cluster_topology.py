@@ -81,7 +81,8 @@ def reported(cluster: Json, count: int, reason: str = "x", **conditions: str) ->
     """Return a Cluster with a status: each condition, and a number of nodes."""
     given = {"Available": "True", "ControlPlaneAvailable": "True", "WorkersAvailable": "True", **conditions}
     listed = [{"type": name, "status": status, "reason": reason, "message": name} for name, status in given.items()]
-    return {**cluster, "status": {"conditions": listed, "workers": {"replicas": count, "readyReplicas": count}}}
+    status: Json = {"conditions": listed, "workers": {"replicas": count, "readyReplicas": count}}
+    return {**cluster, "status": {**status, "controlPlane": {"versions": [{"version": "v1.36.2", "replicas": 1}]}}}
 
 
 def ready(inputs: TopologyInputs) -> Condition:
@@ -244,7 +245,55 @@ def test_it_is_ready_when_cluster_api_says_so_and_all_nodes_are_there() -> None:
     upgraded = reported(created(), 2, topology.UPGRADING, TopologyReconciled="False")
     assert ready(replace(done, cluster=upgraded)).status.value == "True"
     status = topology.status(done, None, NOW)
-    assert (status.provider, status.ready_nodes, status.version) == (ClusterProvider.CLUSTER_API, "2/2", "1.36.0")
+    assert (status.provider, status.ready_nodes, status.version) == (ClusterProvider.CLUSTER_API, "2/2", "1.36.2")
+
+
+def test_it_is_not_ready_for_a_spec_that_cluster_api_has_not_seen() -> None:
+    """H04: Available and the numbers of nodes are those of the spec before, of either controller of Cluster API."""
+    cluster = reported(created(), 2, TopologyReconciled="True")
+    cluster["metadata"]["generation"] = 2
+    inputs = TopologyInputs(found=found(), template=template(), cluster=cluster, has_kubeconfig=True)
+    assert "has not seen" in ready(inputs).message
+    cluster["status"]["observedGeneration"] = 2
+    assert ready(inputs).status.value == "True"
+    topology_of = next(each for each in cluster["status"]["conditions"] if each["type"] == "TopologyReconciled")
+    topology_of["observedGeneration"] = 1
+    assert "has not seen" in ready(inputs).message
+    topology_of["observedGeneration"] = 2
+    assert ready(inputs).status.value == "True"
+
+
+def test_the_version_is_that_of_the_control_plane_and_not_the_one_that_is_wanted() -> None:
+    """H04: a cluster that is upgraded keeps its version, and is not Ready before its control plane has the new one."""
+    before = found(DedicatedClusterSpec(version="1.37", nodes=2))
+    before = replace(before, status=DedicatedClusterStatus(version="1.36.2"))
+    cluster = reported(created(before.spec), 2, topology.UPGRADING, TopologyReconciled="False")
+    inputs = TopologyInputs(found=before, template=template(), cluster=cluster, has_kubeconfig=True)
+
+    def told(*versions: str) -> tuple[str, str]:
+        cluster["status"]["controlPlane"] = {"versions": [{"version": each} for each in versions]}
+        return topology.status(inputs, None, NOW).version, ready(inputs).status.value
+
+    assert told("v1.36.2") == ("1.36.2", "False")
+    assert "upgrades the control plane from v1.36.2 to v1.37.0" in ready(inputs).message
+    assert told("v1.37.1", "v1.36.2") == ("1.36.2", "False")
+    assert told("v1.37.1") == ("1.37.1", "True")
+    # A provider that reports none.
+    assert told() == ("1.36.2", "True")
+    cluster["status"]["conditions"][-1]["status"] = "True"
+    assert told() == ("1.37.0", "True")
+
+
+def test_a_paused_cluster_is_not_ready_for_a_spec_that_is_not_carried_out() -> None:
+    """H04: as one that the operator hosts; without a change, a pause changes nothing."""
+    paused = DedicatedClusterSpec(version="1.36", nodes=2, paused=True)
+    cluster = reported(created(), 2)
+    inputs = TopologyInputs(found=found(paused), template=template(), cluster=cluster, has_kubeconfig=True)
+    assert ready(inputs).status.value == "True"
+    changed = replace(inputs, found=found(replace(paused, nodes=1)))
+    assert topology.plan(changed).is_empty
+    assert "does not have the spec of the cluster yet: spec.paused" in ready(changed).message
+    assert "is not created yet: spec.paused" in ready(replace(inputs, cluster=None)).message
 
 
 def test_it_ends_after_its_cluster() -> None:

@@ -30,6 +30,7 @@ from tenantry.api.dedicatedcluster import (
 )
 from tenantry.api.errors import AlreadyExists, Conflict, NotFound
 from tenantry.api.model import Json, Resource
+from tenantry.api.wording import shortened
 from tenantry.controllers.clusterapi.children import meta_of
 from tenantry.controllers.conclusion import ready, trouble
 from tenantry.controllers.dedicatedcluster.desired import settings_of
@@ -271,19 +272,17 @@ def status(inputs: TopologyInputs, problem: Blocked | None, now: str) -> Dedicat
     first = wrong or _obstacle(inputs, reported)
     spec: Json = seen.get("spec") or {}
     endpoint: Json = spec.get("controlPlaneEndpoint") or {}
-    topology: Json = spec.get("topology") or {}
     wanted = [
         ready(first, f"Cluster API reports that Cluster {found.key!r} is Available"),
         *trouble(first),
         _part(reported, CONTROL_PLANE_AVAILABLE, reasons.CONTROL_PLANE_READY),
         _part(reported, WORKERS_AVAILABLE, reasons.NODES_READY),
     ]
-    version = str(topology.get("version", ""))
     return msgspec.structs.replace(
         before,
         observed_generation=generation,
         provider=ClusterProvider.CLUSTER_API,
-        version=version.removeprefix("v") or before.version,
+        version=_running(seen, reported) or before.version,
         endpoint=f"https://{endpoint['host']}:{endpoint.get('port', 443)}" if endpoint.get("host") else "",
         kubeconfig_secret=kubeconfig_name(found.metadata.name) if inputs.has_kubeconfig else "",
         kubeconfig_namespace="",
@@ -301,27 +300,80 @@ def _obstacle(inputs: TopologyInputs, reported: Json) -> Blocked | None:
     if found.metadata.deletion_timestamp:
         told = f"it ends: Cluster API deletes Cluster {found.key!r}" if inputs.own is not None else "nothing is left"
         return Blocked(reason=reasons.PROGRESSING, message=told, passing=True)
+    why = ": spec.paused of the cluster is true" if found.spec.paused else ""
     if inputs.own is None:
-        return Blocked(reason=reasons.PROGRESSING, message=f"Cluster {found.key!r} is created", passing=True)
-    told = _unfinished(found, reported)
+        told = f"Cluster {found.key!r} is not created yet{why}" if why else f"Cluster {found.key!r} is created"
+        return Blocked(reason=reasons.PROGRESSING, message=told, passing=True)
+    if _kept(inputs, inputs.own):
+        # Paused, or changed by another client at the same time.
+        told = f"Cluster {found.key!r} does not have the spec of the cluster yet{why}"
+        return Blocked(reason=reasons.PROGRESSING, message=told, passing=True)
+    told = _unfinished(found, inputs.own, reported)
     if told is None and not inputs.has_kubeconfig:
         told = f"Secret {kubeconfig_name(found.metadata.name)!r} is not there yet"
     return Blocked(reason=reasons.PROGRESSING, message=told, passing=True) if told is not None else None
 
 
-def _unfinished(found: DedicatedCluster, reported: Json) -> str | None:
+def _unfinished(found: DedicatedCluster, own: Json, reported: Json) -> str | None:
     """Return what Cluster API reports that it still does, or why it cannot; None if it is done."""
     topology, whole = _condition(reported, TOPOLOGY_RECONCILED), _condition(reported, AVAILABLE)
-    # While it is upgraded, a cluster serves its users; what it lacks is in the numbers of nodes.
+    # Simulated nodes report another version than that of their Machines: with them, it is UPGRADING for ever.
     if topology.get("status") == "False" and topology.get("reason") != UPGRADING:
         return f"Cluster API: {topology.get('reason')}: {topology.get('message')}"
     if whole.get("status") != "True":
         return f"Cluster API: {whole.get('message') or 'no controller has reported a status yet'}"
+    if not _is_seen(own, reported, topology):
+        return f"Cluster API has not seen the last change of Cluster {found.key!r} yet"
+    version, running = _wanted_version(own), _versions(reported)
+    if any(_minor(each) != _minor(version) for each in running):
+        return f"Cluster API upgrades the control plane from {shortened(sorted(running))} to {version}"
     workers: Json = reported.get("workers") or {}
     count = sum(each.count for each in settings_of(found).values())
     if int(workers.get("readyReplicas") or 0) != count or int(workers.get("replicas") or 0) != count:
         return f"{workers.get('readyReplicas') or 0} of {count} nodes are Ready"
     return None
+
+
+def _is_seen(own: Json, reported: Json, topology: Json) -> bool:
+    """Return whether both controllers of Cluster API that carry out a Cluster have seen its spec."""
+    generation = int(own["metadata"].get("generation") or 0)
+    seen = int(reported.get("observedGeneration") or 0)
+    # The status is of the one that reports; machines and versions are of the one that sets this condition.
+    return min(seen, int(topology.get("observedGeneration") or seen)) >= generation
+
+
+def _versions(reported: Json) -> list[str]:
+    """Return the versions of the processes of the control plane, as in v1.36.1; none if its provider reports none."""
+    plane: Json = reported.get("controlPlane") or {}
+    listed: list[Json] = plane.get("versions") or []
+    return [str(each["version"]) for each in listed]
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _running(own: Json, reported: Json) -> str:
+    """Return the version of the whole control plane, as in 1.36.1; "" if it has several, or is not known.
+
+    Args:
+        own: The Cluster.
+        reported: Its status.
+    """
+    running = {each.removeprefix("v") for each in _versions(reported)}
+    if running:
+        return running.pop() if len(running) == 1 else ""
+    # The provider of the control plane reports none: Cluster API upgrades it before it says that the topology is done.
+    done = _condition(reported, TOPOLOGY_RECONCILED)
+    if done.get("status") != "True" or not _is_seen(own, reported, done):
+        return ""
+    return _wanted_version(own).removeprefix("v")
+
+
+def _wanted_version(own: Json) -> str:
+    spec: Json = own.get("spec") or {}
+    topology: Json = spec.get("topology") or {}
+    return str(topology.get("version", ""))
 
 
 def _condition(reported: Json, type_: str) -> Json:
