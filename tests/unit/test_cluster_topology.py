@@ -26,17 +26,23 @@ from tenantry.api.dedicatedcluster import (
     NodePool,
     PoolSettings,
 )
+from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Condition, ObjectMeta
 from tenantry.api.slice import SliceClaim, SliceClaimSpec, SliceClaimStatus
 from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneSpec
 from tenantry.controllers.clusterapi.children import meta_of
 from tenantry.controllers.dedicatedcluster import topology
+from tenantry.controllers.dedicatedcluster.controller import DedicatedClusterController
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
 from tenantry.controllers.dedicatedcluster.template import Size, refused
-from tenantry.controllers.dedicatedcluster.topology import TopologyInputs
+from tenantry.controllers.dedicatedcluster.topology import CLUSTERS, TopologyInputs
+from tenantry.engine.cluster import CRDS
 from tenantry.engine.conditions import find
 from tenantry.engine.plan import Amendment, Blocked, Plan
 from tenantry.engine.request import ApiRequest
+from testkit.model import World
+from testkit.worldclient import Crash
+from testkit.worldcluster import WorldCluster
 
 Json = dict[str, Any]
 NOW = "2027-01-01T00:00:00Z"
@@ -326,3 +332,30 @@ def test_the_provider_is_decided_once(
     assert topology.resolve(each, of, is_installed=is_installed) is expected
     decided = replace(each, status=DedicatedClusterStatus(provider=ClusterProvider.HOSTED))
     assert topology.resolve(decided, of, is_installed=is_installed) is ClusterProvider.HOSTED
+
+
+def test_the_provider_is_recorded_before_there_is_a_cluster() -> None:
+    """H04: an operator that ends at any request leaves no Cluster that the next one takes for none of its own."""
+    is_over, count = False, 0
+    while not is_over:
+        world = World()
+        for each in ("acme", "other"):
+            world.put_in(Namespace.resource, {"metadata": {"name": each}})
+        world.put_in(CRDS, {"metadata": {"name": CLUSTERS.full_name}})
+        world.put_in(CLUSTERS, {"metadata": {"name": "of-another", "namespace": "other"}})
+        world.create(template())
+        meta = {"name": "prod", "namespace": "acme"}
+        world.put_in(DedicatedCluster.resource, {"metadata": meta, "spec": {"template": "t", "version": "1.36"}})
+        faults = iter(["none"] * count + ["crash"])
+        operator = WorldCluster(world, [DedicatedClusterController()], faults=lambda of=faults: next(of, "none"))
+        try:
+            operator.settle()
+            is_over = next(faults, None) is not None
+        except Crash:
+            pass
+        if (CLUSTERS, "acme/prod") in world.objects:
+            status = world.get(DedicatedCluster.resource, "acme/prod")["status"]
+            assert (status["provider"], status["template"]["name"]) == ("ClusterApi", "t"), count
+        count += 1
+    assert (CLUSTERS, "acme/prod") in world.objects
+    assert count > 3

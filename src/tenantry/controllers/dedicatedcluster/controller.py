@@ -65,15 +65,15 @@ class DedicatedClusterController:
         names = desired.claim_names(found)
         self._known[key] = frozenset(names)
         inputs = _inputs(cluster, found, names)
-        taken = template.applied(inputs)
-        if taken is not inputs:
+        decided = await _decided(cluster, template.applied(inputs))
+        if decided is not inputs:
             # Before the first child: a template that changes in between must not decide about half of them.
-            await cluster.writer.status(taken.found)
+            await cluster.writer.status(decided.found)
             found = cluster.cache(DedicatedCluster.resource).get(key)
             if found is None:
                 return None
             inputs = _inputs(cluster, found, names)
-        if await self._is_of_cluster_api(cluster, found, inputs):
+        if decided.found.status.provider is ClusterProvider.CLUSTER_API:
             return await topologies.reconcile(cluster, inputs)
         outcome = await cluster.writer.apply(desired.plan(inputs))
         # What the writes have changed is in the caches.
@@ -94,12 +94,6 @@ class DedicatedClusterController:
         if isinstance(outcome.error, ApiError):
             raise outcome.error
         return ending.seconds_left(inputs)
-
-    async def _is_of_cluster_api(self, cluster: Cluster, found: DedicatedCluster, inputs: ClusterInputs) -> bool:
-        """Return whether Cluster API builds a cluster: decided once, before the first child of it."""
-        if inputs.own_plane is not None and found.status.provider is not ClusterProvider.CLUSTER_API:
-            return False
-        return await topologies.provider(cluster, found, inputs.template) is ClusterProvider.CLUSTER_API
 
     # -- keys of changes ----------------------------------------------------------------------------
 
@@ -144,6 +138,23 @@ class DedicatedClusterController:
 
 def _inputs(cluster: Cluster, found: DedicatedCluster, names: Sequence[str]) -> ClusterInputs:
     return msgspec.structs.replace(gather(cluster, found, names), now=cluster.clock.now())
+
+
+async def _decided(cluster: Cluster, inputs: ClusterInputs) -> ClusterInputs:
+    """Return the inputs of a cluster whose status says that Cluster API builds it; unchanged if it does not, or says so.
+
+    Raises:
+        ApiError: Whether Cluster API is there cannot be known now.
+    """
+    found = inputs.found
+    # The other provider is known by its control plane. Before that is there, a template that comes later may decide.
+    if inputs.own_plane is not None or isinstance(found.status.provider, ClusterProvider):
+        return inputs
+    provider = await topologies.provider(cluster, found, inputs.template)
+    if provider is not ClusterProvider.CLUSTER_API:
+        return inputs
+    told = msgspec.structs.replace(found.status, provider=provider)
+    return msgspec.structs.replace(inputs, found=msgspec.structs.replace(found, status=told))
 
 
 def _has_owner(change: Change[VirtualControlPlane]) -> bool:
