@@ -144,3 +144,21 @@ def test_a_machine_that_nothing_can_move_stays() -> None:
     assert there.told("Stalled")[0] == "RealNode"
     assert "were not contributed" in there.told("Stalled")[1]
     assert there.host_node == before
+
+
+def test_a_machine_that_is_gone_keeps_a_handover_that_ends_until_its_finalizer_is_removed() -> None:
+    """What to do is about the end, and not about the nodes of the pool; the marks of the Node go with it."""
+    there, machines, _ = _joined()
+    machines.places.clear()
+    there.end()
+    there.let_go()
+    there.settle(10)
+    assert there.handed["stage"] == "Remaking"
+    reason, message = there.told("Stalled")
+    assert reason == "RealNode"
+    assert "remove the finalizer tenantry.dev/" in message
+    assert "select such nodes" not in message
+    there.world.patch(NodeHandover.resource, NODE, {"metadata": {"finalizers": []}})
+    there.settle()
+    assert not there.has(NodeHandover.resource, NODE)
+    there.assert_is_home()

@@ -291,7 +291,12 @@ def _return(inputs: HandoverInputs, found: NodeHandover) -> HandoverDecision:
 def _remade(inputs: HandoverInputs, found: NodeHandover) -> HandoverDecision:
     """Return what follows when the machine of a real node runs for the host again."""
     if not inputs.has_machine:
-        return _immovable(found)
+        message = (
+            f"the machine of node {inputs.name!r} is gone, or nothing here can wipe it any more, so that it does not"
+            " start for the host: if no machine of this name runs, remove the finalizer"
+            f" {FINALIZER} of this NodeHandover, and delete the Node"
+        )
+        return _stalled(found, reasons.REAL_NODE, message)
     return msgspec.structs.replace(_returned(inputs, found), machine=MachineStep.REMAKE)
 
 
