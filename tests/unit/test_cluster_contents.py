@@ -67,7 +67,7 @@ def test_dns_has_the_tenth_address_of_the_primary_range() -> None:
         assert service.body["spec"]["clusterIP"] == address
 
 
-def test_without_real_nodes_there_are_only_rights() -> None:
+def test_without_real_nodes_there_are_rights_and_the_network_policy() -> None:
     found = objects(ContentFacts(service_range="10.96.0.0/16"))
     assert {each.add_on for each in found} == {RIGHTS, AddOnName.NETWORK_POLICY}
     bare = objects(ContentFacts(service_range="10.96.0.0/16", runtime=NodeRuntime()))
@@ -196,6 +196,13 @@ def test_an_add_on_of_mode_once_is_created_and_then_left() -> None:
     forgotten = created_once(managed)
     assert forgotten is not None
     assert forgotten.body["data"] == {}
+
+
+def test_an_add_on_of_mode_once_without_objects_is_not_recorded() -> None:
+    once = ClusterAddOn(name=AddOnName.CORE_DNS, mode=AddOnMode.ONCE)
+    early = objects(ContentFacts(service_range="10.96.0.0/16"))
+    assert not [each for each in early if each.add_on == AddOnName.CORE_DNS]
+    assert created_once(replace(inputs(None, once), wanted=early)) is None
 
 
 def test_a_mode_of_none_leaves_what_is_there_and_rights_have_no_mode() -> None:

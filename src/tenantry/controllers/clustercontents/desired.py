@@ -106,7 +106,7 @@ def created_once(inputs: ContentInputs) -> ContentObject | None:
     An add-on of another mode is not named, so that it is created again when its mode becomes Once.
     """
     once = {each for each in AddOnName if mode_of(inputs.given, each) is AddOnMode.ONCE}
-    there = {each for each in once if all(not differs(w.body, _found(inputs, w)) for w in _of(inputs, each))}
+    there = {each for each in once if _is_there(inputs, _of(inputs, each))}
     names = sorted(once & (inputs.created | there))
     if frozenset(names) == inputs.created:
         return None
@@ -115,7 +115,12 @@ def created_once(inputs: ContentInputs) -> ContentObject | None:
     return ContentObject(add_on=RIGHTS, resource=CONFIG_MAPS, body=body)
 
 
-def _of(inputs: ContentInputs, name: AddOnName) -> Iterable[ContentObject]:
+def _is_there(inputs: ContentInputs, wanted: Sequence[ContentObject]) -> bool:
+    """Return whether an add-on was created: one without objects, as before the first real node, is still to come."""
+    return bool(wanted) and not any(differs(each.body, _found(inputs, each)) for each in wanted)
+
+
+def _of(inputs: ContentInputs, name: AddOnName) -> Sequence[ContentObject]:
     return [each for each in inputs.wanted if each.add_on == name]
 
 
