@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
+from typing import cast
 
-from tenantry.api.model import Resource
+import msgspec
+
+from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.node import Node
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.controllers.joining import tokens
 from tenantry.engine.clock import rfc3339
 from tenantry.hosting import simulation
 from testkit.machines import FakeMachines
 from testkit.sliceworld import Json, SliceWorld
 
 NODE = "n-1"
-_SECRETS = Resource("", "v1", "secrets", "Secret")
 MARKS = {"tenantry.dev/handed-over", "tenantry.dev/handed-over-to", "tenantry.dev/handover"}
 
 
@@ -75,10 +77,12 @@ class HandoverWorld(SliceWorld):
 
     def admit(self) -> None:
         """Make a token for the machine, as the link of the control plane does when it is wiped."""
-        token = base64.b64encode(b"abcdef.0123456789abcdef").decode()
-        meta = {"name": NODE, "namespace": "kube-system"}
-        self.world.put_in(_SECRETS, {"metadata": meta, "data": {"token": token}})
-        secret = {"namespace": "kube-system", "name": NODE}
+        until = self.cluster.clock.now() + tokens.LIFE
+        token = tokens.JoinToken(id="abcdef", secret="0123456789abcdef", expires=until)
+        found = msgspec.convert(self.world.get(NodeHandover.resource, NODE), NodeHandover)
+        body = tokens.recorded(found, token).request.body
+        self.world.put_in(tokens.SECRETS, cast("Json", body))
+        secret = {"namespace": SYSTEM_NAMESPACE, "name": tokens.secret_name(NODE, token.id)}
         join = {"server": "https://10.113.128.1:6443", "ca": "PEM", "secret": secret}
         self.world.patch(NodeHandover.resource, NODE, {"status": {"join": join}})
 

@@ -26,7 +26,7 @@ class FakeMachines:
         self.problem = ""
         self._faults = faults
 
-    def has(self, node: str) -> bool:
+    async def has(self, node: str) -> bool:
         """See `Machines.has`."""
         return node in self.places
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tenantry.api.errors import InputError, LocalError
 from tenantry.local import components
+from tenantry.local.machines import LocalMachines
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.real import fleet, memberships, network, node, settings
 from tenantry.local.real.memberships import Membership
@@ -98,6 +102,22 @@ def test_machines_that_are_away_are_not_waited_for_and_not_removed(tmp_path: Pat
     assert home.nodes == ()
     with pytest.raises(InputError, match='"real-2" serves a cluster of a tenant'):
         fleet.write(paths, SPEC, fleet.without(REAL, "real-2"))
+
+
+def test_files_of_machines_are_read_in_other_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow disk must not stop all reconciles; a contributed machine is not the operator's."""
+    threads: list[threading.Thread] = []
+
+    def read(_: ClusterPaths) -> ClusterSpec:
+        threads.append(threading.current_thread())
+        contributed = RealNode(name="real-3", number=3, token="abcdef.0123456789abcdef")
+        return replace(SPEC, real=replace(REAL, nodes=(*REAL.nodes, contributed)))
+
+    monkeypatch.setattr("tenantry.local.machines.read_spec", read)
+    there = LocalMachines(ClusterPaths(tmp_path))
+    assert [asyncio.run(there.has(name)) for name in ("real-1", "real-3", "real-4")] == [True, False, False]
+    assert len(threads) == 3
+    assert threading.main_thread() not in threads
 
 
 def test_a_machine_that_is_wiped_has_no_settings(tmp_path: Path) -> None:

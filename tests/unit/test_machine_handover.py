@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+
+from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.node import Node
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.slice import Slice
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.controllers.joining import tokens
 from tenantry.controllers.slices.pods import Pod
 from testkit.handovers import NODE, HandoverWorld
 from testkit.machines import HOST, PLACE, FakeMachines
@@ -132,6 +136,18 @@ def test_a_machine_whose_token_is_gone_does_not_start() -> None:
     there.settle(10)
     assert (there.handed["stage"], machines.places[NODE]) == ("Wiped", f"wiped for {plane}")
     assert there.told()[0] == "MachineFailed"
+
+
+def test_a_machine_does_not_start_with_the_token_of_another_node() -> None:
+    """The reader is that of the control plane: what it would not accept starts nothing."""
+    there, machines, plane = _away()
+    there.admit()
+    key = f"{SYSTEM_NAMESPACE}/{tokens.secret_name(NODE, 'abcdef')}"
+    other = base64.b64encode(b"fedcba.0123456789abcdef").decode()
+    there.world.patch(tokens.SECRETS, key, {"data": {"token": other}})
+    there.settle(10)
+    assert (there.handed["stage"], machines.places[NODE]) == ("Wiped", f"wiped for {plane}")
+    assert "cannot be read" in there.told()[1]
 
 
 def test_a_machine_that_nothing_can_move_stays() -> None:

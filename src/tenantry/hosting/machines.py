@@ -45,7 +45,7 @@ class MachineJoin(msgspec.Struct, frozen=True, kw_only=True):
 class Machines(Protocol):
     """Moves machines between the host and control planes in one place."""
 
-    def has(self, node: str) -> bool:
+    async def has(self, node: str) -> bool:
         """Return whether the machine of a node of the host can be moved here.
 
         Raises:

@@ -39,14 +39,14 @@ class LocalMachines:
     def __init__(self, paths: ClusterPaths) -> None:
         self._paths = paths
 
-    def has(self, node: str) -> bool:
+    async def has(self, node: str) -> bool:
         """See `Machines.has`: contributed machines are of their contributors."""
-        found = self._find(node)
+        found = await asyncio.to_thread(self._find, node)
         return found is not None and not found.token
 
     async def clean(self, node: str, plane: str) -> MachinePlace:
         """See `Machines.clean`."""
-        known = self._known(node)
+        known = await asyncio.to_thread(self._known, node)
         folder = hostedfolders.of(self._paths, plane)
         bridge = await asyncio.to_thread(planebridges.ensure, self._paths, folder)
         if bridge is None:
@@ -57,25 +57,26 @@ class LocalMachines:
 
     async def join(self, node: str, plane: str, join: MachineJoin) -> None:
         """See `Machines.join`."""
-        self._known(node)
-        before = memberships.read(self._paths, node)
+        await asyncio.to_thread(self._known, node)
+        before = await asyncio.to_thread(memberships.read, self._paths, node)
         if before is None or before.plane != plane:
             raise LocalError(f'the machine "{node}" is not wiped for the control plane {plane}')
         wanted = Membership(plane=plane, server=join.server, ca=join.ca, token=join.token)
-        if before.runs and before != wanted and not self._has_identity(node):
+        if before.runs and before != wanted and not await asyncio.to_thread(self._has_identity, node):
             # The token was replaced before its use.
-            memberships.write(self._paths, node, Membership(plane=plane))
+            await asyncio.to_thread(memberships.write, self._paths, node, Membership(plane=plane))
             await self._reload()
-        if not before.runs or not self._has_identity(node):
-            memberships.write(self._paths, node, wanted)
+        if not before.runs or not await asyncio.to_thread(self._has_identity, node):
+            await asyncio.to_thread(memberships.write, self._paths, node, wanted)
         await self._reload()
 
     async def remake(self, node: str) -> None:
         """See `Machines.remake`."""
-        known = self._known(node)
-        if (before := memberships.read(self._paths, node)) is not None:
+        known = await asyncio.to_thread(self._known, node)
+        before = await asyncio.to_thread(memberships.read, self._paths, node)
+        if before is not None:
             await self._end(known, before.plane)
-            memberships.forget(self._paths, node)
+            await asyncio.to_thread(memberships.forget, self._paths, node)
         await self._reload()
         await self._started(node)
 
@@ -84,7 +85,7 @@ class LocalMachines:
 
     async def _end(self, known: RealNode, plane: str) -> None:
         """End a machine, wherever it runs, and wipe it."""
-        memberships.write(self._paths, known.name, Membership(plane=plane))
+        await asyncio.to_thread(memberships.write, self._paths, known.name, Membership(plane=plane))
         # It returns when the process has ended.
         state = await self._reload()
         for name in (known.name, f"{MACHINE_PREFIX}{known.name}"):

@@ -55,6 +55,11 @@ class JoinToken(msgspec.Struct, frozen=True, kw_only=True):
     expires: dt.datetime
     used: str = ""
 
+    @property
+    def text(self) -> str:
+        """Return the token as clients send it, as in "abcdef.0123456789abcdef"."""
+        return f"{self.id}.{self.secret}"
+
     def is_late(self, now: dt.datetime) -> bool:
         """Return whether it was not used in time."""
         return not self.used and now >= self.expires
@@ -89,7 +94,7 @@ def recorded(found: NodeHandover, token: JoinToken) -> DirectWrite:
             "ownerReferences": [owner],
         },
         "type": "Opaque",
-        "data": {JOIN_TOKEN: _encoded(f"{token.id}.{token.secret}")},
+        "data": {JOIN_TOKEN: _encoded(token.text)},
     }
     return DirectWrite(request=request.create_json(SECRETS, value), ignores=(AlreadyExists,))
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, NotFound, RetryableError, TenantryError
-from tenantry.api.model import Resource, object_key
+from tenantry.api.model import object_key
 from tenantry.api.node import Node
-from tenantry.api.nodehandover import JOIN_TOKEN, HandoverStage, NodeHandover
+from tenantry.api.nodehandover import HandoverStage, NodeHandover
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.conclusion import problem_of
+from tenantry.controllers.joining import tokens
 from tenantry.controllers.nodehandover import desired, status
 from tenantry.controllers.nodehandover.desired import MachineStep
 from tenantry.controllers.nodehandover.gather import HandoverInputs, gather, with_pods
@@ -34,12 +33,6 @@ from tenantry.hosting.machines import MachineJoin, MachinePlace, Machines
 
 RETRY_SECONDS = 5.0
 """When to try again to move a machine: no event reports that it is possible now."""
-
-_SECRETS = Resource("", "v1", "secrets", "Secret")
-
-
-class _TokenSecret(msgspec.Struct, frozen=True):
-    data: dict[str, str] = {}
 
 
 class NodeHandoverController:
@@ -71,11 +64,11 @@ class NodeHandoverController:
         Raises:
             ApiError: Something failed; the queue tries again.
         """
-        inputs = gather(cluster, key, self._machines)
+        inputs = await gather(cluster, key, self._machines)
         if inputs.handover is not None:
             # Pods are the most numerous objects: a cluster without handovers must not pay for watching them.
             there: Cache[PodFacts] = await cluster.require(self.name, self._pods())
-            inputs = await with_pods(cluster, gather(cluster, key, self._machines), there)
+            inputs = await with_pods(cluster, await gather(cluster, key, self._machines), there)
         decision = desired.plan(inputs)
         if decision.machine is not None and self._machines is not None:
             try:
@@ -118,11 +111,12 @@ class NodeHandoverController:
         if wanted is not None:
             await machines.join(inputs.name, found.spec.plane.uid, wanted)
         elif found.status.stage is HandoverStage.WIPED:
-            raise RetryableError("the Secret with the token of the machine, which status.join names, is gone", None)
+            told = "the Secret with the token of the machine, which status.join names, is gone or cannot be read"
+            raise RetryableError(told, None)
         return None
 
     async def _join_of(self, cluster: Cluster, found: NodeHandover) -> MachineJoin | None:
-        """Return how a machine joins; None if its token is gone, as after its first use.
+        """Return how a machine joins; None if the Secret with its token is gone, or has none that can be read.
 
         Raises:
             ApiError: The API server does not answer.
@@ -131,15 +125,14 @@ class NodeHandoverController:
         if join is UNSET:
             return None
         # Not cached: a cache of Secrets would have those of all tenants.
-        data = await cluster.live.find(_SECRETS, join.secret.namespace, join.secret.name)
+        data = await cluster.live.find(tokens.SECRETS, join.secret.namespace, join.secret.name)
         if data is None:
             return None
-        secret = msgspec.json.decode(data, type=_TokenSecret)
-        # Without a token, the record says that it was used.
-        token = base64.b64decode(secret.data.get(JOIN_TOKEN, "")).decode()
-        if not token:
+        token = tokens.read(join.secret, data)
+        if token is None or not token.secret:
             return None
-        return MachineJoin(server=join.server, ca=join.ca, token=token)
+        # Also one that was used: until its certificate is there, the kubelet waits for it with the same token.
+        return MachineJoin(server=join.server, ca=join.ca, token=token.text)
 
     async def _tell_failure(self, cluster: Cluster, inputs: HandoverInputs, error: TenantryError) -> float:
         """Report why a machine cannot be moved; return in how many seconds to try again."""

@@ -42,7 +42,7 @@ class HandoverInputs(msgspec.Struct, frozen=True, kw_only=True):
     has_machine: bool = False
 
 
-def gather(cluster: Cluster, name: str, machines: Machines | None = None) -> HandoverInputs:
+async def gather(cluster: Cluster, name: str, machines: Machines | None = None) -> HandoverInputs:
     """Return the inputs of a handover, without pods.
 
     Args:
@@ -53,6 +53,7 @@ def gather(cluster: Cluster, name: str, machines: Machines | None = None) -> Han
     Raises:
         TenantryError: Whether the machine can be moved cannot be known now.
     """
+    has_machine = machines is not None and await machines.has(name)
     found: NodeHandover | None = cluster.cache(NodeHandover.resource).get(name)
     node: Node | None = cluster.cache(Node.resource).get(name)
     return HandoverInputs(
@@ -61,7 +62,7 @@ def gather(cluster: Cluster, name: str, machines: Machines | None = None) -> Han
         handover=found,
         node=node,
         plane_exists=found is not None and _plane_exists(cluster, found),
-        has_machine=machines is not None and machines.has(name),
+        has_machine=has_machine,
     )
 
 
