@@ -9,7 +9,7 @@ An object differs if one of the fields that the operator owns does. Other fields
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import msgspec

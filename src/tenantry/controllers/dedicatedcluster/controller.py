@@ -141,7 +141,7 @@ def _inputs(cluster: Cluster, found: DedicatedCluster, names: Sequence[str]) -> 
 
 
 async def _decided(cluster: Cluster, inputs: ClusterInputs) -> ClusterInputs:
-    """Return the inputs of a cluster whose status says that Cluster API builds it; unchanged if it does not, or says so.
+    """Return the inputs with the provider in the status if that is Cluster API; unchanged if it is not, or is there.
 
     Raises:
         ApiError: Whether Cluster API is there cannot be known now.
