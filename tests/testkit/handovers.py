@@ -7,7 +7,6 @@ from typing import cast
 
 import msgspec
 
-from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.node import Node
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
@@ -80,9 +79,10 @@ class HandoverWorld(SliceWorld):
         until = self.cluster.clock.now() + tokens.LIFE
         token = tokens.JoinToken(id="abcdef", secret="0123456789abcdef", expires=until)
         found = msgspec.convert(self.world.get(NodeHandover.resource, NODE), NodeHandover)
-        body = tokens.recorded(found, token).request.body
-        self.world.put_in(tokens.SECRETS, cast("Json", body))
-        secret = {"namespace": SYSTEM_NAMESPACE, "name": tokens.secret_name(NODE, token.id)}
+        body = cast("Json", tokens.recorded(found, token).request.body)
+        # The world has no namespace of the operator.
+        secret = {"namespace": "kube-system", "name": tokens.secret_name(NODE, token.id)}
+        self.world.put_in(tokens.SECRETS, {**body, "metadata": {**body["metadata"], **secret}})
         join = {"server": "https://10.113.128.1:6443", "ca": "PEM", "secret": secret}
         self.world.patch(NodeHandover.resource, NODE, {"status": {"join": join}})
 

@@ -336,7 +336,7 @@ def test_the_provider_is_decided_once(
 
 def test_the_provider_is_recorded_before_there_is_a_cluster() -> None:
     """H04: an operator that ends at any request leaves no Cluster that the next one takes for none of its own."""
-    is_over, count = False, 0
+    is_over, count, world = False, 0, World()
     while not is_over:
         world = World()
         for each in ("acme", "other"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 
-from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.node import Node
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.slice import Slice
@@ -142,7 +141,7 @@ def test_a_machine_does_not_start_with_the_token_of_another_node() -> None:
     """The reader is that of the control plane: what it would not accept starts nothing."""
     there, machines, plane = _away()
     there.admit()
-    key = f"{SYSTEM_NAMESPACE}/{tokens.secret_name(NODE, 'abcdef')}"
+    key = f"kube-system/{tokens.secret_name(NODE, 'abcdef')}"
     other = base64.b64encode(b"fedcba.0123456789abcdef").decode()
     there.world.patch(tokens.SECRETS, key, {"data": {"token": other}})
     there.settle(10)
