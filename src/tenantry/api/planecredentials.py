@@ -25,7 +25,7 @@ class RotationScope(StrEnum):
     """All of them in three phases: those of before are valid until nothing uses them any more."""
 
     COMPLETE = "Complete"
-    """End a gradual replacement, whatever still uses the credentials of before."""
+    """End a gradual replacement in the phase Issuing, whatever still uses the credentials of before."""
 
 
 class RotationPhase(StrEnum):
@@ -64,7 +64,8 @@ class PlaneRotation(Model, frozen=True, kw_only=True):
             " differs each time, for example the time. Users: kubeconfigs that were handed out, and certificates that"
             " were requested inside, are worth nothing afterwards. All: also the authorities of the control plane and"
             " the key of its ServiceAccounts' tokens. Gradual: all of them in the phases Preparing, Issuing and"
-            " Completing; those of before are valid until no client uses them any more. Complete: they end at once."
+            " Completing; those of before are valid until no client uses them any more. Complete: they end at once in"
+            " the phase Issuing, and a request in the phase Preparing leads to Issuing only."
             " See status.credentials and status.lastRotation.",
         ),
     ] = ""

@@ -102,7 +102,13 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
             help="Replace all of them in phases, up to this one: nothing that is used ends.",
         ),
         click.option("--force", is_flag=True, help="Complete, whatever still uses the credentials of before."),
-        click.option("--wait", "waits", is_flag=True, help="Wait until the last phase has ended."),
+        click.option(
+            "--wait",
+            "waits",
+            is_flag=True,
+            help="Wait until the last phase has ended: tokens of before are valid for 25 hours, so that --timeout has to"
+            " be longer, as in 26h, unless --force is given.",
+        ),
         click.option(
             "--quiet",
             "quiet",
@@ -227,6 +233,12 @@ async def _in_phases(
     if given.force:
         if before is RotationPhase.NONE:
             raise InputError(f"{told} is in no phase: there is nothing to complete; omit --force")
+        if not found.status.credentials.issued:
+            # Nothing has new credentials, so that it would end every client.
+            raise InputError(
+                f"{told} is in phase {before}, and its clients have no new credentials yet: run"
+                f" `{group_of(kind)} rotate {meta.name} -n {meta.namespace} --phase issue` first"
+            )
         used = rotation.remaining(found, dt.datetime.now(dt.UTC))
         output.talk(f"{told}: {_LOST[RotationScope.COMPLETE]}; still used by: {shortened(used) or 'nothing'}")
         if not yes:

@@ -120,7 +120,7 @@ def _all(facts: UpgradeFacts, wanted: str) -> Iterator[UpgradeObstacle]:
     if away:
         yield UpgradeObstacle(
             name=ObstacleName.NODES_NOT_READY,
-            message=f"these nodes are not Ready, so that no one sees whether the upgrade harms them: {shortened(away)}",
+            message=f"these nodes are not Ready, and their state does not show whether the upgrade harms them: {shortened(away)}",
         )
     removed = [f"{each.api} (without it: {each.removed})" for each in facts.deprecated if _is_gone(each, wanted)]
     if removed:

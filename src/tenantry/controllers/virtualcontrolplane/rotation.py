@@ -11,7 +11,7 @@ A gradual rotation has three phases. Each is in force when the process was start
     spec.rotation.request: Gradual@…  ─► Preparing   the next authorities are trusted, and sign nothing
     Preparing in force                ─► Issuing     they sign; status.credentials.formerClients: who uses former ones
     nothing uses former ones any more ─► no phase    Completing: only the new ones are trusted
-    spec.rotation.request: Complete@… ─► no phase    whatever still uses former ones
+    spec.rotation.request: Complete@… ─► no phase    whatever still uses former ones; from Preparing, only Issuing
     any other replacement             ─► no phase    it is meant to end former ones
 
 All users share one certificate, and a certificate cannot be revoked: so one that a removed owner has kept is worth
@@ -124,8 +124,8 @@ def _requested(credentials: PlaneCredentials, scope: RotationScope) -> PlaneCred
     if scope is RotationScope.GRADUAL:
         return credentials if phase is not RotationPhase.NONE else replace(credentials, phase=RotationPhase.PREPARING)
     if scope is RotationScope.COMPLETE:
-        # What was only prepared has to sign first.
-        return _next(credentials, whole=True) if phase is RotationPhase.PREPARING else _ended(credentials)
+        # What was only prepared has to sign first, or no client has credentials that are trusted afterwards.
+        return _issuing(credentials) if phase is RotationPhase.PREPARING else _ended(credentials)
     return _next(credentials, whole=scope is RotationScope.ALL)
 
 
@@ -135,7 +135,7 @@ def _phase(found: VirtualControlPlane, now: dt.datetime) -> PlaneCredentials | N
     if is_pending(found):
         return None
     if credentials.phase is RotationPhase.PREPARING and wanted.last_phase is not LastRotationPhase.PREPARING:
-        return replace(_next(credentials, whole=True), phase=RotationPhase.ISSUING)
+        return _issuing(credentials)
     if credentials.phase is not RotationPhase.ISSUING:
         return None
     if not credentials.issued:
@@ -208,6 +208,10 @@ def noted(
             found[each.user] = FormerClient(user=each.user[:253], last=rfc3339(each.last))
     latest = sorted(used(found.values(), quiet_seconds, now), key=lambda each: each.last, reverse=True)
     return tuple(sorted(latest[:MOST_FORMER_CLIENTS], key=lambda each: each.user))
+
+
+def _issuing(credentials: PlaneCredentials) -> PlaneCredentials:
+    return replace(_next(credentials, whole=True), phase=RotationPhase.ISSUING)
 
 
 def _ended(credentials: PlaneCredentials) -> PlaneCredentials:
