@@ -12,13 +12,14 @@ import yaml
 from click.testing import CliRunner, Result
 
 from tenantry.api.clustertemplate import ClusterTemplate, ClusterTemplateSpec
-from tenantry.api.dedicatedcluster import DedicatedCluster, DedicatedClusterSpec, NodePool
-from tenantry.api.errors import Conflict, InputError, TenantryError
+from tenantry.api.dedicatedcluster import ClusterProvider, DedicatedCluster, DedicatedClusterSpec, NodePool
+from tenantry.api.errors import Conflict, InputError, NotFound, TenantryError
 from tenantry.api.model import ObjectMeta
 from tenantry.api.planesnapshots import ClusterUpgrade
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
-from tenantry.cli import session
+from tenantry.cli import planeupgrade, session
 from tenantry.cli.cluster.group import cluster
+from tenantry.hosting.obstacles import NodeFact, UpgradeFacts
 from testkit.model import World
 from testkit.treeworld import settle, world_of
 from testkit.upgradeworld import Workshop
@@ -247,3 +248,180 @@ def test_a_version_that_the_template_does_not_offer_is_not_written(
         assert isinstance(done.exception, InputError)
         assert f"ClusterTemplate 'lean' does not offer Kubernetes 1.36: {told}" in str(done.exception)
     assert written == ("1.35" if told else "1.36")
+
+
+# -- what the control plane is asked for -----------------------------------------------------------
+
+REQUESTS = (
+    ("upgrade", "web", "--yes"),
+    ("upgrade", "web", "--plan"),
+    ("rotate", "web", "--yes"),
+    ("backup", "web"),
+    ("restore", "web", "--from", "some.snapshot", "--yes"),
+    ("sleep", "web"),
+    ("wake", "web"),
+)
+
+
+def only(provider: ClusterProvider = ClusterProvider.HOSTED) -> World:
+    """Return the tenant acme with a cluster that has no control plane of Tenantry."""
+    world = world_of()
+    settle(world)
+    meta = ObjectMeta(name="web", namespace="acme", generation=1)
+    world.create(DedicatedCluster(metadata=meta, spec=DedicatedClusterSpec(nodes=0)))
+    world.patch(CLUSTERS, "acme/web", {"status": {"provider": provider.value}})
+    return world
+
+
+@pytest.mark.parametrize("words", REQUESTS)
+def test_a_cluster_of_cluster_api_names_the_cluster_to_change(run: Run, words: tuple[str, ...]) -> None:
+    """H04: it has no VirtualControlPlane, so that a message about one leads nowhere."""
+    done = run(WorldClient(only(ClusterProvider.CLUSTER_API), lambda: "none"), *words)
+    assert isinstance(done.exception, InputError)
+    assert "dedicatedcluster.tenantry.dev/web in 'acme' is built by Cluster API" in str(done.exception)
+    assert "`kubectl get clusters.cluster.x-k8s.io web -n acme`" in str(done.exception)
+    assert "`tenantry cluster scale`" in str(done.exception)
+
+
+@pytest.mark.parametrize("words", [*REQUESTS, ("kubeconfig", "web")])
+def test_a_cluster_without_a_control_plane_yet_has_not_started(run: Run, words: tuple[str, ...]) -> None:
+    """H04: exit code 2, as for one whose control plane has not started."""
+    done = run(WorldClient(only(), lambda: "none"), *words)
+    assert isinstance(done.exception, InputError)
+    assert "dedicatedcluster.tenantry.dev/web in 'acme' has not started yet: " in str(done.exception)
+    assert "wait with `tenantry cluster wait web -n acme`" in str(done.exception)
+
+
+@pytest.mark.parametrize("words", REQUESTS)
+def test_a_cluster_that_does_not_exist_is_told_as_one(run: Run, words: tuple[str, ...]) -> None:
+    """H04: exit code 5."""
+    world = world_of()
+    settle(world)
+    done = run(WorldClient(world, lambda: "none"), *words)
+    assert isinstance(done.exception, NotFound)
+    assert "dedicatedcluster.tenantry.dev/web in 'acme' does not exist" in str(done.exception)
+
+
+@pytest.mark.parametrize(("phase", "issued"), [("Preparing", ""), ("Issuing", "")])
+def test_credentials_are_not_ended_before_there_are_new_ones(run: Run, phase: str, issued: str) -> None:
+    """H04: forced, the rotation would end every client, though "nothing" uses the credentials of before yet."""
+    workshop, _ = upgraded("1.35", "1.35.4")
+    workshop.world.patch(PLANES, "acme/web", {"status": {"credentials": {"phase": phase, "issued": issued}}})
+    before = workshop.world.get(CLUSTERS, "acme/web")["spec"]
+    client = WorldClient(workshop.world, lambda: "none")
+    done = run(client, "rotate", "web", "--phase", "complete", "--force", "--yes")
+    assert isinstance(done.exception, InputError)
+    assert f"is in phase {phase}, and its clients have no new credentials yet" in str(done.exception)
+    assert "run `tenantry cluster rotate web -n acme --phase issue` first" in str(done.exception)
+    assert workshop.world.get(CLUSTERS, "acme/web")["spec"] == before
+
+
+def soaking() -> World:
+    """Return a cluster whose version 1.36 soaks."""
+    workshop, _ = upgraded("1.35", "1.35.4")
+    soaks = {"before": "1.35.4", "after": "1.36.3", "soaks": True}
+    workshop.world.patch(PLANES, "acme/web", {"status": {"lastUpgrade": soaks}})
+    workshop.world.patch(CLUSTERS, "acme/web", {"spec": {"version": "1.36"}, "status": {"version": "1.35.4"}})
+    return workshop.world
+
+
+def test_an_upgrade_of_git_is_not_aborted(run: Run) -> None:
+    """X03: the tool would upgrade it again."""
+    world = soaking()
+    tracked = {"argocd.argoproj.io/tracking-id": "shop:x"}
+    world.patch(CLUSTERS, "acme/web", {"metadata": {"annotations": tracked}})
+    client = WorldClient(world, lambda: "none")
+    done = run(client, "upgrade", "web", "--abort")
+    assert type(done.exception) is TenantryError
+    assert yaml.safe_load(done.stdout)["spec"] == {"version": "1.35"}
+    assert world.get(CLUSTERS, "acme/web")["spec"]["version"] == "1.36"
+    forced = run(client, "upgrade", "web", "--abort", "--force", "--timeout", "0s")
+    assert "which may undo this" in forced.stderr
+    assert world.get(CLUSTERS, "acme/web")["spec"]["version"] == "1.35"
+
+
+def test_an_upgrade_is_aborted_to_a_version_that_the_template_offers_no_more(run: Run) -> None:
+    """H04: the operator lets a cluster keep the version that it has."""
+    world = soaking()
+    world.create(ClusterTemplate(metadata=ObjectMeta(name="lean"), spec=ClusterTemplateSpec(versions=("1.36",))))
+    world.patch(CLUSTERS, "acme/web", {"spec": {"template": "lean"}})
+    run(WorldClient(world, lambda: "none"), "upgrade", "web", "--abort", "--timeout", "0s")
+    assert world.get(CLUSTERS, "acme/web")["spec"]["version"] == "1.35"
+
+
+@pytest.mark.parametrize(
+    ("words", "ignored"),
+    [((), ["Webhooks"]), (("--ignore", "Skew", "--ignore", "Webhooks"), ["Webhooks", "Skew"])],
+)
+def test_an_upgrade_keeps_what_is_ignored_already(run: Run, words: tuple[str, ...], ignored: list[str]) -> None:
+    """H04: others have written it, by kubectl or from Git, and the patch for Git is what would be written."""
+    workshop, _ = upgraded("1.35", "1.35.4")
+    workshop.world.patch(CLUSTERS, "acme/web", {"spec": {"upgrade": {"ignore": ["Webhooks"]}}})
+    workshop.settle()
+    flux = {"kustomize.toolkit.fluxcd.io/name": "shop", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}
+    workshop.world.patch(CLUSTERS, "acme/web", {"metadata": {"labels": flux}})
+    client = OperatedClient(workshop.world, workshop.settle)
+    spec = yaml.safe_load(run(client, "upgrade", "web", "--yes", *words).stdout)["spec"]
+    assert spec == {"version": "1.36", **({"upgrade": {"ignore": ignored}} if words else {})}
+    run(client, "upgrade", "web", "--yes", "--force", "--timeout", "0s", *words)
+    written = workshop.world.get(CLUSTERS, "acme/web")["spec"]
+    assert (written["version"], written["upgrade"]["ignore"]) == ("1.36", ignored)
+
+
+# -- plans -------------------------------------------------------------------------------------------
+
+
+def test_a_plan_without_an_upgrade_is_data_too(run: Run) -> None:
+    """H04: a program reads it in any case."""
+    workshop, _ = upgraded()
+    done = run(WorldClient(workshop.world, lambda: "none"), "upgrade", "web", "--plan", "-o", "json")
+    assert done.exception is None, done.output
+    assert msgspec.json.decode(done.stdout) == {"from": "1.36.3", "to": "1.36.3", "obstacles": []}
+
+
+@pytest.fixture
+def in_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have control planes report a node that is not Ready, and a webhook that no pod answers."""
+
+    async def facts(_client: object, _found: object) -> UpgradeFacts:
+        return UpgradeFacts(nodes=(NodeFact(name="n-1", is_ready=False),), webhooks=("deny",))
+
+    monkeypatch.setattr(planeupgrade, "_facts", facts)
+
+
+@pytest.mark.usefixtures("in_trouble")
+def test_a_plan_has_what_the_template_does_not_offer(run: Run) -> None:
+    """H04: the operator would not carry it out."""
+    workshop, _ = upgraded("1.35", "1.35.4")
+    workshop.world.create(
+        ClusterTemplate(metadata=ObjectMeta(name="lean"), spec=ClusterTemplateSpec(versions=("1.35",)))
+    )
+    workshop.world.patch(CLUSTERS, "acme/web", {"spec": {"template": "lean"}})
+    done = run(WorldClient(workshop.world, lambda: "none"), "upgrade", "web", "--plan", "-o", "json")
+    assert done.exit_code == planeupgrade.OBSTACLES
+    found = msgspec.json.decode(done.stdout)["obstacles"]
+    assert [each["name"] for each in found] == ["Version", "NodesNotReady", "Webhooks"]
+    assert "does not offer Kubernetes 1.36" in found[0]["message"]
+
+
+@pytest.mark.usefixtures("in_trouble")
+@pytest.mark.parametrize(
+    ("nodes", "kept", "words", "code"),
+    [
+        ("Own", [], (), planeupgrade.OBSTACLES),
+        ("Own", ["NodesNotReady"], (), planeupgrade.OBSTACLES),
+        ("Own", [], ("--ignore", "Webhooks", "--ignore", "NodesNotReady"), 0),
+        ("Own", ["NodesNotReady"], ("--ignore", "Webhooks"), 0),
+        ("Used", [], (), 0),
+    ],
+)
+def test_a_plan_has_the_obstacles_that_the_operator_waits_for(
+    run: Run, *, nodes: str, kept: list[str], words: tuple[str, ...], code: int
+) -> None:
+    """H04: those of `spec.upgrade.ignore` and --ignore are none, and nothing holds back one without nodes."""
+    workshop, _ = upgraded("1.35", "1.35.4")
+    workshop.world.patch(PLANES, "acme/web", {"spec": {"nodes": nodes}})
+    workshop.world.patch(CLUSTERS, "acme/web", {"spec": {"upgrade": {"ignore": kept}}})
+    done = run(WorldClient(workshop.world, lambda: "none"), "upgrade", "web", "--plan", "-o", "json", *words)
+    assert done.exit_code == code, done.output
+    assert msgspec.json.decode(done.stdout)["to"] == "1.36.3"

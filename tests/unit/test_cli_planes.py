@@ -98,7 +98,7 @@ def test_a_control_plane_that_never_started_is_refused_with_the_reason(
     done = run(WorldClient(world, lambda: "none"), *words, "--timeout", "0s")
     assert isinstance(done.exception, InputError)
     assert "has not started yet: QuotaInsufficient: requests.cpu: 50m requested" in str(done.exception)
-    assert "`tenantry vcp wait web -n acme` waits" in str(done.exception)
+    assert "wait with `tenantry vcp wait web -n acme`" in str(done.exception)
     assert world.get(PLANES, "acme/web") == before
 
 

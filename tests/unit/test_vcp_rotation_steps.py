@@ -255,6 +255,19 @@ def test_it_does_not_complete_while_a_client_uses_a_certificate_of_before() -> N
     assert forced.status.credentials.former_clients == ()
 
 
+def test_a_rotation_that_only_prepares_is_not_completed() -> None:
+    """H04: no client has credentials yet that would be trusted afterwards, so that it issues them first."""
+    found = settled(stepped(asked(plane(), "Gradual@1", LastRotationPhase.PREPARING), HERE))
+    assert phase_of(found) == (RotationPhase.PREPARING, 0, 0)
+    found = stepped(asked(found, "Complete@2"), HERE, NOW + dt.timedelta(hours=1))
+    assert phase_of(found) == (RotationPhase.ISSUING, 1, 1)
+    # Once in force, it stays there: the request is handled.
+    done = settled(stepped(settled(found), HERE), NOW + dt.timedelta(hours=1))
+    assert rotation.step(done, HERE, NOW + dt.timedelta(hours=2)).status is None
+    forced = stepped(asked(done, "Complete@3"), HERE, NOW + dt.timedelta(hours=2))
+    assert phase_of(forced) == (RotationPhase.NONE, 1, 1)
+
+
 @pytest.mark.parametrize("request_", ["Users@2", "All@2"])
 def test_another_replacement_ends_the_phases(request_: str) -> None:
     """H04: a kubeconfig that is to be worth nothing must not be trusted for a day longer."""

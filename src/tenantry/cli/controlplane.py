@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenantry.api import marks, reasons
 from tenantry.api.controlplanechoice import ControlPlaneChoice
-from tenantry.api.dedicatedcluster import DedicatedCluster
+from tenantry.api.dedicatedcluster import ClusterProvider, DedicatedCluster
 from tenantry.api.errors import Forbidden, InputError, NotFound, TenantryError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Json, KubernetesObject
@@ -40,31 +40,96 @@ def group_of(kind: type[KubernetesObject]) -> str:
     return "tenantry cluster" if kind is DedicatedCluster else "tenantry vcp"
 
 
-async def read_started(client: Client, name: str, namespace: str) -> VirtualControlPlane:
+async def read_started(
+    client: Client, name: str, namespace: str, kind: type[KubernetesObject] = VirtualControlPlane
+) -> VirtualControlPlane:
     """Return a control plane that has been usable; one that has not handles no requests.
+
+    Args:
+        client: The client of the cluster.
+        name: Its name.
+        namespace: Its namespace.
+        kind: What messages name: the control plane, or the cluster of its name that it belongs to.
 
     Raises:
         NotFound: It does not exist.
-        InputError: It has not started yet; the message has the reason.
+        InputError: It has not started yet, or Cluster API has built the cluster; the message has the reason.
     """
     from tenantry.cli.delete import read_existing
 
-    found = await read_existing(client, VirtualControlPlane, name, namespace)
+    if kind is DedicatedCluster:
+        found = await _read_plane(client, name, namespace)
+    else:
+        found = await read_existing(client, VirtualControlPlane, name, namespace)
     if not found.status.kubeconfig_secret:
-        raise InputError(unusable(found))
+        raise InputError(_unusable(found, kind))
     return found
 
 
-def unusable(found: VirtualControlPlane) -> str:
+async def _read_plane(client: Client, name: str, namespace: str) -> VirtualControlPlane:
+    """Return the control plane of a cluster.
+
+    Raises:
+        NotFound: There is no such cluster.
+        InputError: It has no control plane yet, or one of Cluster API.
+    """
+    from tenantry.cli import refusals
+    from tenantry.cli.delete import read_existing
+
+    cluster = await read_existing(client, DedicatedCluster, name, namespace)
+    told = kinds.told(DedicatedCluster, name, namespace)
+    if is_of_cluster_api(cluster):
+        raise InputError(
+            f"{told} is built by Cluster API, so that this command cannot be used: `tenantry cluster scale` changes its"
+            f" nodes, spec.version upgrades it, and Cluster {name!r} (`kubectl get clusters.cluster.x-k8s.io {name} -n"
+            f" {namespace}`) decides the rest"
+        )
+    try:
+        return await client.get(VirtualControlPlane, name, namespace)
+    except NotFound as error:
+        if refusals.lacks_kind(error):
+            raise
+        raise InputError(_not_started(told, cluster, DedicatedCluster)) from error
+
+
+def is_of_cluster_api(found: DedicatedCluster) -> bool:
+    """Return whether Cluster API builds a cluster, as far as that is decided."""
+    return ClusterProvider.CLUSTER_API in (found.status.provider, found.spec.provider)
+
+
+def _unusable(found: VirtualControlPlane, kind: type[KubernetesObject]) -> str:
     """Return why a control plane that has no kubeconfig yet is not usable, and what to do."""
-    name, namespace = found.metadata.name, found.metadata.namespace
-    told = kinds.told(VirtualControlPlane, name, namespace)
+    told = kinds.told(kind, found.metadata.name, found.metadata.namespace)
     if READY.is_met(found):
         return (
             f"{told} has no kubeconfig until the objects of its namespace are inside:"
             " status.conversion of its Tenant or Subnamespace shows the progress"
         )
-    return f"{told} has not started yet: {why(found)}; `tenantry vcp wait {name} -n {namespace}` waits"
+    return _not_started(told, found, kind)
+
+
+def _not_started(told: str, found: KubernetesObject, kind: type[KubernetesObject]) -> str:
+    name, namespace = found.metadata.name, found.metadata.namespace
+    return f"{told} has not started yet: {why(found)}; wait with `{group_of(kind)} wait {name} -n {namespace}`"
+
+
+async def read_asked(
+    client: Client, found: VirtualControlPlane, kind: type[KubernetesObject]
+) -> VirtualControlPlane | DedicatedCluster:
+    """Return what requests about a control plane are written into, as it is now.
+
+    Args:
+        client: The client of the cluster.
+        found: The control plane.
+        kind: The kind of what is returned: the control plane, or the cluster of its name.
+
+    Raises:
+        NotFound: It does not exist.
+    """
+    from tenantry.cli.delete import read_existing
+
+    meta, wanted = found.metadata, DedicatedCluster if kind is DedicatedCluster else VirtualControlPlane
+    return await read_existing(client, wanted, meta.name, meta.namespace)
 
 
 async def write_request(client: Client, kind: type[KubernetesObject], found: VirtualControlPlane, spec: Json) -> None:

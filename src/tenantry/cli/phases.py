@@ -113,7 +113,7 @@ async def _bring(
 
     from tenantry.engine.clock import rfc3339_micro
 
-    found = await read_started(client, name, namespace)
+    found = await read_started(client, name, namespace, kind)
     value = f"{phase} {rfc3339_micro(dt.datetime.now(dt.UTC))}"
     change: Json = {"metadata": {"annotations": {REQUESTED_PHASE: value}}, **({"spec": spec} if spec else {})}
     await gitmanaged.check(client, kind, name, namespace, change, forced=forced)

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import Conflict, InputError, LocalError, TenantryError
 from tenantry.api.model import Json, KubernetesObject
 from tenantry.api.planesnapshots import PlaneOutcome
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.cli import durations, flags, kinds, output, place, session
-from tenantry.cli.controlplane import RequestHandled, group_of, read_started, wait_for_outcome
-from tenantry.cli.delete import confirm, read_existing
+from tenantry.cli.controlplane import RequestHandled, group_of, read_asked, read_started, wait_for_outcome
+from tenantry.cli.delete import confirm
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import READY, wait_for_all
@@ -111,7 +110,7 @@ def take(
     local = _local(target, "--to") if to is not None else None
 
     async def work(client: Client) -> str:
-        found = await read_started(client, called, where)
+        found = await read_started(client, called, where, kind)
         if to is not None and (kept := found.spec.snapshots.destination):
             raise InputError(f"--to copies from the operator's folder, but the snapshots are kept at {kept!r}: omit it")
         outcome = await _ask(client, found, _REQUEST, secrets.token_hex(8), seconds=seconds, kind=kind)
@@ -186,7 +185,7 @@ def bring_back(
         raise InputError(f'"{file}" is not a file')
     if file is None and Path(source).is_file() and not snapshots.is_name(source):
         raise InputError(f'--from: "{source}" is a file: write "./{source}" to restore it')
-    found = session.run(target, lambda client: read_started(client, called, where))
+    found = session.run(target, lambda client: read_started(client, called, where, kind))
     told = kinds.told(kind, called, where)
     back = _earlier(found, version, kind) if version else ""
     if back and target.local_name is not None:
@@ -275,7 +274,7 @@ async def _ask(
         TenantryError: It failed, or is not done in time.
     """
     meta = found.metadata
-    asked = await _object(client, found, kind)
+    asked = await read_asked(client, found, kind)
     before = _staying(asked.spec.version, found.status.version)
     written = version or (before if field == _RESTORE else "")
     spec: Json = {"snapshots": {field: value}, **({"version": written} if written else {})}
@@ -290,18 +289,6 @@ async def _ask(
     return answered.outcome
 
 
-async def _object(
-    client: Client, found: VirtualControlPlane, kind: type[KubernetesObject]
-) -> VirtualControlPlane | DedicatedCluster:
-    """Return what requests are written into, as it is now.
-
-    Raises:
-        NotFound: It does not exist.
-    """
-    meta, wanted = found.metadata, DedicatedCluster if kind is DedicatedCluster else VirtualControlPlane
-    return await read_existing(client, wanted, meta.name, meta.namespace)
-
-
 async def _take_back(
     client: Client, found: VirtualControlPlane, kind: type[KubernetesObject], value: str, *, version: str, before: str
 ) -> None:
@@ -312,7 +299,7 @@ async def _take_back(
     """
     name, namespace = found.metadata.name, found.metadata.namespace
     for _ in range(_WRITES):
-        now = await _object(client, found, kind)
+        now = await read_asked(client, found, kind)
         if (now.spec.snapshots.restore, now.spec.version) != (value, version):
             return  # another client has decided since
         meta = {"uid": now.metadata.uid, "resourceVersion": now.metadata.resource_version}

@@ -17,11 +17,19 @@ import click
 import msgspec
 
 from tenantry.api import reasons
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import InputError, TenantryError
 from tenantry.api.model import Json, KubernetesObject
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.cli import durations, flags, gitmanaged, kinds, output, place, session
-from tenantry.cli.controlplane import RequestHandled, group_of, read_started, wait_for_outcome, write_request
+from tenantry.cli.controlplane import (
+    RequestHandled,
+    group_of,
+    read_asked,
+    read_started,
+    wait_for_outcome,
+    write_request,
+)
 from tenantry.cli.delete import confirm, read_existing
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.target import Target, takes_target
@@ -216,18 +224,18 @@ def bring(
     """
     from tenantry.cli.vcp import build_program
 
-    found = session.run(target, lambda client: read_started(client, called, where))
+    found = session.run(target, lambda client: read_started(client, called, where, kind))
     if given.plan:
         _print_plan(target, found, given, kind)
         return
     if given.abort:
-        session.run(target, lambda client: _abort(client, found, seconds, kind))
+        session.run(target, lambda client: _abort(client, found, seconds, kind, forced=forced))
         return
     wanted = _wanted(found, given.version, kind)
     if wanted is None:
         output.talk(f"{kinds.told(kind, called, where)} has Kubernetes {found.status.version} already")
         return
-    change: Json = {"spec": {"version": wanted.name}}
+    change = session.run(target, lambda client: _change(client, found, wanted, given.ignored, kind))
     session.run(target, lambda client: gitmanaged.check(client, kind, called, where, change, forced=forced))
     if not yes:
         told = kinds.told(kind, called, where)
@@ -235,7 +243,7 @@ def bring(
         confirm("Upgrade it?", refused="nothing was upgraded")
     if target.local_name is not None:
         build_program(wanted.name)
-    session.run(target, lambda client: _bring(client, found, wanted, given.ignored, seconds=seconds, kind=kind))
+    session.run(target, lambda client: _bring(client, found, wanted, change, seconds=seconds, kind=kind))
 
 
 def _print_plan(
@@ -255,18 +263,54 @@ def _print_plan(
     else:
         if wanted is None:
             output.talk(f"{told} has Kubernetes {running} already")
+            if given.form:
+                _write_plan(given.form, running, running, ())
             return
         after = wanted.kubernetes
-        facts = session.run(target, lambda client: _facts(client, found))
-        known = obstacles.find(facts, after, given.ignored)
+        known = session.run(target, lambda client: _obstacles(client, found, wanted, given.ignored, kind))
     if given.form:
-        plan = {"from": running, "to": after, "obstacles": [msgspec.to_builtins(each) for each in known]}
-        text = output.to_json(plan) if given.form == "json" else output.to_yaml([plan])
-        output.write(text.rstrip("\n"))
+        _write_plan(given.form, running, after, known)
     else:
         output.write("\n".join(_lines(found, told, after, known, kind)))
     if known:
         sys.exit(OBSTACLES)
+
+
+def _write_plan(form: str, running: str, after: str, known: Sequence[UpgradeObstacle]) -> None:
+    """Print a plan as data; without an upgrade, both versions are the same."""
+    plan = {"from": running, "to": after, "obstacles": [msgspec.to_builtins(each) for each in known]}
+    text = output.to_json(plan) if form == "json" else output.to_yaml([plan])
+    output.write(text.rstrip("\n"))
+
+
+async def _obstacles(
+    client: Client,
+    found: VirtualControlPlane,
+    wanted: HostedVersion,
+    ignored: tuple[str, ...],
+    kind: type[KubernetesObject],
+) -> tuple[UpgradeObstacle, ...]:
+    """Return what holds an upgrade back, as the operator decides it.
+
+    Raises:
+        TenantryError: The control plane does not answer.
+    """
+    from tenantry.cli.cluster import offered
+    from tenantry.controllers.virtualcontrolplane import desired
+
+    meta, known = found.metadata, tuple[UpgradeObstacle, ...]()
+    if kind is DedicatedCluster:
+        try:
+            await offered.check(client, meta.name, meta.namespace, wanted.name)
+        except InputError as error:
+            known = (UpgradeObstacle(name=ObstacleName.VERSION, message=str(error)),)
+    if not desired.has_own_nodes(found):
+        # Nothing else holds back one without nodes: its pods run on the host.
+        return known
+    asked = await read_asked(client, found, kind)
+    return known + obstacles.find(
+        await _facts(client, found), wanted.kubernetes, (*asked.spec.upgrade.ignore, *ignored)
+    )
 
 
 def _lines(
@@ -307,19 +351,23 @@ async def _facts(client: Client, found: VirtualControlPlane) -> UpgradeFacts:
         return await upgradefacts.read(kubeconfig.load([file]).detached())
 
 
-async def _abort(client: Client, found: VirtualControlPlane, seconds: int, kind: type[KubernetesObject]) -> None:
+async def _abort(
+    client: Client, found: VirtualControlPlane, seconds: int, kind: type[KubernetesObject], *, forced: bool
+) -> None:
     """Go back to the version of before, and wait until it is there.
 
     Raises:
         InputError: No version soaks.
-        TenantryError: It is not there in time.
+        TenantryError: It is not there in time, or Git decides about the object.
     """
     meta, last = found.metadata, found.status.last_upgrade
     told = kinds.told(kind, meta.name, meta.namespace)
     if not last.soaks:
         way = f"; snapshot {last.snapshot} has its objects from before the last upgrade" if last.snapshot else ""
         raise InputError(f"{told} has no version that soaks: there is nothing to abort{way}")
-    await write_request(client, kind, found, {"version": versions.minor(last.before)})
+    spec: Json = {"version": versions.minor(last.before)}
+    await gitmanaged.check(client, kind, meta.name, meta.namespace, {"spec": spec}, forced=forced)
+    await write_request(client, kind, found, spec)
     await wait_for_outcome(client, found, _Aborted(), seconds=seconds)
     output.talk(f"{told} has Kubernetes {last.before} again, with all objects")
 
@@ -353,11 +401,26 @@ def _wanted(found: VirtualControlPlane, version: str, kind: type[KubernetesObjec
     return wanted
 
 
-async def _bring(
+async def _change(
     client: Client,
     found: VirtualControlPlane,
     wanted: HostedVersion,
     ignored: tuple[str, ...],
+    kind: type[KubernetesObject],
+) -> Json:
+    """Return the merge patch of an upgrade, for the API server and for Git: what is ignored already stays ignored."""
+    spec: Json = {"version": wanted.name}
+    if ignored:
+        before = (await read_asked(client, found, kind)).spec.upgrade.ignore
+        spec["upgrade"] = {"ignore": list(dict.fromkeys((*before, *ignored)))}
+    return {"spec": spec}
+
+
+async def _bring(
+    client: Client,
+    found: VirtualControlPlane,
+    wanted: HostedVersion,
+    change: Json,
     *,
     seconds: int,
     kind: type[KubernetesObject],
@@ -368,15 +431,11 @@ async def _bring(
         TenantryError: The control plane does not get it, or not in time: why.
     """
     meta = found.metadata
-    asked = await read_existing(client, kind, meta.name, meta.namespace)
-    patch = {
-        "metadata": {"uid": asked.metadata.uid},
-        "spec": {"version": wanted.name, "upgrade": {"ignore": list(ignored)}},
-    }
-    await client.merge_patch(kind.resource, meta.namespace, meta.name, patch)
+    await write_request(client, kind, found, change["spec"])
+    asked = await read_asked(client, found, kind)
     now = await read_existing(client, VirtualControlPlane, meta.name, meta.namespace)
     # The operator writes the version of a cluster into its control plane.
-    is_behind = (now.spec.version, now.spec.upgrade.ignore) != (wanted.name, ignored)
+    is_behind = (now.spec.version, now.spec.upgrade.ignore) != (wanted.name, asked.spec.upgrade.ignore)
     upgraded = _Upgraded(wanted, now.metadata.generation + is_behind)
     planes = [ObjectSelection(VirtualControlPlane, (meta.name,), meta.namespace)]
     await wait_for_all(client, planes, upgraded, seconds=seconds, quiet=True)

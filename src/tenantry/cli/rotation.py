@@ -106,8 +106,8 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
             "--wait",
             "waits",
             is_flag=True,
-            help="Wait until the last phase has ended: tokens of before are valid for 25 hours, so that --timeout has to"
-            " be longer, as in 26h, unless --force is given.",
+            help="Wait until the last phase has ended. Without --force, this takes more than 25 hours, because tokens"
+            " of before are valid for so long: set --timeout, as in 26h.",
         ),
         click.option(
             "--quiet",
@@ -192,7 +192,7 @@ def replace(
     """
 
     async def work(client: Client) -> None:
-        found = await read_started(client, called, where)
+        found = await read_started(client, called, where, kind)
         if given.phase is not None:
             await _in_phases(client, found, given, yes=yes, seconds=seconds, kind=kind)
             return

@@ -11,7 +11,7 @@ import msgspec
 
 from tenantry.api.clusterapi import KUBECONFIG_VALUE
 from tenantry.api.errors import InputError, NotFound
-from tenantry.api.model import ObjectMeta, Resource
+from tenantry.api.model import KubernetesObject, ObjectMeta, Resource
 from tenantry.api.virtualcontrolplane import (
     KUBECONFIG_KEY,
     MOST_REPLICAS,
@@ -22,7 +22,7 @@ from tenantry.api.virtualcontrolplane import (
 )
 from tenantry.cli import creation, flags, kinds, output, place, session
 from tenantry.cli.auditlog import audit_log
-from tenantry.cli.controlplane import unusable
+from tenantry.cli.controlplane import read_started
 from tenantry.cli.describe.command import describe
 from tenantry.cli.get import get
 from tenantry.cli.kinds import ObjectSelection
@@ -143,21 +143,20 @@ def kubeconfig(target: Target, *, called: str, namespace: str) -> None:
     output.write(session.run(target, lambda client: read_kubeconfig(client, called, where)).rstrip("\n"))
 
 
-async def read_kubeconfig(client: Client, name: str, namespace: str) -> str:
-    """Return the kubeconfig in the Secret that the status names.
+async def read_kubeconfig(
+    client: Client, name: str, namespace: str, kind: type[KubernetesObject] = VirtualControlPlane
+) -> str:
+    """Return the kubeconfig in the Secret that the status names; arguments as for `read_started`.
 
     Raises:
         NotFound: There is no such control plane, or no such Secret.
         InputError: The control plane is not usable yet.
     """
-    from tenantry.cli.delete import read_existing
     from tenantry.kube import wire
 
-    found = await read_existing(client, VirtualControlPlane, name, namespace)
-    told = kinds.told(VirtualControlPlane, name, namespace)
+    found = await read_started(client, name, namespace, kind)
+    told = kinds.told(kind, name, namespace)
     where, secret = found.status.kubeconfig_namespace or namespace, found.status.kubeconfig_secret
-    if not secret:
-        raise InputError(unusable(found))
     try:
         data = await client.request("GET", wire.path(_SECRETS, where, secret))
     except NotFound as error:

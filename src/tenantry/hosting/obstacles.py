@@ -120,7 +120,8 @@ def _all(facts: UpgradeFacts, wanted: str) -> Iterator[UpgradeObstacle]:
     if away:
         yield UpgradeObstacle(
             name=ObstacleName.NODES_NOT_READY,
-            message=f"these nodes are not Ready, and their state does not show whether the upgrade harms them: {shortened(away)}",
+            message="these nodes are not Ready, so that the effect of the upgrade on them is unknown:"
+            f" {shortened(away)}",
         )
     removed = [f"{each.api} (without it: {each.removed})" for each in facts.deprecated if _is_gone(each, wanted)]
     if removed:

@@ -190,8 +190,6 @@ def _bring(
     form: str | None,
     spec: Json | None = None,
 ) -> None:
-    # Its control plane has its name.
-    session.run(target, lambda client: _existing(client, called, where))
     phases.bring(target, called, where, phase, seconds, kind=DedicatedCluster, forced=forced, spec=spec)
     if form:
         _print(session.run(target, lambda client: _existing(client, called, where)), form)

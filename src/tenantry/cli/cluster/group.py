@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tenantry.api.dedicatedcluster import ClusterProvider, DedicatedCluster
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.cli import output, session
 from tenantry.cli.cluster.changes import delete, scale, sleep, wake
 from tenantry.cli.cluster.create import create
@@ -54,15 +54,15 @@ def kubeconfig(target: Target, *, called: str, namespace: str, form: str | None)
     where = namespace or called
 
     async def work(client: Client) -> str:
-        from tenantry.cli.controlplane import renamed
+        from tenantry.cli.controlplane import is_of_cluster_api, renamed
         from tenantry.cli.delete import read_existing
         from tenantry.cli.vcp import read_cluster_kubeconfig, read_kubeconfig
 
         found = await read_existing(client, DedicatedCluster, called, where)
-        if found.status.provider is ClusterProvider.CLUSTER_API:
+        if is_of_cluster_api(found):
             return renamed(await read_cluster_kubeconfig(client, found), called)
         # Its control plane has its name.
-        return renamed(await read_kubeconfig(client, called, where), called)
+        return renamed(await read_kubeconfig(client, called, where, DedicatedCluster), called)
 
     text = session.run(target, work)
     if form == "json":

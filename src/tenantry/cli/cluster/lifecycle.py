@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tenantry.api.dedicatedcluster import DedicatedCluster
-from tenantry.cli import durations, flags, gitmanaged, planesnapshots, planeupgrade, rotation, session
+from tenantry.cli import durations, flags, gitmanaged, planesnapshots, planeupgrade, rotation
 from tenantry.cli.cluster.place import in_tenant
 from tenantry.cli.target import Target, takes_target
 
@@ -45,7 +45,7 @@ def upgrade(
       tenantry cluster upgrade acme --to 1.36 --plan
       tenantry cluster upgrade acme --abort
     """
-    where = _existing(target, called, namespace)
+    where = namespace or called
     planeupgrade.bring(target, called, where, given, yes=yes, seconds=timeout, kind=DedicatedCluster, forced=forced)
 
 
@@ -71,7 +71,7 @@ def rotate(
       tenantry cluster rotate acme --phase complete
       tenantry cluster rotate acme --phase complete --force
     """
-    where = _existing(target, called, namespace)
+    where = namespace or called
     rotation.replace(target, called, where, given, yes=yes, seconds=timeout, kind=DedicatedCluster)
 
 
@@ -90,9 +90,7 @@ def backup(target: Target, *, called: str, namespace: str, to: Path | None, time
       tenantry cluster backup acme
       tenantry cluster backup acme --to acme.snapshot
     """
-    planesnapshots.take(
-        target, called, _existing(target, called, namespace), to, seconds=timeout, kind=DedicatedCluster
-    )
+    planesnapshots.take(target, called, namespace or called, to, seconds=timeout, kind=DedicatedCluster)
 
 
 @click.command()
@@ -121,18 +119,5 @@ def restore(target: Target, *, called: str, namespace: str, source: str, version
       tenantry cluster restore acme --from ./acme.snapshot --yes
       tenantry cluster restore acme --from 20261123T221500Z-1042-before-1.36.3.snapshot --version 1.35
     """
-    where = _existing(target, called, namespace)
-    planesnapshots.bring_back(target, called, where, source, version, yes=yes, seconds=timeout, kind=DedicatedCluster)
-
-
-def _existing(target: Target, called: str, namespace: str) -> str:
-    """Return the namespace of a cluster.
-
-    Raises:
-        NotFound: There is no such cluster.
-    """
-    from tenantry.cli.delete import read_existing
-
     where = namespace or called
-    session.run(target, lambda client: read_existing(client, DedicatedCluster, called, where))
-    return where
+    planesnapshots.bring_back(target, called, where, source, version, yes=yes, seconds=timeout, kind=DedicatedCluster)

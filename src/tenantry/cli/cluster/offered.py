@@ -10,6 +10,7 @@ from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.wording import shortened
 from tenantry.cli import kinds
 from tenantry.controllers.dedicatedcluster import template
+from tenantry.hosting import versions
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
@@ -30,6 +31,9 @@ async def check(client: Client, name: str, namespace: str, version: str) -> None
         InputError: Its template does not offer the version.
     """
     found = await client.get(DedicatedCluster, name, namespace)
+    if found.status.version and version == versions.minor(found.status.version):
+        # The operator keeps it, and brings a cluster back to it.
+        return
     wanted = found.spec.template or template.taken(found).name
     if not wanted:
         return
