@@ -34,7 +34,7 @@ from tenantry.controllers.clusterapi.children import meta_of
 from tenantry.controllers.dedicatedcluster import topology
 from tenantry.controllers.dedicatedcluster.controller import DedicatedClusterController
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
-from tenantry.controllers.dedicatedcluster.template import Size, refused
+from tenantry.controllers.dedicatedcluster.template import ClusterSize, refused
 from tenantry.controllers.dedicatedcluster.topology import CLUSTERS, TopologyInputs
 from tenantry.engine.cluster import CRDS
 from tenantry.engine.conditions import find
@@ -204,8 +204,8 @@ def test_only_the_cluster_counts_as_what_the_cluster_has() -> None:
         version="1.36", nodes=2, pools=(NodePool(name="gpu", count=1),), control_plane=ClusterControlPlane(replicas=3)
     )
     inputs = TopologyInputs(found=found(spec), template=template(), cluster=created(spec))
-    assert inputs.size == Size(nodes=3, replicas=3)
-    assert replace(inputs, cluster=None).size == Size()
+    assert inputs.size == ClusterSize(nodes=3, replicas=3)
+    assert replace(inputs, cluster=None).size == ClusterSize()
     limits = TemplateLimits(nodes=2, replicas=1)
     of = replace(template(), spec=ClusterTemplateSpec(limits=limits))
     forged = SliceClaim(

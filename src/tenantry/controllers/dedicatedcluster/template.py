@@ -49,7 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     after_idle_seconds: int
 
 
-class Size(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterSize(msgspec.Struct, frozen=True, kw_only=True):
     """What a cluster has already, which a limit that is lowered does not take.
 
     Args:
@@ -161,7 +161,7 @@ def problems(inputs: ClusterInputs) -> list[Blocked]:
     return [Blocked(reason=reasons.UNKNOWN_TEMPLATE, message=message)]
 
 
-def refused(inputs: ClusterInputs, has: Size) -> list[Blocked]:
+def refused(inputs: ClusterInputs, has: ClusterSize) -> list[Blocked]:
     """Return what the template refuses to a cluster that Cluster API builds.
 
     Args:
@@ -199,7 +199,7 @@ def _of_plane(inputs: ClusterInputs) -> Iterable[str]:
         )
 
 
-def _size(inputs: ClusterInputs) -> Size:
+def _size(inputs: ClusterInputs) -> ClusterSize:
     """Return what a hosted cluster has: nodes that its claims were granted, because any number can be requested.
 
     A cluster that has released its nodes while it sleeps has those that it was allowed.
@@ -208,12 +208,12 @@ def _size(inputs: ClusterInputs) -> Size:
     pools = (DEFAULT_POOL, *(pool.name for pool in found.spec.pools))
     names = {claim_name(found.metadata.name, pool) for pool in pools}
     nodes = {node for each in inputs.own_claims if each.metadata.name in names for node in each.status.nodes}
-    return Size(
+    return ClusterSize(
         nodes=max(len(nodes), found.status.allowed_nodes), replicas=there.spec.replicas if there is not None else 0
     )
 
 
-def _refused(inputs: ClusterInputs, of: ClusterTemplate, has: Size | None = None) -> Iterable[str]:
+def _refused(inputs: ClusterInputs, of: ClusterTemplate, has: ClusterSize | None = None) -> Iterable[str]:
     found, offered = inputs.found, of.spec.versions
     there = inputs.own_plane
     running = versions.minor(there.status.version) if there is not None and there.status.version else ""
@@ -238,7 +238,7 @@ def _limit(of: ClusterTemplate) -> str:
     return f"the limit of ClusterTemplate {of.metadata.name!r}"
 
 
-def _above(inputs: ClusterInputs, limits: TemplateLimits, words: str, has: Size | None = None) -> Iterable[str]:
+def _above(inputs: ClusterInputs, limits: TemplateLimits, words: str, has: ClusterSize | None = None) -> Iterable[str]:
     """Yield what is above a limit, and above what the cluster has.
 
     Args:

@@ -34,7 +34,7 @@ from tenantry.api.wording import shortened
 from tenantry.controllers.clusterapi.children import meta_of
 from tenantry.controllers.conclusion import ready, trouble
 from tenantry.controllers.dedicatedcluster.desired import settings_of
-from tenantry.controllers.dedicatedcluster.template import Size, first_version
+from tenantry.controllers.dedicatedcluster.template import ClusterSize, first_version
 from tenantry.engine import request
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked, DirectWrite, Plan
@@ -84,11 +84,11 @@ class TopologyInputs(msgspec.Struct, frozen=True, kw_only=True):
         return any(each.get("controller") and each.get("uid") == self.found.metadata.uid for each in owners)
 
     @property
-    def size(self) -> Size:
+    def size(self) -> ClusterSize:
         """Return what its Cluster has; nothing if there is none."""
         spec: Json = (self.own or {}).get("spec") or {}
         topology: Json = spec.get("topology") or {}
-        return Size(nodes=sum(_nodes(topology).values()), replicas=_replicas(topology))
+        return ClusterSize(nodes=sum(_nodes(topology).values()), replicas=_replicas(topology))
 
 
 def resolve(found: DedicatedCluster, template: ClusterTemplate | None, *, is_installed: bool) -> ClusterProvider:
