@@ -10,13 +10,27 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtensionOID, NameOID
 
 CLIENT_USAGES = ("digital signature", "client auth")
 SERVING_USAGES = ("digital signature", "server auth")
 
+MALFORMED = (
+    x509.UnrecognizedExtension(ExtensionOID.BASIC_CONSTRAINTS, b"garbage"),
+    x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, b"garbage"),
+    # An x400Address, which `cryptography` does not support.
+    x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, b"\x30\x02\xa3\x00"),
+)
+"""Extensions that keep a request from being read, each by itself: it is valid PEM, and signed by its key."""
 
-def csr(user: str, *groups: str, names: Sequence[str] = (), key: ec.EllipticCurvePrivateKey | None = None) -> str:
+
+def csr(
+    user: str,
+    *groups: str,
+    names: Sequence[str] = (),
+    key: ec.EllipticCurvePrivateKey | None = None,
+    more: Sequence[x509.ExtensionType] = (),
+) -> str:
     """Return `spec.request` of a CertificateSigningRequest.
 
     Args:
@@ -24,12 +38,15 @@ def csr(user: str, *groups: str, names: Sequence[str] = (), key: ec.EllipticCurv
         groups: The organizations.
         names: IP addresses, DNS names, mail addresses and URIs.
         key: A key; a new one without.
+        more: Further extensions.
     """
     subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in groups]
     subject.append(x509.NameAttribute(NameOID.COMMON_NAME, user))
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(subject))
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName([_name(each) for each in names]), critical=False)
+    for each in more:
+        builder = builder.add_extension(each, critical=False)
     made = builder.sign(key or ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
     return base64.b64encode(made.public_bytes(Encoding.PEM)).decode()
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from cryptography import x509
+from msgspec.structs import replace
 
 from tenantry.api.contribution import read
 from tenantry.api.signing import CLIENT, SERVING, SigningCondition, SigningRequest, SigningStatus
 from tenantry.controllers.contributions.signing import concerned, may_have
 from testkit.certificates import request
+from testkit.nodecsrs import MALFORMED, csr
 
 NODE = "contributed-abc123"
 THERE = {NODE: frozenset({"10.0.0.5"}), "other": frozenset({"10.0.0.6"})}
@@ -38,6 +41,14 @@ def test_a_node_serves_under_its_own_addresses_only() -> None:
         assert not may_have(request(SERVING, itself, itself, NODE, address), lying, frozenset({"10.96.0.1"}))
     stolen = {**THERE, NODE: frozenset({"10.0.0.6"})}
     assert not may_have(request(SERVING, itself, itself, "10.0.0.6"), stolen)
+
+
+@pytest.mark.parametrize("extension", MALFORMED)
+def test_a_malformed_request_is_not_approved_and_ends_nothing(extension: x509.UnrecognizedExtension) -> None:
+    """E19: a request that cannot be read is none of a node."""
+    own = request(CLIENT, "system:bootstrap:abc123", f"system:node:{NODE}")
+    text = csr(f"system:node:{NODE}", "system:nodes", more=[extension])
+    assert not may_have(replace(own, spec=replace(own.spec, request=text)), {})
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from cryptography import x509
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from tenantry.api import reasons
+from tenantry.api.errors import Conflict
 from tenantry.api.marks import HANDOVER_RECORD
 from tenantry.api.model import ObjectMeta
 from tenantry.api.node import Node, NodeCondition, NodeStatus
@@ -36,7 +38,7 @@ from tenantry.controllers.joining.tokens import LIFE, JoinToken
 from tenantry.engine.plan import DirectWrite
 from tenantry.engine.request import Verb
 from tenantry.hosting.noderuntime import NodeEndpoint
-from testkit.nodecsrs import CLIENT_USAGES, SERVING_USAGES, csr
+from testkit.nodecsrs import CLIENT_USAGES, MALFORMED, SERVING_USAGES, csr
 
 Json = dict[str, Any]
 
@@ -214,6 +216,30 @@ def test_a_client_certificate_is_for_the_one_name_only(text: str, usages: tuple[
         assert verdicts(found) == [("csr-c-1", "Denied")]
         assert found.home == ()
         assert why in found.events[0].message
+
+
+@pytest.mark.parametrize("extension", MALFORMED)
+def test_a_malformed_request_is_denied_and_others_go_on(extension: x509.UnrecognizedExtension) -> None:
+    malformed = asked(csr(USER, GROUP, more=[extension]), by=USER, uid="c-2")
+    found = done(token=USED, requests=[malformed, asked()])
+    assert verdicts(found) == [("csr-c-2", "Denied"), ("csr-c-1", "Approved")]
+    assert "cannot be read" in found.events[0].message
+    # Nor does it keep the first one from being recorded.
+    (record,) = done(requests=[asked(malformed.spec.request, uid="c-2"), asked()]).home
+    assert body(record)["metadata"]["annotations"] == {"tenantry.dev/join-used": "c-1"}
+
+
+def test_a_token_is_used_only_in_the_record_that_was_read() -> None:
+    """Another operator may have used it in between, while it loses its leadership: that is seen, and not overwritten."""
+    kept = body(done(WIPED, None).home[0])
+    kept["metadata"]["resourceVersion"] = "41"
+    token = tokens.read(JoinSecret(namespace="tenantry-system", name="join-blue-1-fresh1"), msgspec.json.encode(kept))
+    found = done(token=token, requests=[asked()])
+    (record,) = found.home
+    assert body(record)["metadata"]["resourceVersion"] == "41"
+    # After a Conflict, nothing is approved before the record is read again.
+    assert Conflict in record.ignores
+    assert (found.inside, found.again_seconds) == ((), 0.0)
 
 
 def test_a_token_that_is_late_is_refused_and_replaced() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -25,6 +26,17 @@ from tenantry.engine import request
 from tenantry.engine.plan import DirectWrite, Plan
 
 _NAME_LENGTH = 63
+
+_UNREADABLE = (
+    ValueError,
+    TypeError,
+    OverflowError,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+    UnsupportedAlgorithm,
+)
+"""What `cryptography` raises for a request that it cannot read: most of it is parsed only when it is asked for."""
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,9 +117,12 @@ def requested(text: str) -> RequestedCertificate | None:
         text: `spec.request`: PEM, in Base64.
     """
     try:
-        found = x509.load_pem_x509_csr(base64.b64decode(text))
-    except ValueError:
+        return _read(x509.load_pem_x509_csr(base64.b64decode(text)))
+    except _UNREADABLE:
         return None
+
+
+def _read(found: x509.CertificateSigningRequest) -> RequestedCertificate | None:
     if not found.is_signature_valid:
         return None
     names = [str(each.value) for each in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]

@@ -97,9 +97,9 @@ def decide(inputs: JoinMachineInputs) -> MachineDecision:
     if inside is not None and not is_known and (token is None or not token.used):
         return _cleared(inputs, inside)
     first = next((each for each in inputs.requests if _is_taken(inputs, each)), None)
-    if first is not None and found.status.join is not UNSET:
+    if first is not None and token is not None and found.status.join is not UNSET:
         # Before the approval: a crash in between must not leave a token that is worth another certificate.
-        write = tokens.used(found.status.join.secret, first.metadata.uid)
+        write = tokens.used(found.status.join.secret, token, first.metadata.uid)
         return MachineDecision(home=(write,), status=found.status, again_seconds=0.0)
     decided = _decided(inputs)
     if inside is None:

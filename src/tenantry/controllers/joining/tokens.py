@@ -19,7 +19,7 @@ import msgspec
 from msgspec import UNSET
 
 from tenantry.api.contribution import BOOTSTRAPPERS
-from tenantry.api.errors import AlreadyExists, InputError, NotFound
+from tenantry.api.errors import AlreadyExists, Conflict, InputError, NotFound
 from tenantry.api.marks import GROUP, MANAGED_BY, MANAGER, SYSTEM_NAMESPACE
 from tenantry.api.model import Json, Resource
 from tenantry.api.nodehandover import JOIN_TOKEN, JoinSecret, NodeHandover
@@ -48,12 +48,14 @@ class JoinToken(msgspec.Struct, frozen=True, kw_only=True):
         secret: Sixteen characters.
         expires: Until when it is accepted.
         used: The uid of the request for a certificate that it was used for; "" for none.
+        version: The resourceVersion of its record; "" for none.
     """
 
     id: str
     secret: str
     expires: dt.datetime
     used: str = ""
+    version: str = ""
 
     @property
     def text(self) -> str:
@@ -99,13 +101,17 @@ def recorded(found: NodeHandover, token: JoinToken) -> DirectWrite:
     return DirectWrite(request=request.create_json(SECRETS, value), ignores=(AlreadyExists,))
 
 
-def used(secret: JoinSecret, uid: str) -> DirectWrite:
+def used(secret: JoinSecret, token: JoinToken, uid: str) -> DirectWrite:
     """Return the change of a record by which its token is used for one request.
+
+    Only of the record that was read: two operators, while one takes over from the other, must not each use the token for
+    a request of their own. After a Conflict, the record is read again before anything is approved.
 
     The token stays in the record: with it, a kubelet waits for its certificate, and gets no other one.
     """
-    body: Json = {"metadata": {"annotations": {_USED: uid}}}
-    return DirectWrite(request=request.patch(SECRETS, secret.namespace, secret.name, body), ignores=())
+    body: Json = {"metadata": {"resourceVersion": token.version, "annotations": {_USED: uid}}}
+    asked = request.patch(SECRETS, secret.namespace, secret.name, body)
+    return DirectWrite(request=asked, ignores=(Conflict, NotFound))
 
 
 def removed(secret: JoinSecret) -> DirectWrite:
@@ -133,7 +139,8 @@ def read(secret: JoinSecret, text: bytes) -> JoinToken | None:
     taken = str(notes.get(_USED, ""))
     if not taken and token_id != named:
         return None
-    return JoinToken(id=named, secret=value, expires=expires, used=taken)
+    version = str(found["metadata"].get("resourceVersion", ""))
+    return JoinToken(id=named, secret=value, expires=expires, used=taken, version=version)
 
 
 def offered(node: str, token: JoinToken) -> DirectWrite:
