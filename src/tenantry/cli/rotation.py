@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from tenantry.kube.client import Client
 
 _LOST = {
-    RotationScope.USERS: "kubeconfigs that were handed out, and certificates that were requested inside",
-    RotationScope.ALL: "kubeconfigs that were handed out, certificates that were requested inside, its authorities, and"
+    RotationScope.USERS: "kubeconfigs that were handed out, and certificates of users that were requested inside; not"
+    " certificates of nodes and tokens of ServiceAccounts, which only --all and completed phases end",
+    RotationScope.ALL: "kubeconfigs that were handed out, all certificates that were requested inside, its authorities, and"
     " in a day all tokens of ServiceAccounts that exist now",
     RotationScope.COMPLETE: "kubeconfigs and certificates from before the rotation",
 }
@@ -153,6 +154,10 @@ class _Rotated(RequestHandled):
 @durations.timeout_option("2m", "Deadline for the outcome, as in 30s or 5m.")
 def rotate(target: Target, *, called: str, namespace: str, given: RotationOptions, yes: bool, timeout: int) -> None:
     r"""Replace the credentials of a virtual control plane; kubeconfigs handed out before are worth nothing afterwards.
+
+    Without options, certificates of users that were requested inside end, too, but neither certificates of nodes, with
+    which an administrator inside may have given rights to others, nor tokens of ServiceAccounts: --all and a completed
+    --phase end those. After the removal of an owner, use --all.
 
     Its process starts anew, which ends requests and watches that are open. Pods keep working: with --all, for a day,
     in which their tokens are renewed and programs have to read the authority of the API server again. With --phase,

@@ -27,7 +27,7 @@ from tenantry.controllers.conclusion import is_refusal
 from tenantry.controllers.joining import machines, signing, tokens
 from tenantry.controllers.joining.desired import JoinInputs, decide, orphaned
 from tenantry.controllers.joining.machines import JoinMachineInputs, JoinObstacle
-from tenantry.controllers.joining.tokens import JoinToken
+from tenantry.controllers.joining.tokens import JoinToken, OfferedTokens
 from tenantry.controllers.slices import pods
 from tenantry.controllers.slices.pods import BY_NODE, Pod, PodFacts
 from tenantry.engine import request
@@ -51,18 +51,25 @@ class JoinController:
         home: The host: its caches have the NodeHandovers and the Nodes.
         endpoint: Returns where machines reach the control plane; None if none can.
         moved: Called when a machine may have come or gone.
+        offered: Gets the tokens that are offered inside.
     """
 
     name = "joining"
     kind = Node
 
     def __init__(
-        self, uid: str, home: Cluster, endpoint: Callable[[], NodeEndpoint | None], moved: Callable[[], None]
+        self,
+        uid: str,
+        home: Cluster,
+        endpoint: Callable[[], NodeEndpoint | None],
+        moved: Callable[[], None],
+        offered: OfferedTokens,
     ) -> None:
         self._uid = uid
         self._home = home
         self._endpoint = endpoint
         self._moved = moved
+        self._offered = offered
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller; pods are watched from the first node on that leaves."""
@@ -165,6 +172,9 @@ class JoinController:
             now=now,
         )
         decision = machines.decide(inputs)
+        if decision.status.join != found.status.join:
+            # Before it is inside: what deletes tokens that no status names would see it first.
+            self._offered.put(found.metadata.name, inputs.fresh, now)
         await self._write(self._home, decision.home)
         try:
             await self._write(cluster, decision.inside)

@@ -30,12 +30,17 @@ from tenantry.world.leases import instant
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
 
+PLACE = "kube-system"
+"""The namespace of the tokens inside: the API server accepts no others."""
+
+TYPE = "bootstrap.kubernetes.io/token"
+"""The type of their Secrets, which never changes."""
+
 LIFE = dt.timedelta(minutes=10)
 """How long a machine may take to use its token."""
 
 _EXPIRES = f"{GROUP}/join-expires"
 _USED = f"{GROUP}/join-used"
-_SYSTEM = "kube-system"
 _MOST_NODE = 200
 """How much of the name of a node the name of the Secret has."""
 
@@ -145,6 +150,53 @@ def read(secret: JoinSecret, text: bytes) -> JoinToken | None:
 
 def offered(node: str, token: JoinToken) -> DirectWrite:
     """Return the creation of a token inside."""
+    value: Json = {
+        "metadata": {"name": inside_name(token.id), "namespace": PLACE, "labels": {MANAGED_BY: MANAGER}},
+        "type": TYPE,
+        "data": _content(node, token),
+    }
+    return DirectWrite(request=request.create_json(SECRETS, value), ignores=(AlreadyExists,))
+
+
+def is_offered(node: str, token: JoinToken, data: bytes) -> bool:
+    """Return whether a Secret inside has the content of the one that was offered to a node.
+
+    Args:
+        node: The node.
+        token: Its token.
+        data: The Secret as JSON.
+    """
+    found: Json = msgspec.json.decode(data)
+    return bool(found.get("data") == _content(node, token))
+
+
+class OfferedTokens:
+    """The tokens that this process has offered inside: the status of a NodeHandover names them a moment later."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[str, tuple[str, JoinToken]] = {}
+
+    def put(self, node: str, token: JoinToken, now: dt.datetime) -> None:
+        """Remember a token until it is late."""
+        kept = {name: each for name, each in self._tokens.items() if now < each[1].expires}
+        self._tokens = {**kept, inside_name(token.id): (node, token)}
+
+    def get(self, name: str) -> tuple[str, JoinToken] | None:
+        """Return the node and the token of a Secret inside; None if it has none of them."""
+        return self._tokens.get(name)
+
+
+def withdrawn(token_id: str) -> DirectWrite:
+    """Return the deletion of a token inside."""
+    return DirectWrite(request=request.delete(SECRETS, PLACE, inside_name(token_id)), ignores=(NotFound,))
+
+
+def inside_name(token_id: str) -> str:
+    """Return the name of the Secret inside."""
+    return f"bootstrap-token-{token_id}"
+
+
+def _content(node: str, token: JoinToken) -> dict[str, str]:
     data = {
         "token-id": token.id,
         "token-secret": token.secret,
@@ -153,21 +205,7 @@ def offered(node: str, token: JoinToken) -> DirectWrite:
         "auth-extra-groups": BOOTSTRAPPERS,
         "description": f"for the node {node}, by Tenantry",
     }
-    value: Json = {
-        "metadata": {"name": _inside(token.id), "namespace": _SYSTEM, "labels": {MANAGED_BY: MANAGER}},
-        "type": "bootstrap.kubernetes.io/token",
-        "data": {key: _encoded(each) for key, each in data.items()},
-    }
-    return DirectWrite(request=request.create_json(SECRETS, value), ignores=(AlreadyExists,))
-
-
-def withdrawn(token_id: str) -> DirectWrite:
-    """Return the deletion of a token inside."""
-    return DirectWrite(request=request.delete(SECRETS, _SYSTEM, _inside(token_id)), ignores=(NotFound,))
-
-
-def _inside(token_id: str) -> str:
-    return f"bootstrap-token-{token_id}"
+    return {key: _encoded(each) for key, each in data.items()}
 
 
 def _encoded(text: str) -> str:

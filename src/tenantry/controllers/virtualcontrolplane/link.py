@@ -414,7 +414,7 @@ class Link:
         upper = self._entered(users_side)
         inner = InsideController(self._plane, lambda: self._is_open, _no_first_node, self._now_usable, self._refused)
         joining = self._contents.joining(self._gate.recheck)
-        self._host.runtime.add(upper, [inner, joining])
+        self._host.runtime.add(upper, [inner, *joining])
         decide = self._contents.destinations(self._gate.outside)
         kept = self._contents.kept(users_side, self._host.instance)
         try:

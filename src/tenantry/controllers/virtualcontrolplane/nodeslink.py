@@ -1,13 +1,13 @@
 """What follows the process of a control plane with nodes of its own: its nodes, its contents, and its gate. The glue.
 
-Cluster "vcp/NAMESPACE/NAME"           InsideController, JoinController
+Cluster "vcp/NAMESPACE/NAME"           InsideController, JoinController, StrangeTokenController
 Cluster "vcp/NAMESPACE/NAME/contents"  ContentController, with caches of the operator's own objects only
 Gate                                   the machines that were handed over, and spec.egress
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from tenantry.api.nodehandover import NodeHandover
@@ -16,12 +16,14 @@ from tenantry.controllers.clustercontents import controller as contents
 from tenantry.controllers.clustercontents.controller import ContentController
 from tenantry.controllers.clustercontents.objects import ContentFacts
 from tenantry.controllers.joining.controller import JoinController
+from tenantry.controllers.joining.strangetokens import StrangeTokenController
+from tenantry.controllers.joining.tokens import OfferedTokens
 from tenantry.controllers.virtualcontrolplane import servicenetwork
 from tenantry.controllers.virtualcontrolplane.egress import SERVICE_CIDRS
 from tenantry.controllers.virtualcontrolplane.ownmachines import machines, of_own_nodes
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster, ClusterId
-from tenantry.engine.runtime import Runtime
+from tenantry.engine.runtime import Controller, Runtime
 from tenantry.hosting.destinations import Destination
 from tenantry.hosting.outside import OutsideRule
 from tenantry.hosting.placement import Placement
@@ -53,13 +55,17 @@ class NodesLink:
         ranges = servicenetwork.find(self._lower.cache(SERVICE_CIDRS)).ranges
         return ContentFacts(service_range=ranges, runtime=self._placement.node_runtime())
 
-    def joining(self, moved: Callable[[], None]) -> JoinController:
-        """Return what brings nodes inside.
+    def joining(self, moved: Callable[[], None]) -> Sequence[Controller]:
+        """Return what brings nodes inside, and deletes tokens that no machine joins with.
 
         Args:
             moved: Called when a machine may have come or gone.
         """
-        return JoinController(self._uid, self._home, lambda: self._placement.node_endpoint(self._uid), moved)
+        offered = OfferedTokens()
+        return (
+            JoinController(self._uid, self._home, lambda: self._placement.node_endpoint(self._uid), moved, offered),
+            StrangeTokenController(self._key, self._uid, self._home, offered),
+        )
 
     def destinations(self, outside: Callable[[], OutsideRule]) -> Callable[[str, int], Destination]:
         """Return the rule of the gate.
