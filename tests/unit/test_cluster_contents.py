@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, cast
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,11 +17,25 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.clusteraddons import AddOnMode, AddOnName, ClusterAddOn
 from tenantry.api.marks import ADD_ON, FIELD_MANAGER
-from tenantry.controllers.clustercontents import desired, reverts, status
+from tenantry.api.model import ObjectMeta, Resource
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.controllers.clustercontents import bounded, desired, reverts, status
+from tenantry.controllers.clustercontents.controller import ContentController
 from tenantry.controllers.clustercontents.desired import ContentInputs, changer, created_once, differs, outdated, plan
-from tenantry.controllers.clustercontents.objects import KINDS, RIGHTS, ContentFacts, ContentObject, objects
+from tenantry.controllers.clustercontents.gather import gather
+from tenantry.controllers.clustercontents.objects import (
+    CONFIG_MAPS,
+    KINDS,
+    RIGHTS,
+    ContentFacts,
+    ContentObject,
+    objects,
+)
 from tenantry.controllers.clustercontents.reverts import MOST_REVERTS, PERIOD, RevertRecord
+from tenantry.engine.cluster import Cluster
 from tenantry.hosting.noderuntime import NodeRuntime
+from tenantry.mirror import things
+from tenantry.mirror.cachedpods import MOST_BYTES, Kept
 
 Json = dict[str, Any]
 
@@ -224,3 +241,57 @@ def test_an_own_wish_that_changes_is_no_drift() -> None:
     assert [each.key for each in found.apply] == ["Service kube-system/kube-dns"]
     assert found.records == {}
     assert desired.outdated(inputs()) == ()
+
+
+def stored(name: str, namespace: str, size: int) -> msgspec.Raw:
+    """Return a ConfigMap with the label of the operator."""
+    meta = {"name": name, "namespace": namespace, "uid": "u-1", "resourceVersion": "7", "labels": {ADD_ON: "CoreDNS"}}
+    return msgspec.Raw(msgspec.json.encode({"metadata": meta, "data": {"Corefile": "x" * size}}))
+
+
+def test_of_objects_that_users_give_the_label_only_heads_are_cached() -> None:
+    wanted: set[tuple[Resource, str]] = {*bounded.ALWAYS}
+    decode = bounded.decoder(CONFIG_MAPS, wanted)
+    own = decode(stored("coredns", "kube-system", 1000))
+    assert (own.kept, len(own.object["data"]["Corefile"])) == (Kept.WHOLE, 1000)
+    for data in (stored("other", "kube-system", 100_000), stored("coredns", "default", 100_000)):
+        found = decode(data)
+        assert (found.kept, found.version, found.uid) == (Kept.TOO_MANY, 7, "u-1")
+        assert len(found.text) < 200
+    large = decode(stored("coredns", "kube-system", MOST_BYTES))
+    assert (large.kept, len(large.text) < 200) == (Kept.TOO_LARGE, True)
+    # One that the nodes make wanted later is kept when it is decoded again.
+    wanted.add((CONFIG_MAPS, "default/coredns"))
+    assert decode(stored("coredns", "default", 10)).kept is Kept.WHOLE
+
+
+def test_objects_whose_names_do_not_depend_on_nodes_are_always_kept() -> None:
+    names = {(each.resource, each.object_key) for each in ALL}
+    depending = {each.kind for each, _ in names - bounded.ALWAYS}
+    assert depending == {"RuntimeClass", "StorageClass"}
+
+
+def test_a_wanted_object_that_was_cached_as_a_head_counts_as_it_was_read() -> None:
+    """Its name was not known when it was decoded."""
+    body = only("RuntimeClass runc").body
+    cached = things.head(msgspec.Raw(msgspec.json.encode(body)), Kept.TOO_MANY)
+    found = cast(
+        "Cluster",
+        SimpleNamespace(
+            cache=lambda _: {"runc": cached},
+            live=SimpleNamespace(find=_find(body)),
+            clock=SimpleNamespace(now=lambda: NOW),
+        ),
+    )
+    facts = ContentFacts(service_range="10.96.0.0/16", runtime=RUNTIME)
+    made = ContentController(found, "acme/prod", "p-1", lambda: facts)
+    read = asyncio.run(made.read(found, facts))
+    plane = VirtualControlPlane(metadata=ObjectMeta(name="prod", namespace="acme"))
+    assert gather(found, plane, facts, {}, read).seen == {"RuntimeClass runc": body}
+
+
+def _find(body: Json) -> Callable[..., Awaitable[bytes]]:
+    async def find(*_: object) -> bytes:
+        return msgspec.json.encode(body)
+
+    return find

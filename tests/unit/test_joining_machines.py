@@ -32,6 +32,7 @@ from tenantry.api.nodehandover import (
     TaintEffect,
 )
 from tenantry.api.signing import CLIENT, SERVING, SigningCondition, SigningRequest, SigningSpec, SigningStatus
+from tenantry.controllers import signingrequests
 from tenantry.controllers.joining import desired, machines, tokens
 from tenantry.controllers.joining.machines import JoinMachineInputs, MachineDecision, decide
 from tenantry.controllers.joining.tokens import LIFE, JoinToken
@@ -230,7 +231,7 @@ def test_a_malformed_request_is_denied_and_others_go_on(extension: x509.Unrecogn
 
 
 def test_a_token_is_used_only_in_the_record_that_was_read() -> None:
-    """Another operator may have used it in between, while it loses its leadership: that is seen, and not overwritten."""
+    """Another operator may have used it in between, while it loses its leadership: that is not overwritten."""
     kept = body(done(WIPED, None).home[0])
     kept["metadata"]["resourceVersion"] = "41"
     token = tokens.read(JoinSecret(namespace="tenantry-system", name="join-blue-1-fresh1"), msgspec.json.encode(kept))
@@ -240,6 +241,29 @@ def test_a_token_is_used_only_in_the_record_that_was_read() -> None:
     # After a Conflict, nothing is approved before the record is read again.
     assert Conflict in record.ignores
     assert (found.inside, found.again_seconds) == ((), 0.0)
+
+
+def test_of_requests_in_memory_only_what_may_be_approved_is_whole() -> None:
+    """Users inside create as many as they like, of any size."""
+    text = csr(USER, GROUP)
+    own = bounded_as(asked(text))
+    assert (own.spec.request, own.spec.usages, own.metadata.uid) == (text, CLIENT_USAGES, "c-1")
+    assert verdicts(done(token=USED, requests=[own])) == [("csr-c-1", "Approved")]
+    other = bounded_as(asked(text, signer="example.com/any"))
+    assert (other.spec, other.status, other.metadata.name) == (SigningSpec(), SigningStatus(), "csr-c-1")
+    long = bounded_as(asked("x" * (signingrequests.MOST_REQUEST + 1)))
+    assert long.spec.request == ""
+    assert verdicts(done(token=USED, requests=[long])) == [("csr-c-1", "Denied")]
+    decided = bounded_as(asked(text, decided=(SigningCondition(type="Approved", message="m" * 100_000),)))
+    assert (decided.spec.request, decided.status.certificate) == ("", "")
+    assert len(msgspec.json.encode(decided)) < 4000
+
+
+def bounded_as(whole: SigningRequest) -> SigningRequest:
+    """Return a request as it is cached: of one with labels and a certificate."""
+    meta = replace(whole.metadata, annotations={"large": "x" * 100_000})
+    given = replace(whole, metadata=meta, status=replace(whole.status, certificate="x" * 100_000))
+    return signingrequests.bounded(msgspec.Raw(msgspec.json.encode(given)))
 
 
 def test_a_token_that_is_late_is_refused_and_replaced() -> None:

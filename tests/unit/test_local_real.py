@@ -133,3 +133,26 @@ def test_the_rules_of_the_bridge_turn_and_accept_one_set_of_ports_only() -> None
     ]
     others = rules.partition("chain others")[2].partition("}")[0].split("\n")
     assert [line.strip() for line in others if line.strip()][-1] == "drop"
+
+
+def test_a_bridge_has_no_ipv6_which_no_rule_filters(tmp_path: Path) -> None:
+    setting = tmp_path / "tnt01234567" / "disable_ipv6"
+    setting.parent.mkdir()
+    setting.write_text("0")
+    network.refuse_ipv6("tnt01234567", tmp_path)
+    assert setting.read_text() == "1"
+    # A kernel without IPv6 has no setting.
+    network.refuse_ipv6("tnt2", tmp_path)
+    assert [each.name for each in tmp_path.iterdir()] == ["tnt01234567"]
+
+
+def test_a_bridge_is_laid_without_ipv6_before_it_is_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(network, "remove", lambda _: None)
+    monkeypatch.setattr(network, "_routed", list)
+    monkeypatch.setattr(network, "refuse_ipv6", lambda name: done.append(f"refuse {name}"))
+    monkeypatch.setattr(network, "_run", lambda *command, text=None: done.append(" ".join(command)))  # noqa: ARG005
+    monkeypatch.setattr(network.paths, "cache", lambda: tmp_path)
+    monkeypatch.setattr(Path, "write_text", lambda *_: None)
+    network.lay("tnt2", 0, None)
+    assert done.index("refuse tnt2") < done.index("ip link set tnt2 up")

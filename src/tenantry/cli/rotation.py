@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _LOST = {
     RotationScope.USERS: "kubeconfigs that were handed out, and certificates of users that were requested inside; not"
     " certificates of nodes and tokens of ServiceAccounts, which only --all and completed phases end",
-    RotationScope.ALL: "kubeconfigs that were handed out, all certificates that were requested inside, its authorities, and"
-    " in a day all tokens of ServiceAccounts that exist now",
+    RotationScope.ALL: "kubeconfigs that were handed out, all certificates that were requested inside, its authorities,"
+    " and in a day all tokens of ServiceAccounts that exist now",
     RotationScope.COMPLETE: "kubeconfigs and certificates from before the rotation",
 }
 

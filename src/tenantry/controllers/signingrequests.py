@@ -17,11 +17,12 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
+from msgspec.structs import replace
 
 from tenantry.api.errors import Conflict, NotFound, TenantryError
 from tenantry.api.marks import MANAGED_BY, MANAGER
 from tenantry.api.model import ObjectMeta
-from tenantry.api.signing import SigningRequest, SigningSpec
+from tenantry.api.signing import CLIENT, SERVING, SigningRequest, SigningSpec, SigningStatus
 from tenantry.engine import request
 from tenantry.engine.plan import DirectWrite, Plan
 
@@ -37,6 +38,13 @@ _UNREADABLE = (
     UnsupportedAlgorithm,
 )
 """What `cryptography` raises for a request that it cannot read: most of it is parsed only when it is asked for."""
+
+MOST_REQUEST = 16 * 1024
+"""The largest request that is read, in Base64: a kubelet's has less than a tenth."""
+
+_MOST_CONDITIONS, _MOST_TEXT = 4, 2048
+_SIGNERS = frozenset({CLIENT, SERVING})
+_decode = msgspec.json.Decoder(SigningRequest).decode
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +143,23 @@ def _read(found: x509.CertificateSigningRequest) -> RequestedCertificate | None:
     except x509.ExtensionNotFound:
         return RequestedCertificate(names[0], frozenset(groups), frozenset())
     return RequestedCertificate(names[0], frozenset(groups), frozenset(str(each.value) for each in hosts))
+
+
+def bounded(data: msgspec.Raw) -> SigningRequest:
+    """Return a request as controllers of nodes cache it, of which users of the cluster create as many as they like.
+
+    What nodes request is kept until it is decided; of the rest, only what identifies it. Certificates never are. A
+    request that is larger than any that a kubelet makes reads as one that cannot be read.
+    """
+    found = _decode(data)
+    meta, conditions = found.metadata, found.status.conditions[:_MOST_CONDITIONS]
+    own = ObjectMeta(name=meta.name, uid=meta.uid, resource_version=meta.resource_version)
+    if found.spec.signer_name not in _SIGNERS:
+        return SigningRequest(metadata=own)
+    kept = [replace(each, reason=each.reason[:_MOST_TEXT], message=each.message[:_MOST_TEXT]) for each in conditions]
+    is_kept = not conditions and len(found.spec.request) <= MOST_REQUEST
+    spec = found.spec if is_kept else replace(found.spec, request="")
+    return SigningRequest(metadata=own, spec=spec, status=SigningStatus(conditions=tuple(kept)))
 
 
 def approval(found: SigningRequest, reason: str, message: str) -> Plan:

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, Invalid
 from tenantry.api.marks import ADD_ON, FIELD_MANAGER
-from tenantry.api.model import Json
+from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
-from tenantry.controllers.clustercontents import desired, reverts, status
+from tenantry.controllers.clustercontents import bounded, desired, reverts, status
 from tenantry.controllers.clustercontents.gather import gather
-from tenantry.controllers.clustercontents.objects import KINDS, ContentFacts, ContentObject
+from tenantry.controllers.clustercontents.objects import KINDS, ContentFacts, ContentObject, objects
 from tenantry.controllers.clustercontents.reverts import RevertRecord
 from tenantry.controllers.conclusion import is_refusal
 from tenantry.engine import request
@@ -29,7 +29,7 @@ from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.conditions import Wanted, replaced
 from tenantry.engine.plan import DirectWrite, Plan
-from tenantry.mirror import things
+from tenantry.mirror.cachedpods import Kept
 from tenantry.mirror.things import Thing
 
 KEY = "contents"
@@ -58,13 +58,18 @@ class ContentController:
         self._uid = uid
         self._facts = facts
         self._records: dict[str, RevertRecord] = {}
+        # Names of some objects depend on the nodes.
+        self._wanted: set[tuple[Resource, str]] = {*bounded.ALWAYS}
         # The keys of objects that were as they should be since the connection began.
         self._settled: set[str] = set()
 
     def watches(self) -> Sequence[Watch]:
-        """Return what wakes this controller: its own objects only are cached."""
+        """Return what wakes this controller; of objects of users with the label, only the heads are cached."""
         selectors = {"labelSelector": ADD_ON}
-        own = [Watch(resource=each, decode=things.whole, keys=_key, selectors=selectors) for each in KINDS]
+        own = [
+            Watch(resource=each, decode=bounded.decoder(each, self._wanted), keys=_key, selectors=selectors)
+            for each in KINDS
+        ]
         return [*own, replace(watched.control_planes(self._of_plane), cluster=self._home)]
 
     def _of_plane(self, change: Change[VirtualControlPlane]) -> Iterable[str]:
@@ -86,7 +91,9 @@ class ContentController:
         found = self._found()
         if found is None or found.metadata.deletion_timestamp:
             return None
-        inputs = gather(cluster, found, self._facts(), self._records)
+        facts = self._facts()
+        self._wanted |= {(each.resource, each.object_key) for each in objects(facts)}
+        inputs = gather(cluster, found, facts, self._records, await self.read(cluster, facts))
         stale = desired.outdated(inputs)
         self._settled |= {each.key for each in inputs.wanted} - {each.key for each in stale}
         changed_by = {each.key: name for each in stale if (name := await self._changer(cluster, each)) != FIELD_MANAGER}
@@ -102,12 +109,25 @@ class ContentController:
                 refusals[each.key] = str(error)
             else:
                 self._settled.add(each.key)
-        after = gather(cluster, found, self._facts(), self._records)
+        after = gather(cluster, found, facts, self._records, await self.read(cluster, facts))
         record = desired.created_once(after)
         if record is not None:
             await self._apply(cluster, record)
         await self._report(status.condition(after, refusals, self._records))
         return RETRY_SECONDS if refusals else None
+
+    async def read(self, cluster: Cluster, facts: ContentFacts) -> dict[str, Json]:
+        """Return the wanted objects of which only the heads are cached, because their names were not known before."""
+        read: dict[str, Json] = {}
+        for each in objects(facts):
+            cached: Thing | None = cluster.cache(each.resource).get(each.object_key)
+            if cached is None or cached.kept is not Kept.TOO_MANY:
+                continue
+            namespace, _, name = each.object_key.rpartition("/")
+            data = await cluster.live.find(each.resource, namespace, name)
+            if data is not None:
+                read[each.key] = msgspec.json.decode(data)
+        return read
 
     async def _changer(self, cluster: Cluster, each: ContentObject) -> str:
         """Return the field manager that has changed an object; the operator's own if none has."""

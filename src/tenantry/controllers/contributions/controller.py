@@ -29,7 +29,7 @@ from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.signing import SigningRequest
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
-from tenantry.controllers import watched
+from tenantry.controllers import signingrequests, watched
 from tenantry.controllers.contributions import apiserver, desired, signing
 from tenantry.controllers.contributions.desired import ContributionInputs
 from tenantry.controllers.contributions.pods import LeavingPod, on_node
@@ -55,7 +55,7 @@ class ContributionController:
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller."""
         return [
-            Watch(resource=SigningRequest.resource, decode=watched.decoder(SigningRequest), keys=_of_request),
+            Watch(resource=SigningRequest.resource, decode=signingrequests.bounded, keys=_of_request),
             watched.nodes(_of_node),
             watched.watch(PolicyParameters.resource, _of_register),
         ]

@@ -22,7 +22,7 @@ from tenantry.api.errors import ApiError, NotFound
 from tenantry.api.node import Node
 from tenantry.api.nodehandover import MachineKind, NodeHandover, NodeHandoverStatus
 from tenantry.api.signing import NODE, SigningRequest
-from tenantry.controllers import watched
+from tenantry.controllers import signingrequests, watched
 from tenantry.controllers.conclusion import is_refusal
 from tenantry.controllers.joining import machines, signing, tokens
 from tenantry.controllers.joining.desired import JoinInputs, decide, orphaned
@@ -90,7 +90,7 @@ class JoinController:
         return [found.metadata.name]
 
     def _requests(self) -> Watch:
-        return Watch(resource=SigningRequest.resource, decode=watched.decoder(SigningRequest), keys=self._of_request)
+        return Watch(resource=SigningRequest.resource, decode=signingrequests.bounded, keys=self._of_request)
 
     def _of_request(self, change: Change[SigningRequest]) -> Iterable[str]:
         asked = change.after

@@ -161,8 +161,8 @@ class StrangeTokenController:
             return
         self._told.add(key)
         message = (
-            f"the Secret {key!r} inside is a bootstrap token of no machine of this cluster, with which its creator gets in"
-            f" after the credentials are replaced, and the API server inside refuses its deletion: {error}"
+            f"the Secret {key!r} inside is a bootstrap token of no machine of this cluster, with which its creator gets"
+            f" in after the credentials are replaced, and the API server inside refuses its deletion: {error}"
         )
         self._home.recorder.say(plane, EventKind.WARNING, reasons.REFUSED, message)
 

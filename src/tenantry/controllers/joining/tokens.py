@@ -109,8 +109,8 @@ def recorded(found: NodeHandover, token: JoinToken) -> DirectWrite:
 def used(secret: JoinSecret, token: JoinToken, uid: str) -> DirectWrite:
     """Return the change of a record by which its token is used for one request.
 
-    Only of the record that was read: two operators, while one takes over from the other, must not each use the token for
-    a request of their own. After a Conflict, the record is read again before anything is approved.
+    Only of the record that was read: two operators, while one takes over from the other, must not each use the token
+    for a request of their own. After a Conflict, the record is read again before anything is approved.
 
     The token stays in the record: with it, a kubelet waits for its certificate, and gets no other one.
     """

@@ -1,7 +1,7 @@
 """What follows the process of a control plane with nodes of its own: its nodes, its contents, and its gate. The glue.
 
 Cluster "vcp/NAMESPACE/NAME"           InsideController, JoinController, StrangeTokenController
-Cluster "vcp/NAMESPACE/NAME/contents"  ContentController, with caches of the operator's own objects only
+Cluster "vcp/NAMESPACE/NAME/contents"  ContentController, with caches of the operator's own objects, and heads of others
 Gate                                   the machines that were handed over, and spec.egress
 """
 

@@ -127,11 +127,24 @@ def lay(name: str, port: int, before: int | None) -> int:
         _run("ip", "addr", "add", f"{addresses.bridge}/24", "dev", name)
         # For packets that these rules redirect to loopback; the setting ends with the bridge.
         Path(f"/proc/sys/net/ipv4/conf/{name}/route_localnet").write_text("1")
+        refuse_ipv6(name)
         _run("nft", "-f", "-", text=rules(name, addresses, port))
         _run("ip", "link", "set", name, "up")
         routes = (f"route add {addresses.pods_of(n)} via {addresses.node(n)}\n" for n in range(1, MAX_NODES + 1))
         _run("ip", "-batch", "-", text="".join(routes))
     return addresses.block
+
+
+def refuse_ipv6(name: str, settings: Path = Path("/proc/sys/net/ipv6/conf")) -> None:
+    """Take IPv6 from a bridge, which would otherwise have a link-local address that no rule filters.
+
+    Args:
+        name: The bridge.
+        settings: The folder of the kernel's settings; without IPv6, it has none of the bridge.
+    """
+    setting = settings / name / "disable_ipv6"
+    if setting.exists():
+        setting.write_text("1")
 
 
 def rules(name: str, addresses: NodeAddresses, port: int) -> str:
