@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Awaitable, Callable, Mapping
-from types import SimpleNamespace
+from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
@@ -275,14 +274,7 @@ def test_a_wanted_object_that_was_cached_as_a_head_counts_as_it_was_read() -> No
     """Its name was not known when it was decoded."""
     body = only("RuntimeClass runc").body
     cached = things.head(msgspec.Raw(msgspec.json.encode(body)), Kept.TOO_MANY)
-    found = cast(
-        "Cluster",
-        SimpleNamespace(
-            cache=lambda _: {"runc": cached},
-            live=SimpleNamespace(find=_find(body)),
-            clock=SimpleNamespace(now=lambda: NOW),
-        ),
-    )
+    found = cast("Cluster", _Inside({"runc": cached}, body))
     facts = ContentFacts(service_range="10.96.0.0/16", runtime=RUNTIME)
     made = ContentController(found, "acme/prod", "p-1", lambda: facts)
     read = asyncio.run(made.read(found, facts))
@@ -290,8 +282,27 @@ def test_a_wanted_object_that_was_cached_as_a_head_counts_as_it_was_read() -> No
     assert gather(found, plane, facts, {}, read).seen == {"RuntimeClass runc": body}
 
 
-def _find(body: Json) -> Callable[..., Awaitable[bytes]]:
-    async def find(*_: object) -> bytes:
-        return msgspec.json.encode(body)
+class _Inside:
+    """As much of a cluster as is read."""
 
-    return find
+    def __init__(self, cached: dict[str, things.Thing], body: Json) -> None:
+        self._cached = cached
+        self._body = body
+        self.live = self.clock = self
+
+    def cache(self, _: Resource) -> dict[str, things.Thing]:
+        return self._cached
+
+    def now(self) -> dt.datetime:
+        return NOW
+
+    async def find(self, *_: str) -> bytes:
+        return msgspec.json.encode(self._body)
+
+
+def test_the_controller_caches_no_object_of_users_whole() -> None:
+    facts = ContentFacts(service_range="10.96.0.0/16", runtime=RUNTIME)
+    home = cast("Cluster", _Inside({}, {}))
+    watches = {each.resource: each for each in ContentController(home, "acme/prod", "p-1", lambda: facts).watches()}
+    assert watches[CONFIG_MAPS].decode(stored("other", "kube-system", 10)).kept is Kept.TOO_MANY
+    assert watches[CONFIG_MAPS].decode(stored("coredns", "kube-system", 10)).kept is Kept.WHOLE

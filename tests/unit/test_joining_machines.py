@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -33,9 +33,11 @@ from tenantry.api.nodehandover import (
 )
 from tenantry.api.signing import CLIENT, SERVING, SigningCondition, SigningRequest, SigningSpec, SigningStatus
 from tenantry.controllers import signingrequests
+from tenantry.controllers.contributions.controller import ContributionController
 from tenantry.controllers.joining import desired, machines, tokens
+from tenantry.controllers.joining.controller import JoinController
 from tenantry.controllers.joining.machines import JoinMachineInputs, MachineDecision, decide
-from tenantry.controllers.joining.tokens import LIFE, JoinToken
+from tenantry.controllers.joining.tokens import LIFE, JoinToken, OfferedTokens
 from tenantry.engine.plan import DirectWrite
 from tenantry.engine.request import Verb
 from tenantry.hosting.noderuntime import NodeEndpoint
@@ -257,6 +259,14 @@ def test_of_requests_in_memory_only_what_may_be_approved_is_whole() -> None:
     decided = bounded_as(asked(text, decided=(SigningCondition(type="Approved", message="m" * 100_000),)))
     assert (decided.spec.request, decided.status.certificate) == ("", "")
     assert len(msgspec.json.encode(decided)) < 4000
+
+
+def test_both_controllers_of_nodes_cache_requests_like_this() -> None:
+    nothing = cast("Any", None)
+    joining = JoinController("p-1", nothing, lambda: None, lambda: None, OfferedTokens())
+    watches = [joining.requests(), *ContributionController().watches()]
+    decoders = [each.decode for each in watches if each.resource == SigningRequest.resource]
+    assert decoders == [signingrequests.bounded] * 2
 
 
 def bounded_as(whole: SigningRequest) -> SigningRequest:

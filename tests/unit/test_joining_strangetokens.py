@@ -82,7 +82,10 @@ class _Side:
         self.now = NOW
         self.live = self.writer = self
         self.clock = SimpleNamespace(now=lambda: self.now)
-        self.recorder = SimpleNamespace(say=lambda _about, _kind, _reason, note: self.said.append(note))
+        self.recorder = self
+
+    def say(self, _about: object, _kind: object, _reason: str, note: str) -> None:
+        self.said.append(note)
 
     def cache(self, resource: Resource) -> object:
         found = self._cached.get(resource, {})

@@ -148,11 +148,22 @@ def test_a_bridge_has_no_ipv6_which_no_rule_filters(tmp_path: Path) -> None:
 
 def test_a_bridge_is_laid_without_ipv6_before_it_is_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     done: list[str] = []
-    monkeypatch.setattr(network, "remove", lambda _: None)
-    monkeypatch.setattr(network, "_routed", list)
-    monkeypatch.setattr(network, "refuse_ipv6", lambda name: done.append(f"refuse {name}"))
-    monkeypatch.setattr(network, "_run", lambda *command, text=None: done.append(" ".join(command)))  # noqa: ARG005
+
+    def run(*command: str, text: str | None = None) -> str:
+        done.append(" ".join(command) + (text or ""))
+        return ""
+
+    def refuse(name: str) -> None:
+        done.append(f"refuse {name}")
+
+    def ignore(*_: object) -> None:
+        """Leave the machine as it is."""
+
+    monkeypatch.setattr(network, "remove", ignore)
+    monkeypatch.setattr(network, "_routed", list[network.Network])
+    monkeypatch.setattr(network, "refuse_ipv6", refuse)
+    monkeypatch.setattr(network, "_run", run)
     monkeypatch.setattr(network.paths, "cache", lambda: tmp_path)
-    monkeypatch.setattr(Path, "write_text", lambda *_: None)
+    monkeypatch.setattr(Path, "write_text", ignore)
     network.lay("tnt2", 0, None)
     assert done.index("refuse tnt2") < done.index("ip link set tnt2 up")

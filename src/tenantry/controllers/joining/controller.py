@@ -89,7 +89,8 @@ class JoinController:
         self._moved()
         return [found.metadata.name]
 
-    def _requests(self) -> Watch:
+    def requests(self) -> Watch:
+        """Return the watch of requests for certificates, from the first machine on that joins."""
         return Watch(resource=SigningRequest.resource, decode=signingrequests.bounded, keys=self._of_request)
 
     def _of_request(self, change: Change[SigningRequest]) -> Iterable[str]:
@@ -157,7 +158,7 @@ class JoinController:
 
     async def _join(self, cluster: Cluster, found: NodeHandover) -> float | None:
         """Bring a machine a step further; see `reconcile`."""
-        requests: Cache[SigningRequest] = await cluster.require(self.name, self._requests())
+        requests: Cache[SigningRequest] = await cluster.require(self.name, self.requests())
         token, now = await self._token(found), cluster.clock.now()
         inputs = JoinMachineInputs(
             handover=found,
