@@ -295,6 +295,15 @@ async def test_owners_choose_no_datastore_that_no_quota_counts_and_leave_nothing
             await alice.patch(VirtualControlPlane.resource, "prod", {"metadata": {"ownerReferences": None}}, name)
         with pytest.raises(Forbidden, match="has all objects of a DedicatedCluster and must not be deleted"):
             await alice.delete(VirtualControlPlane.resource, "prod", name)
+        with pytest.raises(Forbidden, match="sleep"):
+            await alice.patch(
+                VirtualControlPlane.resource, "prod", {"spec": {"sleep": {"afterIdleSeconds": 600}}}, name
+            )
+        uid = (await host.get(CLUSTERS, "prod", name))["metadata"]["uid"]
+        owner = {"apiVersion": CLUSTERS.api_version, "kind": CLUSTERS.kind, "name": "prod", "uid": uid}
+        forged = {"name": "prod-more", "ownerReferences": [{**owner, "controller": True}]}
+        with pytest.raises(Forbidden, match="DedicatedCluster"):
+            await alice.create(SliceClaim.resource, {"metadata": forged, "spec": {"count": 9}}, name)
         scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": 1}}
         await alice.client.request(
             "PATCH", f"{path}/scale", body=msgspec.json.encode(scale), content_type="application/merge-patch+json"
