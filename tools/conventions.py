@@ -64,6 +64,7 @@ JSON = {
     "cli/peerhalves.py": "a Secret that is applied, and a TokenRequest",
     "cli/peer/giveup.py": "a merge patch of an annotation",
     "controllers/clustercontents/": "objects of Kubernetes' own kinds, which are applied whole, and managed fields",
+    "controllers/children.py": "merge patches",
     "controllers/dedicatedcluster/desired.py": "merge patches",
     "controllers/offloading/controller.py": "merge patches",
     "controllers/offloading/givingup.py": "merge patches of a status",

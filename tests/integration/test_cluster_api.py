@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from tenantry.api.clusterapi import (
+    CLUSTERS,
     CONTROL_PLANE_GROUP,
     INFRASTRUCTURE_GROUP,
     TenantryCluster,
@@ -27,7 +28,6 @@ from tenantry.api.model import Resource
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.slice import SliceClaim
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
-from tenantry.controllers.clusterapi.gather import CLUSTERS
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local import build

@@ -30,8 +30,8 @@ from tenantry.api.slice import MAX_NAME as MAX_CLAIM
 from tenantry.api.slice import SliceClaim, SliceClaimStatus, SliceState, Users, slice_name
 from tenantry.api.virtualcontrolplane import MAX_NAME as MAX_PLANE
 from tenantry.api.virtualcontrolplane import PlaneNodes, PlanePhase, VirtualControlPlane, VirtualControlPlaneStatus
+from tenantry.controllers.children import meta_of
 from tenantry.controllers.clusterapi import machines, planes
-from tenantry.controllers.clusterapi.children import meta_of
 from tenantry.controllers.clusterapi.machines import MachineInputs
 from tenantry.controllers.clusterapi.planes import PlaneInputs
 from tenantry.engine.conditions import find

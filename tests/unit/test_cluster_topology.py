@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenantry.api import reasons
+from tenantry.api.clusterapi import CLUSTERS
 from tenantry.api.clustertemplate import (
     ClassReference,
     ClassVariable,
@@ -30,12 +31,12 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Condition, ObjectMeta
 from tenantry.api.slice import SliceClaim, SliceClaimSpec, SliceClaimStatus
 from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneSpec
-from tenantry.controllers.clusterapi.children import meta_of
+from tenantry.controllers.children import meta_of
 from tenantry.controllers.dedicatedcluster import topology
 from tenantry.controllers.dedicatedcluster.controller import DedicatedClusterController
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
 from tenantry.controllers.dedicatedcluster.template import ClusterSize, refused
-from tenantry.controllers.dedicatedcluster.topology import CLUSTERS, TopologyInputs
+from tenantry.controllers.dedicatedcluster.topology import TopologyInputs
 from tenantry.engine.cluster import CRDS
 from tenantry.engine.conditions import find
 from tenantry.engine.plan import Amendment, Blocked, Plan

@@ -34,6 +34,9 @@ CORE_GROUP = "cluster.x-k8s.io"
 INFRASTRUCTURE_GROUP = f"infrastructure.{CORE_GROUP}"
 CONTROL_PLANE_GROUP = f"controlplane.{CORE_GROUP}"
 
+CLUSTERS = Resource(CORE_GROUP, "v1beta2", "clusters", "Cluster")
+"""Cluster API's own objects, one for each cluster."""
+
 CONTRACT = f"{CORE_GROUP}/v1beta2"
 """The label of a CRD whose versions follow the contract: the value is their names."""
 

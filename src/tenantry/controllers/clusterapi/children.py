@@ -1,20 +1,13 @@
-"""The writes by which children of Cluster API's objects become as they should be: pure."""
+"""What the controllers of Cluster API's objects share about these and their children: pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import msgspec
-
 from tenantry.api import reasons
 from tenantry.api.clusterapi import CLUSTER_API_FINALIZER, CLUSTER_NAME, PAUSED
-from tenantry.api.errors import AlreadyExists, Conflict, NotFound
-from tenantry.api.marks import MANAGED_BY, MANAGER
-from tenantry.api.model import Json, KubernetesObject, ObjectMeta, OwnerReference
-from tenantry.api.slice import SliceClaim
-from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.api.errors import Conflict, NotFound
+from tenantry.api.model import Json, KubernetesObject
 from tenantry.engine import request
-from tenantry.engine.plan import Blocked, DirectWrite, merge_patch
+from tenantry.engine.plan import Blocked, DirectWrite
 
 NO_CLUSTER = Blocked(
     reason=reasons.PROGRESSING,
@@ -22,23 +15,6 @@ NO_CLUSTER = Blocked(
     passing=True,
 )
 HELD = Blocked(reason=reasons.PAUSED, message="it is paused, by its annotation or by spec.paused of its Cluster")
-
-
-def meta_of(owner: KubernetesObject, name: str) -> ObjectMeta:
-    """Return the metadata of a child in the namespace of its owner."""
-    reference = OwnerReference(
-        api_version=owner.resource.api_version,
-        kind=owner.resource.kind,
-        name=owner.metadata.name,
-        uid=owner.metadata.uid,
-        controller=True,
-    )
-    return ObjectMeta(
-        name=name,
-        namespace=owner.metadata.namespace,
-        labels={MANAGED_BY: MANAGER},
-        owner_references=(reference,),
-    )
 
 
 def is_paused(found: KubernetesObject, cluster: Json | None) -> bool:
@@ -67,31 +43,6 @@ def taken(found: KubernetesObject) -> Blocked:
         reason=reasons.OBJECT_EXISTS,
         message=f"{found.resource.kind} {found.key!r} exists already and belongs to another object: delete it",
     )
-
-
-def kept(
-    wanted: VirtualControlPlane | SliceClaim, found: VirtualControlPlane | SliceClaim | None
-) -> Iterable[DirectWrite]:
-    """Return the write by which a child is as it should be: nothing if it is, or if it is being deleted."""
-    if found is None:
-        # AlreadyExists: the cache has not seen the object yet; its event continues.
-        yield DirectWrite(request=request.create(wanted), ignores=(AlreadyExists,))
-        return
-    spec = merge_patch(msgspec.to_builtins(found.spec), msgspec.to_builtins(wanted.spec))
-    if found.metadata.deletion_timestamp or not spec:
-        return
-    meta = found.metadata
-    body: Json = {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version}, "spec": spec}
-    patch = request.patch(found.resource, meta.namespace, meta.name, body)
-    yield DirectWrite(request=patch, ignores=(NotFound, Conflict))
-
-
-def deleted(found: KubernetesObject) -> tuple[DirectWrite, ...]:
-    """Return the deletion of a child; nothing if it is being deleted."""
-    meta = found.metadata
-    if meta.deletion_timestamp:
-        return ()
-    return (DirectWrite(request=request.delete(found.resource, meta.namespace, meta.name, uid=meta.uid)),)
 
 
 def with_finalizer(found: KubernetesObject) -> tuple[DirectWrite, ...]:

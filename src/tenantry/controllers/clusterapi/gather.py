@@ -10,7 +10,7 @@ import yaml
 
 from tenantry.api.clusterapi import (
     CLUSTER_NAME,
-    CORE_GROUP,
+    CLUSTERS,
     TenantryCluster,
     TenantryControlPlane,
     TenantryMachine,
@@ -32,8 +32,6 @@ from tenantry.controllers.clusterapi.planes import PlaneInputs
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.world.inheritance import SECRETS
-
-CLUSTERS = Resource(CORE_GROUP, "v1beta2", "clusters", "Cluster")
 
 BY_CLUSTER_NAME = "cluster-name"
 """Index of TenantryControlPlanes by the namespace and the name of their Cluster."""

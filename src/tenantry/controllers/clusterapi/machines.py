@@ -27,14 +27,12 @@ from tenantry.api.nodehandover import HandoverPlane, HandoverStage, NodeHandover
 from tenantry.api.slice import ClaimMode, SliceClaim, SliceClaimSpec, SliceState, Users, slice_name
 from tenantry.api.tenancydefaults import SliceDefaults
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.controllers.children import deleted, kept, meta_of
 from tenantry.controllers.clusterapi.children import (
     HELD,
     NO_CLUSTER,
-    deleted,
     is_child,
     is_paused,
-    kept,
-    meta_of,
     taken,
     with_finalizer,
     without_finalizer,
@@ -171,9 +169,9 @@ def _identified(inputs: MachineInputs) -> tuple[DirectWrite, ...]:
 def _end(inputs: MachineInputs) -> tuple[DirectWrite, ...]:
     """Return the next write of a Machine that is being deleted: each step waits for the one before."""
     if inputs.own_handover is not None:
-        return deleted(inputs.own_handover)
+        return tuple(deleted([inputs.own_handover]))
     if inputs.own_claim is not None:
-        return deleted(inputs.own_claim)
+        return tuple(deleted([inputs.own_claim]))
     return without_finalizer(inputs.found)
 
 

@@ -35,14 +35,12 @@ from tenantry.api.marks import MANAGED_BY, MANAGER
 from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import PlaneNodes, PlaneSleep, VirtualControlPlane, VirtualControlPlaneSpec
 from tenantry.controllers import controlplane
+from tenantry.controllers.children import deleted, kept, meta_of
 from tenantry.controllers.clusterapi.children import (
     HELD,
     NO_CLUSTER,
-    deleted,
     is_child,
     is_paused,
-    kept,
-    meta_of,
     taken,
 )
 from tenantry.controllers.clusterapi.children import with_finalizer as finalized
@@ -115,7 +113,7 @@ def plan(inputs: PlaneInputs) -> Plan:
     found = inputs.found
     if found.metadata.deletion_timestamp:
         own = inputs.own_plane
-        return Plan(writes=deleted(own) if own is not None else released(found))
+        return Plan(writes=tuple(deleted([own])) if own is not None else released(found))
     if not cluster_of(found) or is_paused(found, inputs.cluster):
         return Plan()
     blocked = problems(inputs)

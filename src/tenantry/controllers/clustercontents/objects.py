@@ -212,10 +212,14 @@ def _dns(facts: ContentFacts, image: str) -> Iterable[ContentObject]:
     yield _object(AddOnName.CORE_DNS, CONFIG_MAPS, name, {"data": {"Corefile": _corefile(facts.domain)}})
     spec: Json = {"clusterIP": facts.dns_address, "selector": _DNS_LABELS, "ports": ports}
     yield _object(AddOnName.CORE_DNS, SERVICES, "kube-dns", {"spec": spec})
-    yield _object(AddOnName.CORE_DNS, DEPLOYMENTS, name, {"spec": _deployment(image)})
+    yield _object(AddOnName.CORE_DNS, DEPLOYMENTS, name, {"spec": dns_deployment(image)})
 
 
-def _deployment(image: str) -> Json:
+def dns_deployment(image: str) -> Json:
+    """Return the spec of the Deployment of CoreDNS, whose Corefile is in the ConfigMap `coredns`.
+
+    Source: kubernetes/kubernetes, cluster/addons/dns/coredns.
+    """
     container: Json = {
         "name": "coredns",
         "image": image,

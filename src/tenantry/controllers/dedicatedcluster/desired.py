@@ -16,7 +16,7 @@ A deleted cluster goes in the same order: handovers, claims, the control plane, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -29,17 +29,18 @@ from tenantry.api.dedicatedcluster import (
     PoolSettings,
     claim_name,
 )
-from tenantry.api.errors import AlreadyExists, Conflict, NotFound
+from tenantry.api.errors import Conflict, NotFound
 from tenantry.api.marks import LEAVE_NODES, MANAGED_BY, MANAGER, POOL
-from tenantry.api.model import Json, KubernetesObject, ObjectMeta, OwnerReference
+from tenantry.api.model import Json, KubernetesObject, ObjectMeta
 from tenantry.api.nodehandover import HandoverPlane, HandoverStage, NodeHandover, NodeHandoverSpec
 from tenantry.api.slice import ClaimMode, SliceClaim, SliceClaimSpec, SliceState, Users, slice_name
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.api.wording import shortened
+from tenantry.controllers.children import created, deleted, kept, meta_of
 from tenantry.controllers.dedicatedcluster import ending, planespec, release, template
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
 from tenantry.engine import request
-from tenantry.engine.plan import Blocked, DirectWrite, Plan, merge_patch
+from tenantry.engine.plan import Blocked, DirectWrite, Plan
 from tenantry.world.labels import is_label_key, is_label_value
 
 RESERVED_DOMAINS = ("kubernetes.io", "k8s.io", "tenantry.dev")
@@ -209,23 +210,6 @@ def _is_reserved(key: str) -> bool:
 # -- the control plane ----------------------------------------------------------------------------
 
 
-def meta_of(found: DedicatedCluster, name: str, labels: Mapping[str, str] = {}) -> ObjectMeta:
-    """Return the metadata of a child in the namespace of a cluster."""
-    owner = OwnerReference(
-        api_version=found.resource.api_version,
-        kind=found.resource.kind,
-        name=found.metadata.name,
-        uid=found.metadata.uid,
-        controller=True,
-    )
-    return ObjectMeta(
-        name=name,
-        namespace=found.metadata.namespace,
-        labels={MANAGED_BY: MANAGER, **labels},
-        owner_references=(owner,),
-    )
-
-
 def _plane_writes(inputs: ClusterInputs) -> Iterable[DirectWrite]:
     before = inputs.own_plane
     if inputs.plane is not None and before is None:
@@ -235,7 +219,7 @@ def _plane_writes(inputs: ClusterInputs) -> Iterable[DirectWrite]:
         metadata=msgspec.structs.replace(meta_of(found, found.metadata.name), annotations=planespec.notes(inputs)),
         spec=planespec.spec(found, before),
     )
-    return _kept(wanted, before)
+    return kept(wanted, before)
 
 
 # -- pools ----------------------------------------------------------------------------------------
@@ -275,10 +259,10 @@ def _pool_writes(inputs: ClusterInputs, pool: Pool) -> Iterable[DirectWrite]:
         if pool.claim is not None and not pool.want:
             # A pool that is removed keeps its settings: they are not in the spec any more.
             wanted = msgspec.structs.replace(wanted, spec=msgspec.structs.replace(pool.claim.spec, count=count))
-        yield from _kept(wanted, pool.claim)
+        yield from kept(wanted, pool.claim)
     if not count and pool.claim is not None:
-        yield from _deletions([pool.claim])
-    yield from _deletions(surplus(pool, inputs.plane_uid, inputs.first))
+        yield from deleted([pool.claim])
+    yield from deleted(surplus(pool, inputs.plane_uid, inputs.first))
     yield from _handed_over(inputs, pool)
 
 
@@ -343,9 +327,9 @@ def _handed_over(inputs: ClusterInputs, pool: Pool) -> Iterable[DirectWrite]:
     ending = {each.metadata.name for each in surplus(pool, inputs.plane_uid, inputs.first)}
     staying = [each for each in pool.live if each.metadata.name not in ending]
     for each in staying:
-        yield from _kept(handover(pool, each.metadata.name, of, most), each)
+        yield from kept(handover(pool, each.metadata.name, of, most), each)
     for name in _free(inputs, pool):
-        yield _creation(handover(pool, name, of, most))
+        yield created(handover(pool, name, of, most))
 
 
 def _free(inputs: ClusterInputs, pool: Pool) -> list[str]:
@@ -370,13 +354,13 @@ def _end(inputs: ClusterInputs) -> Plan:
     found, handovers = inputs.found, tuple(inputs.handovers.values())
     is_over = ending.is_over(inputs)
     if handovers and not is_over:
-        return Plan(writes=(*_hurried(handovers), *_deletions(handovers)))
+        return Plan(writes=(*_hurried(handovers), *deleted(handovers)))
     if inputs.own_claims and not is_over:
-        return Plan(writes=tuple(_deletions(inputs.own_claims)))
+        return Plan(writes=tuple(deleted(inputs.own_claims)))
     # What is left of them ends by itself: no other claim gets a machine that has not returned.
-    rest = (*_deletions(handovers), *_deletions(inputs.own_claims))
+    rest = (*deleted(handovers), *deleted(inputs.own_claims))
     if inputs.own_plane is not None:
-        return Plan(writes=(*rest, *_left(inputs.own_plane, is_over=is_over), *_deletions([inputs.own_plane])))
+        return Plan(writes=(*rest, *_left(inputs.own_plane, is_over=is_over), *deleted([inputs.own_plane])))
     if CLUSTER_FINALIZER not in found.metadata.finalizers:
         return Plan(writes=rest)
     others = tuple(each for each in found.metadata.finalizers if each != CLUSTER_FINALIZER)
@@ -406,47 +390,3 @@ def _left(found: VirtualControlPlane, *, is_over: bool) -> Iterable[DirectWrite]
 
 def _with_finalizers(found: DedicatedCluster, names: tuple[str, ...]) -> DirectWrite:
     return DirectWrite(request=request.finalizers(found, names), ignores=(NotFound, Conflict))
-
-
-def _changes(
-    wanted: VirtualControlPlane | SliceClaim | NodeHandover,
-    found: VirtualControlPlane | SliceClaim | NodeHandover,
-) -> Json:
-    """Return the merge patch of the spec of a child."""
-    return merge_patch(msgspec.to_builtins(found.spec), msgspec.to_builtins(wanted.spec))
-
-
-def _creation(wanted: KubernetesObject) -> DirectWrite:
-    # AlreadyExists: the cache has not seen the object yet; its event continues.
-    return DirectWrite(request=request.create(wanted), ignores=(AlreadyExists,))
-
-
-def _deletions(found: Iterable[KubernetesObject]) -> Iterable[DirectWrite]:
-    for each in found:
-        meta = each.metadata
-        if not meta.deletion_timestamp:
-            yield DirectWrite(request=request.delete(each.resource, meta.namespace, meta.name, uid=meta.uid))
-
-
-def _kept(
-    wanted: VirtualControlPlane | SliceClaim | NodeHandover,
-    found: VirtualControlPlane | SliceClaim | NodeHandover | None,
-) -> Iterable[DirectWrite]:
-    """Return the write by which a child is as it should be: nothing if it is, or if it is being deleted."""
-    if found is None:
-        yield _creation(wanted)
-        return
-    if found.metadata.deletion_timestamp:
-        return
-    spec = _changes(wanted, found)
-    meta = found.metadata
-    labels = {key: value for key, value in wanted.metadata.labels.items() if meta.labels.get(key) != value}
-    notes = {key: value for key, value in wanted.metadata.annotations.items() if meta.annotations.get(key) != value}
-    if not spec and not labels and not notes:
-        return
-    about: Json = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-    about |= {key: each for key, each in (("labels", labels), ("annotations", notes)) if each}
-    body: Json = {"metadata": about, **({"spec": spec} if spec else {})}
-    # Conflict: the event of the other write wakes the cluster.
-    patch = request.patch(found.resource, meta.namespace, meta.name, body)
-    yield DirectWrite(request=patch, ignores=(NotFound, Conflict))

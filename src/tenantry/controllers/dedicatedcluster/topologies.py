@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from tenantry.api.clusterapi import kubeconfig_name
+from tenantry.api.clusterapi import CLUSTERS, kubeconfig_name
 from tenantry.api.clustertemplate import ClusterTemplate
 from tenantry.api.dedicatedcluster import ClusterProvider, DedicatedCluster
 from tenantry.api.errors import ApiError
@@ -19,7 +19,7 @@ from tenantry.controllers.conclusion import problem_of
 from tenantry.controllers.dedicatedcluster import template as templates
 from tenantry.controllers.dedicatedcluster import topology
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
-from tenantry.controllers.dedicatedcluster.topology import CLUSTERS, TopologyInputs
+from tenantry.controllers.dedicatedcluster.topology import TopologyInputs
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import CRDS, Cluster
 from tenantry.engine.conditions import is_true

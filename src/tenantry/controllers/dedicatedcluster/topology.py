@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET
 
 from tenantry.api import reasons
-from tenantry.api.clusterapi import CORE_GROUP, kubeconfig_name
+from tenantry.api.clusterapi import CLUSTERS, kubeconfig_name
 from tenantry.api.clustertemplate import ClusterApiClass, ClusterTemplate
 from tenantry.api.dedicatedcluster import (
     CLUSTER_FINALIZER,
@@ -29,17 +29,15 @@ from tenantry.api.dedicatedcluster import (
     PoolStatus,
 )
 from tenantry.api.errors import AlreadyExists, Conflict, NotFound
-from tenantry.api.model import Json, Resource
+from tenantry.api.model import Json
 from tenantry.api.wording import shortened
-from tenantry.controllers.clusterapi.children import meta_of
+from tenantry.controllers.children import meta_of
 from tenantry.controllers.conclusion import ready, trouble
 from tenantry.controllers.dedicatedcluster.desired import settings_of
 from tenantry.controllers.dedicatedcluster.template import ClusterSize, first_version
 from tenantry.engine import request
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked, DirectWrite, Plan
-
-CLUSTERS = Resource(CORE_GROUP, "v1beta2", "clusters", "Cluster")
 
 AVAILABLE, CONTROL_PLANE_AVAILABLE, WORKERS_AVAILABLE = "Available", "ControlPlaneAvailable", "WorkersAvailable"
 TOPOLOGY_RECONCILED = "TopologyReconciled"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tenantry.api.errors import LocalError
 from tenantry.api.model import Resource
+from tenantry.controllers.clustercontents.objects import dns_deployment
 from tenantry.local import build, pki
 from tenantry.local.bootstrap import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NamedObject, apply_objects, bind
 from tenantry.local.real import volumes
@@ -94,44 +95,15 @@ def _storage() -> list[NamedObject]:
 
 
 def _dns(image: str) -> list[NamedObject]:
-    container = {
-        "name": "coredns",
-        "image": image,
-        "args": ["-conf", "/etc/coredns/Corefile"],
-        "readinessProbe": {"httpGet": {"path": "/ready", "port": 8181}, "periodSeconds": 1},
-        "resources": {"requests": {"cpu": "20m", "memory": "40Mi"}, "limits": {"memory": "170Mi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"add": ["NET_BIND_SERVICE"], "drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
-        "volumeMounts": [{"name": "corefile", "mountPath": "/etc/coredns", "readOnly": True}],
-    }
     # A cluster may have simulated nodes as well, which would only pretend to run it.
     simulated = {"key": "app.kubernetes.io/managed-by", "operator": "NotIn", "values": ["tenantry-local"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [simulated]}]}
-    pod = {
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
-        "serviceAccountName": "coredns",
-        "dnsPolicy": "Default",
-        "priorityClassName": "system-cluster-critical",
-        "containers": [container],
-        "volumes": [{"name": "corefile", "configMap": {"name": "coredns"}}],
-    }
+    spec = dns_deployment(image)
+    spec["template"]["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     ports = [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"}]
     return [
         (_ACCOUNT, "coredns", {}),
         (_CONFIG_MAP, "coredns", {"data": {"Corefile": _COREFILE}}),
         (_SERVICE, "kube-dns", {"spec": {"clusterIP": DNS_ADDRESS, "selector": _LABELS, "ports": ports}}),
-        (
-            _DEPLOYMENT,
-            "coredns",
-            {
-                "spec": {
-                    "replicas": 1,
-                    "selector": {"matchLabels": _LABELS},
-                    "template": {"metadata": {"labels": _LABELS}, "spec": pod},
-                }
-            },
-        ),
+        (_DEPLOYMENT, "coredns", {"spec": spec}),
     ]
