@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.model import ObjectMeta
 from tenantry.api.virtualcontrolplane import (
     PROCESS_FINALIZER,
+    DatastoreKind,
+    PlaneDatastore,
     PlaneLimits,
     PlaneRequests,
     PlaneResources,
@@ -19,14 +22,16 @@ from tenantry.api.virtualcontrolplane import (
 )
 from tenantry.controllers.quota.objects import is_charged, plane_request
 from tenantry.controllers.quota.verdicts import ShareVerdict
-from tenantry.controllers.virtualcontrolplane import status
+from tenantry.controllers.virtualcontrolplane import desired, status
 from tenantry.controllers.virtualcontrolplane.charge import PlaneCharge, find
 from tenantry.controllers.virtualcontrolplane.startslots import AT_ONCE, PER_TENANT, StartSlots
 from tenantry.engine.conditions import is_true
 from tenantry.engine.plan import Blocked
+from tenantry.hosting import etcdserver
 from tenantry.world.shares.amounts import read
 
 USUAL = {"limits.memory": "256Mi", "requests.cpu": "50m", "requests.memory": "96Mi"}
+WITH_ETCD = {"limits.memory": "768Mi", "requests.cpu": "75m", "requests.memory": "224Mi"}
 LARGE = {**USUAL, "limits.memory": "1Gi"}
 SHORT = Blocked(reason=reasons.QUOTA_INSUFFICIENT, message="limits.memory: 1Gi requested, 0 available")
 
@@ -83,6 +88,26 @@ def test_a_shortage_names_the_key_and_what_to_do() -> None:
     assert (found.write, found.may_run, found.waits.reason) == (None, False, reasons.QUOTA_INSUFFICIENT)
     for words in ("the process is not started", "limits.memory: 1Gi requested, 0 available", "lower spec.resources"):
         assert words in found.waits.message
+
+
+def with_etcd(found: VirtualControlPlane) -> VirtualControlPlane:
+    """Return a control plane with an etcd of its own."""
+    spec = replace(found.spec, datastore=PlaneDatastore(kind=DatastoreKind.OWN_ETCD))
+    return replace(found, spec=spec)
+
+
+def test_an_etcd_of_its_own_is_charged_before_it_starts() -> None:
+    """H01, VCP-32: besides the process, whose limits are those of its own part."""
+    assert recorded(find(with_etcd(plane()), ShareVerdict(generation=2))) == WITH_ETCD
+    assert read(WITH_ETCD)["limits.memory"] - read(USUAL)["limits.memory"] == etcdserver.OWN_MEMORY_BYTES * 1000
+    found = find(with_etcd(plane()), ShareVerdict(generation=2, blocked=SHORT, in_force=False))
+    assert found.waits is not None
+    assert "an etcd of its own (limits.memory 512Mi, requests.cpu 25m, requests.memory 128Mi)" in found.waits.message
+    for charged in (WITH_ETCD, USUAL):
+        # The latter is the charge of an earlier version, which runs on.
+        limits = desired.limits_of(with_etcd(plane(charged=charged)))
+        assert (limits.memory_bytes, limits.cpu_millis) == (256 * 2**20, 50)
+    assert find(with_etcd(plane(charged=USUAL)), None).may_run
 
 
 def test_a_control_plane_that_cannot_grow_runs_on() -> None:

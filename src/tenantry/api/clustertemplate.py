@@ -69,7 +69,7 @@ class TemplateDefaults(Model, frozen=True, kw_only=True):
     ] = 1
     datastore: Annotated[
         OfferedDatastore,
-        Meta(description="Where the control plane keeps its objects. Owners get OwnEtcd by this field only."),
+        Meta(description="Where the control plane keeps its objects."),
     ] = OfferedDatastore()
     resources: Annotated[
         PlaneResources, Meta(description="What the control plane takes of the tenant's quota while its process exists.")
@@ -109,8 +109,8 @@ class TemplateLimits(Model, frozen=True, kw_only=True):
         tuple[DatastoreKind, ...],
         Meta(
             max_length=len(DatastoreKind),
-            description="The kinds that a cluster may have. Default: all kinds. Only administrators choose OwnEtcd and"
-            " External in a cluster, whatever the list says.",
+            description="The kinds that a cluster may have. Default: all kinds. Only administrators choose External in"
+            " a cluster, whatever the list says.",
         ),
     ] = ()
     after_idle_seconds: (

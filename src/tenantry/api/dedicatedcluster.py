@@ -111,8 +111,8 @@ class ClusterControlPlane(Model, frozen=True, kw_only=True):
         Annotated[
             PlaneDatastore,
             Meta(
-                description="Where it keeps its objects. Only administrators choose OwnEtcd and External, as for a"
-                " VirtualControlPlane: no quota is charged for them. Default: that of the template, or SQLite."
+                description="Where it keeps its objects. Only administrators choose External, as for a"
+                " VirtualControlPlane. Default: that of the template, or SQLite."
             ),
         ]
         | UnsetType

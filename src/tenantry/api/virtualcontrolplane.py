@@ -106,8 +106,8 @@ class DatastoreKind(StrEnum):
     EXTERNAL = "External"
 
 
-RESTRICTED_DATASTORES = (DatastoreKind.OWN_ETCD, DatastoreKind.EXTERNAL)
-"""Kinds that only administrators choose: a process that no quota is charged for, and a connection out of the host."""
+RESTRICTED_DATASTORES = (DatastoreKind.EXTERNAL,)
+"""Kinds that only administrators choose: a connection out of the host."""
 
 
 class DatastoreSecret(Model, frozen=True, kw_only=True):
@@ -134,7 +134,8 @@ class PlaneDatastore(Model, frozen=True, kw_only=True):
         Meta(
             description="SQLite, in the process of the control plane: 512 MiB at most, one replica. SharedEtcd: an etcd"
             " for all control planes, with a prefix and a user for each, 512 MiB at most. OwnEtcd: an etcd for this"
-            " one. External: a database in PostgreSQL or MySQL. Only administrators choose OwnEtcd and External."
+            " one, 512 MiB at most, which is charged, too. External: a database in PostgreSQL or MySQL, which only"
+            " administrators choose."
         ),
     ] = DatastoreKind.SQLITE
     secret_ref: (
@@ -349,7 +350,8 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
         PlaneResources,
         Meta(
             description="What it takes of the tenant's quota while its process exists: the keys requests.cpu,"
-            " requests.memory and limits.memory, if the quota has them. Its process starts when there is room."
+            " requests.memory and limits.memory, if the quota has them. The etcd of OwnEtcd is added. Its process"
+            " starts when there is room."
         ),
     ] = PlaneResources()
     nodes: Annotated[

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 SHARED_BYTES, OWN_BYTES = 8 * 2**30, 2 * 2**30
 """How large the file of an etcd may be that control planes share, or that one has to itself."""
 
-SHARED_MEMORY_BYTES, OWN_MEMORY_BYTES = 2 * 2**30, 512 * 2**20
+SHARED_MEMORY_BYTES, OWN_MEMORY_BYTES = 2 * 2**30, 512 * 2**20  # the own one: `OWN_ETCD`, which the quota counts
 """Its memory without the pages of its file, which the kernel takes back. Most is its index: 250 bytes for each key."""
 
 SOFT_PART = 0.8

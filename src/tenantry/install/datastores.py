@@ -1,7 +1,6 @@
 """The policies that let only administrators choose some datastores of control planes: pure.
 
 `External` connects a control plane to an address outside of the cluster, with a Secret of the operator's namespace.
-`OwnEtcd` starts a process that no quota is charged for.
 
 Source: Kubernetes, "Validating Admission Policy".
 """
@@ -39,7 +38,7 @@ def _restricted(name: str, kind: Resource, field: str, subject: Json) -> list[Js
     return refusing(
         name,
         [rule(kind.group, [kind.plural])],
-        f"spec.{field} may only be SQLite or SharedEtcd: administrators choose the other kinds",
+        f"spec.{field} may only be SQLite, SharedEtcd or OwnEtcd: administrators choose External",
         conditions={
             "is-restricted": f"{of.format('object')} in [{restricted}]",
             # Their owners change other fields of what an administrator has created.

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.errors import InputError
-from tenantry.api.virtualcontrolplane import VirtualControlPlane
-from tenantry.controllers.quota.objects import plane_charge
+from tenantry.api.virtualcontrolplane import DatastoreKind, VirtualControlPlane, VirtualControlPlaneSpec
+from tenantry.controllers.quota.objects import ETCD_CHARGE, plane_charge
 from tenantry.controllers.quota.verdicts import ShareVerdict
 from tenantry.engine import request
 from tenantry.engine.plan import Blocked
@@ -63,15 +63,19 @@ def find(found: VirtualControlPlane, verdict: ShareVerdict | None) -> PlaneCharg
     if known is None or (known.blocked is None and not known.in_force):
         return PlaneCharge(waits=_MAKING_ROOM, may_run=bool(charged))
     if known.blocked is not None:
-        return PlaneCharge(waits=_short(known.blocked, is_running=bool(charged)), may_run=bool(charged))
+        return PlaneCharge(waits=_short(found.spec, known.blocked, is_running=bool(charged)), may_run=bool(charged))
     return PlaneCharge(write=_record(found, wanted))
 
 
-def _short(blocked: Blocked, *, is_running: bool) -> Blocked:
+def _short(spec: VirtualControlPlaneSpec, blocked: Blocked, *, is_running: bool) -> Blocked:
     state = "the process keeps the resources that it has" if is_running else "the process is not started"
+    beside = ""
+    if spec.datastore.kind is DatastoreKind.OWN_ETCD:
+        amounts = ", ".join(f"{key} {amount}" for key, amount in spelled(ETCD_CHARGE).items())
+        beside = f" and an etcd of its own ({amounts})"
     message = (
-        f"the tenant's quota does not cover spec.resources, and {state}: {blocked.message}; lower spec.resources, free"
-        " some, or have an administrator raise spec.quota.hard of the Tenant"
+        f"the tenant's quota does not cover spec.resources{beside}, and {state}: {blocked.message}; lower"
+        " spec.resources, free some, or have an administrator raise spec.quota.hard of the Tenant"
     )
     return Blocked(reason=blocked.reason, message=message)
 

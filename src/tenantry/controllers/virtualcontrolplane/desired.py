@@ -24,6 +24,7 @@ from tenantry.api.virtualcontrolplane import (
     PlaneNodes,
     VirtualControlPlane,
 )
+from tenantry.controllers.quota.objects import process_charge
 from tenantry.controllers.virtualcontrolplane import metrics, rotation, serveroptions
 from tenantry.controllers.virtualcontrolplane.admission import RULES
 from tenantry.controllers.virtualcontrolplane.servicenetwork import FALLBACK
@@ -87,10 +88,10 @@ def has_own_nodes(found: VirtualControlPlane) -> bool:
 
 def limits_of(found: VirtualControlPlane) -> HostedLimits:
     """Return what each process of a VirtualControlPlane may take: its part of what is charged, of the quota's keys."""
-    charged, wanted, many = found.status.charged, found.spec.resources, replicas_of(found)
+    charged, wanted, many = process_charge(found), found.spec.resources, replicas_of(found)
 
     def part(key: str, each: str | int) -> Fraction:
-        return quantity.parse(charged[key]) / many if key in charged else quantity.parse(each)
+        return Fraction(charged[key], 1000 * many) if key in charged else quantity.parse(each)
 
     return HostedLimits(
         memory_bytes=int(part("limits.memory", wanted.limits.memory)),
@@ -100,10 +101,10 @@ def limits_of(found: VirtualControlPlane) -> HostedLimits:
 
 def replicas_of(found: VirtualControlPlane) -> int:
     """Return how many processes a VirtualControlPlane may have: fewer than wanted while only those are charged."""
-    charged, wanted = found.status.charged.get("requests.memory"), found.spec
+    charged, wanted = process_charge(found).get("requests.memory"), found.spec
     if wanted.replicas == 1 or charged is None:
         return wanted.replicas
-    covered = quantity.parse(charged) // quantity.parse(wanted.resources.requests.memory)
+    covered = Fraction(charged, 1000) // quantity.parse(wanted.resources.requests.memory)
     return max(1, min(wanted.replicas, int(covered)))
 
 
