@@ -12,7 +12,7 @@ from tenantry.local import build, hostedversions
 from tenantry.local.progress import StreamProgress
 
 PRODUCTS = (build.DNS, build.S3_GATEWAY, build.SIDECAR)
-RELEASE_PRODUCTS = (build.HELM, build.CLUSTER_API)
+RELEASE_PRODUCTS = (build.HELM, build.CLUSTER_API, build.CLUSTERCTL)
 
 
 def main(arguments: list[str]) -> None:

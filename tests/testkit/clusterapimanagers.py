@@ -1,8 +1,8 @@
-"""The managers of Cluster API as processes beside a local cluster: its core, and the kubeadm bootstrap provider.
+"""The managers of Cluster API as processes beside a local cluster: its core, and both kubeadm providers.
 
     manifests of the module ─► kubectl kustomize ─► CRDs without conversion, webhooks by URL ─► API server
                                                                                          ▲
-    core, kubeadm ── webhooks on loopback, with a certificate of their own ──────────────┘
+    three managers ── webhooks on loopback, with a certificate of their own ──────────────┘
 
 A manager that starts before its kinds are served ends: they start last.
 """
@@ -41,7 +41,7 @@ _WEBHOOKS = {
 
 @asynccontextmanager
 async def running(local: LocalCluster, host: Api, folder: Path) -> AsyncGenerator[None]:
-    """Run both managers until the context ends.
+    """Run the managers until the context ends.
 
     Args:
         local: The cluster.
@@ -49,7 +49,11 @@ async def running(local: LocalCluster, host: Api, folder: Path) -> AsyncGenerato
         folder: For certificates and logs.
     """
     binaries = await asyncio.to_thread(build.ensure, SilentProgress(), build.CLUSTER_API)
-    programs = {"core": binaries.cluster_api, "bootstrap/kubeadm": binaries.cluster_api_kubeadm}
+    programs = {
+        "core": binaries.cluster_api,
+        "bootstrap/kubeadm": binaries.cluster_api_kubeadm,
+        "controlplane/kubeadm": binaries.cluster_api_kubeadm_control_plane,
+    }
     authority = await asyncio.to_thread(_certificate, folder)
     chosen = dict(zip(programs, ports.free(len(programs)), strict=True))
     for part, port in chosen.items():
@@ -105,8 +109,7 @@ async def _process(program: Path, config: Path, port: int, folder: Path, log: Pa
     arguments = (
         *("--kubeconfig", str(config), "--webhook-port", str(port), "--webhook-cert-dir", str(folder)),
         *("--health-addr", f"127.0.0.1:{health}", "--diagnostics-address", f"127.0.0.1:{diagnostics}"),
-        "--insecure-diagnostics",
-        *(("--feature-gates", FEATURES) if program.name == "clusterapi" else ()),
+        *("--insecure-diagnostics", "--feature-gates", FEATURES),
     )
     environment = {**os.environ, "POD_NAMESPACE": clusterapi.NAMESPACE, "POD_NAME": program.name, "POD_UID": "none"}
     with log.open("wb") as output:

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenantry.api import reasons
-from tenantry.api.clusterapi import CLUSTERS
+from tenantry.api.clusterapi import CLUSTER_CLASSES, CLUSTERS
 from tenantry.api.clustertemplate import (
     ClassReference,
     ClassVariable,
@@ -153,6 +153,12 @@ def test_a_template_that_is_gone_changes_nothing_but_the_cluster_can_still_be_sc
         ({"template": None}, reasons.INVALID_SPEC, "spec.template must name"),
         ({"cluster": {"metadata": {"name": "prod", "uid": "f"}}}, reasons.OBJECT_EXISTS, "exists already"),
         ({"found": found(DedicatedClusterSpec())}, reasons.INVALID_SPEC, "spec.version must be set"),
+        ({"is_permitted": False}, reasons.REFUSED, "`tenantry install --cluster-api-clusters`"),
+        (
+            {"cluster_class": None},
+            reasons.UNKNOWN_CLASS,
+            "must create it, or name another one in spec.clusterApi.classRef",
+        ),
         (
             {"found": found(DedicatedClusterSpec(version="1.36", default_pool=PoolSettings(labels={"a": "b"})))},
             reasons.INVALID_SPEC,
@@ -167,6 +173,81 @@ def test_what_is_missing_is_named_and_nothing_is_written(change: Json, reason: s
     condition = ready(inputs)
     assert (condition.reason, told in condition.message) == (reason, True)
     assert find(topology.status(inputs, None, NOW).conditions, reasons.STALLED) is not None
+
+
+def test_a_class_that_is_gone_changes_nothing_in_a_cluster_that_runs() -> None:
+    """H04: Cluster API could carry out no change; the message says so."""
+    larger = found(DedicatedClusterSpec(version="1.36", nodes=3))
+    inputs = TopologyInputs(found=larger, template=template(), cluster=reported(created(), 2), cluster_class=None)
+    assert not requests(topology.plan(inputs))
+    assert ready(inputs).message == (
+        "there is no ClusterClass 'acme/c': an administrator must create it again; the cluster runs on, and does not"
+        " change until then"
+    )
+    gone = found(deletion_timestamp=NOW)
+    (asked,) = requests(topology.plan(replace(inputs, found=gone)))
+    assert asked.verb.name == "DELETE"
+
+
+def test_a_cluster_that_may_not_be_read_is_not_taken_for_gone() -> None:
+    """H04: the finalizer stays until the operator knows."""
+    inputs = TopologyInputs(found=found(deletion_timestamp=NOW), template=template(), is_permitted=False)
+    assert not requests(topology.plan(inputs))
+    assert ready(inputs).reason == reasons.REFUSED
+
+
+def test_the_version_is_the_latest_of_its_minor_version_that_the_class_has() -> None:
+    """H04: a class may offer no v1.36.0."""
+    offered: Json = {"spec": {"kubernetesVersions": ["v1.35.4", "v1.36.1", "v1.36.3"]}}
+    inputs = TopologyInputs(found=found(), template=template(), cluster_class=offered)
+    assert body(topology.plan(inputs))["spec"]["topology"]["version"] == "v1.36.3"
+    cluster = created()
+    assert topology.plan(replace(inputs, cluster=cluster)).is_empty
+
+
+def test_what_a_webhook_of_cluster_api_refuses_says_who_can_correct_it() -> None:
+    """H04: its own message names a field of the Cluster, which nothing else shows."""
+    inputs = TopologyInputs(found=found(), template=template())
+    told = Blocked(reason=reasons.INVALID_SPEC, message='admission webhook "x" denied the request: no such class')
+    found_problem = topology.refusal(inputs, told)
+    assert found_problem is not None
+    assert "have an administrator correct spec.clusterApi of ClusterTemplate 't'" in found_problem.message
+    other = replace(told, message="exceeded quota")
+    assert topology.refusal(inputs, other) == other
+
+
+def test_deployments_of_others_stay_and_those_of_former_pools_go() -> None:
+    """H04: what is not a pool, and was none, is not of the operator; a pool that goes is known until it is gone."""
+    spec = DedicatedClusterSpec(version="1.36", nodes=2, pools=(NodePool(name="gpu", count=1),))
+    cluster = created(spec)
+    other: Json = {"class": "node", "name": "theirs", "replicas": 1}
+    cluster["spec"]["topology"]["workers"]["machineDeployments"].insert(0, other)
+    before = found(spec)
+    inputs = TopologyInputs(found=before, template=template(), cluster=cluster, has_kubeconfig=True)
+    assert topology.plan(inputs).is_empty
+    assert ready(replace(inputs, cluster=reported(cluster, 4))).status.value == "True"
+    assert inputs.size == ClusterSize(nodes=3)
+    status = topology.status(inputs, None, NOW)
+    assert [each.name for each in status.pools] == ["default", "gpu"]
+    less = replace(found(), status=status)
+    deployments = body(topology.plan(replace(inputs, found=less)))["spec"]["topology"]["workers"]["machineDeployments"]
+    assert [each["name"] for each in deployments] == ["theirs", "default"]
+    # If the write fails, the next one must still know it.
+    again = topology.status(replace(inputs, found=less), None, NOW)
+    assert [(each.name, each.want) for each in again.pools] == [("default", 2), ("gpu", 0)]
+    cluster["spec"]["topology"]["workers"]["machineDeployments"] = deployments
+    assert [each.name for each in topology.status(replace(inputs, found=less), None, NOW).pools] == ["default"]
+
+
+def test_the_cluster_has_no_marks_of_other_tools() -> None:
+    """Decision 83: Argo CD would delete what has its mark and is not in Git."""
+    marked = found(
+        labels={"app.kubernetes.io/instance": "shop", "kustomize.toolkit.fluxcd.io/name": "shop"},
+        annotations={"argocd.argoproj.io/tracking-id": "shop", "meta.helm.sh/release-name": "shop"},
+    )
+    made = body(topology.plan(TopologyInputs(found=marked, template=template())))
+    assert made["metadata"].get("annotations", {}) == {}
+    assert made["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "tenantry"}
 
 
 def test_a_template_refuses_growth_and_nothing_that_the_cluster_has() -> None:
@@ -287,6 +368,7 @@ def test_the_version_is_that_of_the_control_plane_and_not_the_one_that_is_wanted
     assert told("v1.37.1") == ("1.37.1", "True")
     # A provider that reports none.
     assert told() == ("1.36.2", "True")
+    cluster["status"]["initialization"] = {"controlPlaneInitialized": True}
     cluster["status"]["conditions"][-1]["status"] = "True"
     assert told() == ("1.37.0", "True")
 
@@ -344,6 +426,7 @@ def test_the_provider_is_recorded_before_there_is_a_cluster() -> None:
             world.put_in(Namespace.resource, {"metadata": {"name": each}})
         world.put_in(CRDS, {"metadata": {"name": CLUSTERS.full_name}})
         world.put_in(CLUSTERS, {"metadata": {"name": "of-another", "namespace": "other"}})
+        world.put_in(CLUSTER_CLASSES, {"metadata": {"name": "c", "namespace": "acme"}, "spec": {}})
         world.create(template())
         meta = {"name": "prod", "namespace": "acme"}
         world.put_in(DedicatedCluster.resource, {"metadata": meta, "spec": {"template": "t", "version": "1.36"}})

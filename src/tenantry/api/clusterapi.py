@@ -37,6 +37,9 @@ CONTROL_PLANE_GROUP = f"controlplane.{CORE_GROUP}"
 CLUSTERS = Resource(CORE_GROUP, "v1beta2", "clusters", "Cluster")
 """Cluster API's own objects, one for each cluster."""
 
+CLUSTER_CLASSES = Resource(CORE_GROUP, "v1beta2", "clusterclasses", "ClusterClass")
+"""Cluster API's patterns of clusters."""
+
 CONTRACT = f"{CORE_GROUP}/v1beta2"
 """The label of a CRD whose versions follow the contract: the value is their names."""
 

@@ -97,6 +97,8 @@ API_ERROR = "ApiError"
 
 UNKNOWN_TEMPLATE = "UnknownTemplate"
 """There is no ClusterTemplate of the name that the cluster has: the message names those that there are."""
+UNKNOWN_CLASS = "UnknownClusterClass"
+"""There is no ClusterClass of Cluster API of the name that the template has: the message says who can create it."""
 TEMPLATE_CHANGED = "TemplateChanged"
 """The ClusterTemplate has changed since the cluster took its defaults, which do not reach it by themselves."""
 NODES_JOINING = "NodesJoining"

@@ -44,12 +44,19 @@ def everything(subject: Json) -> list[Json]:
 
 
 def clusters(subject: Json) -> list[Json]:
-    """Return what `tenantry install --cluster-api-clusters` adds: the right to keep Clusters, and no other kind.
+    """Return what `tenantry install --cluster-api-clusters` adds: rights to keep Clusters and to read ClusterClasses.
 
     Args:
         subject: The operator, as RBAC names it.
     """
-    role = cluster_role(CLUSTERS_ROLE, rules=[allow([CORE_GROUP], ["clusters"], ["get", "create", "patch", "delete"])])
+    role = cluster_role(
+        CLUSTERS_ROLE,
+        rules=[
+            allow([CORE_GROUP], ["clusters"], ["get", "create", "patch", "delete"]),
+            # To say that one is missing, and which versions it has.
+            allow([CORE_GROUP], ["clusterclasses"], ["get"]),
+        ],
+    )
     return [role, given(CLUSTERS_ROLE, subject)]
 
 

@@ -94,6 +94,16 @@ class Binaries:
         return self.folder / "clusterapi-kubeadm"
 
     @property
+    def cluster_api_kubeadm_control_plane(self) -> Path:
+        """Cluster API's kubeadm control plane provider; beside `cluster_api`."""
+        return self.folder / "clusterapi-kubeadm-control-plane"
+
+    @property
+    def clusterctl(self) -> Path:
+        """Cluster API's command; only in the folder of the product CLUSTERCTL."""
+        return self.folder / "clusterctl"
+
+    @property
     def s3_gateway(self) -> Path:
         """An S3-compatible server; only in the folder of the product S3_GATEWAY."""
         return self.folder / "s3gateway"
@@ -305,10 +315,20 @@ def _plain(name: str, package: str = ".", module: str = "") -> Callable[[Path], 
     return lambda _: (_Target(name, package, "providerless", "-s -w", module),)
 
 
+_CLUSTER_API = "sigs.k8s.io/cluster-api"
+
+
 def _cluster_api_targets(root: Path) -> tuple[_Target, ...]:
-    module = "sigs.k8s.io/cluster-api"
-    core = _plain("clusterapi", f"{module}/core")
-    return (*core(root), *_plain("clusterapi-kubeadm", f"{module}/bootstrap/kubeadm", "clusterapi")(root))
+    parts = {
+        "clusterapi": "core",
+        "clusterapi-kubeadm": "bootstrap/kubeadm",
+        "clusterapi-kubeadm-control-plane": "controlplane/kubeadm",
+    }
+    return tuple(
+        target
+        for name, folder in parts.items()
+        for target in _plain(name, f"{_CLUSTER_API}/{folder}", "clusterapi")(root)
+    )
 
 
 CONTROL_PLANE = Product("the local control plane", "four minutes", _targets)
@@ -324,8 +344,10 @@ REGISTRY = Product("a registry of images", "half a minute", _plain("registry"))
 """A registry in memory behind a password; only tests need it."""
 HELM = Product("Helm", "two minutes", _plain("helm", "helm.sh/helm/v4/cmd/helm"))
 """The client of Helm; only tests need it."""
-CLUSTER_API = Product("Cluster API", "three minutes", _cluster_api_targets)
-"""The operator of Cluster API and its kubeadm bootstrap provider, with kinds and webhooks; only tests need it."""
+CLUSTER_API = Product("Cluster API", "four minutes", _cluster_api_targets)
+"""The operator of Cluster API and its two kubeadm providers, with kinds and webhooks; only tests need it."""
+CLUSTERCTL = Product("clusterctl", "two minutes", _plain("clusterctl", f"{_CLUSTER_API}/cmd/clusterctl", "clusterapi"))
+"""The command of Cluster API; only tests need it."""
 S3_GATEWAY = Product("an S3-compatible server", "half a minute", _plain("s3gateway"))
 """A server whose buckets are folders; only tests need it."""
 ENDPOINT_PROXY = Product("the endpoint proxy", "half a minute", _plain("endpoint-proxy"))
@@ -353,6 +375,7 @@ PRODUCTS = (
     S3_GATEWAY,
     HELM,
     CLUSTER_API,
+    CLUSTERCTL,
 )
 
 

@@ -7,12 +7,13 @@ before `tenantry install --cluster-api-clusters`.
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from tenantry.api.clusterapi import CLUSTERS, kubeconfig_name
+from tenantry.api.clusterapi import CLUSTER_CLASSES, CLUSTERS, kubeconfig_name
 from tenantry.api.clustertemplate import ClusterTemplate
 from tenantry.api.dedicatedcluster import ClusterProvider, DedicatedCluster
-from tenantry.api.errors import ApiError
+from tenantry.api.errors import ApiError, Forbidden
 from tenantry.api.model import Json
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.conclusion import problem_of
@@ -57,12 +58,14 @@ async def reconcile(cluster: Cluster, of: ClusterInputs) -> float | None:
         ApiError: Something failed; the status reports it, and the queue tries again.
     """
     found = of.found
-    outcome = await cluster.writer.apply(topology.plan(await _inputs(cluster, of)))
+    inputs = await _inputs(cluster, of)
+    outcome = await cluster.writer.apply(topology.plan(inputs))
     seen: DedicatedCluster | None = cluster.cache(DedicatedCluster.resource).get(found.key)
     if seen is None or seen.metadata.uid != found.metadata.uid:
         return None
-    problem = problem_of(outcome) if outcome.error is not None else None
-    wanted = topology.status(await _inputs(cluster, replace(of, found=seen)), problem, rfc3339(cluster.clock.now()))
+    problem = topology.refusal(inputs, problem_of(outcome) if outcome.error is not None else None)
+    inputs = await _inputs(cluster, replace(of, found=seen))
+    wanted = topology.status(inputs, problem, rfc3339(cluster.clock.now()))
     if wanted != seen.status:
         await cluster.writer.status(replace(seen, status=wanted))
         if seen.metadata.name == seen.metadata.namespace:
@@ -73,15 +76,36 @@ async def reconcile(cluster: Cluster, of: ClusterInputs) -> float | None:
 
 
 async def _inputs(cluster: Cluster, of: ClusterInputs) -> TopologyInputs:
+    """Return what decides about a DedicatedCluster.
+
+    Raises:
+        ApiError: The API server refuses anything but the right to the kinds of Cluster API, or does not answer.
+    """
     meta = of.found.metadata
-    is_installed = await _is_installed(cluster)
-    data = await cluster.live.find(CLUSTERS, meta.namespace, meta.name) if is_installed else None
-    secret = await cluster.live.find(SECRETS, meta.namespace, kubeconfig_name(meta.name)) if data is not None else None
-    inputs = TopologyInputs(
-        found=of.found,
-        template=of.template,
-        cluster=_json.decode(data) if data is not None else None,
-        is_installed=is_installed,
-        has_kubeconfig=secret is not None,
-    )
+    inputs = TopologyInputs(found=of.found, template=of.template, is_installed=await _is_installed(cluster))
+    if inputs.is_installed:
+        try:
+            data = await cluster.live.find(CLUSTERS, meta.namespace, meta.name)
+        except Forbidden:
+            return replace(inputs, is_permitted=False)
+        secret = kubeconfig_name(meta.name)
+        inputs = replace(
+            inputs,
+            cluster=_json.decode(data) if data is not None else None,
+            has_kubeconfig=data is not None and await cluster.live.find(SECRETS, meta.namespace, secret) is not None,
+        )
+        inputs = replace(inputs, cluster_class=await _class(cluster, inputs))
     return replace(inputs, refused=tuple(templates.refused(of, inputs.size)))
+
+
+async def _class(cluster: Cluster, inputs: TopologyInputs) -> Json | UnsetType | None:
+    """Return the ClusterClass that a Cluster has, or is to have; None if there is none, UNSET if it is not known."""
+    reference = inputs.class_reference
+    if reference is None:
+        return UNSET
+    try:
+        data = await cluster.live.find(CLUSTER_CLASSES, *reference)
+    except Forbidden:
+        # Of an earlier installation: Cluster API reports it itself.
+        return UNSET
+    return _json.decode(data) if data is not None else None

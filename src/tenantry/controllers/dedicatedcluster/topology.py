@@ -4,8 +4,9 @@
     ClusterTemplate spec.clusterApi ──────┴─► Cluster of its name: spec.topology
                                               status, Secret CLUSTER-kubeconfig ─► status of the DedicatedCluster
 
-The operator writes `version`, `workers.machineDeployments` and the variables of the template, at the resourceVersion
-that it has seen, and leaves all other fields to others. Without Cluster API it creates nothing.
+The operator writes `version`, the pools among `workers.machineDeployments` and the variables of the template, at the
+resourceVersion that it has seen, and leaves all other fields to others. Without Cluster API, or without the
+ClusterClass, it creates nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from tenantry.api import reasons
 from tenantry.api.clusterapi import CLUSTERS, kubeconfig_name
@@ -47,6 +48,12 @@ UPGRADING = "ClusterUpgrading"
 """The reason of TopologyReconciled while machines have another version than the Cluster."""
 
 
+_FORBIDDEN = Blocked(
+    reason=reasons.REFUSED,
+    message="the operator may not read Clusters: `tenantry install --cluster-api-clusters` grants it the right",
+)
+
+
 class TopologyInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that decides about one DedicatedCluster of Cluster API.
 
@@ -55,6 +62,8 @@ class TopologyInputs(msgspec.Struct, frozen=True, kw_only=True):
         template: Its ClusterTemplate; None for none.
         cluster: The Cluster of its name as JSON, also of another owner; None for none.
         is_installed: Whether the API server has Clusters.
+        is_permitted: Whether the operator may read them.
+        cluster_class: The ClusterClass as JSON; None if there is none, UNSET if the operator may not read it.
         has_kubeconfig: Whether the Secret with the kubeconfig is there.
         refused: What its template refuses to it.
     """
@@ -63,6 +72,8 @@ class TopologyInputs(msgspec.Struct, frozen=True, kw_only=True):
     template: ClusterTemplate | None = None
     cluster: Json | None = None
     is_installed: bool = True
+    is_permitted: bool = True
+    cluster_class: Json | UnsetType | None = UNSET
     has_kubeconfig: bool = False
     refused: tuple[Blocked, ...] = ()
 
@@ -71,6 +82,15 @@ class TopologyInputs(msgspec.Struct, frozen=True, kw_only=True):
         """Return the class that the template names; None for none."""
         of = self.template.spec.cluster_api if self.template is not None else UNSET
         return of if isinstance(of, ClusterApiClass) else None
+
+    @property
+    def class_reference(self) -> tuple[str, str] | None:
+        """Return the namespace and the name of the ClusterClass that its Cluster has, or is to have; None for none."""
+        spec: Json = (self.own or {}).get("spec") or {}
+        topology: Json = spec.get("topology") or {}
+        offered: Json = msgspec.to_builtins(self.offered.class_ref) if self.offered is not None else {}
+        of: Json = topology.get("classRef") or offered
+        return (of.get("namespace") or self.found.metadata.namespace, of["name"]) if of else None
 
     @property
     def own(self) -> Json | None:
@@ -86,7 +106,9 @@ class TopologyInputs(msgspec.Struct, frozen=True, kw_only=True):
         """Return what its Cluster has; nothing if there is none."""
         spec: Json = (self.own or {}).get("spec") or {}
         topology: Json = spec.get("topology") or {}
-        return ClusterSize(nodes=sum(_nodes(topology).values()), replicas=_replicas(topology))
+        own = _pool_names(self.found)
+        nodes = sum(count for name, count in _nodes(topology).items() if name in own)
+        return ClusterSize(nodes=nodes, replicas=_replicas(topology))
 
 
 def resolve(found: DedicatedCluster, template: ClusterTemplate | None, *, is_installed: bool) -> ClusterProvider:
@@ -110,14 +132,18 @@ def problems(inputs: TopologyInputs) -> Blocked | None:
     """Return what a person must change before there can be a Cluster; None if nothing."""
     found, key = inputs.found, inputs.found.key
     if not inputs.is_installed:
-        told = "Cluster API is not installed: the API server has no clusters.cluster.x-k8s.io"
+        told = "Cluster API is not installed, and must be: the API server has no clusters.cluster.x-k8s.io"
         return Blocked(reason=reasons.KIND_NOT_INSTALLED, message=told)
+    if not inputs.is_permitted:
+        return _FORBIDDEN
     if inputs.cluster is not None and inputs.own is None:
         told = f"Cluster {key!r} exists already and does not belong to this DedicatedCluster: delete or rename it"
         return Blocked(reason=reasons.OBJECT_EXISTS, message=told)
     told = next(iter(_wrong(inputs, found)), None)
     if told is not None:
         return Blocked(reason=reasons.INVALID_SPEC, message=told)
+    if inputs.cluster_class is None and inputs.class_reference is not None:
+        return Blocked(reason=reasons.UNKNOWN_CLASS, message=_missing(inputs, "/".join(inputs.class_reference)))
     return next(iter(inputs.refused), None) if _grows(inputs) else None
 
 
@@ -156,6 +182,43 @@ def _wrong(inputs: TopologyInputs, found: DedicatedCluster) -> Iterable[str]:
             yield f"{path} must have no settings if the provider is ClusterApi: the ClusterClass has them"
 
 
+def _missing(inputs: TopologyInputs, key: str) -> str:
+    where = f"spec.clusterApi.classRef of ClusterTemplate {inputs.template.metadata.name!r}" if inputs.template else ""
+    told = f"there is no ClusterClass {key!r}: an administrator must create it"
+    if inputs.own is not None:
+        return f"{told} again; the cluster runs on, and does not change until then"
+    return f"{told}, or name another one in {where}" if where else told
+
+
+def refusal(inputs: TopologyInputs, problem: Blocked | None) -> Blocked | None:
+    """Return why a write failed, with what to do if a webhook of Cluster API refuses the Cluster.
+
+    Args:
+        inputs: The DedicatedCluster with its Cluster.
+        problem: Why the write failed; None if all were carried out.
+    """
+    if problem is None or problem.passing or "webhook" not in problem.message:
+        return problem
+    name = inputs.template.metadata.name if inputs.template is not None else inputs.found.spec.template
+    told = (
+        f"Cluster API refuses Cluster {inputs.found.key!r}: change spec.version or the pools, or have an administrator"
+        f" correct spec.clusterApi of ClusterTemplate {name!r} or the ClusterClass: {problem.message}"
+    )
+    return msgspec.structs.replace(problem, message=told)
+
+
+def _class_versions(inputs: TopologyInputs) -> list[str]:
+    """Return the versions that the ClusterClass offers, as in v1.36.3, the earliest first; none for all."""
+    spec: Json = inputs.cluster_class.get("spec") or {} if isinstance(inputs.cluster_class, dict) else {}
+    listed: list[str] = spec.get("kubernetesVersions") or []
+    return listed
+
+
+def _pool_names(found: DedicatedCluster) -> set[str]:
+    """Return the names of the deployments that are or were pools: those of others stay."""
+    return {*settings_of(found), *(each.name for each in found.status.pools)}
+
+
 def _settings(pool: NodePool) -> PoolSettings:
     return msgspec.convert(
         {key: value for key, value in msgspec.to_builtins(pool).items() if key not in {"name", "count"}}, PoolSettings
@@ -166,7 +229,8 @@ def plan(inputs: TopologyInputs) -> Plan:
     """Return the next writes; an empty plan if everything is as it should be."""
     found, own = inputs.found, inputs.own
     if found.metadata.deletion_timestamp:
-        return Plan(writes=_end(found, own))
+        # What may not be read may be there.
+        return Plan(writes=_end(found, own)) if inputs.is_permitted else Plan(blocked=(_FORBIDDEN,))
     if found.spec.paused:
         return Plan()
     blocked = problems(inputs)
@@ -226,14 +290,19 @@ def _topology(inputs: TopologyInputs, before: Json) -> Json:
     pools: list[Json] = workers.get("machineDeployments") or []
     there = {each["name"]: each for each in pools}
     fallback = offered.worker_class if offered is not None else next((each["class"] for each in pools), "")
+    settings, owned = settings_of(found), _pool_names(found)
+    # In the order that they have, with those that others have added: the next plan is empty.
     deployments: list[Json] = [
-        {"class": fallback, **there.get(name, {}), "name": name, "replicas": pool.count}
-        for name, pool in settings_of(found).items()
+        {**each, "replicas": settings[name].count} if name in settings else each
+        for name, each in there.items()
+        if name in settings or name not in owned
     ]
-    # Others may have set a patch release of the same minor version.
-    minor, running = first_version(found), str(before.get("version", ""))
-    version = running if running.startswith(f"v{minor}.") else f"v{minor}.0"
-    topology: Json = {"version": version, "workers": {**workers, "machineDeployments": deployments}}
+    deployments += [
+        {"class": fallback, "name": name, "replicas": pool.count}
+        for name, pool in settings.items()
+        if name not in there
+    ]
+    topology: Json = {"version": _version(inputs, before), "workers": {**workers, "machineDeployments": deployments}}
     if offered is not None and offered.variables:
         given: list[Json] = before.get("variables") or []
         own = {each.name: each.value for each in offered.variables}
@@ -245,6 +314,15 @@ def _topology(inputs: TopologyInputs, before: Json) -> Json:
     if replicas is not UNSET:
         topology["controlPlane"] = {**(before.get("controlPlane") or {}), "replicas": replicas}
     return topology
+
+
+def _version(inputs: TopologyInputs, before: Json) -> str:
+    """Return the patch release: as it is, the latest that the ClusterClass offers, or the first."""
+    minor, running = first_version(inputs.found), str(before.get("version", ""))
+    # Others may have set a patch release of the same minor version.
+    if running.startswith(f"v{minor}."):
+        return running
+    return next((each for each in reversed(_class_versions(inputs)) if each.startswith(f"v{minor}.")), f"v{minor}.0")
 
 
 # -- status ---------------------------------------------------------------------------------------
@@ -265,7 +343,7 @@ def status(inputs: TopologyInputs, problem: Blocked | None, now: str) -> Dedicat
     workers: Json = reported.get("workers") or {}
     joined = int(workers.get("readyReplicas") or 0)
     pools = settings_of(found)
-    count = sum(each.count for each in pools.values())
+    count = _count(inputs)
     wrong = None if found.metadata.deletion_timestamp else problems(inputs) or problem
     first = wrong or _obstacle(inputs, reported)
     spec: Json = seen.get("spec") or {}
@@ -287,15 +365,34 @@ def status(inputs: TopologyInputs, problem: Blocked | None, now: str) -> Dedicat
         # Cluster API counts the nodes of all pools together.
         nodes=joined if len(pools) == 1 else min(joined, found.spec.nodes),
         ready_nodes=f"{joined}/{count}",
-        pools=tuple(PoolStatus(name=name, want=each.count) for name, each in pools.items()),
+        pools=(*(PoolStatus(name=name, want=each.count) for name, each in pools.items()), *_leaving(inputs)),
         conditions=merge(before.conditions, wanted, generation=generation, now=now),
     )
+
+
+def _count(inputs: TopologyInputs) -> int:
+    """Return how many nodes the Cluster is to have, with those of deployments that others have added."""
+    spec: Json = (inputs.own or {}).get("spec") or {}
+    owned = _pool_names(inputs.found)
+    others = {name: count for name, count in _nodes(spec.get("topology") or {}).items() if name not in owned}
+    return sum(each.count for each in settings_of(inputs.found).values()) + sum(others.values())
+
+
+def _leaving(inputs: TopologyInputs) -> Iterable[PoolStatus]:
+    """Yield the pools that the Cluster still has and the spec has not: the next plan must know them as its own."""
+    spec: Json = (inputs.own or {}).get("spec") or {}
+    there, wanted = _nodes(spec.get("topology") or {}), settings_of(inputs.found)
+    for each in inputs.found.status.pools:
+        if each.name in there and each.name not in wanted:
+            yield PoolStatus(name=each.name, want=0)
 
 
 def _obstacle(inputs: TopologyInputs, reported: Json) -> Blocked | None:
     """Return what Cluster API still does, or why it cannot; None if the Cluster is Available as the spec wants it."""
     found = inputs.found
     if found.metadata.deletion_timestamp:
+        if not inputs.is_permitted:
+            return _FORBIDDEN
         told = f"it ends: Cluster API deletes Cluster {found.key!r}" if inputs.own is not None else "nothing is left"
         return Blocked(reason=reasons.PROGRESSING, message=told, passing=True)
     why = ": spec.paused of the cluster is true" if found.spec.paused else ""
@@ -306,14 +403,15 @@ def _obstacle(inputs: TopologyInputs, reported: Json) -> Blocked | None:
         # Paused, or changed by another client at the same time.
         told = f"Cluster {found.key!r} does not have the spec of the cluster yet{why}"
         return Blocked(reason=reasons.PROGRESSING, message=told, passing=True)
-    told = _unfinished(found, inputs.own, reported)
+    told = _unfinished(inputs, inputs.own, reported)
     if told is None and not inputs.has_kubeconfig:
         told = f"Secret {kubeconfig_name(found.metadata.name)!r} is not there yet"
     return Blocked(reason=reasons.PROGRESSING, message=told, passing=True) if told is not None else None
 
 
-def _unfinished(found: DedicatedCluster, own: Json, reported: Json) -> str | None:
+def _unfinished(inputs: TopologyInputs, own: Json, reported: Json) -> str | None:
     """Return what Cluster API reports that it still does, or why it cannot; None if it is done."""
+    found = inputs.found
     topology, whole = _condition(reported, TOPOLOGY_RECONCILED), _condition(reported, AVAILABLE)
     # Simulated nodes report another version than that of their Machines: with them, it is UPGRADING for ever.
     if topology.get("status") == "False" and topology.get("reason") != UPGRADING:
@@ -326,7 +424,7 @@ def _unfinished(found: DedicatedCluster, own: Json, reported: Json) -> str | Non
     if any(_minor(each) != _minor(version) for each in running):
         return f"Cluster API upgrades the control plane from {shortened(sorted(running))} to {version}"
     workers: Json = reported.get("workers") or {}
-    count = sum(each.count for each in settings_of(found).values())
+    count = _count(inputs)
     if int(workers.get("readyReplicas") or 0) != count or int(workers.get("replicas") or 0) != count:
         return f"{workers.get('readyReplicas') or 0} of {count} nodes are Ready"
     return None
@@ -361,6 +459,9 @@ def _running(own: Json, reported: Json) -> str:
     running = {each.removeprefix("v") for each in _versions(reported)}
     if running:
         return running.pop() if len(running) == 1 else ""
+    begun: Json = reported.get("initialization") or {}
+    if not begun.get("controlPlaneInitialized"):
+        return ""
     # The provider of the control plane reports none: Cluster API upgrades it before it says that the topology is done.
     done = _condition(reported, TOPOLOGY_RECONCILED)
     if done.get("status") != "True" or not _is_seen(own, reported, done):
@@ -384,4 +485,5 @@ def _part(reported: Json, type_: str, ours: str) -> Wanted:
     seen = _condition(reported, type_)
     holds = seen.get("status") == "True"
     reason = reasons.ESTABLISHED if holds else reasons.PROGRESSING
-    return Wanted(ours, holds, reason, f"Cluster API: {seen.get('message') or type_}")
+    told = seen.get("message") or (type_ if holds else "no controller has reported it yet")
+    return Wanted(ours, holds, reason, f"Cluster API: {told}")
