@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from tenantry.api.clustertemplate import ClusterTemplate
 from tenantry.api.dedicatedcluster import DedicatedCluster, DedicatedClusterSpec
 from tenantry.api.model import KubernetesObject, ObjectMeta
-from tenantry.api.nodehandover import HandoverStage, NodeHandover, NodeHandoverStatus
+from tenantry.api.nodehandover import HandoverStage, NodeHandover
+from tenantry.api.planesnapshots import PlaneUpgrade
 from tenantry.api.slice import SliceClaim, SliceClaimStatus, SliceState
-from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.controllers.dedicatedcluster import desired, ending, status, template
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs, wanted_template
 from tenantry.engine.conditions import find
@@ -82,17 +83,21 @@ class ClusterWorld:
         """Delete the cluster."""
         self.cluster = replace(self.found, metadata=replace(self.found.metadata, deletion_timestamp=NOW))
 
-    def step(self) -> list[tuple[str, str, str]]:
-        """Carry out one plan, and return its writes as verb, kind and name."""
+    def step(self, most: int | None = None) -> list[tuple[str, str, str]]:
+        """Carry out one plan, and return its writes as verb, kind and name.
+
+        Args:
+            most: After how many writes the operator ends; None to carry out all.
+        """
         self.cluster = template.applied(self.inputs()).found
         plan = desired.plan(self.inputs())
         writes = [each for each in (*plan.before, *plan.writes) if isinstance(each, DirectWrite)]
-        asked = [each.request for each in writes]
+        asked = [each.request for each in writes][:most]
         for each in asked:
             self._carry_out(each)
         self._slices()
         done = [(each.verb.name.lower(), each.resource.kind, each.name) for each in asked]
-        done += self._report()
+        done += self._report() if most is None else []
         self.log += done
         return done
 
@@ -127,12 +132,44 @@ class ClusterWorld:
         for name in names or tuple(self.handovers):
             found = self.handovers[name]
             if not found.metadata.deletion_timestamp:
-                self.handovers[name] = replace(found, status=NodeHandoverStatus(stage=HandoverStage.JOINED))
+                self.handovers[name] = replace(found, status=replace(found.status, stage=HandoverStage.JOINED))
 
-    def hand_back(self) -> None:
-        """Let all nodes that leave the cluster be back on the host."""
-        self.handovers = {name: each for name, each in self.handovers.items() if not each.metadata.deletion_timestamp}
+    def hand_back(self, *names: str) -> None:
+        """Let nodes that leave the cluster be back on the host; all without names."""
+        self.handovers = {
+            name: each
+            for name, each in self.handovers.items()
+            if not each.metadata.deletion_timestamp or (names and name not in names)
+        }
         self._slices()
+
+    def lose(self, name: str) -> None:
+        """Let a node be not Ready in the cluster."""
+        found = self.handovers[name]
+        self.handovers[name] = replace(found, status=replace(found.status, stage=HandoverStage.JOINING, inside="i"))
+
+    def report(self, kubelet: str) -> None:
+        """Let all nodes report a version."""
+        self.handovers = {
+            name: replace(each, status=replace(each.status, kubelet=kubelet)) for name, each in self.handovers.items()
+        }
+
+    def versioned(self, version: str) -> None:
+        """Let the control plane run with a version."""
+        if self.plane is None:
+            self.step()
+        assert self.plane is not None
+        self.plane = replace(self.plane, status=replace(self.plane.status, version=version, phase=PlanePhase.AWAKE))
+
+    def hold(self, why: str) -> None:
+        """Let the control plane soak or be asleep, or pause the cluster."""
+        assert self.plane is not None
+        before = self.plane.status
+        changes = {"soaks": {"last_upgrade": PlaneUpgrade(soaks=True)}, "asleep": {"phase": PlanePhase.ASLEEP}}
+        if why == "paused":
+            self.change(replace(self.found.spec, paused=True))
+        else:
+            self.plane = replace(self.plane, status=replace(before, **changes[why]))
 
     def condition(self, type_: str) -> tuple[str, str, str]:
         """Return the status, the reason and the message of a condition; empty for none."""

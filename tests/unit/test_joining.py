@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tenantry.api.errors import Conflict, NotFound, TooManyRequests
 from tenantry.api.model import ObjectMeta
-from tenantry.api.node import Node, NodeCondition, NodeSpec, NodeStatus
+from tenantry.api.node import Node, NodeCondition, NodeInfo, NodeSpec, NodeStatus
 from tenantry.api.nodehandover import (
     PENDING,
     HandoverPlane,
@@ -24,7 +24,7 @@ from tenantry.api.nodehandover import (
     NodeTaint,
     TaintEffect,
 )
-from tenantry.controllers.joining.desired import HANDOVER, JoinInputs, decide, is_moving, orphaned
+from tenantry.controllers.joining.desired import HANDOVER, JoinInputs, decide, is_moving, made, orphaned, version_of
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.engine.request import Verb
 from tenantry.hosting import simulation
@@ -194,3 +194,22 @@ def test_a_node_whose_handover_is_gone_is_deleted_and_a_users_own_stays() -> Non
 )
 def test_a_control_plane_does_not_sleep_while_a_node_waits_for_it(found: NodeHandover, *, moves: bool) -> None:
     assert is_moving(found) is moves
+
+
+@pytest.mark.parametrize(
+    ("wanted", "running", "told"),
+    [("1.36", "1.36.3", "1.36.3"), ("1.35", "1.36.3", "1.35.0"), ("", "1.36.3", "1.36.3"), ("", "", "")],
+)
+def test_a_simulated_kubelet_reports_the_version_of_its_pool(wanted: str, running: str, told: str) -> None:
+    """H04: Cluster API, the plan of an upgrade and `status.versions` compare it with that of the control plane."""
+    found = replace(HANDED, spec=replace(SPEC, version=wanted))
+    assert version_of(found, running) == told
+    status = made(found, BELOW, told)["status"]
+    assert status.get("nodeInfo", {}).get("kubeletVersion", "") == (f"v{told}" if told else "")
+
+
+def test_what_a_node_inside_reports_is_in_the_status() -> None:
+    """H04: its version and whether users have cordoned it decide which node leaves first."""
+    reported = replace(READY, node_info=NodeInfo(kubelet_version="v1.36.3"))
+    status = decide(inputs(inside=replace(INSIDE, status=reported, spec=NodeSpec(unschedulable=True)))).status
+    assert (status.kubelet, status.cordoned) == ("v1.36.3", True)

@@ -276,3 +276,26 @@ def test_it_stays_awake_while_objects_move_into_it(*, is_requested: bool) -> Non
     found = sleep.decide(inputs(is_requested=is_requested, is_converting=True))
     assert isinstance(found, StayAwake)
     assert found.again_seconds == LOOK_AGAIN_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("days", "expected"),
+    [
+        (30.0, MOST_SLEEP),
+        (5.0, dt.timedelta(days=2)),
+        (3.0, None),
+        (0.5, None),
+    ],
+)
+@pytest.mark.parametrize("is_requested", [False, True])
+def test_it_wakes_before_a_certificate_of_a_kubelet_ends(
+    days: float, expected: dt.timedelta | None, *, is_requested: bool
+) -> None:
+    """H04: at nine tenths of its life, every kubelet wants another one, and stays awake until it has it."""
+    decided = sleep.decide(inputs(certificate=later(days=days), is_requested=is_requested))
+    if expected is None:
+        assert isinstance(decided, StayAwake)
+        assert decided.again_seconds == LOOK_AGAIN_SECONDS
+    else:
+        assert isinstance(decided, Sleep)
+        assert decided.next_wake == NOW + expected

@@ -160,6 +160,26 @@ class PoolSettings(Model, frozen=True, kw_only=True):
             description="Seconds that pods get to stop when a node joins or leaves the cluster. Default: 60.",
         ),
     ] = DEFAULT_DRAIN_SECONDS
+    max_unavailable: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=MAX_NODES,
+            description="How many nodes are rebuilt at one time after the control plane has another version: each"
+            " leaves the cluster, is wiped and joins again. The operator takes no more from the nodes that are Ready."
+            " Default: 1.",
+        ),
+    ] = 1
+    version: Annotated[
+        str,
+        Meta(
+            max_length=7,
+            pattern=VERSION_PATTERN,
+            description="The minor version of the kubelets, as in 1.35: at most three minor versions before that of the"
+            " control plane, and not after it. Default: that of the control plane. Real nodes of a local cluster have"
+            " the kubelets that were built.",
+        ),
+    ] = ""
 
 
 class NodePool(PoolSettings, frozen=True, kw_only=True):

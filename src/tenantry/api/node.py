@@ -26,6 +26,12 @@ class NodeCondition(Model, frozen=True, kw_only=True):
     last_transition_time: str | None = None
 
 
+class NodeInfo(Model, frozen=True, kw_only=True):
+    """What a kubelet reports of itself; the version is as in "v1.36.3"."""
+
+    kubelet_version: str = ""
+
+
 class NodeStatus(Model, frozen=True, kw_only=True):
     """`capacity` and `allocatable` map a resource to a quantity."""
 
@@ -33,6 +39,7 @@ class NodeStatus(Model, frozen=True, kw_only=True):
     capacity: dict[str, str] = {}
     allocatable: dict[str, str] = {}
     conditions: tuple[NodeCondition, ...] = ()
+    node_info: NodeInfo = NodeInfo()
 
 
 class Taint(Model, frozen=True, kw_only=True):

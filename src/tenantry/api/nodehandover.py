@@ -40,6 +40,9 @@ MOST_DRAIN_SECONDS = 86400
 MOST_LABELS = 64
 MOST_TAINTS = 32
 MOST_ADDRESSES = 8
+MOST_VERSION = 64
+"""The longest version of a kubelet that is kept, in characters."""
+
 MOST_CA = 65536
 """The longest bundle of authorities, in characters."""
 
@@ -124,6 +127,9 @@ class NodeHandoverSpec(Model, frozen=True, kw_only=True):
             " Default: 60.",
         ),
     ] = DEFAULT_DRAIN_SECONDS
+    version: Annotated[
+        str, Meta(max_length=7, description="The minor version of the kubelet in the cluster, as in 1.36.")
+    ] = ""
 
 
 class JoinSecret(Model, frozen=True, kw_only=True):
@@ -142,6 +148,13 @@ class NodeJoin(Model, frozen=True, kw_only=True):
     ]
     ca: Annotated[str, Meta(max_length=MOST_CA, description="The authorities of the API server, as PEM.")]
     secret: Annotated[JoinSecret, Meta(description="The Secret with the bootstrap token of this node.")]
+
+
+class NodeCertificates(Model, frozen=True, kw_only=True):
+    """Until when the certificates are valid that the kubelet of a real node has in the cluster."""
+
+    client: Annotated[str, Meta(max_length=32, description="That of the kubelet at the API server, RFC 3339.")] = ""
+    serving: Annotated[str, Meta(max_length=32, description="That of the server of the kubelet, RFC 3339.")] = ""
 
 
 class NodeHandoverStatus(Model, frozen=True, kw_only=True):
@@ -173,6 +186,14 @@ class NodeHandoverStatus(Model, frozen=True, kw_only=True):
         str, Meta(max_length=43, description="The range of the pods of a real node in the cluster, as CIDR.")
     ] = ""
     join: Annotated[NodeJoin, Meta(description="How a machine that is wiped joins the cluster.")] | UnsetType = UNSET
+    kubelet: Annotated[
+        str,
+        Meta(max_length=MOST_VERSION, description="The version that the Node in the cluster reports, as in v1.36.3."),
+    ] = ""
+    cordoned: Annotated[bool, Meta(description="Whether users have cordoned the Node in the cluster.")] = False
+    certificates: Annotated[
+        NodeCertificates, Meta(description="Until when its certificates are valid; the kubelet renews them before.")
+    ] = NodeCertificates()
     conditions: Conditions = ()
 
 
@@ -192,6 +213,7 @@ class NodeHandover(KubernetesObject, frozen=True, kw_only=True):
         Column("Cluster", "string", ".spec.plane.name"),
         READY,
         REASON,
+        Column("Kubelet", "string", ".status.kubelet", priority=1),
         Column("Slice", "string", ".spec.slice", priority=1),
         MESSAGE,
         AGE,

@@ -105,6 +105,8 @@ NODES_JOINING = "NodesJoining"
 """Nodes leave the host for a cluster and join it; the message says how many are missing, and what they wait for."""
 NODES_LEAVING = "NodesLeaving"
 """Nodes leave a cluster and return to the host."""
+NODES_REBUILDING = "NodesRebuilding"
+"""Nodes leave a cluster, are wiped and join it again, to have the version of Kubernetes of its control plane."""
 PAUSED = "Paused"
 """`spec.paused` is true: the operator leaves the children as they are."""
 

@@ -58,6 +58,7 @@ from tenantry.controllers.slices.controller import SliceController
 from tenantry.controllers.subnamespace.controller import SubnamespaceController
 from tenantry.controllers.tenant.controller import TenantController
 from tenantry.controllers.virtualcontrolplane.charging import ChargeController
+from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections
 from tenantry.controllers.virtualcontrolplane.controller import VirtualControlPlaneController
 from tenantry.controllers.virtualcontrolplane.egress import HostRanges
 from tenantry.controllers.virtualcontrolplane.hostobjects import KEPT, HostObjectController
@@ -175,6 +176,7 @@ def controllers(
     shipment: Shipment | None = None,
     verdicts: Verdicts | None = None,
     machines: Machines | None = None,
+    connections: PlaneConnections | None = None,
 ) -> list[Controller]:
     """Return the controllers that the leader runs, with the state that they share.
 
@@ -183,6 +185,7 @@ def controllers(
         shipment: What the leader repairs of the installation; None for nothing.
         verdicts: Of the quota controller, if controllers outside this list read them, too.
         machines: What moves the machines of real nodes to other clusters; None if nothing does.
+        connections: The control planes that this process is connected to; None for none.
     """
     # Controllers never call each other. One controller writes verdicts, addresses, clashes or limits, and others read
     # them; the Propagation is the copying itself, which two controllers carry out with the same caches of kinds and
@@ -215,7 +218,7 @@ def controllers(
         RequesterController(),
         RoleRequestController(RoleRequest),
         SliceController(verdicts),
-        DedicatedClusterController(),
+        DedicatedClusterController(connections.pods if connections is not None else None),
         *clusterapi.controllers(),
         ContributionController(),
         NodeHandoverController(machines),
@@ -293,9 +296,11 @@ class _Operator:
         # The links of control planes have no end of their own.
         async with cancelled_at_end() as group:
             verdicts = Verdicts()
-            planes = self._control_planes(runtime, home, client, group, verdicts)
+            connections = PlaneConnections()
+            planes = self._control_planes(runtime, home, client, group, verdicts, connections)
             peers = self._peers(runtime, home, client, group, cluster_uid=cluster_uid, verdicts=verdicts)
-            runtime.add(home, [*controllers(cluster_uid, shipment, verdicts, self._options.machines), *planes, *peers])
+            own = controllers(cluster_uid, shipment, verdicts, self._options.machines, connections)
+            runtime.add(home, [*own, *planes, *peers])
             running = group.create_task(runtime.run())
             holding = group.create_task(election.hold())
             try:
@@ -339,8 +344,14 @@ class _Operator:
             OffloadingController(verdicts),
         ]
 
-    def _control_planes(
-        self, runtime: Runtime, home: Cluster, client: Client, group: asyncio.TaskGroup, verdicts: Verdicts
+    def _control_planes(  # noqa: PLR0917 - what the leader has
+        self,
+        runtime: Runtime,
+        home: Cluster,
+        client: Client,
+        group: asyncio.TaskGroup,
+        verdicts: Verdicts,
+        connections: PlaneConnections,
     ) -> list[Controller]:
         """Return the controller of VirtualControlPlanes, which adds a cluster for each."""
         placement = self._options.placement
@@ -348,7 +359,7 @@ class _Operator:
             return [UnplacedController(), *conversions(None)]
         if self._options.shards > 1:
             return [ChargeController(verdicts), *conversions(None, IN_SHARDS)]
-        return self._serving(runtime, home, client, placement, group, verdicts, Shard())
+        return self._serving(runtime, home, client, placement, group, verdicts, Shard(), connections)
 
     async def _keep_shards(self, client: Client, election_client: Client, placement: Placement) -> None:
         """Serve the shards of control planes whose Leases this replica holds, until cancelled."""
@@ -387,6 +398,7 @@ class _Operator:
         group: asyncio.TaskGroup,
         verdicts: Verdicts,
         shard: Shard,
+        connections: PlaneConnections | None = None,
     ) -> list[Controller]:
         """Return the controllers that serve the control planes of a shard."""
         # Its caches keep whole pods, of which those of other controllers keep little.
@@ -404,6 +416,7 @@ class _Operator:
             placement=placement,
             ranges=ranges,
             instance=self._options.identity,
+            connections=connections or PlaneConnections(),
         )
         planes = VirtualControlPlaneController(host, group, verdicts, shard)
         group.create_task(placement.follow(shard.has, planes.look_at))

@@ -153,7 +153,12 @@ def bounded(data: msgspec.Raw) -> SigningRequest:
     """
     found = _decode(data)
     meta, conditions = found.metadata, found.status.conditions[:_MOST_CONDITIONS]
-    own = ObjectMeta(name=meta.name, uid=meta.uid, resource_version=meta.resource_version)
+    own = ObjectMeta(
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        creation_timestamp=meta.creation_timestamp,
+    )
     if found.spec.signer_name not in _SIGNERS:
         return SigningRequest(metadata=own)
     kept = [replace(each, reason=each.reason[:_MOST_TEXT], message=each.message[:_MOST_TEXT]) for each in conditions]

@@ -24,18 +24,24 @@ from tenantry.controllers.dedicatedcluster.gather import (
     gather,
     owner_of,
 )
+from tenantry.controllers.joining.podcounts import PodCounts
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
 
 
 class DedicatedClusterController:
-    """Reconciles DedicatedClusters."""
+    """Reconciles DedicatedClusters.
+
+    Args:
+        counts: Counts the pods on nodes of a cluster that shrinks; None if nothing does.
+    """
 
     name = "dedicatedcluster"
     kind = DedicatedCluster
 
-    def __init__(self) -> None:
+    def __init__(self, counts: PodCounts | None = None) -> None:
+        self._counts = counts
         # By key: the names of claims that it needs, which others may have taken.
         self._known: dict[str, frozenset[str]] = {}
 
@@ -75,7 +81,7 @@ class DedicatedClusterController:
             inputs = _inputs(cluster, found, names)
         if decided.found.status.provider is ClusterProvider.CLUSTER_API:
             return await topologies.reconcile(cluster, inputs)
-        outcome = await cluster.writer.apply(desired.plan(inputs))
+        outcome = await cluster.writer.apply(desired.plan(await self._counted(inputs)))
         # What the writes have changed is in the caches.
         seen: DedicatedCluster | None = cluster.cache(DedicatedCluster.resource).get(key)
         if seen is None or seen.metadata.uid != found.metadata.uid:
@@ -94,6 +100,13 @@ class DedicatedClusterController:
         if isinstance(outcome.error, ApiError):
             raise outcome.error
         return ending.seconds_left(inputs)
+
+    async def _counted(self, inputs: ClusterInputs) -> ClusterInputs:
+        """Return the inputs with the pods of the nodes from which a pool that shrinks chooses."""
+        names = desired.choosable(inputs)
+        if self._counts is None or not names:
+            return inputs
+        return msgspec.structs.replace(inputs, pods=await self._counts.count(inputs.plane_uid, names))
 
     # -- keys of changes ----------------------------------------------------------------------------
 

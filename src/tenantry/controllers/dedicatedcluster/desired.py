@@ -16,9 +16,10 @@ A deleted cluster goes in the same order: handovers, claims, the control plane, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 import msgspec
+from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.dedicatedcluster import (
@@ -32,15 +33,17 @@ from tenantry.api.dedicatedcluster import (
 from tenantry.api.errors import Conflict, NotFound
 from tenantry.api.marks import LEAVE_NODES, MANAGED_BY, MANAGER, POOL
 from tenantry.api.model import Json, KubernetesObject, ObjectMeta
-from tenantry.api.nodehandover import HandoverPlane, HandoverStage, NodeHandover, NodeHandoverSpec
+from tenantry.api.nodehandover import HandoverPlane, NodeHandover, NodeHandoverSpec
 from tenantry.api.slice import ClaimMode, SliceClaim, SliceClaimSpec, SliceState, Users, slice_name
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.api.wording import shortened
 from tenantry.controllers.children import created, deleted, kept, meta_of
-from tenantry.controllers.dedicatedcluster import ending, planespec, release, template
+from tenantry.controllers.dedicatedcluster import ending, leaving, planespec, release, template
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
+from tenantry.controllers.dedicatedcluster.leaving import LeavingFacts, Pool, is_joined
 from tenantry.engine import request
 from tenantry.engine.plan import Blocked, DirectWrite, Plan
+from tenantry.hosting import versions
 from tenantry.world.labels import is_label_key, is_label_value
 
 RESERVED_DOMAINS = ("kubernetes.io", "k8s.io", "tenantry.dev")
@@ -49,42 +52,6 @@ RESERVED_DOMAINS = ("kubernetes.io", "k8s.io", "tenantry.dev")
 ROLES = "node-role.kubernetes.io"
 
 _BLOCKING = (reasons.INVALID_SPEC, reasons.UNKNOWN_TEMPLATE)
-_HELD = frozenset({SliceState.RESERVED, SliceState.DRAINING, SliceState.BOUND})
-
-
-class Pool(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool that a cluster has, or had.
-
-    Args:
-        name: Its name.
-        want: How many nodes it is to have.
-        settings: Which nodes.
-        claim: Its SliceClaim as it is; None for none.
-        live: Handovers of its nodes that stay.
-        going: Those that are being deleted.
-    """
-
-    name: str
-    want: int
-    settings: PoolSettings = PoolSettings()
-    claim: SliceClaim | None = None
-    live: tuple[NodeHandover, ...] = ()
-    going: tuple[NodeHandover, ...] = ()
-
-    @property
-    def slice(self) -> str:
-        """Return the name of the Slice of its claim; "" for none."""
-        return slice_name(self.claim.metadata.name, self.claim.metadata.uid) if self.claim is not None else ""
-
-    @property
-    def joined(self) -> list[NodeHandover]:
-        """Return its nodes that are Ready in the cluster."""
-        return [each for each in self.live if is_joined(each)]
-
-
-def is_joined(found: NodeHandover) -> bool:
-    """Return whether a node is Ready in the cluster."""
-    return found.status.stage is HandoverStage.JOINED
 
 
 def settings_of(found: DedicatedCluster) -> dict[str, NodePool]:
@@ -155,6 +122,7 @@ def problems(inputs: ClusterInputs) -> list[Blocked]:
         for pool, settings in settings_of(found).items()
         for message in _wrong(pool, settings)
     ]
+    wrong += [Blocked(reason=reasons.INVALID_SPEC, message=each) for each in _wrong_versions(inputs)]
     others: list[KubernetesObject] = [
         each
         for each in (inputs.plane, *(inputs.claims.get(claim) for claim in claim_names(found)))
@@ -184,6 +152,23 @@ def wrong_settings(path: str, settings: PoolSettings) -> Iterable[str]:
         listed, domains = shortened(map(repr, sorted(keys))), " and ".join(RESERVED_DOMAINS)
         yield f"{path}.labels must not have {listed}: keys of {domains} have a meaning of their own"
     yield from (f"{path}.{each}" for each in _unusable(settings))
+
+
+def _wrong_versions(inputs: ClusterInputs) -> Iterable[str]:
+    """Yield the versions of pools that no kubelet may have beside the version of the spec."""
+    of = inputs.own_plane
+    running = of.status.version if of is not None else ""
+    wanted = planespec.spec(inputs.found, of).version or (versions.minor(running) if running else "")
+    for pool, settings in settings_of(inputs.found).items():
+        if not settings.version or not wanted:
+            continue
+        step = versions.minors_between(settings.version, wanted)
+        if not 0 <= step <= leaving.MOST_SKEW:
+            path = "spec.defaultPool" if pool == DEFAULT_POOL else f"spec.pools[{pool}]"
+            yield (
+                f"{path}.version must be from {leaving.MOST_SKEW} minor versions before {wanted}, which the control"
+                f" plane is to have, to {wanted} itself, not {settings.version}"
+            )
 
 
 def _unusable(settings: PoolSettings) -> Iterable[str]:
@@ -262,38 +247,23 @@ def _pool_writes(inputs: ClusterInputs, pool: Pool) -> Iterable[DirectWrite]:
         yield from kept(wanted, pool.claim)
     if not count and pool.claim is not None:
         yield from deleted([pool.claim])
-    yield from deleted(surplus(pool, inputs.plane_uid, inputs.first))
+    yield from deleted(leaving.leaving(pool, facts_of(inputs)))
     yield from _handed_over(inputs, pool)
 
 
-def surplus(pool: Pool, plane_uid: str, first: Collection[str] = ()) -> list[NodeHandover]:
-    """Return the handovers that end now: of nodes that the slice does not have any more, and of too many nodes.
-
-    Nodes that a user names in the annotation `DELETE_FIRST` go first, then those that have not joined, those that are
-    not Ready, and the youngest; within a second, the names decide.
-    """
-    lost = [each for each in pool.live if _is_lost(each, pool, plane_uid)]
-    kept = [each for each in pool.live if each not in lost]
-    order = sorted(kept, key=lambda each: each.metadata.name)
-    order.sort(key=lambda each: each.metadata.creation_timestamp, reverse=True)
-    order.sort(key=_rank)
-    order.sort(key=lambda each: each.metadata.name not in first)
-    return [*lost, *order[: max(0, len(kept) - pool.want)]]
+def choosable(inputs: ClusterInputs) -> list[str]:
+    """Return the nodes of which some leave because their pool shrinks, and all others of it; none if none does."""
+    if inputs.found.metadata.deletion_timestamp or inputs.found.spec.paused:
+        return []
+    facts = facts_of(inputs)
+    # A pool that keeps none chooses none.
+    shrinking = [pool for pool in pools(inputs) if pool.want and leaving.surplus(pool, facts)]
+    return sorted(each.metadata.name for pool in shrinking for each in pool.live)
 
 
-def _is_lost(found: NodeHandover, pool: Pool, plane_uid: str) -> bool:
-    """Return whether a node belongs to the pool no longer: its slice ends, or its control plane is another one."""
-    if pool.claim is None or pool.claim.metadata.deletion_timestamp:
-        return True
-    if found.spec.slice != pool.slice or found.spec.plane.uid != plane_uid:
-        return True
-    # Before the slice has nodes again, its status lists none.
-    return pool.claim.status.state in _HELD and found.metadata.name not in pool.claim.status.nodes
-
-
-def _rank(found: NodeHandover) -> int:
-    """Return 0 for a node that the cluster does not have yet, 1 for one that is not Ready there, else 2."""
-    return 2 if is_joined(found) else 1 if found.status.inside else 0
+def facts_of(inputs: ClusterInputs) -> LeavingFacts:
+    """Return what decides which nodes leave."""
+    return LeavingFacts(plane=inputs.own_plane, first=inputs.first, pods=inputs.pods)
 
 
 def handover(pool: Pool, node: str, of: VirtualControlPlane, most_seconds: int) -> NodeHandover:
@@ -314,6 +284,7 @@ def handover(pool: Pool, node: str, of: VirtualControlPlane, most_seconds: int) 
             labels={**settings.labels, POOL: pool.name},
             taints=settings.taints,
             drain_seconds=min(settings.drain_seconds, most_seconds),
+            version=leaving.wanted_version(settings, of),
         ),
     )
 
@@ -324,10 +295,14 @@ def _handed_over(inputs: ClusterInputs, pool: Pool) -> Iterable[DirectWrite]:
     if of is None or of.metadata.deletion_timestamp or found is None or not pool.want:
         return
     most = inputs.defaults.max_grace_period_seconds
-    ending = {each.metadata.name for each in surplus(pool, inputs.plane_uid, inputs.first)}
+    ending = {each.metadata.name for each in leaving.leaving(pool, facts_of(inputs))}
     staying = [each for each in pool.live if each.metadata.name not in ending]
     for each in staying:
-        yield from kept(handover(pool, each.metadata.name, of, most), each)
+        wanted = handover(pool, each.metadata.name, of, most)
+        if leaving.is_outdated(each, wanted.spec.version) or not wanted.spec.version:
+            # It waits for its turn: the version is that of its kubelet until it is rebuilt.
+            wanted = replace(wanted, spec=replace(wanted.spec, version=each.spec.version))
+        yield from kept(wanted, each)
     for name in _free(inputs, pool):
         yield created(handover(pool, name, of, most))
 
@@ -342,7 +317,7 @@ def _free(inputs: ClusterInputs, pool: Pool) -> list[str]:
         return []
     busy = {*inputs.handovers, *inputs.taken}
     free = [name for name in sorted(found.status.nodes) if name not in busy]
-    staying = len(pool.live) - len(surplus(pool, inputs.plane_uid, inputs.first))
+    staying = len(pool.live) - len(leaving.leaving(pool, facts_of(inputs)))
     return free[: max(0, pool.want - staying)]
 
 

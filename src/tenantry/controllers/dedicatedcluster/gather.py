@@ -43,6 +43,7 @@ class ClusterInputs(msgspec.Struct, frozen=True, kw_only=True):
         template_name: The ClusterTemplate that it is to have; "" for none.
         template: That template; None if there is none of this name.
         offered: The names of all ClusterTemplates.
+        pods: The number of pods that would have to leave each node, for pools that shrink; {} if it is not known.
         now: The time.
     """
 
@@ -55,6 +56,7 @@ class ClusterInputs(msgspec.Struct, frozen=True, kw_only=True):
     template_name: str = ""
     template: ClusterTemplate | None = None
     offered: tuple[str, ...] = ()
+    pods: Mapping[str, int] = {}
     now: dt.datetime = dt.datetime.min.replace(tzinfo=dt.UTC)
 
     @property

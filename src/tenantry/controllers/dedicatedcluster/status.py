@@ -20,7 +20,7 @@ from tenantry.api.wording import shortened
 from tenantry.controllers import controlplane
 from tenantry.controllers.conclusion import ready as verdict
 from tenantry.controllers.conclusion import trouble
-from tenantry.controllers.dedicatedcluster import desired, ending, planespec, release, template
+from tenantry.controllers.dedicatedcluster import desired, ending, leaving, planespec, release, template
 from tenantry.controllers.dedicatedcluster.desired import Pool
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
 from tenantry.engine.clock import rfc3339
@@ -175,9 +175,9 @@ def _pool_problem(inputs: ClusterInputs, pool: Pool) -> Blocked | None:
         # A pool that grows lists nodes from which pods of others are still leaving: that passes.
         if told is not None and told.reason != reasons.NODE_NOT_IN_SLICE:
             return Blocked(reason=told.reason, message=f"{path}: node {each.metadata.name!r}: {told.message}")
-    if pool.going or len(pool.live) > pool.want:
-        names = shortened(sorted(each.metadata.name for each in pool.going or pool.live))
-        return Blocked(reason=reasons.NODES_LEAVING, message=f"{path}: nodes leave the cluster: {names}", passing=True)
+    leaves = _rebuilding(inputs, pool, path) or _shrinking(pool, path)
+    if leaves is not None:
+        return leaves
     missing = pool.want - len(pool.joined)
     if missing <= 0:
         return None
@@ -193,6 +193,33 @@ def _pool_problem(inputs: ClusterInputs, pool: Pool) -> Blocked | None:
     reason, why, is_stalled = _claim_problem(inputs, pool)
     message = f"{path}: {len(pool.joined)} of {pool.want} nodes are Ready; {why}{_advice(pool, reason)}"
     return Blocked(reason=reason, message=message, passing=not is_stalled)
+
+
+def _shrinking(pool: Pool, path: str) -> Blocked | None:
+    if not pool.going and len(pool.live) <= pool.want:
+        return None
+    names = shortened(sorted(each.metadata.name for each in pool.going or pool.live))
+    return Blocked(reason=reasons.NODES_LEAVING, message=f"{path}: nodes leave the cluster: {names}", passing=True)
+
+
+def _rebuilding(inputs: ClusterInputs, pool: Pool, path: str) -> Blocked | None:
+    """Return that nodes are rebuilt to have the version of the control plane; None if they are not.
+
+    Nodes of a pool that shrinks leave for that.
+    """
+    plane = inputs.own_plane
+    wanted = leaving.wanted_version(pool.settings, plane)
+    old = [each for each in (*pool.live, *pool.going) if leaving.is_outdated(each, wanted)]
+    found = inputs.found
+    if not old or len(pool.live) + len(pool.going) > pool.want or found.metadata.deletion_timestamp:
+        return None
+    # While the control plane soaks or sleeps, nothing is taken from the cluster.
+    if found.spec.paused or not leaving.may_rebuild(plane):
+        return None
+    names = shortened(sorted(each.metadata.name for each in old))
+    done = pool.want - len(old)
+    told = f"{path}: nodes are rebuilt to have Kubernetes {wanted}, {pool.settings.max_unavailable} at a time: {names}"
+    return Blocked(reason=reasons.NODES_REBUILDING, message=f"{told}; {done} of {pool.want} have it", passing=True)
 
 
 def _advice(pool: Pool, reason: str) -> str:

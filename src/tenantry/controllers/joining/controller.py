@@ -19,13 +19,15 @@ from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, NotFound
+from tenantry.api.model import object_key
 from tenantry.api.node import Node
 from tenantry.api.nodehandover import MachineKind, NodeHandover, NodeHandoverStatus
 from tenantry.api.signing import NODE, SigningRequest
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import signingrequests, watched
 from tenantry.controllers.conclusion import is_refusal
 from tenantry.controllers.joining import machines, signing, tokens
-from tenantry.controllers.joining.desired import JoinInputs, decide, orphaned
+from tenantry.controllers.joining.desired import JoinInputs, decide, orphaned, version_of
 from tenantry.controllers.joining.machines import JoinMachineInputs, JoinObstacle
 from tenantry.controllers.joining.tokens import JoinToken, OfferedTokens
 from tenantry.controllers.slices import pods
@@ -144,6 +146,7 @@ class JoinController:
             below=self._home.cache(Node.resource).get(key),
             inside=inside,
             pods=leaving,
+            version=version_of(found, self._running_version(found)),
             now=cluster.clock.now(),
         )
         decision = decide(inputs)
@@ -155,6 +158,12 @@ class JoinController:
             raise
         await self._tell(cluster, found, decision.status, decision.obstacle)
         return decision.again_seconds
+
+    def _running_version(self, found: NodeHandover) -> str:
+        """Return the patch release of the control plane; "" if that is not known."""
+        known = self._home.cache_of(VirtualControlPlane.resource)
+        plane: VirtualControlPlane | None = known.get(_plane_key(found)) if known is not None else None
+        return plane.status.version if plane is not None else ""
 
     async def _join(self, cluster: Cluster, found: NodeHandover) -> float | None:
         """Bring a machine a step further; see `reconcile`."""
@@ -217,6 +226,10 @@ class JoinController:
         outcome = await cluster.writer.apply(Plan(writes=writes))
         if outcome.error is not None:
             raise outcome.error
+
+
+def _plane_key(found: NodeHandover) -> str:
+    return object_key(found.spec.plane.namespace, found.spec.plane.name)
 
 
 def _refused(error: ApiError) -> JoinObstacle:

@@ -24,11 +24,11 @@ from tenantry.api.node import Node, Taint
 from tenantry.api.nodehandover import PENDING, HandoverStage, MachineKind, NodeHandover, NodeHandoverStatus
 from tenantry.controllers import evictions
 from tenantry.controllers.joining import tokens
-from tenantry.controllers.joining.machines import JoinObstacle, blocked_by, is_of
+from tenantry.controllers.joining.machines import JoinObstacle, blocked_by, is_of, seen
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.engine import request
 from tenantry.engine.plan import DirectWrite
-from tenantry.hosting import simulation
+from tenantry.hosting import simulation, versions
 from tenantry.world.leases import instant
 
 HANDOVER = HANDOVER_RECORD
@@ -53,6 +53,7 @@ class JoinInputs(msgspec.Struct, frozen=True, kw_only=True):
         below: The Node on the host; None if it is gone.
         inside: The Node inside; None if there is none.
         pods: The pods that would have to leave the Node inside.
+        version: The version that a simulated kubelet reports, as in "1.36.3"; "" for that of its simulator.
         now: The time.
     """
 
@@ -60,6 +61,7 @@ class JoinInputs(msgspec.Struct, frozen=True, kw_only=True):
     below: Node | None
     inside: Node | None
     pods: Sequence[PodFacts]
+    version: str = ""
     now: dt.datetime
 
 
@@ -108,7 +110,7 @@ def _join(inputs: JoinInputs, below: Node) -> JoinDecision:
         if found.status.inside != PENDING:
             # Before there is a Node that a return would not know of.
             return JoinDecision(status=status)
-        wanted = request.create_json(Node.resource, made(found, below))
+        wanted = request.create_json(Node.resource, made(found, below, inputs.version))
         return JoinDecision(writes=(DirectWrite(request=wanted, ignores=(AlreadyExists,)),), status=status)
     if not is_of(inside, found):
         # The next event of this name, its end, brings ours.
@@ -119,8 +121,19 @@ def _join(inputs: JoinInputs, below: Node) -> JoinDecision:
     stage = HandoverStage.JOINED if inside.is_ready else HandoverStage.JOINING
     return JoinDecision(
         writes=_restored(found, inside),
-        status=replace(found.status, stage=stage, inside=inside.metadata.uid),
+        status=seen(replace(found.status, stage=stage, inside=inside.metadata.uid), inside),
     )
+
+
+def version_of(found: NodeHandover, running: str) -> str:
+    """Return the version that a simulated kubelet reports; "" if neither is known.
+
+    Args:
+        found: Its NodeHandover, with the minor version that the kubelet is to have.
+        running: The patch release of the control plane.
+    """
+    wanted = found.spec.version
+    return running if not wanted or (running and versions.minor(running) == wanted) else f"{wanted}.0"
 
 
 def _leave(inputs: JoinInputs) -> JoinDecision:
@@ -152,13 +165,18 @@ def _again(left: float, refusable: Sequence[DirectWrite]) -> float | None:
 _RETRY_SECONDS = 5.0
 
 
-def made(found: NodeHandover, below: Node) -> Json:
+def made(found: NodeHandover, below: Node, version: str = "") -> Json:
     """Return the Node inside of a simulated node.
 
     Args:
         found: Its NodeHandover.
         below: The Node on the host.
+        version: The version of its kubelet, as in "1.36.3"; "" for that of its simulator.
     """
+    status: Json = {"capacity": below.status.capacity, "allocatable": below.status.allocatable}
+    if version:
+        # kwok keeps what is there.
+        status["nodeInfo"] = {"kubeletVersion": f"v{version}", **_NO_INFO}
     labels = {key: value for key, value in below.metadata.labels.items() if key in _SHOWN_LABELS}
     return {
         "metadata": {
@@ -167,8 +185,22 @@ def made(found: NodeHandover, below: Node) -> Json:
             "annotations": {simulation.MARK: simulation.MARKED, HANDOVER: found.metadata.uid},
         },
         "spec": {"taints": [_taint(each) for each in _taints(found)], "providerID": provider_id(found)},
-        "status": {"capacity": below.status.capacity, "allocatable": below.status.allocatable},
+        "status": status,
     }
+
+
+_NO_INFO: Json = {
+    "architecture": "",
+    "bootID": "",
+    "containerRuntimeVersion": "",
+    "kernelVersion": "",
+    "kubeProxyVersion": "",
+    "machineID": "",
+    "operatingSystem": "",
+    "osImage": "",
+    "systemUUID": "",
+}
+"""The other fields of `nodeInfo`, which the API requires; kwok fills them."""
 
 
 def _taints(found: NodeHandover) -> list[Taint]:

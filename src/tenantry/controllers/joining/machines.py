@@ -22,11 +22,19 @@ from tenantry.api.errors import Conflict, NotFound
 from tenantry.api.marks import HANDOVER_RECORD, SYSTEM_NAMESPACE
 from tenantry.api.model import Json
 from tenantry.api.node import Node
-from tenantry.api.nodehandover import PENDING, HandoverStage, JoinSecret, NodeHandover, NodeHandoverStatus, NodeJoin
+from tenantry.api.nodehandover import (
+    MOST_VERSION,
+    PENDING,
+    HandoverStage,
+    JoinSecret,
+    NodeHandover,
+    NodeHandoverStatus,
+    NodeJoin,
+)
 from tenantry.api.signing import SigningRequest
 from tenantry.api.wording import shortened
 from tenantry.controllers import signingrequests
-from tenantry.controllers.joining import signing, tokens
+from tenantry.controllers.joining import certificates, signing, tokens
 from tenantry.controllers.joining.tokens import JoinToken
 from tenantry.engine import request
 from tenantry.engine.plan import DirectWrite
@@ -102,6 +110,8 @@ def decide(inputs: JoinMachineInputs) -> MachineDecision:
         write = tokens.used(found.status.join.secret, token, first.metadata.uid)
         return MachineDecision(home=(write,), status=found.status, again_seconds=0.0)
     decided = _decided(inputs)
+    ends = certificates.ends(found.status.certificates, inputs.requests)
+    decided = replace(decided, status=replace(decided.status, certificates=ends))
     if inside is None:
         if token is None or not token.used:
             return _offered(inputs, decided)
@@ -110,11 +120,20 @@ def decide(inputs: JoinMachineInputs) -> MachineDecision:
     # What starts the machine sets Joining; a Node that is Ready shows that it has.
     if found.status.stage is HandoverStage.WIPED and stage is HandoverStage.JOINING:
         stage = HandoverStage.WIPED
-    status = replace(found.status, stage=stage, inside=inside.metadata.uid)
+    status = seen(replace(decided.status, stage=stage, inside=inside.metadata.uid), inside)
     # Not with the approval: the kubelet waits for its certificate with the token.
     is_new = inside.metadata.annotations.get(HANDOVER_RECORD) != found.metadata.uid
     over = (tokens.withdrawn(token.id),) if is_new and token is not None else ()
     return replace(decided, inside=(*decided.inside, *over, *_pooled(found, inside)), status=status)
+
+
+def seen(status: NodeHandoverStatus, inside: Node) -> NodeHandoverStatus:
+    """Return a status with what a Node inside reports, which users inside can change."""
+    return replace(
+        status,
+        kubelet=inside.status.node_info.kubelet_version[:MOST_VERSION],
+        cordoned=inside.spec.unschedulable,
+    )
 
 
 def needs_token(token: JoinToken | None, now: dt.datetime) -> bool:
@@ -141,7 +160,7 @@ def _absent(inputs: JoinMachineInputs, token: JoinToken, decided: MachineDecisio
     late = JoinObstacle(reasons.NODE_BLOCKED, message) if left <= 0 else None
     return replace(
         decided,
-        status=replace(found.status, stage=stage, inside=PENDING),
+        status=replace(decided.status, stage=stage, inside=PENDING),
         obstacle=decided.obstacle or late,
         again_seconds=left if left > 0 else None,
     )
@@ -197,7 +216,7 @@ def _offered(inputs: JoinMachineInputs, decided: MachineDecision) -> MachineDeci
         home=tuple(home),
         inside=(*decided.inside, *inside),
         # A return waits for any Node that may come of the token.
-        status=replace(found.status, join=join, inside=PENDING),
+        status=replace(decided.status, join=join, inside=PENDING),
         events=events,
         again_seconds=(fresh.expires - inputs.now).total_seconds(),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tenantry.controllers.joining.podcounts import PodCounts
 from tenantry.engine.cluster import Cluster
 from tenantry.engine.reader import Reader
 from tenantry.engine.writer import Writer
@@ -31,10 +32,11 @@ class PlaneSides(msgspec.Struct, frozen=True, kw_only=True):
 class PlaneConnections:
     """The sides of the control planes that users can work with now, by key of the VirtualControlPlane.
 
-    The links write them.
+    The links write them. `pods` counts the pods on nodes of those with nodes of their own.
     """
 
     def __init__(self) -> None:
+        self.pods = PodCounts()
         self._sides: dict[str, PlaneSides] = {}
 
     def put(self, key: str, sides: PlaneSides | None) -> None:

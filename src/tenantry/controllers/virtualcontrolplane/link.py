@@ -232,7 +232,7 @@ class Link:
         profile = desired.profile_of(found, address)
         self._profile = replace(profile, is_adopted=adopted_names(profile, host.lower.cache_of))
         self._plane = desired.plane_of(found, address)
-        self._contents = NodesLink(host.home, host.lower, host.runtime, host.placement, found)
+        self._contents = NodesLink(host.home, host.lower, host.runtime, host.placement, found, host.connections.pods)
         self._key = found.key
         self._id = ClusterId(f"vcp/{found.key}")
         self._changed = changed

@@ -16,6 +16,7 @@ from tenantry.controllers.clustercontents import controller as contents
 from tenantry.controllers.clustercontents.controller import ContentController
 from tenantry.controllers.clustercontents.objects import ContentFacts
 from tenantry.controllers.joining.controller import JoinController
+from tenantry.controllers.joining.podcounts import PodCounts
 from tenantry.controllers.joining.strangetokens import StrangeTokenController
 from tenantry.controllers.joining.tokens import OfferedTokens
 from tenantry.controllers.virtualcontrolplane import servicenetwork
@@ -39,11 +40,19 @@ class NodesLink:
         runtime: The control plane is added to it.
         placement: Where its process runs.
         found: The VirtualControlPlane.
+        counts: Gets how the pods on its nodes are counted.
     """
 
-    def __init__(
-        self, home: Cluster, lower: Cluster, runtime: Runtime, placement: Placement, found: VirtualControlPlane
+    def __init__(  # noqa: PLR0917 - what a link has
+        self,
+        home: Cluster,
+        lower: Cluster,
+        runtime: Runtime,
+        placement: Placement,
+        found: VirtualControlPlane,
+        counts: PodCounts | None = None,
     ) -> None:
+        self._counts = counts or PodCounts()
         self._home = home
         self._lower = lower
         self._runtime = runtime
@@ -86,6 +95,7 @@ class NodesLink:
         """
         # Caches of its own: others of this control plane select other objects of the same kinds.
         upper = Cluster(ClusterId(f"vcp/{self._key}/contents"), users_side, clock=self._home.clock, instance=instance)
+        self._counts.put(self._uid, lambda: None if upper.outage.is_away else upper.live)
         kept = ContentController(self._home, self._key, self._uid, self._facts)
         self._runtime.add(upper, [kept], is_required=False)
         try:
@@ -93,4 +103,5 @@ class NodesLink:
             upper.wake(ContentController, contents.KEY)
             yield
         finally:
+            self._counts.forget(self._uid)
             await self._runtime.remove(upper.id)

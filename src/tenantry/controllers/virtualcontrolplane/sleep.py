@@ -25,6 +25,7 @@ from tenantry.api.virtualcontrolplane import (
     VirtualControlPlaneStatus,
 )
 from tenantry.api.wording import shortened
+from tenantry.controllers.joining import certificates
 from tenantry.controllers.virtualcontrolplane import rotation
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.conditions import Wanted, find, merge
@@ -56,6 +57,7 @@ class SleepInputs(msgspec.Struct, frozen=True, kw_only=True):
         is_busy: The mirror writes.
         waiting: The keys of pods that wait for the mirror, the host or their end.
         renewal: When the first token of its pods is renewed; None for never.
+        certificate: When the first certificate of its nodes ends; None for never.
         is_converting: The objects of its tenant are about to move into it or out of it, or do.
     """
 
@@ -66,6 +68,7 @@ class SleepInputs(msgspec.Struct, frozen=True, kw_only=True):
     is_busy: bool = False
     waiting: Sequence[str] = ()
     renewal: dt.datetime | None = None
+    certificate: dt.datetime | None = None
     is_converting: bool = False
 
 
@@ -101,8 +104,12 @@ def decide(given: SleepInputs) -> Sleep | StayAwake:
     if given.is_converting:
         # Also by request: the request is handled afterwards.
         return StayAwake(reason="the objects of its tenant move", again_seconds=LOOK_AGAIN_SECONDS)
-    due = (each for each in (activity.next_event, given.renewal, given.now + MOST_SLEEP) if each is not None)
-    next_wake = min(due)
+    rotation_due = given.certificate - certificates.MARGIN if given.certificate is not None else None
+    if rotation_due is not None and rotation_due <= given.now + dt.timedelta(seconds=SOON_SECONDS):
+        # Also by request. It ends: with the renewal, or with the certificate, which nothing renews any more.
+        return StayAwake(reason="certificates of its nodes are renewed", again_seconds=LOOK_AGAIN_SECONDS)
+    times = (activity.next_event, given.renewal, rotation_due, given.now + MOST_SLEEP)
+    next_wake = min(each for each in times if each is not None)
     if given.is_requested:
         return Sleep(next_wake=next_wake, message=_by_request(given))
     obstacle = _obstacle(given, (next_wake - given.now).total_seconds())

@@ -30,6 +30,7 @@ from tenantry.api.virtualcontrolplane import (
     VirtualControlPlaneStatus,
 )
 from tenantry.controllers import controlplane
+from tenantry.controllers.joining import certificates
 from tenantry.controllers.lineage import subnamespace_key
 from tenantry.controllers.virtualcontrolplane import desired, ownnodes, sleep
 from tenantry.controllers.virtualcontrolplane.destinations import BY_OWNER
@@ -191,6 +192,7 @@ class Sleeper:
             renewal=tokens.next_renewal(self._host.lower.cache(COPIED["Secret"]), lower, link.profile)
             if is_kept
             else None,
+            certificate=certificates.first_end(ownnodes.handovers(self._host.home, found), cluster.clock.now()),
             is_converting=_is_converting(cluster, found),
         )
         decided = sleep.decide(inputs)
@@ -209,7 +211,11 @@ class Sleeper:
         now = cluster.clock.now()
         # What is due inside is not known: its process does not run.
         message = "it sleeps by request; the quota does not cover it, and the next connection asks for room again"
-        decided = Sleep(next_wake=now + sleep.MOST_SLEEP, message=message)
+        ends = certificates.first_end(ownnodes.handovers(self._host.home, found), now)
+        due = ends - certificates.MARGIN if ends is not None else now + sleep.MOST_SLEEP
+        # One that is due already waits for room with the next client: it would otherwise not come to rest.
+        next_wake = min(due, now + sleep.MOST_SLEEP) if due > now else now + sleep.MOST_SLEEP
+        decided = Sleep(next_wake=next_wake, message=message)
         await self._begin(cluster, found, decided, self._lower(found))
         return True
 
