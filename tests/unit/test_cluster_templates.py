@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from tenantry.api import reasons
@@ -13,6 +14,7 @@ from tenantry.api.clustertemplate import (
     ClusterTemplateSpec,
     OfferedDatastore,
     ResourceLimits,
+    TakenTemplate,
     TemplateDefaults,
     TemplateLimits,
 )
@@ -283,7 +285,21 @@ def test_a_change_of_the_datastore_says_what_to_do() -> None:
     external = ClusterControlPlane(datastore=PlaneDatastore(kind=DatastoreKind.SHARED_ETCD))
     there.change(replace(there.found.spec, control_plane=external))
     assert there.step() == []
-    assert "spec.controlPlane.datastore must stay SQLite" in there.condition(reasons.READY)[2]
+    assert "spec.controlPlane.datastore must stay OwnEtcd" in there.condition(reasons.READY)[2]
+
+
+@pytest.mark.parametrize("stored", [UNSET, msgspec.convert({}, TakenTemplate)])
+def test_a_cluster_of_an_earlier_version_keeps_sqlite(stored: TakenTemplate | UnsetType) -> None:
+    """H04: the default of new clusters changed to OwnEtcd; earlier ones recorded SQLite by leaving it out."""
+    assert plane(of(DedicatedClusterSpec())).spec.datastore.kind is DatastoreKind.OWN_ETCD
+    sqlite = ClusterControlPlane(datastore=PlaneDatastore(kind=DatastoreKind.SQLITE))
+    there = of(DedicatedClusterSpec(control_plane=sqlite))
+    status = replace(there.found.status, template=stored)
+    there.cluster = replace(there.found, spec=DedicatedClusterSpec(), status=status)
+    assert there.step() == []
+    there.settle()
+    assert plane(there).spec.datastore.kind is DatastoreKind.SQLITE
+    assert there.condition(reasons.STALLED)[0] != "True"
 
 
 def test_add_ons_that_a_cluster_does_not_name_are_kept_as_its_template_says() -> None:

@@ -48,9 +48,9 @@ class OfferedDatastore(Model, frozen=True, kw_only=True):
         ),
     )
 
-    kind: Annotated[DatastoreKind, Meta(description="The kind; see spec.datastore of VirtualControlPlane.")] = (
-        DatastoreKind.SQLITE
-    )
+    kind: Annotated[
+        DatastoreKind, Meta(description="The kind; see spec.datastore of VirtualControlPlane. Default: OwnEtcd.")
+    ] = DatastoreKind.OWN_ETCD
 
 
 class TemplateDefaults(Model, frozen=True, kw_only=True):
@@ -188,7 +188,7 @@ class ClusterTemplateSpec(Model, frozen=True, kw_only=True):
         ),
         Rule(
             f"!has({_MAX}) || size({_MAX}.?datastores.orValue([])) == 0"
-            f" || self.?defaults.?datastore.?kind.orValue('SQLite') in {_MAX}.datastores",
+            f" || self.?defaults.?datastore.?kind.orValue('OwnEtcd') in {_MAX}.datastores",
             "must be one of limits.datastores",
             field="defaults.datastore.kind",
         ),
@@ -252,6 +252,7 @@ class TakenTemplate(Model, frozen=True, kw_only=True):
         str, Meta(max_length=7, description="The minor version of Kubernetes that the cluster was created with.")
     ] = ""
     replicas: Annotated[int, Meta(description="spec.controlPlane.replicas, if the cluster sets none.")] = 1
+    # Not the default of new clusters: earlier versions of Tenantry stored this one by leaving it out.
     datastore: Annotated[
         DatastoreKind, Meta(description="spec.controlPlane.datastore.kind, if the cluster sets none.")
     ] = DatastoreKind.SQLITE

@@ -112,7 +112,7 @@ class ClusterControlPlane(Model, frozen=True, kw_only=True):
             PlaneDatastore,
             Meta(
                 description="Where it keeps its objects. Only administrators choose External, as for a"
-                " VirtualControlPlane. Default: that of the template, or SQLite."
+                " VirtualControlPlane. Default: that of the template, or OwnEtcd."
             ),
         ]
         | UnsetType

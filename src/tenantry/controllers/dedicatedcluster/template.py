@@ -16,7 +16,13 @@ from msgspec import UNSET
 
 from tenantry.api import reasons
 from tenantry.api.clusteraddons import AddOns
-from tenantry.api.clustertemplate import ClusterTemplate, ResourceLimits, TakenTemplate, TemplateLimits
+from tenantry.api.clustertemplate import (
+    ClusterTemplate,
+    ResourceLimits,
+    TakenTemplate,
+    TemplateDefaults,
+    TemplateLimits,
+)
 from tenantry.api.dedicatedcluster import DEFAULT_POOL, DedicatedCluster, claim_name
 from tenantry.api.quota import Quantity
 from tenantry.api.virtualcontrolplane import PlaneDatastore, PlaneResources
@@ -110,7 +116,7 @@ def _due(inputs: ClusterInputs) -> TakenTemplate | None:
     if before is not UNSET and before.name == inputs.template_name:
         return None
     if not inputs.template_name:
-        return TakenTemplate()
+        return TakenTemplate(datastore=TemplateDefaults().datastore.kind)
     of = inputs.template
     if of is None:
         return None
