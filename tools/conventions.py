@@ -6,6 +6,8 @@ Each check reads the syntax tree of a module:
             parameter or an attribute that is declared as one. A loop's own tasks outlive an error of their parent.
     lists   only `api/wording.py` writes "and N more", so that all messages shorten a list at the same length.
     sides   The word "peer" is in no identifier of `mirror/`, which has an upper and a lower side, whatever they are.
+    hosting The word "dedicated" is in no line of `hosting/` and of go/hosted, which host a control plane whatever it is
+            for: what a dedicated cluster needs is a field of a control plane first.
     Json    `Json` and `dict[str, Any]` stand only in the modules of `JSON`: objects of known kinds have models.
 """
 
@@ -22,6 +24,8 @@ SOURCE = ROOT / "src" / "tenantry"
 
 WORDING = "api/wording.py"
 MIRROR = "mirror/"
+HOSTING = "hosting/"
+GO_HOSTED = ROOT / "go" / "hosted"
 KUBERNETES_PEERS = ("mirror/kinds/networkpolicies.py",)
 """Modules that name Kubernetes' own NetworkPolicyPeer."""
 
@@ -123,6 +127,7 @@ def findings(name: str, text: str) -> Iterator[str]:
     """
     tree = ast.parse(text)
     found = [*_tasks(tree), *_lists(tree, name), *_sides(tree, name), *_json(tree, name)]
+    found += _hosted(text) if name.startswith(HOSTING) else ()
     yield from (f"src/tenantry/{name}:{line}: {problem}" for line, problem in sorted(found))
 
 
@@ -168,6 +173,19 @@ def _sides(tree: ast.Module, name: str) -> Iterator[tuple[int, str]]:
                 yield getattr(node, "lineno", 0), f"{identifier}: name it by its side, upper or lower"
 
 
+def _hosted(text: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if "dedicated" in line.lower():
+            yield number, "a hosted control plane does not know that it is of a dedicated cluster: name what it needs"
+
+
+def hosted(folder: Path) -> Iterator[str]:
+    """Yield a line for each place of the Go sources below a folder that breaks the convention of hosting."""
+    for file in sorted(folder.rglob("*.go")):
+        for line, problem in _hosted(file.read_text()):
+            yield f"{file.relative_to(folder.parent.parent).as_posix()}:{line}: {problem}"
+
+
 def _identifiers(node: ast.AST) -> Iterator[str]:
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
@@ -202,6 +220,7 @@ def main() -> int:
     modules = {path.relative_to(SOURCE).as_posix(): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
     found = [line for name, text in modules.items() for line in findings(name, text)]
     found += [f"tools/conventions.py: {place}: no module is there; remove it" for place in unused([*modules])]
+    found += hosted(GO_HOSTED)
     print("\n".join(found), end="\n" if found else "")
     return 1 if found else 0
 

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from tenantry.api.clusterguards import ClusterGuard
 from tenantry.hosting.placement import RunningPlane
 from tenantry.hosting.plane import AdmissionRule, HostedPlane
 from tenantry.hosting.stores import HostedStore
@@ -24,6 +25,7 @@ async def running(
     store: HostedStore | None = None,
     service_range: str = "10.96.0.0/16",
     replicas: int = 1,
+    guards: tuple[ClusterGuard, ...] = (),
 ) -> AsyncGenerator[tuple[LocalPlacement, HostedPlane, RunningPlane]]:
     """A hosted control plane that is ready."""
     await asyncio.to_thread(build.ensure, SilentProgress(), build.HOSTED)
@@ -38,6 +40,9 @@ async def running(
         store=store or HostedStore(),
         service_range=service_range,
         replicas=replicas,
+        # Only a control plane with nodes of its own has guards.
+        has_nodes=bool(guards),
+        guards=guards,
     )
     try:
         yield place, plane, await place.start(plane)

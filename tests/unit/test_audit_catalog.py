@@ -39,10 +39,11 @@ PLACE = AuditContext(
     corefile=".:53 {\n    kubernetes cluster.local\n}\n",
     volumes=(ClaimedVolume(name="pv", reclaim_policy="Retain", claim="acme/data"),),
     bindings={"pv": "policy tenantry-existing-volumes"},
+    unguarded=("VirtualControlPlane 'prod': no",),
     installation=("ClusterRole 'tenantry-admin' differs in rules",),
 )
 REVIEWS = ("selfsubjectaccessreviews", "selfsubjectrulesreviews")
-SEEN = ("TNT-NET-023", "TNT-OWN-011", "TNT-STO-006")
+SEEN = ("TNT-NET-023", "TNT-OWN-011", "TNT-OWN-012", "TNT-STO-006")
 """What an administrator sees already."""
 
 MTB = {

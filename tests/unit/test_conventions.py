@@ -87,3 +87,21 @@ def test_files_of_tests_have_names_of_their_own() -> None:
     """Tests are no packages: pytest imports a file by its name, and refuses another one of that name."""
     names = Counter(each.name for each in Path(__file__).parents[1].rglob("test_*.py"))
     assert [name for name, count in names.items() if count > 1] == []
+
+
+@pytest.mark.parametrize(
+    "text", ["# Of a DedicatedCluster.", "is_dedicated = True", "from tenantry.api import dedicatedcluster"]
+)
+def test_what_hosts_control_planes_does_not_know_of_dedicated_clusters(tool: ModuleType, text: str) -> None:
+    """H04: in Python, comments included."""
+    assert any("name what it needs" in each for each in tool.findings("hosting/plane.py", text))
+    assert not any("name what it needs" in each for each in tool.findings("local/hosted.py", text))
+
+
+def test_the_same_holds_for_go(tool: ModuleType, tmp_path: Path) -> None:
+    """H04: go/hosted, with its tests."""
+    folder = tmp_path / "go" / "hosted"
+    (folder / "internal").mkdir(parents=True)
+    (folder / "internal" / "a.go").write_text("package a\n\n// Of a dedicated cluster.\n")
+    (found,) = tool.hosted(folder)
+    assert found.startswith("go/hosted/internal/a.go:3: ")

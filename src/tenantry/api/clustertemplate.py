@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar
 from msgspec import UNSET, Meta, UnsetType
 
 from tenantry.api.clusteraddons import AddOns
+from tenantry.api.clusterguards import Guards
 from tenantry.api.crd import AGE, Column, Names, Rule, list_map
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
@@ -207,6 +208,7 @@ class ClusterTemplateSpec(Model, frozen=True, kw_only=True):
         TemplateDefaults, Meta(description="What a cluster has if its spec sets nothing else, from its creation on.")
     ] = TemplateDefaults()
     limits: Annotated[TemplateLimits, Meta(description="What a cluster may have at most.")] = TemplateLimits()
+    guards: Guards = ()
     cluster_api: (
         Annotated[
             ClusterApiClass,
@@ -261,3 +263,4 @@ class TakenTemplate(Model, frozen=True, kw_only=True):
     )
     after_idle_seconds: Annotated[int, Meta(description="spec.sleep.afterIdleSeconds, if the cluster sets none.")] = 0
     add_ons: AddOns = ()
+    guards: Guards = ()

@@ -43,6 +43,8 @@ TEMPLATE_CURRENT = "TemplateCurrent"
 """Of a DedicatedCluster with a ClusterTemplate: whether its defaults are those that the template has now."""
 ADD_ONS_READY = "AddOnsReady"
 """Present if a control plane has nodes of its own: whether what the operator keeps inside is as it should be."""
+GUARDS_ENFORCED = "GuardsEnforced"
+"""Present if a control plane has `spec.guards`: whether its version of Kubernetes puts them in force."""
 JOIN_REFUSED = "JoinRefused"
 """Present only while true: a node cannot join its cluster; the message says what keeps it out, and what to do."""
 UNLIMITED = "Unlimited"
@@ -229,6 +231,8 @@ NODES_NOT_CLEAN = "NodesNotClean"
 # Reasons of NodeHandovers, and of Ready of the Nodes that they name
 DRIFTED = "Drifted"
 """A client changes an object of an add-on again and again; the operator does not bring it back any more."""
+GUARDS_UNSUPPORTED = "GuardsUnsupported"
+"""Guards are not in force: the version of Kubernetes has no such policies, or the control plane no nodes of its own."""
 CERTIFICATE_REFUSED = "CertificateRefused"
 """A node requests a certificate that it may not have: for another name or address, or with a token that was used."""
 NODE_BLOCKED = "NodeBlocked"
@@ -404,6 +408,7 @@ CONDITION_TYPES = frozenset(
         DEPTH_EXCEEDED,
         SANDBOXED,
         ADD_ONS_READY,
+        GUARDS_ENFORCED,
         CONTROL_PLANE_READY,
         JOIN_REFUSED,
         NODES_READY,

@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar
 from msgspec import UNSET, Meta, UnsetType
 
 from tenantry.api.clusteraddons import AddOns
+from tenantry.api.clusterguards import Guards
 from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule, rules
 from tenantry.api.marks import GROUP, REQUESTED_PHASE, VERSION
 from tenantry.api.model import EDIT, READ, KindAccess, KubernetesObject, Model, Resource
@@ -364,6 +365,7 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
         ),
     ] = PlaneNodes.USED
     add_ons: AddOns = ()
+    guards: Guards = ()
     sleep: Annotated[PlaneSleep, Meta(description="When its process ends while it is not used.")] = PlaneSleep()
     egress: Annotated[
         PlaneEgress,

@@ -87,6 +87,7 @@ class AuditContext(msgspec.Struct, frozen=True, kw_only=True):
         corefile: The Corefile of CoreDNS, "" if it is not in its usual place.
         has_tenantry: The cluster has Tenantry's kinds.
         control_plane: The VirtualControlPlane that owners of the namespace work with; "" for none.
+        unguarded: The control planes of the namespace whose guards are not in force, a sentence for each.
         installation: How the installed objects differ from the shipped ones, a sentence for each.
     """
 
@@ -113,6 +114,7 @@ class AuditContext(msgspec.Struct, frozen=True, kw_only=True):
     corefile: str | None = None
     has_tenantry: bool = True
     control_plane: str = ""
+    unguarded: tuple[str, ...] | None = None
     installation: tuple[str, ...] | None = None
 
     @property

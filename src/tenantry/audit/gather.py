@@ -7,7 +7,7 @@ import ipaddress
 import secrets
 from collections.abc import Sequence
 
-from tenantry.api import marks
+from tenantry.api import marks, reasons
 from tenantry.api.errors import ApiError, Forbidden, NotFound
 from tenantry.api.kubernetes import LimitRange, Namespace, NetworkPolicy, ResourceQuota, RoleBinding
 from tenantry.api.marks import HANDOVER_RECORD
@@ -18,6 +18,7 @@ from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
 from tenantry.api.tenancydefaults import NAME, IngressController, TenancyDefaults
 from tenantry.api.tenancyrules import TenancyRules
 from tenantry.api.tenant import Tenant
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.audit import kinds
 from tenantry.audit.context import AuditContext, AuditNode, ClaimedVolume, ManagedObject, OtherNamespace
 from tenantry.audit.volumes import bound
@@ -87,6 +88,7 @@ async def gather(
             corefile = group.create_task(_corefile(client))
             controllers = group.create_task(_controllers(client))
             control_plane = group.create_task(_control_plane(client, namespace))
+            unguarded = group.create_task(_all(client, VirtualControlPlane.resource, namespace))
     read = {plural: task.result() for plural, task in found.items()}
     nodes, classes = read["nodes"], read["storageclasses"]
     priorities, runtimes, levels = read["priorityclasses"], read["runtimeclasses"], read["prioritylevelconfigurations"]
@@ -118,6 +120,7 @@ async def gather(
         bindings=None if volumes is None else await bound(client, namespace, f"audit-{suffix}", volumes),
         corefile=corefile.result(),
         control_plane=control_plane.result(),
+        unguarded=_unguarded(unguarded.result()),
         installation=installation,
     )
 
@@ -129,6 +132,23 @@ async def _control_plane(client: Client, namespace: str) -> str:
     except (Forbidden, NotFound):
         return ""
     return found.metadata.labels.get(marks.CONTROL_PLANE, "")
+
+
+def _unguarded(found: Sequence[Json] | None) -> tuple[str, ...] | None:
+    """Return the control planes whose guards are not in force; None if they may not be read, or if none has guards."""
+    guarded = [each for each in found or () if part(each, "spec").get("guards")]
+    return tuple(_guards_of(each) for each in guarded if not _is_guarded(each)) if guarded else None
+
+
+def _is_guarded(value: Json) -> bool:
+    conditions = parts(value, "status", "conditions")
+    return any(each.get("type") == reasons.GUARDS_ENFORCED and each.get("status") == "True" for each in conditions)
+
+
+def _guards_of(value: Json) -> str:
+    told = [each for each in parts(value, "status", "conditions") if each.get("type") == reasons.GUARDS_ENFORCED]
+    why = told[0].get("message", "") if told else "it has no version of Kubernetes yet"
+    return f"VirtualControlPlane {_name(value)!r}: {why}"
 
 
 def _name(value: Json) -> str:

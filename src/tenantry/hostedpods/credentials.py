@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tenantry.api.planecredentials import RotationPhase
 from tenantry.hostedpods import issuedkeys, objects
-from tenantry.hosting import certificates, serveroptions, sidecar
+from tenantry.hosting import certificates, guards, serveroptions, sidecar
 from tenantry.hosting import plane as hosting
 from tenantry.hosting.plane import HostedPlane
 from tenantry.local import components, hostedpki, kubeconfigs, pki
@@ -75,6 +75,8 @@ def contents(plane: HostedPlane, paths: ClusterPaths) -> tuple[dict[str, bytes],
         },
         serveroptions.AUTHENTICATION: serveroptions.authentication(plane.options),
         serveroptions.AUDIT_POLICY: serveroptions.audit_policy(plane.options, ignored),
+        # Keys of a Secret have no slash.
+        **{Path(name).name: content for name, content in guards.files(plane.guards, objects.HOME).items()},
     }
     # Certificates of nodes are of the same authority as the server.
     nodes = (f"{hosting.NODES_CA}.crt", f"{hosting.NODES_CA}.key") if plane.has_nodes else ()

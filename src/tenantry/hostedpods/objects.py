@@ -28,8 +28,8 @@ from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.hostedpods import versionimages
 from tenantry.hostedpods.storeway import StoreWay, is_elsewhere
 from tenantry.hostedpods.versionimages import VersionImages
+from tenantry.hosting import guards, serveroptions, sidecar, stores, versions
 from tenantry.hosting import plane as hosting
-from tenantry.hosting import serveroptions, sidecar, stores, versions
 from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.hosting.stores import StoreKind
 from tenantry.hosting.versions import HostedVersion
@@ -343,13 +343,17 @@ MOUNTED = (
 )
 """The keys of the process's Secret that are files in its folder; all others are in its folder pki."""
 
-_SOME = (stores.PASSWORD_FILE, f"{hosting.SCHEDULER}.kubeconfig")
+_SOME = (stores.PASSWORD_FILE, f"{hosting.SCHEDULER}.kubeconfig", guards.CONFIGURATION, guards.FILE)
 """Further ones, which only some control planes have."""
 
 
 def _mounted(files: Iterable[str]) -> tuple[str, ...]:
     # Only some have these: a mount of a key that there is not would keep the Pod from starting.
     return (*MOUNTED, *(each for each in _SOME if each in files))
+
+
+def _place(key: str) -> str:
+    return f"{HOME}/{guards.FOLDER}/{key}" if key == guards.FILE else f"{HOME}/{key}"
 
 
 def _pod(
@@ -438,7 +442,7 @@ def _process(settings: PodSettings, limits: HostedLimits | None, mounted: tuple[
         volumeMounts=[
             {"name": "data", "mountPath": HOME},
             {"name": "pki", "mountPath": f"{HOME}/pki", "readOnly": True},
-            *({"name": "files", "mountPath": f"{HOME}/{each}", "subPath": each, "readOnly": True} for each in mounted),
+            *({"name": "files", "mountPath": _place(each), "subPath": each, "readOnly": True} for each in mounted),
             {"name": "sockets", "mountPath": f"{HOME}/{SOCKETS.rstrip('/')}"},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the container's own
         ],

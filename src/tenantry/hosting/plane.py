@@ -21,8 +21,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tenantry.api.clusterguards import ClusterGuard
 from tenantry.api.planecredentials import RotationPhase
-from tenantry.hosting import serveroptions, simulation, stores
+from tenantry.hosting import guards, serveroptions, simulation, stores
 from tenantry.hosting.certificates import KUBELET_CLIENT_USER, SERVER_NAMES, CertificateUse, LeafCertificate
 from tenantry.hosting.noderuntime import DNS_USER
 from tenantry.hosting.serveroptions import ServerOptions
@@ -268,6 +269,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
         options: Settings of its API server.
         has_nodes: Whether nodes join it, so that it has a scheduler and the controllers `OF_NODES`.
         advertised: The address at which real nodes and their pods reach the port of its process; "" if none do.
+        guards: Those in force; none with a version that `guards.obstacle` names.
     """
 
     uid: str
@@ -288,6 +290,7 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     options: ServerOptions = ServerOptions()
     has_nodes: bool = False
     advertised: str = ""
+    guards: tuple[ClusterGuard, ...] = ()
 
 
 def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:
@@ -362,6 +365,8 @@ def settings(
     }
     if plane.has_nodes:
         found["scheduler"] = _scheduler(plane)
+    if plane.guards:
+        found["guarded"] = True
     if plane.admission:
         found["admission"] = {
             "socket": f"{sockets}{ADMISSION}",
@@ -439,10 +444,10 @@ def _apiserver(plane: HostedPlane, port: int) -> list[str]:
         # Snapshots in memory answer pages of lists until the API server sees a compaction. The datastore compacts by
         # itself, without the key that the API server watches: continue tokens would not expire.
         # API servers of several versions would tell each other every ten seconds what they serve.
-        "--feature-gates=ListFromCacheSnapshot=false,UnknownVersionInteroperabilityProxy=false",
+        f"--feature-gates=ListFromCacheSnapshot=false,UnknownVersionInteroperabilityProxy=false{guards.gate(plane.guards)}",
         # Its controllers and its scheduler follow.
         *((f"--emulated-version=kube={plane.emulates}",) if plane.emulates else ()),
-        *serveroptions.flags(plane.options),
+        *(*guards.flags(plane.guards), *serveroptions.flags(plane.options)),
     ]
 
 

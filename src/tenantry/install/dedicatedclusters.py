@@ -29,7 +29,7 @@ PLANES = "tenantry-cluster-control-planes"
 OWNED = "tenantry-owned-control-planes"
 CHILDREN = "tenantry-cluster-children"
 
-DECIDED = ("version", "replicas", "datastore", "resources", "nodes", "addOns", "sleep")
+DECIDED = ("version", "replicas", "datastore", "resources", "nodes", "addOns", "guards", "sleep")
 """Fields of the spec of a VirtualControlPlane that its DedicatedCluster alone decides: requests are not among them."""
 
 

@@ -1,7 +1,7 @@
-"""The policy that lets only administrators open a way out of the host for control planes: pure.
+"""The policy on what only administrators decide of control planes: ways out of the host, and guards. Pure.
 
-`spec.egress` of a VirtualControlPlane has the operator connect to addresses outside of the cluster. A user who may
-write VirtualControlPlanes of a tenant may not choose these addresses.
+`spec.egress` of a VirtualControlPlane has the operator connect to addresses outside of the cluster, and `spec.guards`
+binds administrators inside. A user who may write VirtualControlPlanes of a tenant may not choose either.
 
 Source: Kubernetes, "Validating Admission Policy".
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tenantry.api.model import Json
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
-from tenantry.install.policy import not_administrator, refusing, rule
+from tenantry.install.policy import bound, not_administrator, rule, says, validating
 
 NAME = "tenantry-plane-egress"
 
@@ -29,9 +29,14 @@ def everything(subject: Json) -> list[Json]:
         f" != (oldObject == null ? [] : oldObject.?spec.?egress.?{name}.orValue([]))"
         for name in lists
     )
-    return refusing(
-        NAME,
-        [rule(kind.group, [kind.plural])],
-        "spec.egress may not be changed: only administrators allow hosts outside of the cluster",
-        conditions={"changes-egress": changes, **not_administrator(subject)},
+    guards = "object.?spec.?guards.orValue([]) != (oldObject == null ? [] : oldObject.?spec.?guards.orValue([]))"
+    told = "spec.egress may not be changed: only administrators allow hosts outside of the cluster"
+    told_guards = "spec.guards may not be changed: only administrators decide what is refused to administrators inside"
+    return bound(
+        validating(
+            NAME,
+            [rule(kind.group, [kind.plural])],
+            [says(f"!({changes})", told), says(f"!({guards})", told_guards)],
+            conditions={"changes": f"{changes} || {guards}", **not_administrator(subject)},
+        )
     )

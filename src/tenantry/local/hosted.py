@@ -38,6 +38,7 @@ from tenantry.local import (
     endpointproxy,
     forwards,
     hostedfolders,
+    hostedguards,
     hostednodes,
     hostedpki,
     hostedreplicas,
@@ -434,6 +435,7 @@ class LocalPlacement:
         write_private(own.folder / serveroptions.AUDIT_POLICY, serveroptions.audit_policy(plane.options, ignored))
         write_private(own.folder / hosting.SETTINGS, _settings(plane, internal, program, keys))
         write_private(own.folder / "egress.json", hosting.egress())
+        hostedguards.write(own.folder, plane.guards)
         hostedreplicas.write(own.folder, plane, process.others, str(program.openapi), keys)
         write_private(own.folder / _PROCESS, msgspec.json.encode(process))
         (own.folder / _STOPPED).unlink(missing_ok=True)

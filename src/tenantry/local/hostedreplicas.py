@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tenantry.hosting import guards, serveroptions, stores
 from tenantry.hosting import plane as hosting
-from tenantry.hosting import serveroptions, stores
 from tenantry.hosting.plane import HostedPlane
 from tenantry.local import kubeconfigs, ports
 from tenantry.local.files import explain, make_private_folder, write_private
@@ -22,7 +22,7 @@ from tenantry.local.paths import ClusterPaths
 _LINKS = (
     *("pki", hosting.GATE, hosting.ADMISSION, hosting.FORWARDED, stores.ETCD_SOCKET),
     *(*stores.SQL_SOCKETS.values(), stores.PASSWORD_FILE),
-    *(serveroptions.AUTHENTICATION, serveroptions.AUDIT_POLICY),
+    *(serveroptions.AUTHENTICATION, serveroptions.AUDIT_POLICY, guards.CONFIGURATION),
 )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from tenantry.api.model import Json
 from tenantry.policy import text
 from tenantry.policy.catalog import checks_of
-from tenantry.policy.check import FORMS, RuleCheck, RuleTarget
+from tenantry.policy.check import FORMS, RuleCheck, RuleTarget, quoted
 from tenantry.policy.glance import glance, suspects
 
 SECTIONS = ("enforce", "warn", "audit")
@@ -37,10 +37,25 @@ class CompiledPolicy(msgspec.Struct, frozen=True):
 
 def compiled(target: RuleTarget) -> CompiledPolicy:
     """Return the parts of the policy of a kind of object, whose parameters are one section of the rules."""
-    checks = checks_of(target)
+    return _compiled(target, checks_of(target), forms())
+
+
+def fixed(target: RuleTarget, checks: Sequence[RuleCheck], refused: Mapping[str, str]) -> CompiledPolicy:
+    """Return the parts of a policy without parameters.
+
+    Args:
+        target: Its kind of object.
+        checks: Switches, see `forms.refuse`.
+        refused: The switches that are on, and the source of each.
+    """
+    entries = ", ".join(f"{quoted(rule)}: {quoted(source)}" for rule, source in sorted(refused.items()))
+    return _compiled(target, checks, {"refused": f"{{{entries}}}"})
+
+
+def _compiled(target: RuleTarget, checks: Sequence[RuleCheck], maps: Mapping[str, str]) -> CompiledPolicy:
     own = {**target.variables, **{name: cel for check in checks for name, cel in check.variables.items()}}
     texts = " ".join([*(check.message for check in checks), *own.values()])
-    used = {name: cel for name, cel in forms().items() if f"variables.{name}" in texts}
+    used = {name: cel for name, cel in maps.items() if f"variables.{name}" in texts}
     variables = {**used, **own, **problem(checks)}
     conditions = dict(target.conditions)
     if target.many:

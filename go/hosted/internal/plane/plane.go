@@ -30,6 +30,7 @@ import (
 	"tenantry.dev/hosted/internal/activity"
 	"tenantry.dev/hosted/internal/admission"
 	"tenantry.dev/hosted/internal/forwarded"
+	"tenantry.dev/hosted/internal/guarded"
 	"tenantry.dev/hosted/internal/openapi"
 	"tenantry.dev/hosted/internal/requestsizes"
 	"tenantry.dev/hosted/internal/settings"
@@ -142,6 +143,11 @@ func assemble(
 			return nil, err
 		}
 	}
+	if given.Guarded {
+		if err := guarded.Restrict(server.Admission.GenericAdmission); err != nil {
+			return nil, err
+		}
+	}
 	registry := server.GenericServerRunOptions.ComponentGlobalsRegistry
 	if err := registry.Set(); err != nil {
 		return nil, err
@@ -166,6 +172,9 @@ func assemble(
 	if given.Admission != nil {
 		// All requests arrive at the aggregator, and the other servers get those that it has authenticated.
 		admission.ExemptOwn(&config.Aggregator.GenericConfig.Config)
+	}
+	if given.Guarded {
+		guarded.Install(&config.Aggregator.GenericConfig.Config)
 	}
 	if tracker != nil {
 		tracker.Install(&config.Aggregator.GenericConfig.Config)

@@ -21,6 +21,8 @@ type Settings struct {
 	Scheduler []string `json:"scheduler,omitempty"`
 	// Admission gives requests to another process before they are served; without it, none are.
 	Admission *Admission `json:"admission,omitempty"`
+	// Guarded keeps users inside from acting as those that static admission policies exempt.
+	Guarded bool `json:"guarded,omitempty"`
 	// Activity reports on a socket when clients were active last; without it, no requests are counted.
 	Activity *Activity `json:"activity,omitempty"`
 	// Forwarded are API groups whose reads another process answers.

@@ -138,6 +138,12 @@ def _installation(context: AuditContext) -> NotApplicable | Observation:
     return Observation("compare the installed objects with the shipped ones", "; ".join(context.installation))
 
 
+def _guards(context: AuditContext) -> NotApplicable | Observation:
+    if context.unguarded is None:
+        return NotApplicable("no control plane of the namespace has spec.guards, or the caller may not read them")
+    return Observation("read the conditions of the control planes with guards", "; ".join(context.unguarded))
+
+
 def _if_installed(row: AuditCheck) -> AuditCheck:
     def attempts(context: AuditContext) -> Sequence[Attempt] | NotApplicable | Observation:
         return row.attempts(context) if context.has_tenantry else NotApplicable(NOT_INSTALLED)
@@ -232,6 +238,16 @@ _ROWS = (
         "No guard is missing, changed or has another exemption.",
         _installation,
         fix=INSTALL,
+        alone=WithoutTenantry.DEPENDS,
+    ),
+    check(
+        "OWN-012",
+        "The guards of its clusters are in force",
+        Severity.LOW,
+        "Reads the condition GuardsEnforced of each control plane of the namespace that has guards.",
+        "The API servers of its clusters refuse what guards name to their own administrators, too.",
+        _guards,
+        fix="Upgrade the control plane to Kubernetes 1.36, which has admission policies from files.",
         alone=WithoutTenantry.DEPENDS,
     ),
     check(

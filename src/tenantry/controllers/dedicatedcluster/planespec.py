@@ -45,6 +45,7 @@ def spec(found: DedicatedCluster, before: VirtualControlPlane | None = None) -> 
         resources=settings.resources,
         nodes=PlaneNodes.OWN,
         add_ons=template.add_ons(found),
+        guards=template.taken(found).guards,
         sleep=PlaneSleep(after_idle_seconds=settings.after_idle_seconds),
         snapshots=replace(
             wanted.snapshots,

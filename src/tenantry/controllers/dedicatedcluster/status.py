@@ -150,11 +150,12 @@ def _add_ons(inputs: ClusterInputs) -> Iterable[Wanted]:
 
 
 def _repeated(inputs: ClusterInputs) -> Iterable[Wanted]:
-    """Return what the control plane reports of an upgrade."""
+    """Return what the control plane reports of an upgrade and of its guards."""
     plane = inputs.own_plane
-    told = find(plane.status.conditions, reasons.UPGRADING) if plane is not None else None
-    if told is not None:
-        yield Wanted(reasons.UPGRADING, told.status is ConditionStatus.TRUE, told.reason, told.message)
+    for type_ in (reasons.UPGRADING, reasons.GUARDS_ENFORCED):
+        told = find(plane.status.conditions, type_) if plane is not None else None
+        if told is not None:
+            yield Wanted(type_, told.status is ConditionStatus.TRUE, told.reason, told.message)
 
 
 # -- nodes ----------------------------------------------------------------------------------------

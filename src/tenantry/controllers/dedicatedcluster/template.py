@@ -114,7 +114,7 @@ def _due(inputs: ClusterInputs) -> TakenTemplate | None:
     if before is UNSET and inputs.own_plane is not None and not found.spec.template:
         return TakenTemplate()  # of an earlier version of Tenantry: no template decides about what runs
     if before is not UNSET and before.name == inputs.template_name:
-        return None
+        return _guarded(before, inputs.template)
     if not inputs.template_name:
         return TakenTemplate(datastore=TemplateDefaults().datastore.kind)
     of = inputs.template
@@ -133,11 +133,22 @@ def _due(inputs: ClusterInputs) -> TakenTemplate | None:
         resources=defaults.resources,
         after_idle_seconds=defaults.after_idle_seconds,
         add_ons=defaults.add_ons,
+        guards=of.spec.guards,
     )
     # A change to a template whose limits the cluster is above takes nothing of it.
     status = msgspec.structs.replace(found.status, template=new)
     after = msgspec.structs.replace(inputs, found=msgspec.structs.replace(found, status=status))
     return new if before is UNSET or not any(_refused(after, of)) else None
+
+
+def _guarded(before: TakenTemplate, of: ClusterTemplate | None) -> TakenTemplate | None:
+    """Return what was taken of a template, with its guards of now; None if these are the same.
+
+    Guards are what administrators refuse, and no default: they follow the template. Those of one that is deleted stay.
+    """
+    if of is None or of.spec.guards == before.guards:
+        return None
+    return msgspec.structs.replace(before, guards=of.spec.guards)
 
 
 def latest(offered: Iterable[str]) -> str:

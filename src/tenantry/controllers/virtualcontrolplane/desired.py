@@ -78,6 +78,7 @@ def plane_of(
         credentials=rotation.wanted(found),
         options=serveroptions.of(found, (issuer, own)),
         has_nodes=has_nodes,
+        guards=found.spec.guards if has_nodes else (),
     )
 
 

@@ -8,7 +8,7 @@ from tenantry.api import reasons
 from tenantry.api.errors import ApiError
 from tenantry.api.virtualcontrolplane import PlaneNodes, VirtualControlPlane, VirtualControlPlaneStatus
 from tenantry.controllers.conclusion import ready, trouble
-from tenantry.controllers.virtualcontrolplane import upgrade
+from tenantry.controllers.virtualcontrolplane import guarding, upgrade
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked
 
@@ -127,7 +127,7 @@ def compute(
         if is_suspended and problem is None
         else ready(problem, _READY_WITH_NODES if found.spec.nodes is PlaneNodes.OWN else _READY)
     )
-    wanted = [verdict, *trouble(problem or short), *upgrade.condition(found, short)]
+    wanted = [verdict, *trouble(problem or short), *upgrade.condition(found, short), *guarding.condition(found)]
     if unlimited:
         message = f"nothing keeps its process within spec.resources: {unlimited}"
         wanted.append(Wanted(reasons.UNLIMITED, True, reasons.NOT_ENFORCED, message, only_true=True))

@@ -34,8 +34,8 @@ from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane, Vi
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.conditions import Wanted, merge
 from tenantry.engine.plan import Blocked
+from tenantry.hosting import guards, versions
 from tenantry.hosting import obstacles as hosting
-from tenantry.hosting import versions
 from tenantry.hosting.obstacles import UpgradeObstacle
 from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.versions import HostedVersion
@@ -144,7 +144,9 @@ def soaks_until(found: VirtualControlPlane) -> str:
 
 def of_version(plane: HostedPlane, version: HostedVersion) -> HostedPlane:
     """Return a control plane with a version."""
-    return replace(plane, version=version.name, emulates=version.emulates)
+    # A process that emulates 1.35 has the features of 1.35.
+    kept = () if guards.obstacle(version.kubernetes, version.emulates) else plane.guards
+    return replace(plane, version=version.name, emulates=version.emulates, guards=kept)
 
 
 def is_aborted(found: VirtualControlPlane, chosen: HostedVersion | None) -> bool:
