@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import itertools
+import json
 import re
 import sys
 import tomllib
@@ -25,6 +26,7 @@ from tenantry.audit.verdict import WEIGHTS
 from tenantry.cli import output
 from tenantry.cli.main import VERBS, load, tenantry
 from tenantry.install import clusterinventory, manifests
+from tenantry.install import observability as monitoring
 from tenantry.policy.catalog import CHECKS as RULE_CHECKS
 from tenantry.policy.catalog import TARGETS, violations
 from tenantry.policy.check import RuleCheck
@@ -64,6 +66,13 @@ def files() -> dict[Path, str]:
     found[Path("deploy/install.yaml")] = YAML_HEAD + output.to_yaml(manifests.everything())
     # Apart: `kubectl apply` would change the definitions of their own project in clusters that have them.
     found[Path("deploy/cluster-inventory.yaml")] = YAML_HEAD + output.to_yaml(clusterinventory.definitions())
+    observability = Path("deploy/observability")
+    for name, made in (
+        ("servicemonitor", monitoring.service_monitor()),
+        ("prometheusrule", monitoring.prometheus_rule()),
+    ):
+        found[observability / f"{name}.yaml"] = YAML_HEAD + output.to_yaml([made])
+    found[observability / "dashboard.json"] = json.dumps(monitoring.dashboard(), indent=2) + "\n"
     for kind in KINDS:
         found[Path("docs/reference") / f"{kind.resource.kind.lower()}.md"] = MARKDOWN_HEAD + kind_page(kind)
     found[Path("docs/reference/rules.md")] = MARKDOWN_HEAD + rules_page()

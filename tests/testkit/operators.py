@@ -37,6 +37,11 @@ class Operator:
         self._address = ""
 
     @property
+    def address(self) -> str:
+        """`host:port` of its /metrics."""
+        return self._address
+
+    @property
     def is_running(self) -> bool:
         """Return whether the process runs."""
         return self._process is not None and self._process.returncode is None

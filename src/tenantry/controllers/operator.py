@@ -57,6 +57,7 @@ from tenantry.controllers.sharding import ShardKeeper, bystanders
 from tenantry.controllers.slices.controller import SliceController
 from tenantry.controllers.subnamespace.controller import SubnamespaceController
 from tenantry.controllers.tenant.controller import TenantController
+from tenantry.controllers.tenantmetrics.pages import Pages, served
 from tenantry.controllers.virtualcontrolplane.charging import ChargeController
 from tenantry.controllers.virtualcontrolplane.connections import PlaneConnections
 from tenantry.controllers.virtualcontrolplane.controller import VirtualControlPlaneController
@@ -69,7 +70,6 @@ from tenantry.controllers.virtualcontrolplane.sleeper import SleepingPodsControl
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
 from tenantry.engine.clock import SystemClock
 from tenantry.engine.cluster import HOME, Cluster
-from tenantry.engine.health import serve
 from tenantry.engine.lease import Election
 from tenantry.engine.metrics import Metrics
 from tenantry.engine.runtime import Controller, Runtime
@@ -82,6 +82,7 @@ from tenantry.kube.kubeconfig import Connection
 from tenantry.kube.version import require_supported
 
 CONNECTIONS = 64
+METRICS_TENANTS = 100
 FIRST_RETRY_SECONDS = 0.1
 LAST_RETRY_SECONDS = 2.0
 FINISH_SECONDS = 8.0
@@ -96,6 +97,8 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         metrics_address: `host:port` of /metrics, /healthz and /readyz.
+        secure_metrics_address: `host:port` of /metrics with TLS, for clients that may read it; "" for none.
+        metrics_tenants: How many tenants, the largest, have series of their own.
         namespace: The namespace of its Lease.
         identity: The name of this replica; unique.
         placement: Where the control planes of VirtualControlPlanes run; None if none can run here.
@@ -107,6 +110,8 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     metrics_address: str
+    secure_metrics_address: str = ""
+    metrics_tenants: int = METRICS_TENANTS
     namespace: str
     identity: str
     placement: Placement | None = None
@@ -145,7 +150,16 @@ async def operate(
         ) as client,
         # The lease has connections of its own: a burst of work must not make it late.
         Client(connection, field_manager="tenantry-election", max_connections=2) as election_client,
-        serve(options.metrics_address, operator.metrics, operator.is_ready, operator.refresh),
+        # As for the lease: a scrape must not wait behind writes.
+        Client(connection, field_manager="tenantry-metrics", max_connections=2) as reviewing_client,
+        served(
+            Pages(operator.metrics, operator.refresh, lambda: operator.home, options.metrics_tenants),
+            operator.is_ready,
+            address=options.metrics_address,
+            secure_address=options.secure_metrics_address,
+            client=reviewing_client,
+            clock=SystemClock(),
+        ),
     ):
         await _until(stop, operator.run(client, election_client))
 
@@ -237,6 +251,8 @@ class _Operator:
         self._clock = SystemClock()
         self._runtime: Runtime | None = None
         self._leads = False
+        self.home: Cluster | None = None
+        """Its caches have all tenants; None while this replica does not lead."""
 
     def is_ready(self) -> bool:
         """Return whether this replica is ready: it leads and its caches are in step, or it stands by."""
@@ -273,6 +289,7 @@ class _Operator:
             finally:
                 self._leads = False
                 self._runtime = None
+                self.home = None
                 # Also when cancelled: the next leader would wait until the lease expires.
                 await asyncio.shield(election.release())
 
@@ -293,6 +310,7 @@ class _Operator:
         views = Cluster(VIEWS, client, clock=self._clock, instance=self._options.identity)
         runtime.add(views, [NodeViewController()])
         self._runtime = runtime
+        self.home = home
         # The links of control planes have no end of their own.
         async with cancelled_at_end() as group:
             verdicts = Verdicts()

@@ -221,6 +221,10 @@ class Cluster:
         """Return how many objects the cache of each kind holds."""
         return {resource: len(informer.cache) for resource, informer in self._informers.items()}
 
+    def ages(self) -> dict[Resource, float]:
+        """Return for how many seconds the API server has sent nothing for the cache of each kind."""
+        return {resource: informer.age_seconds for resource, informer in self._informers.items()}
+
     # -- listening ------------------------------------------------------------------------------
 
     def listen(self, listener: Listener) -> None:

@@ -1,34 +1,31 @@
-"""/healthz, /readyz and /metrics over HTTP."""
+"""/healthz, /readyz and /metrics over HTTP, and /metrics over HTTPS for clients with a token."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 
 from aiohttp import web
 
 from tenantry.api.errors import InputError
-from tenantry.engine.metrics import Metrics
+
+_KEEP_ALIVE_SECONDS = 60.0
 
 
 @asynccontextmanager
-async def serve(
-    address: str, metrics: Metrics, is_ready: Callable[[], bool], refresh: Callable[[], object]
-) -> AsyncGenerator[None]:
-    """Serve while the context is open.
+async def serve(address: str, page: Callable[[], bytes], is_ready: Callable[[], bool]) -> AsyncGenerator[None]:
+    """Serve without TLS while the context is open.
 
     Args:
         address: `host:port`.
-        metrics: What /metrics says.
+        page: Returns what /metrics says.
         is_ready: What /readyz says.
-        refresh: Called before each /metrics.
 
     Raises:
         InputError: The address does not parse, or the port is taken.
     """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise InputError(f"address {address!r} must be HOST:PORT, as in 127.0.0.1:8080")
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok")
@@ -38,22 +35,67 @@ async def serve(
         return web.Response(text="ok" if ready else "caches are not in step yet", status=200 if ready else 503)
 
     async def text(_: web.Request) -> web.Response:
-        refresh()
-        return web.Response(body=metrics.text(), content_type="text/plain", charset="utf-8")
+        return _metrics(page())
 
     app = web.Application()
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", text)
-    runner = web.AppRunner(app, access_log=None)
+    async with _listening(app, address, "--metrics-address", None):
+        yield
+
+
+@asynccontextmanager
+async def serve_to_clients(
+    address: str, context: ssl.SSLContext, page: Callable[[], bytes], verdict: Callable[[str], Awaitable[HTTPStatus]]
+) -> AsyncGenerator[None]:
+    """Serve /metrics over TLS to clients that may read it, while the context is open.
+
+    Args:
+        address: `host:port`.
+        context: With the serving certificate.
+        page: Returns what /metrics says.
+        verdict: Returns the status of the response to a header Authorization ("" for none); OK to serve the page.
+
+    Raises:
+        InputError: The address does not parse, or the port is taken.
+    """
+
+    async def text(asked: web.Request) -> web.Response:
+        status = await verdict(asked.headers.get("Authorization", ""))
+        return (
+            _metrics(page())
+            if status == HTTPStatus.OK
+            else web.Response(status=status, headers=_CHALLENGES.get(status))
+        )
+
+    app = web.Application()
+    app.router.add_get("/metrics", text)
+    async with _listening(app, address, "--secure-metrics-address", context):
+        yield
+
+
+_CHALLENGES = {HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"}}
+
+
+def _metrics(page: bytes) -> web.Response:
+    return web.Response(body=page, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+
+@asynccontextmanager
+async def _listening(
+    app: web.Application, address: str, flag: str, context: ssl.SSLContext | None
+) -> AsyncGenerator[None]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise InputError(f"address {address!r} must be HOST:PORT, as in 127.0.0.1:8080")
+    runner = web.AppRunner(app, access_log=None, keepalive_timeout=_KEEP_ALIVE_SECONDS)
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, host, int(port), reuse_address=True).start()
+            await web.TCPSite(runner, host, int(port), reuse_address=True, ssl_context=context).start()
         except OSError as error:
-            raise InputError(
-                f"cannot listen on {address!r}: {error.strerror}; choose another --metrics-address"
-            ) from error
+            raise InputError(f"cannot listen on {address!r}: {error.strerror}; choose another {flag}") from error
         yield
     finally:
         await runner.cleanup()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
@@ -86,6 +87,12 @@ class Informer(Generic[C]):
         self.decode = decode
         self.on_change = on_change
         self._last_seen = ""
+        self._heard = time.monotonic()
+
+    @property
+    def age_seconds(self) -> float:
+        """How long the API server has sent nothing; it sends a bookmark each minute."""
+        return time.monotonic() - self._heard
 
     async def run(self, client: Client) -> None:
         """List and watch until cancelled. Failures are waited out; only a change of the cache is ever seen outside."""
@@ -151,6 +158,7 @@ class Informer(Generic[C]):
     async def _list(self, client: Client) -> str:
         listed: set[str] = set()
         version = ""
+        self._heard = time.monotonic()
         restored: list[msgspec.Raw] = []
         pages = client.pages(self.resource, msgspec.Raw, namespace=self._namespace, selectors=self.selectors)
         async for page in pages:
@@ -187,6 +195,7 @@ class Informer(Generic[C]):
             namespace=self._namespace,
         )
         async for events in watched:
+            self._heard = time.monotonic()
             for event in events:
                 change = self._take(event)
                 if change is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
 
 _SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
 
@@ -58,6 +59,12 @@ class Metrics:
         self.cached = Gauge(
             "tenantry_cached_objects", "Objects in the cache.", ["cluster", "resource"], registry=registry
         )
+        self.watch_age = Gauge(
+            "tenantry_watch_age_seconds",
+            "Time since the API server has sent something for a cache: an object, or the bookmark of each minute.",
+            ["cluster", "resource"],
+            registry=registry,
+        )
         self._by_cluster = (
             self.reconciles,
             self.reconcile_seconds,
@@ -68,6 +75,7 @@ class Metrics:
             self.requests,
             self.request_seconds,
             self.cached,
+            self.watch_age,
         )
 
     def observe_request(self, cluster: str, method: str, status: int, seconds: float) -> None:
@@ -97,6 +105,15 @@ class Metrics:
         for metric in self._by_cluster:
             metric.remove_by_labels({"cluster": cluster})
 
-    def text(self) -> bytes:
-        """Return everything in Prometheus' text format."""
-        return generate_latest(self._registry)
+    def text(self, *further: Collector) -> bytes:
+        """Return everything in Prometheus' text format.
+
+        Args:
+            further: What this page says besides.
+        """
+        page = generate_latest(self._registry)
+        for each in further:
+            registry = CollectorRegistry(auto_describe=False)
+            registry.register(each)
+            page += generate_latest(registry)
+        return page

@@ -316,6 +316,8 @@ class Runtime:
         for cluster_id, lane in self._lanes.items():
             for resource, number in lane.cluster.count().items():
                 self._metrics.cached.labels(cluster_id, resource.full_name).set(number)
+            for resource, seconds in lane.cluster.ages().items():
+                self._metrics.watch_age.labels(cluster_id, resource.full_name).set(seconds)
             self._metrics.queue_depth.labels(cluster_id, "tenantry").set(lane.queue.ready)
             self._metrics.active_workers.labels(cluster_id, "tenantry").set(lane.queue.working)
 

@@ -71,6 +71,11 @@ class ScopedInformer(Generic[C]):
         for place in sorted(scope.places):
             self._begin(place)
 
+    @property
+    def age_seconds(self) -> float:
+        """See `Informer`: that of the place with the oldest."""
+        return max((each.age_seconds for each in self._informers.values()), default=0.0)
+
     async def run(self, client: Client) -> None:
         """List and watch every place until cancelled, also those that are added meanwhile."""
         try:

@@ -26,6 +26,7 @@ from tenantry.install import (
     images,
     inherited,
     makers,
+    metrics,
     mirror,
     network,
     offloading,
@@ -48,6 +49,7 @@ from tenantry.install.rights import LABELS, OPERATOR
 
 TUNNEL_PORT = 6447
 METRICS_PORT = 8080
+SECURE_METRICS_PORT = 8443
 DEFAULT_IMAGE = f"tenantry:{__version__}"
 
 SERVICE_ACCOUNT: Json = {"kind": "ServiceAccount", "name": OPERATOR, "namespace": marks.SYSTEM_NAMESPACE}
@@ -90,6 +92,7 @@ def foundation(subject: Json) -> list[Json]:
         *peers.everything(subject),
         *guests.everything(),
         *clusterinventory.rights(subject),
+        *metrics.everything(subject),
         *egress.everything(subject),
         *datastores.everything(subject),
         *network.everything(subject),
@@ -155,7 +158,15 @@ def workload(image: str, pods: PodOptions | None = None) -> list[Json]:
             "metadata": meta,
             "spec": {
                 "selector": _selector(),
-                "ports": [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"}],
+                "ports": [
+                    {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"},
+                    {
+                        "name": "https-metrics",
+                        "port": SECURE_METRICS_PORT,
+                        "targetPort": "https-metrics",
+                        "protocol": "TCP",
+                    },
+                ],
             },
         },
         {
@@ -186,6 +197,7 @@ def _pod(image: str, pods: PodOptions | None) -> Json:
         "image": image,
         "args": [
             *("operator", "--metrics-address", f"0.0.0.0:{METRICS_PORT}"),
+            *("--secure-metrics-address", f"0.0.0.0:{SECURE_METRICS_PORT}"),
             # The leader listens there while a PeerCluster has `dial: Peer`.
             *("--tunnel-address", f"0.0.0.0:{TUNNEL_PORT}"),
             *(planepods.arguments(pods) if pods is not None else ()),
@@ -197,6 +209,7 @@ def _pod(image: str, pods: PodOptions | None) -> Json:
         ],
         "ports": [
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
+            {"name": "https-metrics", "containerPort": SECURE_METRICS_PORT, "protocol": "TCP"},
             {"name": "tunnel", "containerPort": TUNNEL_PORT, "protocol": "TCP"},
         ],
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "metrics"}, "periodSeconds": 10},

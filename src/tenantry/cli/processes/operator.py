@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tenantry.api import marks
 from tenantry.api.errors import ConfigError, InputError
-from tenantry.controllers.operator import OperatorOptions, operate
+from tenantry.controllers.operator import METRICS_TENANTS, OperatorOptions, operate
 from tenantry.engine.jsonlines import log_to
 from tenantry.engine.tasks import in_background
 from tenantry.hostedpods import versionimages
@@ -45,6 +45,20 @@ from tenantry.local.paths import ClusterPaths
     default="127.0.0.1:8080",
     show_default=True,
     help="HOST:PORT of /metrics, /healthz and /readyz.",
+)
+@click.option(
+    "--secure-metrics-address",
+    default="",
+    metavar="HOST:PORT",
+    help="HOST:PORT of /metrics with TLS, which has the series of tenants, too. Clients need a token with the right to"
+    " get /metrics (default: none).",
+)
+@click.option(
+    "--metrics-tenants",
+    type=click.IntRange(0, 10_000),
+    default=METRICS_TENANTS,
+    show_default=True,
+    help="Number of tenants, the largest, that have series of their own; the others are summed.",
 )
 @click.option(
     "--tunnel-address",
@@ -91,6 +105,8 @@ def operator(  # noqa: PLR0917 - click gives them by name
     path: Path | None,
     context: str | None,
     metrics_address: str,
+    secure_metrics_address: str,
+    metrics_tenants: int,
     tunnel_address: str,
     namespace: str,
     hosted_in: Path | None,
@@ -116,6 +132,8 @@ def operator(  # noqa: PLR0917 - click gives them by name
     placement = LocalPlacement(ClusterPaths(hosted_in)) if hosted_in is not None else None
     options = OperatorOptions(
         metrics_address=metrics_address,
+        secure_metrics_address=secure_metrics_address,
+        metrics_tenants=metrics_tenants,
         namespace=namespace,
         identity=identity,
         placement=placement,
