@@ -157,8 +157,8 @@ async def operate(
             operator.is_ready,
             address=options.metrics_address,
             secure_address=options.secure_metrics_address,
-            client=reviewing_client,
-            clock=SystemClock(),
+            send=Cluster(HOME, reviewing_client, clock=operator.clock, instance=options.identity).writer.send,
+            clock=operator.clock,
         ),
     ):
         await _until(stop, operator.run(client, election_client))
@@ -248,7 +248,7 @@ class _Operator:
         self.metrics = Metrics()
         self._options = options
         self._shipped = shipped
-        self._clock = SystemClock()
+        self.clock = SystemClock()
         self._runtime: Runtime | None = None
         self._leads = False
         self.home: Cluster | None = None
@@ -279,7 +279,7 @@ class _Operator:
     async def _stand(self, client: Client, election_client: Client, cluster_uid: str) -> None:
         """Lead and stand by in turns, until cancelled."""
         election = Election(
-            election_client, self._clock, namespace=self._options.namespace, identity=self._options.identity
+            election_client, self.clock, namespace=self._options.namespace, identity=self._options.identity
         )
         while True:
             await election.acquire()
@@ -295,8 +295,8 @@ class _Operator:
 
     async def _lead(self, client: Client, election: Election, cluster_uid: str) -> None:
         # A new cluster for each term: caches of an earlier term may have missed deletions.
-        home = Cluster(HOME, client, clock=self._clock, instance=self._options.identity)
-        runtime = Runtime(clock=self._clock, metrics=self.metrics)
+        home = Cluster(HOME, client, clock=self.clock, instance=self._options.identity)
+        runtime = Runtime(clock=self.clock, metrics=self.metrics)
         try:
             shipment = await self._shipped(client)
         except ApiError as error:
@@ -307,7 +307,7 @@ class _Operator:
         if shipment is None:
             log.warning("the installed objects are not repaired: the operator may not read its ClusterRoleBinding")
         # The same API server with caches of its own, which keep other parts of the same kinds.
-        views = Cluster(VIEWS, client, clock=self._clock, instance=self._options.identity)
+        views = Cluster(VIEWS, client, clock=self.clock, instance=self._options.identity)
         runtime.add(views, [NodeViewController()])
         self._runtime = runtime
         self.home = home
@@ -384,7 +384,7 @@ class _Operator:
         elections = [
             Election(
                 election_client,
-                self._clock,
+                self.clock,
                 namespace=self._options.namespace,
                 identity=self._options.identity,
                 name=lease_name(index),
@@ -394,8 +394,8 @@ class _Operator:
 
         async def serve_shard(shard: Shard, election: Election) -> None:
             # Caches of its own for each term, as of the leader.
-            home = Cluster(HOME, client, clock=self._clock, instance=self._options.identity)
-            runtime = Runtime(clock=self._clock, metrics=self.metrics)
+            home = Cluster(HOME, client, clock=self.clock, instance=self._options.identity)
+            runtime = Runtime(clock=self.clock, metrics=self.metrics)
             async with cancelled_at_end() as group:
                 planes = self._serving(runtime, home, client, placement, group, Verdicts(), shard)
                 runtime.add(home, [*planes, *bystanders()])
@@ -420,10 +420,10 @@ class _Operator:
     ) -> list[Controller]:
         """Return the controllers that serve the control planes of a shard."""
         # Its caches keep whole pods, of which those of other controllers keep little.
-        lower = Cluster(LOWER, client, clock=self._clock, instance=self._options.identity)
+        lower = Cluster(LOWER, client, clock=self.clock, instance=self._options.identity)
         ranges = HostRanges(client.connection.server)
         runtime.add(lower, [MirroredObjects(ranges), SleepingPodsController(home), NodeMoveController(home)])
-        kept = Cluster(KEPT, client, clock=self._clock, instance=self._options.identity)
+        kept = Cluster(KEPT, client, clock=self.clock, instance=self._options.identity)
         runtime.add(kept, [HostObjectController(home)])
         host = Host(
             home=home,

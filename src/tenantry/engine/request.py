@@ -23,6 +23,7 @@ from tenantry.api.model import Json, KubernetesObject, Resource
 
 T = TypeVar("T")
 
+ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 
 UNTRACKED: Json = {"managedFields": [{}]}
@@ -281,6 +282,18 @@ def token_review(token: str, audiences: Sequence[str] = ()) -> ApiRequest:
     spec: Json = {"token": token, **({"audiences": list(audiences)} if audiences else {})}
     body: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
     return ApiRequest(verb=Verb.CREATE, resource=TOKEN_REVIEWS, namespace="", name="", body=body)
+
+
+def access_review(user: Json, url: str) -> ApiRequest:
+    """Return the question whether a user may GET a URL that is no resource; `status.allowed` answers it.
+
+    Args:
+        user: `user`, `uid`, `groups` and `extra`, as SubjectAccessReviewSpec has them.
+        url: The path of the URL.
+    """
+    spec: Json = {**user, "nonResourceAttributes": {"path": url, "verb": "get"}}
+    body: Json = {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind, "spec": spec}
+    return ApiRequest(verb=Verb.CREATE, resource=ACCESS_REVIEWS, namespace="", name="", body=body)
 
 
 def token(

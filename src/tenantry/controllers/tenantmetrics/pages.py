@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from cryptography import x509
 
 from tenantry.controllers.tenantmetrics.gather import gather, pending
-from tenantry.controllers.tenantmetrics.scrapers import Scrapers
+from tenantry.controllers.tenantmetrics.scrapers import Scrapers, Send
 from tenantry.controllers.tenantmetrics.series import TenantSeries
 from tenantry.engine.clock import Clock
 from tenantry.engine.cluster import Cluster
@@ -25,7 +25,6 @@ from tenantry.engine.health import serve, serve_to_clients
 from tenantry.engine.metrics import Metrics
 from tenantry.hosting.selfsigned import self_signed
 from tenantry.hosting.tlslistener import server_context
-from tenantry.kube.client import Client
 
 _LIFE = dt.timedelta(days=3650)
 """A process is younger; its certificate ends with it."""
@@ -67,7 +66,7 @@ class Pages:
 
 @asynccontextmanager
 async def served(
-    pages: Pages, is_ready: Callable[[], bool], *, address: str, secure_address: str, client: Client, clock: Clock
+    pages: Pages, is_ready: Callable[[], bool], *, address: str, secure_address: str, send: Send, clock: Clock
 ) -> AsyncGenerator[None]:
     """Serve both pages while the context is open.
 
@@ -76,7 +75,7 @@ async def served(
         is_ready: What /readyz says.
         address: `host:port` of the open page.
         secure_address: `host:port` of the other; "" for none.
-        client: For reviews of clients.
+        send: For reviews of clients; see `Scrapers`.
         clock: The time.
 
     Raises:
@@ -89,7 +88,7 @@ async def served(
             return
         certificate, key = self_signed(_NAME, [x509.DNSName(_NAME)], now=clock.now(), life=_LIFE)
         context = server_context(certificate, key, "the certificate of --secure-metrics-address")
-        async with serve_to_clients(secure_address, context, pages.everything, Scrapers(client, clock).verdict):
+        async with serve_to_clients(secure_address, context, pages.everything, Scrapers(send, clock).verdict):
             yield
 
 

@@ -14,18 +14,18 @@ import asyncio
 import hashlib
 import logging
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 import msgspec
 
 from tenantry.api.errors import ApiError
-from tenantry.api.model import Json, Resource
+from tenantry.api.model import Json
+from tenantry.engine import request
 from tenantry.engine.clock import Clock
-from tenantry.engine.request import TOKEN_REVIEWS
-from tenantry.kube import wire
-from tenantry.kube.client import Client
+from tenantry.engine.request import ApiRequest
 
-ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
+Send = Callable[[ApiRequest], Awaitable[bytes]]
 
 VALID_SECONDS = 60.0
 """How long an answer counts: a scrape every 15 seconds costs two requests a minute."""
@@ -42,12 +42,12 @@ class Scrapers:
     """Remembers for a time which tokens may read.
 
     Args:
-        client: For the reviews.
+        send: Sends a review to the API server, and returns the response.
         clock: The time.
     """
 
-    def __init__(self, client: Client, clock: Clock) -> None:
-        self._client = client
+    def __init__(self, send: Send, clock: Clock) -> None:
+        self._send = send
         self._clock = clock
         self._answers: OrderedDict[bytes, tuple[float, HTTPStatus]] = OrderedDict()
         self._turns = asyncio.Semaphore(_AT_ONCE)
@@ -80,19 +80,15 @@ class Scrapers:
         return found
 
     async def _review(self, token: str) -> HTTPStatus:
-        body: Json = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": TOKEN_REVIEWS.kind, "spec": {"token": token}}
-        user = whose(await self._create(TOKEN_REVIEWS, body))
+        user = whose(await self._answer(request.token_review(token)))
         if user is None:
             return HTTPStatus.UNAUTHORIZED
-        spec: Json = {**user, "nonResourceAttributes": {"path": "/metrics", "verb": "get"}}
-        body = {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind, "spec": spec}
-        review = await self._create(ACCESS_REVIEWS, body)
+        review = await self._answer(request.access_review(user, "/metrics"))
         status: Json = review.get("status") or {}
         return HTTPStatus.OK if status.get("allowed") is True else HTTPStatus.FORBIDDEN
 
-    async def _create(self, kind: Resource, body: Json) -> Json:
-        answer = await self._client.request("POST", wire.path(kind), body=wire.encode_json(body))
-        return msgspec.json.decode(answer, type=Json)
+    async def _answer(self, asked: ApiRequest) -> Json:
+        return msgspec.json.decode(await self._send(asked), type=Json)
 
 
 def whose(review: Json) -> Json | None:
