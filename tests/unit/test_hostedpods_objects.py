@@ -260,7 +260,7 @@ def test_the_operator_is_started_with_the_flags() -> None:
     options = PodOptions(image="registry.example/hosted:1", storage_class="fast", service_type="LoadBalancer")
     (operator,) = [each for each in manifests.workload("tenantry:1", options) if each["kind"] == "Deployment"]
     arguments = operator["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert arguments[5:] == [
+    assert arguments[7:] == [
         *("--hosted-image", "registry.example/hosted:1", "--hosted-service", "LoadBalancer"),
         *("--hosted-scratch", planepods.SCRATCH),
         *("--hosted-storage-class", "fast"),
