@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import signal
+import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from tenantry.api.model import Resource
 from tenantry.api.node import Node
 from tenantry.api.nodehandover import NodeHandover
+from tenantry.api.slice import SliceClaim
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
@@ -19,7 +25,7 @@ from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.process import start_ticks
 from tenantry.local.progress import SilentProgress
 from tenantry.local.real import cgroups, memberships, network, planebridges
-from testkit.api import Api, until
+from testkit.api import PODS, Api, until
 from testkit.installation import install
 from testkit.kubectl import Kubectl
 from testkit.planes import command
@@ -30,6 +36,8 @@ pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 CLUSTER = "realclusters"
 SECONDS = 240.0
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -56,6 +64,32 @@ async def _is_ready(host: RealPods, name: str) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
+async def _keeps_data(inside: RealPods, users: Kubectl, place: str, folder: Path) -> None:
+    """A claim of a pod gets a folder of the machine, whose data the next pod finds, and which ends with the claim."""
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
+    await inside.api.create(CLAIMS, {"metadata": {"name": "data"}, "spec": claim}, "default")
+    more = {
+        "spec": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
+        "container": {"volumeMounts": [{"name": "data", "mountPath": "/data"}]},
+    }
+    await inside.make("default", "writer", place, "runc", **more)
+    said = await users.run("exec", "writer", "--", "/agnhost", "mounttest", "--new_file_0644=/data/f")
+    assert not said.returncode, said.stderr
+    await inside.api.delete(PODS, "writer", "default")
+    await inside.api.gone(PODS, "writer", "default")
+    await inside.make("default", "reader", place, "runc", **more)
+    said = await users.run("exec", "reader", "--", "/agnhost", "mounttest", "--file_content=/data/f")
+    assert "mount-tester new file" in said.stdout, said.stderr
+    (file,) = await asyncio.to_thread(lambda: [*folder.glob("pvc-*/f")])
+    await inside.api.delete(PODS, "reader", "default")
+    await inside.api.delete(CLAIMS, "data", "default")
+
+    async def is_gone() -> bool:
+        return not await inside.api.list(VOLUMES) and not file.parent.exists()
+
+    await until(is_gone, "the volume and its folder are gone", seconds=SECONDS)
+
+
 async def test_machines_serve_the_cluster_of_a_tenant_and_return(host: RealPods, tmp_path: Path) -> None:
     """H04, H05: pods, logs and exec inside; nothing of the host on the machine; nothing of the tenant afterwards."""
     paths = host.cluster.paths
@@ -77,6 +111,7 @@ async def test_machines_serve_the_cluster_of_a_tenant_and_return(host: RealPods,
         assert not said.returncode, said.stderr
         said = await users.run("logs", f"web-{first}")
         assert "HTTP server" in said.stdout, said.stderr
+        await _keeps_data(inside, users, first, memberships.folder_in(paths, uid, first) / "volumes")
         # Of this machine, only the endpoint for nodes is open at the bridge.
         address, port = bridge.addresses.bridge, host.cluster.spec().ports.apiserver
         assert inside.inside(first, lambda: connects(address, bridge.port))
@@ -94,6 +129,48 @@ async def test_machines_serve_the_cluster_of_a_tenant_and_return(host: RealPods,
     assert not [*(paths.folder / "machines").glob("*.json")]
     assert not (paths.folder / "hosted" / uid).exists()
     assert not network.is_laid(planebridges.name(paths.folder / "hosted" / uid))
+
+
+async def test_a_cluster_with_a_machine_that_hangs_ends(host: RealPods) -> None:
+    """H04: the end does not wait for what a machine that does not answer would have to confirm; it is wiped, too."""
+    paths, own = host.cluster.paths, network.identity(host.cluster.paths.folder)
+    await _tenantry(host, "cluster", "create", "dead", "--nodes", "2", "--wait", "--timeout", "240s")
+    uid = (await host.api.get(VirtualControlPlane.resource, "dead", "dead"))["metadata"]["uid"]
+    dead, alive = sorted(memberships.away(paths))
+    for each in _processes(own, dead):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each, signal.SIGSTOP)
+
+    async def is_lost() -> bool:
+        found = await host.api.get(NodeHandover.resource, dead)
+        return found["status"]["stage"] != "Joined"
+
+    await until(is_lost, "the node is not Ready inside", seconds=SECONDS)
+    began = time.monotonic()
+    await _tenantry(host, "cluster", "delete", "dead", "--yes", "--timeout", "240s")
+    print(f"deleted with a machine that hangs after {time.monotonic() - began:.1f} s")
+    assert not (paths.folder / "hosted" / uid).exists()
+    assert not network.is_laid(planebridges.name(paths.folder / "hosted" / uid))
+    for name in (dead, alive):
+        await until(lambda name=name: _is_ready(host, name), f"{name} is Ready for the host", seconds=SECONDS)
+
+    async def is_over() -> bool:
+        return not await host.api.list(NodeHandover.resource) and not await host.api.list(SliceClaim.resource)
+
+    await until(is_over, "its nodes and its claims are back", seconds=SECONDS)
+    assert not [*(paths.folder / "machines").glob("*.json")]
+
+
+def _processes(cluster: str, name: str) -> list[int]:
+    """Return the processes of a machine."""
+    return sorted(
+        {
+            int(line)
+            for each in cgroups.hierarchies()
+            for file in (each.root / cluster / name).rglob("cgroup.procs")
+            for line in file.read_text().split()
+        }
+    )
 
 
 async def test_nothing_is_left_of_a_cluster_that_ends_with_its_machines_away(host: RealPods) -> None:

@@ -58,12 +58,13 @@ def test_a_control_plane_that_nodes_join_has_a_scheduler_and_approves_no_certifi
     assert set(hosting.OF_NODES) < set(names)
     assert not any("approving" in each for each in names)
     assert any("approving" in each for each in flags("controllers"))
-    # Neither its scheduler nor CoreDNS nor what simulates nodes keeps it awake.
-    users = {hosting.leaves(own)[name].user for name in (hosting.OPERATOR, hosting.SCHEDULER, hosting.SIMULATOR)}
+    # Neither its scheduler nor CoreDNS nor what simulates nodes or provisions volumes keeps it awake.
+    names = (hosting.OPERATOR, hosting.SCHEDULER, hosting.SIMULATOR, hosting.STORAGE)
+    users = {hosting.leaves(own)[name].user for name in names}
     assert set(found["activity"]["ignoredUsers"]) == {*users, DNS_USER}
     assert hosting.in_files(own) == (hosting.MANAGER, hosting.SCHEDULER)
     assert hosting.in_files(PLANE) == (hosting.MANAGER,)
-    assert {hosting.SCHEDULER, hosting.SIMULATOR}.isdisjoint(hosting.leaves(PLANE))
+    assert {hosting.SCHEDULER, hosting.SIMULATOR, hosting.STORAGE}.isdisjoint(hosting.leaves(PLANE))
 
 
 def test_certificates_of_nodes_are_of_the_authority_that_kubelets_are_compared_with() -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
+import pytest
 
 from tenantry.api.model import ObjectMeta
-from tenantry.local.real import volumes
+from tenantry.local.paths import ClusterPaths
+from tenantry.local.real import memberships, volumes
+from tenantry.local.real.memberships import Membership
+from tenantry.local.real.provisioner import HostVolumes, PlaneVolumes, erase, open_to_all
 from tenantry.local.real.volumes import (
     PersistentVolume,
     PersistentVolumeClaim,
@@ -15,7 +21,9 @@ from tenantry.local.real.volumes import (
     VolumeResources,
     plan,
 )
+from tenantry.local.spec import ClusterSpec, Ports, RealNode, RealNodes, write_spec
 
+PORTS = Ports(etcd=1, etcd_peer=2, apiserver=3, controller_manager=4, scheduler=5, kwok=6, operator=7)
 NODES = frozenset({"real-1", "real-2"})
 CHOSEN = {"volume.kubernetes.io/selected-node": "real-1"}
 
@@ -64,3 +72,46 @@ def test_a_volume_goes_with_its_claim_unless_it_is_to_be_kept() -> None:
     folders = [("real-1", f"pvc-uid-{name}") for name in "abcd"]
     found = plan([], [gone, kept, bound, foreign], NODES, folders)
     assert found == VolumePlan(remove=(gone,), forget=(("real-1", "pvc-uid-d"),))
+
+
+def test_a_volume_of_a_node_that_is_gone_goes_with_its_claim() -> None:
+    """H04: the folder was wiped with the machine."""
+    gone = made(claim("a"), "Released")
+    assert plan([], [gone], frozenset(), []) == VolumePlan(remove=(gone,))
+
+
+def test_no_link_in_the_place_of_a_volume_is_followed(tmp_path: Path) -> None:
+    """H04: an administrator of a tenant's cluster writes into the folders of its machines."""
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o700)
+    (outside / "kept").touch()
+    link = tmp_path / "pvc-1"
+    link.symlink_to(outside)
+    with pytest.raises(OSError, match="pvc-1"):
+        open_to_all(link)
+    assert outside.stat().st_mode & 0o777 == 0o700
+    erase(link)
+    assert not link.is_symlink()
+    assert (outside / "kept").exists()
+    open_to_all(link)
+    open_to_all(link)
+    assert link.stat().st_mode & 0o777 == 0o777
+    (link / "inside").symlink_to(outside)
+    erase(link)
+    erase(link)
+    assert not link.exists()
+    assert (outside / "kept").exists()
+
+
+def test_volumes_of_a_control_plane_are_on_the_machines_that_serve_it(tmp_path: Path) -> None:
+    """H04: not on those that are wiped, that serve another one, or the host."""
+    paths = ClusterPaths(tmp_path)
+    nodes = tuple(RealNode(name=f"real-{number}", number=number) for number in range(1, 5))
+    real = RealNodes(block=112, binaries="", memory_reserved_mib=0, nodes=nodes)
+    write_spec(paths, ClusterSpec(name="test", ports=PORTS, binaries="", real=real))
+    for name, plane, server in (("real-1", "a-1", "https://x"), ("real-2", "a-1", ""), ("real-3", "b-1", "https://x")):
+        memberships.write(paths, name, Membership(plane=plane, server=server))
+        (memberships.folder_in(paths, plane, name) / "volumes").mkdir(parents=True)
+    (memberships.host_folder(paths, "real-4") / "volumes").mkdir(parents=True)
+    assert [*PlaneVolumes(paths, "a-1").nodes()] == ["real-1"]
+    assert [*HostVolumes(paths).nodes()] == [each.name for each in nodes], "they stay while a machine is away"

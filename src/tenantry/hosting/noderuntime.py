@@ -9,6 +9,9 @@ import msgspec
 DNS_USER = "system:serviceaccount:kube-system:coredns"
 """The user name of CoreDNS, which watches all the time."""
 
+STORAGE_USER = "tenantry:local-storage"
+"""The user name of what provisions volumes on real nodes, which watches all the time."""
+
 
 class NodeRuntime(msgspec.Struct, frozen=True, kw_only=True):
     """What the real nodes of a place have.

@@ -25,7 +25,7 @@ from tenantry.api.clusterguards import ClusterGuard
 from tenantry.api.planecredentials import RotationPhase
 from tenantry.hosting import guards, serveroptions, simulation, stores
 from tenantry.hosting.certificates import KUBELET_CLIENT_USER, SERVER_NAMES, CertificateUse, LeafCertificate
-from tenantry.hosting.noderuntime import DNS_USER
+from tenantry.hosting.noderuntime import DNS_USER, STORAGE_USER
 from tenantry.hosting.serveroptions import ServerOptions
 from tenantry.hosting.stores import HostedStore
 
@@ -82,6 +82,9 @@ It has none that approves certificates: that of Kubernetes signs any name for th
 
 SIMULATOR = "simulator"
 """The identity of the program that simulates nodes, where the place has one: a member of system:masters, too."""
+
+STORAGE = "storage"
+"""The identity of what provisions volumes on real nodes, where the place has some."""
 
 MASTERS = "system:masters"
 """The group whose rights nothing inside can take."""
@@ -156,6 +159,7 @@ SCHEDULER = "kube-scheduler"
 _OF_NODES = {
     SCHEDULER: LeafCertificate(ca="ca", user=f"system:{SCHEDULER}"),
     SIMULATOR: LeafCertificate(ca="ca", user=simulation.USER, group=MASTERS),
+    STORAGE: LeafCertificate(ca="ca", user=STORAGE_USER),
 }
 
 LEASE_SECONDS = 8
@@ -386,7 +390,7 @@ def _reported(plane: HostedPlane) -> dict[str, str]:
 
 def _ignored(plane: HostedPlane) -> list[str]:
     """Return the users that are no clients."""
-    names = (OPERATOR, SCHEDULER, SIMULATOR) if plane.has_nodes else (OPERATOR,)
+    names = (OPERATOR, SCHEDULER, SIMULATOR, STORAGE) if plane.has_nodes else (OPERATOR,)
     known = leaves(plane)
     # Nodes are known by their group (go/hosted/internal/activity).
     return [*(known[name].user for name in names), *((DNS_USER,) if plane.has_nodes else ())]

@@ -63,6 +63,7 @@ class UpOptions:
         addresses: Further IP addresses for the API server's certificate.
         oidc: The OIDC provider that the API server trusts; None keeps the present one.
         no_oidc: Stop trusting any OIDC provider.
+        waits: Whether to wait for the operator and the nodes; otherwise, they go on starting.
         timeout_seconds: The time without progress after which `up` gives up. Each component or node that becomes ready
             restarts it, and so does each finished step of the installation. Building is not counted.
     """
@@ -77,6 +78,7 @@ class UpOptions:
     addresses: tuple[str, ...] = ()
     oidc: Oidc | None = None
     no_oidc: bool = False
+    waits: bool = True
     timeout_seconds: float = 60.0
 
 
@@ -429,7 +431,8 @@ class LocalCluster:
                 group.create_task(self._deadline.insist(options.install, self.kubeconfig_path))
         await self._order("start", components.CONTROLLER_MANAGER)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._wait_up(components.CONTROL_PLANE, progress))
+            if options.waits:
+                group.create_task(self._wait_up(components.CONTROL_PLANE, progress))
             if options.install and self.spec().real_names:
                 group.create_task(self._deadline.insist(bootstrap.declare_image_credentials, self.kubeconfig_path))
             if options.guard:
@@ -439,22 +442,24 @@ class LocalCluster:
 
     async def _run_operator(self, options: UpOptions, progress: Progress) -> None:
         await self._order("start" if options.operator else "stop", components.OPERATOR)
-        if options.operator:
+        if options.operator and options.waits:
             await self._wait_up((components.OPERATOR,), progress)
 
     async def _run_nodes(self, options: UpOptions, progress: Progress) -> None:
         from tenantry.local import bootstrap
 
-        await self._run_real(progress)
+        await self._run_real(progress, waits=options.waits)
         if await self._deadline.insist(bootstrap.apply_nodes, self.kubeconfig_path, options.nodes):
             await self._order("start", components.KWOK)
+            if not options.waits:
+                return
             progress.update("waiting for the nodes")
             report = functools.partial(self._deadline.note_remaining, "simulated nodes")
             await self._deadline.insist(bootstrap.wait_simulated, self.kubeconfig_path, report)
         else:
             await self._order("stop", components.KWOK)
 
-    async def _run_real(self, progress: Progress) -> None:
+    async def _run_real(self, progress: Progress, *, waits: bool = True) -> None:
         from tenantry.local.real import addons, ranges
 
         # Machines that serve clusters of tenants have Nodes there, which those report.
@@ -463,9 +468,10 @@ class LocalCluster:
             return
         names = await self._deadline.insist(ranges.record, self.kubeconfig_path, real, progress.say)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._wait_up(names, progress))
+            if waits:
+                group.create_task(self._wait_up(names, progress))
             group.create_task(self._deadline.insist(addons.apply, self.kubeconfig_path))
-        if names:
+        if names and waits:
             await self._wait_named(*names)
 
     async def _wait_named(self, *names: str) -> None:

@@ -46,6 +46,7 @@ from tenantry.local import (
     hostedversions,
     kubeconfigs,
     pki,
+    planestorage,
     ports,
     simulators,
 )
@@ -127,8 +128,9 @@ def processes(paths: ClusterPaths) -> tuple[Component, ...]:
                     limits=_limits(process.limits),
                 )
             )
+        server = f"{PREFIX}{process.name}"
+        found += planestorage.of(paths, file.parent, process.name, server)
         if process.simulator:
-            server = f"{PREFIX}{process.name}"
             found += simulators.of(paths, file.parent, process.name, process.simulator, server)
     proxy = endpointproxy.component(paths) if _has_proxied(paths) else None
     return (*(() if proxy is None else (proxy,)), *forwards.forwards(paths), *found)
@@ -428,6 +430,8 @@ class LocalPlacement:
         # Their clients read the files anew when they change.
         for each in hosting.in_files(plane):
             kubeconfigs.write_named(own, plane.name, each, internal, authority=hosting.TRUSTED)
+        if planestorage.has_any(self._paths, plane):
+            kubeconfigs.write_named(own, plane.name, hosting.STORAGE, own_port, authority=hosting.TRUSTED)
         if simulator:
             kubeconfigs.write_named(own, plane.name, hosting.SIMULATOR, own_port, authority=hosting.TRUSTED)
         write_private(own.folder / serveroptions.AUTHENTICATION, serveroptions.authentication(plane.options))

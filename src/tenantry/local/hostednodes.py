@@ -14,11 +14,11 @@ import ipaddress
 from msgspec.structs import replace
 
 from tenantry.hosting import plane as hosting
-from tenantry.hosting.noderuntime import NodeEndpoint, NodeRuntime
+from tenantry.hosting.noderuntime import STORAGE_USER, NodeEndpoint, NodeRuntime
 from tenantry.hosting.plane import HostedPlane
 from tenantry.local import build, components, hostedfolders
 from tenantry.local.paths import ClusterPaths
-from tenantry.local.real import addons, planebridges
+from tenantry.local.real import addons, planebridges, volumes
 from tenantry.local.real.settings import coredns_image
 from tenantry.local.spec import read_spec
 
@@ -31,7 +31,13 @@ def runtime(paths: ClusterPaths) -> NodeRuntime | None:
     spec = read_spec(paths)
     if spec is None or spec.real is None:
         return None
-    return NodeRuntime(handlers=addons.RUNTIMES, dns_image=_dns_image())
+    return NodeRuntime(
+        handlers=addons.RUNTIMES,
+        dns_image=_dns_image(),
+        storage_class=volumes.CLASS,
+        provisioner=volumes.PROVISIONER,
+        storage_user=STORAGE_USER,
+    )
 
 
 @functools.cache

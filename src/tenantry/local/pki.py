@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tenantry.hosting import certificates, simulation
+from tenantry.hosting import certificates, noderuntime, simulation
 from tenantry.hosting.certificates import (
     KUBELET_CLIENT_USER,
     LIVES,
@@ -37,7 +37,7 @@ OPERATOR_USER = "tenantry:operator"
 OPERATOR_GROUP = "tenantry:operators"
 KWOK_USER = simulation.USER
 NETPOL_AGENT_USER = "tenantry:netpol-agent"
-STORAGE_USER = "tenantry:local-storage"
+STORAGE_USER = noderuntime.STORAGE_USER
 
 
 _ON_NODES = {

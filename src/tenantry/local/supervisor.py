@@ -25,7 +25,7 @@ from pathlib import Path
 from tenantry.api.errors import LocalError, TenantryError
 from tenantry.engine.jsonlines import log_to
 from tenantry.engine.sockets import short_path
-from tenantry.local import etcdadmin, etcds, forwards, lightpeers, simulators
+from tenantry.local import etcdadmin, etcds, forwards, lightpeers, planestorage, simulators
 from tenantry.local.components import (
     APISERVER,
     CONTROL_PLANE,
@@ -66,7 +66,15 @@ _AWAY_SECONDS = 5.0
 """Until then, the API server connects again sooner than it would start."""
 
 # What belongs to hosted control planes and light peers.
-_HOSTED = (PREFIX, etcds.PREFIX, forwards.PREFIX, lightpeers.PREFIX, simulators.PREFIX, MACHINE_PREFIX)
+_HOSTED = (
+    PREFIX,
+    etcds.PREFIX,
+    forwards.PREFIX,
+    lightpeers.PREFIX,
+    simulators.PREFIX,
+    planestorage.PREFIX,
+    MACHINE_PREFIX,
+)
 
 
 class Supervisor:

@@ -12,7 +12,7 @@ from tenantry.api.errors import InputError
 from tenantry.api.model import Json, ObjectMeta
 from tenantry.api.slice import MAX_NODES
 from tenantry.cli import creation, flags, output, refusals, session
-from tenantry.cli.cluster.place import ensure_tenant, found_or_started, in_tenant
+from tenantry.cli.cluster.place import LocalRuntime, ensure_tenant, found_or_started, in_tenant
 from tenantry.cli.target import Target, may_take_target
 from tenantry.world.validation import validate_cluster
 
@@ -45,6 +45,12 @@ if TYPE_CHECKING:
     metavar="TEMPLATE",
     help="ClusterTemplate with the offered versions, the defaults and the limits (default: that of TenancyDefaults).",
 )
+@click.option(
+    "--runtime",
+    type=click.Choice(["kwok", "real"]),
+    help="Kind of the nodes of a local cluster that the command starts: simulated (kwok, the default), or real (needs"
+    " root on Linux).",
+)
 @flags.takes_wait("Wait until the cluster and all of its nodes are ready.", timeout="5m")
 @flags.dry_run_option
 @output.output_option("json", "yaml", "name")
@@ -56,6 +62,7 @@ def create(
     nodes: int,
     version: str,
     template: str,
+    runtime: LocalRuntime | None,
     seconds: int | None,
     dry_run: bool,
     form: str | None,
@@ -63,13 +70,14 @@ def create(
     r"""Create a cluster of a tenant's own: a control plane, and nodes that leave the host for it.
 
     Without -n, the cluster belongs to the tenant of its name, which the command creates if there is none. On a machine
-    without a cluster, the command starts a local one first, which has one simulated node more. Exit code: 0 the cluster
-    is created, and with --wait ready; 1 it is refused, waits for a person, or is not ready before the deadline; 2 the
-    input is wrong.
+    without a cluster, the command starts a local one, which has one node more, of the kind of --runtime. Exit code:
+    0 it is created, and with --wait ready; 1 it is refused, waits for a person, or is not ready before the deadline; 2
+    the input is wrong.
 
     \b
       tenantry cluster create acme --nodes 2 --wait
       tenantry cluster kubeconfig acme > acme.kubeconfig
+      tenantry cluster create acme --nodes 2 --runtime real --wait
       tenantry cluster create prod -n acme --template small
       tenantry cluster create acme --nodes 2 --dry-run -o yaml > acme.yaml
     """
@@ -82,7 +90,7 @@ def create(
     if dry_run:
         flags.print_one(wanted, output.whole(wanted), form or "yaml")
         return
-    target = found_or_started(find, nodes)
+    target = found_or_started(find, nodes, runtime)
     if target.local_name is not None:
         from tenantry.cli.vcp import build_program
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from tenantry.api.errors import ConfigError, Forbidden, LocalError, NotFound
+from tenantry.api.errors import ConfigError, Forbidden, InputError, LocalError, NotFound
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
 from tenantry.api.owner import Owner, OwnerKind
@@ -20,6 +20,10 @@ from tenantry.cli.wait import wait_for_all
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
+    from tenantry.local.cluster import LocalCluster
+
+LocalRuntime = Literal["kwok", "real"]
+"""Nodes of a local cluster: simulated, or real."""
 
 SHARED_NODES = 1
 """The nodes that stay with the host: `spec.slices.sharedNodes` of TenancyDefaults in a new cluster."""
@@ -27,31 +31,65 @@ SHARED_NODES = 1
 in_tenant = place.takes_namespace("Namespace of the tenant (default: that of the tenant with the cluster's name).")
 
 
-def found_or_started(find: Callable[[], Target], nodes: int) -> Target:
-    """Return the target; if there is no cluster at all, start the local one first.
+def found_or_started(find: Callable[[], Target], nodes: int, runtime: LocalRuntime | None) -> Target:
+    """Return the target; if there is no cluster at all, start the local one first, without its nodes.
 
     Args:
         find: Returns the target that the flags and the environment name.
         nodes: How many nodes a new local cluster has for the cluster of the tenant.
+        runtime: Which nodes it has; None for simulated ones.
 
     Raises:
+        InputError: A local cluster has other nodes.
         ConfigError: Flags or the environment name another cluster, or no cluster while others run.
         LocalError: The named local cluster does not run, or the default one does not start.
     """
     try:
-        return find()
+        return _with_nodes(find(), runtime)
     except (ConfigError, LocalError):
         if not _means_default():
             raise
     from tenantry.cli.local.up import up
     from tenantry.local.cluster import LocalCluster
 
-    # A cluster that was stopped has its nodes already.
-    count = None if LocalCluster(DEFAULT_NAME).exists() else nodes + SHARED_NODES
-    told = "" if count is None else f" with {count} simulated nodes, of which {SHARED_NODES} stays with it"
+    local = LocalCluster(DEFAULT_NAME)
+    if local.exists():
+        # One that was stopped has its nodes already.
+        _check_nodes(local, runtime)
+        output.talk(f"no cluster runs on this machine: starting the local cluster {DEFAULT_NAME!r}")
+        click.get_current_context().invoke(up, name=DEFAULT_NAME, waits=False)
+        return find()
+    count = nodes + SHARED_NODES
+    kind = "simulated" if runtime in {None, "kwok"} else "real"
+    told = f" with {count} {kind} nodes, of which {SHARED_NODES} stays with it"
     output.talk(f"no cluster runs on this machine: starting the local cluster {DEFAULT_NAME!r}{told}")
-    click.get_current_context().invoke(up, name=DEFAULT_NAME, count=count)
+    # The cluster of the tenant waits for its nodes itself, while its control plane starts.
+    click.get_current_context().invoke(up, name=DEFAULT_NAME, count=count, runtime=runtime, waits=False)
     return find()
+
+
+def _with_nodes(target: Target, runtime: LocalRuntime | None) -> Target:
+    """Return a target that has the wanted kind of nodes.
+
+    Raises:
+        InputError: It has others.
+    """
+    from tenantry.local.cluster import LocalCluster
+
+    if runtime is not None and target.local_name is None:
+        raise InputError("--runtime is for local clusters: another cluster has the nodes that it has")
+    if target.local_name is not None:
+        _check_nodes(LocalCluster(target.local_name), runtime)
+    return target
+
+
+def _check_nodes(local: LocalCluster, runtime: LocalRuntime | None) -> None:
+    has = "real" if local.spec().real is not None else "kwok"
+    if runtime not in {None, has}:
+        raise InputError(
+            f"the local cluster {local.name!r} has {'real' if has == 'real' else 'simulated'} nodes already: leave"
+            f" --runtime {runtime} out, or name another cluster with --name"
+        )
 
 
 def _means_default() -> bool:

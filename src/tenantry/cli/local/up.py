@@ -85,6 +85,7 @@ def up(
     light: bool,
     no_oidc: bool,
     timeout: int,
+    waits: bool = True,
 ) -> None:
     """Start a local cluster: etcd, API server, controller manager, scheduler, and Tenantry in it.
 
@@ -124,6 +125,8 @@ def up(
         guard=guard,
         oidc=oidc,
         no_oidc=no_oidc,
+        # Only another command leaves this to what it waits for itself.
+        waits=waits,
         timeout_seconds=timeout,
     )
     for product in products:
@@ -132,7 +135,8 @@ def up(
             build.ensure(progress, product)
     with StreamProgress() as progress:
         result = asyncio.run(_start(cluster, options, wanted, progress))
-    what = "is running" if result.was_running else f"is up after {result.seconds:.1f} s"
+    done = "is up" if waits else "serves its clients"
+    what = "is running" if result.was_running else f"{done} after {result.seconds:.1f} s"
     if wanted:
         what += f" with {len(wanted)} peers"
     kept = cluster.spec().oidc

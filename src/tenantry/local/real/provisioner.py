@@ -1,18 +1,25 @@
 """Creates and deletes the folders of volumes, as a component of each local cluster with real nodes.
 
-    python -m tenantry.local.real.provisioner CLUSTER-FOLDER
+    python -m tenantry.local.real.provisioner CLUSTER-FOLDER         volumes of the cluster itself
+    python -m tenantry.local.real.provisioner CLUSTER-FOLDER UID     those of a hosted control plane
 
 All nodes keep their files on this machine, so one process with an identity of its own serves all of them. Sizes are
-not enforced.
+not enforced. The volumes of a control plane are on the machines that serve it, and are wiped with them.
+
+Administrators of a control plane write into the folders of its machines: no link that they leave there is followed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -20,17 +27,84 @@ from tenantry.api.errors import AlreadyExists, ApiError, NotFound
 from tenantry.engine.cache import Change
 from tenantry.engine.informer import Informer
 from tenantry.engine.jsonlines import log_to
+from tenantry.hosting import plane as hosting
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
+from tenantry.local import hostedfolders
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.readiness import tell_ready
+from tenantry.local.real import memberships
 from tenantry.local.real.node import folder_of
 from tenantry.local.real.volumes import PersistentVolume, PersistentVolumeClaim, VolumePlan, plan
 from tenantry.local.spec import read_spec
 
 IDENTITY = "local-storage"
+_FOLDER = "volumes"
 _AGAIN_SECONDS = 2.0
 log = logging.getLogger(__name__)
+
+
+class VolumePlaces(Protocol):
+    """Where the volumes of one cluster are."""
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Return the path of the kubeconfig of the provisioner."""
+        ...
+
+    def nodes(self) -> dict[str, Path]:
+        """Return the folders of the volumes of all nodes that are there, by the names of the nodes."""
+        ...
+
+
+class HostVolumes:
+    """The volumes of a local cluster itself, which stay while a machine serves another one.
+
+    Args:
+        paths: The cluster's files.
+    """
+
+    def __init__(self, paths: ClusterPaths) -> None:
+        self._paths = paths
+
+    @property
+    def kubeconfig(self) -> Path:
+        """See `VolumePlaces.kubeconfig`."""
+        return self._paths.kubeconfig(IDENTITY)
+
+    def nodes(self) -> dict[str, Path]:
+        """See `VolumePlaces.nodes`."""
+        spec = read_spec(self._paths)
+        return {name: folder_of(self._paths, name) / _FOLDER for name in (spec.real_names if spec else ())}
+
+
+class PlaneVolumes:
+    """The volumes of a hosted control plane, on the machines that serve it now.
+
+    Args:
+        paths: The cluster's files.
+        uid: The uid of the control plane.
+    """
+
+    def __init__(self, paths: ClusterPaths, uid: str) -> None:
+        self._paths = paths
+        self._uid = uid
+
+    @property
+    def kubeconfig(self) -> Path:
+        """See `VolumePlaces.kubeconfig`."""
+        return ClusterPaths(hostedfolders.of(self._paths, self._uid)).kubeconfig(hosting.STORAGE)
+
+    def nodes(self) -> dict[str, Path]:
+        """See `VolumePlaces.nodes`."""
+        spec = read_spec(self._paths)
+        found: dict[str, Path] = {}
+        for name in spec.real_names if spec else ():
+            known = memberships.read(self._paths, name)
+            folder = memberships.folder_in(self._paths, self._uid, name) / _FOLDER
+            if known is not None and known.plane == self._uid and known.runs and folder.is_dir():
+                found[name] = folder
+        return found
 
 
 class Provisioner:
@@ -38,12 +112,12 @@ class Provisioner:
 
     Args:
         client: The provisioner's client.
-        paths: The cluster's files.
+        places: Where the volumes are.
     """
 
-    def __init__(self, client: Client, paths: ClusterPaths) -> None:
+    def __init__(self, client: Client, places: VolumePlaces) -> None:
         self._client = client
-        self._paths = paths
+        self._places = places
         self._changed = asyncio.Event()
         self._is_new = True
         self._claims = Informer(
@@ -74,52 +148,67 @@ class Provisioner:
                     await self._changed.wait()
 
     async def _act(self) -> None:
-        spec = read_spec(self._paths)
-        nodes = frozenset(spec.real_names if spec else ())
+        nodes = self._places.nodes()
         # Only at the start, for what a killed process left: later, the watch may be behind the volume of a folder.
-        places = nodes if self._is_new else ()
-        folders = [(node, each.name) for node in places for each in self._place(node).glob("pvc-*")]
-        found = plan(self._claims.cache, self._volumes.cache, nodes, folders)
-        await self._make(found)
+        places = nodes if self._is_new else {}
+        folders = [(node, each.name) for node, place in places.items() for each in place.glob("pvc-*")]
+        found = plan(self._claims.cache, self._volumes.cache, frozenset(nodes), folders)
+        await self._make(found, nodes)
         for volume in found.remove:
-            await self._erase(volume.node, volume.metadata.name)
+            if volume.node in nodes:
+                await asyncio.to_thread(erase, nodes[volume.node] / volume.metadata.name)
             try:
                 await self._client.delete(PersistentVolume.resource, "", volume.metadata.name, uid=volume.metadata.uid)
             except NotFound:
                 continue
         for node, name in found.forget:
-            await self._erase(node, name)
+            await asyncio.to_thread(erase, nodes[node] / name)
         self._is_new = False
 
-    async def _make(self, found: VolumePlan) -> None:
+    async def _make(self, found: VolumePlan, nodes: Mapping[str, Path]) -> None:
         for volume in found.make:
-            folder = self._place(volume.node) / volume.metadata.name
-            folder.mkdir(exist_ok=True)
-            # The pod may run as any user. The folder above is private, so other users of the machine cannot get in.
-            folder.chmod(0o777)
+            await asyncio.to_thread(open_to_all, nodes[volume.node] / volume.metadata.name)
             try:
                 # A restarted provisioner may have created the volume before it was killed.
                 await self._client.create(volume)
             except AlreadyExists:
                 continue
 
-    async def _erase(self, node: str, name: str) -> None:
-        folder = self._place(node) / name
-        if folder.is_dir():
-            # rmtree follows no link that a pod left, because shutil.rmtree.avoids_symlink_attacks is true on Linux.
-            await asyncio.to_thread(shutil.rmtree, folder)
 
-    def _place(self, node: str) -> Path:
-        return folder_of(self._paths, node) / "volumes"
+def open_to_all(folder: Path) -> None:
+    """Make a folder, which pods of any user may write to.
+
+    The folder above is private, so other users of the machine cannot get in.
+
+    Raises:
+        OSError: There is something else of this name, such as a link.
+    """
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir()
+    own = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        os.fchmod(own, 0o777)
+    finally:
+        os.close(own)
 
 
-async def serve(paths: ClusterPaths) -> None:
-    """Serve the cluster of a folder until cancelled."""
-    connection = kubeconfig.load([paths.kubeconfig(IDENTITY)])
+def erase(path: Path) -> None:
+    """Delete the folder of a volume, or what a pod has put in its place."""
+    if path.is_symlink() or path.is_file():
+        path.unlink(missing_ok=True)
+    elif path.is_dir():
+        # rmtree follows no link that a pod left, because shutil.rmtree.avoids_symlink_attacks is true on Linux.
+        shutil.rmtree(path)
+
+
+async def serve(places: VolumePlaces) -> None:
+    """Serve a cluster until cancelled."""
+    connection = kubeconfig.load([places.kubeconfig])
     async with Client(connection, field_manager="tenantry-local-storage", max_connections=4) as client:
-        await Provisioner(client, paths).run()
+        await Provisioner(client, places).run()
 
 
 if __name__ == "__main__":
     log_to(logging.StreamHandler())
-    asyncio.run(serve(ClusterPaths(Path(sys.argv[1]))))
+    cluster = ClusterPaths(Path(sys.argv[1]))
+    asyncio.run(serve(PlaneVolumes(cluster, sys.argv[2]) if len(sys.argv) > 2 else HostVolumes(cluster)))  # noqa: PLR2004 - the usage

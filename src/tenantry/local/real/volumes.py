@@ -88,7 +88,7 @@ class VolumePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         make: Volumes to create; the folder of each first.
-        remove: Volumes to delete because their claims are gone; the folder of each first.
+        remove: Volumes to delete because their claims are gone; the folder of each first, if its node is there.
         forget: Folders to delete because no volume has them, as node and name.
     """
 
@@ -113,12 +113,11 @@ def plan(
     """
     known = {each.metadata.name: each for each in volumes}
     wanted = {volume.metadata.name: volume for each in claims if (volume := _volume(each)).node in nodes}
+    # Also of a node that is gone, with the folder.
     gone = [
         each
         for each in known.values()
-        if each.node in nodes
-        and each.status.phase == "Released"
-        and each.spec.persistent_volume_reclaim_policy == "Delete"
+        if each.node and each.status.phase == "Released" and each.spec.persistent_volume_reclaim_policy == "Delete"
     ]
     return VolumePlan(
         make=tuple(volume for name, volume in sorted(wanted.items()) if name not in known),
