@@ -101,6 +101,7 @@ JSON = {
     "cli/creation.py": "the object as the server stored it, printed by -o",
     "cli/cluster/create.py": "the object as the server stored it, printed by -o",
     "cli/cluster/changes.py": "merge patches",
+    "cli/local/outsidenode.py": "a merge patch, and a Secret that is read",
     "cli/phases.py": "a merge patch of an annotation",
     "cli/planesnapshots.py": "merge patches",
     "cli/rotation.py": "merge patches",

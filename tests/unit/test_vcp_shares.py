@@ -150,6 +150,9 @@ class Shelf:
         """See `Placement.forwarded`."""
         raise NotImplementedError(uid)
 
+    async def front_proxy_tls(self, uid: str) -> ssl.SSLContext:
+        raise NotImplementedError(uid)
+
     async def kubelet_tls(self, uid: str, addresses: Sequence[str], context: ssl.SSLContext | None) -> ssl.SSLContext:
         """See `Placement.kubelet_tls`."""
         raise NotImplementedError(uid, addresses, context)

@@ -3,7 +3,8 @@
 DedicatedCluster "prod" in namespace "acme"
 ─► VirtualControlPlane "prod"        an API server with a scheduler; `nodes: Own`
 ─► SliceClaim "prod-POOL"            the nodes of each pool, charged to the tenant's quota
-─► NodeHandover "NODE"               of each node that a claim has: it leaves the host and joins the cluster
+─► NodeHandover "NODE"               of each node that a claim has: it leaves the host and joins the cluster;
+                                       and of each machine from outside
 
 Users and Git write the spec; the operator writes the children and the status.
 """
@@ -17,6 +18,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from tenantry.api.clusteraddons import AddOns
 from tenantry.api.clustertemplate import NAME_PATTERN, TakenTemplate
+from tenantry.api.contributednode import MOST_CONTRIBUTED, ContributedNode, ContributedNodeStatus
 from tenantry.api.crd import (
     AGE,
     MESSAGE,
@@ -339,6 +341,16 @@ class DedicatedClusterSpec(Model, frozen=True, kw_only=True):
     upgrade: Annotated[
         ClusterUpgrade, Meta(description="How its control plane comes to another version of Kubernetes.")
     ] = ClusterUpgrade()
+    contributed: Annotated[
+        tuple[ContributedNode, ...],
+        Meta(
+            max_length=MOST_CONTRIBUTED,
+            description="Machines from outside that serve the cluster, besides its pools; no quota counts them."
+            " `tenantry node contribute --to` adds one, and an entry that is removed ends it. A changed entry ends it,"
+            " too, and the machine joins anew.",
+            extra_json_schema=list_map("name"),
+        ),
+    ] = ()
     paused: Annotated[
         bool,
         Meta(
@@ -395,6 +407,14 @@ class DedicatedClusterStatus(Model, frozen=True, kw_only=True):
         Meta(
             max_length=MOST_POOLS_SHOWN,
             description="Its pools, and those that are leaving it.",
+            extra_json_schema=list_map("name"),
+        ),
+    ] = ()
+    contributed: Annotated[
+        tuple[ContributedNodeStatus, ...],
+        Meta(
+            max_length=2 * MOST_CONTRIBUTED,
+            description="Its machines from outside, and those that are leaving it.",
             extra_json_schema=list_map("name"),
         ),
     ] = ()

@@ -10,6 +10,10 @@ A real node has a machine, which is wiped on both ways (decision 76):
                machine ends         it starts                         it is wiped
                and is wiped         in the cluster                    and starts for the host
 
+A machine from outside, of `spec.contributed`, is never the host's, and nothing here starts or wipes it (decision 89):
+
+    Leaving ─► Wiped ─► Joining ─► Joined ─► Returning ─► Back
+
 At Wiped, `status.addresses` and `status.podRange` are known. The control plane answers with `status.join`, which names
 a token for that machine only, and the machine starts with it.
 
@@ -24,6 +28,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import UNSET, Meta, UnsetType
 
+from tenantry.api.contributednode import ContributedMachine
 from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Names, ObservedGeneration, Rule
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import KEEP, KindAccess, KubernetesObject, Model, Resource
@@ -68,6 +73,7 @@ class MachineKind(StrEnum):
 
     SIMULATED = "Simulated"
     REAL = "Real"
+    CONTRIBUTED = "Contributed"
 
 
 class TaintEffect(StrEnum):
@@ -107,10 +113,20 @@ class NodeHandoverSpec(Model, frozen=True, kw_only=True):
     validations: ClassVar[tuple[Rule, ...]] = (
         Rule("self.plane == oldSelf.plane", "must not change: delete the NodeHandover and create another one", "plane"),
         Rule("self.slice == oldSelf.slice", "must not change: delete the NodeHandover and create another one", "slice"),
+        Rule(
+            "has(self.contributed) == has(oldSelf.contributed)"
+            " && (!has(self.contributed) || self.contributed == oldSelf.contributed)",
+            "must not change: delete the NodeHandover and create another one",
+            "contributed",
+        ),
     )
 
     plane: Annotated[HandoverPlane, Meta(description="The control plane.")]
-    slice: Annotated[str, Meta(min_length=1, max_length=63, description="The Slice that has the node.")]
+    slice: Annotated[str, Meta(max_length=63, description="The Slice that has the node; empty for one from outside.")]
+    contributed: (
+        Annotated[ContributedMachine, Meta(description="Of a machine from outside, which the host never had.")]
+        | UnsetType
+    ) = UNSET
     labels: Annotated[
         dict[str, Annotated[str, Meta(max_length=63)]],
         Meta(max_length=MOST_LABELS, description="Labels of the Node in the cluster."),
@@ -165,7 +181,10 @@ class NodeHandoverStatus(Model, frozen=True, kw_only=True):
         HandoverStage,
         Meta(description="Leaving, Cleaning, Wiped, Joining, Joined, Returning, Remaking or Back."),
     ] = HandoverStage.LEAVING
-    kind: Annotated[MachineKind, Meta(description="Simulated or Real; absent until it is known.")] | UnsetType = UNSET
+    kind: (
+        Annotated[MachineKind, Meta(description="Simulated, Real or Contributed; absent until it is known.")]
+        | UnsetType
+    ) = UNSET
     node: Annotated[str, Meta(max_length=64, description="The uid of the Node on the host.")] = ""
     inside: Annotated[
         str,

@@ -78,6 +78,7 @@ VERBS = {verb: entry for verbs in TASKS.values() for verb, entry in verbs.items(
 HIDDEN = {
     "netpol-agent": ("processes.netpol_agent", "netpol_agent", "Enforce NetworkPolicies on a node."),
     "node-agent": ("processes.node_agent", "node_agent", "Clean a node."),
+    "node-tunnel": ("processes.node_tunnel", "node_tunnel", "Keep the tunnel of a node open."),
 }
 """Commands that components run, in the form of VERBS."""
 

@@ -61,7 +61,7 @@ from tenantry.hosting.versions import HostedVersion
 from tenantry.kube import wire
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
-from tenantry.local import kubeconfigs, pki
+from tenantry.local import hostedpki, kubeconfigs, pki
 from tenantry.local.files import make_private_folder
 from tenantry.local.paths import ClusterPaths
 
@@ -292,6 +292,10 @@ class PodPlacement:
     def forwarded(self, uid: str) -> Path:
         """See `Placement.forwarded`."""
         return self._paths(uid).folder / hosting.FORWARDED
+
+    async def front_proxy_tls(self, uid: str) -> ssl.SSLContext:
+        """See `Placement.front_proxy_tls`."""
+        return await asyncio.to_thread(hostedpki.front_proxy_tls, self._paths(uid).pki)
 
     async def kubelet_tls(self, uid: str, addresses: Sequence[str], context: ssl.SSLContext | None) -> ssl.SSLContext:
         """See `Placement.kubelet_tls`."""

@@ -49,6 +49,31 @@ class Kubelet(msgspec.Struct, frozen=True, kw_only=True):
     node: str
 
 
+class Tunnelled(msgspec.Struct, frozen=True, kw_only=True):
+    """A TCP connection that the agent of a node makes, through the tunnel that it has opened.
+
+    Args:
+        node: The name of the node.
+        address: An IP address of the node, or of a pod there.
+        port: The TCP port.
+
+    Raises:
+        ValueError: The address is not an IP address.
+    """
+
+    node: str
+    address: str
+    port: int
+
+    def __post_init__(self) -> None:
+        """Check the address."""
+        ipaddress.ip_address(self.address)
+
+
+class TunnelEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The service at which the agents of nodes open their tunnels, which the gate itself plays."""
+
+
 class Outside(msgspec.Struct, frozen=True, kw_only=True):
     """A host outside of the cluster: the gate resolves it, checks every address, and dials what it has checked.
 
@@ -61,7 +86,7 @@ class Outside(msgspec.Struct, frozen=True, kw_only=True):
     port: int
 
 
-Destination = Refused | Direct | Kubelet | Outside
+Destination = Refused | Direct | Kubelet | Outside | Tunnelled | TunnelEntry
 
 
 class HostPath(msgspec.Struct, frozen=True, kw_only=True):

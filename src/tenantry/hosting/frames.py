@@ -16,10 +16,14 @@ import base64
 import binascii
 import enum
 import hashlib
+import ipaddress
+import re
 import struct
 from typing import NamedTuple
 
 from tenantry.api.errors import TenantryError
+from tenantry.hosting import heads
+from tenantry.hosting.heads import HttpRefusal, RequestHead
 
 MOST_DATA = 16 * 1024
 """The most bytes of a stream in one message."""
@@ -33,6 +37,9 @@ _MASKED = 0x80
 _RESERVED = 0x70
 _MESSAGE = struct.Struct(">BI")
 _CREDIT = struct.Struct(">I")
+_DIALLED = re.compile(rb"\[([0-9a-f.:]{2,45})\]:([1-9][0-9]{0,4})")
+_MOST_DIALLED = 64
+_LAST_PORT = 65535
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _KEY_BYTES = 16
 
@@ -66,6 +73,11 @@ class MessageKind(enum.IntEnum):
     """The sender sends no more bytes."""
     RESET = 5
     """The stream is over in both directions."""
+    DIAL = 6
+    """As OPEN, with the address and the port to connect to, which the acceptor checks: as in 10.200.1.7:8443."""
+
+
+_WITH_BYTES = frozenset({MessageKind.DATA, MessageKind.CREDIT, MessageKind.DIAL})
 
 
 class TunnelMessage(NamedTuple):
@@ -88,6 +100,27 @@ class FrameHead(NamedTuple):
 def accept_key(key: str) -> str:
     """Return the value of Sec-WebSocket-Accept for a Sec-WebSocket-Key."""
     return base64.b64encode(hashlib.sha1(key.encode() + _GUID, usedforsecurity=False).digest()).decode()
+
+
+def switched(key: str) -> bytes:
+    """Return the head of the response by which a WebSocket begins, to a request with this key."""
+    own = [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Accept", accept_key(key))]
+    return heads.response_head(101, "Switching Protocols", own)
+
+
+def websocket_key(head: RequestHead) -> str:
+    """Return the key of the WebSocket that a request opens.
+
+    Raises:
+        HttpRefusal: It opens none.
+    """
+    keys = [value for name, value in head.headers if name == "sec-websocket-key"]
+    names = [each.lower() for each in head.values("upgrade")]
+    if not head.upgrade_headers() or names != ["websocket"] or head.values("sec-websocket-version") != ["13"]:
+        raise HttpRefusal(400, "the request must be an upgrade to websocket, version 13")
+    if len(keys) != 1 or not is_key(keys[0]):
+        raise HttpRefusal(400, "the request must have one Sec-WebSocket-Key of 16 bytes")
+    return keys[0]
 
 
 def is_key(key: str) -> bool:
@@ -181,6 +214,27 @@ def credited(message: TunnelMessage) -> int:
     return size
 
 
+def dial(stream: int, address: str, port: int) -> TunnelMessage:
+    """Return the message that begins a stream to a port of an IP address."""
+    return TunnelMessage(MessageKind.DIAL, stream, f"[{address}]:{port}".encode())
+
+
+def dialled(message: TunnelMessage) -> tuple[str, int]:
+    """Return the IP address, in its shortest form, and the port that a stream is to be connected to.
+
+    Raises:
+        FrameError: It names none.
+    """
+    found = _DIALLED.fullmatch(message.data[: _MOST_DIALLED + 1])
+    try:
+        address = ipaddress.ip_address(found[1].decode()) if found is not None else None
+    except ValueError:
+        address = None
+    if found is None or address is None or not 0 < int(found[2]) <= _LAST_PORT:
+        raise FrameError("a stream is to be connected to no address and port")
+    return str(address), int(found[2])
+
+
 def unpack(payload: bytes) -> TunnelMessage:
     """Return the message of a payload.
 
@@ -195,6 +249,6 @@ def unpack(payload: bytes) -> TunnelMessage:
     except ValueError:
         raise FrameError("a message has an unknown kind") from None
     data = payload[_MESSAGE.size :]
-    if bool(data) is not (found in {MessageKind.DATA, MessageKind.CREDIT}):
+    if bool(data) is not (found in _WITH_BYTES):
         raise FrameError("a message has bytes that it may not have, or lacks those that it must have")
     return TunnelMessage(found, stream, data)

@@ -4,7 +4,9 @@
                                                            ├─ Refused   403 and the reason
                                                            ├─ Direct    TCP, bytes both ways           tunnel.py
                                                            ├─ Outside   resolved, checked, then TCP    dialling.py
-                                                           └─ Kubelet   TLS and one HTTP request       kubelet.py
+                                                           ├─ Kubelet   TLS and one HTTP request       kubelet.py
+                                                           ├─ Tunnelled a stream of a node's tunnel    nodetunnels.py
+                                                           └─ TunnelEntry  a node opens its tunnel     nodetunnels.py
 
 Clients may come before the process of the gate knows all destinations: a connection waits until `settled`, and gets 503
 if that takes too long.
@@ -31,11 +33,20 @@ from pathlib import Path
 from tenantry.api.errors import ApiError
 from tenantry.hosting import heads, kubelet
 from tenantry.hosting.connections import Accept, ConnectionLimits, Connections
-from tenantry.hosting.destinations import Destination, Direct, Kubelet, Outside, Refused
+from tenantry.hosting.destinations import (
+    Destination,
+    Direct,
+    Kubelet,
+    Outside,
+    Refused,
+    TunnelEntry,
+    Tunnelled,
+)
 from tenantry.hosting.dialling import OutsideInputs, checked, dial
 from tenantry.hosting.heads import HttpRefusal
 from tenantry.hosting.kubelet import KubeletInputs
 from tenantry.hosting.listeners import listener
+from tenantry.hosting.nodetunnels import NodeTunnels
 from tenantry.hosting.tunnel import ByteStream, abort, end, read_head, splice
 
 CONNECT_HEAD_BYTES = 8 * 1024
@@ -67,6 +78,7 @@ class Gate:
         decide: The rule for destinations.
         kubelet: What the gate needs to play kubelets; None if `decide` never returns one.
         outside: What the gate needs to reach hosts outside of the cluster; None if it reaches none.
+        tunnels: The tunnels of nodes without a route; None if `decide` never returns one.
         limits: The limits.
         settled: Set once `decide` knows all destinations; None if it always does.
     """
@@ -78,6 +90,7 @@ class Gate:
         *,
         kubelet: KubeletInputs | None = None,
         outside: OutsideInputs | None = None,
+        tunnels: NodeTunnels | None = None,
         limits: GateLimits | None = None,
         settled: asyncio.Event | None = None,
     ) -> None:
@@ -86,6 +99,7 @@ class Gate:
         self._decide = decide
         self._kubelet = kubelet
         self._outside = outside
+        self._tunnels = tunnels
         self._limits = limits or GateLimits()
         self._connections = Connections(self._limits, self._serve, self._reject)
         # Connections to hosts outside: the host and the address that was dialled.
@@ -104,8 +118,10 @@ class Gate:
         The API server keeps connections to webhooks open for as long as it uses them.
         """
         for task, asked in list(self._led_inside.items()):
-            if not isinstance(self._decide(*asked), Direct):
+            if not isinstance(self._decide(*asked), Direct | Tunnelled):
                 task.cancel()
+        if self._tunnels is not None:
+            self._tunnels.recheck()
         for task, (host, address) in list(self._led_outside.items()):
             if self._outside is None or self._outside.refusal(host, address):
                 task.cancel()
@@ -152,8 +168,10 @@ class Gate:
             match self._decide(host, port):
                 case Refused(reason=reason):
                     raise HttpRefusal(403, reason)  # noqa: TRY301 - all refusals are written in one place
-                case Direct() as found:
+                case Direct() | Tunnelled() as found:
                     await self._lead_inside(found, (host, port), stream)
+                case TunnelEntry():
+                    await self._tunnelling().serve(stream, self._limits.head_seconds)
                 case Outside(host=outside, port=its_port):
                     await self._lead_outside(outside, its_port, stream)
                 case Kubelet(node=node):
@@ -193,13 +211,21 @@ class Gate:
         stream.writer.write(heads.ESTABLISHED)
         await kubelet.serve(inputs, node, stream, seconds=self._limits.head_seconds)
 
-    async def _lead_inside(self, found: Direct, asked: tuple[str, int], stream: ByteStream) -> None:
+    def _tunnelling(self) -> NodeTunnels:
+        if self._tunnels is None:
+            raise HttpRefusal(403, "this gate has no tunnels of nodes")
+        return self._tunnels
+
+    async def _lead_inside(self, found: Direct | Tunnelled, asked: tuple[str, int], stream: ByteStream) -> None:
         """Connect to an address of the cluster, and forward bytes both ways."""
         task = asyncio.current_task()
         if task is None:
             raise HttpRefusal(500, "the gate has failed")
         self._led_inside[task] = asked
         try:
+            if isinstance(found, Tunnelled):
+                await self._tunnelling().carry(found, stream)
+                return
             _, upstream = await dial([found.address], found.port, self._limits.dial_seconds)
             stream.writer.write(heads.ESTABLISHED)
             await splice(stream, upstream)

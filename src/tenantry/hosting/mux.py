@@ -52,6 +52,13 @@ Raises:
     OSError: There is no connection.
 """
 
+Dial = Callable[[str, int], Awaitable[ByteStream]]
+"""Connects a stream to the IP address and the port that the other end has named, if they are admitted.
+
+Raises:
+    OSError: There is no connection, or the destination is not admitted.
+"""
+
 
 class _Muxed:
     """One stream, as one end knows it."""
@@ -152,7 +159,8 @@ class StreamMux:
     Args:
         stream: The connection, on which frames begin now.
         is_client: Whether this end has opened the WebSocket; clients mask their frames.
-        connect: Connects streams of the other end; None if only this end opens streams.
+        connect: Connects streams of the other end that name no destination; None refuses those.
+        dial: Connects streams of the other end that name one; None refuses those.
         heard: Called with each text that arrives; None refuses texts.
     """
 
@@ -162,11 +170,13 @@ class StreamMux:
         *,
         is_client: bool,
         connect: Connect | None = None,
+        dial: Dial | None = None,
         heard: Callable[[str], None] | None = None,
     ) -> None:
         self._stream = stream
         self._is_client = is_client
         self._connect = connect
+        self._dial = dial
         self._heard = heard
         self._streams: dict[int, _Muxed] = {}
         self._next = 1
@@ -207,8 +217,12 @@ class StreamMux:
                 each.take(TunnelMessage(MessageKind.RESET, each.number))
             abort(self._stream)
 
-    async def carry(self, local: ByteStream) -> None:
+    async def carry(self, local: ByteStream, to: tuple[str, int] | None = None) -> None:
         """Open a stream at the other end, and forward bytes both ways until both directions have ended.
+
+        Args:
+            local: The stream at this end, which is closed.
+            to: The IP address and the port that the other end connects to; None for the only one that it knows.
 
         Raises:
             OSError: The tunnel is closed or full, or the stream broke.
@@ -219,7 +233,8 @@ class StreamMux:
             abort(local)
             raise
         try:
-            await self._send(TunnelMessage(MessageKind.OPEN, muxed.number))
+            first = TunnelMessage(MessageKind.OPEN, muxed.number) if to is None else frames.dial(muxed.number, *to)
+            await self._send(first)
             await self._splice(muxed, local)
         finally:
             self._forget(muxed)
@@ -293,20 +308,23 @@ class StreamMux:
     def _take(self, message: TunnelMessage) -> None:
         known = self._streams.get(message.stream)
         if message.kind is MessageKind.OPEN:
-            self._accept(message.stream)
+            self._accept(message.stream, self._connect)
+        elif message.kind is MessageKind.DIAL:
+            to = frames.dialled(message)
+            self._accept(message.stream, partial(self._dial, *to) if self._dial is not None else None)
         elif known is not None:
             known.take(message)
         # Messages that were under way when the stream ended here have no meaning any more.
 
-    def _accept(self, number: int) -> None:
-        if self._connect is None or self._group is None or number < self._next:
+    def _accept(self, number: int, connect: Connect | None) -> None:
+        if connect is None or self._group is None or number < self._next:
             raise FrameError("the other end may not open this stream")
         self._next = number + 1
         if len(self._streams) >= MOST_STREAMS:
             self._answer(Opcode.BINARY, frames.pack(TunnelMessage(MessageKind.RESET, number)))
             return
         muxed = self._streams[number] = _Muxed(number)
-        self._group.create_task(self._serve(muxed, self._connect))
+        self._group.create_task(self._serve(muxed, connect))
 
     async def _serve(self, muxed: _Muxed, connect: Connect) -> None:
         try:

@@ -219,6 +219,16 @@ class Placement(Protocol):
         """Return the path of the socket of the API group that is answered for a control plane."""
         ...
 
+    async def front_proxy_tls(self, uid: str) -> ssl.SSLContext:
+        """Return the context in which the gate plays an aggregated API of a control plane.
+
+        Only its API server has a certificate that the context admits: the one by which it forwards requests.
+
+        Args:
+            uid: The uid of the control plane, which runs.
+        """
+        ...
+
     async def kubelet_tls(self, uid: str, addresses: Sequence[str], context: ssl.SSLContext | None) -> ssl.SSLContext:
         """Return the context in which the gate answers at the addresses of nodes, in place of their kubelets.
 

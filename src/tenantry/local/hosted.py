@@ -322,6 +322,10 @@ class LocalPlacement:
         """See `Placement.forwarded`."""
         return self._folder(uid) / hosting.FORWARDED
 
+    async def front_proxy_tls(self, uid: str) -> ssl.SSLContext:
+        """See `Placement.front_proxy_tls`."""
+        return await asyncio.to_thread(hostedpki.front_proxy_tls, self._folder(uid) / "pki")
+
     async def kubelet_tls(self, uid: str, addresses: Sequence[str], context: ssl.SSLContext | None) -> ssl.SSLContext:
         """See `Placement.kubelet_tls`."""
         folder = ClusterPaths(self._folder(uid)).pki

@@ -19,6 +19,7 @@ ends before an authority is replaced, and starts with the new one.
 from __future__ import annotations
 
 import datetime as dt
+import ssl
 from pathlib import Path
 
 import msgspec
@@ -249,3 +250,18 @@ def _write(file: Path, data: bytes) -> None:
     # The API server reads the file again when it changes.
     if not file.exists() or file.read_bytes() != data:
         write_private(file, data)
+
+
+def front_proxy_tls(folder: Path) -> ssl.SSLContext:
+    """Return the context of a server that only front proxies of a control plane connect to.
+
+    Args:
+        folder: The folder of its certificates.
+
+    Raises:
+        OSError: They cannot be read.
+    """
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=folder / hosting.FRONT_PROXY)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(folder / "kubelet.crt", folder / "kubelet.key")
+    return context

@@ -78,7 +78,7 @@ class LocalMachines:
             await self._end(known, before.plane)
             await asyncio.to_thread(memberships.forget, self._paths, node)
         await self._reload()
-        await self._started(node)
+        await self.started(node)
 
     def _has_identity(self, node: str) -> bool:
         return (memberships.folder_of(self._paths, node) / "kubelet" / "kubeconfig").exists()
@@ -100,19 +100,27 @@ class LocalMachines:
         clean(own, known.name, known.number, *bridges)
         memberships.wipe(self._paths, known.name)
 
-    async def _started(self, node: str) -> None:
+    async def started(self, component: str) -> None:
+        """Wait until a machine runs.
+
+        Args:
+            component: The name of its component.
+
+        Raises:
+            LocalError: It does not in time, or the supervisor has ended.
+        """
         try:
             async with (
                 asyncio.timeout(START_SECONDS),
                 contextlib.aclosing(control.watch(self._paths.socket)) as states,
             ):
                 async for state in states:
-                    found = state.component(node)
+                    found = state.component(component)
                     if found is not None and found.phase is Phase.READY:
                         return
         except TimeoutError as error:
             raise LocalError(
-                f"{node} is not ready after {START_SECONDS:.0f} s: `tenantry logs {node}` shows why"
+                f"{component} is not ready after {START_SECONDS:.0f} s: `tenantry logs {component}` shows why"
             ) from error
         raise LocalError("the supervisor of the cluster ended: `tenantry status` shows why")
 

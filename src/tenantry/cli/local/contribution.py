@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from tenantry.api import contribution, marks
 from tenantry.api.cleaning import BY_HAND
+from tenantry.api.contributednode import OUTSIDE_NAME, OUTSIDE_PREFIX
 from tenantry.api.contribution import Contribution
 from tenantry.api.errors import InputError, NotFound, RetryableError
 from tenantry.api.kubernetes import ClusterRoleBinding
@@ -23,12 +25,14 @@ from tenantry.api.model import Resource
 from tenantry.api.nodeview import earlier_bindings
 from tenantry.api.policyparameters import PolicyParameters
 from tenantry.api.tenant import Tenant
-from tenantry.cli import durations, output, session
+from tenantry.cli import durations, gitmanaged, output, session
+from tenantry.cli.local import outsidenode
 from tenantry.cli.local.name import name_option
 from tenantry.cli.target import Target, takes_target
+from tenantry.local import outsidemachines
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.real import fleet
-from tenantry.local.spec import RealNodes
+from tenantry.local.spec import RealNode, RealNodes
 from tenantry.world.quota import node_key
 from tenantry.world.shares.amounts import thousandths
 
@@ -71,9 +75,22 @@ _capacity_option = click.option(
 )
 @_capacity_option
 @click.option(
-    "--valid", default="1h", show_default=True, type=durations.DURATION, help="Lifetime of the token, at most 24h."
+    "--valid",
+    default="1h",
+    show_default=True,
+    type=durations.DURATION,
+    help="Lifetime of the token, at most 24h; with --to, it is 10 minutes.",
 )
+@click.option(
+    "--to",
+    default="",
+    metavar="NAMESPACE/NAME",
+    help="DedicatedCluster that the node serves, as in acme/prod (default: the cluster itself).",
+)
+@gitmanaged.force_option
+@click.pass_context
 def contribute(
+    context: click.Context,
     target: Target,
     *,
     tenant: str,
@@ -84,8 +101,18 @@ def contribute(
     pod_cidrs: tuple[str, ...],
     capacity: str,
     valid: int,
+    to: str,
+    forced: bool,
 ) -> None:
-    """Print the command by which one node joins the cluster, with a short-lived token."""
+    """Print the command by which one node joins the cluster, with a short-lived token.
+
+    With --to, owners of a tenant contribute a machine to a cluster of their own. For a cluster that is not local, a
+    kubeconfig is printed instead, for `kubelet --bootstrap-kubeconfig`.
+    """
+    if to:
+        _check_alone(context)
+        outsidenode.contribute(target, to, addresses, pod_cidrs, forced=forced)
+        return
     if not 0 < valid <= _LONGEST_SECONDS:
         raise InputError(f"--valid {durations.text(valid)} must be from 1s to 24h")
     agreed = _checked(tenant=tenant, owner=owner, location=location, device=device)
@@ -102,6 +129,17 @@ def contribute(
     click.echo(f"tenantry node join{named} --token {token_id}.{secret}")
     node = contribution.node_of(token_id)
     output.talk(f'the token is valid for {durations.text(valid)} and for the one node "{node}"')
+
+
+def _check_alone(context: click.Context) -> None:
+    """Check that --to has no options that are about nodes of the cluster itself.
+
+    Raises:
+        InputError: It has one.
+    """
+    for key in ("tenant", "owner", "location", "device", "capacity", "valid"):
+        if context.get_parameter_source(key) is ParameterSource.COMMANDLINE:
+            raise InputError(f"--{key} must not be given with --to: it is about nodes of the host")
 
 
 def _checked(**values: str) -> Contribution:
@@ -204,12 +242,18 @@ async def _write(client: Client, node: str, agreed: Contribution | None, version
 @click.command()
 @name_option
 @click.option("--token", required=True, envvar="TENANTRY_JOIN_TOKEN", help="Token of `tenantry node contribute`.")
+@click.option("--node", default="", help="Name of the node in the cluster of a tenant, as `contribute --to` prints it.")
+@click.option("--plane", default="", help="Uid of the control plane of that cluster, as `contribute --to` prints it.")
+@click.option("--address", default="", help="Address of the node there, as `contribute --to` prints it.")
 @durations.patience_option
-def join(*, name: str, token: str, timeout: int) -> None:
+def join(*, name: str, token: str, node: str, plane: str, address: str, timeout: int) -> None:
     """Run a real node on this machine that joins a cluster with nothing but a token. Prints its name."""
     found = re.fullmatch(contribution.TOKEN, token)
     if found is None:
         raise InputError("--token must be what `tenantry node contribute` prints, as in abcdef.0123456789abcdef")
+    if node or plane or address:
+        _join_plane(name, token, node=node, plane=plane, address=address, timeout=timeout)
+        return
     node = contribution.node_of(found[1])
 
     def change(real: RealNodes) -> RealNodes:
@@ -219,6 +263,18 @@ def join(*, name: str, token: str, timeout: int) -> None:
         return msgspec.structs.replace(real, nodes=(*real.nodes, new))
 
     asyncio.run(LocalCluster(name).change_nodes(change, timeout))
+    click.echo(node)
+
+
+def _join_plane(name: str, token: str, *, node: str, plane: str, address: str, timeout: int) -> None:
+    if not (node and plane and address):
+        raise InputError("--node, --plane and --address must be given together, as `contribute --to` prints them")
+    if re.fullmatch(OUTSIDE_NAME, node) is None:
+        raise InputError(f"--node {node!r} must be the name that `tenantry node contribute --to` has printed")
+    cluster = LocalCluster(name)
+    bridge = outsidenode.bridge_of(cluster.paths, plane)
+    machine = RealNode(name=node, number=outsidenode.number_of(bridge, address), token=token)
+    asyncio.run(outsidemachines.join(cluster, machine, plane, bridge, timeout))
     click.echo(node)
 
 
@@ -253,8 +309,21 @@ async def _record(client: Client, node: str, changes: dict[str, str]) -> None:
 @takes_target
 @click.argument("node", metavar="NODE")
 @durations.timeout_option("5m", "Deadline for the eviction of its pods, as in 30s or 5m.")
-def take_back(target: Target, *, node: str, timeout: int) -> None:
+@click.option(
+    "--from",
+    "origin",
+    default="",
+    metavar="NAMESPACE/NAME",
+    help="DedicatedCluster that the node serves, as in acme/prod (default: the cluster itself).",
+)
+@gitmanaged.force_option
+def take_back(target: Target, *, node: str, timeout: int, origin: str, forced: bool) -> None:
     """Evict all pods from a contributed node, and wait until the cluster has removed it."""
+    if origin:
+        outsidenode.take_back(target, origin, node, timeout, forced=forced)
+        return
+    if node.startswith(OUTSIDE_PREFIX):
+        raise InputError(f'"{node}" serves the cluster of a tenant: name it with --from, as in --from acme/prod')
     if not contribution.is_contributed(node):
         raise InputError(
             f'"{node}" was not contributed: only nodes that `tenantry node contribute` let in are taken back'

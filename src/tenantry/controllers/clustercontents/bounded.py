@@ -21,7 +21,9 @@ from tenantry.mirror.things import Thing
 
 _ANY = "-"
 _EVERY = objects.objects(
-    ContentFacts(service_range="10.96.0.0/16", runtime=NodeRuntime(dns_image=_ANY, storage_class=_ANY))
+    ContentFacts(
+        service_range="10.96.0.0/16", runtime=NodeRuntime(dns_image=_ANY, storage_class=_ANY), has_tunnels=True
+    )
 )
 
 ALWAYS = frozenset(

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.errors import ApiError, Invalid
 from tenantry.api.marks import ADD_ON, FIELD_MANAGER
 from tenantry.api.model import Json, Resource
+from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.clustercontents import bounded, desired, reverts, status
@@ -70,7 +72,16 @@ class ContentController:
             Watch(resource=each, decode=bounded.decoder(each, self._wanted), keys=_key, selectors=selectors)
             for each in KINDS
         ]
-        return [*own, replace(watched.control_planes(self._of_plane), cluster=self._home)]
+        on_host = (watched.control_planes(self._of_plane), watched.node_handovers(self._of_handover))
+        return [*own, *(replace(each, cluster=self._home) for each in on_host)]
+
+    def _of_handover(self, change: Change[NodeHandover]) -> Iterable[str]:
+        """Wake with each stage of a machine from outside: the first of them needs more objects."""
+        after = change.after
+        return (KEY,) if after is not None and after.spec.contributed is not UNSET and self._is_of(after) else ()
+
+    def _is_of(self, found: NodeHandover) -> bool:
+        return found.spec.plane.uid == self._uid
 
     def _of_plane(self, change: Change[VirtualControlPlane]) -> Iterable[str]:
         before, after = change.before, change.after

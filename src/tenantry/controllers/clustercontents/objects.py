@@ -19,6 +19,7 @@ from tenantry.api.contribution import BOOTSTRAPPERS
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json, Resource, object_key
 from tenantry.api.signing import NODES_GROUP
+from tenantry.hosting import tunnelapi
 from tenantry.hosting.certificates import KUBELET_CLIENT_USER
 from tenantry.hosting.noderuntime import NodeRuntime
 
@@ -35,10 +36,13 @@ ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 SERVICES = Resource("", "v1", "services", "Service")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+API_SERVICES = Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)
 
 KINDS = (
     *(CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, RUNTIME_CLASSES, STORAGE_CLASSES),
     *(ACCOUNTS, CONFIG_MAPS, SERVICES, DEPLOYMENTS),
+    *(ENDPOINT_SLICES, API_SERVICES),
 )
 
 RECORD = "tenantry-add-ons"
@@ -57,11 +61,13 @@ class ContentFacts(msgspec.Struct, frozen=True, kw_only=True):
         service_range: The addresses of Services; for two families, the primary one, a comma and the other one.
         domain: The domain of the cluster.
         runtime: What its real nodes can run; None if it has no real nodes.
+        has_tunnels: It has machines from outside, which open tunnels.
     """
 
     service_range: str
     domain: str = "cluster.local"
     runtime: NodeRuntime | None = None
+    has_tunnels: bool = False
 
     @property
     def dns_address(self) -> str:
@@ -97,7 +103,7 @@ class ContentObject(msgspec.Struct, frozen=True, kw_only=True):
 def objects(facts: ContentFacts) -> tuple[ContentObject, ...]:
     """Return all objects, whatever the modes of the add-ons are."""
     runtime = facts.runtime
-    found = [*_rights(), *_network_policy()]
+    found = [*_rights(), *_network_policy(), *(_tunnels() if facts.has_tunnels else ())]
     if runtime is not None:
         found += _runtime_classes(runtime.handlers)
         found += _storage(runtime) if runtime.storage_class else ()
@@ -142,6 +148,42 @@ def _rights() -> Iterable[ContentObject]:
     yield _binding(RIGHTS, "tenantry:kubelet-client", "system:kubelet-api-admin", _user(KUBELET_CLIENT_USER))
     # The programs of a node that has joined have its identity.
     yield _binding(RIGHTS, "tenantry:node-proxiers", "system:node-proxier", _group(NODES_GROUP))
+
+
+def _tunnels() -> Iterable[ContentObject]:
+    """Return the aggregated API at which machines from outside open their tunnels: the gate plays it.
+
+    The API server does not verify the gate, which it reaches at a socket of its own and not through a network. The gate
+    verifies the API server.
+    """
+    name = "tenantry-tunnel"
+    rules = [_rule(tunnelapi.GROUP, ("nodes/proxy",), ("get",))]
+    port: Json = {"name": "", "port": tunnelapi.PORT, "protocol": "TCP"}
+    yield _object(RIGHTS, CLUSTER_ROLES, "tenantry:node-tunnels", {"rules": rules})
+    yield _binding(RIGHTS, "tenantry:node-tunnels", "tenantry:node-tunnels", _group(NODES_GROUP))
+    yield _object(RIGHTS, SERVICES, name, {"spec": {"ports": [{"port": tunnelapi.PORT, "protocol": "TCP"}]}})
+    slice_ = _object(
+        RIGHTS,
+        ENDPOINT_SLICES,
+        name,
+        {
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [tunnelapi.ADDRESS], "conditions": {"ready": True}}],
+            "ports": [port],
+        },
+    )
+    slice_.body["metadata"]["labels"]["kubernetes.io/service-name"] = name
+    yield slice_
+    service: Json = {"namespace": SYSTEM, "name": name, "port": tunnelapi.PORT}
+    spec: Json = {
+        "group": tunnelapi.GROUP,
+        "version": tunnelapi.VERSION,
+        "service": service,
+        "insecureSkipTLSVerify": True,
+        "groupPriorityMinimum": 100,
+        "versionPriority": 100,
+    }
+    yield _object(RIGHTS, API_SERVICES, f"{tunnelapi.VERSION}.{tunnelapi.GROUP}", {"spec": spec})
 
 
 # -- add-ons --------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from tenantry.api.slice import ClaimMode, SliceClaim, SliceClaimSpec, SliceState
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.api.wording import shortened
 from tenantry.controllers.children import created, deleted, kept, meta_of
-from tenantry.controllers.dedicatedcluster import ending, leaving, planespec, release, template
+from tenantry.controllers.dedicatedcluster import contributed, ending, leaving, planespec, release, template
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
 from tenantry.controllers.dedicatedcluster.leaving import LeavingFacts, Pool, is_joined
 from tenantry.engine import request
@@ -76,6 +76,8 @@ def pools(inputs: ClusterInputs) -> list[Pool]:
     slices = {slice_name(each.metadata.name, each.metadata.uid): name for name, each in own.items()}
     by_pool: dict[str, list[NodeHandover]] = {name: [] for name in (*wanted, *own)}
     for each in inputs.handovers.values():
+        if contributed.is_outside(each):
+            continue
         # Of a claim that is gone: the label of the Node inside has the name of the pool.
         name = slices.get(each.spec.slice) or each.spec.labels.get(POOL, DEFAULT_POOL)
         by_pool.setdefault(name, []).append(each)
@@ -111,6 +113,7 @@ def plan(inputs: ClusterInputs) -> Plan:
     writes = list(_plane_writes(inputs))
     for pool in pools(inputs):
         writes += _pool_writes(inputs, pool)
+    writes += contributed.writes(inputs)
     return Plan(before=before, writes=tuple(writes))
 
 

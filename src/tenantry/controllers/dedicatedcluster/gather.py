@@ -39,6 +39,7 @@ class ClusterInputs(msgspec.Struct, frozen=True, kw_only=True):
         claims: The SliceClaims that it controls, and those of others with a name that it needs, by name.
         handovers: The nodes that serve its control plane, or have its slices, or are on their way, by name.
         taken: Nodes of its claims that still serve another cluster.
+        taken_outside: Names of its machines from outside that another cluster has.
         defaults: Of TenancyDefaults.
         template_name: The ClusterTemplate that it is to have; "" for none.
         template: That template; None if there is none of this name.
@@ -52,6 +53,7 @@ class ClusterInputs(msgspec.Struct, frozen=True, kw_only=True):
     claims: Mapping[str, SliceClaim] = {}
     handovers: Mapping[str, NodeHandover] = {}
     taken: frozenset[str] = frozenset()
+    taken_outside: frozenset[str] = frozenset()
     defaults: SliceDefaults = SliceDefaults()
     template_name: str = ""
     template: ClusterTemplate | None = None
@@ -161,6 +163,7 @@ def gather(cluster: ClusterCaches, found: DedicatedCluster, names: Sequence[str]
         own += handovers.by_index(BY_SLICE, slice_name(each.metadata.name, each.metadata.uid))
     names_of_own = {each.metadata.name for each in own}
     nodes = {name for each in children for name in each.status.nodes}
+    outside = {each.name for each in found.spec.contributed} - names_of_own
     defaults: TenancyDefaults | None = cluster.cache(TenancyDefaults.resource).get(DEFAULTS)
     templates: Cache[ClusterTemplate] = cluster.cache(ClusterTemplate.resource)
     template_name = wanted_template(found, defaults.spec.dedicated_clusters.template if defaults is not None else "")
@@ -170,6 +173,7 @@ def gather(cluster: ClusterCaches, found: DedicatedCluster, names: Sequence[str]
         claims={each.metadata.name: each for each in every},
         handovers={each.metadata.name: each for each in own},
         taken=frozenset(name for name in nodes - names_of_own if handovers.get(name) is not None),
+        taken_outside=frozenset(name for name in outside if handovers.get(name) is not None),
         defaults=defaults.spec.slices if defaults is not None else SliceDefaults(),
         template_name=template_name,
         template=templates.get(template_name) if template_name else None,

@@ -20,7 +20,7 @@ from tenantry.api.wording import shortened
 from tenantry.controllers import controlplane
 from tenantry.controllers.conclusion import ready as verdict
 from tenantry.controllers.conclusion import trouble
-from tenantry.controllers.dedicatedcluster import desired, ending, leaving, planespec, release, template
+from tenantry.controllers.dedicatedcluster import contributed, desired, ending, leaving, planespec, release, template
 from tenantry.controllers.dedicatedcluster.desired import Pool
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
 from tenantry.engine.clock import rfc3339
@@ -77,6 +77,7 @@ def compute(inputs: ClusterInputs, problem: Blocked | None, now: str) -> Dedicat
         nodes=next((len(pool.joined) for pool in every if pool.name == desired.DEFAULT_POOL), 0),
         ready_nodes=f"{joined}/{sum(pool.want for pool in every)}",
         pools=tuple(_shown(pool) for pool in every[:MOST_POOLS_SHOWN]),
+        contributed=contributed.shown(inputs),
         allowed_nodes=template.allowed_nodes(inputs),
         sleep=release.stage(inputs),
         requests=planespec.handled(inputs),

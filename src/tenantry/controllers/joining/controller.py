@@ -134,7 +134,7 @@ class JoinController:
         if found is None:
             await self._write(cluster, orphaned(inside) if inside is not None else ())
             return None
-        if not found.metadata.deletion_timestamp and found.status.kind is MachineKind.REAL:
+        if not found.metadata.deletion_timestamp and found.status.kind in {MachineKind.REAL, MachineKind.CONTRIBUTED}:
             return await self._join(cluster, found) if found.status.stage in machines.STAGES else None
         leaving: list[PodFacts] = []
         if found.metadata.deletion_timestamp:

@@ -16,7 +16,9 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from tenantry.api import reasons
 from tenantry.api.clusterapi import provider_id
+from tenantry.api.contributednode import OUTSIDE_PREFIX
 from tenantry.api.errors import AlreadyExists, Conflict, NotFound
 from tenantry.api.marks import HANDOVER_RECORD
 from tenantry.api.model import Json
@@ -27,6 +29,7 @@ from tenantry.controllers.joining import tokens
 from tenantry.controllers.joining.machines import JoinObstacle, blocked_by, is_of, seen
 from tenantry.controllers.slices.pods import PodFacts
 from tenantry.engine import request
+from tenantry.engine.conditions import find
 from tenantry.engine.plan import DirectWrite
 from tenantry.hosting import simulation, versions
 from tenantry.world.leases import instant
@@ -97,10 +100,13 @@ def decide(inputs: JoinInputs) -> JoinDecision:
 def orphaned(inside: Node) -> tuple[DirectWrite, ...]:
     """Return the deletion of a Node whose NodeHandover is gone; nothing if it was never of one.
 
+    A machine from outside keeps its certificate when it leaves, and may register again with it.
+
     Args:
         inside: The Node inside, which no NodeHandover has the name of.
     """
-    return (_deletion(inside),) if HANDOVER in inside.metadata.annotations else ()
+    is_from_outside = inside.metadata.name.startswith(OUTSIDE_PREFIX)
+    return (_deletion(inside),) if HANDOVER in inside.metadata.annotations or is_from_outside else ()
 
 
 def _join(inputs: JoinInputs, below: Node) -> JoinDecision:
@@ -226,6 +232,11 @@ def is_moving(found: NodeHandover) -> bool:
     """Return whether a node waits for its control plane, which must run for that."""
     if found.metadata.deletion_timestamp:
         return bool(found.status.inside)
+    if found.status.kind is MachineKind.CONTRIBUTED:
+        # The control plane does not stay awake for a machine whose owner does not start it.
+        late = find(found.status.conditions, reasons.JOIN_REFUSED)
+        if late is not None and late.reason == reasons.JOIN_TOKEN_EXPIRED:
+            return False
     return found.status.stage in {HandoverStage.WIPED, HandoverStage.JOINING}
 
 

@@ -27,6 +27,7 @@ from tenantry.api.nodehandover import (
     PENDING,
     HandoverStage,
     JoinSecret,
+    MachineKind,
     NodeHandover,
     NodeHandoverStatus,
     NodeJoin,
@@ -195,6 +196,14 @@ def _offered(inputs: JoinMachineInputs, decided: MachineDecision) -> MachineDeci
         left = (token.expires - inputs.now).total_seconds()
         # Users inside may have deleted it.
         return replace(decided, inside=(*decided.inside, tokens.offered(name, token)), again_seconds=left)
+    if token is not None and found.status.kind is MachineKind.CONTRIBUTED:
+        # Its owner starts it, perhaps never: a token that is made again and again would be one that never expires.
+        message = (
+            f"the machine of node {name!r} did not use its token in time: `tenantry node take-back {name} --from"
+            f" {found.spec.plane.namespace}/{found.spec.plane.name}` ends its entry; then contribute the machine again"
+        )
+        late = JoinObstacle(reasons.JOIN_TOKEN_EXPIRED, message)
+        return replace(decided, inside=(*decided.inside, tokens.withdrawn(token.id)), obstacle=decided.obstacle or late)
     if inputs.endpoint is None:
         told = JoinObstacle(
             reasons.NODE_BLOCKED, "machines cannot reach the control plane: it has no endpoint for nodes"

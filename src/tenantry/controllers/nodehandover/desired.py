@@ -31,7 +31,7 @@ from tenantry.api.node import Node, NodeCondition
 from tenantry.api.nodehandover import FINALIZER, HandoverStage, MachineKind, NodeHandover
 from tenantry.controllers import nodecondition
 from tenantry.controllers.evictions import deletion
-from tenantry.controllers.nodehandover import nodemarks
+from tenantry.controllers.nodehandover import contributed, nodemarks
 from tenantry.controllers.nodehandover.gather import HandoverInputs
 from tenantry.controllers.nodehandover.nodemarks import HandoverRecord
 from tenantry.controllers.nodehandover.status import HandoverProgress
@@ -79,6 +79,10 @@ class HandoverDecision(msgspec.Struct, frozen=True, kw_only=True):
 def plan(inputs: HandoverInputs) -> HandoverDecision:
     """Return the next stage of a handover."""
     found, node = inputs.handover, inputs.node
+    machine = contributed.machine_of(found)
+    if machine is not None:
+        # The host has no such node: one of its name is another machine.
+        inputs = msgspec.structs.replace(inputs, node=None)
     if found is None:
         # An administrator who removes the finalizer by hand has decided that the host has the node.
         given = _changed(node, nodemarks.give_back) if node is not None else ()
@@ -92,6 +96,8 @@ def plan(inputs: HandoverInputs) -> HandoverDecision:
     # Before the first mark: without it, a deletion would leave a node that nothing gives back.
     if FINALIZER not in found.metadata.finalizers:
         return _write(DirectWrite(request=request.finalizers(found, (*found.metadata.finalizers, FINALIZER))))
+    if machine is not None:
+        return HandoverDecision(progress=contributed.progress(found, machine))
     return _leave(inputs, found)
 
 
@@ -306,6 +312,8 @@ def _returned(inputs: HandoverInputs, found: NodeHandover) -> HandoverDecision:
         return _given_back(inputs, found, node)
     if stage is not HandoverStage.BACK:
         gone = "the host has the node again" if node is not None else "the host has no such Node any more"
+        if contributed.machine_of(found) is not None:
+            gone = "the cluster has let the machine go"
         back = HandoverProgress(stage=HandoverStage.BACK, reason=reasons.NODE_BACK, message=gone)
         return HandoverDecision(work=SliceDecision(goes_on=True), progress=back)
     rest = tuple(name for name in found.metadata.finalizers if name != FINALIZER)

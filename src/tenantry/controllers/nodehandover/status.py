@@ -79,6 +79,8 @@ def _moved(status: NodeHandoverStatus, progress: HandoverProgress) -> NodeHandov
 def _identified(found: NodeHandover, node: Node | None) -> NodeHandoverStatus:
     """Return the status with the uid and the kind of the node, once it is held."""
     status = found.status
+    if found.spec.contributed is not UNSET:
+        return msgspec.structs.replace(status, kind=MachineKind.CONTRIBUTED)
     if node is None or found.metadata.deletion_timestamp:
         return status
     record = nodemarks.record_of(node)

@@ -418,7 +418,11 @@ class Link:
         decide = self._contents.destinations(self._gate.outside)
         kept = self._contents.kept(users_side, self._host.instance)
         try:
-            async with self._gate.serve(decide), self._host.placement.connected(self._plane.uid), kept:
+            async with (
+                self._gate.serve(decide, tunnels=self._contents.tunnels),
+                self._host.placement.connected(self._plane.uid),
+                kept,
+            ):
                 await asyncio.get_running_loop().create_future()
         finally:
             await self._disconnect()

@@ -21,11 +21,12 @@ from tenantry.controllers.joining.strangetokens import StrangeTokenController
 from tenantry.controllers.joining.tokens import OfferedTokens
 from tenantry.controllers.virtualcontrolplane import servicenetwork
 from tenantry.controllers.virtualcontrolplane.egress import SERVICE_CIDRS
-from tenantry.controllers.virtualcontrolplane.ownmachines import machines, of_own_nodes
+from tenantry.controllers.virtualcontrolplane.ownmachines import OwnMachine, machines, of_own_nodes
 from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster, ClusterId
 from tenantry.engine.runtime import Controller, Runtime
 from tenantry.hosting.destinations import Destination
+from tenantry.hosting.nodetunnels import NodeTunnels
 from tenantry.hosting.outside import OutsideRule
 from tenantry.hosting.placement import Placement
 from tenantry.kube.client import Client
@@ -59,10 +60,16 @@ class NodesLink:
         self._placement = placement
         self._key = found.key
         self._uid = found.metadata.uid
+        self.tunnels = NodeTunnels(self._may_have_tunnel, lambda: placement.front_proxy_tls(self._uid))
+        """The tunnels of its machines from outside."""
 
     def _facts(self) -> ContentFacts:
         ranges = servicenetwork.find(self._lower.cache(SERVICE_CIDRS)).ranges
-        return ContentFacts(service_range=ranges, runtime=self._placement.node_runtime())
+        return ContentFacts(
+            service_range=ranges,
+            runtime=self._placement.node_runtime(),
+            has_tunnels=any(each.is_outside for each in self._machines()),
+        )
 
     def joining(self, moved: Callable[[], None]) -> Sequence[Controller]:
         """Return what brings nodes inside, and deletes tokens that no machine joins with.
@@ -82,8 +89,14 @@ class NodesLink:
         Args:
             outside: Returns the rule for hosts outside of the cluster.
         """
+        return of_own_nodes(outside, self._machines, self.tunnels.is_open)
+
+    def _machines(self) -> list[OwnMachine]:
         known: Cache[NodeHandover] = self._home.cache(NodeHandover.resource)
-        return of_own_nodes(outside, lambda: machines(known, self._uid))
+        return machines(known, self._uid)
+
+    def _may_have_tunnel(self, node: str) -> bool:
+        return any(each.is_outside and each.name == node for each in self._machines())
 
     @asynccontextmanager
     async def kept(self, users_side: Client, instance: str) -> AsyncGenerator[None]:

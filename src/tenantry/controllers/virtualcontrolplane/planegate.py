@@ -13,6 +13,7 @@ from tenantry.hosting.destinations import Destination
 from tenantry.hosting.dialling import OutsideInputs
 from tenantry.hosting.gate import Gate
 from tenantry.hosting.kubelet import KubeletInputs
+from tenantry.hosting.nodetunnels import NodeTunnels
 from tenantry.hosting.outside import OutsideRule
 from tenantry.hosting.resolver import NameResolver
 from tenantry.world.addresses import Network
@@ -58,6 +59,7 @@ class PlaneGate:
         decide: Callable[[str, int], Destination],
         *,
         kubelet: KubeletInputs | None = None,
+        tunnels: NodeTunnels | None = None,
         settled: asyncio.Event | None = None,
     ) -> AsyncGenerator[None]:
         """Listen while the context is open; see `Gate`.
@@ -65,12 +67,13 @@ class PlaneGate:
         Args:
             decide: Returns the destination of a host and a port.
             kubelet: To answer in place of kubelets; None if no destination is one.
+            tunnels: The tunnels of nodes without a route; None if no destination is one.
             settled: Set when all destinations are known; None if they always are.
         """
         outside = OutsideInputs(
             refusal=lambda host, address: self.outside().refusal(host, address), resolve=NameResolver().addresses
         )
-        gate = Gate(self._path, decide, kubelet=kubelet, outside=outside, settled=settled)
+        gate = Gate(self._path, decide, kubelet=kubelet, outside=outside, tunnels=tunnels, settled=settled)
         async with gate.serve():
             self._served = gate
             try:

@@ -156,8 +156,11 @@ def write(paths: ClusterPaths, spec: ClusterSpec, real: RealNodes) -> set[str] |
     changed = msgspec.structs.replace(spec, real=real)
     if changed == spec:
         return None
+    known = {each.name: each for each in spec.real.nodes} if spec.real else {}
     for name in sorted(set(spec.real_names) - set(changed.real_names)):
-        memberships.check_at_home(paths, name)
+        # One from outside is never the host's: its owner removes it, wherever it serves.
+        if not known[name].token:
+            memberships.check_at_home(paths, name)
     pki.ensure(paths.pki, pki.leaves(changed.server_addresses, real.addressed()), dt.datetime.now(dt.UTC))
     write_spec(paths, changed)
     return set(spec.real_names) - set(changed.real_names)
@@ -171,4 +174,6 @@ async def forget(paths: ClusterPaths, names: Iterable[str]) -> None:
     gone = sorted(names)
     await bootstrap.delete_nodes(paths.kubeconfig("admin"), gone)
     for name in gone:
+        memberships.wipe(paths, name)
+        memberships.forget(paths, name)
         shutil.rmtree(folder_of(paths, name), ignore_errors=True)

@@ -29,6 +29,7 @@ from tenantry.local.real.settings import (
     PINNED,
     POD_INTERFACES,
     SERVICES_PORT,
+    TUNNEL,
     NodeSettings,
 )
 from tenantry.world.netpol.compile import GuardedNode, closed
@@ -58,6 +59,11 @@ def _programs(node: NodeSettings) -> dict[str, tuple[str, ...]]:
             *(sys.executable, "-m", "tenantry", CLEANER, f"--kubeconfig={node.kubeconfig('kubelet')}"),
             *(f"--node={node.name}", f"--ctr={BINARIES}/ctr", f"--state={CONFIGURATION}/images-before.json"),
         ),
+        TUNNEL: (
+            *(sys.executable, "-m", "tenantry", TUNNEL, f"--kubeconfig={node.kubeconfig('kubelet')}"),
+            *(f"--node={node.name}", f"--address={node.addresses.node(node.number)}"),
+            f"--pod-cidr={node.addresses.pods_of(node.number)}",
+        ),
         AGENT: (
             *(sys.executable, "-m", "tenantry", AGENT, f"--kubeconfig={node.kubeconfig(AGENT)}"),
             *(f"--node={node.name}", f"--pod-interface={POD_INTERFACES}", "--routed"),
@@ -79,6 +85,7 @@ class NodePrograms:
         self._joins = bool(node.token)
         # A control plane has one tenant: nothing of it has to be removed between pods.
         self._has_cleaner = not node.plane
+        self._has_tunnel = node.is_outside
         self._running: dict[int, str] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._listener.bind(_NOTIFY)
@@ -101,6 +108,8 @@ class NodePrograms:
             self._await_ready(self._spawn("kubelet"))
         if self._has_cleaner:
             self._spawn(CLEANER)
+        if self._has_tunnel:
+            self._spawn(TUNNEL)
 
     def live(self) -> None:
         """Reap all processes that end on this node, and restart its programs; never return."""

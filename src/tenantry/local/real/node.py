@@ -190,6 +190,7 @@ def settings_of(paths: ClusterPaths, real: RealNodes, name: str, membership: Mem
         plane=membership.plane,
         bridge=planebridges.name(folder),
         dns=bridge.dns,
+        is_outside=bool(node.token),
     )
 
 

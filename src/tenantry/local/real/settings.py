@@ -26,6 +26,8 @@ AGENT = "netpol-agent"
 """What puts NetworkPolicies in force on each node."""
 POD_INTERFACES = "veth*"
 """Where a node's pods are, as nft reads it."""
+TUNNEL = "node-tunnel"
+"""The agent of a node from outside, which keeps its tunnel to the control plane open."""
 CLEANER = "node-agent"
 """The agent that removes what one tenant left on a node before the next one gets it."""
 SERVICES_PORT = 10253
@@ -87,6 +89,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
         plane: The uid of the hosted control plane that it serves; "" for the cluster itself.
         bridge: The name of the bridge that it is plugged into; "" for that of the cluster.
         dns: The address of the cluster's DNS.
+        is_outside: It was contributed to the control plane, whose gate reaches it through a tunnel only.
     """
 
     name: str
@@ -98,6 +101,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     plane: str = ""
     bridge: str = ""
     dns: str = DNS_ADDRESS
+    is_outside: bool = False
 
     def kubeconfig(self, program: str) -> str:
         """Return the path of a program's kubeconfig; on a joined node, programs use the node's identity."""

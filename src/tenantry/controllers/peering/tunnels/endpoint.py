@@ -254,8 +254,7 @@ class TunnelEndpoint:
             raise HttpRefusal(401, "the token opens no tunnel here: ask the administrator of the home for another file")
         self._connections.authenticated()
         await self._replace(name)
-        own = [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Accept", frames.accept_key(key))]
-        stream.writer.write(heads.response_head(101, "Switching Protocols", own))
+        stream.writer.write(frames.switched(key))
         await self._keep(name, stream, token)
 
     async def _first_reviewed(self, token: str) -> str | None:
@@ -365,13 +364,7 @@ def _checked(head: RequestHead) -> str:
     """
     if (head.method, head.target) != ("GET", TUNNEL_PATH):
         raise HttpRefusal(404, "only tunnels are served here")
-    keys = [value for name, value in head.headers if name == "sec-websocket-key"]
-    names = [each.lower() for each in head.values("upgrade")]
-    if not head.upgrade_headers() or names != ["websocket"] or head.values("sec-websocket-version") != ["13"]:
-        raise HttpRefusal(400, "the request must be an upgrade to websocket, version 13")
-    if len(keys) != 1 or not frames.is_key(keys[0]):
-        raise HttpRefusal(400, "the request must have one Sec-WebSocket-Key of 16 bytes")
-    return keys[0]
+    return frames.websocket_key(head)
 
 
 def _token(head: RequestHead) -> str:
