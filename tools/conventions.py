@@ -46,6 +46,8 @@ JSON = {
     "controllers/clusterapi/": "Clusters of Cluster API, of which few fields are read, and merge patches",
     "controllers/dedicatedcluster/topology.py": "a Cluster of Cluster API, of which few fields are known",
     "controllers/dedicatedcluster/topologies.py": "a Cluster of Cluster API, of which few fields are known",
+    "views/drift/rendering.py": "a Cluster of Cluster API, which is printed whole",
+    "views/drift/topologies.py": "a Cluster and a ClusterClass of Cluster API, of which few fields are known",
     "controllers/suspension.py": "a RoleBinding is changed in place: fields that no model knows must stay",
     "controllers/installation/": "manifests of Kubernetes' own kinds, whole, in the versions of any client",
     "controllers/hosts/gather.py": "Ingresses, routes and Gateways in several versions",

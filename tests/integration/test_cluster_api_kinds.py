@@ -13,6 +13,8 @@ import pytest_asyncio
 import yaml
 
 from tenantry.api.clusterapi import CLUSTER_NAME, TenantryCluster, TenantryControlPlane, TenantryMachine
+from tenantry.api.clustertemplate import ClusterTemplate
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.model import Resource
 from tenantry.api.node import Node
 from tenantry.api.nodehandover import NodeHandover
@@ -57,12 +59,31 @@ def told(found: Json) -> list[str]:
     return [each["message"] for each in found.get("status", {}).get("conditions", [])]
 
 
+async def _without_cluster_api(api: Api, namespace: str) -> None:
+    """Check that a DedicatedCluster that demands Cluster API says that it is not there, and ends."""
+    spec: Json = {"clusterApi": {"classRef": {"name": "c"}, "workerClass": "node"}, "versions": ["1.36"]}
+    await api.create(ClusterTemplate.resource, {"metadata": {"name": "t"}, "spec": spec})
+    wanted: Json = {"metadata": {"name": "prod"}, "spec": {"template": "t", "provider": "ClusterApi"}}
+    await api.create(DedicatedCluster.resource, wanted, namespace)
+    seen: list[str] = []
+
+    async def so() -> bool:
+        seen[:] = told(await api.get(DedicatedCluster.resource, "prod", namespace))
+        return any("Cluster API is not installed, and must be" in each for each in seen)
+
+    await until(so, "the condition names Cluster API", seen=lambda: seen)
+    assert await api.list(VirtualControlPlane.resource) == []
+    await api.delete(DedicatedCluster.resource, "prod", namespace)
+    await api.gone(DedicatedCluster.resource, "prod", namespace)
+
+
 async def test_a_control_plane_and_a_machine_join_and_leave_without_remains(
     host: tuple[LocalCluster, Api], name: str, tmp_path: Path
 ) -> None:
     """H04: kinds that come while the operator runs; the contract's fields, Secrets and providerID; a clean end."""
     local, api = host
     await api.make_tenant(name)
+    await _without_cluster_api(api, name)
     code, _, err = await command(local, "install", "--cluster-api-provider")
     assert code == 0, err
     labels = {"labels": {CLUSTER_NAME: "web"}}

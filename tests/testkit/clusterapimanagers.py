@@ -99,7 +99,7 @@ async def _install(host: Api, part: str, port: int, authority: str) -> None:
 
 async def _is_served(host: Api, name: str) -> bool:
     found = await host.get(CRDS, name)
-    conditions: list[Json] = found.get("status", {}).get("conditions", [])
+    conditions: list[Json] = found.get("status", {}).get("conditions") or []
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 

@@ -5,26 +5,40 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tenantry.api import reasons
-from tenantry.api.clustertemplate import ClusterTemplate, ClusterTemplateSpec, TemplateDefaults
-from tenantry.api.dedicatedcluster import DedicatedCluster, DedicatedClusterSpec, NodePool
+from tenantry.api.clusterapi import CLUSTER_CLASSES, CLUSTERS
+from tenantry.api.clustertemplate import (
+    ClassReference,
+    ClassVariable,
+    ClusterApiClass,
+    ClusterTemplate,
+    ClusterTemplateSpec,
+    TemplateDefaults,
+)
+from tenantry.api.dedicatedcluster import ClusterProvider, DedicatedCluster, DedicatedClusterSpec, NodePool
 from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
 from tenantry.api.slice import SliceClaim
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.cli.documents import read_manifests
+from tenantry.controllers.dedicatedcluster.controller import DedicatedClusterController
+from tenantry.engine.cluster import CRDS
 from tenantry.engine.plan import StepAction
 from tenantry.views.drift.changes import TenantDrift, find
-from tenantry.views.drift.rendering import render
+from tenantry.views.drift.rendering import render, render_clusters
 from tenantry.views.manifests import Manifests
 from testkit.model import World
 from testkit.shell import ROOT
 from testkit.treeworld import settle, world_of
 from testkit.worldclient import WorldClient
+from testkit.worldcluster import WorldCluster
 from testkit.worlds import CLUSTER_UID
 
 LEAN = ClusterTemplate(
@@ -138,3 +152,102 @@ def test_the_example_is_rendered_with_its_template() -> None:
     (plane,) = (each for each in found if isinstance(each, VirtualControlPlane))
     assert (plane.key, plane.spec.sleep.after_idle_seconds) == ("atlas/prod", 3600)
     assert [each.key for each in found if isinstance(each, SliceClaim)] == ["atlas/prod-default", "atlas/prod-batch"]
+
+
+CLOUD = ClusterTemplate(
+    metadata=ObjectMeta(name="cloud"),
+    spec=ClusterTemplateSpec(
+        versions=("1.36",),
+        cluster_api=ClusterApiClass(
+            class_ref=ClassReference(name="c", namespace="classes"),
+            worker_class="node",
+            variables=(ClassVariable(name="zone", value="a"),),
+        ),
+    ),
+)
+
+
+def test_render_prints_the_cluster_that_cluster_api_builds() -> None:
+    """X03: the template decides, as if Cluster API were installed; nothing is hosted."""
+    manifests = Manifests([], [], [prod(template="cloud")], [CLOUD])
+    assert render(manifests) == []
+    (found,) = render_clusters(manifests)
+    assert (found["apiVersion"], found["kind"], found["metadata"]["name"]) == (
+        "cluster.x-k8s.io/v1beta2",
+        "Cluster",
+        "prod",
+    )
+    assert found["metadata"]["ownerReferences"][0]["uid"] == ""
+    topology = found["spec"]["topology"]
+    assert topology["classRef"] == {"name": "c", "namespace": "classes"}
+    assert topology["version"] == "v1.36.0"
+    pools = topology["workers"]["machineDeployments"]
+    assert [(each["name"], each["replicas"]) for each in pools] == [("default", 2), ("gpu", 1)]
+    hosted = Manifests([], [], [prod(template="cloud", provider=ClusterProvider.HOSTED)], [CLOUD])
+    assert (render_clusters(hosted), len(render(hosted))) == ([], 3)
+
+
+def with_cluster_api(world: World) -> None:
+    """Install Cluster API with the class of CLOUD in a world."""
+    world.put_in(
+        CRDS, {"metadata": {"name": CLUSTERS.full_name}, "spec": {"versions": [{"name": "v1beta2", "served": True}]}}
+    )
+    world.put_in(Namespace.resource, {"metadata": {"name": "classes"}})
+    world.put_in(CLUSTER_CLASSES, {"metadata": {"name": "c", "namespace": "classes"}, "spec": {}})
+    world.put_in(CLUSTERS, {"metadata": {"name": "of-another", "namespace": "classes"}})
+
+
+def test_diff_shows_the_cluster_that_cluster_api_would_build() -> None:
+    """X03: only if Cluster API is installed does `Auto` mean it; what is missing is named."""
+    world = settled()
+    manifests = Manifests([], [], [prod(template="cloud")], [CLOUD])
+
+    def kinds() -> list[str]:
+        return [each.kind for each in drift(world, manifests)[1].changes]
+
+    assert kinds() == ["DedicatedCluster", "VirtualControlPlane", "SliceClaim", "SliceClaim"]
+    with_cluster_api(world)
+    assert kinds() == ["DedicatedCluster", "Cluster"]
+    world.delete(CLUSTER_CLASSES, "classes/c")
+    (blocked,) = drift(world, manifests)[1].blocked
+    assert (blocked.reason, "no ClusterClass 'classes/c'" in blocked.message) == (reasons.UNKNOWN_CLASS, True)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    nodes=st.integers(0, 5),
+    pools=st.lists(st.sampled_from(["gpu", "batch", "web"]), unique=True, max_size=3),
+    later=st.integers(0, 5),
+    edited=st.booleans(),
+)
+def test_a_second_plan_of_a_cluster_of_cluster_api_is_empty(
+    nodes: int, pools: list[str], later: int, *, edited: bool
+) -> None:
+    """X03: whatever the pools, after a change of the spec, and with what others set in the Cluster."""
+    world = settled()
+    with_cluster_api(world)
+    world.create(CLOUD)
+
+    def spec(count: int) -> DedicatedCluster:
+        return prod(template="cloud", nodes=count, pools=tuple(NodePool(name=name, count=count) for name in pools))
+
+    def settle_clusters() -> None:
+        WorldCluster(world, [DedicatedClusterController()], faults=lambda: "none").settle()
+
+    world.create(spec(nodes))
+    settle_clusters()
+    assert drift(world, Manifests([], [], [spec(nodes)]))[0].changes == ()
+    if edited:
+        topology = world.get(CLUSTERS, "acme/prod")["spec"]["topology"]
+        deployments = [{**each, "minReadySeconds": 1} for each in topology["workers"]["machineDeployments"]]
+        deployments.append({"class": "node", "name": "theirs", "replicas": 1})
+        world.patch(CLUSTERS, "acme/prod", {"spec": {"topology": {"workers": {"machineDeployments": deployments}}}})
+        assert drift(world, Manifests([], [], [spec(nodes)]))[0].changes == ()
+    (found,) = drift(world, Manifests([], [], [spec(later)]))
+    changed = [each.kind for each in found.changes]
+    assert changed == ([] if later == nodes else ["DedicatedCluster", "Cluster"])
+    world.patch(
+        DedicatedCluster.resource, "acme/prod", {"spec": {"nodes": later, **msgspec.to_builtins(spec(later).spec)}}
+    )
+    settle_clusters()
+    assert drift(world, Manifests([], [], [spec(later)]))[0].changes == ()

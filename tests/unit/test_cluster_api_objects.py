@@ -7,10 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.clusterapi import (
+    CLONED_FROM,
     CLUSTER_API_FINALIZER,
     CLUSTER_API_KINDS,
     CLUSTER_NAME,
@@ -24,8 +26,15 @@ from tenantry.api.clusterapi import (
     plane_name,
     provider_id,
 )
-from tenantry.api.model import Condition, ConditionStatus, KubernetesObject, ObjectMeta
-from tenantry.api.nodehandover import HandoverPlane, HandoverStage, NodeHandover, NodeHandoverSpec, NodeHandoverStatus
+from tenantry.api.model import Condition, ConditionStatus, KubernetesObject, ObjectMeta, OwnerReference
+from tenantry.api.nodehandover import (
+    BootstrapConfig,
+    HandoverPlane,
+    HandoverStage,
+    NodeHandover,
+    NodeHandoverSpec,
+    NodeHandoverStatus,
+)
 from tenantry.api.slice import MAX_NAME as MAX_CLAIM
 from tenantry.api.slice import SliceClaim, SliceClaimStatus, SliceState, Users, slice_name
 from tenantry.api.virtualcontrolplane import MAX_NAME as MAX_PLANE
@@ -221,6 +230,36 @@ def test_a_machine_gets_a_claim_of_one_node_and_then_its_handover() -> None:
     assert isinstance(asked.body, NodeHandover)
     assert (asked.body.metadata.name, asked.body.spec.plane.uid) == ("n-1", "vcp")
     assert asked.body.spec.labels == {"disk": "ssd"}
+
+
+def test_a_machine_waits_for_its_bootstrap_data_and_joins_with_the_token_of_its_kubeadm_config() -> None:
+    """H04: contract of infrastructure providers; a Machine with other data joins with a token of the operator."""
+    of_machine = OwnerReference(
+        api_version="cluster.x-k8s.io/v1beta2", kind="Machine", name="web-a", uid="m", controller=True
+    )
+    cloned = {CLONED_FROM: "web"}
+    found, plane = machine(owner_references=(of_machine,), annotations=cloned), started(control_plane())
+    made = machine(annotations=cloned)
+    assert machines.plan(MachineInputs(found=made, plane=plane, claim=claimed(made))).is_empty
+    reference = {"apiGroup": "bootstrap.cluster.x-k8s.io", "kind": "KubeadmConfig", "name": "web-a"}
+
+    def having(**bootstrap: Any) -> MachineInputs:  # noqa: ANN401 - JSON
+        return MachineInputs(
+            found=found, plane=plane, claim=claimed(found), machine={"spec": {"bootstrap": {**bootstrap}}}
+        )
+
+    waiting = having(configRef=reference)
+    assert waiting.awaits_bootstrap
+    assert machines.plan(waiting).is_empty
+    ready = find(machines.status(waiting, None, NOW).conditions, reasons.READY)
+    assert ready is not None
+    assert ready.message == "it waits for the bootstrap data of its Machine"
+    (asked,) = requests(machines.plan(having(configRef=reference, dataSecretName="web-a")))
+    assert isinstance(asked.body, NodeHandover)
+    assert asked.body.spec.bootstrap == BootstrapConfig(namespace=NAMESPACE, name="web-a")
+    (asked,) = requests(machines.plan(having(dataSecretName="none")))
+    assert isinstance(asked.body, NodeHandover)
+    assert asked.body.spec.bootstrap is UNSET
 
 
 def test_a_machine_has_a_provider_id_when_its_node_has_joined() -> None:

@@ -14,12 +14,14 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from tenantry.api import reasons
+from tenantry.api.clusterapi import provider_id
 from tenantry.api.errors import Conflict
 from tenantry.api.marks import HANDOVER_RECORD
 from tenantry.api.model import ObjectMeta
-from tenantry.api.node import Node, NodeCondition, NodeStatus
+from tenantry.api.node import Node, NodeCondition, NodeSpec, NodeStatus
 from tenantry.api.nodehandover import (
     PENDING,
+    BootstrapConfig,
     HandoverPlane,
     HandoverStage,
     JoinSecret,
@@ -335,6 +337,20 @@ def test_an_earlier_node_of_its_name_is_deleted_and_a_finalizer_of_it_is_reporte
     assert (kept.obstacle.reason, "'example.com/keep'" in kept.obstacle.message) == (reasons.NODE_BLOCKED, True)
 
 
+def test_a_token_of_cluster_api_takes_the_place_of_the_secret_that_cluster_api_has_made() -> None:
+    """H04: with the group whose rights the operator keeps, and worth one certificate, as any other."""
+    of = replace(WIPED, spec=replace(WIPED.spec, bootstrap=BootstrapConfig(namespace="acme", name="web-a")))
+    given = replace(FRESH, is_given=True)
+    first = decide(JoinMachineInputs(handover=of, inside=None, token=None, fresh=given, endpoint=ENDPOINT, now=NOW))
+    assert [each.request.verb for each in first.inside] == [Verb.DELETE, Verb.CREATE]
+    assert first.status.join is not UNSET
+    assert first.status.join.secret.name == "join-blue-1-fresh1"
+    # What deletes tokens of no machine may have taken the one of Cluster API for ours: no event reports it.
+    again = done(replace(of, status=first.status), FRESH)
+    assert again.again_seconds is not None
+    assert again.again_seconds < LIFE.total_seconds()
+
+
 def test_its_node_gets_the_labels_and_taints_of_its_pool_and_then_has_joined() -> None:
     found = done(token=USED, inside=NODE)
     (_, write) = found.inside
@@ -344,8 +360,10 @@ def test_its_node_gets_the_labels_and_taints_of_its_pool_and_then_has_joined() -
     assert patch["metadata"]["resourceVersion"] == "7"
     assert [(each["key"], each["effect"]) for each in patch["spec"]["taints"]] == [("only", "NoSchedule")]
     assert (found.status.stage, found.status.inside) == (HandoverStage.JOINED, "i-1")
+    assert patch["spec"]["providerID"] == provider_id(OFFERED)
     meta = replace(NODE.metadata, labels={"pool": "blue"}, annotations={HANDOVER_RECORD: "h-1"})
-    settled = done(replace(OFFERED, status=found.status), USED, replace(NODE, metadata=meta))
+    known = replace(NODE, metadata=meta, spec=NodeSpec(provider_id="cloud://1"))
+    settled = done(replace(OFFERED, status=found.status), USED, known)
     assert (settled.inside, settled.home, settled.status) == ((), (), found.status)
     away = done(replace(OFFERED, status=found.status), USED, replace(NODE, metadata=meta, status=NodeStatus()))
     assert away.status.stage is HandoverStage.JOINING

@@ -152,6 +152,29 @@ def test_another_token_under_the_name_of_a_machines_is_deleted(key: str) -> None
     assert set(inside.removed) == {"bootstrap-token-abc123"}
 
 
+@pytest.mark.parametrize(("minutes", "stays"), [(15, True), (16, False)])
+def test_cluster_api_may_extend_a_token_of_a_machine_that_has_not_joined(minutes: int, *, stays: bool) -> None:
+    """Its record says until when it is accepted: the operator deletes it then."""
+    until = TOKEN.expires + dt.timedelta(minutes=minutes)
+    home, inside = sides(offered(replace(TOKEN, expires=until)))
+    left = reconciled(home, inside, "bootstrap-token-abc123")
+    assert (inside.removed == [], left == LIFE.total_seconds()) == (stays, stays)
+
+
+@pytest.mark.parametrize("token", ["", "abc123", "abc123.short", "ABC123.0123456789abcdef", None])
+def test_a_kubeadm_config_without_a_token_gives_none(token: str | None) -> None:
+    spec: Json = {} if token is None else {"joinConfiguration": {"discovery": {"bootstrapToken": {"token": token}}}}
+    assert tokens.given_by(msgspec.json.encode({"spec": spec}), NOW) is None
+
+
+def test_the_token_of_a_kubeadm_config_is_read() -> None:
+    discovery: Json = {
+        "bootstrapToken": {"token": TOKEN.text, "apiServerEndpoint": "x:1", "caCertHashes": ["sha256:0"]}
+    }
+    config: Json = {"spec": {"joinConfiguration": {"discovery": discovery, "nodeRegistration": {}}}}
+    assert tokens.given_by(msgspec.json.encode(config), TOKEN.expires) == replace(TOKEN, is_given=True)
+
+
 def test_a_token_of_a_machine_of_another_control_plane_or_of_none_is_deleted() -> None:
     other = replace(HANDOVER, spec=replace(HANDOVER.spec, plane=HandoverPlane(namespace="x", name="y", uid="p-2")))
     for handover in (other, None):

@@ -40,6 +40,13 @@ CLUSTERS = Resource(CORE_GROUP, "v1beta2", "clusters", "Cluster")
 CLUSTER_CLASSES = Resource(CORE_GROUP, "v1beta2", "clusterclasses", "ClusterClass")
 """Cluster API's patterns of clusters."""
 
+MACHINES = Resource(CORE_GROUP, "v1beta2", "machines", "Machine")
+"""Cluster API's own objects, one for each node."""
+
+BOOTSTRAP_GROUP = f"bootstrap.{CORE_GROUP}"
+KUBEADM_CONFIGS = Resource(BOOTSTRAP_GROUP, "v1beta2", "kubeadmconfigs", "KubeadmConfig")
+"""Objects of the kubeadm bootstrap provider, which makes a token for each Machine."""
+
 CONTRACT = f"{CORE_GROUP}/v1beta2"
 """The label of a CRD whose versions follow the contract: the value is their names."""
 
@@ -48,6 +55,9 @@ CLUSTER_NAME = f"{CORE_GROUP}/cluster-name"
 
 PAUSED = f"{CORE_GROUP}/paused"
 """The annotation of an object that no controller changes."""
+
+CLONED_FROM = f"{CORE_GROUP}/cloned-from-name"
+"""The annotation of an object that Cluster API has made of a template: the name of that."""
 
 SECRET_TYPE = f"{CORE_GROUP}/secret"
 KUBECONFIG_VALUE = "value"

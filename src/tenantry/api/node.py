@@ -56,6 +56,7 @@ class NodeSpec(Model, frozen=True, kw_only=True):
 
     pod_cidr: str = msgspec.field(name="podCIDR", default="")
     pod_cidrs: tuple[str, ...] = msgspec.field(name="podCIDRs", default=())
+    provider_id: str = msgspec.field(name="providerID", default="")
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
 

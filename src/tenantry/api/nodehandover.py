@@ -107,6 +107,13 @@ class HandoverPlane(Model, frozen=True, kw_only=True):
     ]
 
 
+class BootstrapConfig(Model, frozen=True, kw_only=True):
+    """A KubeadmConfig of Cluster API."""
+
+    namespace: Annotated[str, Meta(min_length=1, max_length=63, description="Its namespace.")]
+    name: Annotated[str, Meta(min_length=1, max_length=253, description="Its name.")]
+
+
 class NodeHandoverSpec(Model, frozen=True, kw_only=True):
     """The cluster that a node serves, and what the Node has there."""
 
@@ -146,6 +153,16 @@ class NodeHandoverSpec(Model, frozen=True, kw_only=True):
     version: Annotated[
         str, Meta(max_length=7, description="The minor version of the kubelet in the cluster, as in 1.36.")
     ] = ""
+    bootstrap: (
+        Annotated[
+            BootstrapConfig,
+            Meta(
+                description="The KubeadmConfig of Cluster API whose token the machine of a real node joins with."
+                " Without it, or if the machine does not use it in time, the operator makes one."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class JoinSecret(Model, frozen=True, kw_only=True):

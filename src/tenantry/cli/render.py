@@ -24,7 +24,8 @@ def render(*, files: tuple[str, ...], form: str) -> None:
 
     Only a cluster knows the uids of tenants: labels and selectors with a uid are empty, and the digits in the name of a
     child's namespace are x, unless a Subnamespace in the files is in it. Quotas are divided over the tree. Inherited
-    objects, and the nodes of clusters, are not shown. The output is for review; apply the Tenant instead.
+    objects, and the nodes of clusters, are not shown. A DedicatedCluster whose template names a ClusterClass becomes a
+    Cluster of Cluster API, as if that were installed. The output is for review; apply the Tenant instead.
 
     \b
       tenantry render -f tenants.yaml
@@ -33,4 +34,6 @@ def render(*, files: tuple[str, ...], form: str) -> None:
     from tenantry.views.drift import rendering
 
     # All objects are rendered before the first is printed: half an answer would look complete.
-    output.print_documents([output.whole(value) for value in rendering.render(read_manifests(files))], form)
+    manifests = read_manifests(files)
+    found = [output.whole(value) for value in rendering.render(manifests)]
+    output.print_documents([*found, *rendering.render_clusters(manifests)], form)

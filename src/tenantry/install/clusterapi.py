@@ -1,7 +1,8 @@
 """What `tenantry install --cluster-api-provider` adds: kinds that Cluster API creates, and the operator's rights. Pure.
 
 Cluster API's own ClusterRole has the groups of these kinds. The operator gets rights on them and may read Clusters, of
-which it reads `spec.paused`. Owners get no rights: administrators decide whose Clusters may use nodes of this cluster.
+which it reads `spec.paused`, and Machines with their KubeadmConfigs, of which it reads the token of a node. Owners get
+no rights: administrators decide whose Clusters may use nodes of this cluster.
 
 Source: The Cluster API Book, "Provider contracts" (labels of CRDs), "clusterctl provider contract".
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import cast
 
 from tenantry.api.clusterapi import (
+    BOOTSTRAP_GROUP,
     CLUSTER_API_KINDS,
     CONTRACT,
     CONTROL_PLANE_GROUP,
@@ -37,7 +39,8 @@ def everything(subject: Json) -> list[Json]:
         ROLE,
         rules=[
             *(rule for kind in CLUSTER_API_KINDS for rule in _rules(kind)),
-            allow([CORE_GROUP], ["clusters"], ["get"]),
+            allow([CORE_GROUP], ["clusters", "machines"], ["get"]),
+            allow([BOOTSTRAP_GROUP], ["kubeadmconfigs"], ["get"]),
         ],
     )
     return [*(_definition(kind) for kind in CLUSTER_API_KINDS), role, given(ROLE, subject)]

@@ -36,6 +36,9 @@ from tenantry.engine.conditions import merge
 PAUSED_SECONDS = 15.0
 """How soon to look again at what is paused: no event of a Cluster wakes these controllers."""
 
+BOOTSTRAP_SECONDS = 2.0
+"""How soon to look whether a Machine has its bootstrap data: no event of a Machine wakes these controllers."""
+
 RENEWAL_SECONDS = 300.0
 """How soon to look whether the kubeconfig has been renewed."""
 
@@ -156,6 +159,8 @@ class MachineController:
             await cluster.writer.status(replace(seen, status=wanted))
         if isinstance(outcome.error, ApiError):
             raise outcome.error
+        if inputs.awaits_bootstrap:
+            return BOOTSTRAP_SECONDS
         return PAUSED_SECONDS if any(each.reason == reasons.PAUSED for each in wanted.conditions) else None
 
     def _of_handover(self, change: Change[NodeHandover]) -> Iterable[str]:

@@ -11,6 +11,7 @@ import yaml
 from tenantry.api.clusterapi import (
     CLUSTER_NAME,
     CLUSTERS,
+    MACHINES,
     TenantryCluster,
     TenantryControlPlane,
     TenantryMachine,
@@ -19,6 +20,7 @@ from tenantry.api.clusterapi import (
     machine_claim_name,
     plane_name,
 )
+from tenantry.api.errors import Forbidden
 from tenantry.api.model import Json, KubernetesObject, Resource, object_key
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.slice import SliceClaim
@@ -27,7 +29,7 @@ from tenantry.api.tenancydefaults import SliceDefaults, TenancyDefaults
 from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.clusterapi.children import is_child
-from tenantry.controllers.clusterapi.machines import MachineInputs
+from tenantry.controllers.clusterapi.machines import MachineInputs, machine_name
 from tenantry.controllers.clusterapi.planes import PlaneInputs
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.cluster import Cluster, Watch
@@ -155,9 +157,29 @@ async def machine_inputs(cluster: Cluster, found: TenantryMachine) -> MachineInp
         cluster=None if meta.deletion_timestamp else await cluster_of(cluster, found),
         plane=_plane_of(cluster, found),
         claim=claim,
+        machine=await _machine_of(cluster, found),
         defaults=defaults.spec.slices if defaults is not None else SliceDefaults(),
     )
     return msgspec.structs.replace(inputs, handover=_handover_of(cluster, inputs))
+
+
+async def _machine_of(cluster: Cluster, found: TenantryMachine) -> Json | None:
+    """Return the Machine that controls a TenantryMachine which has no node yet; None for none.
+
+    Raises:
+        ApiError: The API server does not answer.
+    """
+    meta = found.metadata
+    if meta.deletion_timestamp or found.spec.provider_id:
+        return None
+    name = machine_name(found)
+    if not name:
+        return None
+    try:
+        return await _find(cluster, MACHINES, meta.namespace, name)
+    except Forbidden:
+        # The rights are of an earlier installation: the node joins without Cluster API's token.
+        return None
 
 
 def _plane_of(cluster: Cluster, found: TenantryMachine) -> VirtualControlPlane | None:

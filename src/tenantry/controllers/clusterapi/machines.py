@@ -9,10 +9,14 @@ A Machine never gets a second node: Cluster API replaces it, by another Machine.
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from tenantry.api import reasons
 from tenantry.api.clusterapi import (
+    CLONED_FROM,
     CLUSTER_NAME,
+    KUBEADM_CONFIGS,
+    MACHINES,
     MachineAddress,
     Provisioned,
     TenantryMachine,
@@ -23,7 +27,7 @@ from tenantry.api.clusterapi import (
 from tenantry.api.errors import AlreadyExists
 from tenantry.api.marks import MANAGED_BY, MANAGER
 from tenantry.api.model import Json, ObjectMeta
-from tenantry.api.nodehandover import HandoverPlane, HandoverStage, NodeHandover, NodeHandoverSpec
+from tenantry.api.nodehandover import BootstrapConfig, HandoverPlane, HandoverStage, NodeHandover, NodeHandoverSpec
 from tenantry.api.slice import ClaimMode, SliceClaim, SliceClaimSpec, SliceState, Users, slice_name
 from tenantry.api.tenancydefaults import SliceDefaults
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
@@ -53,6 +57,7 @@ class MachineInputs(msgspec.Struct, frozen=True, kw_only=True):
         plane: The VirtualControlPlane of this Cluster; None while there is none.
         claim: The SliceClaim of its name, also one of another owner; None for none.
         handover: The NodeHandover of the node that its claim has, also of another cluster; None for none.
+        machine: The Machine of Cluster API that controls it, as JSON; None for none, or once it has its node.
         defaults: Of TenancyDefaults.
     """
 
@@ -61,6 +66,7 @@ class MachineInputs(msgspec.Struct, frozen=True, kw_only=True):
     plane: VirtualControlPlane | None = None
     claim: SliceClaim | None = None
     handover: NodeHandover | None = None
+    machine: Json | None = None
     defaults: SliceDefaults = SliceDefaults()
 
     @property
@@ -75,9 +81,30 @@ class MachineInputs(msgspec.Struct, frozen=True, kw_only=True):
         return slice_name(own.metadata.name, own.metadata.uid) if own is not None else ""
 
     @property
+    def bootstrap(self) -> Json:
+        """Return where the Machine has its bootstrap data; {} if it has no Machine."""
+        spec: Json = (self.machine or {}).get("spec") or {}
+        found: Json = spec.get("bootstrap") or {}
+        return found
+
+    @property
+    def awaits_bootstrap(self) -> bool:
+        """Return whether the bootstrap provider has not answered yet: no node may join before."""
+        if machine_name(self.found):
+            return self.machine is not None and not self.bootstrap.get("dataSecretName")
+        # Cluster API makes it before its Machine.
+        return CLONED_FROM in self.found.metadata.annotations
+
+    @property
     def own_handover(self) -> NodeHandover | None:
         """Return the NodeHandover of its node; None for none, or one of another cluster."""
         return self.handover if self.handover is not None and self.handover.spec.slice == self.slice else None
+
+
+def machine_name(found: TenantryMachine) -> str:
+    """Return the name of the Machine that controls a TenantryMachine; "" for none."""
+    owners = (each.name for each in found.metadata.owner_references if each.controller and each.kind == MACHINES.kind)
+    return next(owners, "")
 
 
 def plan(inputs: MachineInputs) -> Plan:
@@ -131,6 +158,8 @@ def _handed_over(inputs: MachineInputs) -> tuple[DirectWrite, ...]:
     own, of, found = inputs.own_claim, inputs.plane, inputs.found
     if own is None or of is None or of.metadata.deletion_timestamp or found.spec.provider_id:
         return ()
+    if inputs.awaits_bootstrap:
+        return ()
     # Only what the slice has alone: pods of others have left the node within their grace periods.
     if own.metadata.deletion_timestamp or own.status.state is not SliceState.BOUND or inputs.handover is not None:
         return ()
@@ -147,6 +176,7 @@ def _handed_over(inputs: MachineInputs) -> tuple[DirectWrite, ...]:
                         labels=found.spec.labels,
                         taints=found.spec.taints,
                         drain_seconds=min(found.spec.drain_seconds, most),
+                        bootstrap=_config(inputs),
                     ),
                 )
             ),
@@ -155,6 +185,14 @@ def _handed_over(inputs: MachineInputs) -> tuple[DirectWrite, ...]:
         )
         for node in own.status.nodes[:1]
     )
+
+
+def _config(inputs: MachineInputs) -> BootstrapConfig | UnsetType:
+    """Return the KubeadmConfig whose token the node joins with; UNSET for none."""
+    of: Json = inputs.bootstrap.get("configRef") or {}
+    if of.get("kind") != KUBEADM_CONFIGS.kind or of.get("apiGroup") != KUBEADM_CONFIGS.group:
+        return UNSET
+    return BootstrapConfig(namespace=inputs.found.metadata.namespace, name=str(of["name"]))
 
 
 def _identified(inputs: MachineInputs) -> tuple[DirectWrite, ...]:
@@ -225,6 +263,8 @@ def _waiting(inputs: MachineInputs) -> Blocked:
         about = find(own.status.conditions, own.status.state.value)
         told = f"SliceClaim {own.key!r}: {about.message if about is not None else 'it gets its node'}"
         stalled = is_true(own.status.conditions, reasons.STALLED)
+    elif inputs.awaits_bootstrap:
+        told = "it waits for the bootstrap data of its Machine"
     elif inputs.plane is None:
         told = "it waits for the control plane of its Cluster"
     elif inputs.handover is not None:

@@ -18,7 +18,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from tenantry.api import reasons
-from tenantry.api.errors import ApiError, NotFound
+from tenantry.api.clusterapi import KUBEADM_CONFIGS
+from tenantry.api.errors import ApiError, Forbidden, NotFound
 from tenantry.api.model import object_key
 from tenantry.api.node import Node
 from tenantry.api.nodehandover import MachineKind, NodeHandover, NodeHandoverStatus
@@ -173,7 +174,7 @@ class JoinController:
             handover=found,
             inside=cluster.cache(Node.resource).get(found.metadata.name),
             token=token,
-            fresh=self._fresh(),
+            fresh=await self._fresh(found),
             # It may have to open a port.
             endpoint=await asyncio.to_thread(self._endpoint) if machines.needs_token(token, now) else None,
             requests=sorted(
@@ -205,9 +206,17 @@ class JoinController:
         data = await self._home.live.find(tokens.SECRETS, join.secret.namespace, join.secret.name)
         return tokens.read(join.secret, data) if data is not None else None
 
-    def _fresh(self) -> JoinToken:
+    async def _fresh(self, found: NodeHandover) -> JoinToken:
+        """Return a token that was never used: at first the one of Cluster API, if it has made one."""
+        of, expires = found.spec.bootstrap, self._home.clock.now() + tokens.LIFE
+        if of is not UNSET and found.status.join is UNSET:
+            with suppress(Forbidden):
+                data = await self._home.live.find(KUBEADM_CONFIGS, of.namespace, of.name)
+                given = tokens.given_by(data, expires) if data is not None else None
+                if given is not None:
+                    return given
         token_id, value = ("".join(secrets.choice(_LETTERS) for _ in range(count)) for count in (_ID, _SECRET))
-        return JoinToken(id=token_id, secret=value, expires=self._home.clock.now() + tokens.LIFE)
+        return JoinToken(id=token_id, secret=value, expires=expires)
 
     async def _tell(
         self, cluster: Cluster, found: NodeHandover, status: NodeHandoverStatus, obstacle: JoinObstacle | None

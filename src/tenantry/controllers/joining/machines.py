@@ -18,6 +18,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from tenantry.api import reasons
+from tenantry.api.clusterapi import provider_id
 from tenantry.api.errors import Conflict, NotFound
 from tenantry.api.marks import HANDOVER_RECORD, SYSTEM_NAMESPACE
 from tenantry.api.model import Json
@@ -43,6 +44,10 @@ from tenantry.hosting.noderuntime import NodeEndpoint
 
 STAGES = frozenset({HandoverStage.WIPED, HandoverStage.JOINING, HandoverStage.JOINED})
 """Those in which a machine belongs to the control plane, or is about to."""
+
+
+_GIVEN_SECONDS = 15.0
+"""How soon to look again whether a token that Cluster API has made is inside."""
 
 
 class JoinObstacle(msgspec.Struct, frozen=True):
@@ -194,8 +199,9 @@ def _offered(inputs: JoinMachineInputs, decided: MachineDecision) -> MachineDeci
     found, token, name = inputs.handover, inputs.token, inputs.handover.metadata.name
     if token is not None and not needs_token(token, inputs.now):
         left = (token.expires - inputs.now).total_seconds()
-        # Users inside may have deleted it.
-        return replace(decided, inside=(*decided.inside, tokens.offered(name, token)), again_seconds=left)
+        again = left if found.spec.bootstrap is UNSET else min(left, _GIVEN_SECONDS)
+        # Users inside may have deleted it, or the operator: one that Cluster API has made for the same token.
+        return replace(decided, inside=(*decided.inside, tokens.offered(name, token)), again_seconds=again)
     if token is not None and found.status.kind is MachineKind.CONTRIBUTED:
         # Its owner starts it, perhaps never: a token that is made again and again would be one that never expires.
         message = (
@@ -211,7 +217,8 @@ def _offered(inputs: JoinMachineInputs, decided: MachineDecision) -> MachineDeci
         return replace(decided, obstacle=decided.obstacle or told)
     fresh = inputs.fresh
     home = [tokens.recorded(found, fresh)]
-    inside = [tokens.offered(name, fresh)]
+    # Cluster API has made a Secret for it, with another group.
+    inside = [*((tokens.withdrawn(fresh.id),) if fresh.is_given else ()), tokens.offered(name, fresh)]
     before, events = found.status.join, decided.events
     if before is not UNSET:
         home.append(tokens.removed(before.secret))
@@ -276,7 +283,7 @@ def _decided(inputs: JoinMachineInputs) -> MachineDecision:
 
 
 def _pooled(found: NodeHandover, inside: Node) -> tuple[DirectWrite, ...]:
-    """Return the write by which a Node has the labels and taints of its pool, and the mark of its NodeHandover."""
+    """Return the write by which a Node has the labels and taints of its pool, a providerID, and its mark."""
     meta, spec = inside.metadata, found.spec
     labels = {key: value for key, value in spec.labels.items() if meta.labels.get(key) != value}
     mark = {} if meta.annotations.get(HANDOVER_RECORD) == found.metadata.uid else {HANDOVER_RECORD: found.metadata.uid}
@@ -288,6 +295,9 @@ def _pooled(found: NodeHandover, inside: Node) -> tuple[DirectWrite, ...]:
         wanted = [{"key": each.key, "value": each.value, "effect": each.effect} for each in spec.taints]
         body["metadata"] = {"resourceVersion": meta.resource_version}
         body["spec"] = {"taints": [*kept, *wanted]}
+    # Cluster API finds the Node of a Machine by it. It can be set once.
+    if not inside.spec.provider_id:
+        body.setdefault("spec", {})["providerID"] = provider_id(found)
     if labels or mark:
         body.setdefault("metadata", {}).update({"labels": labels, "annotations": mark})
     if not body:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import re
 
 import msgspec
 from msgspec import UNSET
@@ -21,7 +22,7 @@ from msgspec import UNSET
 from tenantry.api.contribution import BOOTSTRAPPERS
 from tenantry.api.errors import AlreadyExists, Conflict, InputError, NotFound
 from tenantry.api.marks import GROUP, MANAGED_BY, MANAGER, SYSTEM_NAMESPACE
-from tenantry.api.model import Json, Resource
+from tenantry.api.model import Json, Model, Resource
 from tenantry.api.nodehandover import JOIN_TOKEN, JoinSecret, NodeHandover
 from tenantry.engine import request
 from tenantry.engine.clock import rfc3339
@@ -41,8 +42,38 @@ LIFE = dt.timedelta(minutes=10)
 
 _EXPIRES = f"{GROUP}/join-expires"
 _USED = f"{GROUP}/join-used"
+_EXPIRATION = "expiration"
+_EXTENSION = dt.timedelta(minutes=15)
+"""By how much Cluster API may have extended a token inside: the life of its own ones."""
+
+_TOKEN = re.compile(r"([a-z0-9]{6})\.([a-z0-9]{16})")
 _MOST_NODE = 200
 """How much of the name of a node the name of the Secret has."""
+
+
+class _BootstrapToken(Model, frozen=True, kw_only=True):
+    token: str = ""
+
+
+class _Discovery(Model, frozen=True, kw_only=True):
+    bootstrap_token: _BootstrapToken = _BootstrapToken()
+
+
+class _JoinConfiguration(Model, frozen=True, kw_only=True):
+    discovery: _Discovery = _Discovery()
+
+
+class _KubeadmConfigSpec(Model, frozen=True, kw_only=True):
+    join_configuration: _JoinConfiguration = _JoinConfiguration()
+
+
+class _KubeadmConfig(Model, frozen=True, kw_only=True):
+    """What is read of a KubeadmConfig (Cluster API, bootstrap/kubeadm, v1beta2)."""
+
+    spec: _KubeadmConfigSpec = _KubeadmConfigSpec()
+
+
+_kubeadm_config = msgspec.json.Decoder(_KubeadmConfig)
 
 
 class JoinToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +85,7 @@ class JoinToken(msgspec.Struct, frozen=True, kw_only=True):
         expires: Until when it is accepted.
         used: The uid of the request for a certificate that it was used for; "" for none.
         version: The resourceVersion of its record; "" for none.
+        is_given: Whether another client has made it, so that a Secret of its content may be inside.
     """
 
     id: str
@@ -61,6 +93,7 @@ class JoinToken(msgspec.Struct, frozen=True, kw_only=True):
     expires: dt.datetime
     used: str = ""
     version: str = ""
+    is_given: bool = False
 
     @property
     def text(self) -> str:
@@ -161,13 +194,39 @@ def offered(node: str, token: JoinToken) -> DirectWrite:
 def is_offered(node: str, token: JoinToken, data: bytes) -> bool:
     """Return whether a Secret inside has the content of the one that was offered to a node.
 
+    Cluster API's kubeadm bootstrap provider extends a token until its Machine has a Node. The record does not change.
+
     Args:
         node: The node.
         token: Its token.
         data: The Secret as JSON.
     """
     found: Json = msgspec.json.decode(data)
-    return bool(found.get("data") == _content(node, token))
+    given: Json = dict(found.get("data") or {})
+    wanted = _content(node, token)
+    expires, _ = given.pop(_EXPIRATION, ""), wanted.pop(_EXPIRATION)
+    try:
+        until = instant(base64.b64decode(str(expires)).decode())
+    except (InputError, ValueError):
+        return False
+    return given == wanted and until <= token.expires + _EXTENSION
+
+
+def given_by(config: bytes, expires: dt.datetime) -> JoinToken | None:
+    """Return the token that a KubeadmConfig of Cluster API has; None if it has none.
+
+    Args:
+        config: The KubeadmConfig as JSON.
+        expires: Until when the record holds.
+    """
+    try:
+        found = _kubeadm_config.decode(config).spec.join_configuration.discovery.bootstrap_token.token
+    except msgspec.MsgspecError:
+        return None
+    matched = _TOKEN.fullmatch(found)
+    if matched is None:
+        return None
+    return JoinToken(id=matched[1], secret=matched[2], expires=expires, is_given=True)
 
 
 class OfferedTokens:
@@ -200,7 +259,7 @@ def _content(node: str, token: JoinToken) -> dict[str, str]:
     data = {
         "token-id": token.id,
         "token-secret": token.secret,
-        "expiration": rfc3339(token.expires),
+        _EXPIRATION: rfc3339(token.expires),
         "usage-bootstrap-authentication": "true",
         "auth-extra-groups": BOOTSTRAPPERS,
         "description": f"for the node {node}, by Tenantry",

@@ -25,7 +25,8 @@ from tenantry.engine.preview import Preview, preview_copy, preview_step, preview
 from tenantry.engine.request import ApiRequest
 from tenantry.engine.tasks import all_of
 from tenantry.kube import wire
-from tenantry.views.drift.planners import cluster_plan, plans
+from tenantry.views.drift import topologies
+from tenantry.views.drift.planners import cluster_inputs, cluster_plan, plans
 from tenantry.views.drift.state import UNKNOWN_UID, DriftInputs, read
 from tenantry.views.manifests import Manifests
 
@@ -85,6 +86,8 @@ async def find(client: Client, names: Sequence[str], manifests: Manifests | None
         live = before[_id(cluster)]
         renewed = _renewed(cluster, live if isinstance(live, DedicatedCluster) else None)
         state.clusters.put(_later(renewed, live), listed=0)
+    built = await topologies.read(client, (cluster_inputs(state, each) for each in state.clusters))
+    state = msgspec.structs.replace(state, cluster_api=built)
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def one(tenant: Tenant) -> TenantDrift:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tenantry.api import reasons
-from tenantry.api.dedicatedcluster import ClusterProvider, DedicatedCluster
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import InputError, TerminalError
 from tenantry.api.kubernetes import ResourceQuota
 from tenantry.api.model import object_key
@@ -24,6 +24,8 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenancydefaults import NAME as DEFAULTS
 from tenantry.api.tenant import Tenant
 from tenantry.controllers.dedicatedcluster import desired as dedicatedcluster_desired
+from tenantry.controllers.dedicatedcluster import topology
+from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
 from tenantry.controllers.dedicatedcluster.gather import gather as gather_cluster
 from tenantry.controllers.inheritance import desired as inheritance_desired
 from tenantry.controllers.inheritance.gather import ChildNamespace
@@ -46,6 +48,7 @@ from tenantry.controllers.tenant.gather import gather as gather_tenant
 from tenantry.controllers.watched import BY_BINDING, BY_NAMESPACE, BY_TENANT
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.plan import Blocked, Plan
+from tenantry.views.drift import topologies
 from tenantry.world.leases import with_lease
 
 if TYPE_CHECKING:
@@ -124,11 +127,15 @@ def plans(state: DriftInputs, tenant: Tenant, names: Mapping[str, str] | None = 
 
 
 def cluster_plan(state: DriftInputs, found: DedicatedCluster) -> Plan:
-    """Return what the controller of DedicatedClusters would write for one; nothing about Clusters of Cluster API."""
-    if ClusterProvider.CLUSTER_API in {found.status.provider, found.spec.provider}:
-        return Plan()
-    inputs = gather_cluster(state, found, dedicatedcluster_desired.claim_names(found))
-    return dedicatedcluster_desired.plan(inputs)
+    """Return what the controller of DedicatedClusters would write for one: children, or a Cluster of Cluster API."""
+    inputs = cluster_inputs(state, found)
+    built = topologies.inputs_of(state.cluster_api, inputs)
+    return topology.plan(built) if built is not None else dedicatedcluster_desired.plan(inputs)
+
+
+def cluster_inputs(state: DriftInputs, found: DedicatedCluster) -> ClusterInputs:
+    """Return what decides about a DedicatedCluster."""
+    return gather_cluster(state, found, dedicatedcluster_desired.claim_names(found))
 
 
 def _tenant_inputs(state: DriftInputs, tenant: Tenant) -> TenantInputs:

@@ -9,11 +9,12 @@ from typing import TypeVar
 import msgspec
 
 from tenantry.api import reasons
+from tenantry.api.clusterapi import CLUSTERS
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import Namespace, ResourceQuota
 from tenantry.api.marks import TENANT
-from tenantry.api.model import KubernetesObject, Resource
+from tenantry.api.model import Json, KubernetesObject, Resource
 from tenantry.api.slice import SliceClaim
 from tenantry.api.subnamespace import Adoption, Subnamespace
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
@@ -67,6 +68,22 @@ def render(manifests: Manifests) -> list[KubernetesObject]:
     return [_without_uids(each) for each in sorted(found.values(), key=lambda each: _place(each, order))]
 
 
+def render_clusters(manifests: Manifests) -> list[Json]:
+    """Return the Clusters of Cluster API of the DedicatedClusters in files that it builds, as if it were installed.
+
+    Those that the operator makes of Tenants are hosted: without a cluster, they have no template.
+
+    Raises:
+        InputError: One of them cannot be created.
+    """
+    state = empty([], [])
+    for template in manifests.templates:
+        state.templates.put(template, listed=0)
+    asked = [each for cluster in manifests.clusters for each in _bodies(state, _with_uid(cluster))]
+    whole = [msgspec.json.encode(each) for each in asked if isinstance(each, dict) and each["kind"] == CLUSTERS.kind]
+    return [msgspec.json.decode(_ANY_UID.sub(b"", each), type=Json) for each in whole]
+
+
 def _created(planned: Planned) -> dict[tuple[Resource, str], KubernetesObject]:
     """Return the objects of a plan by kind and key.
 
@@ -88,13 +105,22 @@ def _of_cluster(state: DriftInputs, cluster: DedicatedCluster) -> dict[tuple[Res
     Raises:
         InputError: They cannot be created.
     """
+    asked = _bodies(state, cluster)
+    return {(each.resource, each.key): each for each in asked if isinstance(each, KubernetesObject)}
+
+
+def _bodies(state: DriftInputs, cluster: DedicatedCluster) -> list[KubernetesObject | bytes | Json | None]:
+    """Return what the operator would send for a DedicatedCluster at first.
+
+    Raises:
+        InputError: They cannot be created.
+    """
     told = f"DedicatedCluster {cluster.key!r}"
     plan = cluster_plan(state, cluster)
     for each in plan.blocked:
         hint = ": add it to these files, or ask the cluster with `tenantry diff -f`"
         raise InputError(f"{told}: {each.message}{hint if each.reason == reasons.UNKNOWN_TEMPLATE else ''}")
-    asked = [write.request.body for write in plan.writes if isinstance(write, DirectWrite)]
-    return {(each.resource, each.key): each for each in asked if isinstance(each, KubernetesObject)}
+    return [write.request.body for write in plan.writes if isinstance(write, DirectWrite)]
 
 
 def _place(value: KubernetesObject, order: Mapping[str, int]) -> tuple[int, int]:

@@ -44,6 +44,7 @@ from tenantry.engine.crds import CrdState, observe_crd
 from tenantry.engine.observed import Observed, observe
 from tenantry.engine.plan import CopyStep, Plan
 from tenantry.engine.tasks import all_of
+from tenantry.views.drift.topologies import ClusterApiObjects
 from tenantry.world import inheritance, objectcounts
 from tenantry.world.objectcounts import ObjectLimits
 from tenantry.world.sandbox import NO_SANDBOX, Sandbox
@@ -75,6 +76,7 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
         peers: All PeerClusters.
         defaults: The TenancyDefaults.
         observed: The objects that belong to tenants, by kind.
+        cluster_api: What there is of Cluster API.
         around: The addresses of nodes and DNS.
         sandbox: The cluster's sandbox.
         limits: The limits of all tenants.
@@ -96,6 +98,7 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
     peers: Cache[PeerCluster]
     defaults: Cache[TenancyDefaults]
     observed: dict[Resource, Cache[Observed]]
+    cluster_api: ClusterApiObjects = ClusterApiObjects()
     around: ClusterAddresses = ALONE
     sandbox: Sandbox = NO_SANDBOX
     limits: ObjectLimits = objectcounts.DEFAULT
