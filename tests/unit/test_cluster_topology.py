@@ -31,6 +31,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Condition, ObjectMeta
 from tenantry.api.slice import SliceClaim, SliceClaimSpec, SliceClaimStatus
 from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneSpec
+from tenantry.controllers import tenantcluster
 from tenantry.controllers.children import meta_of
 from tenantry.controllers.dedicatedcluster import topology
 from tenantry.controllers.dedicatedcluster.controller import DedicatedClusterController
@@ -334,6 +335,14 @@ def test_it_is_ready_when_cluster_api_says_so_and_all_nodes_are_there() -> None:
     assert ready(replace(done, cluster=upgraded)).status.value == "True"
     status = topology.status(done, None, NOW)
     assert (status.provider, status.ready_nodes, status.version) == (ClusterProvider.CLUSTER_API, "2/2", "1.36.2")
+    assert tenantcluster.has_nodes(replace(found(), status=status)), "for status.isolationClass of the Tenant"
+    (fewer,) = topology.status(replace(done, cluster=reported(created(), 1)), None, NOW).pools
+    assert (fewer.want, fewer.ready) == (2, 1)
+    spec = DedicatedClusterSpec(version="1.36", nodes=2, pools=(NodePool(name="gpu", count=1),))
+    several = replace(done, found=found(spec), cluster=reported(created(spec), 2))
+    assert [each.ready for each in topology.status(several, None, NOW).pools] == [0, 0], "not known by pool"
+    several = replace(several, cluster=reported(created(spec), 3))
+    assert [each.ready for each in topology.status(several, None, NOW).pools] == [2, 1]
 
 
 def test_it_is_not_ready_for_a_spec_that_cluster_api_has_not_seen() -> None:

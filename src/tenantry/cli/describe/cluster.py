@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tenantry.api.dedicatedcluster import DedicatedCluster
+from tenantry.api.dedicatedcluster import ClusterProvider, DedicatedCluster
 from tenantry.cli import durations, output
 from tenantry.cli.describe.sections import conditions, events, head, rows, section
 from tenantry.controllers.dedicatedcluster import template
@@ -45,6 +45,11 @@ def _lines(value: DedicatedCluster) -> Iterator[tuple[str, str]]:
     where = f" of namespace {status.kubeconfig_namespace}" if status.kubeconfig_namespace else ""
     yield "Kubeconfig", f"Secret {status.kubeconfig_secret}{where}" if status.kubeconfig_secret else "none yet"
     yield "Nodes", f"{output.cell(status.ready_nodes)} Ready"
+    if status.provider is ClusterProvider.CLUSTER_API:
+        yield "Built by", f"Cluster API, as Cluster {value.metadata.name}"
+        if spec.paused:
+            yield "Paused", "the operator leaves the Cluster as it is"
+        return
     has = template.settings(value)
     yield "Datastore", has.datastore.kind.value
     yield "Replicas", str(has.replicas)

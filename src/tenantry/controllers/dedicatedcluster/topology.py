@@ -365,7 +365,7 @@ def status(inputs: TopologyInputs, problem: Blocked | None, now: str) -> Dedicat
         # Cluster API counts the nodes of all pools together.
         nodes=joined if len(pools) == 1 else min(joined, found.spec.nodes),
         ready_nodes=f"{joined}/{count}",
-        pools=(*(PoolStatus(name=name, want=each.count) for name, each in pools.items()), *_leaving(inputs)),
+        pools=(*_pools(inputs, joined), *_leaving(inputs)),
         conditions=merge(before.conditions, wanted, generation=generation, now=now),
     )
 
@@ -376,6 +376,14 @@ def _count(inputs: TopologyInputs) -> int:
     owned = _pool_names(inputs.found)
     others = {name: count for name, count in _nodes(spec.get("topology") or {}).items() if name not in owned}
     return sum(each.count for each in settings_of(inputs.found).values()) + sum(others.values())
+
+
+def _pools(inputs: TopologyInputs, joined: int) -> Iterable[PoolStatus]:
+    """Yield the pools of the spec: Cluster API counts the nodes of all deployments together."""
+    pools, count = settings_of(inputs.found), _count(inputs)
+    for name, each in pools.items():
+        known = each.count if joined >= count else 0
+        yield PoolStatus(name=name, want=each.count, ready=min(joined, each.count) if each.count == count else known)
 
 
 def _leaving(inputs: TopologyInputs) -> Iterable[PoolStatus]:
