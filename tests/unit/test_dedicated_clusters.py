@@ -22,10 +22,11 @@ from tenantry.api.marks import POOL
 from tenantry.api.model import Condition, ConditionStatus, ObjectMeta
 from tenantry.api.nodehandover import HandoverStage, NodeHandover, NodeHandoverStatus
 from tenantry.api.planecredentials import PlaneRotation
+from tenantry.api.planeegress import PlaneEgress
 from tenantry.api.planesnapshots import PlaneOutcome
 from tenantry.api.quota import Quantity
 from tenantry.api.slice import SliceClaim, SliceClaimSpec, SliceClaimStatus, SliceState, Users, slice_name
-from tenantry.api.virtualcontrolplane import PlaneEgress, PlaneNodes, PlanePhase, PlaneSnapshots, VirtualControlPlane
+from tenantry.api.virtualcontrolplane import PlaneNodes, PlanePhase, PlaneSnapshots, VirtualControlPlane
 from tenantry.controllers.dedicatedcluster import desired, status
 from tenantry.controllers.dedicatedcluster.gather import owner_of
 from tenantry.engine.plan import DirectWrite

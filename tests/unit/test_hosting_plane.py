@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tenantry.api.errors import InputError
 from tenantry.hosting import plane as hosting
+from tenantry.hosting import planecontrollers
 from tenantry.hosting.certificates import CertificateUse
 from tenantry.hosting.noderuntime import DNS_USER
 from tenantry.hosting.plane import HostedPlane
@@ -55,7 +56,7 @@ def test_a_control_plane_that_nodes_join_has_a_scheduler_and_approves_no_certifi
     assert "--leader-elect=true" in found["scheduler"]
     controllers = next(each for each in found["controllers"] if each.startswith("--controllers="))
     names = controllers.partition("=")[2].split(",")
-    assert set(hosting.OF_NODES) < set(names)
+    assert set(planecontrollers.OF_NODES) < set(names)
     assert not any("approving" in each for each in names)
     assert any("approving" in each for each in flags("controllers"))
     # Neither its scheduler nor CoreDNS nor what simulates nodes or provisions volumes keeps it awake.

@@ -9,8 +9,8 @@ import pytest
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import NODE_ADDRESSES
 from tenantry.api.node import Node
+from tenantry.api.planeegress import PlaneEgress
 from tenantry.api.tenancydefaults import NAME, TenancyDefaults
-from tenantry.api.virtualcontrolplane import PlaneEgress
 from tenantry.controllers.virtualcontrolplane.destinations import Destinations
 from tenantry.controllers.virtualcontrolplane.egress import ENDPOINT_SLICES, SERVICE_CIDRS, HostRanges, rule
 from tenantry.engine.cache import Cache

@@ -161,7 +161,7 @@ def test_an_account_of_the_same_name_in_another_namespace_is_another_owner() -> 
         Owner(kind=OwnerKind.SERVICE_ACCOUNT, name="robot", namespace=place) for place in ("ours", "theirs")
     )
     before, after = (owners_mark([each])[marks.OWNERS] for each in (ours, theirs))
-    found = plane(owners=rotation.owners_of(namespace(before)))
+    found = plane(owners=rotation.owners_of(plane(), namespace(before)))
     assert rotation.removed(found, namespace(before)) == frozenset()
     assert rotation.removed(found, namespace(after)) == {digest("ServiceAccount ours/robot")}
 

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from tenantry.api.errors import TerminalError
 from tenantry.api.model import ObjectMeta
+from tenantry.api.planeegress import PlaneEgress
 from tenantry.api.planeserver import AuditLevel, PlaneAudit, PlaneAuthentication, PlaneFairness, PlaneOidc, PlaneTokens
-from tenantry.api.virtualcontrolplane import PlaneEgress, VirtualControlPlane, VirtualControlPlaneSpec
+from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneSpec
 from tenantry.controllers.virtualcontrolplane import desired, serveroptions
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import serveroptions as hosted

@@ -17,6 +17,7 @@ from tenantry.api.clusterguards import Guards
 from tenantry.api.crd import AGE, Column, Names, Rule, list_map
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
+from tenantry.api.planeserver import ISSUER_PATTERN, MOST_ISSUERS, FeatureGate
 from tenantry.api.planeversions import MINOR_PATTERN
 from tenantry.api.quota import Quantity
 from tenantry.api.slice import MAX_NODES
@@ -30,6 +31,7 @@ from tenantry.api.virtualcontrolplane import (
 )
 
 MOST_VERSIONS = 8
+MOST_NETWORKS = 16
 
 NAME_PATTERN = r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$"
 """Of the name of a template, and of the fields that name one; "" for none."""
@@ -98,6 +100,14 @@ class ResourceLimits(Model, frozen=True, kw_only=True):
 class TemplateLimits(Model, frozen=True, kw_only=True):
     """What a cluster may have at most; a field that is left out limits nothing."""
 
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.networks) || self.networks.all(c, isCIDR(c) && string(cidr(c).masked()) == c)",
+            "must be CIDRs in their shortest form without host bits, as in 10.64.0.0/12",
+            field="networks",
+        ),
+    )
+
     nodes: (
         Annotated[int, Meta(ge=0, le=MOST_CLUSTER_NODES, description="The most nodes of all pools together.")]
         | UnsetType
@@ -121,6 +131,40 @@ class TemplateLimits(Model, frozen=True, kw_only=True):
                 ge=LEAST_IDLE,
                 le=MOST_IDLE,
                 description="The most spec.sleep.afterIdleSeconds; 0, for never, is refused then.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    networks: (
+        Annotated[
+            tuple[Annotated[str, Meta(max_length=18)], ...],
+            Meta(
+                max_length=MOST_NETWORKS,
+                description="Ranges that must contain spec.network.podRange and spec.network.serviceRange, if the"
+                " cluster sets them. An empty list: it must not set them.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    oidc_issuers: (
+        Annotated[
+            tuple[Annotated[str, Meta(max_length=512, pattern=ISSUER_PATTERN)], ...],
+            Meta(
+                max_length=MOST_ISSUERS,
+                description="The issuers that spec.apiServer.oidc may have, which the API server of such a cluster"
+                " then reaches. An empty list: none. Without the field, an issuer is reached if an administrator allows"
+                " its host in spec.egress of the VirtualControlPlane.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    feature_gates: (
+        Annotated[
+            tuple[FeatureGate, ...],
+            Meta(
+                max_length=len(FeatureGate),
+                description="The features that spec.apiServer.featureGates may have. An empty list: none.",
+                extra_json_schema={"x-kubernetes-list-type": "set"},
             ),
         ]
         | UnsetType

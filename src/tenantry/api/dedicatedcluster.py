@@ -36,7 +36,10 @@ from tenantry.api.marks import GROUP, REQUESTED_PHASE, VERSION
 from tenantry.api.model import EDIT, KEEP, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
 from tenantry.api.nodehandover import DEFAULT_DRAIN_SECONDS, MOST_DRAIN_SECONDS, NodeTaint
+from tenantry.api.owner import MOST_INNER_OWNERS, InnerOwner
 from tenantry.api.planecredentials import PlaneRotation
+from tenantry.api.planenetwork import NETWORK_RULE, PlaneNetwork
+from tenantry.api.planeserver import ClusterApiServer
 from tenantry.api.planesnapshots import ClusterUpgrade, PlaneSnapshots
 from tenantry.api.planeversions import VERSION_PATTERN, VERSION_RULES
 from tenantry.api.quota import Quantity
@@ -271,6 +274,7 @@ class DedicatedClusterSpec(Model, frozen=True, kw_only=True):
             "must not change: create another DedicatedCluster",
             field="provider",
         ),
+        NETWORK_RULE,
     )
 
     provider: Annotated[
@@ -320,6 +324,19 @@ class DedicatedClusterSpec(Model, frozen=True, kw_only=True):
         tuple[NodePool, ...],
         Meta(max_length=MOST_POOLS, description="Further pools.", extra_json_schema=list_map("name")),
     ] = ()
+    network: Annotated[
+        PlaneNetwork,
+        Meta(description="The addresses of pods and Services inside, and the DNS domain; it must not change."),
+    ] = PlaneNetwork()
+    owners: Annotated[
+        tuple[InnerOwner, ...],
+        Meta(
+            max_length=MOST_INNER_OWNERS,
+            description="Users and groups inside that are administrators there, besides the user of the kubeconfig,"
+            " which owners of the tenant read. If one is removed, the credentials of all users are replaced.",
+        ),
+    ] = ()
+    api_server: Annotated[ClusterApiServer, Meta(description="Its API server.")] = ClusterApiServer()
     add_ons: AddOns = ()
     sleep: Annotated[ClusterSleep, Meta(description="When its control plane ends while it is not used.")] = (
         ClusterSleep()

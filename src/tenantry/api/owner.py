@@ -53,6 +53,38 @@ class Owner(Model, frozen=True, kw_only=True):
     ] = ""
 
 
+class InnerOwnerKind(StrEnum):
+    """What an owner inside a cluster is, in RBAC's words; ServiceAccounts are bound inside."""
+
+    USER = "User"
+    GROUP = "Group"
+
+
+class InnerOwner(Model, frozen=True, kw_only=True):
+    """A user or group that is an administrator inside a cluster."""
+
+    validations: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!(self.name.startsWith('system:') || self.name.startsWith('tenantry:'))",
+            "must not begin with system: or tenantry:, which name users and groups of Kubernetes and of Tenantry",
+            field="name",
+        ),
+    )
+
+    kind: Annotated[InnerOwnerKind, Meta(description="User or Group.")]
+    name: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=253,
+            description="As the API server inside knows it: of OIDC with the prefix, as in oidc:alice.",
+        ),
+    ]
+
+
+MOST_INNER_OWNERS = 32
+
+
 def owner_line(kind: str, name: str, namespace: str = "") -> str:
     """Return an owner as the annotation of its namespaces lists it: the kind, a space and the name.
 

@@ -10,6 +10,9 @@ from msgspec import UNSET, Meta, UnsetType
 from tenantry.api.crd import Rule
 from tenantry.api.model import Model
 
+ISSUER_PATTERN = r'^https://[a-z0-9.-]+(:[0-9]{1,5})?(/[!"$->@-~]*)?$'
+MOST_ISSUERS = 16
+
 _CLAIM = r"^[!-~]{1,512}$"
 _PREFIX = r"^[ -~]{0,128}$"
 _UNRESERVED = "!{0}.startsWith('system:') && !{0}.startsWith('tenantry:')"
@@ -31,7 +34,7 @@ class PlaneOidc(Model, frozen=True, kw_only=True):
         str,
         Meta(
             max_length=512,
-            pattern=r'^https://[a-z0-9.-]+(:[0-9]{1,5})?(/[!"$->@-~]*)?$',
+            pattern=ISSUER_PATTERN,
             description="The https URL of the provider, exactly as in `iss` of its tokens; without query and fragment."
             " spec.egress must allow its host.",
         ),
@@ -80,6 +83,53 @@ class PlaneAudit(Model, frozen=True, kw_only=True):
             " more than Metadata."
         ),
     ] = AuditLevel.NONE
+
+
+class FeatureGate(StrEnum):
+    """Features of Kubernetes that are off by default and concern only the API and the controllers of one cluster.
+
+    Each version that control planes can have knows them, off by default and not locked (pkg/features/kube_features.go).
+    None of them lets a program reach anything outside of its cluster, or changes what nodes do.
+    """
+
+    HPA_SCALE_TO_ZERO = "HPAScaleToZero"
+    MAX_UNAVAILABLE_STATEFUL_SET = "MaxUnavailableStatefulSet"
+    MUTABLE_PV_NODE_AFFINITY = "MutablePVNodeAffinity"
+    STORAGE_CAPACITY_SCORING = "StorageCapacityScoring"
+
+
+FeatureGates = Annotated[
+    tuple[FeatureGate, ...],
+    Meta(
+        max_length=len(FeatureGate),
+        description="Features of Kubernetes that are on, besides those that are on by default.",
+        extra_json_schema={"x-kubernetes-list-type": "set"},
+    ),
+]
+
+
+class ClusterApiServer(Model, frozen=True, kw_only=True):
+    """The API server of a cluster; there are no free flags."""
+
+    oidc: (
+        Annotated[
+            PlaneOidc,
+            Meta(
+                description="An OIDC provider whose tokens the API server accepts. The API server reaches it if"
+                " spec.limits.oidcIssuers of the template has its URL, or an administrator allows its host in"
+                " spec.egress of the VirtualControlPlane."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    audit_level: Annotated[
+        AuditLevel,
+        Meta(
+            description="What the audit log has of a request: None, Metadata, Request or RequestResponse; see"
+            " spec.audit of VirtualControlPlane."
+        ),
+    ] = AuditLevel.NONE
+    feature_gates: FeatureGates = ()
 
 
 class PlaneFairness(Model, frozen=True, kw_only=True):

@@ -18,8 +18,17 @@ from tenantry.api.crd import AGE, MESSAGE, READY, REASON, Column, Conditions, Na
 from tenantry.api.marks import GROUP, REQUESTED_PHASE, VERSION
 from tenantry.api.model import EDIT, READ, KindAccess, KubernetesObject, Model, Resource
 from tenantry.api.names import DNS_LABEL
+from tenantry.api.owner import MOST_INNER_OWNERS, InnerOwner
 from tenantry.api.planecredentials import PlaneCredentials, PlaneRotation, PlaneRotationOutcome
-from tenantry.api.planeserver import PlaneAudit, PlaneAuthentication, PlaneFairness, PlaneTokens
+from tenantry.api.planeegress import PlaneEgress
+from tenantry.api.planenetwork import NETWORK_RULE, NO_NETWORK, PlaneNetwork
+from tenantry.api.planeserver import (
+    FeatureGates,
+    PlaneAudit,
+    PlaneAuthentication,
+    PlaneFairness,
+    PlaneTokens,
+)
 from tenantry.api.planesnapshots import (
     MOST_LISTED,
     PlaneOutcome,
@@ -88,11 +97,6 @@ MAX_REQUEST = 64
 
 MEMORY_CEILING = "64Gi"
 """Bounds the sums of the quota; a control plane that needs more is a typing error."""
-
-
-# The last label begins with a letter, so that no program reads the name as an address.
-HOST_PATTERN = r"^([*][.])?([a-z0-9]([-a-z0-9]*[a-z0-9])?[.])+[a-z]([-a-z0-9]*[a-z0-9])?$"
-"""Of `spec.egress.allowedHosts`: at least two labels, and before them "*." for one or more labels."""
 
 
 MOST_REPLICAS = 5
@@ -213,37 +217,6 @@ class PlaneResources(Model, frozen=True, kw_only=True):
     limits: Annotated[PlaneLimits, Meta(description="What its process may use.")] = PlaneLimits()
 
 
-class PlaneEgress(Model, frozen=True, kw_only=True):
-    """Where the API server of a control plane may connect to outside of the cluster."""
-
-    validations: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "!has(self.allowedCidrs) || self.allowedCidrs.all(c, isCIDR(c) && string(cidr(c).masked()) == c)",
-            "must be CIDRs in their shortest form without host bits, as in 203.0.113.0/24",
-            field="allowedCidrs",
-        ),
-    )
-
-    allowed_cidrs: Annotated[
-        tuple[Annotated[str, Meta(max_length=49)], ...],
-        Meta(
-            max_length=32,
-            description="Addresses that webhooks and aggregated APIs may be reached at. Addresses that are not public"
-            " need a CIDR within their range: 10.1.0.0/16, not 0.0.0.0/0. Loopback, link-local, metadata and"
-            " multicast addresses, and those of the host's nodes, API servers, Services and pods, are never reached.",
-        ),
-    ] = ()
-    allowed_hosts: Annotated[
-        tuple[Annotated[str, Meta(max_length=253, pattern=HOST_PATTERN)], ...],
-        Meta(
-            max_length=64,
-            description='DNS names, in lower case, that webhooks may be reached at by `url`. "*.example.com" is every'
-            " name below example.com, of any number of labels. All addresses of a name must be public, or in"
-            " allowedCidrs.",
-        ),
-    ] = ()
-
-
 class SleepWorkloads(StrEnum):
     """What becomes of the pods on the host while a control plane sleeps."""
 
@@ -322,6 +295,12 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
             "must be empty unless nodes is Own: only nodes of its own need them",
             field="addOns",
         ),
+        NETWORK_RULE,
+        Rule(
+            f"(has(self.nodes) && self.nodes == 'Own') || ({NO_NETWORK})",
+            "must be empty unless nodes is Own: pods and Services on the host have addresses of the host",
+            field="network",
+        ),
     )
 
     version: Annotated[
@@ -364,6 +343,18 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
             " is mirrored. Own must not change."
         ),
     ] = PlaneNodes.USED
+    network: Annotated[
+        PlaneNetwork,
+        Meta(description="The addresses of pods and Services inside, and the DNS domain; it must not change."),
+    ] = PlaneNetwork()
+    owners: Annotated[
+        tuple[InnerOwner, ...],
+        Meta(
+            max_length=MOST_INNER_OWNERS,
+            description="Users and groups inside that are administrators there, besides the user of the kubeconfig. If"
+            " one is removed, the credentials of all users are replaced.",
+        ),
+    ] = ()
     add_ons: AddOns = ()
     guards: Guards = ()
     sleep: Annotated[PlaneSleep, Meta(description="When its process ends while it is not used.")] = PlaneSleep()
@@ -381,6 +372,7 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
     authentication: Annotated[PlaneAuthentication, Meta(description="How its users prove who they are.")] = (
         PlaneAuthentication()
     )
+    feature_gates: FeatureGates = ()
     tokens: Annotated[PlaneTokens, Meta(description="The tokens of its ServiceAccounts.")] = PlaneTokens()
     audit: Annotated[PlaneAudit, Meta(description="The audit log of its API server.")] = PlaneAudit()
     fairness: Annotated[PlaneFairness, Meta(description="How many requests its API server serves at once.")] = (

@@ -23,62 +23,11 @@ import msgspec
 
 from tenantry.api.clusterguards import ClusterGuard
 from tenantry.api.planecredentials import RotationPhase
-from tenantry.hosting import guards, serveroptions, simulation, stores
+from tenantry.hosting import guards, planecontrollers, serveroptions, simulation, stores
 from tenantry.hosting.certificates import KUBELET_CLIENT_USER, SERVER_NAMES, CertificateUse, LeafCertificate
 from tenantry.hosting.noderuntime import DNS_USER, STORAGE_USER
 from tenantry.hosting.serveroptions import ServerOptions
 from tenantry.hosting.stores import HostedStore
-
-CONTROLLERS = (
-    "certificatesigningrequest-approving-controller",
-    "certificatesigningrequest-cleaner-controller",
-    "certificatesigningrequest-signing-controller",
-    "clusterrole-aggregation-controller",
-    "cronjob-controller",
-    "daemonset-controller",
-    "deployment-controller",
-    "disruption-controller",
-    "endpoints-controller",
-    "endpointslice-controller",
-    "endpointslice-mirroring-controller",
-    "ephemeral-volume-controller",
-    "garbage-collector-controller",
-    "horizontal-pod-autoscaler-controller",
-    "job-controller",
-    "namespace-controller",
-    "persistentvolume-protection-controller",
-    "persistentvolumeclaim-protection-controller",
-    "pod-garbage-collector-controller",
-    "replicaset-controller",
-    "replicationcontroller-controller",
-    "resourcequota-controller",
-    "root-ca-certificate-publisher-controller",
-    "service-cidr-controller",
-    "serviceaccount-controller",
-    "serviceaccount-token-controller",
-    "statefulset-controller",
-    "ttl-after-finished-controller",
-    "validatingadmissionpolicy-status-controller",
-    "volumeattributesclass-protection-controller",
-)
-"""The controllers that need no nodes, and that Kubernetes' conformance tests need."""
-
-_APPROVER = "certificatesigningrequest-approving-controller"
-
-OF_NODES = (
-    "legacy-serviceaccount-token-cleaner-controller",
-    "node-lifecycle-controller",
-    "persistentvolume-attach-detach-controller",
-    "persistentvolume-binder-controller",
-    "persistentvolume-expander-controller",
-    "resourceclaim-controller",
-    "taint-eviction-controller",
-    "token-cleaner-controller",
-)
-"""The further controllers of a control plane that nodes join.
-
-It has none that approves certificates: that of Kubernetes signs any name for the holder of a token to join.
-"""
 
 SIMULATOR = "simulator"
 """The identity of the program that simulates nodes, where the place has one: a member of system:masters, too."""
@@ -154,6 +103,7 @@ ADVERTISED_6 = "2001:db8::1"
 """The same in IPv6: an address for documentation (RFC 3849)."""
 
 _IPV4 = 4
+_OFF = ("ListFromCacheSnapshot=false", "UnknownVersionInteroperabilityProxy=false")
 MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 _OF_NODES = {
@@ -251,6 +201,18 @@ class CredentialGenerations(msgspec.Struct, frozen=True, kw_only=True):
     phase: RotationPhase = RotationPhase.NONE
 
 
+class PlaneOwner(msgspec.Struct, frozen=True, kw_only=True):
+    """A user or a group that is an administrator inside.
+
+    Args:
+        kind: User or Group.
+        name: As the API server knows it.
+    """
+
+    kind: str
+    name: str
+
+
 class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     """One hosted control plane.
 
@@ -262,6 +224,9 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
         owner: The user name of the identity `OWNER`.
         names: Further DNS names and IP addresses of its API server.
         service_range: The addresses of its Services; for two families, the primary one, a comma and the other one.
+        pod_range: The addresses of its pods, of which its controllers give each node a part; "" if others do.
+        domain: The DNS domain of its Services.
+        owners: Further users and groups that are its administrators, as RBAC names them.
         admission: The requests that the admission step answers. While it does not, the API server refuses them.
         forwarded: The API group whose reads this process answers; None for none.
         limits: What its process may take; None for no limits.
@@ -283,6 +248,9 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     former_issuers: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     service_range: str = "10.96.0.0/16"
+    pod_range: str = ""
+    domain: str = "cluster.local"
+    owners: tuple[PlaneOwner, ...] = ()
     admission: tuple[AdmissionRule, ...] = ()
     forwarded: ForwardedGroup | None = None
     limits: HostedLimits | None = None
@@ -301,7 +269,8 @@ def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:
     """Return every certificate of a control plane by its file name. Two authorities sign requests inside, too."""
     # Kubernetes gives the first address to the Service of the API server, in its primary family.
     first = str(_primary(plane)[1])
-    server = (*SERVER_NAMES, _LOOPBACK, first, *plane.names)
+    names = dict.fromkeys((*SERVER_NAMES, f"kubernetes.default.svc.{plane.domain}"))
+    server = (*names, _LOOPBACK, first, *plane.names)
     return {
         "server": LeafCertificate(ca="ca", user="kube-apiserver", use=CertificateUse.SERVER, names=server),
         OPERATOR: LeafCertificate(ca="ca", user="tenantry:operator", group=MASTERS),
@@ -448,23 +417,38 @@ def _apiserver(plane: HostedPlane, port: int) -> list[str]:
         # Snapshots in memory answer pages of lists until the API server sees a compaction. The datastore compacts by
         # itself, without the key that the API server watches: continue tokens would not expire.
         # API servers of several versions would tell each other every ten seconds what they serve.
-        f"--feature-gates=ListFromCacheSnapshot=false,UnknownVersionInteroperabilityProxy=false{guards.gate(plane.guards)}",
+        # The controllers and the scheduler have the same ones.
+        f"--feature-gates={_features(plane)}",
         # Its controllers and its scheduler follow.
         *((f"--emulated-version=kube={plane.emulates}",) if plane.emulates else ()),
         *(*guards.flags(plane.guards), *serveroptions.flags(plane.options)),
     ]
 
 
+def _features(plane: HostedPlane) -> str:
+    wanted = (f"{each}=true" for each in plane.options.feature_gates)
+    return f"{','.join((*_OFF, *wanted))}{guards.gate(plane.guards)}"
+
+
 def _manager(plane: HostedPlane) -> list[str]:
+    chosen = planecontrollers.of(has_nodes=plane.has_nodes, gives_ranges=_allocates(plane))
     return [
-        *(f"--kubeconfig={MANAGER}.kubeconfig", f"--controllers={','.join(_controllers(plane))}"),
+        *(
+            f"--kubeconfig={MANAGER}.kubeconfig",
+            f"--controllers={','.join(chosen)}",
+        ),
         *("--use-service-account-credentials", "--secure-port=0", "--profiling=false"),
         *(("--leader-elect=false",) if plane.replicas == 1 else _ELECTED),
         *("--service-account-private-key-file=pki/service-account.key", f"--root-ca-file=pki/{TRUSTED}"),
         *(_signing() if plane.has_nodes else _SIGNING),
         f"--service-cluster-ip-range={plane.service_range}",
+        *(("--allocate-node-cidrs=true", f"--cluster-cidr={plane.pod_range}") if _allocates(plane) else ()),
         *("--kube-api-qps=200", "--kube-api-burst=400"),
     ]
+
+
+def _allocates(plane: HostedPlane) -> bool:
+    return plane.has_nodes and bool(plane.pod_range)
 
 
 def _kubelets(plane: HostedPlane) -> str:
@@ -486,12 +470,6 @@ def _signing() -> list[str]:
         for flag, kind in (("cert", "crt"), ("key", "key"))
     ]
     return [*files, f"--cluster-signing-duration={SIGNED_HOURS}h"]
-
-
-def _controllers(plane: HostedPlane) -> list[str]:
-    if not plane.has_nodes:
-        return [*CONTROLLERS]
-    return [*(each for each in CONTROLLERS if each != _APPROVER), *OF_NODES]
 
 
 def _scheduler(plane: HostedPlane) -> list[str]:

@@ -42,12 +42,14 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
         audit_level: What its audit log has, as in a Policy; "" for no log.
         max_reads: How many requests that only read it serves at once.
         max_writes: How many that write.
+        feature_gates: Features of Kubernetes that are on, besides those that are on by default.
     """
 
     authenticators: tuple[dict[str, object], ...] = ()
     audit_level: str = ""
     max_reads: int = 400
     max_writes: int = 200
+    feature_gates: tuple[str, ...] = ()
 
 
 def flags(options: ServerOptions) -> list[str]:

@@ -29,7 +29,10 @@ PLANES = "tenantry-cluster-control-planes"
 OWNED = "tenantry-owned-control-planes"
 CHILDREN = "tenantry-cluster-children"
 
-DECIDED = ("version", "replicas", "datastore", "resources", "nodes", "addOns", "guards", "sleep")
+DECIDED = (
+    *("version", "replicas", "datastore", "resources", "nodes", "addOns", "guards", "sleep"),
+    *("network", "owners", "authentication", "audit", "featureGates"),
+)
 """Fields of the spec of a VirtualControlPlane that its DedicatedCluster alone decides: requests are not among them."""
 
 

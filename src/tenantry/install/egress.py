@@ -22,7 +22,7 @@ def everything(subject: Json) -> list[Json]:
         subject: The operator, as RBAC names it.
     """
     kind = VirtualControlPlane.resource
-    lists = ("allowedCidrs", "allowedHosts")
+    lists = ("allowedCidrs", "allowedHosts", "issuers")
     # A removal counts as a change, too: users inside rely on it.
     changes = " || ".join(
         f"object.?spec.?egress.?{name}.orValue([])"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from tenantry.api.errors import LocalError
-from tenantry.hosting.plane import CONTROLLERS
+from tenantry.hosting.planecontrollers import CONTROLLERS
 from tenantry.local import complaints, paths, sources, toolchain
 from tenantry.local.files import check_space, explain, tail
 from tenantry.local.gobuild import Compilation, run

@@ -13,14 +13,17 @@ import ipaddress
 
 from msgspec.structs import replace
 
+from tenantry.api.errors import LocalError
 from tenantry.hosting import plane as hosting
 from tenantry.hosting.noderuntime import STORAGE_USER, NodeEndpoint, NodeRuntime
 from tenantry.hosting.plane import HostedPlane
 from tenantry.local import build, components, hostedfolders
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.real import addons, planebridges, volumes
+from tenantry.local.real.planebridges import ClusterNames
 from tenantry.local.real.settings import coredns_image
 from tenantry.local.spec import read_spec
+from tenantry.world.addresses import is_overlapping
 
 _DNS = 10
 """Which address of the range of Services CoreDNS has inside."""
@@ -51,16 +54,23 @@ def reached(paths: ClusterPaths, plane: HostedPlane) -> HostedPlane:
     """Return a control plane with the address of its bridge, at which real nodes reach it; its bridge is laid.
 
     Raises:
-        LocalError: No addresses are free, or the kernel refuses.
+        LocalError: No addresses are free, its ranges cannot be those of real nodes, or the kernel refuses.
     """
     if not plane.has_nodes:
         return plane
-    dns = ipaddress.ip_network(plane.service_range.partition(",")[0])[_DNS]
-    bridge = planebridges.ensure(paths, hostedfolders.of(paths, plane.uid), str(dns))
+    services = ipaddress.ip_network(plane.service_range.partition(",")[0])
+    cluster = ClusterNames(dns=str(services[_DNS]), domain=plane.domain)
+    bridge = planebridges.ensure(paths, hostedfolders.of(paths, plane.uid), cluster, plane.pod_range)
     if bridge is None:
         return plane
-    address = bridge.addresses.bridge
-    return replace(plane, advertised=address, names=(*plane.names, address))
+    addresses = bridge.addresses
+    if is_overlapping(services, ipaddress.ip_network(addresses.whole)):
+        raise LocalError(
+            f"spec.network.serviceRange {services} must not overlap {addresses.whole}, which the nodes of this cluster"
+            " and their pods have: choose another range; the field does not change, so create another object"
+        )
+    # Each machine has its range of pods already.
+    return replace(plane, advertised=addresses.bridge, names=(*plane.names, addresses.bridge), pod_range="")
 
 
 def endpoint(paths: ClusterPaths, uid: str, port: int) -> NodeEndpoint:

@@ -57,6 +57,16 @@ def parse(text: str) -> Network | None:
         return None
 
 
+def is_part(one: Network, other: Network) -> bool:
+    """Return whether all addresses of a network are in another one."""
+    return one.version == other.version and one.prefixlen >= other.prefixlen and one.network_address in other
+
+
+def is_overlapping(one: Network, other: Network) -> bool:
+    """Return whether two networks have an address in common."""
+    return is_part(one, other) or is_part(other, one)
+
+
 def gateways(cidr: str) -> str:
     """Return the addresses that a node has itself in the range of its pods, as a CIDR; "" for anything else.
 

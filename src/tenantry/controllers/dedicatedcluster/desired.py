@@ -161,7 +161,7 @@ def _wrong_versions(inputs: ClusterInputs) -> Iterable[str]:
     """Yield the versions of pools that no kubelet may have beside the version of the spec."""
     of = inputs.own_plane
     running = of.status.version if of is not None else ""
-    wanted = planespec.spec(inputs.found, of).version or (versions.minor(running) if running else "")
+    wanted = planespec.spec(inputs, of).version or (versions.minor(running) if running else "")
     for pool, settings in settings_of(inputs.found).items():
         if not settings.version or not wanted:
             continue
@@ -205,7 +205,7 @@ def _plane_writes(inputs: ClusterInputs) -> Iterable[DirectWrite]:
     found = inputs.found
     wanted = VirtualControlPlane(
         metadata=msgspec.structs.replace(meta_of(found, found.metadata.name), annotations=planespec.notes(inputs)),
-        spec=planespec.spec(found, before),
+        spec=planespec.spec(inputs, before),
     )
     return kept(wanted, before)
 

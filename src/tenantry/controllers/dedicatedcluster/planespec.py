@@ -26,14 +26,15 @@ from tenantry.engine.plan import merge_patch
 from tenantry.hosting import versions
 
 
-def spec(found: DedicatedCluster, before: VirtualControlPlane | None = None) -> VirtualControlPlaneSpec:
+def spec(inputs: ClusterInputs, before: VirtualControlPlane | None = None) -> VirtualControlPlaneSpec:
     """Return the spec of the VirtualControlPlane of a cluster.
 
     Args:
-        found: The cluster.
+        inputs: The cluster.
         before: The VirtualControlPlane as it is: what the cluster does not decide stays, such as its egress, its
             version if the cluster names none, and a snapshot or a restore that is requested there.
     """
+    found = inputs.found
     wanted, kept = found.spec, before.spec if before is not None else VirtualControlPlaneSpec()
     handled, settings = found.status.requests, template.settings(found)
     return replace(
@@ -44,6 +45,13 @@ def spec(found: DedicatedCluster, before: VirtualControlPlane | None = None) -> 
         datastore=settings.datastore if before is None else kept.datastore,
         resources=settings.resources,
         nodes=PlaneNodes.OWN,
+        # It must not change there, either.
+        network=wanted.network if before is None else kept.network,
+        owners=wanted.owners,
+        egress=replace(kept.egress, issuers=template.issuers(inputs)),
+        authentication=replace(kept.authentication, oidc=wanted.api_server.oidc),
+        audit=replace(kept.audit, level=wanted.api_server.audit_level),
+        feature_gates=wanted.api_server.feature_gates,
         add_ons=template.add_ons(found),
         guards=template.taken(found).guards,
         sleep=PlaneSleep(after_idle_seconds=settings.after_idle_seconds),
@@ -59,9 +67,9 @@ def spec(found: DedicatedCluster, before: VirtualControlPlane | None = None) -> 
     )
 
 
-def is_outdated(found: DedicatedCluster, before: VirtualControlPlane) -> bool:
+def is_outdated(inputs: ClusterInputs, before: VirtualControlPlane) -> bool:
     """Return whether the spec of a VirtualControlPlane is not what the cluster decides."""
-    return bool(merge_patch(msgspec.to_builtins(before.spec), msgspec.to_builtins(spec(found, before))))
+    return bool(merge_patch(msgspec.to_builtins(before.spec), msgspec.to_builtins(spec(inputs, before))))
 
 
 def notes(inputs: ClusterInputs) -> dict[str, str]:

@@ -124,7 +124,7 @@ def _plane_problem(inputs: ClusterInputs) -> Blocked | None:
             "its endpoint refuses users with a 503 until the suspension of the tenant ends; its nodes and pods run on"
         )
         return Blocked(reason=ready.reason, message=told, passing=True)
-    if planespec.is_outdated(found, of):
+    if planespec.is_outdated(inputs, of):
         why = ": spec.paused of the cluster is true" if found.spec.paused else ""
         told = f"it does not have the spec of the cluster yet{why}"
     elif of.status.phase is not PlanePhase.ASLEEP and of.status.observed_generation != of.metadata.generation:

@@ -25,13 +25,14 @@ from tenantry.api.clustertemplate import (
 )
 from tenantry.api.dedicatedcluster import DEFAULT_POOL, DedicatedCluster, claim_name
 from tenantry.api.quota import Quantity
-from tenantry.api.virtualcontrolplane import PlaneDatastore, PlaneResources
+from tenantry.api.virtualcontrolplane import PlaneDatastore, PlaneResources, VirtualControlPlane
 from tenantry.api.wording import shortened
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
 from tenantry.engine.conditions import Wanted
 from tenantry.engine.plan import Blocked
 from tenantry.hosting import versions
 from tenantry.world import quantity
+from tenantry.world.addresses import is_within
 
 NOTHING = TemplateLimits(
     nodes=0, replicas=1, resources=ResourceLimits(requests_cpu="0", requests_memory="0", limits_memory="0")
@@ -94,6 +95,15 @@ def add_ons(found: DedicatedCluster) -> AddOns:
 def first_version(found: DedicatedCluster) -> str:
     """Return the minor version that the control plane is created with; "" for the default one."""
     return found.spec.version or taken(found).version
+
+
+def issuers(inputs: ClusterInputs) -> tuple[str, ...]:
+    """Return the OIDC issuers that the API server of a cluster reaches because its template names them."""
+    oidc, of = inputs.found.spec.api_server.oidc, inputs.template
+    named = of.spec.limits.oidc_issuers if of is not None else UNSET
+    if oidc is UNSET or named is UNSET or oidc.issuer not in named:
+        return ()
+    return (oidc.issuer,)
 
 
 def applied(inputs: ClusterInputs) -> ClusterInputs:
@@ -278,11 +288,36 @@ def _above(inputs: ClusterInputs, limits: TemplateLimits, words: str, has: Clust
     if limits.datastores and there is None and wanted.datastore.kind not in limits.datastores:
         listed = shortened(each.value for each in limits.datastores)
         yield f"spec.controlPlane.datastore.kind must be one of {listed}, not {wanted.datastore.kind}, by {words}"
+    yield from _server_above(found, there, limits, words)
     most_idle, idle = limits.after_idle_seconds, wanted.after_idle_seconds
     as_it_is = there is not None and there.spec.sleep.after_idle_seconds == idle
     if most_idle is not UNSET and not 0 < idle <= most_idle and not as_it_is:
         told = idle or "0, for never"
         yield f"spec.sleep.afterIdleSeconds must be more than 0 and at most {most_idle}, not {told}, by {words}"
+
+
+def _server_above(
+    found: DedicatedCluster, there: VirtualControlPlane | None, limits: TemplateLimits, words: str
+) -> Iterable[str]:
+    """Yield which ranges, issuers and features a limit does not allow, and the control plane does not have."""
+    network, server = found.spec.network, found.spec.api_server
+    if limits.networks is not UNSET and there is None:
+        for field, given in (("podRange", network.pod_range), ("serviceRange", network.service_range)):
+            if given and not any(is_within(given, each) for each in limits.networks):
+                which = f"be within {shortened(limits.networks)}" if limits.networks else "be left out"
+                yield f"spec.network.{field} must {which}, not {given}, by {words}"
+    before = there.spec.authentication.oidc if there is not None else UNSET
+    running = before.issuer if before is not UNSET else ""
+    if limits.oidc_issuers is not UNSET and server.oidc is not UNSET:
+        issuer = server.oidc.issuer
+        if issuer not in (running, *limits.oidc_issuers):
+            which = f"be one of {shortened(limits.oidc_issuers)}" if limits.oidc_issuers else "be left out"
+            yield f"spec.apiServer.oidc.issuer must {which}, not {issuer}, by {words}"
+    if limits.feature_gates is not UNSET:
+        has = there.spec.feature_gates if there is not None else ()
+        above = sorted(set(server.feature_gates).difference(limits.feature_gates, has))
+        if above:
+            yield f"spec.apiServer.featureGates must not have {shortened(above)}, by {words}"
 
 
 def _resources_above(

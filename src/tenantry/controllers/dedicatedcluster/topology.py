@@ -24,6 +24,7 @@ from tenantry.api.dedicatedcluster import (
     DEFAULT_POOL,
     ClusterProvider,
     DedicatedCluster,
+    DedicatedClusterSpec,
     DedicatedClusterStatus,
     NodePool,
     PoolSettings,
@@ -176,6 +177,10 @@ def _wrong(inputs: TopologyInputs, found: DedicatedCluster) -> Iterable[str]:
         yield "spec.template must name a ClusterTemplate with spec.clusterApi if the provider is ClusterApi"
     if not first_version(found):
         yield "spec.version must be set if the provider is ClusterApi and the template has no versions"
+    yield from (
+        f"{each} must be left out if the provider is ClusterApi: set it in the ClusterClass, or by variables of it"
+        for each in _unused(found.spec)
+    )
     for name, pool in settings_of(found).items():
         path = "spec.defaultPool" if name == DEFAULT_POOL else f"spec.pools[{name}]"
         if _settings(pool) != PoolSettings():
@@ -217,6 +222,13 @@ def _class_versions(inputs: TopologyInputs) -> list[str]:
 def _pool_names(found: DedicatedCluster) -> set[str]:
     """Return the names of the deployments that are or were pools: those of others stay."""
     return {*settings_of(found), *(each.name for each in found.status.pools)}
+
+
+def _unused(spec: DedicatedClusterSpec) -> Iterable[str]:
+    """Yield the fields that only a control plane of Tenantry carries out, if they are set."""
+    default = DedicatedClusterSpec()
+    fields = {"network": "network", "owners": "owners", "api_server": "apiServer"}
+    return (f"spec.{told}" for name, told in fields.items() if getattr(spec, name) != getattr(default, name))
 
 
 def _settings(pool: NodePool) -> PoolSettings:

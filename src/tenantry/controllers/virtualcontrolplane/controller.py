@@ -41,7 +41,6 @@ from tenantry.controllers.virtualcontrolplane import (
     wakes,
 )
 from tenantry.controllers.virtualcontrolplane.clientaccess import ClientAccess
-from tenantry.controllers.virtualcontrolplane.egress import SERVICE_CIDRS
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.kubeconfigs import Kubeconfigs
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
@@ -271,13 +270,13 @@ class VirtualControlPlaneController:
         await self._host.placement.stop(found.metadata.uid)
         return True
 
-    def _network(self) -> ServiceNetwork:
-        return servicenetwork.find(self._host.lower.cache(SERVICE_CIDRS))
+    def _network(self, found: VirtualControlPlane) -> ServiceNetwork:
+        return self._host.ranges.services(self._host.home, self._host.lower, found.spec.network)
 
     def _trouble(self, cluster: Cluster, found: VirtualControlPlane) -> Blocked | None:
         """Return what of a control plane that runs does not work."""
         wrong = unusable(found) or misplaced(cluster, found, self._host.placement)
-        return wrong or serveroptions.unreachable(found) or servicenetwork.missing(self._network())
+        return wrong or serveroptions.unreachable(found) or servicenetwork.missing(self._network(found))
 
     async def _snap(self, cluster: Cluster, found: VirtualControlPlane, again: float | None) -> float | None:
         """Take the snapshot that is due, and return in how many seconds to look again."""
@@ -335,7 +334,7 @@ class VirtualControlPlaneController:
     def _wished(self, found: VirtualControlPlane, known: _Connected) -> tuple[HostedPlane, Blocked | None]:
         """Return the process of the spec; with a spec that makes none, that which runs, and what is wrong."""
         try:
-            plane = desired.plane_of(found, known.address, known.plane.store, self._network().ranges)
+            plane = desired.plane_of(found, known.address, known.plane.store, self._network(found).ranges)
         except TerminalError as error:
             if rotation.is_pending(found):
                 raise  # the former credentials must not stay in force
@@ -364,7 +363,8 @@ class VirtualControlPlaneController:
         await self._objects.retire(namespace.name)
         address = await self._address(cluster, found)
         secret = await self._objects.find(desired.SECRETS, SYSTEM_NAMESPACE, datastore.secret_of(found))
-        wished = desired.plane_of(found, address, datastore.store_of(found, secret), self._network().ranges)
+        servicenetwork.check(found, network := self._network(found))
+        wished = desired.plane_of(found, address, datastore.store_of(found, secret), network.ranges)
         plane = upgrade.of_version(wished, version)
         running = await self._host.placement.start(plane)
         self._upgrades.check(version, running)

@@ -14,6 +14,7 @@ from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json, Resource
 from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
+from tenantry.api.planenetwork import DEFAULT_DOMAIN
 from tenantry.api.virtualcontrolplane import (
     MIRROR,
     MIRRORS_NAMESPACE,
@@ -29,7 +30,7 @@ from tenantry.controllers.virtualcontrolplane import metrics, rotation, serverop
 from tenantry.controllers.virtualcontrolplane.admission import RULES
 from tenantry.controllers.virtualcontrolplane.servicenetwork import FALLBACK
 from tenantry.engine.observed import Observed
-from tenantry.hosting.plane import HostedLimits, HostedPlane
+from tenantry.hosting.plane import HostedLimits, HostedPlane, PlaneOwner
 from tenantry.hosting.stores import HostedStore
 from tenantry.mirror.profile import Profile
 from tenantry.world import quantity
@@ -69,6 +70,9 @@ def plane_of(
         owner=f"tenantry:owner:{meta.uid}",
         names=(address,),
         service_range=service_range,
+        pod_range=found.spec.network.pod_range,
+        domain=found.spec.network.dns_domain or DEFAULT_DOMAIN,
+        owners=tuple(PlaneOwner(kind=each.kind.value, name=each.name) for each in found.spec.owners),
         # Of the mirror.
         admission=() if has_nodes else RULES,
         forwarded=None if has_nodes else metrics.GROUP,
@@ -193,11 +197,12 @@ def owners_binding(plane: HostedPlane, *, is_open: bool) -> Json:
         plane: The control plane.
         is_open: Whether the users have access; a suspended tenant has none.
     """
-    user: Json = {"apiGroup": RBAC_GROUP, "kind": "User", "name": plane.owner}
+    known = (("User", plane.owner), *((each.kind, each.name) for each in plane.owners))
+    subjects = [{"apiGroup": RBAC_GROUP, "kind": kind, "name": name} for kind, name in known]
     return {
         "metadata": {"name": OWNERS},
         "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [user] if is_open else [],
+        "subjects": subjects if is_open else [],
     }
 
 

@@ -11,9 +11,12 @@ from urllib.parse import urlsplit
 
 from tenantry.api.model import Resource
 from tenantry.api.node import Node
+from tenantry.api.planeegress import PlaneEgress
+from tenantry.api.planenetwork import PlaneNetwork
 from tenantry.api.tenancydefaults import NAME, TenancyDefaults
-from tenantry.api.virtualcontrolplane import PlaneEgress
 from tenantry.controllers import watched
+from tenantry.controllers.virtualcontrolplane import servicenetwork
+from tenantry.controllers.virtualcontrolplane.servicenetwork import ServiceNetwork
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.hosting.outside import OutsideRule, networks
@@ -37,7 +40,9 @@ def rule(egress: PlaneEgress, kept: tuple[Network, ...]) -> OutsideRule:
         kept: The ranges of the host.
     """
     cidrs = tuple(found for each in egress.allowed_cidrs if (found := strict(each)) is not None)
-    return OutsideRule(cidrs=cidrs, hosts=egress.allowed_hosts, kept=kept, advice=ADVICE)
+    issuers = (urlsplit(each).hostname or "" for each in egress.issuers)
+    hosts = (*egress.allowed_hosts, *filter(None, issuers))
+    return OutsideRule(cidrs=cidrs, hosts=hosts, kept=kept, advice=ADVICE)
 
 
 class HostRanges:
@@ -72,6 +77,17 @@ class HostRanges:
         if self._found is None:
             self._found = networks(dict.fromkeys(self._read(home, lower)))
         return self._found
+
+    def services(self, home: Cluster, lower: Cluster, network: PlaneNetwork) -> ServiceNetwork:
+        """Return the addresses of Services inside of a control plane.
+
+        Args:
+            home: As for `networks`.
+            lower: As for `networks`.
+            network: Of its spec.
+        """
+        kept = self.networks(home, lower) if network.pod_range or network.service_range else ()
+        return servicenetwork.of(network, lower.cache(SERVICE_CIDRS), kept)
 
     def _read(self, home: Cluster, lower: Cluster) -> Iterable[str]:
         yield self._server

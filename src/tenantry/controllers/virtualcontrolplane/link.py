@@ -25,7 +25,8 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import Json
 from tenantry.api.node import Node
-from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE, PREFIX, PlaneEgress, PlaneNodes, VirtualControlPlane
+from tenantry.api.planeegress import PlaneEgress
+from tenantry.api.virtualcontrolplane import MIRRORS_NAMESPACE, PREFIX, PlaneNodes, VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import (
     classrules,
     desired,

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from tenantry.api.nodehandover import NodeHandover
+from tenantry.api.planenetwork import DEFAULT_DOMAIN
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers.clustercontents import controller as contents
 from tenantry.controllers.clustercontents.controller import ContentController
@@ -60,13 +61,15 @@ class NodesLink:
         self._placement = placement
         self._key = found.key
         self._uid = found.metadata.uid
+        self._network = found.spec.network
         self.tunnels = NodeTunnels(self._may_have_tunnel, lambda: placement.front_proxy_tls(self._uid))
         """The tunnels of its machines from outside."""
 
     def _facts(self) -> ContentFacts:
-        ranges = servicenetwork.find(self._lower.cache(SERVICE_CIDRS)).ranges
+        ranges = servicenetwork.of(self._network, self._lower.cache(SERVICE_CIDRS), ()).ranges
         return ContentFacts(
             service_range=ranges,
+            domain=self._network.dns_domain or DEFAULT_DOMAIN,
             runtime=self._placement.node_runtime(),
             has_tunnels=any(each.is_outside for each in self._machines()),
         )

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tenantry.api.virtualcontrolplane import PlaneEgress
+from tenantry.api.planeegress import PlaneEgress
 from tenantry.controllers.virtualcontrolplane.egress import rule
 from tenantry.hosting.destinations import Destination
 from tenantry.hosting.dialling import OutsideInputs

@@ -28,6 +28,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tenantry.api.marks import OWNERS
+from tenantry.api.owner import owner_line
 from tenantry.api.planecredentials import (
     MOST_FORMER_CLIENTS,
     FormerClient,
@@ -49,6 +50,9 @@ LEAST_SECONDS = 10
 
 REPORTED_SECONDS = 60
 """How much later a last use must be that is written: active clients would cause writes all the time."""
+
+_INSIDE = "inside"
+"""Before an owner inside: one on the host may have the same name."""
 
 WATCH_SECONDS = 330
 """After which no watch is open that began before (decision 18)."""
@@ -75,15 +79,16 @@ def digest(owner: str) -> str:
     return hashlib.sha256(owner.encode()).hexdigest()[:32]
 
 
-def owners_of(namespace: Observed) -> tuple[str, ...]:
-    """Return the digests of the owners of a namespace, sorted."""
+def owners_of(found: VirtualControlPlane, namespace: Observed) -> tuple[str, ...]:
+    """Return the digests of the owners of a namespace, and of those inside that the spec names, sorted."""
     lines = namespace.annotations.get(OWNERS, "").splitlines()
-    return tuple(sorted({digest(each) for each in lines if each}))
+    inside = (f"{_INSIDE} {owner_line(each.kind, each.name)}" for each in found.spec.owners)
+    return tuple(sorted({digest(each) for each in (*lines, *inside) if each}))
 
 
 def removed(found: VirtualControlPlane, namespace: Observed) -> frozenset[str]:
     """Return the digests of owners for whom the credentials were, and who are owners no more."""
-    return frozenset(found.status.credentials.owners).difference(owners_of(namespace))
+    return frozenset(found.status.credentials.owners).difference(owners_of(found, namespace))
 
 
 def step(found: VirtualControlPlane, namespace: Observed, now: dt.datetime) -> RotationStep:
@@ -94,7 +99,7 @@ def step(found: VirtualControlPlane, namespace: Observed, now: dt.datetime) -> R
         namespace: Its namespace.
         now: The time.
     """
-    credentials, owners = found.status.credentials, owners_of(namespace)
+    credentials, owners = found.status.credentials, owners_of(found, namespace)
     if kubeconfigplace.moves(found, namespace):
         # Also for removed owners: no user that watches beside the control plane sees the new Secret.
         moved = kubeconfigplace.reported(found, namespace)

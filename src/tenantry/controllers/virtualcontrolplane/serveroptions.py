@@ -1,7 +1,7 @@
 """The settings of a control plane's API server that its spec has: pure.
 
 spec.authentication.oidc ─► an entry of the AuthenticationConfiguration; its issuer is reached through the gate
-spec.audit, spec.fairness ─► flags
+spec.audit, spec.fairness, spec.featureGates ─► flags
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def of(found: VirtualControlPlane, issuers: Collection[str]) -> ServerOptions:
         audit_level="" if audit.level is AuditLevel.NONE else audit.level.value,
         max_reads=fairness.max_reads,
         max_writes=fairness.max_writes,
+        feature_gates=tuple(sorted(each.value for each in found.spec.feature_gates)),
     )
 
 

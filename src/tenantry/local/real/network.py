@@ -58,6 +58,11 @@ class NodeAddresses:
         return f"10.{self.block}.{_NODES}.0/24"
 
     @property
+    def whole(self) -> str:
+        """Return the range of all its addresses."""
+        return f"10.{self.block}.0.0/16"
+
+    @property
     def pods(self) -> str:
         """Return the range of all pods."""
         return f"10.{self.block}.0.0/17"
@@ -81,20 +86,45 @@ def link(name: str, number: int) -> str:
     return f"{name}n{number}"
 
 
-def choose(before: int | None, taken: Iterable[Network]) -> int:
+def block_of(pod_range: str) -> int:
+    """Return the block whose pods have a range.
+
+    Raises:
+        LocalError: There is none.
+    """
+    for block in _BLOCKS:
+        if NodeAddresses(block).pods == pod_range:
+            return block
+    first, last = NodeAddresses(_BLOCKS[0]).pods, NodeAddresses(_BLOCKS[-1]).pods
+    raise LocalError(
+        f"spec.network.podRange must be {first}, the next one and so on to {last} with real nodes of this machine, not"
+        f" {pod_range}: leave the field out, and one that is free is chosen; the field does not change, so create"
+        " another object"
+    )
+
+
+def choose(before: int | None, taken: Iterable[Network], pod_range: str = "") -> int:
     """Return the block of a cluster: the one that it had, if it is still free.
 
     Args:
         before: The block that it had.
         taken: All ranges that this machine routes already.
+        pod_range: The range that its pods must have; "" for any.
 
     Raises:
-        LocalError: No block is free.
+        LocalError: No block is free, or the one with this range of pods is not.
     """
     used = [each for each in taken if each.prefixlen]
-    for block in (*(() if before is None else (before,)), *_BLOCKS):
-        if not any(Network(f"10.{block}.0.0/16").overlaps(each) for each in used):
+    blocks = (block_of(pod_range),) if pod_range else (*(() if before is None else (before,)), *_BLOCKS)
+    for block in blocks:
+        clash = next((each for each in used if Network(NodeAddresses(block).whole).overlaps(each)), None)
+        if clash is None:
             return block
+        if pod_range:
+            raise LocalError(
+                f"spec.network.podRange {pod_range} overlaps {clash}, which this machine routes already, as to another"
+                " cluster with real nodes: see `ip route`; choose another range, or end that cluster"
+            )
     raise LocalError(
         f"no range of 10.{_BLOCKS[0]}.0.0/16 to 10.{_BLOCKS[-1]}.0.0/16 is free for nodes: this machine has room for "
         f"{len(_BLOCKS)} clusters with real nodes, those of tenants included; see `ip route`, and stop or delete one"
@@ -106,13 +136,14 @@ def is_laid(name: str) -> bool:
     return Path(f"/sys/class/net/{name}").exists()
 
 
-def lay(name: str, port: int, before: int | None) -> int:
+def lay(name: str, port: int, before: int | None, pod_range: str = "") -> int:
     """Create the bridge of a cluster, replacing an existing one; return the block of its addresses.
 
     Args:
         name: Its `identity`.
         port: The API server's port on loopback; 0 to admit none yet.
         before: The block that it had.
+        pod_range: As for `choose`.
 
     Raises:
         LocalError: The kernel refuses a command, or no addresses are free.
@@ -122,7 +153,7 @@ def lay(name: str, port: int, before: int | None) -> int:
     # Two clusters that start at the same time would choose the same block.
     with holding(lock, on_wait=lambda: None):
         remove(name)
-        addresses = NodeAddresses(choose(before, _routed()))
+        addresses = NodeAddresses(choose(before, _routed(), pod_range))
         _run("ip", "link", "add", name, "type", "bridge")
         _run("ip", "addr", "add", f"{addresses.bridge}/24", "dev", name)
         # For packets that these rules redirect to loopback; the setting ends with the bridge.

@@ -191,6 +191,7 @@ def settings_of(paths: ClusterPaths, real: RealNodes, name: str, membership: Mem
         bridge=planebridges.name(folder),
         dns=bridge.dns,
         is_outside=bool(node.token),
+        domain=bridge.domain,
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from tenantry.api.errors import LocalError
+from tenantry.api.planenetwork import DEFAULT_DOMAIN
 from tenantry.local.files import make_private_folder, write_private
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.real import network
@@ -23,6 +24,18 @@ from tenantry.local.spec import read_spec
 _FILE = "bridge.json"
 
 
+class ClusterNames(msgspec.Struct, frozen=True, kw_only=True):
+    """What kubelets know of the names of a cluster.
+
+    Args:
+        dns: The address of its DNS.
+        domain: The DNS domain of its Services.
+    """
+
+    dns: str
+    domain: str = DEFAULT_DOMAIN
+
+
 class PlaneBridge(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The bridge of a control plane.
 
@@ -30,11 +43,15 @@ class PlaneBridge(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         block: The second number of its addresses.
         port: The port of the process of the control plane, which nodes reach; 0 until it is known.
         dns: The address of the DNS of its cluster.
+        domain: The DNS domain of its cluster.
+        pod_range: The range that its pods must have; "" if another block may be chosen for it.
     """
 
     block: int
     port: int = 0
     dns: str = network.DNS_ADDRESS
+    domain: str = DEFAULT_DOMAIN
+    pod_range: str = ""
 
     @property
     def addresses(self) -> NodeAddresses:
@@ -62,13 +79,16 @@ def find(folder: Path) -> PlaneBridge | None:
         raise LocalError(f'"{file}" cannot be read ({error}): delete it, and the nodes have to return') from error
 
 
-def ensure(paths: ClusterPaths, folder: Path, dns: str = "") -> PlaneBridge | None:
+def ensure(
+    paths: ClusterPaths, folder: Path, names: ClusterNames | None = None, pod_range: str = ""
+) -> PlaneBridge | None:
     """Return the bridge of a control plane, laid if it is not there; None if the cluster has no real nodes.
 
     Args:
         paths: The cluster's.
         folder: The folder of the control plane, which may not exist yet.
-        dns: The address of the DNS of its cluster; "" for the one that is recorded.
+        names: The names of its cluster; None for those that are recorded.
+        pod_range: The range that its pods must have; "" for the one that is recorded.
 
     Raises:
         LocalError: No block is free, or the kernel refuses.
@@ -77,21 +97,22 @@ def ensure(paths: ClusterPaths, folder: Path, dns: str = "") -> PlaneBridge | No
     if spec is None or spec.real is None:
         return None
     found = find(folder)
-    if found is not None and dns not in {"", found.dns}:
-        found = msgspec.structs.replace(found, dns=dns)
+    if found is not None and names is not None and names != ClusterNames(dns=found.dns, domain=found.domain):
+        found = msgspec.structs.replace(found, dns=names.dns, domain=names.domain)
         write_private(folder / _FILE, msgspec.json.encode(found))
     if found is not None and network.is_laid(name(folder)):
         return found
     make_private_folder(folder.parent)
     make_private_folder(folder)
-    return _lay(folder, found, dns)
+    if found is None:
+        known = names or ClusterNames(dns=network.DNS_ADDRESS)
+        found = PlaneBridge(block=0, dns=known.dns, domain=known.domain, pod_range=pod_range)
+    return _lay(folder, found)
 
 
-def _lay(folder: Path, found: PlaneBridge | None, dns: str = "") -> PlaneBridge:
-    port = found.port if found is not None else 0
-    block = network.lay(name(folder), port, found.block if found is not None else None)
-    known = dns or (found.dns if found is not None else network.DNS_ADDRESS)
-    laid = PlaneBridge(block=block, port=port, dns=known)
+def _lay(folder: Path, found: PlaneBridge) -> PlaneBridge:
+    block = network.lay(name(folder), found.port, found.block or None, found.pod_range)
+    laid = msgspec.structs.replace(found, block=block)
     write_private(folder / _FILE, msgspec.json.encode(laid))
     return laid
 
@@ -125,7 +146,8 @@ def lay_again(paths: ClusterPaths) -> None:
         LocalError: No block is free, or the kernel refuses.
     """
     for folder in _folders(paths.folder):
-        _lay(folder, find(folder))
+        if (found := find(folder)) is not None:
+            _lay(folder, found)
 
 
 def remove(folder: Path) -> None:

@@ -10,6 +10,7 @@ import json
 import msgspec
 
 from tenantry.api.model import Json
+from tenantry.api.planenetwork import DEFAULT_DOMAIN
 from tenantry.local.real import volumes
 from tenantry.local.real.network import DNS_ADDRESS, NodeAddresses
 
@@ -90,6 +91,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
         bridge: The name of the bridge that it is plugged into; "" for that of the cluster.
         dns: The address of the cluster's DNS.
         is_outside: It was contributed to the control plane, whose gate reaches it through a tunnel only.
+        domain: The DNS domain of the cluster.
     """
 
     name: str
@@ -102,6 +104,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     bridge: str = ""
     dns: str = DNS_ADDRESS
     is_outside: bool = False
+    domain: str = DEFAULT_DOMAIN
 
     def kubeconfig(self, program: str) -> str:
         """Return the path of a program's kubeconfig; on a joined node, programs use the node's identity."""
@@ -210,7 +213,7 @@ def _kubelet(settings: NodeSettings) -> Json:
         "authorization": {"mode": "Webhook"},
         **(_JOINED_SERVING if settings.token else _SERVING),
         "clusterDNS": [settings.dns],
-        "clusterDomain": "cluster.local",
+        "clusterDomain": settings.domain,
         # Nodes cannot reach the machine's own DNS servers.
         "resolvConf": "",
         "failSwapOn": False,
