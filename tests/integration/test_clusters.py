@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.clustertemplate import ClusterTemplate
 from tenantry.api.dedicatedcluster import DedicatedCluster
-from tenantry.api.errors import Forbidden, Unauthorized
+from tenantry.api.errors import Forbidden, Invalid, Unauthorized
+from tenantry.api.model import Resource
 from tenantry.api.node import Node
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.slice import Slice, SliceClaim
@@ -40,6 +41,13 @@ pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 CLUSTERS = DedicatedCluster.resource
+SERVICES = Resource("", "v1", "services", "Service")
+SCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+CLUSTER_ROLE_BINDINGS = Resource(
+    "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+)
+QUEUE: Json = {"metric": {"name": "queue"}, "describedObject": {"kind": "Service", "name": "q", "apiVersion": "v1"}}
+NETWORK: Json = {"podRange": "10.72.0.0/16", "serviceRange": "10.74.0.0/20", "dnsDomain": "prod.example"}
 BOX: Json = {"containers": [{"name": "c", "image": "busybox"}]}
 
 
@@ -520,3 +528,75 @@ async def test_the_ladder_measures_a_tenant_at_each_level_and_leaves_nothing(
     assert steps[2]["isolation_class"] == "hard+"
     left = [each["metadata"]["name"] for each in await host.list(Tenant.resource)]
     assert not [each for each in left if each.startswith("bench-")]
+
+
+async def test_addresses_owners_and_features_are_those_of_the_spec(
+    host_cluster: LocalCluster, host: Api, name: str, tmp_path: Path
+) -> None:
+    """H04: inside; ranges that overlap, change or are the host's are refused with what to do."""
+    await host.make_tenant(name)
+    await host.open(name)
+    alice = {"kind": "User", "name": "oidc:alice"}
+    server = {"auditLevel": "Metadata", "featureGates": ["HPAScaleToZero"]}
+    spec: Json = {"nodes": 1, "network": NETWORK, "owners": [alice], "apiServer": server}
+    wrong = [
+        ({"network": {**NETWORK, "serviceRange": "10.72.16.0/20"}}, "must not overlap serviceRange"),
+        ({"network": {"podRange": "10.72.0.1/16"}}, "must be an IPv4 range"),
+        ({"owners": [{"kind": "Group", "name": "system:masters"}]}, "must not begin with system:"),
+        ({"apiServer": {"featureGates": ["AllAlpha"]}}, "Unsupported value"),
+    ]
+    for change, told in wrong:
+        with pytest.raises(Invalid, match=told):
+            await host.create(CLUSTERS, {"metadata": {"name": "wrong"}, "spec": {**spec, **change}}, name)
+    await host.create(CLUSTERS, {"metadata": {"name": name}, "spec": spec}, name)
+    clash: Json = {"nodes": 0, "network": {"serviceRange": "10.96.0.0/16"}}
+    await host.create(CLUSTERS, {"metadata": {"name": "clash"}, "spec": clash}, name)
+
+    async def refused() -> Json:
+        found = condition(await host.get(CLUSTERS, "clash", name))
+        return found if found.get("reason") == reasons.INVALID_SPEC else {}
+
+    told = (await until(refused, "the range of the host is refused"))["message"]
+    assert "spec.network.serviceRange 10.96.0.0/16 must not overlap 10." in told
+    assert "choose another range" in told
+    code, _, err = await command(host_cluster, "cluster", "wait", name, "--timeout", "3m")
+    assert code == 0, err
+    for change in ({"network": {**NETWORK, "dnsDomain": "other"}}, {"network": None}):
+        with pytest.raises(Invalid, match="must not change"):
+            await host.patch(CLUSTERS, name, {"spec": change}, name)
+    code, text, err = await command(host_cluster, "cluster", "kubeconfig", name)
+    assert code == 0, err
+    (tmp_path / "kubeconfig").write_text(text)
+    async with Client(kubeconfig.load([tmp_path / "kubeconfig"])) as client:
+        inside = Api(client)
+        service = await inside.get(SERVICES, "kubernetes", "default")
+        assert service["spec"]["clusterIP"] == "10.74.0.1"
+        (node,) = await inside.list(Node.resource)
+        assert node["spec"]["podCIDR"] == "10.72.0.0/24"
+        await inside.default_account("default")
+        await inside.create(PODS, {"metadata": {"name": "web"}, "spec": BOX}, "default")
+
+        async def addressed() -> str:
+            return (await inside.get(PODS, "web", "default"))["status"].get("podIP", "")
+
+        assert (await until(addressed, "the pod runs")).startswith("10.72.0.")
+        binding = await inside.get(CLUSTER_ROLE_BINDINGS, "tenantry:owners")
+        assert [each["name"] for each in binding["subjects"]][1:] == ["oidc:alice"]
+        # A feature that is off by default.
+        scaled: Json = {"minReplicas": 0, "maxReplicas": 1, "scaleTargetRef": {"kind": "Deployment", "name": "w"}}
+        metric = {"type": "Object", "object": {**QUEUE, "target": {"type": "Value", "value": "1"}}}
+        meta = {"metadata": {"name": "w"}}
+        await inside.create(SCALERS, {**meta, "spec": {**scaled, "metrics": [metric]}}, "default")
+        await host.patch(CLUSTERS, name, {"spec": {"owners": []}}, name)
+
+        async def unbound() -> bool:
+            try:
+                found = await inside.get(CLUSTER_ROLE_BINDINGS, "tenantry:owners")
+            except Unauthorized:
+                return True  # the credentials of all users are replaced
+            return len(found["subjects"]) == 1
+
+        await until(unbound, "the owner is bound no more")
+    for each in ("clash", name):
+        code, _, err = await command(host_cluster, "cluster", "delete", each, "-n", name, "--yes", "--timeout", "3m")
+        assert code == 0, err

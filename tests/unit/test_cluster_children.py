@@ -26,7 +26,7 @@ def test_the_fields_that_a_cluster_decides_are_not_those_of_requests() -> None:
     """H04: what administrators and requests write there stays theirs."""
     decided = set(dedicatedclusters.DECIDED)
     assert decided <= {field.encode_name for field in msgspec.structs.fields(VirtualControlPlaneSpec)}
-    assert not {"snapshots", "rotation", "upgrade", "egress", "audit"} & decided
+    assert not {"snapshots", "rotation", "upgrade", "egress"} & decided
 
 
 @pytest.mark.parametrize("field", ["version", "replicas", "datastore", "resources", "nodes", "addOns", "sleep"])

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tenantry.api import marks
 from tenantry.api.model import ObjectMeta
-from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.owner import InnerOwner, InnerOwnerKind, Owner, OwnerKind
 from tenantry.api.planecredentials import (
     KUBECONFIGS_NAMESPACE,
     FormerClient,
@@ -164,6 +164,17 @@ def test_an_account_of_the_same_name_in_another_namespace_is_another_owner() -> 
     found = plane(owners=rotation.owners_of(plane(), namespace(before)))
     assert rotation.removed(found, namespace(before)) == frozenset()
     assert rotation.removed(found, namespace(after)) == {digest("ServiceAccount ours/robot")}
+
+
+def test_an_owner_inside_that_is_removed_has_the_credentials_of_users_replaced() -> None:
+    """H04: one may have had a certificate issued inside; one on the host of the same name is another owner."""
+    alice = InnerOwner(kind=InnerOwnerKind.USER, name="ada")
+    found = replace(plane(), spec=replace(plane().spec, owners=(alice,)))
+    found = settled(stepped(found, namespace(ADA, BOB)))
+    assert rotation.wanted(found) == CredentialGenerations()
+    gone = replace(found, spec=replace(found.spec, owners=()))
+    assert len(rotation.removed(gone, namespace(ADA, BOB))) == 1
+    assert rotation.wanted(stepped(gone, namespace(ADA, BOB))) == CredentialGenerations(users=1)
 
 
 def test_an_owner_that_is_still_bound_gets_no_new_kubeconfig() -> None:

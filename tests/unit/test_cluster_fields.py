@@ -1,0 +1,176 @@
+"""H04: ranges, owners inside, OIDC, audit level and features of a cluster, from its spec to its process."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import msgspec
+import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from tenantry.api import reasons
+from tenantry.api.clustertemplate import ClusterTemplate, ClusterTemplateSpec, TemplateLimits
+from tenantry.api.dedicatedcluster import DedicatedClusterSpec
+from tenantry.api.errors import LocalError, TerminalError
+from tenantry.api.model import ObjectMeta
+from tenantry.api.owner import InnerOwner, InnerOwnerKind
+from tenantry.api.planeegress import PlaneEgress
+from tenantry.api.planenetwork import PlaneNetwork
+from tenantry.api.planeserver import AuditLevel, ClusterApiServer, FeatureGate, PlaneOidc
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.controllers.virtualcontrolplane import desired, egress, servicenetwork
+from tenantry.hosting import plane as hosting
+from tenantry.hosting.outside import networks
+from tenantry.hosting.plane import HostedPlane
+from tenantry.local.real import network
+from testkit.clusterworld import ClusterWorld
+
+OIDC = PlaneOidc(issuer="https://login.example.com/realm", client_id="kubernetes")
+ALICE = InnerOwner(kind=InnerOwnerKind.USER, name="oidc:alice")
+RANGES = PlaneNetwork(pod_range="10.64.0.0/16", service_range="10.66.0.0/16", dns_domain="prod.example")
+SPEC = DedicatedClusterSpec(
+    network=RANGES,
+    owners=(ALICE,),
+    api_server=ClusterApiServer(
+        oidc=OIDC, audit_level=AuditLevel.METADATA, feature_gates=(FeatureGate.HPA_SCALE_TO_ZERO,)
+    ),
+)
+
+
+def limited(**limits: object) -> ClusterTemplate:
+    """Return a template with these limits."""
+    spec = ClusterTemplateSpec(limits=replace(TemplateLimits(), **limits))
+    return ClusterTemplate(metadata=ObjectMeta(name="small", generation=1), spec=spec)
+
+
+def flags_of(hosted: HostedPlane, part: str) -> list[str]:
+    """Return the flags of a part of a process."""
+    found: list[str] = msgspec.json.decode(hosting.settings(hosted, 20000, "/openapi"))[part]
+    return found
+
+
+def of(spec: DedicatedClusterSpec, template: ClusterTemplate | None = None) -> ClusterWorld:
+    """Return a cluster after the first writes of the operator."""
+    there = ClusterWorld(spec if template is None else replace(spec, template=template.metadata.name))
+    there.template = template
+    there.settle()
+    return there
+
+
+def plane(there: ClusterWorld) -> VirtualControlPlane:
+    """Return its control plane, which is there."""
+    assert there.plane is not None
+    return there.plane
+
+
+def test_every_field_reaches_the_process() -> None:
+    """H04: by the spec of the control plane."""
+    found = plane(of(SPEC))
+    hosted = desired.plane_of(found, "10.66.0.7", service_range=found.spec.network.service_range)
+    flags = hosting._apiserver(hosted, 20000)
+    assert "--service-cluster-ip-range=10.66.0.0/16" in flags
+    (features,) = [each for each in flags if each.startswith("--feature-gates=")]
+    assert features.endswith(",HPAScaleToZero=true")
+    assert hosted.options.audit_level == "Metadata"
+    assert [each["issuer"] for each in hosted.options.authenticators]
+    assert "--cluster-cidr=10.64.0.0/16" in hosting._manager(hosted)
+    names = hosting.leaves(hosted)["server"].names
+    assert {"kubernetes.default.svc.prod.example", "10.66.0.1"} <= set(names)
+    subjects = desired.owners_binding(hosted, is_open=True)["subjects"]
+    assert [(each["kind"], each["name"]) for each in subjects] == [
+        ("User", hosted.owner),
+        ("User", "oidc:alice"),
+    ]
+    assert not desired.owners_binding(hosted, is_open=False)["subjects"]
+
+
+def test_without_the_fields_nothing_changes() -> None:
+    """H04: nodes get their ranges from whoever has them, and the domain is that of Kubernetes."""
+    hosted = desired.plane_of(plane(of(DedicatedClusterSpec())), "10.96.0.7")
+    assert not [each for each in flags_of(hosted, "controllers") if each.startswith("--cluster-cidr")]
+    assert hosting.leaves(hosted)["server"].names.count("kubernetes.default.svc.cluster.local") == 1
+
+
+def test_what_users_change_in_the_control_plane_is_brought_back() -> None:
+    """H04: an issuer that is removed from the spec of the cluster is accepted no more."""
+    there = of(SPEC)
+    there.change(replace(SPEC, api_server=ClusterApiServer(), owners=()))
+    there.settle()
+    spec = plane(there).spec
+    assert spec.authentication.oidc is UNSET
+    assert (spec.audit.level, spec.feature_gates, spec.owners) == (AuditLevel.NONE, (), ())
+    assert spec.network == RANGES
+
+
+def test_a_template_opens_the_gate_for_its_issuers_only() -> None:
+    """H04: an owner makes the provider's machine dial nothing that an administrator has not named."""
+    url = OIDC.issuer
+    there = of(SPEC, limited(oidc_issuers=(url,)))
+    assert plane(there).spec.egress == PlaneEgress(issuers=(url,))
+    rule = egress.rule(plane(there).spec.egress, ())
+    assert not rule.refusal_of_host("login.example.com")
+    assert rule.refusal_of_host("metadata.example.com")
+    # Without a list, an administrator allows the host.
+    assert plane(of(SPEC, limited())).spec.egress == PlaneEgress()
+    # An address is none of a name, and a private one is not reached by it.
+    numbered = egress.rule(PlaneEgress(issuers=("https://10.0.0.5/",)), ())
+    assert numbered.refusal_of_host("10.0.0.5")
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        (limited(networks=("10.200.0.0/16",)), "spec.network.podRange must be within 10.200.0.0/16, not 10.64.0.0/16"),
+        (limited(networks=()), "spec.network.podRange must be left out, not 10.64.0.0/16"),
+        (
+            limited(networks=("10.64.0.0/16",)),
+            "spec.network.serviceRange must be within 10.64.0.0/16, not 10.66.0.0/16",
+        ),
+        (limited(oidc_issuers=("https://other.example.com",)), "spec.apiServer.oidc.issuer must be one of https://oth"),
+        (limited(oidc_issuers=()), "spec.apiServer.oidc.issuer must be left out"),
+        (limited(feature_gates=()), "spec.apiServer.featureGates must not have HPAScaleToZero"),
+    ],
+)
+def test_a_template_refuses_what_it_does_not_list(template: ClusterTemplate, message: str) -> None:
+    """H04: before anything is created."""
+    there = of(SPEC, template)
+    assert there.plane is None
+    status, reason, told = there.condition(reasons.READY)
+    assert (status, reason) == ("False", reasons.INVALID_SPEC)
+    assert message in told
+
+
+def test_a_later_limit_takes_nothing_and_closes_the_gate() -> None:
+    """H04: the cluster keeps its settings; tokens of the issuer end with its keys."""
+    there = of(SPEC, limited(oidc_issuers=(OIDC.issuer,)))
+    there.template = limited(oidc_issuers=(), networks=(), feature_gates=())
+    there.settle()
+    assert there.condition(reasons.READY)[1] != reasons.INVALID_SPEC
+    spec = plane(there).spec
+    assert spec.authentication.oidc == OIDC
+    assert spec.egress.issuers == ()
+
+
+@pytest.mark.parametrize("field", ["pod_range", "service_range"])
+def test_a_range_of_the_host_is_refused_before_the_first_start_with_both_ranges(field: str) -> None:
+    """H04: a cluster that runs is not ended because the host has grown."""
+    wanted = replace(PlaneNetwork(), **{field: "10.96.0.0/14"})
+    found = replace(plane(of(SPEC)), spec=replace(plane(of(SPEC)).spec, network=wanted))
+    given = servicenetwork.of(wanted, (), networks(("10.97.0.0/16", "192.0.2.7")))
+    with pytest.raises(TerminalError, match=r"10\.96\.0\.0/14 must not overlap 10\.97\.0\.0/16.*choose another range"):
+        servicenetwork.check(found, given)
+    runs = replace(found, status=replace(found.status, endpoint="https://127.0.0.1:20000"))
+    servicenetwork.check(runs, given)
+    assert servicenetwork.missing(given) is not None
+    free = servicenetwork.of(wanted, (), networks(("10.100.0.0/16",)))
+    assert free.overlap is None
+
+
+def test_real_nodes_of_this_machine_have_one_of_its_ranges() -> None:
+    """H04: another range is refused with those that there are, and so is one that is routed already."""
+    assert network.choose(None, [], "10.120.0.0/17") == 120
+    with pytest.raises(LocalError, match=r"must be 10\.112\.0\.0/17, .* to 10\.127\.0\.0/17 .*not 10\.64\.0\.0/16"):
+        network.choose(None, [], "10.64.0.0/16")
+    with pytest.raises(LocalError, match=r"10\.120\.0\.0/17 overlaps 10\.120\.128\.0/24"):
+        network.choose(None, [ipaddress.IPv4Network("10.120.128.0/24")], "10.120.0.0/17")
