@@ -86,7 +86,7 @@ def test_every_field_reaches_the_process() -> None:
 
 
 def test_without_the_fields_nothing_changes() -> None:
-    """H04: nodes get their ranges from whoever has them, and the domain is that of Kubernetes."""
+    """H04: each machine has a range already, and the domain is that of Kubernetes."""
     hosted = desired.plane_of(plane(of(DedicatedClusterSpec())), "10.96.0.7")
     assert not [each for each in flags_of(hosted, "controllers") if each.startswith("--cluster-cidr")]
     assert hosting.leaves(hosted)["server"].names.count("kubernetes.default.svc.cluster.local") == 1
