@@ -10,6 +10,7 @@ import sys
 
 from tenantry.local import build, hostedversions
 from tenantry.local.progress import StreamProgress
+from tenantry.local.real import kubelets
 
 PRODUCTS = (build.DNS, build.S3_GATEWAY, build.SIDECAR)
 RELEASE_PRODUCTS = (build.HELM, build.CLUSTER_API, build.CLUSTERCTL)
@@ -17,7 +18,7 @@ RELEASE_PRODUCTS = (build.HELM, build.CLUSTER_API, build.CLUSTERCTL)
 
 def main(arguments: list[str]) -> None:
     """Build those that are not built yet."""
-    more = (*RELEASE_PRODUCTS, *hostedversions.products()) if "--release" in arguments else ()
+    more = (*RELEASE_PRODUCTS, *hostedversions.products(), *kubelets.products()) if "--release" in arguments else ()
     with StreamProgress() as progress:
         for product in (*PRODUCTS, *more):
             build.ensure(progress, product)

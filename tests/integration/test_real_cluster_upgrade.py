@@ -17,6 +17,7 @@ import pytest_asyncio
 
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.model import Resource
+from tenantry.api.node import Node
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
@@ -106,7 +107,11 @@ async def test_an_upgrade_waits_for_obstacles_soaks_and_is_aborted_with_all_obje
         async def last() -> Json:
             return (await host.get(VirtualControlPlane.resource, name, name))["status"].get("lastUpgrade", {})
 
+        async def kubelets() -> set[str]:
+            return {each["status"]["nodeInfo"]["kubeletVersion"] for each in await inside.list(Node.resource)}
+
         async with load.going_on():
+            assert await kubelets() == {f"v{EARLIER.kubernetes}"}
             assert await answered(inside) == (EARLIER.kubernetes, EARLIER.name)
             await write("before")
             # An obstacle holds it back, until it is ignored.
@@ -147,6 +152,12 @@ async def test_an_upgrade_waits_for_obstacles_soaks_and_is_aborted_with_all_obje
             assert {"before", "soaking", "aborted"} <= {
                 each["metadata"]["name"] for each in await inside.list(CONFIG_MAPS, "default")
             }
+
+            async def is_rebuilt() -> bool:
+                found = await host.get(CLUSTERS, name, name)
+                return found["status"]["readyNodes"] == "1/1" and await kubelets() == {f"v{LATER.kubernetes}"}
+
+            await until(is_rebuilt, "its node has left, and joined with the next version", seconds=4 * SECONDS)
         failed += load.failed
         print(f"{load.reads} reads, {len(failed)} failed twice")
     assert failed == []

@@ -33,6 +33,7 @@ class Course(msgspec.Struct, frozen=True):
         meddles: An administrator uncordons the node meanwhile.
         ends: The claim ends, instead of the handover alone.
         real: It is a real node, whose machine is moved.
+        again: It is rebuilt: it leaves once more, with another version.
     """
 
     cordoned: bool
@@ -42,6 +43,7 @@ class Course(msgspec.Struct, frozen=True):
     meddles: bool
     ends: bool
     real: bool
+    again: bool = False
 
 
 COURSES = st.builds(
@@ -50,6 +52,7 @@ COURSES = st.builds(
     st.integers(0, 2),
     st.booleans(),
     st.sampled_from((0.0, 1.0, 40.0)),
+    st.booleans(),
     st.booleans(),
     st.booleans(),
     st.booleans(),
@@ -87,7 +90,30 @@ def _join(there: HandoverWorld, machines: FakeMachines | None) -> None:
     there.join()
 
 
-def _live(course: Course, faults: list[str]) -> bool:
+def _rebuild(there: HandoverWorld, machines: FakeMachines | None, uid: str) -> None:
+    """Take a node that is back to its cluster again, with the next version, and back."""
+    there.heal()
+    there.hand_over(uid=uid, version="1.36")
+    _settle(there, 100.0)
+    there.assert_is_away()
+    if machines is not None:
+        # Kubernetes deletes the record of the token with the NodeHandover that owns it.
+        there.forget_token()
+        there.admit()
+        _settle(there)
+        assert machines.versions[-1] == "1.36"
+    there.join()
+    _settle(there, 0.0)
+    there.end()
+    _settle(there, 50.0)
+    there.let_go()
+    _settle(there)
+    assert not there.has(NodeHandover.resource, NODE)
+    there.assert_is_home()
+    assert machines is None or machines.places[NODE] == HOST
+
+
+def _live(course: Course, faults: list[str]) -> bool:  # noqa: C901 - one life, with all that may happen
     """Take a node through a course, compare it with what it was, and return whether all faults have happened."""
     rest: list[str] = []
 
@@ -104,7 +130,8 @@ def _live(course: Course, faults: list[str]) -> bool:
     for number in range(course.pods):
         there.own_pod(f"own-{number}", NODE, there.slice)
     rest += faults
-    there.hand_over(uid=there.plane())
+    uid = there.plane()
+    there.hand_over(uid=uid)
     _settle(there, 100.0 if course.joins else course.early)
     if course.joins:
         there.assert_is_away()
@@ -126,6 +153,8 @@ def _live(course: Course, faults: list[str]) -> bool:
     assert not there.has(NodeHandover.resource, NODE)
     there.assert_is_home()
     assert machines is None or machines.places[NODE] == HOST
+    if course.again and not course.ends:
+        _rebuild(there, machines, uid)
     if not course.ends and not course.meddles:
         assert _shown(there) == before
     assert there.has(Slice.resource, there.slice) is not course.ends
@@ -148,7 +177,7 @@ def test_a_node_comes_back_as_it_was(course: Course, faults: list[str]) -> None:
 @pytest.mark.parametrize("real", [False, True])
 def test_every_prefix_of_the_writes_can_be_continued(*, real: bool) -> None:
     """H05: an operator ends before each write and each step of a machine in a whole life, and another one continues."""
-    course = Course(cordoned=False, pods=1, joins=True, early=0.0, meddles=False, ends=False, real=real)
+    course = Course(cordoned=False, pods=1, joins=True, early=0.0, meddles=False, ends=False, real=real, again=True)
     done = 0
     while _live(course, [*["none"] * done, "crash"]):
         done += 1

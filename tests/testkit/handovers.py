@@ -50,12 +50,13 @@ class HandoverWorld(SliceWorld):
 
     # -- actions ----------------------------------------------------------------------------------
 
-    def hand_over(self, *, uid: str = "gone", of_slice: str = "") -> None:
+    def hand_over(self, *, uid: str = "gone", of_slice: str = "", version: str = "") -> None:
         """Create the NodeHandover of the node for the control plane web of acme."""
         spec = {
             "plane": {"namespace": "acme", "name": "web", "uid": uid},
             "slice": of_slice or self.slice,
             "drainSeconds": 30,
+            "version": version,
         }
         self.world.put_in(NodeHandover.resource, {"metadata": {"name": NODE}, "spec": spec})
 
@@ -85,6 +86,10 @@ class HandoverWorld(SliceWorld):
         self.world.put_in(tokens.SECRETS, {**body, "metadata": {**body["metadata"], **secret}})
         join = {"server": "https://10.113.128.1:6443", "ca": "PEM", "secret": secret}
         self.world.patch(NodeHandover.resource, NODE, {"status": {"join": join}})
+
+    def forget_token(self) -> None:
+        """Delete the token, as the garbage collector does when its NodeHandover is gone."""
+        self.world.objects.pop((tokens.SECRETS, f"kube-system/{tokens.secret_name(NODE, 'abcdef')}"), None)
 
     def heal(self) -> None:
         """Report, as the kubelet of the host does, that the node is Ready."""

@@ -23,6 +23,7 @@ class FakeMachines:
     def __init__(self, *names: str, faults: Callable[[], str] = lambda: "none") -> None:
         self.places = dict.fromkeys(names, HOST)
         self.tokens: list[str] = []
+        self.versions: list[str] = []
         self.problem = ""
         self._faults = faults
 
@@ -44,6 +45,7 @@ class FakeMachines:
             raise AssertionError(f"{node} is {self.places[node]!r}, and would join {plane}")
         self.places[node] = f"in {plane}"
         self.tokens.append(join.token)
+        self.versions.append(join.version)
         self._fault()
 
     async def remake(self, node: str) -> None:

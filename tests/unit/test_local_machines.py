@@ -11,10 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from tenantry.api.errors import InputError, LocalError
-from tenantry.local import components
+from tenantry.local import build, components, sources
+from tenantry.local.build import Binaries, Product
 from tenantry.local.machines import LocalMachines
 from tenantry.local.paths import ClusterPaths
-from tenantry.local.real import fleet, memberships, network, node, settings
+from tenantry.local.real import fleet, kubelets, memberships, network, node, settings
 from tenantry.local.real.memberships import Membership
 from tenantry.local.real.network import NodeAddresses
 from tenantry.local.real.settings import NodeSettings
@@ -118,6 +119,24 @@ def test_files_of_machines_are_read_in_other_threads(tmp_path: Path, monkeypatch
     assert [asyncio.run(there.has(name)) for name in ("real-1", "real-3", "real-4")] == [True, False, False]
     assert len(threads) == 3
     assert threading.main_thread() not in threads
+
+
+def test_a_machine_has_the_kubelet_of_its_control_plane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H04: never one that is newer than its API server, if the one of its version is built."""
+    (other, *_), default = kubelets.products(), build.module_version(_node_kube(), "k8s.io/kubernetes")
+    version = other.title.rpartition(" ")[2]
+
+    def built(product: Product) -> Binaries | None:
+        return Binaries(tmp_path) if product.title == other.title else None
+
+    monkeypatch.setattr(build, "built", built)
+    assert kubelets.folder(version) == str(tmp_path)
+    assert kubelets.folder(".".join(default.removeprefix("v").split(".")[:2])) == ""
+    assert kubelets.folder("") == ""
+
+
+def _node_kube() -> str:
+    return (sources.root() / "go" / "node-kube" / "go.mod").read_text()
 
 
 def test_a_machine_that_is_wiped_has_no_settings(tmp_path: Path) -> None:

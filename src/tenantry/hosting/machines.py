@@ -35,11 +35,13 @@ class MachineJoin(msgspec.Struct, frozen=True, kw_only=True):
         server: The URL of the endpoint for nodes.
         ca: The authorities of the API server, as PEM.
         token: The bootstrap token.
+        version: The minor version that its kubelet is to have, as in "1.36"; "" for any.
     """
 
     server: str
     ca: str
     token: str
+    version: str = ""
 
 
 class Machines(Protocol):

@@ -286,6 +286,17 @@ def hosted(version: str) -> Product:
     return Product(f"hosted control planes of Kubernetes {version}", HOSTED.minutes, targets, beside=HOSTED.beside)
 
 
+def kubelets(version: str) -> Product:
+    """Return kubelet and kube-proxy of another version than that of `NODES`, which have a go-VERSION.mod."""
+    file = f"go-{version}.mod"
+
+    def targets(root: Path) -> tuple[_Target, ...]:
+        linker = _kubernetes_linker(root, "node-kube", file)
+        return (_Target("node-kube", ".", "providerless", linker, modfile=file),)
+
+    return Product(f"kubelet and kube-proxy of Kubernetes {version}", "six minutes", targets)
+
+
 def _conformance_targets(root: Path) -> tuple[_Target, ...]:
     # Pods of the tests run these two.
     packages = ("k8s.io/sample-apiserver", "k8s.io/kubernetes/test/images/nonewprivs")

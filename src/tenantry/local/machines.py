@@ -61,7 +61,7 @@ class LocalMachines:
         before = await asyncio.to_thread(memberships.read, self._paths, node)
         if before is None or before.plane != plane:
             raise LocalError(f'the machine "{node}" is not wiped for the control plane {plane}')
-        wanted = Membership(plane=plane, server=join.server, ca=join.ca, token=join.token)
+        wanted = Membership(plane=plane, server=join.server, ca=join.ca, token=join.token, version=join.version)
         if before.runs and before != wanted and not await asyncio.to_thread(self._has_identity, node):
             # The token was replaced before its use.
             await asyncio.to_thread(memberships.write, self._paths, node, Membership(plane=plane))

@@ -12,6 +12,7 @@ from tenantry.cli import output
 from tenantry.local import build, hostedversions, paths
 from tenantry.local.clusters import list_clusters
 from tenantry.local.progress import StreamProgress
+from tenantry.local.real import kubelets
 
 _MIB = 2**20
 
@@ -42,7 +43,8 @@ def local() -> None:
     "hosted_versions",
     multiple=True,
     metavar="VERSION",
-    help="Build the program of VirtualControlPlanes of another version of Kubernetes, as in 1.35, too; repeatable.",
+    help="Build the program of VirtualControlPlanes of another version of Kubernetes, as in 1.35, too; with"
+    " --with-nodes, also the kubelet of that version. Repeatable.",
 )
 @click.option(
     "--with-conformance", is_flag=True, help="Build Kubernetes' end-to-end tests, too, for `make test-release`."
@@ -58,6 +60,9 @@ def build_(
 ) -> None:
     """Build the control plane and kwok, unless the cache has them. Prints the folders."""
     others = [hostedversions.product(each) for each in hosted_versions]
+    if with_nodes:
+        # Real nodes that serve a control plane of the version have its kubelets.
+        others += [found for each in hosted_versions if (found := kubelets.product(each)) is not None]
     chosen = {build.DNS: with_dns, build.NODES: with_nodes, build.HOSTED: with_hosted}
     chosen |= {build.CONFORMANCE: with_conformance}
     several = (build.CONTROL_PLANE, *(product for product, is_chosen in chosen.items() if is_chosen), *others)
@@ -98,7 +103,9 @@ def clean(*, everything: bool) -> None:
 
 def _cached() -> list[CachedBuild]:
     current = {
-        found.folder for product in (*build.PRODUCTS, *hostedversions.products()) if (found := build.built(product))
+        found.folder
+        for product in (*build.PRODUCTS, *hostedversions.products(), *kubelets.products())
+        if (found := build.built(product))
     }
     clusters = [(cluster.name, used) for cluster in list_clusters() for used in cluster.spec().programs]
     return [

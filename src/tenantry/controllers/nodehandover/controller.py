@@ -132,7 +132,7 @@ class NodeHandoverController:
         if token is None or not token.secret:
             return None
         # Also one that was used: until its certificate is there, the kubelet waits for it with the same token.
-        return MachineJoin(server=join.server, ca=join.ca, token=token.text)
+        return MachineJoin(server=join.server, ca=join.ca, token=token.text, version=found.spec.version)
 
     async def _tell_failure(self, cluster: Cluster, inputs: HandoverInputs, error: TenantryError) -> float:
         """Report why a machine cannot be moved; return in how many seconds to try again."""

@@ -26,6 +26,7 @@ from tenantry.local.real.settings import (
     FOLDERS,
     HOME,
     KERNEL,
+    KUBE,
     PINNED,
     POD_INTERFACES,
     SERVICES_PORT,
@@ -43,7 +44,7 @@ _PATH = f"{BINARIES}:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def _programs(node: NodeSettings) -> dict[str, tuple[str, ...]]:
-    kube = f"{BINARIES}/node-kube"
+    kube = f"{KUBE if node.kube else BINARIES}/node-kube"
     return {
         "containerd": (f"{BINARIES}/containerd", "--config", f"{CONFIGURATION}/containerd.toml", "--log-level", "warn"),
         "kubelet": (
@@ -170,6 +171,7 @@ def prepare(folder: Path, images: Path, binaries: Path, node: NodeSettings) -> N
     hierarchies = cgroups.hierarchies()
     opened = {place: os.open(folder / name, os.O_PATH) for name, place in FOLDERS.items()}
     opened |= {IMAGES: os.open(images, os.O_PATH), BINARIES: os.open(binaries, os.O_PATH)}
+    opened |= {KUBE: os.open(node.kube, os.O_PATH)} if node.kube else {}
     mounts.isolate()
     mounts.cgroups(hierarchies)
     for path in settings.COVERED:

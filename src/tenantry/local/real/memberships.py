@@ -30,12 +30,14 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         server: The URL of its endpoint for nodes; "" while the machine is wiped, and does not run.
         ca: The authorities of its API server, as PEM.
         token: The bootstrap token of the machine.
+        version: The minor version that its kubelet is to have; "" for any.
     """
 
     plane: str
     server: str = ""
     ca: str = ""
     token: str = ""
+    version: str = ""
 
     @property
     def runs(self) -> bool:

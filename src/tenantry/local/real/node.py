@@ -25,7 +25,7 @@ from tenantry.local.files import make_private_folder, write_private
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.process import die_with, start_ticks
 from tenantry.local.readiness import tell_ready
-from tenantry.local.real import cgroups, memberships, network, planebridges, settings, shaping
+from tenantry.local.real import cgroups, kubelets, memberships, network, planebridges, settings, shaping
 from tenantry.local.real.memberships import Membership
 from tenantry.local.real.settings import AGENT, FOLDERS, NodeSettings
 from tenantry.local.spec import ClusterSpec, RealNodes, read_spec
@@ -192,6 +192,7 @@ def settings_of(paths: ClusterPaths, real: RealNodes, name: str, membership: Mem
         dns=bridge.dns,
         is_outside=bool(node.token),
         domain=bridge.domain,
+        kube=kubelets.folder(membership.version),
     )
 
 

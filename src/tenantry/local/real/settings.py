@@ -19,6 +19,8 @@ PAUSE = "tenantry.local/pause:1"
 HOME = "/run/tenantry"
 """The folder of a node's configuration and programs, in its own mount namespace."""
 BINARIES = f"{HOME}/bin"
+KUBE = f"{HOME}/kube"
+"""The folder of kubelet and kube-proxy of another version than that of all nodes."""
 CONFIGURATION = f"{HOME}/node"
 SCRIPTS = f"{CONFIGURATION}/scripts"
 """Our own CNI plugins, which are scripts."""
@@ -92,6 +94,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
         dns: The address of the cluster's DNS.
         is_outside: It was contributed to the control plane, whose gate reaches it through a tunnel only.
         domain: The DNS domain of the cluster.
+        kube: The folder of kubelet and kube-proxy, if they are not those of all nodes.
     """
 
     name: str
@@ -105,6 +108,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     dns: str = DNS_ADDRESS
     is_outside: bool = False
     domain: str = DEFAULT_DOMAIN
+    kube: str = ""
 
     def kubeconfig(self, program: str) -> str:
         """Return the path of a program's kubeconfig; on a joined node, programs use the node's identity."""

@@ -1,0 +1,44 @@
+"""Kubelet and kube-proxy of the version of a control plane, beside those of all nodes.
+
+    go/node-kube/go.mod        the version of all nodes
+    go/node-kube/go-1.35.mod   another one: the same sources, with other versions of the modules
+
+They are built with the program of hosted control planes of that version (`tenantry local build --with-nodes
+--hosted-version 1.35`).
+"""
+
+from __future__ import annotations
+
+from tenantry.hosting import versions
+from tenantry.local import build, sources
+from tenantry.local.build import Product
+
+
+def product(version: str) -> Product | None:
+    """Return the programs of a minor version; None if nodes have no others for it.
+
+    Args:
+        version: As in "1.35".
+    """
+    return build.kubelets(version) if version in _others() else None
+
+
+def products() -> tuple[Product, ...]:
+    """Return the programs of all other versions, the oldest first."""
+    return tuple(build.kubelets(each) for each in sorted(_others(), key=lambda each: int(each.partition(".")[2])))
+
+
+def folder(version: str) -> str:
+    """Return the folder of the programs of a minor version; "" for those of all nodes.
+
+    Nodes have these also for a version that there is no program of, or that is not built.
+    """
+    wanted = product(version)
+    found = build.built(wanted) if wanted is not None else None
+    return str(found.folder) if found is not None else ""
+
+
+def _others() -> set[str]:
+    known = (sources.root() / "go" / "node-kube").glob("go-*.mod")
+    texts = (each.read_text() for each in known)
+    return {versions.minor(build.module_version(each, "k8s.io/kubernetes")) for each in texts}
