@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncGenerator
 from functools import partial
 from pathlib import Path
@@ -17,13 +18,15 @@ from msgspec.structs import replace
 from tenantry.api import reasons
 from tenantry.api.clustertemplate import ClusterTemplate
 from tenantry.api.dedicatedcluster import DedicatedCluster
-from tenantry.api.errors import Forbidden, Invalid, Unauthorized
+from tenantry.api.errors import Forbidden, Invalid, RetryableError, Unauthorized
+from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Resource
 from tenantry.api.node import Node
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.slice import Slice, SliceClaim
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.controllers.virtualcontrolplane import authorityobjects
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
 from tenantry.local import build
@@ -242,6 +245,66 @@ async def test_credentials_are_replaced_in_phases(
     async with Client(kubeconfig.load([tmp_path / "present"])) as present:
         await Api(present).list(CONFIG_MAPS, "default")
     await done("delete", "--yes", "--timeout", "3m")
+
+
+async def test_secrets_that_are_deleted_or_edited_by_hand_are_brought_back(
+    host_cluster: LocalCluster, host: Api, name: str, tmp_path: Path
+) -> None:
+    """H04: the kubeconfig, the authorities, their namespace, and the originals on the machine; clients go on."""
+    done = partial(_done, host_cluster, name)
+    await done("create", "--nodes", "1", "--wait", "--timeout", "3m")
+    uid = (await host.get(VirtualControlPlane.resource, name, name))["metadata"]["uid"]
+    place = authorityobjects.place(uid)
+    (tmp_path / "kubeconfig").write_text(await done("kubeconfig"))
+
+    async def content(secret: str, namespace: str) -> Json | None:
+        found = await host.find(SECRETS, secret, namespace)
+        return found["data"] if found is not None else None
+
+    async def is_back(before: Json, secret: str, namespace: str) -> bool:
+        return await content(secret, namespace) == before
+
+    known = {f"{name}-{each}": await content(f"{name}-{each}", place) for each in authorityobjects.SUFFIXES.values()}
+    assert all(known.values()), known.keys()
+    shown = await content(f"{name}-kubeconfig", name)
+    assert shown is not None
+    assert shown["value"] == shown["kubeconfig"]
+    await host.delete(SECRETS, f"{name}-kubeconfig", name)
+    await until(lambda: is_back(shown, f"{name}-kubeconfig", name), "the kubeconfig is back")
+    await host.patch(SECRETS, f"{name}-kubeconfig", {"data": {"value": "eA=="}}, name)
+    await until(lambda: is_back(shown, f"{name}-kubeconfig", name), "the kubeconfig is as it was")
+    await host.patch(SECRETS, f"{name}-ca", {"data": {"tls.key": "eA=="}}, place)
+    await until(lambda: is_back(known[f"{name}-ca"] or {}, f"{name}-ca", place), "the authority is as it was")
+    await host.delete(Namespace.resource, place)
+    for each, before in known.items():
+        await until(partial(is_back, before or {}, each, place), f"{each} is back", seconds=2 * SECONDS)
+    folder = host_cluster.paths.folder / "hosted" / uid / "pki"
+    shutil.rmtree(folder)
+    # Something wakes the operator for the control plane.
+    await host.patch(VirtualControlPlane.resource, name, {"metadata": {"annotations": {"look": "again"}}}, name)
+
+    async def has_originals() -> bool:
+        files = [folder / "ca.crt", folder / "server.crt", folder / "operator.crt"]
+        return all([await asyncio.to_thread(each.exists) for each in files])
+
+    await until(has_originals, "the process has its certificates again", seconds=2 * SECONDS)
+    assert await content(f"{name}-ca", place) == known[f"{name}-ca"]
+    async with Client(kubeconfig.load([tmp_path / "kubeconfig"])) as client:
+        inside = Api(client)
+
+        async def answers() -> bool:
+            try:
+                return [msgspec.convert(each, Node).is_ready for each in await inside.list(Node.resource)] == [True]
+            except RetryableError:
+                return False
+
+        await until(answers, "the kubeconfig of before answers", seconds=2 * SECONDS)
+    await done("delete", "--yes", "--timeout", "3m")
+
+    async def has_ended() -> bool:
+        return await host.find(Namespace.resource, place) is None
+
+    await until(has_ended, "the authorities have ended with the cluster")
 
 
 async def test_nodes_are_given_back_while_it_sleeps(

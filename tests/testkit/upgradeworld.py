@@ -70,6 +70,15 @@ class Forge:
         """See `Placement.snapshots`."""
         return self
 
+    @property
+    def authorities(self) -> Forge:
+        """See `Placement.authorities`."""
+        return self
+
+    async def read(self, uid: str) -> dict[str, bytes]:  # noqa: ARG002 - it issues none
+        """See `AuthorityFiles.read`."""
+        return {}
+
     def versions(self) -> tuple[HostedVersion, ...]:
         """See `Placement.versions`."""
         return self.known

@@ -405,10 +405,7 @@ class DedicatedClusterStatus(Model, frozen=True, kw_only=True):
     endpoint: Annotated[str, Meta(description="The URL of its API server.")] = ""
     kubeconfig_secret: Annotated[
         str,
-        Meta(
-            description="The Secret that has a kubeconfig under the key `kubeconfig`, or `value` if Cluster API has"
-            " built the cluster."
-        ),
+        Meta(description="The Secret that has a kubeconfig under the key `value`, as clusters of Cluster API have."),
     ] = ""
     kubeconfig_namespace: Annotated[
         str, Meta(description="The namespace of this Secret; without it, that of the cluster.")

@@ -44,6 +44,7 @@ from tenantry.hostedpods.fronts import Fronts
 from tenantry.hostedpods.jobs import KeeperRole
 from tenantry.hostedpods.keeper import SnapshotKeeper
 from tenantry.hostedpods.objects import PodSettings
+from tenantry.hostedpods.podauthorities import PodAuthorities
 from tenantry.hostedpods.podsnapshots import PodSnapshots
 from tenantry.hostedpods.seenpods import SeenPod
 from tenantry.hostedpods.stores import PodStores
@@ -98,6 +99,7 @@ class PodPlacement:
         # The uids of those whose folder has the keys of their Secret.
         self._loaded: set[str] = set()
         self._keepers = KeeperJobs(client, folder)
+        self.authorities = PodAuthorities(client)
         self.snapshots = PodSnapshots(
             client, self._keepers, self._running, self.stop, settings.images, (scratch or folder) / "snapshots"
         )

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from tenantry.hosting.authorities import AuthorityFiles
 from tenantry.hosting.noderuntime import NodeEndpoint, NodeRuntime
 from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.snapshotplaces import SnapshotPlace, SnapshotPlaceKind
@@ -193,6 +194,11 @@ class Placement(Protocol):
         Raises:
             InputError: Its kind is not one of `snapshot_kinds`.
         """
+        ...
+
+    @property
+    def authorities(self) -> AuthorityFiles:
+        """Return what reads the authorities of the control planes here, and puts copies back."""
         ...
 
     def node_runtime(self) -> NodeRuntime | None:

@@ -13,7 +13,7 @@ import msgspec
 
 from tenantry.api import marks
 from tenantry.api.model import Json
-from tenantry.api.ownnamespaces import OWN_NAMESPACES
+from tenantry.api.ownnamespaces import HOSTED_PREFIX, OWN_NAMESPACES
 from tenantry.api.peercluster import PREFIX as OF_PEERS
 from tenantry.api.requests import REQUESTS, ROLE_BINDING_PREFIX
 from tenantry.api.virtualcontrolplane import PREFIX
@@ -293,6 +293,7 @@ def _namespaces(subject: Json) -> Json:
 
     def ours(of: str) -> str:
         named = f"{of}.metadata.name in [{', '.join(map(repr, OWN_NAMESPACES))}]"
+        named = f"({named} || {of}.metadata.name.startsWith('{HOSTED_PREFIX}'))"
         marked = f"{_many(of)} || {_any(of, is_ours('k'))}"
         return f"({of} != null && (({of}.?metadata.name.hasValue() && {named}) || {marked}))"
 

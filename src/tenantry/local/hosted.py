@@ -54,6 +54,7 @@ from tenantry.local.build import Binaries
 from tenantry.local.components import Component, ReadinessSignal
 from tenantry.local.control import SupervisorRequest
 from tenantry.local.files import explain, make_private_folder, write_private
+from tenantry.local.hostedauthorities import LocalAuthorities
 from tenantry.local.hostedsnapshots import LocalSnapshots
 from tenantry.local.limits import LimitedGroup, ProcessLimits
 from tenantry.local.paths import ClusterPaths
@@ -177,6 +178,7 @@ class LocalPlacement:
         self._paths = paths
         self._now = now
         self._stores = LocalStores(paths, self._reload, self._ready)
+        self.authorities = LocalAuthorities(paths)
         self.snapshots = LocalSnapshots(
             paths, self.stop, self._program, lambda uid: self._stores.opened(uid, self._folder(uid)), self._confined
         )

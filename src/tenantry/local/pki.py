@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tenantry.hosting import certificates, noderuntime, simulation
+from tenantry.hosting import authorities, certificates, noderuntime, simulation
 from tenantry.hosting.certificates import (
     KUBELET_CLIENT_USER,
     LIVES,
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-_INDEX = "index.json"
-SERVICE_ACCOUNT = "service-account"
+SERVICE_ACCOUNT = authorities.TOKENS
 """The file name of the key pair of ServiceAccounts' tokens."""
 
 NEVER = dt.datetime(9999, 1, 1, tzinfo=dt.UTC)
@@ -147,13 +146,13 @@ def ensure(
 
 def write_index(folder: Path, index: Mapping[str, IssuedCertificate]) -> None:
     """Record what was issued in a folder, by name."""
-    write_private(folder / _INDEX, msgspec.json.encode(index))
+    write_private(folder / authorities.INDEX, msgspec.json.encode(index))
 
 
 def read_index(folder: Path) -> dict[str, IssuedCertificate]:
     """Return what was issued in a folder and is there, by name."""
     try:
-        found = msgspec.json.decode((folder / _INDEX).read_bytes(), type=dict[str, IssuedCertificate])
+        found = msgspec.json.decode((folder / authorities.INDEX).read_bytes(), type=dict[str, IssuedCertificate])
     except (OSError, msgspec.MsgspecError):
         return {}
     return {name: each for name, each in found.items() if _is_there(folder, name)}

@@ -40,6 +40,7 @@ from tenantry.controllers.virtualcontrolplane import (
     upgrade,
     wakes,
 )
+from tenantry.controllers.virtualcontrolplane.authoritycopies import AuthorityCopies
 from tenantry.controllers.virtualcontrolplane.clientaccess import ClientAccess
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.kubeconfigs import Kubeconfigs
@@ -100,6 +101,7 @@ class VirtualControlPlaneController:
         self._upgrades = Upgrades(host.placement, self._snapshots)
         self._objects = HostObjects(host.kept)
         self._kubeconfigs = Kubeconfigs(host.kept, self._objects)
+        self._authorities = AuthorityCopies(host.kept, self._objects, host.placement)
         self._sleeper = Sleeper(host, group)
         self._access = ClientAccess(host.placement)
         self._former = rotations.FormerClients(host.placement, group)
@@ -143,6 +145,7 @@ class VirtualControlPlaneController:
             # Nothing charges a process whose finalizer an administrator has removed; `_remove` leaves none to be found.
             await self._host.placement.remove(uid)
             await self._kubeconfigs.remove(key, uid)
+            await self._authorities.remove(uid)
             del self._uids[key]
         if found is None:
             cluster.forget(self.name, key)
@@ -175,6 +178,8 @@ class VirtualControlPlaneController:
             is_open = self._access.is_open(cluster, found, namespace)
             async with self._reporting(cluster, found, None):
                 await self._kubeconfigs.bring(found, namespace, is_open=is_open)
+                if await self._authorities.bring(found, namespace):
+                    await self._end(found.metadata.uid)
             step = await rotations.begin(cluster, found, namespace)
         if step.status is not None:
             return None
@@ -188,7 +193,6 @@ class VirtualControlPlaneController:
         return rotation.sooner(again, step.again_seconds, renewal)
 
     async def _rest(self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed) -> float | None:
-        """Keep a control plane asleep until something wakes it."""
         await self._end(found.metadata.uid)
         if namespace.deleting:
             # Its pods end with the namespace, and it is deleted in a moment: nothing has to run for that.
@@ -230,7 +234,6 @@ class VirtualControlPlaneController:
     async def _run(
         self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed, short: Blocked | None
     ) -> float | None:
-        """Start a control plane of the version of its spec, or keep the one that runs."""
         known = self._connected.get(found.metadata.uid)
         running = known.running if known is not None and not known.task.done() else None
         again: float | None = None
@@ -260,10 +263,7 @@ class VirtualControlPlaneController:
         return await self._snap(cluster, found, again) if running is not None else again
 
     async def _close(self, found: VirtualControlPlane) -> bool:
-        """End a process that cannot start with the credentials that are to be in force; return whether it had to end.
-
-        Otherwise, an owner could keep the former ones by a spec with which no process starts.
-        """
+        """End a process that cannot start with new credentials, or owners keep the former; return whether it had to."""
         if not rotation.is_pending(found):
             return False
         await self._end(found.metadata.uid)
@@ -279,7 +279,6 @@ class VirtualControlPlaneController:
         return wrong or serveroptions.unreachable(found) or servicenetwork.missing(self._network(found))
 
     async def _snap(self, cluster: Cluster, found: VirtualControlPlane, again: float | None) -> float | None:
-        """Take the snapshot that is due, and return in how many seconds to look again."""
         return rotation.sooner(await self._snapshots.take(cluster, found), again)
 
     async def _follow(
@@ -441,6 +440,7 @@ class VirtualControlPlaneController:
         try:
             await self._host.placement.remove(uid)
             await self._kubeconfigs.remove(found.key, uid)
+            await self._authorities.remove(uid)
             await self._snapshots.remove(cluster, found)
         except TenantryError as error:
             await self._report(cluster, found, Blocked(reason=reasons.NOT_PLACED, message=str(error)))

@@ -29,6 +29,11 @@ _KINDS = {
 _DATABASE = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
+def kind_of(found: VirtualControlPlane) -> StoreKind:
+    """Return the kind of the datastore of a VirtualControlPlane, as the place of processes calls it."""
+    return _KINDS[found.spec.datastore.kind]
+
+
 def secret_of(found: VirtualControlPlane) -> str:
     """Return the name of the Secret that a datastore needs; "" for none."""
     reference = found.spec.datastore.secret_ref
@@ -45,7 +50,7 @@ def store_of(found: VirtualControlPlane, secret: Json | None) -> HostedStore:
     Raises:
         TerminalError: The Secret is missing, or is not one of a SQL server.
     """
-    kind = _KINDS[found.spec.datastore.kind]
+    kind = kind_of(found)
     name = secret_of(found)
     if not name:
         return HostedStore(kind=kind)

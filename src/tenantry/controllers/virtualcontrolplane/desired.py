@@ -13,6 +13,7 @@ from fractions import Fraction
 from tenantry.api import marks
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json, Resource
+from tenantry.api.ownnamespaces import HOSTED_PREFIX
 from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
 from tenantry.api.planenetwork import DEFAULT_DOMAIN
 from tenantry.api.virtualcontrolplane import (
@@ -214,8 +215,9 @@ def is_ours(seen: Json, wanted: Json, uid: str) -> bool:
         wanted: What it should be.
         uid: The uid of the VirtualControlPlane.
     """
-    # The ServiceAccount, which several share, is in a namespace of Tenantry, and so is what users read of kubeconfigs.
-    if wanted["metadata"]["namespace"] in (MIRRORS_NAMESPACE, KUBECONFIGS_NAMESPACE):
+    # The ServiceAccount, which several share, is in a namespace of Tenantry; so are kubeconfigs and authorities.
+    place: str = wanted["metadata"]["namespace"]
+    if place in (MIRRORS_NAMESPACE, KUBECONFIGS_NAMESPACE) or place.startswith(HOSTED_PREFIX):
         return True
     return any(each.get("uid") == uid for each in seen["metadata"].get("ownerReferences") or ())
 

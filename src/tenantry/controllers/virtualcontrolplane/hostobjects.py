@@ -16,9 +16,10 @@ import msgspec
 from tenantry.api import reasons
 from tenantry.api.errors import Conflict, Invalid, TerminalError
 from tenantry.api.model import Json, Resource, object_key
+from tenantry.api.ownnamespaces import HOSTED_PREFIX
 from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
 from tenantry.api.virtualcontrolplane import MIRROR, MIRRORS_NAMESPACE, PLANE, VirtualControlPlane
-from tenantry.controllers.virtualcontrolplane import apiservice, desired, kubeconfigobjects
+from tenantry.controllers.virtualcontrolplane import apiservice, authorityobjects, desired, kubeconfigobjects
 from tenantry.engine import request
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import Cluster, ClusterId, Watch
@@ -52,11 +53,19 @@ class HostObjectController:
             Watch(resource=desired.SERVICE_ACCOUNTS, decode=things.headed, keys=_named, selectors=accounts),
             Watch(resource=desired.ROLE_BINDINGS, decode=things.headed, keys=_namespace, selectors=ours),
             Watch(resource=kubeconfigobjects.ROLES, decode=things.headed, keys=_namespace, selectors=ours),
-            Watch(resource=desired.SECRETS, decode=things.headed, keys=_namespace, selectors=ours),
+            Watch(resource=desired.SECRETS, decode=things.headed, keys=self._of_secret, selectors=ours),
             Watch(resource=apiservice.SERVICES, decode=things.whole, keys=_namespace, selectors=ours),
             Watch(resource=apiservice.NETWORK_POLICIES, decode=things.headed, keys=_namespace, selectors=ours),
             Watch(resource=ENDPOINT_SLICES, decode=things.headed, keys=_namespace, selectors=ours),
         ]
+
+    def _of_secret(self, change: Change[Copy | Thing]) -> Iterable[str]:
+        """Return the namespace whose control planes have a Secret, which may be one with an authority."""
+        places = _namespace(change)
+        if not any(each.startswith(HOSTED_PREFIX) for each in places):
+            return places
+        found = self._home.cache_of(VirtualControlPlane.resource) or ()
+        return [each.metadata.namespace for each in found if authorityobjects.place(each.metadata.uid) in places]
 
     async def reconcile(self, cluster: Cluster, key: str, attempt: int) -> float | None:  # noqa: ARG002 - it reads no cache
         """Wake the control planes of a namespace."""
@@ -196,9 +205,9 @@ def _named(change: Change[Copy | Thing]) -> Iterable[str]:
     return [found.key.partition("/")[2]] if found is not None else ()
 
 
-def _namespace(change: Change[Copy | Thing]) -> Iterable[str]:
+def _namespace(change: Change[Copy | Thing]) -> list[str]:
     found = change.after or change.before
     if found is None:
-        return ()
+        return []
     namespace, _, name = found.key.partition("/")
     return [name if namespace == KUBECONFIGS_NAMESPACE else namespace]

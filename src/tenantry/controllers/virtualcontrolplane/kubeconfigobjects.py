@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable
 
+from tenantry.api.clusterapi import KUBECONFIG_VALUE
 from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.model import Json, Resource
 from tenantry.api.planecredentials import KUBECONFIGS_NAMESPACE
@@ -43,11 +44,13 @@ def secret(found: VirtualControlPlane, namespace: Observed, text: str) -> tuple[
     }
     if is_outside(found, namespace):
         meta = _meta(found, namespace)
+    # Programs read the kubeconfig of a cluster by the key of Cluster API.
+    keys = (KUBECONFIG_KEY, KUBECONFIG_VALUE) if desired.has_own_nodes(found) else (KUBECONFIG_KEY,)
     return desired.SECRETS, {
         "metadata": meta,
         "type": "Opaque",
         # Not stringData, which no stored object has: server-side apply compares fields.
-        "data": {KUBECONFIG_KEY: base64.b64encode(text.encode()).decode()},
+        "data": dict.fromkeys(keys, base64.b64encode(text.encode()).decode()),
     }
 
 
