@@ -343,6 +343,39 @@ async def _done(local: LocalCluster, name: str, verb: str, *arguments: str) -> s
     return out + err
 
 
+@pytest.mark.long
+async def test_a_cluster_with_a_node_that_does_not_answer_ends(
+    host_cluster: LocalCluster, host: Api, name: str, tmp_path: Path
+) -> None:
+    """H04: nothing confirms the end of its pods; the end waits for a short time only, and leaves nothing behind."""
+    exits, _, err = await command(host_cluster, "cluster", "create", name, "--nodes", "1", "--wait", "--timeout", "3m")
+    assert not exits, err
+    _, text, _ = await command(host_cluster, "cluster", "kubeconfig", name)
+    (tmp_path / "kubeconfig").write_text(text)
+    (node,) = [each["metadata"]["name"] for each in await host.list(NodeHandover.resource)]
+    async with Client(kubeconfig.load([tmp_path / "kubeconfig"])) as client:
+        inside = Api(client)
+        await inside.create(PODS, {"metadata": {"name": "web"}, "spec": {**BOX, "nodeName": node}}, "default")
+        (simulator,) = [each.name for each in host_cluster.status().components if each.name.startswith("simulator@")]
+        await host_cluster.stop_component(simulator)
+
+        async def is_lost() -> bool:
+            found = await host.get(NodeHandover.resource, node)
+            return found["status"]["stage"] == "Joining"
+
+        await until(is_lost, "the node is not Ready inside", seconds=4 * SECONDS)
+    began = asyncio.get_running_loop().time()
+    exits, _, err = await command(host_cluster, "cluster", "delete", name, "--yes", "--timeout", "3m")
+    assert not exits, err
+    print(f"deleted with a node that does not answer after {asyncio.get_running_loop().time() - began:.1f} s")
+
+    async def is_over() -> bool:
+        return not await left(host, name)
+
+    await until(is_over, "nothing is left", seconds=2 * SECONDS)
+    assert simulator not in {each.name for each in host_cluster.status().components}
+
+
 async def test_owners_choose_no_datastore_that_leads_out_and_leave_nothing_behind(host: Api, name: str) -> None:
     """H04: what they may not set in a VirtualControlPlane, they do not get by a DedicatedCluster."""
     await host.make_tenant(name)

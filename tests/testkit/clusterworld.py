@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenantry.api.clustertemplate import ClusterTemplate
-from tenantry.api.dedicatedcluster import DedicatedCluster, DedicatedClusterSpec
+from tenantry.api.dedicatedcluster import DedicatedCluster, DedicatedClusterSpec, DedicatedClusterStatus
 from tenantry.api.model import KubernetesObject, ObjectMeta
 from tenantry.api.nodehandover import HandoverStage, NodeHandover
 from tenantry.api.planesnapshots import PlaneUpgrade
@@ -148,11 +148,16 @@ class ClusterWorld:
         found = self.handovers[name]
         self.handovers[name] = replace(found, status=replace(found.status, stage=HandoverStage.JOINING, inside="i"))
 
-    def report(self, kubelet: str) -> None:
-        """Let all nodes report a version."""
-        self.handovers = {
-            name: replace(each, status=replace(each.status, kubelet=kubelet)) for name, each in self.handovers.items()
-        }
+    def report(self, kubelet: str, *names: str) -> None:
+        """Let nodes report a version; all without names."""
+        for name in names or tuple(self.handovers):
+            found = self.handovers[name]
+            self.handovers[name] = replace(found, status=replace(found.status, kubelet=kubelet))
+
+    @property
+    def status(self) -> DedicatedClusterStatus:
+        """Return the status that the operator would write."""
+        return status.compute(self.inputs(), None, NOW)
 
     def versioned(self, version: str) -> None:
         """Let the control plane run with a version."""

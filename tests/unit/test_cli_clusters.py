@@ -23,6 +23,8 @@ from tenantry.cli.cluster import place
 from tenantry.cli.cluster.group import cluster
 from tenantry.cli.local.up import up
 from tenantry.controllers.virtualcontrolplane.desired import SECRETS
+from tenantry.local.cluster import LocalCluster
+from tenantry.local.spec import ClusterSpec, Ports, write_spec
 from testkit.model import World
 from testkit.treeworld import settle, world_of
 from testkit.worldclient import WorldClient
@@ -217,6 +219,29 @@ def test_only_the_default_local_cluster_is_started(
     # Nothing runs afterwards, because nothing was started.
     assert isinstance(done.exception, ConfigError | LocalError | TenantryError)
     assert [(each["name"], each["count"]) for each in machine.started] == ([("default", 3)] if starts else [])
+
+
+@pytest.mark.parametrize("runtime", ["real", "kwok"])
+def test_a_local_cluster_is_started_with_the_nodes_that_are_wanted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, runtime: str
+) -> None:
+    """H04: without a wait for them: the cluster of the tenant waits for its nodes itself."""
+    machine = NothingRuns(monkeypatch, tmp_path)
+    CliRunner().invoke(cluster, ["create", "acme", "--nodes", "2", "--runtime", runtime])
+    assert [(each["runtime"], each["count"], each["waits"]) for each in machine.started] == [(runtime, 3, False)]
+
+
+def test_a_stopped_local_cluster_keeps_its_kind_of_nodes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """H04: it would otherwise start with simulated nodes, and the command promise real ones."""
+    machine = NothingRuns(monkeypatch, tmp_path)
+    local = LocalCluster()
+    local.paths.folder.mkdir(parents=True)
+    ports = Ports(etcd=1, etcd_peer=2, apiserver=3, controller_manager=4, scheduler=5, kwok=6, operator=7)
+    write_spec(local.paths, ClusterSpec(name="default", ports=ports, binaries=""))
+    done = CliRunner().invoke(cluster, ["create", "acme", "--runtime", "real"])
+    assert isinstance(done.exception, InputError)
+    assert "has simulated nodes already" in str(done.exception)
+    assert machine.started == []
 
 
 @pytest.mark.parametrize("variable", ["KUBECONFIG", "TENANTRY_NAME"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tenantry.api import reasons
-from tenantry.api.dedicatedcluster import DedicatedClusterSpec, NodePool, PoolSettings
+from tenantry.api.dedicatedcluster import ClusterVersions, DedicatedClusterSpec, NodePool, PoolSettings
 from tenantry.api.marks import DELETE_FIRST
 from tenantry.api.model import ObjectMeta
 from tenantry.api.nodehandover import (
@@ -220,3 +220,13 @@ def test_named_nodes_leave_first() -> None:
     there.change(DedicatedClusterSpec(nodes=2))
     there.step()
     assert [name for name, each in there.handovers.items() if each.metadata.deletion_timestamp] == ["n-2"]
+
+
+def test_the_status_has_the_versions_while_nodes_are_rebuilt() -> None:
+    """H04: the oldest and the newest kubelet, and nothing that is no version of Kubernetes."""
+    there = upgraded(2)
+    there.report("v1.35.10")
+    there.report("v1.35.9", "n-1")
+    assert there.status.versions == ClusterVersions(control_plane="1.36.3", oldest_node="1.35.9", newest_node="1.35.10")
+    there.report("kwok-v0.7.0", "n-0")
+    assert there.status.versions.newest_node == "1.35.9"

@@ -387,11 +387,26 @@ class PoolStatus(Model, frozen=True, kw_only=True):
     leaving: Annotated[int, Meta(description="Nodes on their way from the cluster to the host.")] = 0
 
 
+class ClusterVersions(Model, frozen=True, kw_only=True):
+    """The versions of Kubernetes that run in a cluster, as in 1.36.3; they differ while nodes are rebuilt."""
+
+    control_plane: Annotated[str, Meta(max_length=16, description="Of its control plane.")] = ""
+    oldest_node: Annotated[str, Meta(max_length=16, description="Of the oldest kubelet that its nodes report.")] = ""
+    newest_node: Annotated[str, Meta(max_length=16, description="Of the newest kubelet that its nodes report.")] = ""
+
+
 class DedicatedClusterStatus(Model, frozen=True, kw_only=True):
     """Where a cluster is."""
 
     observed_generation: ObservedGeneration = 0
     version: Annotated[str, Meta(max_length=16, description="The version of Kubernetes of its control plane.")] = ""
+    versions: Annotated[
+        ClusterVersions,
+        Meta(
+            description="The versions that run in it, while nodes of an earlier one are rebuilt, too. Users inside can"
+            " change what nodes report."
+        ),
+    ] = ClusterVersions()
     template: (
         Annotated[
             TakenTemplate,

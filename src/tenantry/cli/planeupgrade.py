@@ -329,6 +329,11 @@ def _lines(
         lines.append(f"   way back: `{command} --abort`, with all objects")
     lines.append(f"{3 if soak else 2}. Kubernetes {after}")
     lines.append("   way back: a restore of the snapshot, without what was written since")
+    if kind is DedicatedCluster and versions.minor(after) != versions.minor(running):
+        lines.append(
+            f"{4 if soak else 3}. its nodes are rebuilt, as many of each pool at a time as maxUnavailable says; volumes"
+            " on them are wiped"
+        )
     return lines
 
 
@@ -446,3 +451,6 @@ async def _bring(
     state = "sleeps, and has" if upgraded.is_asleep else "has"
     when = " when it wakes" if upgraded.is_asleep else ""
     output.talk(f"{told} {state} Kubernetes {wanted.kubernetes}{when}{kept}")
+    if kind is DedicatedCluster and versions.minor(wanted.kubernetes) != versions.minor(found.status.version):
+        waits = f"`tenantry cluster wait {meta.name} -n {meta.namespace}`"
+        output.talk(f"{told}: its nodes are rebuilt to have it, too: {waits} waits for them")

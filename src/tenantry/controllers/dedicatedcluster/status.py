@@ -8,10 +8,17 @@ While the cluster ends, Ready names the step that it waits for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from tenantry.api import reasons
-from tenantry.api.dedicatedcluster import MOST_POOLS_SHOWN, ClusterProvider, DedicatedClusterStatus, PoolStatus
+from tenantry.api.dedicatedcluster import (
+    MOST_POOLS_SHOWN,
+    ClusterProvider,
+    ClusterVersions,
+    DedicatedClusterStatus,
+    PoolStatus,
+)
 from tenantry.api.model import Condition, ConditionStatus
 from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.slice import SliceClaim, SliceState
@@ -68,6 +75,7 @@ def compute(inputs: ClusterInputs, problem: Blocked | None, now: str) -> Dedicat
     return DedicatedClusterStatus(
         observed_generation=generation,
         version=shown.version if shown is not None else before.version,
+        versions=_versions(shown.version if shown is not None else "", every),
         template=found.status.template,
         # Before its control plane is there, a template that comes later may still decide.
         provider=ClusterProvider.HOSTED if plane is not None else before.provider,
@@ -97,6 +105,22 @@ def _shown(pool: Pool) -> PoolStatus:
         ready=len(pool.joined),
         joining=len(pool.live) - len(pool.joined),
         leaving=len(pool.going),
+    )
+
+
+_KUBELET = re.compile(r"v(\d{1,3})\.(\d{1,4})\.(\d{1,4})(?:[-+].*)?")
+
+
+def _versions(control_plane: str, every: Sequence[Pool]) -> ClusterVersions:
+    """Return the versions that run in the cluster; what is no version of Kubernetes does not count."""
+    nodes = [each for pool in every for each in (*pool.live, *pool.going)]
+    found = [match for each in nodes if (match := _KUBELET.fullmatch(each.status.kubelet)) is not None]
+    known = sorted(tuple(int(part) for part in match.groups()) for match in found)
+    texts = [".".join(map(str, each)) for each in known]
+    return ClusterVersions(
+        control_plane=control_plane,
+        oldest_node=texts[0] if texts else "",
+        newest_node=texts[-1] if texts else "",
     )
 
 
