@@ -12,7 +12,7 @@ from tenantry.api.model import ObjectMeta
 from tenantry.api.nodehandover import (
     HandoverPlane,
     HandoverStage,
-    NodeCertificates,
+    KubeletCertificates,
     NodeHandover,
     NodeHandoverSpec,
     NodeHandoverStatus,
@@ -39,7 +39,7 @@ def asked(signer: str, at: dt.datetime, decided: str = "Approved", seconds: int 
     )
 
 
-def node(name: str, ends: NodeCertificates) -> NodeHandover:
+def node(name: str, ends: KubeletCertificates) -> NodeHandover:
     """Return a node that serves a control plane."""
     plane = HandoverPlane(namespace="acme", name="prod", uid="p")
     return NodeHandover(
@@ -52,8 +52,8 @@ def node(name: str, ends: NodeCertificates) -> NodeHandover:
 def test_only_certificates_that_were_granted_count() -> None:
     """H04: from the request on, for what it requests, and at most for what the signer grants."""
     later = NOW + dt.timedelta(days=1)
-    found = certificates.ends(NodeCertificates(), [asked(CLIENT, NOW), asked(SERVING, NOW, ""), asked("other", NOW)])
-    assert found == NodeCertificates(client=rfc3339(NOW + LIFE))
+    found = certificates.ends(KubeletCertificates(), [asked(CLIENT, NOW), asked(SERVING, NOW, ""), asked("other", NOW)])
+    assert found == KubeletCertificates(client=rfc3339(NOW + LIFE))
     assert certificates.ends(found, [asked(CLIENT, later, "Denied")]) == found
     assert certificates.ends(found, [asked(CLIENT, later)]).client == rfc3339(later + LIFE)
     assert certificates.ends(found, [asked(CLIENT, NOW - LIFE)]) == found, "an earlier one is not news"
@@ -65,8 +65,8 @@ def test_only_certificates_that_were_granted_count() -> None:
 
 def test_nodes_that_leave_or_have_lost_theirs_wake_nothing() -> None:
     """H04: no kubelet can renew a certificate that has ended."""
-    over = node("a", NodeCertificates(client=rfc3339(NOW - MARGIN), serving="not a time"))
-    leaving = node("b", NodeCertificates(client=rfc3339(NOW + MARGIN)))
+    over = node("a", KubeletCertificates(client=rfc3339(NOW - MARGIN), serving="not a time"))
+    leaving = node("b", KubeletCertificates(client=rfc3339(NOW + MARGIN)))
     leaving = replace(leaving, metadata=replace(leaving.metadata, deletion_timestamp=rfc3339(NOW)))
     assert certificates.first_end([over, leaving], NOW) is None
 
@@ -85,7 +85,7 @@ def test_no_certificate_ends_in_a_sleep(ages: list[tuple[int, int]], hours: int)
     clock, until = NOW, NOW + dt.timedelta(hours=hours)
     while clock < until:
         known = [
-            node(str(index), certificates.ends(NodeCertificates(), [asked(CLIENT, client), asked(SERVING, serving)]))
+            node(str(index), certificates.ends(KubeletCertificates(), [asked(CLIENT, client), asked(SERVING, serving)]))
             for index, (client, serving) in enumerate(births)
         ]
         first = certificates.first_end(known, clock)

@@ -183,7 +183,7 @@ class NodeJoin(Model, frozen=True, kw_only=True):
     secret: Annotated[JoinSecret, Meta(description="The Secret with the bootstrap token of this node.")]
 
 
-class NodeCertificates(Model, frozen=True, kw_only=True):
+class KubeletCertificates(Model, frozen=True, kw_only=True):
     """Until when the certificates are valid that the kubelet of a real node has in the cluster."""
 
     client: Annotated[str, Meta(max_length=32, description="That of the kubelet at the API server, RFC 3339.")] = ""
@@ -228,8 +228,8 @@ class NodeHandoverStatus(Model, frozen=True, kw_only=True):
     ] = ""
     cordoned: Annotated[bool, Meta(description="Whether users have cordoned the Node in the cluster.")] = False
     certificates: Annotated[
-        NodeCertificates, Meta(description="Until when its certificates are valid; the kubelet renews them before.")
-    ] = NodeCertificates()
+        KubeletCertificates, Meta(description="Until when its certificates are valid; the kubelet renews them before.")
+    ] = KubeletCertificates()
     conditions: Conditions = ()
 
 

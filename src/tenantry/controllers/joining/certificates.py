@@ -15,7 +15,7 @@ import datetime as dt
 from collections.abc import Iterable
 
 from tenantry.api.errors import InputError
-from tenantry.api.nodehandover import NodeCertificates, NodeHandover
+from tenantry.api.nodehandover import KubeletCertificates, NodeHandover
 from tenantry.api.signing import CLIENT, SERVING, SigningRequest
 from tenantry.engine.clock import rfc3339
 from tenantry.hosting.plane import SIGNED_HOURS
@@ -27,7 +27,7 @@ MARGIN = LIFE / 10
 """How long before the end of a certificate every kubelet wants another one."""
 
 
-def ends(before: NodeCertificates, requests: Iterable[SigningRequest]) -> NodeCertificates:
+def ends(before: KubeletCertificates, requests: Iterable[SigningRequest]) -> KubeletCertificates:
     """Return until when the certificates of a machine are valid.
 
     Args:
@@ -40,7 +40,7 @@ def ends(before: NodeCertificates, requests: Iterable[SigningRequest]) -> NodeCe
         known = _instant(latest.get(asked.spec.signer_name, ""))
         if end is not None and (known is None or end > known):
             latest[asked.spec.signer_name] = rfc3339(end)
-    return NodeCertificates(client=latest[CLIENT], serving=latest[SERVING])
+    return KubeletCertificates(client=latest[CLIENT], serving=latest[SERVING])
 
 
 def _end(asked: SigningRequest) -> dt.datetime | None:
