@@ -25,12 +25,14 @@ def page(value: DedicatedCluster, found: Sequence[ReportedEvent] | None, now: da
         now: The time.
     """
     status, meta = value.status, value.metadata
+    outside = [(each.name, each.stage or "-", each.message) for each in status.contributed]
     pools = [
         (each.name, str(each.want), str(each.ready), str(each.joining), str(each.leaving)) for each in status.pools
     ]
     return [
         *head(meta, _lines(value), now, place="Namespace"),
         *section("Pools", rows(("POOL", "WANTED", "READY", "JOINING", "LEAVING"), pools)),
+        *(section("Contributed Nodes", rows(("NODE", "STAGE", "MESSAGE"), outside)) if outside else ()),
         *conditions(meta, status.observed_generation, status.conditions, now),
         *events(found, now),
     ]

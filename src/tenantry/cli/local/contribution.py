@@ -106,7 +106,7 @@ def contribute(
 ) -> None:
     """Print the command by which one node joins the cluster, with a short-lived token.
 
-    With --to, owners of a tenant contribute a machine to a cluster of their own. For a cluster that is not local, a
+    With --to, owners of a tenant contribute a machine to a cluster of their own. With --address and --pod-cidr, a
     kubeconfig is printed instead, for `kubelet --bootstrap-kubeconfig`.
     """
     if to:

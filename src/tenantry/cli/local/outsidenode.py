@@ -96,11 +96,14 @@ def contribute(target: Target, to: str, addresses: Sequence[str], pod_cidrs: Seq
             " --address 192.0.2.7 --pod-cidr 10.200.1.0/24"
         )
 
+    # One of this machine is plugged into the network of the control plane, and gets its addresses there.
+    is_here = target.local_name is not None and not (addresses and pod_cidrs)
+
     async def work(client: Client) -> OfferedMachine:
         found = await client.get(DedicatedCluster, name, namespace)
         plane = await client.get(VirtualControlPlane, name, namespace)
         places = tuple(addresses), "".join(pod_cidrs)
-        if target.local_name is not None and not all(places):
+        if target.local_name is not None and is_here:
             places = _local_place(target.local_name, plane.metadata.uid, found.spec.contributed)
         entry = ContributedNode(name=_new_name(), addresses=places[0], pod_range=places[1])
         await _change(client, namespace, name, lambda before: (*before, entry), forced=forced)
@@ -114,7 +117,7 @@ def contribute(target: Target, to: str, addresses: Sequence[str], pod_cidrs: Seq
         return OfferedMachine(name=entry.name, address=address, token=token, server=offered.server, ca=ca, plane=uid)
 
     found = session.run(target, work)
-    if target.local_name is not None:
+    if is_here:
         named = f" --name {target.local_name}" if target.local_name != "default" else ""
         click.echo(
             f"tenantry node join{named} --token {found.token} --node {found.name} --plane {found.plane}"
