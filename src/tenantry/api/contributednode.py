@@ -19,6 +19,9 @@ OUTSIDE_PREFIX = "outside-"
 """Begins the names of such nodes, so that none has the name of a node of the host."""
 
 OUTSIDE_NAME = r"^outside-[a-z0-9]{6,20}$"
+NO_ENDPOINT = "no endpoint for nodes"
+"""In the message of a machine that cannot reach its control plane at all."""
+
 MOST_CONTRIBUTED = 50
 MOST_MACHINE_ADDRESSES = 4
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from tenantry.api.contributednode import OUTSIDE_PREFIX, ContributedNode, ContributedNodeStatus
+from tenantry.api.contributednode import NO_ENDPOINT, OUTSIDE_PREFIX, ContributedNode, ContributedNodeStatus
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import Conflict, InputError, RetryableError
 from tenantry.api.model import Json, Resource
@@ -243,7 +243,8 @@ async def _offered(client: Client, namespace: str, name: str, node: str) -> Cont
 
     def is_decided(found: DedicatedCluster) -> bool:
         seen = _status_of(found, node)
-        return seen is not None and (bool(seen.token) or seen.message.startswith("spec."))
+        is_refused = seen is not None and (seen.message.startswith("spec.") or NO_ENDPOINT in seen.message)
+        return seen is not None and (bool(seen.token) or is_refused)
 
     try:
         async with asyncio.timeout(_TOKEN_SECONDS):
