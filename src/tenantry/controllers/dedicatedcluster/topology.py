@@ -181,6 +181,8 @@ def _wrong(inputs: TopologyInputs, found: DedicatedCluster) -> Iterable[str]:
         f"{each} must be left out if the provider is ClusterApi: set it in the ClusterClass, or by variables of it"
         for each in _unused(found.spec)
     )
+    if found.spec.contributed:
+        yield "spec.contributed must have no machines if the provider is ClusterApi: Cluster API makes its nodes"
     for name, pool in settings_of(found).items():
         path = "spec.defaultPool" if name == DEFAULT_POOL else f"spec.pools[{name}]"
         if _settings(pool) != PoolSettings():
