@@ -25,7 +25,7 @@ from tenantry.audit.check import Area
 from tenantry.audit.verdict import WEIGHTS
 from tenantry.cli import output
 from tenantry.cli.main import VERBS, load, tenantry
-from tenantry.install import clusterinventory, manifests
+from tenantry.install import clusterinventory, gitops, manifests
 from tenantry.install import observability as monitoring
 from tenantry.policy.catalog import CHECKS as RULE_CHECKS
 from tenantry.policy.catalog import TARGETS, violations
@@ -72,6 +72,8 @@ def files() -> dict[Path, str]:
         ("prometheusrule", monitoring.prometheus_rule()),
     ):
         found[observability / f"{name}.yaml"] = YAML_HEAD + output.to_yaml([made])
+    for name, made in (("argocd-cm", gitops.argocd()), ("flux-kustomization", gitops.flux())):
+        found[Path("deploy/gitops") / f"{name}.yaml"] = YAML_HEAD + output.to_yaml([made])
     found[observability / "dashboard.json"] = json.dumps(monitoring.dashboard(), indent=2) + "\n"
     for kind in KINDS:
         found[Path("docs/reference") / f"{kind.resource.kind.lower()}.md"] = MARKDOWN_HEAD + kind_page(kind)

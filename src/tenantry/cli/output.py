@@ -119,6 +119,12 @@ def to_yaml(values: Sequence[object]) -> str:
             """Return True: nothing becomes an alias."""
             return data is not None or data is None
 
+        def represent_text(self, data: str) -> yaml.ScalarNode:
+            """Write text of several lines as such."""
+            style = "|" if "\n" in data else None
+            return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+    Plain.add_representer(str, Plain.represent_text)
     documents = [msgspec.to_builtins(value) for value in values]
     return yaml.dump_all(documents, Dumper=Plain, sort_keys=False, allow_unicode=True, width=2**16)
 
