@@ -29,13 +29,20 @@ _FIELDS = ("podRange", "serviceRange", "dnsDomain")
 
 NETWORK_RULE = Rule(
     # Of the spec: a rule of the field is not evaluated when the field is added or removed.
-    " && ".join(f"self.?network.?{each}.orValue('') == oldSelf.?network.?{each}.orValue('')" for each in _FIELDS),
+    # Without `orValue`, whose values have no length that the API server knows: the rule would be too expensive for it.
+    " && ".join(
+        f"(has(self.network) && has(self.network.{each}) ? self.network.{each} : '')"
+        f" == (has(oldSelf.network) && has(oldSelf.network.{each}) ? oldSelf.network.{each} : '')"
+        for each in _FIELDS
+    ),
     "must not change: create another object with other ranges, and restore a snapshot there",
     field="network",
 )
 """Of what has `network`."""
 
-NO_NETWORK = " && ".join(f"self.?network.?{each}.orValue('') == ''" for each in _FIELDS)
+NO_NETWORK = " && ".join(
+    f"(!has(self.network) || !has(self.network.{each}) || self.network.{each} == '')" for each in _FIELDS
+)
 """CEL: the field `network` sets nothing."""
 
 
