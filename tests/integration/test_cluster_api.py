@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
+import os
 import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -11,7 +14,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tenantry.api.clusterapi import CLUSTER_CLASSES, CLUSTERS, KUBEADM_CONFIGS, MACHINES
+from tenantry.api.clusterapi import (
+    CLUSTER_CLASSES,
+    CLUSTERS,
+    KUBEADM_CONFIGS,
+    MACHINES,
+    TenantryCluster,
+    TenantryMachine,
+    TenantryMachineTemplate,
+)
 from tenantry.api.clustertemplate import ClusterTemplate
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import ApiError
@@ -82,10 +93,53 @@ def say(capsys: pytest.CaptureFixture[str], what: str, begin: float) -> None:
         print(f"{what} after {time.monotonic() - begin:.1f} s")
 
 
+async def clusterctl_finds_it(local: LocalCluster, host: Api, namespace: str, folder: Path) -> None:
+    """Check that Cluster API's command reads the Cluster `web`, and the provider from a local repository."""
+    program = (await asyncio.to_thread(build.ensure, SilentProgress(), build.CLUSTERCTL)).clusterctl
+
+    async def clusterctl(*arguments: str) -> str:
+        child = await asyncio.create_subprocess_exec(
+            *(str(program), *arguments),
+            env={**os.environ, "KUBECONFIG": str(local.kubeconfig_path), "CLUSTERCTL_DISABLE_VERSIONCHECK": "true"},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await child.communicate()
+        assert child.returncode == 0, err.decode()
+        return out.decode()
+
+    tree = await clusterctl("describe", "cluster", "web", "-n", namespace, "--show-conditions", "all")
+    for part in ("ClusterInfrastructure - TenantryCluster/web", "ControlPlane - TenantryControlPlane/web"):
+        assert part in tree, tree
+    secret = await host.get(SECRETS, "web-kubeconfig", namespace)
+    text = await clusterctl("get", "kubeconfig", "web", "-n", namespace)
+    assert text.strip() == base64.b64decode(secret["data"]["value"]).decode().strip()
+
+    code, _, err = await command(
+        local, "install", "--cluster-api-provider", "--clusterctl-repository", str(folder / "repository")
+    )
+    assert code == 0, err
+    config = str(folder / "repository" / "clusterctl.yaml")
+    printed = await clusterctl("generate", "provider", "--config", config, "--infrastructure", "tenantry")
+    for kind in (TenantryCluster, TenantryMachine, TenantryMachineTemplate):
+        assert f"name: {kind.resource.full_name}" in printed
+    pattern = folder / "cluster.yaml"
+    pattern.write_text('kind: TenantryCluster\nmetadata: {name: "${CLUSTER_NAME}", namespace: "${NAMESPACE}"}\n')
+    made = await clusterctl("generate", "cluster", "shop", "-n", namespace, "--from", str(pattern), "--config", config)
+    assert f"name: shop\n  namespace: {namespace}" in made
+
+
+async def as_json(local: LocalCluster, *words: str) -> Any:  # noqa: ANN401 - JSON
+    """Return what a command prints with -o json."""
+    code, out, err = await command(local, *words, "-o", "json")
+    assert code == 0, err
+    return json.loads(out)
+
+
 async def test_a_cluster_with_a_machine_deployment_becomes_available_scales_and_ends(
-    host: Api, name: str, capsys: pytest.CaptureFixture[str]
+    local: LocalCluster, host: Api, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """H04: what `clusterctl` users do, with the managers that they use; nothing is left."""
+    """H04: what `clusterctl` users do, with the managers and the command that they use; nothing is left."""
     await host.make_tenant(name)
     begin = time.monotonic()
     # Simulated nodes read no bootstrap data.
@@ -97,7 +151,15 @@ async def test_a_cluster_with_a_machine_deployment_becomes_available_scales_and_
         seen[:] = [line for each in found for line in told(each)]
         return [each["status"].get("phase") for each in found] == ["Running"] * count
 
+    async def provisioned() -> bool:
+        found = await host.get(CLUSTERS, "web", name)
+        seen[:] = told(found)
+        return bool(found.get("status", {}).get("phase") == "Provisioned")
+
+    await until(provisioned, "the Cluster is Provisioned", seconds=WAIT, seen=lambda: seen)
+    say(capsys, "provisioned", begin)
     await until(lambda: running(2), "both Machines are Running", seconds=WAIT, seen=lambda: seen)
+    say(capsys, "running", begin)
     await until(
         lambda: available(host, name, seen),
         "the Cluster is Available",
@@ -105,7 +167,7 @@ async def test_a_cluster_with_a_machine_deployment_becomes_available_scales_and_
         seen=lambda: seen,
     )
     say(capsys, "available", begin)
-    assert await host.find(SECRETS, "web-kubeconfig", name)
+    await clusterctl_finds_it(local, host, name, tmp_path)
 
     await host.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 1}}, name)
     begin = time.monotonic()
@@ -165,15 +227,24 @@ async def test_a_dedicated_cluster_is_built_by_cluster_api_out_of_nodes_of_this_
     assert (code, "certificate-authority-data" in text) == (0, True), err
 
     await host.patch(CLUSTERS, "prod", {"metadata": {"annotations": {"example.com/own": "kept"}}}, name)
-    code, _, err = await command(local, "cluster", "scale", "prod", "-n", name, "--nodes", "1")
+    place = ("prod", "-n", name)
+    (listed,) = (await as_json(local, "cluster", "list", "-n", name))["items"]
+    described = await as_json(local, "cluster", "describe", *place)
+    code, _, err = await command(local, "cluster", "wait", *place)
     assert code == 0, err
+    for each in (listed, described):
+        assert each["status"]["provider"] == "ClusterApi", each
+    assert described["status"]["pools"] == [{"name": "default", "want": 2, "ready": 2}]
+    scaled = await as_json(local, "cluster", "scale", *place, "--nodes", "1")
+    assert scaled["spec"]["nodes"] == 1
     begin = time.monotonic()
     await until(lambda: is_ready(1), "one node is left", seconds=WAIT, seen=lambda: seen)
     say(capsys, "scaled", begin)
     assert (await host.get(CLUSTERS, "prod", name))["metadata"]["annotations"]["example.com/own"] == "kept"
 
-    await host.delete(DedicatedCluster.resource, "prod", name)
     begin = time.monotonic()
+    ending = await as_json(local, "cluster", "delete", *place, "--yes", "--no-wait")
+    assert ending["metadata"]["name"] == "prod"
 
     async def ended() -> bool:
         seen[:] = await remains(host)

@@ -18,6 +18,10 @@ from tenantry.api.clusterapi import (
     CLUSTER_NAME,
     PAUSED,
     ApiEndpoint,
+    ControlPlaneInitialization,
+    Provisioned,
+    TenantryCluster,
+    TenantryClusterStatus,
     TenantryControlPlane,
     TenantryControlPlaneSpec,
     TenantryMachine,
@@ -40,7 +44,7 @@ from tenantry.api.slice import SliceClaim, SliceClaimStatus, SliceState, Users, 
 from tenantry.api.virtualcontrolplane import MAX_NAME as MAX_PLANE
 from tenantry.api.virtualcontrolplane import PlaneNodes, PlanePhase, VirtualControlPlane, VirtualControlPlaneStatus
 from tenantry.controllers.children import meta_of
-from tenantry.controllers.clusterapi import machines, planes
+from tenantry.controllers.clusterapi import infrastructure, machines, planes
 from tenantry.controllers.clusterapi.machines import MachineInputs
 from tenantry.controllers.clusterapi.planes import PlaneInputs
 from tenantry.engine.conditions import find
@@ -349,6 +353,37 @@ def test_names_of_children_are_labels_that_fit_and_do_not_collide(name: str) -> 
     assert "." not in plane_name(name) + machine_claim_name(name)
     assert plane_name(name) != plane_name(f"{name}b")
     assert machine_claim_name(name) != machine_claim_name(f"{name}b")
+
+
+def infrastructure_of(reference: str, *, answers: bool, topology: bool = False, provisioned: bool = False) -> bool:
+    """Return whether the infrastructure of a Cluster is provisioned.
+
+    Args:
+        reference: The kind of its control plane; "" for one that is not there yet.
+        answers: Whether a control plane of this provider has answered.
+        topology: Whether the Cluster is of a ClusterClass.
+        provisioned: Whether it was before.
+    """
+    spec: dict[str, Any] = {"controlPlaneRef": {"kind": reference, "name": "web"}} if reference else {}
+    spec |= {"topology": {}} if topology else {}
+    status = TenantryClusterStatus(initialization=Provisioned(provisioned=provisioned))
+    found = TenantryCluster(metadata=meta("web", "tc"), status=status)
+    plane = control_plane()
+    initialized = ControlPlaneInitialization(control_plane_initialized=answers)
+    plane = replace(plane, status=replace(plane.status, initialization=initialized))
+    why = infrastructure.obstacle(found, {"spec": spec}, [plane])
+    return infrastructure.status(found, why, NOW).initialization.provisioned
+
+
+def test_the_infrastructure_is_provisioned_when_the_control_plane_answers() -> None:
+    """H04: Cluster API connects then; after a failure, it would wait half a minute before it tries again."""
+    own = TenantryControlPlane.resource.kind
+    assert not infrastructure_of(own, answers=False)
+    assert infrastructure_of(own, answers=True)
+    assert infrastructure_of(own, answers=False, provisioned=True), "it never goes back"
+    assert infrastructure_of("KubeadmControlPlane", answers=False), "others wait for it"
+    assert not infrastructure_of("", answers=False, topology=True), "the control plane may come"
+    assert infrastructure_of("", answers=False)
 
 
 def test_only_the_option_installs_the_kinds_with_their_contract() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from tenantry.api.dedicatedcluster import DedicatedCluster
+from tenantry.api.dedicatedcluster import ClusterProvider, DedicatedCluster
 from tenantry.api.errors import ApiError, InputError, NotFound, TenantryError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import KubernetesObject
@@ -164,6 +164,12 @@ _INSIDE: dict[type[KubernetesObject], str] = {
 }
 
 
+def _inside_of(value: KubernetesObject) -> str:
+    if isinstance(value, DedicatedCluster) and value.status.provider is ClusterProvider.CLUSTER_API:
+        return ": Cluster API deletes its Cluster with all objects inside, and the machines of that"
+    return _INSIDE.get(type(value), "")
+
+
 async def losses(client: Client, value: KubernetesObject) -> str:
     """Return a line that lists what the deletion of an object removes."""
     name = value.metadata.name
@@ -175,7 +181,7 @@ async def losses(client: Client, value: KubernetesObject) -> str:
             f"{kinds.full_name(type(value), name)}: the operator creates it again, without its adjustments ({many} now)"
         )
     if not isinstance(value, Tenant):
-        return f"{kinds.told_key(type(value), value.key)}{_INSIDE.get(type(value), '')}"
+        return f"{kinds.told_key(type(value), value.key)}{_inside_of(value)}"
     try:
         namespace = await client.get(Namespace, name)
     except ApiError:

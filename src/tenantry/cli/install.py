@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import click
@@ -30,6 +31,12 @@ class _Install(click.Command):
         if not image or image != "".join(image.split()):
             raise InputError(f"--image {image!r} must be the name of an image, without spaces")
         form: str | None = ctx.params["form"]
+        folder: Path | None = ctx.params["clusterctl_repository"]
+        if folder is not None:
+            if not ctx.params["cluster_api_provider"]:
+                raise InputError("--clusterctl-repository needs --cluster-api-provider: add it, or leave both out")
+            _write_repository(folder.resolve())
+            return None
         if ctx.params["dry_run"]:
             kubeconfig, context, name = (ctx.params[flag] for flag in ("kubeconfig", "context", "name"))
             if kubeconfig or context or name:
@@ -93,6 +100,13 @@ class _Install(click.Command):
     is_flag=True,
     help="Let the operator create Clusters of Cluster API, for DedicatedClusters with the provider ClusterApi.",
 )
+@click.option(
+    "--clusterctl-repository",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="With --cluster-api-provider: write the kinds as a local repository of clusterctl, and end; no cluster is"
+    " needed.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the manifests without applying them; no cluster is needed.")
 @output.output_option("yaml", "json", text="With --dry-run: YAML documents (the default), or one JSON List.")
 def install(target: Target, *, image: str, dry_run: bool, form: str | None, **options: object) -> None:
@@ -120,6 +134,28 @@ def install(target: Target, *, image: str, dry_run: bool, form: str | None, **op
     output.talk(", ".join(f"{number} {word}" for word, number in counts.items()))
     if target.local_name is None:
         output.talk(f"the operator is starting: kubectl -n {SYSTEM_NAMESPACE} rollout status deployment")
+
+
+def _write_repository(folder: Path) -> None:
+    """Write the files of `clusterctl`, and say how it finds them.
+
+    Raises:
+        InputError: A file cannot be written.
+    """
+    from tenantry import __version__
+    from tenantry.install import clusterctl
+
+    for name, documents in clusterctl.repository(str(folder), __version__).items():
+        file = folder / name
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(output.to_yaml(documents))
+        except OSError as error:
+            raise InputError(f"--clusterctl-repository: {file} cannot be written: {error.strerror}") from error
+    config = folder / clusterctl.CONFIGURATION
+    output.talk(
+        f"clusterctl finds the provider with --config {config}: --infrastructure tenantry --control-plane tenantry"
+    )
 
 
 def _for_cluster_api(given: Mapping[str, object], subject: Json) -> list[Json]:

@@ -9,6 +9,7 @@ Source: The Cluster API Book, "Provider contracts" (labels of CRDs), "clusterctl
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import cast
 
 from tenantry.api.clusterapi import (
@@ -27,6 +28,8 @@ from tenantry.install.rights import allow, cluster_role, given
 ROLE = "tenantry-cluster-api"
 CLUSTERS_ROLE = "tenantry-cluster-api-clusters"
 PROVIDER = f"{CORE_GROUP}/provider"
+INFRASTRUCTURE, CONTROL_PLANE = "infrastructure", "control-plane"
+"""The two providers that clusterctl sees; the operator is both."""
 
 
 def everything(subject: Json) -> list[Json]:
@@ -35,15 +38,32 @@ def everything(subject: Json) -> list[Json]:
     Args:
         subject: The operator, as RBAC names it.
     """
-    role = cluster_role(
-        ROLE,
-        rules=[
-            *(rule for kind in CLUSTER_API_KINDS for rule in _rules(kind)),
-            allow([CORE_GROUP], ["clusters", "machines"], ["get"]),
-            allow([BOOTSTRAP_GROUP], ["kubeadmconfigs"], ["get"]),
-        ],
-    )
-    return [*(_definition(kind) for kind in CLUSTER_API_KINDS), role, given(ROLE, subject)]
+    return [*(_definition(kind) for kind in CLUSTER_API_KINDS), *_granted(ROLE, CLUSTER_API_KINDS, subject)]
+
+
+def part(of: str, subject: Json) -> list[Json]:
+    """Return what `everything` has of one provider, with a role of its own.
+
+    Args:
+        of: INFRASTRUCTURE or CONTROL_PLANE.
+        subject: The operator, as RBAC names it.
+    """
+    kinds = [kind for kind in CLUSTER_API_KINDS if part_of(kind) == of]
+    return [*(_definition(kind) for kind in kinds), *_granted(f"{ROLE}-{of}", kinds, subject)]
+
+
+def part_of(kind: type[KubernetesObject]) -> str:
+    """Return which provider a kind belongs to."""
+    return CONTROL_PLANE if kind.resource.group == CONTROL_PLANE_GROUP else INFRASTRUCTURE
+
+
+def _granted(name: str, kinds: Iterable[type[KubernetesObject]], subject: Json) -> list[Json]:
+    rules = [
+        *(rule for kind in kinds for rule in _rules(kind)),
+        allow([CORE_GROUP], ["clusters", "machines"], ["get"]),
+        allow([BOOTSTRAP_GROUP], ["kubeadmconfigs"], ["get"]),
+    ]
+    return [cluster_role(name, rules=rules), given(name, subject)]
 
 
 def clusters(subject: Json) -> list[Json]:
@@ -65,11 +85,10 @@ def clusters(subject: Json) -> list[Json]:
 
 def _definition(kind: type[KubernetesObject]) -> Json:
     definition = custom_resource_definition(kind)
-    part = "control-plane" if kind.resource.group == CONTROL_PLANE_GROUP else "infrastructure"
     if kind is not TenantryControlPlane:
         # Cluster API leaves an empty spec out.
         del definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["required"]
-    definition["metadata"]["labels"] = {CONTRACT: VERSION, PROVIDER: f"{part}-tenantry"}
+    definition["metadata"]["labels"] = {CONTRACT: VERSION, PROVIDER: f"{part_of(kind)}-tenantry"}
     return definition
 
 

@@ -10,14 +10,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from tenantry.api import reasons
-from tenantry.api.clusterapi import (
-    CLUSTER_NAME,
-    Provisioned,
-    TenantryCluster,
-    TenantryClusterStatus,
-    TenantryControlPlane,
-    TenantryMachine,
-)
+from tenantry.api.clusterapi import TenantryCluster, TenantryControlPlane, TenantryMachine
 from tenantry.api.errors import ApiError
 from tenantry.api.model import KubernetesObject, object_key
 from tenantry.api.nodehandover import NodeHandover
@@ -25,16 +18,18 @@ from tenantry.api.slice import SliceClaim
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
-from tenantry.controllers.clusterapi import gather, machines, planes
-from tenantry.controllers.clusterapi.children import HELD, NO_CLUSTER, is_paused
-from tenantry.controllers.conclusion import problem_of, ready
+from tenantry.controllers.clusterapi import gather, infrastructure, machines, planes
+from tenantry.controllers.clusterapi.children import is_paused
+from tenantry.controllers.conclusion import problem_of
 from tenantry.engine.cache import Change
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.cluster import Cluster, Watch
-from tenantry.engine.conditions import merge
 
 PAUSED_SECONDS = 15.0
 """How soon to look again at what is paused: no event of a Cluster wakes these controllers."""
+
+CLUSTER_SECONDS = 2.0
+"""How soon to look whether a Cluster has another control plane: no event of a Cluster wakes these controllers."""
 
 BOOTSTRAP_SECONDS = 2.0
 """How soon to look whether a Machine has its bootstrap data: no event of a Machine wakes these controllers."""
@@ -44,7 +39,7 @@ RENEWAL_SECONDS = 300.0
 
 
 class InfrastructureController:
-    """Reconciles TenantryClusters: nothing has to be made for them."""
+    """Reconciles TenantryClusters."""
 
     name = "clusterapi-infrastructure"
     kind = TenantryCluster
@@ -65,18 +60,14 @@ class InfrastructureController:
             return None
         if found.metadata.deletion_timestamp:
             return None
-        paused = is_paused(found, await gather.cluster_of(cluster, found))
-        obstacle = NO_CLUSTER if CLUSTER_NAME not in found.metadata.labels else HELD if paused else None
-        generation, before = found.metadata.generation, found.status
-        wanted = [ready(obstacle, "nodes and network are those of this cluster")]
-        status = TenantryClusterStatus(
-            observed_generation=generation,
-            initialization=Provisioned(provisioned=obstacle is None or before.initialization.provisioned),
-            conditions=merge(before.conditions, wanted, generation=generation, now=rfc3339(cluster.clock.now())),
-        )
-        if status != before:
+        its = await gather.cluster_of(cluster, found)
+        why = infrastructure.obstacle(found, its, gather.control_planes(cluster, found))
+        status = infrastructure.status(found, why, rfc3339(cluster.clock.now()))
+        if status != found.status:
             await cluster.writer.status(replace(found, status=status))
-        return PAUSED_SECONDS if paused else None
+        if why is infrastructure.UNANSWERED:
+            return CLUSTER_SECONDS
+        return PAUSED_SECONDS if is_paused(found, its) else None
 
 
 class ControlPlaneController:
@@ -108,6 +99,10 @@ class ControlPlaneController:
         wanted = planes.status(inputs, problem, rfc3339(cluster.clock.now()))
         if wanted != seen.status:
             await cluster.writer.status(replace(seen, status=wanted))
+            if wanted.initialization != seen.status.initialization:
+                # Own writes wake no reconciler.
+                for each in gather.infrastructures(cluster, seen):
+                    cluster.wake(TenantryCluster, each.key)
         if isinstance(outcome.error, ApiError):
             raise outcome.error
         return PAUSED_SECONDS if is_paused(seen, inputs.cluster) else RENEWAL_SECONDS

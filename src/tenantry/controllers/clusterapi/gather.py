@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import msgspec
 import yaml
@@ -34,6 +35,8 @@ from tenantry.controllers.clusterapi.planes import PlaneInputs
 from tenantry.engine.cache import Cache, Change
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.world.inheritance import SECRETS
+
+K = TypeVar("K", bound=KubernetesObject)
 
 BY_CLUSTER_NAME = "cluster-name"
 """Index of TenantryControlPlanes by the namespace and the name of their Cluster."""
@@ -86,6 +89,24 @@ def control_plane(cluster: Cluster, key: str) -> TenantryControlPlane | None:
     """Return a TenantryControlPlane; None if there is none, or the kind is not installed."""
     cache: Cache[TenantryControlPlane] | None = cluster.cache_of(TenantryControlPlane.resource)
     return cache.get(key) if cache is not None else None
+
+
+def control_planes(cluster: Cluster, found: KubernetesObject) -> list[TenantryControlPlane]:
+    """Return the TenantryControlPlanes of the Cluster that an object belongs to."""
+    known: Cache[TenantryControlPlane] | None = cluster.cache_of(TenantryControlPlane.resource)
+    return _of_same_cluster(known, found)
+
+
+def infrastructures(cluster: Cluster, found: KubernetesObject) -> list[TenantryCluster]:
+    """Return the TenantryClusters of the Cluster that an object belongs to."""
+    known: Cache[TenantryCluster] | None = cluster.cache_of(TenantryCluster.resource)
+    return _of_same_cluster(known, found)
+
+
+def _of_same_cluster(known: Cache[K] | None, found: KubernetesObject) -> list[K]:
+    if known is None:
+        return []
+    return [each for key in _cluster_key(found) for each in known.by_index(BY_CLUSTER_NAME, key)]
 
 
 def machine(cluster: Cluster, key: str) -> TenantryMachine | None:
@@ -184,13 +205,11 @@ async def _machine_of(cluster: Cluster, found: TenantryMachine) -> Json | None:
 
 def _plane_of(cluster: Cluster, found: TenantryMachine) -> VirtualControlPlane | None:
     """Return the VirtualControlPlane of the Cluster that a Machine belongs to."""
-    known: Cache[TenantryControlPlane] | None = cluster.cache_of(TenantryControlPlane.resource)
     planes: Cache[VirtualControlPlane] = cluster.cache(VirtualControlPlane.resource)
-    for key in _cluster_key(found) if known is not None else ():
-        for each in known.by_index(BY_CLUSTER_NAME, key) if known is not None else ():
-            plane = planes.get(object_key(each.metadata.namespace, plane_name(each.metadata.name)))
-            if plane is not None and is_child(each, plane):
-                return plane
+    for each in control_planes(cluster, found):
+        plane = planes.get(object_key(each.metadata.namespace, plane_name(each.metadata.name)))
+        if plane is not None and is_child(each, plane):
+            return plane
     return None
 
 
