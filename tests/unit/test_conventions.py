@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-TOOL = Path(__file__).resolve().parents[2] / "tools" / "conventions.py"
+from testkit import tools
 
 
 @pytest.fixture(name="tool", scope="module")
 def load() -> ModuleType:
     """Import the tool, which is not in a package."""
-    spec = importlib.util.spec_from_file_location("conventions", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["conventions"] = module
-    spec.loader.exec_module(module)
-    return module
+    return tools.load("conventions")
 
 
 @pytest.mark.parametrize(

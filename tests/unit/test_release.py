@@ -1,0 +1,52 @@
+"""The release: versions and the bill of materials."""
+
+from __future__ import annotations
+
+import pytest
+
+from testkit import tools
+
+release, sbom = tools.load("release"), tools.load("sbom")
+
+
+def test_versions_are_in_the_order_of_pep_440() -> None:
+    ordered = ["0.1.0", "0.2.0a1", "0.2.0a2", "0.2.0b1", "0.2.0rc1", "0.2.0", "0.2.1", "0.10.0", "1.0.0"]
+    assert sorted(sorted(ordered), key=release.order) == ordered
+    release.require_later("0.2.0", "0.2.0rc1")
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "0.0.9", "0.1.0rc1"])
+def test_a_release_is_later_than_the_current_version(version: str) -> None:
+    with pytest.raises(release.ReleaseError, match="later than the current one"):
+        release.require_later(version, "0.1.0")
+
+
+@pytest.mark.parametrize("version", ["v0.2.0", "0.2", "0.2.0-rc1", "latest", ""])
+def test_what_is_no_version_is_refused(version: str) -> None:
+    with pytest.raises(release.ReleaseError, match="PEP 440"):
+        release.order(version)
+
+
+def test_the_bill_has_each_pinned_package_and_each_module() -> None:
+    text = (
+        "aiohttp==3.14.5 \\\n    --hash=sha256:"
+        + "a" * 64
+        + "\n    # via tenantry\nRich==14.0 ; python_version > '3'\n"
+    )
+    found = {each["purl"]: each for each in sbom.python_components(text)}
+    assert set(found) == {"pkg:pypi/aiohttp@3.14.5", "pkg:pypi/rich@14.0"}
+    assert found["pkg:pypi/aiohttp@3.14.5"]["properties"] == [{"name": "tenantry:sha256", "value": "a" * 64}]
+    several = "require (\n\texample.com/two/v2 v2.0.0 // indirect\n)\n"
+    mod = f"module x\n\ngo 1.26.0\n\nrequire example.com/one v1.2.3\n\n{several}"
+    assert list(sbom.go_modules(mod)) == [("example.com/one", "v1.2.3"), ("example.com/two/v2", "v2.0.0")]
+
+
+def test_the_bill_of_this_tree_names_what_it_is_built_of() -> None:
+    bill = sbom.document("1.0.0")
+    refs = [each["bom-ref"] for each in bill["components"]]
+    assert len(set(refs)) == len(refs)
+    assert any(each.startswith("pkg:pypi/msgspec@") for each in refs)
+    kubernetes = next(each for each in bill["components"] if each["name"] == "k8s.io/kubernetes")
+    assert "hosted" in [each["value"] for each in kubernetes["properties"]]
+    assert sbom.document("1.0.0") == bill
+    assert sbom.document("1.0.1")["serialNumber"] != bill["serialNumber"]

@@ -1,0 +1,151 @@
+"""Make a release: `.venv/bin/python tools/release.py 0.2.0 [--dry-run] [--out dist]`.
+
+    clean checkout of main ─► version ─► changelog from fragments ─► wheel, sdist, manifests, SBOM ─► SHA256SUMS
+                           ─► commit and tag, which a person pushes
+
+With --dry-run, the files are made from a copy of the checkout, which stays as it is, and nothing is committed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import sbom
+
+ROOT = Path(__file__).resolve().parent.parent
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:(a|b|rc)(\d+))?")
+_STAGES = {"a": 0, "b": 1, "rc": 2, None: 3}
+
+
+class ReleaseError(Exception):
+    """What is wrong, and what to do."""
+
+
+def order(version: str) -> tuple[int, int, int, int, int]:
+    """Return what sorts versions.
+
+    Raises:
+        ReleaseError: The text is no version.
+    """
+    found = _VERSION.fullmatch(version)
+    if found is None:
+        raise ReleaseError(f"version {version!r} must be MAJOR.MINOR.PATCH, as in 0.2.0 or 0.2.0rc1 (PEP 440)")
+    major, minor, patch, stage, number = found.groups()
+    return int(major), int(minor), int(patch), _STAGES[stage], int(number or 0)
+
+
+def require_later(version: str, current: str) -> None:
+    """Check that a version comes after the current one.
+
+    Raises:
+        ReleaseError: It does not.
+    """
+    if order(version) <= order(current):
+        raise ReleaseError(f"version {version} must be later than the current one, {current}")
+
+
+def run(*command: str, folder: Path) -> str:
+    """Run a command, and return its output.
+
+    Raises:
+        ReleaseError: It fails; the message has its errors.
+    """
+    # The package of that checkout, and not the one that is installed here.
+    environment = {**os.environ, "PYTHONPATH": str(folder / "src")}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise ReleaseError(f"`{' '.join(command)}` failed: {(done.stderr or done.stdout).strip()}")
+    return done.stdout.strip()
+
+
+def require_clean(folder: Path) -> None:
+    """Check that the checkout is main, without changes.
+
+    Raises:
+        ReleaseError: It is not.
+    """
+    branch = run("git", "rev-parse", "--abbrev-ref", "HEAD", folder=folder)
+    if branch != "main":
+        raise ReleaseError(f"releases are made from main, and this is {branch}: `git switch main`")
+    if run("git", "status", "--porcelain", folder=folder):
+        raise ReleaseError("the checkout has changes: commit or stash them")
+
+
+def write_version(folder: Path, version: str) -> None:
+    """Write the version into the package, and the changelog from its fragments."""
+    file = folder / "src/tenantry/__init__.py"
+    file.write_text(re.sub(r'__version__ = "[^"]+"', f'__version__ = "{version}"', file.read_text()))
+    run(sys.executable, "-m", "towncrier", "build", "--yes", "--version", version, folder=folder)
+
+
+def artefacts(folder: Path, version: str, out: Path) -> list[Path]:
+    """Make the files of a release from a checkout, and return them; the last one has the checksums of the others."""
+    out.mkdir(parents=True, exist_ok=True)
+    run(sys.executable, "-m", "hatchling", "build", "--directory", str(out), folder=folder)
+    manifests = out / f"tenantry-{version}-install.yaml"
+    shutil.copy(folder / "deploy/install.yaml", manifests)
+    bill = out / f"tenantry-{version}.cdx.json"
+    bill.write_text(json.dumps(sbom.document(version), indent=2) + "\n")
+    made = sorted(each for each in out.iterdir() if each.is_file() and version in each.name)
+    sums = out / "SHA256SUMS"
+    sums.write_text("".join(f"{hashlib.sha256(each.read_bytes()).hexdigest()}  {each.name}\n" for each in made))
+    return [*made, sums]
+
+
+def release(version: str, out: Path, *, is_dry: bool) -> list[Path]:
+    """Make a release, and return its files.
+
+    Raises:
+        ReleaseError: Something is wrong; a dry run has changed nothing then.
+    """
+    require_later(version, sbom.current_version())
+    if is_dry:
+        with tempfile.TemporaryDirectory() as temporary:
+            copy = Path(temporary) / "tenantry"
+            run("git", "clone", "--quiet", "--shared", str(ROOT), str(copy), folder=ROOT)
+            return _made(copy, version, out)
+    require_clean(ROOT)
+    made = _made(ROOT, version, out)
+    run("git", "add", "--all", folder=ROOT)
+    run("git", "commit", "--quiet", "--message", f"Release {version}", folder=ROOT)
+    run("git", "tag", "--annotate", f"v{version}", "--message", f"Tenantry {version}", folder=ROOT)
+    return made
+
+
+def _made(folder: Path, version: str, out: Path) -> list[Path]:
+    write_version(folder, version)
+    # The manifests name the image of the version.
+    run(sys.executable, str(folder / "tools/generate.py"), folder=folder)
+    return artefacts(folder, version, out)
+
+
+def main() -> int:
+    """Make a release; return 1 if it cannot be made."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("version")
+    parser.add_argument("--dry-run", action="store_true", help="commit nothing, and leave this checkout as it is")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist")
+    given = parser.parse_args()
+    try:
+        made = release(given.version, given.out.resolve(), is_dry=given.dry_run)
+    except ReleaseError as error:
+        print(f"release: {error}", file=sys.stderr)
+        return 1
+    for each in made:
+        print(each)
+    if not given.dry_run:
+        print(f"release: committed and tagged; push them by `git push origin main v{given.version}`", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
