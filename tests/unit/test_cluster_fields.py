@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import ipaddress
 
 import msgspec
@@ -18,17 +19,21 @@ from tenantry.api.owner import InnerOwner, InnerOwnerKind
 from tenantry.api.planeegress import PlaneEgress
 from tenantry.api.planenetwork import PlaneNetwork
 from tenantry.api.planeserver import AuditLevel, ClusterApiServer, FeatureGate, PlaneOidc
-from tenantry.api.virtualcontrolplane import VirtualControlPlane
+from tenantry.api.planesnapshots import PlaneOutcome, PlaneSnapshot
+from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane, VirtualControlPlaneStatus
+from tenantry.controllers.dedicatedcluster import reported, status
 from tenantry.controllers.virtualcontrolplane import desired, egress, servicenetwork
 from tenantry.hosting import plane as hosting
 from tenantry.hosting.outside import networks
 from tenantry.hosting.plane import HostedPlane
 from tenantry.local.real import network
-from testkit.clusterworld import ClusterWorld
+from testkit.clusterworld import NOW, ClusterWorld
 
 OIDC = PlaneOidc(issuer="https://login.example.com/realm", client_id="kubernetes")
 ALICE = InnerOwner(kind=InnerOwnerKind.USER, name="oidc:alice")
 RANGES = PlaneNetwork(pod_range="10.64.0.0/16", service_range="10.66.0.0/16", dns_domain="prod.example")
+SMALL = ObjectMeta(name="small", generation=1)
+OFFERED = ClusterTemplateSpec(versions=("1.35", "1.36"))
 SPEC = DedicatedClusterSpec(
     network=RANGES,
     owners=(ALICE,),
@@ -136,8 +141,8 @@ def test_a_template_refuses_what_it_does_not_list(template: ClusterTemplate, mes
     """H04: before anything is created."""
     there = of(SPEC, template)
     assert there.plane is None
-    status, reason, told = there.condition(reasons.READY)
-    assert (status, reason) == ("False", reasons.INVALID_SPEC)
+    state, reason, told = there.condition(reasons.READY)
+    assert (state, reason) == ("False", reasons.INVALID_SPEC)
     assert message in told
 
 
@@ -174,3 +179,36 @@ def test_real_nodes_of_this_machine_have_one_of_its_ranges() -> None:
         network.choose(None, [], "10.64.0.0/16")
     with pytest.raises(LocalError, match=r"10\.120\.0\.0/17 overlaps 10\.120\.128\.0/24"):
         network.choose(None, [ipaddress.IPv4Network("10.120.128.0/24")], "10.120.0.0/17")
+
+
+def test_the_status_has_what_is_known_of_the_control_plane() -> None:
+    """H04: whether it sleeps, its last snapshot, what it is charged, and a later version that its template offers."""
+    there = of(DedicatedClusterSpec(version="1.35"), ClusterTemplate(metadata=SMALL, spec=OFFERED))
+    known = VirtualControlPlaneStatus(
+        version="v1.35.4",
+        phase=PlanePhase.ASLEEP,
+        charged={"requests.memory": "96Mi"},
+        snapshots=(PlaneSnapshot(name="a.snapshot", time=NOW),),
+        last_snapshot=PlaneOutcome(snapshot="a.snapshot", time=NOW),
+    )
+    there.plane = replace(plane(there), status=known)
+    assert there.condition(reasons.SLEEPING)[:2] == ("True", reasons.ASLEEP)
+    assert there.condition(reasons.BACKED_UP)[:2] == ("True", reasons.ESTABLISHED)
+    state, reason, told = there.condition(reasons.UPGRADE_AVAILABLE)
+    assert (state, reason) == ("True", reasons.VERSION_OFFERED)
+    assert "`tenantry cluster upgrade prod -n acme --plan`" in told
+    found = status.compute(there.inputs(), None, NOW)
+    assert (found.charged, found.last_backup) == ({"requests.memory": "96Mi"}, NOW)
+    there.plane = replace(plane(there), status=replace(known, last_snapshot=PlaneOutcome(message="disk full")))
+    assert there.condition(reasons.BACKED_UP)[:2] == ("False", reasons.SNAPSHOT_FAILED)
+
+
+def test_a_cluster_ends_with_its_lease_and_is_warned_of_it() -> None:
+    """H04, X05: a text that is no time ends nothing."""
+    there = of(DedicatedClusterSpec(expires_at="2027-01-01T12:00:00Z"))
+    assert there.condition(reasons.EXPIRING)[:2] == ("True", reasons.EXPIRES_SOON)
+    assert not reported.term(there.found, there.now).is_expired
+    assert reported.term(there.found, there.now + dt.timedelta(hours=12)).is_expired
+    there = of(DedicatedClusterSpec(expires_at="tomorrow"))
+    assert there.condition(reasons.READY)[1] == reasons.INVALID_SPEC
+    assert not reported.term(there.found, there.now).is_expired

@@ -45,6 +45,7 @@ from tenantry.api.planeversions import VERSION_PATTERN, VERSION_RULES
 from tenantry.api.quota import Quantity
 from tenantry.api.slice import MAX_NAME as MAX_CLAIM
 from tenantry.api.slice import MAX_NODES, NodeSelector
+from tenantry.api.times import Instant
 from tenantry.api.virtualcontrolplane import (
     IDLE_RULE,
     MAX_REQUEST,
@@ -368,6 +369,13 @@ class DedicatedClusterSpec(Model, frozen=True, kw_only=True):
             extra_json_schema=list_map("name"),
         ),
     ] = ()
+    expires_at: Annotated[
+        Instant,
+        Meta(
+            description="When the operator deletes the cluster with all objects inside, and its nodes return. A later"
+            " time renews it."
+        ),
+    ] = ""
     paused: Annotated[
         bool,
         Meta(
@@ -464,6 +472,17 @@ class DedicatedClusterStatus(Model, frozen=True, kw_only=True):
     requests: Annotated[
         HandledRequests, Meta(description="Requests that the VirtualControlPlane has; each is brought there once.")
     ] = HandledRequests()
+    charged: Annotated[
+        dict[str, str],
+        Meta(
+            max_length=8,
+            description="What the tenant's quota has granted to its control plane, by quota key; nodes are charged by"
+            " their SliceClaims.",
+        ),
+    ] = {}
+    last_backup: Annotated[
+        str, Meta(max_length=32, description="When the newest snapshot that is kept was taken, as RFC 3339.")
+    ] = ""
     conditions: Conditions = ()
 
 
@@ -490,6 +509,7 @@ class DedicatedCluster(KubernetesObject, frozen=True, kw_only=True):
         Column("Template", "string", ".status.template.name"),
         Column("Nodes", "string", ".status.readyNodes"),
         Column("Endpoint", "string", ".status.endpoint"),
+        Column("Asleep", "string", '.status.conditions[?(@.type=="Sleeping")].status', priority=1),
         MESSAGE,
         AGE,
     )

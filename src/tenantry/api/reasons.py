@@ -51,6 +51,12 @@ UNLIMITED = "Unlimited"
 """Present only while true: the machine does not enforce the limits of a control plane's process."""
 SNAPSHOTS_FAILING = "SnapshotsFailing"
 """Present only while true: the last snapshot of a control plane failed; the next one that is taken removes it."""
+SLEEPING = "Sleeping"
+"""Present only while true: the control plane of a DedicatedCluster has no process, because it is not used."""
+BACKED_UP = "BackedUp"
+"""Present if a DedicatedCluster has had a snapshot: whether the last one was taken."""
+UPGRADE_AVAILABLE = "UpgradeAvailable"
+"""Present only while true: the ClusterTemplate of a DedicatedCluster offers a later version of Kubernetes."""
 EXPIRING = "Expiring"
 """Present only while true: the lease ends soon, or has ended."""
 INHERITED = "Inherited"
@@ -103,6 +109,8 @@ UNKNOWN_CLASS = "UnknownClusterClass"
 """There is no ClusterClass of Cluster API of the name that the template has: the message says who can create it."""
 TEMPLATE_CHANGED = "TemplateChanged"
 """The ClusterTemplate has changed since the cluster took its defaults, which do not reach it by themselves."""
+VERSION_OFFERED = "VersionOffered"
+"""The ClusterTemplate offers a later version of Kubernetes; nothing upgrades a cluster by itself."""
 NODES_JOINING = "NodesJoining"
 """Nodes leave the host for a cluster and join it; the message says how many are missing, and what they wait for."""
 NODES_LEAVING = "NodesLeaving"
@@ -415,6 +423,9 @@ CONDITION_TYPES = frozenset(
         TEMPLATE_CURRENT,
         UNLIMITED,
         SNAPSHOTS_FAILING,
+        SLEEPING,
+        BACKED_UP,
+        UPGRADE_AVAILABLE,
         EXPIRING,
         INHERITED,
         APPROVED,

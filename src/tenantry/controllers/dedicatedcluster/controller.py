@@ -16,7 +16,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import watched
 from tenantry.controllers.conclusion import problem_of
-from tenantry.controllers.dedicatedcluster import desired, ending, status, template, topologies
+from tenantry.controllers.dedicatedcluster import desired, ending, reported, status, template, topologies
 from tenantry.controllers.dedicatedcluster.gather import (
     CLAIM_INDEXES,
     HANDOVER_INDEXES,
@@ -68,6 +68,19 @@ class DedicatedClusterController:
             self._known.pop(key, None)
             cluster.forget(self.name, key)
             return None
+        term = reported.term(found, cluster.clock.now())
+        if term.is_expired and not found.metadata.deletion_timestamp:
+            meta = found.metadata
+            # As it was read: a person may renew it at this moment.
+            await cluster.writer.remove(
+                found.resource, meta.namespace, meta.name, uid=meta.uid, version=int(meta.resource_version)
+            )
+            return None
+        again = await self._kept(cluster, key, found)
+        return min((each for each in (again, term.next_seconds) if each is not None), default=None)
+
+    async def _kept(self, cluster: Cluster, key: str, found: DedicatedCluster) -> float | None:
+        """Bring a cluster up to date whose lease has not ended; see `reconcile`."""
         names = desired.claim_names(found)
         self._known[key] = frozenset(names)
         inputs = _inputs(cluster, found, names)
@@ -75,9 +88,10 @@ class DedicatedClusterController:
         if decided is not inputs:
             # Before the first child: a template that changes in between must not decide about half of them.
             await cluster.writer.status(decided.found)
-            found = cluster.cache(DedicatedCluster.resource).get(key)
-            if found is None:
+            current: DedicatedCluster | None = cluster.cache(DedicatedCluster.resource).get(key)
+            if current is None:
                 return None
+            found = current
             inputs = _inputs(cluster, found, names)
         if decided.found.status.provider is ClusterProvider.CLUSTER_API:
             return await topologies.reconcile(cluster, inputs)

@@ -38,7 +38,7 @@ from tenantry.api.slice import ClaimMode, SliceClaim, SliceClaimSpec, SliceState
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.api.wording import shortened
 from tenantry.controllers.children import created, deleted, kept, meta_of
-from tenantry.controllers.dedicatedcluster import contributed, ending, leaving, planespec, release, template
+from tenantry.controllers.dedicatedcluster import contributed, ending, leaving, planespec, release, reported, template
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
 from tenantry.controllers.dedicatedcluster.leaving import LeavingFacts, Pool, is_joined
 from tenantry.engine import request
@@ -141,7 +141,7 @@ def problems(inputs: ClusterInputs) -> list[Blocked]:
         )
         for each in others
     ]
-    return [*wrong, *template.problems(inputs), *foreign]
+    return [*wrong, *reported.problems(inputs), *template.problems(inputs), *foreign]
 
 
 def _wrong(pool: str, settings: PoolSettings) -> Iterable[str]:

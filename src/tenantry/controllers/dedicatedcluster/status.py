@@ -27,7 +27,16 @@ from tenantry.api.wording import shortened
 from tenantry.controllers import controlplane
 from tenantry.controllers.conclusion import ready as verdict
 from tenantry.controllers.conclusion import trouble
-from tenantry.controllers.dedicatedcluster import contributed, desired, ending, leaving, planespec, release, template
+from tenantry.controllers.dedicatedcluster import (
+    contributed,
+    desired,
+    ending,
+    leaving,
+    planespec,
+    release,
+    reported,
+    template,
+)
 from tenantry.controllers.dedicatedcluster.desired import Pool
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
 from tenantry.engine.clock import rfc3339
@@ -70,6 +79,7 @@ def compute(inputs: ClusterInputs, problem: Blocked | None, now: str) -> Dedicat
         *_repeated(inputs),
         *template.condition(inputs),
         *_add_ons(inputs),
+        *reported.conditions(inputs),
     ]
     joined = sum(len(pool.joined) for pool in every)
     return DedicatedClusterStatus(
@@ -87,6 +97,8 @@ def compute(inputs: ClusterInputs, problem: Blocked | None, now: str) -> Dedicat
         pools=tuple(_shown(pool) for pool in every[:MOST_POOLS_SHOWN]),
         contributed=contributed.shown(inputs),
         allowed_nodes=template.allowed_nodes(inputs),
+        charged=shown.charged if shown is not None else {},
+        last_backup=reported.last_backup(inputs),
         sleep=release.stage(inputs),
         requests=planespec.handled(inputs),
         conditions=merge(before.conditions, wanted, generation=generation, now=now),
