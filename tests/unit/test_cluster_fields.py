@@ -73,13 +73,13 @@ def test_every_field_reaches_the_process() -> None:
     """H04: by the spec of the control plane."""
     found = plane(of(SPEC))
     hosted = desired.plane_of(found, "10.66.0.7", service_range=found.spec.network.service_range)
-    flags = hosting._apiserver(hosted, 20000)
+    flags = flags_of(hosted, "apiServer")
     assert "--service-cluster-ip-range=10.66.0.0/16" in flags
     (features,) = [each for each in flags if each.startswith("--feature-gates=")]
     assert features.endswith(",HPAScaleToZero=true")
     assert hosted.options.audit_level == "Metadata"
     assert [each["issuer"] for each in hosted.options.authenticators]
-    assert "--cluster-cidr=10.64.0.0/16" in hosting._manager(hosted)
+    assert "--cluster-cidr=10.64.0.0/16" in flags_of(hosted, "controllers")
     names = hosting.leaves(hosted)["server"].names
     assert {"kubernetes.default.svc.prod.example", "10.66.0.1"} <= set(names)
     subjects = desired.owners_binding(hosted, is_open=True)["subjects"]
