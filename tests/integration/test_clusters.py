@@ -29,7 +29,7 @@ from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import authorityobjects
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
-from tenantry.local import build
+from tenantry.local import build, ports
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.nodes import NodeGroup, NodePlan
 from tenantry.local.progress import SilentProgress
@@ -626,6 +626,34 @@ async def test_the_ladder_measures_a_tenant_at_each_level_and_leaves_nothing(
     assert not [each for each in left if each.startswith("bench-")]
 
 
+async def _has_the_fields(inside: Api) -> None:
+    """Check the addresses, the owners and the features of a cluster, from inside."""
+    service = await inside.get(SERVICES, "kubernetes", "default")
+    assert service["spec"]["clusterIP"] == "10.74.0.1"
+    (node,) = await inside.list(Node.resource)
+    assert node["spec"]["podCIDR"] == "10.72.0.0/24"
+    await inside.default_account("default")
+    await inside.create(PODS, {"metadata": {"name": "web"}, "spec": BOX}, "default")
+
+    async def addressed() -> str:
+        return (await inside.get(PODS, "web", "default"))["status"].get("podIP", "")
+
+    assert (await until(addressed, "the pod runs")).startswith("10.72.0.")
+    binding = await inside.get(CLUSTER_ROLE_BINDINGS, "tenantry:owners")
+    assert [each["name"] for each in binding["subjects"]][1:] == ["oidc:alice"]
+    # A feature that is off by default.
+    scaled: Json = {"minReplicas": 0, "maxReplicas": 1, "scaleTargetRef": {"kind": "Deployment", "name": "w"}}
+    metric = {"type": "Object", "object": {**QUEUE, "target": {"type": "Value", "value": "1"}}}
+    meta = {"metadata": {"name": "w"}}
+    await inside.create(SCALERS, {**meta, "spec": {**scaled, "metrics": [metric]}}, "default")
+
+
+async def _told(host: Api, namespace: str, name: str, reason: str, text: str) -> bool:
+    """Return whether a cluster reports something."""
+    found = condition(await host.get(CLUSTERS, name, namespace))
+    return found.get("reason") == reason and text in found["message"]
+
+
 async def test_addresses_owners_and_features_are_those_of_the_spec(
     host_cluster: LocalCluster, host: Api, name: str, tmp_path: Path
 ) -> None:
@@ -634,7 +662,9 @@ async def test_addresses_owners_and_features_are_those_of_the_spec(
     await host.open(name)
     alice = {"kind": "User", "name": "oidc:alice"}
     server = {"auditLevel": "Metadata", "featureGates": ["HPAScaleToZero"]}
-    spec: Json = {"nodes": 1, "network": NETWORK, "owners": [alice], "apiServer": server}
+    port = next(each for each in range(31500, 32500) if ports.is_free(each))
+    endpoint: Json = {"host": f"{name}.localhost", "port": port}
+    spec: Json = {"nodes": 1, "endpoint": endpoint, "network": NETWORK, "owners": [alice], "apiServer": server}
     wrong = [
         ({"network": {**NETWORK, "serviceRange": "10.72.16.0/20"}}, "must not overlap serviceRange"),
         ({"network": {"podRange": "10.72.0.1/16"}}, "must be an IPv4 range"),
@@ -657,32 +687,23 @@ async def test_addresses_owners_and_features_are_those_of_the_spec(
     assert "choose another range" in told
     code, _, err = await command(host_cluster, "cluster", "wait", name, "--timeout", "3m")
     assert code == 0, err
-    for change in ({"network": {**NETWORK, "dnsDomain": "other"}}, {"network": None}):
+    for other, given, reason, told in (
+        ("host", {"host": endpoint["host"]}, reasons.INVALID_SPEC, f"is in use by VirtualControlPlane '{name}/{name}'"),
+        ("port", {"port": port}, reasons.NOT_PLACED, f"is in use by the control plane '{name}.{name}'"),
+    ):
+        await host.create(CLUSTERS, {"metadata": {"name": other}, "spec": {"nodes": 0, "endpoint": given}}, name)
+        await until(partial(_told, host, name, other, reason, told), f"{told} is reported")
+    for change in ({"endpoint": None}, {"network": {**NETWORK, "dnsDomain": "other"}}, {"network": None}):
         with pytest.raises(Invalid, match="must not change"):
             await host.patch(CLUSTERS, name, {"spec": change}, name)
     code, text, err = await command(host_cluster, "cluster", "kubeconfig", name)
     assert code == 0, err
-    (tmp_path / "kubeconfig").write_text(text)
+    assert f"https://{name}.localhost:{port}" in text
+    # The names below localhost need a resolver that knows them.
+    (tmp_path / "kubeconfig").write_text(text.replace(f"{name}.localhost", "localhost"))
     async with Client(kubeconfig.load([tmp_path / "kubeconfig"])) as client:
         inside = Api(client)
-        service = await inside.get(SERVICES, "kubernetes", "default")
-        assert service["spec"]["clusterIP"] == "10.74.0.1"
-        (node,) = await inside.list(Node.resource)
-        assert node["spec"]["podCIDR"] == "10.72.0.0/24"
-        await inside.default_account("default")
-        await inside.create(PODS, {"metadata": {"name": "web"}, "spec": BOX}, "default")
-
-        async def addressed() -> str:
-            return (await inside.get(PODS, "web", "default"))["status"].get("podIP", "")
-
-        assert (await until(addressed, "the pod runs")).startswith("10.72.0.")
-        binding = await inside.get(CLUSTER_ROLE_BINDINGS, "tenantry:owners")
-        assert [each["name"] for each in binding["subjects"]][1:] == ["oidc:alice"]
-        # A feature that is off by default.
-        scaled: Json = {"minReplicas": 0, "maxReplicas": 1, "scaleTargetRef": {"kind": "Deployment", "name": "w"}}
-        metric = {"type": "Object", "object": {**QUEUE, "target": {"type": "Value", "value": "1"}}}
-        meta = {"metadata": {"name": "w"}}
-        await inside.create(SCALERS, {**meta, "spec": {**scaled, "metrics": [metric]}}, "default")
+        await _has_the_fields(inside)
         await host.patch(CLUSTERS, name, {"spec": {"owners": []}}, name)
 
         async def unbound() -> bool:
@@ -693,6 +714,6 @@ async def test_addresses_owners_and_features_are_those_of_the_spec(
             return len(found["subjects"]) == 1
 
         await until(unbound, "the owner is bound no more")
-    for each in ("clash", name):
+    for each in ("clash", "host", "port", name):
         code, _, err = await command(host_cluster, "cluster", "delete", each, "-n", name, "--yes", "--timeout", "3m")
         assert code == 0, err

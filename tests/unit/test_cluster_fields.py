@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,15 +18,22 @@ from tenantry.api.errors import LocalError, TerminalError
 from tenantry.api.model import ObjectMeta
 from tenantry.api.owner import InnerOwner, InnerOwnerKind
 from tenantry.api.planeegress import PlaneEgress
+from tenantry.api.planeendpoint import PlaneEndpoint
 from tenantry.api.planenetwork import PlaneNetwork
 from tenantry.api.planeserver import AuditLevel, ClusterApiServer, FeatureGate, PlaneOidc
 from tenantry.api.planesnapshots import PlaneOutcome, PlaneSnapshot
-from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane, VirtualControlPlaneStatus
+from tenantry.api.virtualcontrolplane import (
+    PlanePhase,
+    VirtualControlPlane,
+    VirtualControlPlaneSpec,
+    VirtualControlPlaneStatus,
+)
 from tenantry.controllers.dedicatedcluster import reported, status
-from tenantry.controllers.virtualcontrolplane import desired, egress, servicenetwork
+from tenantry.controllers.virtualcontrolplane import desired, egress, firststart, servicenetwork
 from tenantry.hosting import plane as hosting
 from tenantry.hosting.outside import networks
 from tenantry.hosting.plane import HostedPlane
+from tenantry.local import ports
 from tenantry.local.real import network
 from testkit.clusterworld import NOW, ClusterWorld
 
@@ -35,6 +43,7 @@ RANGES = PlaneNetwork(pod_range="10.64.0.0/16", service_range="10.66.0.0/16", dn
 SMALL = ObjectMeta(name="small", generation=1)
 OFFERED = ClusterTemplateSpec(versions=("1.35", "1.36"))
 SPEC = DedicatedClusterSpec(
+    endpoint=PlaneEndpoint(host="prod.acme.example", port=31987),
     network=RANGES,
     owners=(ALICE,),
     api_server=ClusterApiServer(
@@ -81,7 +90,7 @@ def test_every_field_reaches_the_process() -> None:
     assert [each["issuer"] for each in hosted.options.authenticators]
     assert "--cluster-cidr=10.64.0.0/16" in flags_of(hosted, "controllers")
     names = hosting.leaves(hosted)["server"].names
-    assert {"kubernetes.default.svc.prod.example", "10.66.0.1"} <= set(names)
+    assert {"kubernetes.default.svc.prod.example", "10.66.0.1", "prod.acme.example"} <= set(names)
     subjects = desired.owners_binding(hosted, is_open=True)["subjects"]
     assert [(each["kind"], each["name"]) for each in subjects] == [
         ("User", hosted.owner),
@@ -164,9 +173,9 @@ def test_a_range_of_the_host_is_refused_before_the_first_start_with_both_ranges(
     found = replace(plane(of(SPEC)), spec=replace(plane(of(SPEC)).spec, network=wanted))
     given = servicenetwork.of(wanted, (), networks(("10.97.0.0/16", "192.0.2.7")))
     with pytest.raises(TerminalError, match=r"10\.96\.0\.0/14 must not overlap 10\.97\.0\.0/16.*choose another range"):
-        servicenetwork.check(found, given)
+        firststart.check(found, given, ())
     runs = replace(found, status=replace(found.status, endpoint="https://127.0.0.1:20000"))
-    servicenetwork.check(runs, given)
+    firststart.check(runs, given, ())
     assert servicenetwork.missing(given) is not None
     free = servicenetwork.of(wanted, (), networks(("10.100.0.0/16",)))
     assert free.overlap is None
@@ -212,3 +221,38 @@ def test_a_cluster_ends_with_its_lease_and_is_warned_of_it() -> None:
     there = of(DedicatedClusterSpec(expires_at="tomorrow"))
     assert there.condition(reasons.READY)[1] == reasons.INVALID_SPEC
     assert not reported.term(there.found, there.now).is_expired
+
+
+def test_a_host_that_another_control_plane_has_is_refused() -> None:
+    """H04: the older one has it; names of other namespaces are not told."""
+    spec = VirtualControlPlaneSpec(endpoint=PlaneEndpoint(host="prod.example"))
+    metas = (
+        ObjectMeta(name=name, namespace=place, uid=name, creation_timestamp=made)
+        for name, place, made in (("a", "acme", "2026-01-01T00:00:00Z"), ("b", "acme", NOW), ("c", "other", NOW))
+    )
+    first, second, third = (VirtualControlPlane(metadata=each, spec=spec) for each in metas)
+    free = servicenetwork.of(PlaneNetwork(), (), ())
+    firststart.check(first, free, (first, second, third))
+    with pytest.raises(TerminalError, match=r"prod\.example is in use by VirtualControlPlane 'acme/a': choose another"):
+        firststart.check(second, free, (first, second))
+    with pytest.raises(TerminalError, match="in use by a control plane in another namespace"):
+        firststart.check(third, free, (first, third))
+    runs = replace(third, status=VirtualControlPlaneStatus(endpoint="https://prod.example"))
+    firststart.check(runs, free, (first, runs))
+    with pytest.raises(TerminalError, match="in another namespace"):
+        firststart.check(first, free, (runs, first))
+
+
+def test_a_port_in_use_is_refused_with_what_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H04: it is reserved as other ports are."""
+    monkeypatch.setattr(ports, "book_folder", lambda: tmp_path)
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    for each in (mine, theirs):
+        each.mkdir()
+    port = next(each for each in range(31000, 32000) if ports.is_free(each))
+    first, second = ports.reserve_at(theirs, port, 1, str)
+    assert first == port != second
+    with pytest.raises(LocalError, match=f"spec.endpoint.port {port} is in use by the control plane 'theirs'"):
+        ports.reserve_at(mine, port, 1, lambda folder: f"the control plane {folder.name!r}")
+    with pytest.raises(LocalError, match="must be from 20000"):
+        ports.reserve_at(mine, 443, 1, str)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from tenantry.api.errors import InputError
 from tenantry.api.peercluster import PEERS_NAMESPACE
@@ -13,8 +14,9 @@ from tenantry.api.virtualcontrolplane import MIRROR, MIRRORS_NAMESPACE, PROCESS_
 from tenantry.cli.install import install
 from tenantry.hostedpods import auditlogs, objects, proxyports, seenpods
 from tenantry.hostedpods.objects import PodSettings
+from tenantry.hosting import plane as hosting
 from tenantry.hosting import sidecar
-from tenantry.hosting.plane import HostedLimits
+from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.install import manifests, planepods, planeproxy
 from tenantry.install.peers import PEERING
 from tenantry.install.planepods import PodOptions
@@ -220,10 +222,15 @@ def test_the_proxy_has_no_credential_of_the_host_and_no_privilege() -> None:
 
 def test_the_service_of_a_control_plane_leads_to_its_port_at_the_proxy() -> None:
     """H01: no Service leads around the proxy, which refuses clients of a suspended tenant."""
-    found = objects.service(UID, SETTINGS, "acme.web", 20007)
+    plane = HostedPlane(uid=UID, name="acme.web", issuer="https://i.example", owner="o")
+    found = objects.service(UID, SETTINGS, plane, 20007)
     assert found["spec"]["selector"] == planeproxy.SELECTOR
     assert [each["targetPort"] for each in found["spec"]["ports"]] == [20007]
     assert objects.called(found) == "acme.web"
+    assert objects.url({**found, "spec": {**found["spec"], "clusterIP": "10.96.0.9"}}) == "https://10.96.0.9"
+    named = replace(plane, host="prod.acme.example", port=8443)
+    assert objects.url(objects.service(UID, SETTINGS, named, 20007)) == "https://prod.acme.example:8443"
+    assert "prod.acme.example" in hosting.leaves(named)["server"].names
 
 
 def test_each_control_plane_has_a_port_of_its_own_until_none_is_left() -> None:

@@ -38,6 +38,7 @@ from tenantry.api.names import DNS_LABEL
 from tenantry.api.nodehandover import DEFAULT_DRAIN_SECONDS, MOST_DRAIN_SECONDS, NodeTaint
 from tenantry.api.owner import MOST_INNER_OWNERS, InnerOwner
 from tenantry.api.planecredentials import PlaneRotation
+from tenantry.api.planeendpoint import ENDPOINT_RULE, PlaneEndpoint
 from tenantry.api.planenetwork import NETWORK_RULE, PlaneNetwork
 from tenantry.api.planeserver import ClusterApiServer
 from tenantry.api.planesnapshots import ClusterUpgrade, PlaneSnapshots
@@ -276,6 +277,7 @@ class DedicatedClusterSpec(Model, frozen=True, kw_only=True):
             field="provider",
         ),
         NETWORK_RULE,
+        ENDPOINT_RULE,
     )
 
     provider: Annotated[
@@ -325,6 +327,9 @@ class DedicatedClusterSpec(Model, frozen=True, kw_only=True):
         tuple[NodePool, ...],
         Meta(max_length=MOST_POOLS, description="Further pools.", extra_json_schema=list_map("name")),
     ] = ()
+    endpoint: Annotated[
+        PlaneEndpoint, Meta(description="The name and the port of its API server; they must not change.")
+    ] = PlaneEndpoint()
     network: Annotated[
         PlaneNetwork,
         Meta(description="The addresses of pods and Services inside, and the DNS domain; it must not change."),

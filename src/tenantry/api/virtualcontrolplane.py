@@ -21,6 +21,7 @@ from tenantry.api.names import DNS_LABEL
 from tenantry.api.owner import MOST_INNER_OWNERS, InnerOwner
 from tenantry.api.planecredentials import PlaneCredentials, PlaneRotation, PlaneRotationOutcome
 from tenantry.api.planeegress import PlaneEgress
+from tenantry.api.planeendpoint import ENDPOINT_RULE, PlaneEndpoint
 from tenantry.api.planenetwork import NETWORK_RULE, NO_NETWORK, PlaneNetwork
 from tenantry.api.planeserver import (
     FeatureGates,
@@ -296,6 +297,7 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
             field="addOns",
         ),
         NETWORK_RULE,
+        ENDPOINT_RULE,
         Rule(
             f"(has(self.nodes) && self.nodes == 'Own') || ({NO_NETWORK})",
             "must be empty unless nodes is Own: pods and Services on the host have addresses of the host",
@@ -343,6 +345,9 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
             " is mirrored. Own must not change."
         ),
     ] = PlaneNodes.USED
+    endpoint: Annotated[
+        PlaneEndpoint, Meta(description="The name and the port of its API server; they must not change.")
+    ] = PlaneEndpoint()
     network: Annotated[
         PlaneNetwork,
         Meta(description="The addresses of pods and Services inside, and the DNS domain; it must not change."),

@@ -48,6 +48,11 @@ HASH = "hosting.tenantry.dev/configuration"
 CALLED = "hosting.tenantry.dev/name"
 """The annotation of a Service with the name of the control plane in kubeconfigs."""
 
+URL_HOST = "hosting.tenantry.dev/host"
+"""The annotation of a Service with the DNS name by which users reach it, if there is one."""
+
+_PORT = 443
+
 SIZE = "2Gi"
 """Of the volume: the database has at most 512 MiB, its log as much, and a restore writes a second one."""
 
@@ -227,18 +232,19 @@ def claim(uid: str, settings: PodSettings, called: str = "", size: str = SIZE) -
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": about, "spec": spec}
 
 
-def service(uid: str, settings: PodSettings, called: str, port: int) -> Json:
+def service(uid: str, settings: PodSettings, plane: HostedPlane, port: int) -> Json:
     """Return the Service by which users reach the API server: through the endpoint proxy.
 
     Args:
         uid: Of the control plane.
         settings: What all Pods have in common.
-        called: The name of the control plane; see `called`.
+        plane: The control plane.
         port: Its port at the proxy.
     """
-    ports = [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}]
+    ports = [{"name": "https", "protocol": "TCP", "port": plane.port or _PORT, "targetPort": port}]
     spec: Json = {"type": settings.service_type, "selector": planeproxy.SELECTOR, "ports": ports}
-    about = {**meta(uid, name(uid)), "annotations": {CALLED: called}}
+    notes = {CALLED: plane.name} | ({URL_HOST: plane.host} if plane.host else {})
+    about = {**meta(uid, name(uid)), "annotations": notes}
     return {"apiVersion": "v1", "kind": "Service", "metadata": about, "spec": spec}
 
 
@@ -260,6 +266,15 @@ def address(found: Json) -> str:
     balancer: Json = found.get("status", {}).get("loadBalancer", {})
     given: list[Json] = balancer.get("ingress") or []
     return str(given[0].get("ip") or given[0].get("hostname") or "") if given else ""
+
+
+def url(found: Json) -> str:
+    """Return the URL by which users reach a Service that has an address."""
+    about: Json = found["metadata"].get("annotations") or {}
+    ports: list[Json] = found.get("spec", {}).get("ports") or []
+    host, port = about.get(URL_HOST) or address(found), int(ports[0]["port"]) if ports else _PORT
+    host = f"[{host}]" if ":" in host else host
+    return f"https://{host}" if port == _PORT else f"https://{host}:{port}"
 
 
 def at_port(address: str, port: int) -> str:

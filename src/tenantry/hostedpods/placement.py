@@ -139,8 +139,8 @@ class PodPlacement:
         objects.check(plane, self.versions())
         settings = replace(self._settings, image=self._settings.images.of(plane.version))
         uid, paths = plane.uid, self._paths(plane.uid)
-        server = await self._serve(uid, plane.name)
-        plane = replace(plane, names=(*plane.names, server))
+        service = await self._serve(plane)
+        plane = replace(plane, names=(*plane.names, objects.address(service)))
         await self._prepare(plane, paths)
         self._loaded.add(uid)
         await self._fronts.prepare(uid, paths.pki, runs=True)
@@ -175,7 +175,7 @@ class PodPlacement:
         found = pods[0]
         self._addresses[uid] = frozenset(each.address for each in pods)
         await self._fronts.ready(uid, self._addresses[uid])
-        url, trusted = f"https://{_host(server)}", hosting.TRUSTED
+        url, trusted = objects.url(service), hosting.TRUSTED
         connection = self._connection(found.address, paths)
         return RunningPlane(
             connection=connection,
@@ -224,8 +224,7 @@ class PodPlacement:
         address = objects.address(service)
         if not address or not objects.called(service) or not await self._is_loaded(uid):
             return ""
-        url = f"https://{_host(address)}"
-        paths, called = self._paths(uid), objects.called(service)
+        url, paths, called = objects.url(service), self._paths(uid), objects.called(service)
         return await asyncio.to_thread(kubeconfigs.text, paths, called, hosting.OWNER, url, authority=hosting.TRUSTED)
 
     def endpoint(self, uid: str) -> ServerEndpoint | None:
@@ -324,17 +323,17 @@ class PodPlacement:
             max_bytes=RESPONSE_BYTES,
         )
 
-    async def _serve(self, uid: str, called: str) -> str:
-        """Create the Service, and return the name or the address by which users reach it."""
+    async def _serve(self, plane: HostedPlane) -> Json:
+        """Create the Service by which users reach a control plane, and return it."""
+        uid = plane.uid
         port = await self._port(uid)
-        found = await self._apply(objects.SERVICES, objects.service(uid, self._settings, called, port))
-        address = objects.address(found)
-        if not address:
+        found = await self._apply(objects.SERVICES, objects.service(uid, self._settings, plane, port))
+        if not objects.address(found):
             raise LocalError(
                 f"Service {objects.name(uid)!r} in {PROCESS_NAMESPACE!r} has no address yet: the cluster must give one"
                 " to Services of type LoadBalancer"
             )
-        return address
+        return found
 
     async def _port(self, uid: str) -> int:
         try:

@@ -226,6 +226,8 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
         service_range: The addresses of its Services; for two families, the primary one, a comma and the other one.
         pod_range: The addresses of its pods, of which its controllers give each node a part; "" if others do.
         domain: The DNS domain of its Services.
+        host: The DNS name by which users reach it; "" for its address.
+        port: The port at which they do; 0 for any.
         owners: Further users and groups that are its administrators, as RBAC names them.
         admission: The requests that the admission step answers. While it does not, the API server refuses them.
         forwarded: The API group whose reads this process answers; None for none.
@@ -250,6 +252,8 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     service_range: str = "10.96.0.0/16"
     pod_range: str = ""
     domain: str = "cluster.local"
+    host: str = ""
+    port: int = 0
     owners: tuple[PlaneOwner, ...] = ()
     admission: tuple[AdmissionRule, ...] = ()
     forwarded: ForwardedGroup | None = None
@@ -270,7 +274,7 @@ def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:
     # Kubernetes gives the first address to the Service of the API server, in its primary family.
     first = str(_primary(plane)[1])
     names = dict.fromkeys((*SERVER_NAMES, f"kubernetes.default.svc.{plane.domain}"))
-    server = (*names, _LOOPBACK, first, *plane.names)
+    server = (*names, _LOOPBACK, first, *plane.names, *((plane.host,) if plane.host not in ("", *names) else ()))
     return {
         "server": LeafCertificate(ca="ca", user="kube-apiserver", use=CertificateUse.SERVER, names=server),
         OPERATOR: LeafCertificate(ca="ca", user="tenantry:operator", group=MASTERS),

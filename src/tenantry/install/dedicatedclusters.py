@@ -31,7 +31,7 @@ CHILDREN = "tenantry-cluster-children"
 
 DECIDED = (
     *("version", "replicas", "datastore", "resources", "nodes", "addOns", "guards", "sleep"),
-    *("network", "owners", "authentication", "audit", "featureGates"),
+    *("endpoint", "network", "owners", "authentication", "audit", "featureGates"),
 )
 """Fields of the spec of a VirtualControlPlane that its DedicatedCluster alone decides: requests are not among them."""
 

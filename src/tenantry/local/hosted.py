@@ -217,7 +217,7 @@ class LocalPlacement:
         return RunningPlane(
             connection=connection,
             version=await reportedversion.read(connection),
-            server=f"https://{components.LOOPBACK}:{process.port}",
+            server=_url(plane, process.port),
             kubeconfig=own.kubeconfig(hosting.OWNER).read_text(),
             # Not before it listens: until then, the port could be another program's.
             from_pods=await asyncio.to_thread(self._admit, process.port),
@@ -400,6 +400,14 @@ class LocalPlacement:
         if process is not None:
             network.dismiss(network.identity(self._paths.folder), process.port)
 
+    def _reserved(self, folder: Path, port: int) -> tuple[int, int]:
+        """Return the port of a control plane that starts first, and the internal one."""
+        if port:
+            first, second = ports.reserve_at(folder, port, 1, _owner)
+        else:
+            first, second = ports.reserve_some(folder, 2)
+        return first, second
+
     def _write(self, plane: HostedPlane, program: Binaries) -> HostedProcess:
         """Write what the process needs, and last the file that makes it a component."""
         own = ClusterPaths(self._folder(plane.uid))
@@ -408,7 +416,7 @@ class LocalPlacement:
         endpointproxy.write(self._paths)
         # Ports that it has are kept: kubeconfigs name the first, and the process that runs occupies the second.
         if before is None:
-            port, internal = ports.reserve_some(own.folder, 2)
+            port, internal = self._reserved(own.folder, plane.port)
         else:
             port, internal = before.port, before.internal or ports.reserve_further(own.folder, 1)[0]
         operator = before.operator if before is not None else 0
@@ -428,7 +436,7 @@ class LocalPlacement:
             simulator=simulator,
         )
         keys = hostedpki.issue(own.pki, plane, self._now())
-        kubeconfigs.write(own, plane.name, hosting.OWNER, port, authority=hosting.TRUSTED)
+        kubeconfigs.write_at(own, plane.name, hosting.OWNER, _url(plane, port), authority=hosting.TRUSTED)
         # Their connections are no reason to wake the process, and do not count as those of users.
         # With several processes, the operator needs any that answers, also while clients are refused.
         own_port = internal if plane.replicas == 1 else operator
@@ -487,6 +495,18 @@ def _ready_of(known: Sequence[ComponentState]) -> ComponentState | None:
         lines = "\n".join(f"    {line}" for line in found.last_exit.lines[-3:]) if found.last_exit else ""
         raise LocalError(f"{found.name} ended ({found.last_exit}); its last lines:\n{lines}")
     return ready
+
+
+def _owner(folder: Path) -> str:
+    """Return what has reserved a port, in words."""
+    with contextlib.suppress(LocalError):
+        if (process := _known(folder)) is not None:
+            return f"the control plane {process.name!r}"
+    return "another cluster of this machine"
+
+
+def _url(plane: HostedPlane, port: int) -> str:
+    return f"https://{plane.host or components.LOOPBACK}:{port}"
 
 
 def _known(folder: Path) -> HostedProcess | None:

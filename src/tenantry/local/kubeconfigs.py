@@ -56,7 +56,12 @@ def write_all(paths: ClusterPaths, name: str, port: int) -> None:
 
 def write(paths: ClusterPaths, name: str, identity: str, port: int, *, authority: str = _AUTHORITY) -> None:
     """Write the kubeconfig of one identity, unless the file has this text already; arguments as `text`."""
-    _write(paths.kubeconfig(identity), text(paths, name, identity, _local(port), authority=authority))
+    write_at(paths, name, identity, _local(port), authority=authority)
+
+
+def write_at(paths: ClusterPaths, name: str, identity: str, server: str, *, authority: str) -> None:
+    """Write the kubeconfig of one identity with the URL of a server; see `write`."""
+    _write(paths.kubeconfig(identity), text(paths, name, identity, server, authority=authority))
 
 
 def write_named(paths: ClusterPaths, name: str, identity: str, port: int, *, authority: str) -> None:

@@ -11,6 +11,7 @@ import errno
 import os
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -121,6 +122,38 @@ def reserve_further(folder: Path, count: int) -> tuple[int, ...]:
         taken = frozenset(port for ports in book.values() for port in ports)
         chosen = choose(count, (), taken, min(_END, _first_ephemeral()))
         write_private(book_file, msgspec.json.encode(book | {own: (*book.get(own, ()), *chosen)}))
+    return chosen
+
+
+def reserve_at(folder: Path, port: int, count: int, owner: Callable[[Path], str]) -> tuple[int, ...]:
+    """Reserve one port for a folder, and more that are free; return all of them. See `reserve_some`.
+
+    Args:
+        folder: The folder, which has no ports yet.
+        port: The port.
+        count: How many further ones.
+        owner: Returns what has a folder that has reserved a port, in words.
+
+    Raises:
+        LocalError: The port cannot be had: why, and what to do.
+    """
+    end = min(_END, _first_ephemeral())
+    told = f"spec.endpoint.port {port}"
+    todo = "choose another port; the field does not change, so create another object"
+    if not _FIRST <= port < end:
+        raise LocalError(f"{told} must be from {_FIRST} to {end - 1} on this machine: {todo}")
+    own = str(folder.resolve())
+    book_file = book_folder() / "ports.json"
+    with holding(book_folder() / "ports.lock"):
+        book = {name: ports for name, ports in _read(book_file).items() if name != own and Path(name).is_dir()}
+        other = next((name for name, ports in book.items() if port in ports), None)
+        if other is not None:
+            raise LocalError(f"{told} is in use by {owner(Path(other))}: {todo}")
+        if not is_free(port):
+            raise LocalError(f"{told} is in use by another program of this machine: {todo}")
+        taken = frozenset(each for ports in book.values() for each in ports) | {port}
+        chosen = (port, *choose(count, (), taken, end))
+        write_private(book_file, msgspec.json.encode(book | {own: chosen}))
     return chosen
 
 

@@ -46,6 +46,7 @@ def spec(inputs: ClusterInputs, before: VirtualControlPlane | None = None) -> Vi
         resources=settings.resources,
         nodes=PlaneNodes.OWN,
         # It must not change there, either.
+        endpoint=wanted.endpoint if before is None else kept.endpoint,
         network=wanted.network if before is None else kept.network,
         owners=wanted.owners,
         egress=replace(kept.egress, issuers=template.issuers(inputs)),

@@ -229,7 +229,7 @@ def _pool_names(found: DedicatedCluster) -> set[str]:
 def _unused(spec: DedicatedClusterSpec) -> Iterable[str]:
     """Yield the fields that only a control plane of Tenantry carries out, if they are set."""
     default = DedicatedClusterSpec()
-    fields = {"network": "network", "owners": "owners", "api_server": "apiServer"}
+    fields = {"network": "network", "owners": "owners", "api_server": "apiServer", "endpoint": "endpoint"}
     return (f"spec.{told}" for name, told in fields.items() if getattr(spec, name) != getattr(default, name))
 
 

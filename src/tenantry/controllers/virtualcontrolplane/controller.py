@@ -30,6 +30,7 @@ from tenantry.controllers.virtualcontrolplane import (
     datastore,
     decisive,
     desired,
+    firststart,
     offers,
     ownnodes,
     rotation,
@@ -46,7 +47,6 @@ from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjects
 from tenantry.controllers.virtualcontrolplane.kubeconfigs import Kubeconfigs
 from tenantry.controllers.virtualcontrolplane.link import Host, Link
 from tenantry.controllers.virtualcontrolplane.rotation import RotationStep
-from tenantry.controllers.virtualcontrolplane.servicenetwork import ServiceNetwork
 from tenantry.controllers.virtualcontrolplane.shards import Shard
 from tenantry.controllers.virtualcontrolplane.sleeper import SYNC_SECONDS, Sleeper
 from tenantry.controllers.virtualcontrolplane.snapshots import TURN_SECONDS, Snapshots, misplaced, unusable
@@ -270,7 +270,7 @@ class VirtualControlPlaneController:
         await self._host.placement.stop(found.metadata.uid)
         return True
 
-    def _network(self, found: VirtualControlPlane) -> ServiceNetwork:
+    def _network(self, found: VirtualControlPlane) -> servicenetwork.ServiceNetwork:
         return self._host.ranges.services(self._host.home, self._host.lower, found.spec.network)
 
     def _trouble(self, cluster: Cluster, found: VirtualControlPlane) -> Blocked | None:
@@ -362,7 +362,7 @@ class VirtualControlPlaneController:
         await self._objects.retire(namespace.name)
         address = await self._address(cluster, found)
         secret = await self._objects.find(desired.SECRETS, SYSTEM_NAMESPACE, datastore.secret_of(found))
-        servicenetwork.check(found, network := self._network(found))
+        firststart.check(found, network := self._network(found), cluster.cache(VirtualControlPlane.resource))
         wished = desired.plane_of(found, address, datastore.store_of(found, secret), network.ranges)
         plane = upgrade.of_version(wished, version)
         running = await self._host.placement.start(plane)

@@ -72,6 +72,8 @@ def plane_of(
         names=(address,),
         service_range=service_range,
         pod_range=found.spec.network.pod_range,
+        host=found.spec.endpoint.host,
+        port=found.spec.endpoint.port,
         domain=found.spec.network.dns_domain or DEFAULT_DOMAIN,
         owners=tuple(PlaneOwner(kind=each.kind.value, name=each.name) for each in found.spec.owners),
         # Of the mirror.

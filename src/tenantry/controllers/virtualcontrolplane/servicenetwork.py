@@ -14,9 +14,7 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from tenantry.api import reasons
-from tenantry.api.errors import TerminalError
 from tenantry.api.planenetwork import PlaneNetwork
-from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.api.wording import shortened
 from tenantry.engine.plan import Blocked
 from tenantry.mirror.things import Thing
@@ -66,16 +64,6 @@ def _overlap(network: PlaneNetwork, host: Collection[Network]) -> Blocked | None
             )
             return Blocked(reason=reasons.INVALID_SPEC, message=message)
     return None
-
-
-def check(found: VirtualControlPlane, network: ServiceNetwork) -> None:
-    """Check the ranges of a control plane before its first start; one that has run is not ended for them.
-
-    Raises:
-        TerminalError: A range overlaps one of the host.
-    """
-    if network.overlap is not None and not found.status.endpoint:
-        raise TerminalError(network.overlap.reason, network.overlap.message)
 
 
 def find(cidrs: Iterable[Thing]) -> ServiceNetwork:
