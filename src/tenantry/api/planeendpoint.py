@@ -11,10 +11,17 @@ from tenantry.api.model import Model
 
 HOST = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$"
 
+
+def _value(of: str, field: str, default: str) -> str:
+    # Not by `orValue`, whose result has no longest length that the API server could estimate the cost by.
+    return f"(has({of}.endpoint) && has({of}.endpoint.{field}) ? {of}.endpoint.{field} : {default})"
+
+
+_FIELDS = {"host": "''", "port": "0"}
+
 ENDPOINT_RULE = Rule(
     # Of the spec: a rule of the field is not evaluated when the field is added or removed.
-    "self.?endpoint.?host.orValue('') == oldSelf.?endpoint.?host.orValue('')"
-    " && self.?endpoint.?port.orValue(0) == oldSelf.?endpoint.?port.orValue(0)",
+    " && ".join(f"{_value('self', *each)} == {_value('oldSelf', *each)}" for each in _FIELDS.items()),
     "must not change, because kubeconfigs have it: create another object, and restore a snapshot there",
     field="endpoint",
 )
