@@ -205,7 +205,8 @@ async def test_a_dedicated_cluster_is_built_by_cluster_api_out_of_nodes_of_this_
     await make_class(host, "c", name)
     await offer(host, name, {"name": "c"})
     begin = time.monotonic()
-    await demand(host, "prod", name, name, 2)
+    made = await as_json(local, "cluster", "create", "prod", "-n", name, "--nodes", "2", "--template", name)
+    assert made["spec"]["template"] == name
     seen: list[str] = []
 
     async def is_ready(count: int) -> bool:
