@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.model import Resource
 from tenantry.api.node import Node
 from tenantry.api.nodehandover import NodeHandover
@@ -20,11 +21,11 @@ from tenantry.api.slice import SliceClaim
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
-from tenantry.local import build
+from tenantry.local import build, hostedversions
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.process import start_ticks
 from tenantry.local.progress import SilentProgress
-from tenantry.local.real import cgroups, memberships, network, planebridges
+from tenantry.local.real import cgroups, kubelets, memberships, network, planebridges
 from testkit.api import PODS, Api, until
 from testkit.installation import install
 from testkit.kubectl import Kubectl
@@ -35,6 +36,8 @@ pytest_plugins = ["testkit.fixtures"]
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 CLUSTER = "realclusters"
+EARLIER, LATER = hostedversions.known()[-2:]
+_IS_BUILT = bool(build.built(hostedversions.product(EARLIER.name)) and kubelets.folder(EARLIER.name))
 SECONDS = 240.0
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
@@ -171,6 +174,35 @@ def _processes(cluster: str, name: str) -> list[int]:
             for line in file.read_text().split()
         }
     )
+
+
+@pytest.mark.skipif(not _IS_BUILT, reason="`tenantry local build --with-nodes --hosted-version` has not been run")
+async def test_machines_are_rebuilt_with_the_kubelet_of_the_next_version(host: RealPods) -> None:
+    """H04: a machine leaves with the kubelet of before, is wiped, and joins with that of the control plane."""
+    name = "old"
+    await _tenantry(host, "cluster", "create", name, "--version", EARLIER.name, "--wait", "--timeout", "240s")
+    (before,) = await host.api.list(NodeHandover.resource)
+    assert before["status"]["kubelet"] == f"v{EARLIER.kubernetes}"
+    await host.api.patch(DedicatedCluster.resource, name, {"spec": {"upgrade": {"soakSeconds": 2}}}, name)
+    told = await _tenantry(host, "cluster", "upgrade", name, "--plan")
+    assert "its nodes are rebuilt" in told
+    began = time.monotonic()
+    await _tenantry(host, "cluster", "upgrade", name, "--yes", "--timeout", "600s")
+    status: dict[str, object] = {}
+
+    async def is_rebuilt() -> bool:
+        nonlocal status
+        status = (await host.api.get(DedicatedCluster.resource, name, name))["status"]
+        versions = {"controlPlane": LATER.kubernetes, "oldestNode": LATER.kubernetes, "newestNode": LATER.kubernetes}
+        return status["readyNodes"] == "1/1" and status["versions"] == versions
+
+    await until(is_rebuilt, "its node has the next version", seconds=SECONDS, seen=lambda: status)
+    print(f"upgraded with its node after {time.monotonic() - began:.1f} s")
+    (after,) = await host.api.list(NodeHandover.resource)
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert after["spec"]["version"] == LATER.name
+    assert after["status"]["kubelet"] == f"v{LATER.kubernetes}"
+    await _tenantry(host, "cluster", "delete", name, "--yes", "--timeout", "240s")
 
 
 async def test_nothing_is_left_of_a_cluster_that_ends_with_its_machines_away(host: RealPods) -> None:
