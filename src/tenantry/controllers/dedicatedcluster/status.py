@@ -85,7 +85,7 @@ def compute(inputs: ClusterInputs, problem: Blocked | None, now: str) -> Dedicat
     return DedicatedClusterStatus(
         observed_generation=generation,
         version=shown.version if shown is not None else before.version,
-        versions=_versions(shown.version if shown is not None else "", every),
+        versions=_versions(shown.version if shown is not None else "", inputs.handovers.values()),
         template=found.status.template,
         # Before its control plane is there, a template that comes later may still decide.
         provider=ClusterProvider.HOSTED if plane is not None else before.provider,
@@ -123,9 +123,8 @@ def _shown(pool: Pool) -> PoolStatus:
 _KUBELET = re.compile(r"v(\d{1,3})\.(\d{1,4})\.(\d{1,4})(?:[-+].*)?")
 
 
-def _versions(control_plane: str, every: Sequence[Pool]) -> ClusterVersions:
+def _versions(control_plane: str, nodes: Iterable[NodeHandover]) -> ClusterVersions:
     """Return the versions that run in the cluster; what is no version of Kubernetes does not count."""
-    nodes = [each for pool in every for each in (*pool.live, *pool.going)]
     found = [match for each in nodes if (match := _KUBELET.fullmatch(each.status.kubelet)) is not None]
     known = sorted(tuple(int(part) for part in match.groups()) for match in found)
     texts = [".".join(map(str, each)) for each in known]
