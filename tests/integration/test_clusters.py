@@ -666,7 +666,10 @@ async def test_addresses_owners_and_features_are_those_of_the_spec(
     endpoint: Json = {"host": f"{name}.localhost", "port": port}
     spec: Json = {"nodes": 1, "endpoint": endpoint, "network": NETWORK, "owners": [alice], "apiServer": server}
     wrong = [
-        ({"network": {**NETWORK, "serviceRange": "10.72.16.0/20"}}, "must not overlap serviceRange"),
+        (
+            {"network": {**NETWORK, "serviceRange": "10.72.16.0/20"}},
+            "10.72.0.0/16 must not overlap serviceRange, which is 10.72.16.0/20",
+        ),
         ({"network": {"podRange": "10.72.0.1/16"}}, "must be an IPv4 range"),
         ({"owners": [{"kind": "Group", "name": "system:masters"}]}, "must not begin with system:"),
         ({"apiServer": {"featureGates": ["AllAlpha"]}}, "Unsupported value"),

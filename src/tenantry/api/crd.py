@@ -30,12 +30,14 @@ class Rule(msgspec.Struct, frozen=True):
         message: What the value must or must not be; the API server puts the field's path before it.
         field: The path that the server names, relative to the value; "" for the value itself.
         knows_old: `oldSelf` is the optional value of before.
+        told: An expression for the message, with values that the field's own does not show; "" for none.
     """
 
     rule: str
     message: str
     field: str = ""
     knows_old: bool = False
+    told: str = ""
 
 
 class Scale(msgspec.Struct, frozen=True):
@@ -94,6 +96,8 @@ def _rule(rule: Rule) -> Schema:
         out["message"] = f"{rule.field} {rule.message}"
     elif rule.field:
         out["fieldPath"] = f".{rule.field}"
+    if rule.told:
+        out["messageExpression"] = rule.told
     return {**out, "optionalOldSelf": True} if rule.knows_old else out
 
 

@@ -70,6 +70,8 @@ class PlaneNetwork(Model, frozen=True, kw_only=True):
             " && !cidr(self.serviceRange).containsCIDR(self.podRange))",
             "must not overlap serviceRange: choose ranges without a common address",
             field="podRange",
+            told="self.podRange + ' must not overlap serviceRange, which is ' + self.serviceRange + ': choose ranges"
+            " without a common address'",
         ),
     )
 
