@@ -642,7 +642,8 @@ async def _has_the_fields(inside: Api) -> None:
     binding = await inside.get(CLUSTER_ROLE_BINDINGS, "tenantry:owners")
     assert [each["name"] for each in binding["subjects"]][1:] == ["oidc:alice"]
     # A feature that is off by default.
-    scaled: Json = {"minReplicas": 0, "maxReplicas": 1, "scaleTargetRef": {"kind": "Deployment", "name": "w"}}
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "w"}
+    scaled: Json = {"minReplicas": 0, "maxReplicas": 1, "scaleTargetRef": target}
     metric = {"type": "Object", "object": {**QUEUE, "target": {"type": "Value", "value": "1"}}}
     meta = {"metadata": {"name": "w"}}
     await inside.create(SCALERS, {**meta, "spec": {**scaled, "metrics": [metric]}}, "default")
