@@ -283,6 +283,16 @@ def test_a_cluster_of_cluster_api_names_the_cluster_to_change(run: Run, words: t
     assert "`tenantry cluster scale`" in str(done.exception)
 
 
+def test_a_cluster_of_cluster_api_is_described_and_deleted_as_one(run: Run) -> None:
+    """H04: nothing of a control plane of Tenantry is shown, and nothing returns to the host."""
+    world = only(ClusterProvider.CLUSTER_API)
+    shown = run(WorldClient(world, lambda: "none"), "describe", "web")
+    assert "Cluster API, as Cluster web" in shown.output
+    assert "Datastore" not in shown.output
+    done = run(WorldClient(world, lambda: "none"), "delete", "web", "--yes", "--no-wait")
+    assert "in 'acme': Cluster API deletes its Cluster with all objects inside" in done.output
+
+
 @pytest.mark.parametrize("words", [*REQUESTS, ("kubeconfig", "web")])
 def test_a_cluster_without_a_control_plane_yet_has_not_started(run: Run, words: tuple[str, ...]) -> None:
     """H04: exit code 2, as for one whose control plane has not started."""
