@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.clustertemplate import ClusterTemplate, ClusterTemplateSpec, TemplateLimits
+from tenantry.api.contributednode import ContributedNode
 from tenantry.api.dedicatedcluster import DedicatedClusterSpec
 from tenantry.api.errors import LocalError, TerminalError
 from tenantry.api.model import ObjectMeta
@@ -28,7 +29,7 @@ from tenantry.api.virtualcontrolplane import (
     VirtualControlPlaneSpec,
     VirtualControlPlaneStatus,
 )
-from tenantry.controllers.dedicatedcluster import reported, status
+from tenantry.controllers.dedicatedcluster import contributed, reported, status
 from tenantry.controllers.virtualcontrolplane import desired, egress, firststart, servicenetwork
 from tenantry.hosting import plane as hosting
 from tenantry.hosting.outside import networks
@@ -256,3 +257,20 @@ def test_a_port_in_use_is_refused_with_what_has_it(tmp_path: Path, monkeypatch: 
         ports.reserve_at(mine, port, 1, lambda folder: f"the control plane {folder.name!r}")
     with pytest.raises(LocalError, match="must be from 20000"):
         ports.reserve_at(mine, 443, 1, str)
+
+
+@pytest.mark.parametrize(
+    ("pods", "told"),
+    [
+        ("10.64.9.0/24", ""),
+        ("10.80.0.0/24", "must be within spec.network.podRange, 10.64.0.0/16"),
+        ("10.66.1.0/24", "must not overlap spec.network.serviceRange, 10.66.0.0/16"),
+    ],
+)
+def test_a_machine_from_outside_has_a_range_of_its_cluster(pods: str, told: str) -> None:
+    """H04: its own network gives the addresses of its pods, and Services must not have them."""
+    entry = ContributedNode(name="outside-abc123", addresses=("192.168.7.5",), pod_range=pods)
+    network = RANGES if told.find("service") < 0 else replace(RANGES, pod_range="")
+    there = of(DedicatedClusterSpec(network=network, contributed=(entry,)))
+    found = contributed.problem(there.inputs(), entry)
+    assert told in found if told else not found

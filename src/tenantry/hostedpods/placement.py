@@ -140,7 +140,8 @@ class PodPlacement:
         settings = replace(self._settings, image=self._settings.images.of(plane.version))
         uid, paths = plane.uid, self._paths(plane.uid)
         service = await self._serve(plane)
-        plane = replace(plane, names=(*plane.names, objects.address(service)))
+        # The nodes of a control plane in a Pod bring the ranges of their pods.
+        plane = replace(plane, names=(*plane.names, objects.address(service)), pod_range="")
         await self._prepare(plane, paths)
         self._loaded.add(uid)
         await self._fronts.prepare(uid, paths.pki, runs=True)

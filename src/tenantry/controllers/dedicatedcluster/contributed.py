@@ -26,7 +26,7 @@ from tenantry.controllers.joining import tokens
 from tenantry.engine.conditions import find, is_true
 from tenantry.engine.plan import DirectWrite
 from tenantry.hosting.outside import canonical
-from tenantry.world.addresses import Network, strict
+from tenantry.world.addresses import Network, is_overlapping, is_within, strict
 
 LABEL = "contributed"
 """The value of the label `tenantry.dev/pool` of their Nodes inside."""
@@ -101,7 +101,20 @@ def problem(inputs: ClusterInputs, wanted: ContributedNode) -> str:
         return f"{path}.podRange {wanted.pod_range!r} must be a range without host bits, and at most a /16, or a /64"
     if pods.is_loopback or pods.is_link_local or pods.is_multicast:
         return f"{path}.podRange {wanted.pod_range!r} must not have loopback, link-local or multicast addresses"
-    return _overlap(inputs, wanted, path, pods)
+    return _elsewhere(inputs, wanted, path) or _overlap(inputs, wanted, path, pods)
+
+
+def _elsewhere(inputs: ClusterInputs, wanted: ContributedNode, path: str) -> str:
+    """Return why the range of a machine does not fit the ranges of its cluster; "" if it does, or there are none."""
+    network = inputs.found.spec.network
+    if network.pod_range and not is_within(wanted.pod_range, network.pod_range):
+        told = f"be within spec.network.podRange, {network.pod_range}, which does not change"
+        return f"{path}.podRange {wanted.pod_range!r} must {told}: give the machine a part of it"
+    mine, services = strict(wanted.pod_range), strict(network.service_range)
+    if mine is not None and services is not None and is_overlapping(mine, services):
+        told = f"not overlap spec.network.serviceRange, {network.service_range}, which does not change"
+        return f"{path}.podRange {wanted.pod_range!r} must {told}: give the machine another range"
+    return ""
 
 
 def _overlap(inputs: ClusterInputs, wanted: ContributedNode, path: str, pods: Network) -> str:
