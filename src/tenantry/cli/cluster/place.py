@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 LocalRuntime = Literal["kwok", "real"]
 """Nodes of a local cluster: simulated, or real."""
 
+TENANT_SECONDS = 180
+
 SHARED_NODES = 1
 """The nodes that stay with the host: `spec.slices.sharedNodes` of TenancyDefaults in a new cluster."""
 
@@ -127,7 +129,8 @@ async def ensure_tenant(client: Client, name: str) -> None:
             f"there is no tenant {name!r}, and you may not create one: name the namespace of your tenant with -n"
         ) from error
     output.talk(f"{kinds.full_name(Tenant, name)} created: its owner is {owner.kind.value} {owner.name!r}")
-    await wait_for_all(client, [ObjectSelection(Tenant, (name,))], seconds=60, quiet=True)
+    # The operator of a cluster that was just started may still be starting, on a busy machine.
+    await wait_for_all(client, [ObjectSelection(Tenant, (name,))], seconds=TENANT_SECONDS, quiet=True)
 
 
 _ACCOUNTS = "system:serviceaccount:"
