@@ -307,6 +307,26 @@ async def test_secrets_that_are_deleted_or_edited_by_hand_are_brought_back(
     await until(has_ended, "the authorities have ended with the cluster")
 
 
+async def test_a_process_of_this_machine_is_in_no_sandbox(host: Api, name: str) -> None:
+    """H04: a cluster that requires one is not started, and its condition says what to do."""
+    await host.make_tenant(name)
+    spec: Json = {"nodes": 0, "controlPlane": {"runtime": "Sandboxed"}}
+    await host.create(CLUSTERS, {"metadata": {"name": "prod"}, "spec": spec}, name)
+    seen: Json = {}
+
+    async def is_told() -> bool:
+        seen.update(condition(await host.get(CLUSTERS, "prod", name)))
+        return "spec.runtime is Sandboxed, and this host runs control planes as processes" in seen.get("message", "")
+
+    await until(is_told, "the cluster says what to do", seen=lambda: seen)
+    await host.patch(CLUSTERS, "prod", {"spec": {"controlPlane": {"runtime": "Shared"}}}, name)
+
+    async def is_ready() -> bool:
+        return condition(await host.get(CLUSTERS, "prod", name)).get("status") == "True"
+
+    await until(is_ready, "it starts without a sandbox", seconds=2 * SECONDS)
+
+
 async def test_nodes_are_given_back_while_it_sleeps(
     host_cluster: LocalCluster, host: Api, name: str, tmp_path: Path
 ) -> None:

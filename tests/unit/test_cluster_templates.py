@@ -20,6 +20,8 @@ from tenantry.api.clustertemplate import (
 )
 from tenantry.api.dedicatedcluster import ClusterControlPlane, ClusterSleep, DedicatedClusterSpec, NodePool
 from tenantry.api.model import ObjectMeta
+from tenantry.api.planehosting import PlaneHosting
+from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.virtualcontrolplane import (
     DatastoreKind,
     PlaneDatastore,
@@ -78,6 +80,18 @@ def test_what_the_spec_leaves_out_is_that_of_the_template() -> None:
     assert (spec.version, spec.replicas, spec.datastore.kind) == ("1.36", 3, DatastoreKind.SHARED_ETCD)
     assert (spec.resources.requests.cpu, spec.sleep.after_idle_seconds) == ("200m", 600)
     assert there.condition(reasons.TEMPLATE_CURRENT)[:2] == ("True", reasons.ESTABLISHED)
+
+
+def test_a_template_that_requires_a_sandbox_has_it_in_each_of_its_clusters() -> None:
+    """H04: a cluster that chooses Shared, too; without such a template, the cluster chooses."""
+    strict = replace(SMALL, spec=replace(SMALL.spec, runtime=RuntimeChoice.SANDBOXED, hosting=PlaneHosting.PODS))
+    shared = ClusterControlPlane(runtime=RuntimeChoice.SHARED)
+    for control_plane in (ClusterControlPlane(), shared):
+        spec = plane(of(DedicatedClusterSpec(template="small", control_plane=control_plane), strict)).spec
+        assert (spec.runtime, spec.hosting) == (RuntimeChoice.SANDBOXED, PlaneHosting.PODS)
+    chosen = ClusterControlPlane(runtime=RuntimeChoice.SANDBOXED)
+    spec = plane(of(DedicatedClusterSpec(template="small", control_plane=chosen))).spec
+    assert (spec.runtime, spec.hosting) == (RuntimeChoice.SANDBOXED, PlaneHosting.AUTO)
 
 
 def test_what_the_spec_sets_counts() -> None:

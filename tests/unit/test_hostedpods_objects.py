@@ -10,13 +10,14 @@ from msgspec.structs import replace
 
 from tenantry.api.errors import InputError
 from tenantry.api.peercluster import PEERS_NAMESPACE
+from tenantry.api.planehosting import PlaneHosting
 from tenantry.api.virtualcontrolplane import MIRROR, MIRRORS_NAMESPACE, PROCESS_NAMESPACE
 from tenantry.cli.install import install
 from tenantry.hostedpods import auditlogs, objects, proxyports, seenpods
 from tenantry.hostedpods.objects import PodSettings
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import sidecar
-from tenantry.hosting.plane import HostedLimits, HostedPlane
+from tenantry.hosting.plane import HostedLimits, HostedPlane, check_process
 from tenantry.install import manifests, planepods, planeproxy
 from tenantry.install.peers import PEERING
 from tenantry.install.planepods import PodOptions
@@ -52,6 +53,39 @@ def test_the_pod_has_no_credential_of_the_host_and_no_privilege() -> None:
         "emptyDir",
         "persistentVolumeClaim",
     }
+
+
+def test_a_control_plane_in_a_sandbox_has_its_runtime_class() -> None:
+    """H04: its Pod, and no other; another RuntimeClass replaces the Pod."""
+    assert "runtimeClassName" not in pod()
+    settings = replace(SETTINGS, runtime_class="gvisor")
+    found = objects.stateful_set(UID, settings, LIMITS, FILES, {"tls.key": b"s"})
+    assert found["spec"]["template"]["spec"]["runtimeClassName"] == "gvisor"
+    assert objects.digest_of(found) != objects.digest_of(made())
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"hosting": PlaneHosting.MACHINE}, "spec.hosting is Machine"),
+        ({"is_sandboxed": True}, "the host has no RuntimeClass of a sandbox"),
+    ],
+)
+def test_a_pod_is_not_started_where_its_spec_does_not_admit_it(change: Json, told: str) -> None:
+    """H04: the message says what to do."""
+    plane = HostedPlane(uid=UID, name="acme.prod", issuer="https://x", owner="o")
+    with pytest.raises(InputError, match=told):
+        objects.check(replace(plane, **change))
+    objects.check(replace(plane, hosting=PlaneHosting.PODS, is_sandboxed=True, runtime_class="gvisor"))
+
+
+@pytest.mark.parametrize("change", [{"hosting": PlaneHosting.PODS}, {"is_sandboxed": True, "runtime_class": "gvisor"}])
+def test_no_process_of_a_machine_takes_the_place_of_a_pod(change: Json) -> None:
+    """H04: a sandbox that is not there would be believed."""
+    plane = HostedPlane(uid=UID, name="acme.prod", issuer="https://x", owner="o", hosting=PlaneHosting.MACHINE)
+    check_process(plane)
+    with pytest.raises(InputError, match="as processes"):
+        check_process(replace(plane, **change))
 
 
 def test_the_process_does_not_get_the_keys_of_the_tunnel() -> None:

@@ -17,9 +17,11 @@ from tenantry.api.clusterguards import Guards
 from tenantry.api.crd import AGE, Column, Names, Rule, list_map
 from tenantry.api.marks import GROUP, VERSION
 from tenantry.api.model import READ, KindAccess, KubernetesObject, Model, Resource
+from tenantry.api.planehosting import HostedIn, PlaneHosting, PlaneRuntime
 from tenantry.api.planeserver import ISSUER_PATTERN, MOST_ISSUERS, FeatureGate
 from tenantry.api.planeversions import MINOR_PATTERN
 from tenantry.api.quota import Quantity
+from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.slice import MAX_NODES
 from tenantry.api.virtualcontrolplane import (
     LEAST_IDLE,
@@ -253,6 +255,8 @@ class ClusterTemplateSpec(Model, frozen=True, kw_only=True):
     ] = TemplateDefaults()
     limits: Annotated[TemplateLimits, Meta(description="What a cluster may have at most.")] = TemplateLimits()
     guards: Guards = ()
+    hosting: HostedIn = PlaneHosting.AUTO
+    runtime: PlaneRuntime = RuntimeChoice.SHARED
     cluster_api: (
         Annotated[
             ClusterApiClass,
@@ -308,3 +312,5 @@ class TakenTemplate(Model, frozen=True, kw_only=True):
     after_idle_seconds: Annotated[int, Meta(description="spec.sleep.afterIdleSeconds, if the cluster sets none.")] = 0
     add_ons: AddOns = ()
     guards: Guards = ()
+    hosting: HostedIn = PlaneHosting.AUTO
+    runtime: PlaneRuntime = RuntimeChoice.SHARED

@@ -44,6 +44,7 @@ from tenantry.api.planeserver import ClusterApiServer
 from tenantry.api.planesnapshots import ClusterUpgrade, PlaneSnapshots
 from tenantry.api.planeversions import VERSION_PATTERN, VERSION_RULES
 from tenantry.api.quota import Quantity
+from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.slice import MAX_NAME as MAX_CLAIM
 from tenantry.api.slice import MAX_NODES, NodeSelector
 from tenantry.api.times import Instant
@@ -120,6 +121,16 @@ class ClusterControlPlane(Model, frozen=True, kw_only=True):
             Meta(
                 description="Where it keeps its objects. Only administrators choose External, as for a"
                 " VirtualControlPlane. Default: that of the template, or OwnEtcd."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    runtime: (
+        Annotated[
+            RuntimeChoice,
+            Meta(
+                description="Sandboxed: its Pods run in the sandbox of the host; see spec.runtime of"
+                " VirtualControlPlane. A template with Sandboxed decides this for its clusters. Default: Shared."
             ),
         ]
         | UnsetType

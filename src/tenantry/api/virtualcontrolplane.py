@@ -22,6 +22,7 @@ from tenantry.api.owner import MOST_INNER_OWNERS, InnerOwner
 from tenantry.api.planecredentials import PlaneCredentials, PlaneRotation, PlaneRotationOutcome
 from tenantry.api.planeegress import PlaneEgress
 from tenantry.api.planeendpoint import ENDPOINT_RULE, PlaneEndpoint
+from tenantry.api.planehosting import HostedIn, PlaneHosting, PlaneRuntime
 from tenantry.api.planenetwork import NETWORK_RULE, NO_NETWORK, PlaneNetwork
 from tenantry.api.planeserver import (
     FeatureGates,
@@ -40,6 +41,7 @@ from tenantry.api.planesnapshots import (
 )
 from tenantry.api.planeversions import VERSION_PATTERN, VERSION_RULES
 from tenantry.api.quota import Quantity
+from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.snapshotdestinations import MOST_DESTINATIONS
 
 MAX_NAME = 40
@@ -362,6 +364,8 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
     ] = ()
     add_ons: AddOns = ()
     guards: Guards = ()
+    hosting: HostedIn = PlaneHosting.AUTO
+    runtime: PlaneRuntime = RuntimeChoice.SHARED
     sleep: Annotated[PlaneSleep, Meta(description="When its process ends while it is not used.")] = PlaneSleep()
     egress: Annotated[
         PlaneEgress,

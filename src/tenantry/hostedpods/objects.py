@@ -24,6 +24,7 @@ import msgspec
 from tenantry.api import marks
 from tenantry.api.errors import InputError
 from tenantry.api.model import Json, Resource
+from tenantry.api.planehosting import PlaneHosting
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.hostedpods import versionimages
 from tenantry.hostedpods.storeway import StoreWay, is_elsewhere
@@ -106,6 +107,7 @@ class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
         storage_class: The StorageClass of volumes; "" for the default one.
         service_type: "ClusterIP" or "LoadBalancer".
         has_etcd: Whether there is an etcd that they can share.
+        runtime_class: The RuntimeClass of a control plane in a sandbox; "" for none.
         others: The images of other versions than the default one; see `versionimages`.
     """
 
@@ -113,6 +115,7 @@ class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
     storage_class: str = ""
     service_type: str = "ClusterIP"
     has_etcd: bool = False
+    runtime_class: str = ""
     others: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
 
     @property
@@ -135,6 +138,15 @@ def check(plane: HostedPlane, known: Sequence[HostedVersion] = (versionimages.DE
         # SQLite: only one process opens the file. An etcd of its own is in the same Pod.
         raise InputError(
             "spec.replicas must be 1 unless the datastore is SharedEtcd or External, where control planes run in Pods"
+        )
+    if plane.hosting is PlaneHosting.MACHINE:
+        raise InputError(
+            "spec.hosting is Machine, and this host runs control planes in Pods: set it to Auto, or use a local cluster"
+        )
+    if plane.is_sandboxed and not plane.runtime_class:
+        raise InputError(
+            "spec.runtime is Sandboxed, and the host has no RuntimeClass of a sandbox: set it to Shared, or have an"
+            " administrator create one, named in spec.sandbox of TenancyDefaults 'default' if it is not gVisor or Kata"
         )
     versions.find(known, plane.version)
 
@@ -384,6 +396,7 @@ def _pod(
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 30,
         "securityContext": POD_SECURITY,
+        **({"runtimeClassName": settings.runtime_class} if settings.runtime_class else {}),
         **({"initContainers": list(way.containers)} if way is not None and way.containers else {}),
         "containers": [
             *((_forwarder(settings, way),) if way is not None and is_elsewhere(way) else ()),

@@ -137,7 +137,8 @@ class PodPlacement:
     async def start(self, plane: HostedPlane) -> RunningPlane:
         """See `Placement.start`."""
         objects.check(plane, self.versions())
-        settings = replace(self._settings, image=self._settings.images.of(plane.version))
+        image = self._settings.images.of(plane.version)
+        settings = replace(self._settings, image=image, runtime_class=plane.runtime_class)
         uid, paths = plane.uid, self._paths(plane.uid)
         service = await self._serve(plane)
         # The nodes of a control plane in a Pod bring the ranges of their pods.

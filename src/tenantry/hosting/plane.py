@@ -22,7 +22,9 @@ from collections.abc import Sequence
 import msgspec
 
 from tenantry.api.clusterguards import ClusterGuard
+from tenantry.api.errors import InputError
 from tenantry.api.planecredentials import RotationPhase
+from tenantry.api.planehosting import PlaneHosting
 from tenantry.hosting import guards, planecontrollers, serveroptions, simulation, stores
 from tenantry.hosting.certificates import KUBELET_CLIENT_USER, SERVER_NAMES, CertificateUse, LeafCertificate
 from tenantry.hosting.noderuntime import DNS_USER, STORAGE_USER
@@ -240,6 +242,9 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
         options: Settings of its API server.
         has_nodes: Whether nodes join it, so that it has a scheduler and the controllers `OF_NODES`.
         advertised: The address at which real nodes and their pods reach the port of its process; "" if none do.
+        hosting: Where its process has to run.
+        is_sandboxed: Whether its Pods need a sandbox.
+        runtime_class: The RuntimeClass of this sandbox; "" if the host has none.
         guards: Those in force; none with a version that `guards.obstacle` names.
     """
 
@@ -266,7 +271,28 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     options: ServerOptions = ServerOptions()
     has_nodes: bool = False
     advertised: str = ""
+    hosting: PlaneHosting = PlaneHosting.AUTO
+    is_sandboxed: bool = False
+    runtime_class: str = ""
     guards: tuple[ClusterGuard, ...] = ()
+
+
+def check_process(plane: HostedPlane) -> None:
+    """Check that a control plane may be a process of this machine.
+
+    Raises:
+        InputError: It may not: the field, and what to do.
+    """
+    if plane.hosting is PlaneHosting.PODS:
+        raise InputError(
+            "spec.hosting is Pods, and this host runs control planes as processes: set it to Auto, or run the operator"
+            " in a cluster with `tenantry install --virtual-control-planes`"
+        )
+    if plane.is_sandboxed:
+        raise InputError(
+            "spec.runtime is Sandboxed, and this host runs control planes as processes, which no sandbox holds: set it"
+            " to Shared, or run the operator in a cluster with `tenantry install --virtual-control-planes`"
+        )
 
 
 def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:

@@ -30,7 +30,7 @@ OWNED = "tenantry-owned-control-planes"
 CHILDREN = "tenantry-cluster-children"
 
 DECIDED = (
-    *("version", "replicas", "datastore", "resources", "nodes", "addOns", "guards", "sleep"),
+    *("version", "replicas", "datastore", "resources", "nodes", "addOns", "guards", "hosting", "runtime", "sleep"),
     *("endpoint", "network", "owners", "authentication", "audit", "featureGates"),
 )
 """Fields of the spec of a VirtualControlPlane that its DedicatedCluster alone decides: requests are not among them."""

@@ -193,6 +193,7 @@ class LocalPlacement:
 
     async def start(self, plane: HostedPlane) -> RunningPlane:
         """See `Placement.start`."""
+        hosting.check_process(plane)
         plane = await asyncio.to_thread(hostednodes.reached, self._paths, plane)
         program = hostedversions.built(plane.version)
         before = _known(self._folder(plane.uid))

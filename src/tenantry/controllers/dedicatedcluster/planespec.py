@@ -55,6 +55,8 @@ def spec(inputs: ClusterInputs, before: VirtualControlPlane | None = None) -> Vi
         feature_gates=wanted.api_server.feature_gates,
         add_ons=template.add_ons(found),
         guards=template.taken(found).guards,
+        hosting=template.taken(found).hosting,
+        runtime=settings.runtime,
         sleep=PlaneSleep(after_idle_seconds=settings.after_idle_seconds),
         snapshots=replace(
             wanted.snapshots,

@@ -25,6 +25,7 @@ from tenantry.api.clustertemplate import (
 )
 from tenantry.api.dedicatedcluster import DEFAULT_POOL, DedicatedCluster, claim_name
 from tenantry.api.quota import Quantity
+from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.virtualcontrolplane import PlaneDatastore, PlaneResources, VirtualControlPlane
 from tenantry.api.wording import shortened
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
@@ -48,12 +49,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         datastore: Its datastore.
         resources: What it takes of the quota.
         after_idle_seconds: When it sleeps; 0 for never.
+        runtime: How far its control plane is from the kernel of its node.
     """
 
     replicas: int
     datastore: PlaneDatastore
     resources: PlaneResources
     after_idle_seconds: int
+    runtime: RuntimeChoice
 
 
 class ClusterSize(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +85,8 @@ def settings(found: DedicatedCluster) -> Settings:
         datastore=PlaneDatastore(kind=of.datastore) if spec.datastore is UNSET else spec.datastore,
         resources=of.resources if spec.resources is UNSET else spec.resources,
         after_idle_seconds=of.after_idle_seconds if idle is UNSET else idle,
+        # What a template requires, no cluster takes back.
+        runtime=of.runtime if spec.runtime is UNSET or of.runtime is RuntimeChoice.SANDBOXED else spec.runtime,
     )
 
 
@@ -144,6 +149,8 @@ def _due(inputs: ClusterInputs) -> TakenTemplate | None:
         after_idle_seconds=defaults.after_idle_seconds,
         add_ons=defaults.add_ons,
         guards=of.spec.guards,
+        hosting=of.spec.hosting,
+        runtime=of.spec.runtime,
     )
     # A change to a template whose limits the cluster is above takes nothing of it.
     status = msgspec.structs.replace(found.status, template=new)
@@ -381,6 +388,8 @@ def _changes(before: TakenTemplate, of: ClusterTemplate) -> Iterable[str]:
         ("datastore.kind", before.datastore.value, now.datastore.kind.value),
         ("afterIdleSeconds", before.after_idle_seconds, now.after_idle_seconds),
         ("addOns", _named(before.add_ons), _named(now.add_ons)),
+        ("hosting", before.hosting.value, of.spec.hosting.value),
+        ("runtime", before.runtime.value, of.spec.runtime.value),
     ]
     fields = ("requests.cpu", "requests.memory", "limits.memory")
     pairs += [

@@ -35,6 +35,7 @@ from tenantry.controllers.virtualcontrolplane import (
     ownnodes,
     rotation,
     rotations,
+    sandboxing,
     serveroptions,
     servicenetwork,
     status,
@@ -338,7 +339,8 @@ class VirtualControlPlaneController:
             if rotation.is_pending(found):
                 raise  # the former credentials must not stay in force
             return known.plane, Blocked(reason=error.reason, message=str(error))
-        return upgrade.of_version(plane, known.version), None
+        plane = upgrade.of_version(plane, known.version)
+        return sandboxing.placed(self._host.home, found, plane, known.plane.runtime_class), None
 
     async def _start_in_turn(
         self, cluster: Cluster, found: VirtualControlPlane, namespace: Observed, version: HostedVersion
@@ -364,7 +366,7 @@ class VirtualControlPlaneController:
         secret = await self._objects.find(desired.SECRETS, SYSTEM_NAMESPACE, datastore.secret_of(found))
         firststart.check(found, network := self._network(found), cluster.cache(VirtualControlPlane.resource))
         wished = desired.plane_of(found, address, datastore.store_of(found, secret), network.ranges)
-        plane = upgrade.of_version(wished, version)
+        plane = sandboxing.placed(self._host.home, found, upgrade.of_version(wished, version))
         running = await self._host.placement.start(plane)
         self._upgrades.check(version, running)
         # Before anything can fail: other operators name it when they report that they cannot end the process.

@@ -1,0 +1,36 @@
+"""Where the process of a control plane runs, and how far it is from the kernel of its node."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
+
+from tenantry.api.runtime import RuntimeChoice
+
+
+class PlaneHosting(StrEnum):
+    """Where the process of a control plane runs."""
+
+    AUTO = "Auto"
+    PODS = "Pods"
+    MACHINE = "Machine"
+
+
+HostedIn = Annotated[
+    PlaneHosting,
+    Meta(
+        description="Pods: it runs in Pods of the host. Machine: it is a process of a local cluster. It is not started"
+        " elsewhere. Auto, the default: as the host runs control planes."
+    ),
+]
+
+PlaneRuntime = Annotated[
+    RuntimeChoice,
+    Meta(
+        description="Sandboxed: its Pods run in the sandbox of the host, see spec.sandbox of TenancyDefaults; without"
+        " one, and on a local cluster, where it is a process, it is not started. Shared, the default: its Pods share"
+        " the kernel of their node."
+    ),
+]
