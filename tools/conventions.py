@@ -44,6 +44,7 @@ JSON = {
     "bench/": "pods and policies that only put load on an API server",
     "controllers/tenant/summary.py": "a spec as it is stored, of which empty parts are left out",
     "controllers/clusterapi/": "Clusters of Cluster API, of which few fields are read, and merge patches",
+    "controllers/dedicatedcluster/clusterreport.py": "the status of a Cluster of Cluster API",
     "controllers/dedicatedcluster/topology.py": "a Cluster of Cluster API, of which few fields are known",
     "controllers/dedicatedcluster/topologies.py": "a Cluster of Cluster API, of which few fields are known",
     "views/drift/rendering.py": "a Cluster of Cluster API, which is printed whole",

@@ -33,7 +33,7 @@ from tenantry.api.slice import SliceClaim, SliceClaimSpec, SliceClaimStatus
 from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneSpec
 from tenantry.controllers import tenantcluster
 from tenantry.controllers.children import meta_of
-from tenantry.controllers.dedicatedcluster import topology
+from tenantry.controllers.dedicatedcluster import clusterreport, topology
 from tenantry.controllers.dedicatedcluster.controller import DedicatedClusterController
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
 from tenantry.controllers.dedicatedcluster.template import ClusterSize, refused
@@ -331,7 +331,7 @@ def test_it_is_ready_when_cluster_api_says_so_and_all_nodes_are_there() -> None:
     assert "Secret 'prod-kubeconfig'" in ready(done).message
     done = replace(done, has_kubeconfig=True)
     assert ready(done).status.value == "True"
-    upgraded = reported(created(), 2, topology.UPGRADING, TopologyReconciled="False")
+    upgraded = reported(created(), 2, clusterreport.UPGRADING, TopologyReconciled="False")
     assert ready(replace(done, cluster=upgraded)).status.value == "True"
     status = topology.status(done, None, NOW)
     assert (status.provider, status.ready_nodes, status.version) == (ClusterProvider.CLUSTER_API, "2/2", "1.36.2")
@@ -364,7 +364,7 @@ def test_the_version_is_that_of_the_control_plane_and_not_the_one_that_is_wanted
     """H04: a cluster that is upgraded keeps its version, and is not Ready before its control plane has the new one."""
     before = found(DedicatedClusterSpec(version="1.37", nodes=2))
     before = replace(before, status=DedicatedClusterStatus(version="1.36.2"))
-    cluster = reported(created(before.spec), 2, topology.UPGRADING, TopologyReconciled="False")
+    cluster = reported(created(before.spec), 2, clusterreport.UPGRADING, TopologyReconciled="False")
     inputs = TopologyInputs(found=before, template=template(), cluster=cluster, has_kubeconfig=True)
 
     def told(*versions: str) -> tuple[str, str]:

@@ -35,19 +35,12 @@ from tenantry.api.model import Json
 from tenantry.api.wording import shortened
 from tenantry.controllers.children import meta_of
 from tenantry.controllers.conclusion import ready, trouble
+from tenantry.controllers.dedicatedcluster import clusterreport
 from tenantry.controllers.dedicatedcluster.desired import settings_of
 from tenantry.controllers.dedicatedcluster.template import ClusterSize, first_version
 from tenantry.engine import request
-from tenantry.engine.conditions import Wanted, merge
+from tenantry.engine.conditions import merge
 from tenantry.engine.plan import Blocked, DirectWrite, Plan
-
-AVAILABLE, CONTROL_PLANE_AVAILABLE, WORKERS_AVAILABLE = "Available", "ControlPlaneAvailable", "WorkersAvailable"
-TOPOLOGY_RECONCILED = "TopologyReconciled"
-"""Conditions of a Cluster; the last one is false if its ClusterClass is gone or broken, and during upgrades."""
-
-UPGRADING = "ClusterUpgrading"
-"""The reason of TopologyReconciled while machines have another version than the Cluster."""
-
 
 _FORBIDDEN = Blocked(
     reason=reasons.REFUSED,
@@ -365,14 +358,14 @@ def status(inputs: TopologyInputs, problem: Blocked | None, now: str) -> Dedicat
     wanted = [
         ready(first, f"Cluster API reports that Cluster {found.key!r} is Available"),
         *trouble(first),
-        _part(reported, CONTROL_PLANE_AVAILABLE, reasons.CONTROL_PLANE_READY),
-        _part(reported, WORKERS_AVAILABLE, reasons.NODES_READY),
+        clusterreport.part(reported, clusterreport.CONTROL_PLANE_AVAILABLE, reasons.CONTROL_PLANE_READY),
+        clusterreport.part(reported, clusterreport.WORKERS_AVAILABLE, reasons.NODES_READY),
     ]
     return msgspec.structs.replace(
         before,
         observed_generation=generation,
         provider=ClusterProvider.CLUSTER_API,
-        version=_running(seen, reported) or before.version,
+        version=clusterreport.running(seen, reported) or before.version,
         endpoint=f"https://{endpoint['host']}:{endpoint.get('port', 443)}" if endpoint.get("host") else "",
         kubeconfig_secret=kubeconfig_name(found.metadata.name) if inputs.has_kubeconfig else "",
         kubeconfig_namespace="",
@@ -434,78 +427,22 @@ def _obstacle(inputs: TopologyInputs, reported: Json) -> Blocked | None:
 def _unfinished(inputs: TopologyInputs, own: Json, reported: Json) -> str | None:
     """Return what Cluster API reports that it still does, or why it cannot; None if it is done."""
     found = inputs.found
-    topology, whole = _condition(reported, TOPOLOGY_RECONCILED), _condition(reported, AVAILABLE)
+    topology, whole = (
+        clusterreport.condition(reported, clusterreport.TOPOLOGY_RECONCILED),
+        clusterreport.condition(reported, clusterreport.AVAILABLE),
+    )
     # Simulated nodes report another version than that of their Machines: with them, it is UPGRADING for ever.
-    if topology.get("status") == "False" and topology.get("reason") != UPGRADING:
+    if topology.get("status") == "False" and topology.get("reason") != clusterreport.UPGRADING:
         return f"Cluster API: {topology.get('reason')}: {topology.get('message')}"
     if whole.get("status") != "True":
         return f"Cluster API: {whole.get('message') or 'no controller has reported a status yet'}"
-    if not _is_seen(own, reported, topology):
+    if not clusterreport.is_seen(own, reported, topology):
         return f"Cluster API has not seen the last change of Cluster {found.key!r} yet"
-    version, running = _wanted_version(own), _versions(reported)
-    if any(_minor(each) != _minor(version) for each in running):
+    version, running = clusterreport.wanted_version(own), clusterreport.versions(reported)
+    if any(clusterreport.minor(each) != clusterreport.minor(version) for each in running):
         return f"Cluster API upgrades the control plane from {shortened(sorted(running))} to {version}"
     workers: Json = reported.get("workers") or {}
     count = _count(inputs)
     if int(workers.get("readyReplicas") or 0) != count or int(workers.get("replicas") or 0) != count:
         return f"{workers.get('readyReplicas') or 0} of {count} nodes are Ready"
     return None
-
-
-def _is_seen(own: Json, reported: Json, topology: Json) -> bool:
-    """Return whether both controllers of Cluster API that carry out a Cluster have seen its spec."""
-    generation = int(own["metadata"].get("generation") or 0)
-    seen = int(reported.get("observedGeneration") or 0)
-    # The status is of the one that reports; machines and versions are of the one that sets this condition.
-    return min(seen, int(topology.get("observedGeneration") or seen)) >= generation
-
-
-def _versions(reported: Json) -> list[str]:
-    """Return the versions of the processes of the control plane, as in v1.36.1; none if its provider reports none."""
-    plane: Json = reported.get("controlPlane") or {}
-    listed: list[Json] = plane.get("versions") or []
-    return [str(each["version"]) for each in listed]
-
-
-def _minor(version: str) -> str:
-    return ".".join(version.split(".")[:2])
-
-
-def _running(own: Json, reported: Json) -> str:
-    """Return the version of the whole control plane, as in 1.36.1; "" if it has several, or is not known.
-
-    Args:
-        own: The Cluster.
-        reported: Its status.
-    """
-    running = {each.removeprefix("v") for each in _versions(reported)}
-    if running:
-        return running.pop() if len(running) == 1 else ""
-    begun: Json = reported.get("initialization") or {}
-    if not begun.get("controlPlaneInitialized"):
-        return ""
-    # The provider of the control plane reports none: Cluster API upgrades it before it says that the topology is done.
-    done = _condition(reported, TOPOLOGY_RECONCILED)
-    if done.get("status") != "True" or not _is_seen(own, reported, done):
-        return ""
-    return _wanted_version(own).removeprefix("v")
-
-
-def _wanted_version(own: Json) -> str:
-    spec: Json = own.get("spec") or {}
-    topology: Json = spec.get("topology") or {}
-    return str(topology.get("version", ""))
-
-
-def _condition(reported: Json, type_: str) -> Json:
-    conditions: list[Json] = reported.get("conditions") or []
-    none: Json = {}
-    return next((each for each in conditions if each.get("type") == type_), none)
-
-
-def _part(reported: Json, type_: str, ours: str) -> Wanted:
-    seen = _condition(reported, type_)
-    holds = seen.get("status") == "True"
-    reason = reasons.ESTABLISHED if holds else reasons.PROGRESSING
-    told = seen.get("message") or (type_ if holds else "no controller has reported it yet")
-    return Wanted(ours, holds, reason, f"Cluster API: {told}")
