@@ -53,6 +53,7 @@ JSON = {
     "controllers/installation/": "manifests of Kubernetes' own kinds, whole, in the versions of any client",
     "controllers/hosts/gather.py": "Ingresses, routes and Gateways in several versions",
     "controllers/ownnodes.py": "a merge patch of a SliceClaim",
+    "views/support.py": "objects of any kind, as they are stored",
     "controllers/tenantmetrics/scrapers.py": "TokenReviews and SubjectAccessReviews",
     "controllers/parts/desired.py": "merge patches of Nodes",
     "controllers/parts/nodes.py": "merge patches of Nodes",

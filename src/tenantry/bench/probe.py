@@ -37,6 +37,14 @@ class OperatorMetrics:
     def __init__(self, fetch: Callable[[], Awaitable[bytes]]) -> None:
         self._fetch = fetch
 
+    async def page(self) -> bytes:
+        """Return the whole page.
+
+        Raises:
+            ApiError: It cannot be read.
+        """
+        return await self._fetch()
+
     async def read(self) -> ProcessUsage:
         """Return what the process has used.
 

@@ -69,6 +69,11 @@ TASKS: dict[str, dict[str, tuple[str, str, str]]] = {
         "uninstall": ("uninstall", "uninstall", "Remove Tenantry from a cluster."),
         "operator": ("processes.operator", "operator", "Run the operator, as the Deployment and local clusters do."),
         "bench": ("bench.group", "bench", "Measure a cluster, beside the API server's own speed."),
+        "support-bundle": (
+            "support",
+            "support_bundle",
+            "Collect what helps to find a problem, without Secrets.",
+        ),
         "completion": ("completion.script", "completion", "Print the completion script for a shell."),
     },
 }

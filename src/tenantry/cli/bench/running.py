@@ -80,13 +80,14 @@ async def read_metrics(client: Client, target: Target, url: str) -> OperatorMetr
     from tenantry.bench import probe
 
     try:
-        return await probe.operator_metrics(client, url or _local_url(target))
+        return await probe.operator_metrics(client, url or local_url(target))
     except ApiError as error:
         output.talk(f"the operator's CPU and memory are not measured ({error}); give --operator-metrics")
         return None
 
 
-def _local_url(target: Target) -> str:
+def local_url(target: Target) -> str:
+    """Return the URL of the metrics of a local cluster's operator; "" for other clusters."""
     from tenantry.local.cluster import LocalCluster
 
     if not target.local_name:
