@@ -24,6 +24,7 @@ from tenantry.audit.check import NotApplicable, Observation
 from tenantry.audit.checks.own import CHECKS
 from tenantry.audit.context import AuditContext
 from tenantry.controllers.virtualcontrolplane import desired, guarding, upgrade
+from tenantry.hostedpods import objects
 from tenantry.hosting import guards
 from tenantry.hosting import plane as hosting
 from tenantry.hosting.versions import HostedVersion
@@ -149,3 +150,18 @@ def test_the_audit_reports_guards_that_are_not_in_force(unguarded: tuple[str, ..
     assert isinstance(found, NotApplicable if unguarded is None else Observation)
     assert told in str(found)
     assert not isinstance(found, Observation) or bool(found.wrong) is bool(unguarded)
+
+
+def test_a_pod_has_its_guards_where_their_configuration_says() -> None:
+    """H04: keys of a Secret have no slash, and the API server reads a folder."""
+    made = guards.files(URLS, objects.HOME)
+    files = {Path(name).name: content for name, content in made.items()}
+    wanted = objects.stateful_set("u", objects.PodSettings(image="i"), None, {hosting.SETTINGS: b"{}", **files}, {})
+    (process,) = (each for each in wanted["spec"]["template"]["spec"]["containers"] if each["name"] == objects.PROCESS)
+    mounts = {each["mountPath"]: each.get("subPath") for each in process["volumeMounts"]}
+    configuration = msgspec.json.decode(made[guards.CONFIGURATION])
+    folder = configuration["plugins"][0]["configuration"]["staticManifestsDir"]
+    assert mounts[f"{folder}/{guards.FILE}"] == guards.FILE
+    assert mounts[f"{objects.HOME}/{guards.CONFIGURATION}"] == guards.CONFIGURATION
+    keys = next(each for each in wanted["spec"]["template"]["spec"]["volumes"] if each["name"] == "pki")
+    assert not {each["key"] for each in keys["secret"]["items"]} & {*files}

@@ -60,3 +60,17 @@ def test_a_node_that_cannot_join_is_named_with_what_keeps_it_out() -> None:
     state, reason, message = found.condition(reasons.NODES_READY)
     assert (state, reason) == ("False", reasons.NODE_BLOCKED)
     assert message == f"pool 'default': node {name!r}: remove the finalizers inside"
+
+
+def test_a_spec_that_the_control_plane_refuses_is_told_in_the_cluster() -> None:
+    """H04: a version that is not offered: the control plane serves with the version of before."""
+    found = world()
+    assert found.plane is not None
+    ready = Wanted(reasons.READY, True, reasons.ESTABLISHED, "")
+    refused = Wanted(reasons.STALLED, True, reasons.INVALID_SPEC, "choose 1.35, 1.36")
+    conditions = merge((), [ready, refused], generation=1, now=NOW)
+    usable = VirtualControlPlaneStatus(conditions=conditions, kubeconfig_secret="s")
+    found.plane = replace(found.plane, status=usable)
+    told = "VirtualControlPlane 'acme/prod': choose 1.35, 1.36"
+    assert found.condition(reasons.READY) == ("False", reasons.INVALID_SPEC, told)
+    assert found.condition(reasons.STALLED) == ("True", reasons.INVALID_SPEC, told)

@@ -469,3 +469,24 @@ def test_a_claim_of_namespaces_keeps_its_nodes_when_its_count_is_lowered() -> No
     there.world.patch(SliceClaim.resource, "acme/web", {"spec": {"count": 1}})
     there.settle()
     assert there.status()["nodes"] == ["n-1", "n-2"]
+
+
+def test_a_claim_that_shrank_waits_for_the_quota_before_it_grows_again() -> None:
+    """X03, H04: what it was charged once may belong to others by now."""
+    there = SliceWorld(quota={"cpu": "8"})
+    for node in ("n-1", "n-2"):
+        there.node(node, cpu="4")
+    there.claim(users="Cluster", count=2)
+    there.settle()
+    there.enforce_quotas()
+    assert len(there.status()["nodes"]) == 2
+    there.world.patch(SliceClaim.resource, "acme/web", {"spec": {"count": 1}})
+    there.settle()
+    (found,) = there.world.list(Slice.resource)
+    assert (found["spec"]["charge"]["requests.cpu"], found["status"]["charged"]["requests.cpu"]) == ("4", "4")
+    there.world.patch(Tenant.resource, "acme", {"spec": {"quota": {"hard": {"cpu": "5"}}}})
+    there.settle()
+    there.world.patch(SliceClaim.resource, "acme/web", {"spec": {"count": 2}})
+    there.settle()
+    assert len(there.status()["nodes"]) == 1
+    assert [there.marks(each) for each in ("n-1", "n-2")].count(FREE) == 1

@@ -166,7 +166,11 @@ def _plane_problem(inputs: ClusterInputs) -> Blocked | None:
         # One that sleeps carries out its spec when it wakes.
         told = "the operator carries out a change of its spec"
     else:
-        return None
+        # It serves with what it had, such as the version of before one that is not offered.
+        stalled = find(of.status.conditions, reasons.STALLED)
+        if stalled is None or stalled.reason != reasons.INVALID_SPEC:
+            return None
+        return Blocked(reason=stalled.reason, message=f"VirtualControlPlane {of.key!r}: {stalled.message}")
     message = f"VirtualControlPlane {of.key!r}: {told}"
     return Blocked(reason=reasons.PROGRESSING, message=message, passing=True)
 

@@ -25,7 +25,7 @@ from tenantry.controllers.slices.status import SliceProgress
 from tenantry.engine import request
 from tenantry.engine.plan import DirectWrite, Plan
 from tenantry.world.quota import node_key, normal_key
-from tenantry.world.shares.amounts import Amounts, add, fits, read, spelled, thousandths
+from tenantry.world.shares.amounts import Amounts, add, fits, lower, read, spelled, thousandths
 
 
 class Charge(msgspec.Struct, frozen=True):
@@ -55,6 +55,10 @@ def find(inputs: SliceInputs, wanted: Mapping[str, Quantity]) -> Charge:
         new = slice_for(claim, tenant, inputs.name, inputs.grace_seconds, wanted)
         # AlreadyExists: the cache has not seen the Slice yet; the next look continues with it.
         return Charge(write=DirectWrite(request=request.create(new), ignores=(AlreadyExists,)))
+    held, amounts = read(slice_.status.charged), read(wanted)
+    if any(value > amounts.get(key, 0) for key, value in held.items()):
+        # Before the quota controller gives it to others: a claim that grows again has to wait for it again.
+        return Charge(write=_record(slice_, lower(held, amounts)))
     # Compared as amounts: "1" and "1000m" are the same charge.
     if read(slice_.spec.charge) != read(wanted):
         return Charge(write=_change(slice_, wanted))
@@ -63,9 +67,15 @@ def find(inputs: SliceInputs, wanted: Mapping[str, Quantity]) -> Charge:
     if is_covered or waits is not None:
         return Charge(waits=waits)
     # Recorded before a node is taken: from then on, the quota controller must not lower the share below it.
-    status = msgspec.structs.replace(slice_.status, charged=spelled(read(wanted)))
+    return Charge(write=_record(slice_, read(wanted)))
+
+
+def _record(slice_: Slice, charged: Amounts) -> DirectWrite:
+    """Return the write of what is charged: of what is 0, there is no key."""
+    kept = {key: value for key, value in charged.items() if value}
+    status = msgspec.structs.replace(slice_.status, charged=spelled(kept))
     written = request.replace(msgspec.structs.replace(slice_, status=status), subresource="status")
-    return Charge(write=DirectWrite(request=written, quiet=True))
+    return DirectWrite(request=written, quiet=True)
 
 
 def approval(inputs: SliceInputs) -> DirectWrite | None:
