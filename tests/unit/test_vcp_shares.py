@@ -36,6 +36,7 @@ from tenantry.controllers.virtualcontrolplane.egress import HostRanges
 from tenantry.controllers.virtualcontrolplane.hostobjects import HostObjectController
 from tenantry.controllers.virtualcontrolplane.link import Host, MirroredObjects
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
+from tenantry.hosting.authorities import AuthorityFiles
 from tenantry.hosting.noderuntime import NodeEndpoint, NodeRuntime
 from tenantry.hosting.placement import RunningPlane, ServerEndpoint
 from tenantry.hosting.plane import HostedPlane
@@ -129,6 +130,11 @@ class Shelf:
     def unreachable(self, uid: str) -> str:
         """See `Placement.unreachable`."""
         raise NotImplementedError(uid)
+
+    @property
+    def authorities(self) -> AuthorityFiles:
+        """See `Placement.authorities`."""
+        raise NotImplementedError
 
     def node_runtime(self) -> NodeRuntime | None:
         """See `Placement.node_runtime`."""

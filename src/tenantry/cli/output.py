@@ -122,7 +122,7 @@ def to_yaml(values: Sequence[object]) -> str:
         def represent_text(self, data: str) -> yaml.ScalarNode:
             """Write text of several lines as such."""
             style = "|" if "\n" in data else None
-            return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+            return yaml.ScalarNode("tag:yaml.org,2002:str", data, style=style)
 
     Plain.add_representer(str, Plain.represent_text)
     documents = [msgspec.to_builtins(value) for value in values]
