@@ -86,7 +86,7 @@ async def traces(cluster: LocalCluster, host: Api, *uids: str) -> Traces:
         links=frozenset(each for each in _links() if each.startswith(tuple(names))),
         cgroups=frozenset(path for each in names for path in _cgroups(each)),
         objects=frozenset(objects),
-        nodes=frozenset(_marks(each) for each in await host.list(Node.resource)),
+        nodes=frozenset(marks for each in await host.list(Node.resource) if (marks := _marks(each))),
     )
 
 
@@ -128,7 +128,10 @@ def _cgroups(identity: str) -> list[str]:
 
 
 def _marks(node: Json) -> str:
+    """Return what keeps pods of the host from a node; "" for a free one."""
     meta, spec = node["metadata"], node["spec"]
     taints = sorted(f"{each['key']}:{each['effect']}" for each in spec.get("taints", []))
     labels = sorted(key for key in meta.get("labels", {}) if "tenantry" in key)
-    return f"{meta['name']} labels={labels} taints={taints} cordoned={spec.get('unschedulable', False)}"
+    is_cordoned = spec.get("unschedulable", False)
+    found = f"{meta['name']} labels={labels} taints={taints} cordoned={is_cordoned}"
+    return found if labels or taints or is_cordoned else ""

@@ -6,6 +6,9 @@ import msgspec
 import pytest
 
 from tenantry.api.errors import InputError
+from tenantry.api.marks import HANDOVER_RECORD
+from tenantry.api.model import ObjectMeta
+from tenantry.api.node import Node
 from tenantry.local import nodes
 from tenantry.local.nodes import ZONE
 
@@ -92,3 +95,10 @@ def test_a_node_that_kubernetes_taints_is_read() -> None:
     node = msgspec.convert({"metadata": {"name": "real-2"}, "spec": {"taints": [taint]}}, nodes.Node)
     assert [each.key for each in node.spec.taints] == ["node.kubernetes.io/unreachable"]
     assert not node.is_ready
+
+
+def test_a_start_does_not_wait_for_nodes_that_serve_a_tenants_cluster() -> None:
+    """H04, H05: they are Ready there; after a crash of the machine, `up` would never end."""
+    away = Node(metadata=ObjectMeta(name="n", annotations={HANDOVER_RECORD: "{}"}))
+    assert not nodes.is_late(away)
+    assert nodes.is_late(msgspec.structs.replace(away, metadata=ObjectMeta(name="n")))

@@ -175,7 +175,7 @@ async def _wait_ready(path: Path, names: frozenset[str], selectors: dict[str, st
 
 def _note(node: Node, names: frozenset[str], late: dict[str, str], *, is_deleted: bool = False) -> None:
     name = node.metadata.name
-    if node.is_ready or is_deleted:
+    if is_deleted or not nodes.is_late(node):
         late.pop(name, None)
     elif not names or name in names:
         late[name] = why_not_ready(node)

@@ -18,6 +18,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from tenantry.api.errors import InputError
+from tenantry.api.marks import HANDOVER_RECORD
 from tenantry.api.model import Model, ObjectMeta
 from tenantry.api.node import Node, NodeSpec, NodeStatus, Taint
 from tenantry.hosting import simulation
@@ -64,6 +65,11 @@ class NodePlan(Model, frozen=True, kw_only=True):
     """All simulated nodes of a cluster."""
 
     groups: tuple[NodeGroup, ...]
+
+
+def is_late(node: Node) -> bool:
+    """Return whether `up` waits for a node: one that serves the cluster of a tenant is Ready there, and not here."""
+    return not node.is_ready and HANDOVER_RECORD not in node.metadata.annotations
 
 
 def why_not_ready(node: Node) -> str:
