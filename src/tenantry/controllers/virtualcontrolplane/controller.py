@@ -23,7 +23,7 @@ from tenantry.api.marks import SYSTEM_NAMESPACE, TENANT, TENANT_UID
 from tenantry.api.model import Json, Resource
 from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
-from tenantry.controllers import watched
+from tenantry.controllers import runtime, watched
 from tenantry.controllers.quota.verdicts import Verdicts
 from tenantry.controllers.virtualcontrolplane import (
     charge,
@@ -114,7 +114,10 @@ class VirtualControlPlaneController:
         """Return what wakes this controller."""
         own = watched.control_planes(watched.own_key)
         offered = watched.defaults(self._of_defaults)
-        return [own, watched.watch(Namespace.resource, self._of_namespace), offered, *self._host.ranges.of_home()]
+        # Also in a replica that does not lead, which has no other watch of them.
+        classes = watched.runtime_classes(lambda change: list(self._uids) if runtime.is_news(change) else ())
+        namespaces = watched.watch(Namespace.resource, self._of_namespace)
+        return [own, namespaces, offered, classes, *self._host.ranges.of_home()]
 
     def _of_defaults(self, change: Change[TenancyDefaults]) -> Iterable[str]:
         """Return all control planes, if what they follow of TenancyDefaults has changed."""
