@@ -17,10 +17,11 @@ from tenantry.hostedpods import auditlogs, objects, proxyports, seenpods
 from tenantry.hostedpods.objects import PodSettings
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import sidecar
-from tenantry.hosting.plane import HostedLimits, HostedPlane, check_process
+from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.install import manifests, planepods, planeproxy
 from tenantry.install.peers import PEERING
 from tenantry.install.planepods import PodOptions
+from tenantry.local.hostedprocess import check_process
 
 Json = dict[str, Any]
 

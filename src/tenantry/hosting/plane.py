@@ -22,7 +22,6 @@ from collections.abc import Sequence
 import msgspec
 
 from tenantry.api.clusterguards import ClusterGuard
-from tenantry.api.errors import InputError
 from tenantry.api.planecredentials import RotationPhase
 from tenantry.api.planehosting import PlaneHosting
 from tenantry.hosting import guards, planecontrollers, serveroptions, simulation, stores
@@ -275,24 +274,6 @@ class HostedPlane(msgspec.Struct, frozen=True, kw_only=True):
     is_sandboxed: bool = False
     runtime_class: str = ""
     guards: tuple[ClusterGuard, ...] = ()
-
-
-def check_process(plane: HostedPlane) -> None:
-    """Check that a control plane may be a process of this machine.
-
-    Raises:
-        InputError: It may not: the field, and what to do.
-    """
-    if plane.hosting is PlaneHosting.PODS:
-        raise InputError(
-            "spec.hosting is Pods, and this host runs control planes as processes: set it to Auto, or run the operator"
-            " in a cluster with `tenantry install --virtual-control-planes`"
-        )
-    if plane.is_sandboxed:
-        raise InputError(
-            "spec.runtime is Sandboxed, and this host runs control planes as processes, which no sandbox holds: set it"
-            " to Shared, or run the operator in a cluster with `tenantry install --virtual-control-planes`"
-        )
 
 
 def leaves(plane: HostedPlane) -> dict[str, LeafCertificate]:

@@ -55,6 +55,7 @@ from tenantry.local.components import Component, ReadinessSignal
 from tenantry.local.control import SupervisorRequest
 from tenantry.local.files import explain, make_private_folder, write_private
 from tenantry.local.hostedauthorities import LocalAuthorities
+from tenantry.local.hostedprocess import check_process
 from tenantry.local.hostedsnapshots import LocalSnapshots
 from tenantry.local.limits import LimitedGroup, ProcessLimits
 from tenantry.local.paths import ClusterPaths
@@ -193,7 +194,7 @@ class LocalPlacement:
 
     async def start(self, plane: HostedPlane) -> RunningPlane:
         """See `Placement.start`."""
-        hosting.check_process(plane)
+        check_process(plane)
         plane = await asyncio.to_thread(hostednodes.reached, self._paths, plane)
         program = hostedversions.built(plane.version)
         before = _known(self._folder(plane.uid))
