@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from tenantry.api import reasons
 from tenantry.api.dedicatedcluster import DedicatedCluster
+from tenantry.api.errors import Unreachable
 from tenantry.api.nodehandover import HandoverStage, NodeHandover
 from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
@@ -64,7 +65,10 @@ async def done(local: LocalCluster, verb: str, name: str, *arguments: str) -> st
 
 async def is_ready(host: Api, name: str, nodes: str) -> bool:
     """Return whether a cluster is Ready and carried out, with so many nodes."""
-    found = await host.get(CLUSTERS, name, name)
+    try:
+        found = await host.get(CLUSTERS, name, name)
+    except Unreachable:
+        return False  # the supervisor starts the API server again when its etcd was away
     status, generation = found.get("status", {}), found["metadata"]["generation"]
     ready = next((each for each in status.get("conditions", []) if each["type"] == reasons.READY), {"status": ""})
     is_current = status.get("observedGeneration") == generation
@@ -122,8 +126,11 @@ async def crash(local: LocalCluster) -> None:
 
 
 async def stage(host: Api, name: str) -> str:
-    """Return the stage of the handover of a cluster with one node; "" for none."""
-    found = [each for each in await host.list(HANDOVERS) if each["spec"]["plane"]["namespace"] == name]
+    """Return the stage of the handover of a cluster with one node; "" for none, or while nothing answers."""
+    try:
+        found = [each for each in await host.list(HANDOVERS) if each["spec"]["plane"]["namespace"] == name]
+    except Unreachable:
+        return ""
     return str(found[0].get("status", {}).get("stage", "")) if found else ""
 
 
