@@ -29,8 +29,7 @@ HostedIn = Annotated[
 PlaneRuntime = Annotated[
     RuntimeChoice,
     Meta(
-        description="Sandboxed: its Pods run in the sandbox of the host, see spec.sandbox of TenancyDefaults; without"
-        " one, and on a local cluster, where it is a process, it is not started. Shared, the default: its Pods share"
-        " the kernel of their node."
+        description="Shared, the default: its Pods share the kernel of their node. Sandboxed is for Pods in the sandbox"
+        " of the host. That is not possible yet: it is not started."
     ),
 ]

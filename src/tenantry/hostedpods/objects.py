@@ -143,10 +143,11 @@ def check(plane: HostedPlane, known: Sequence[HostedVersion] = (versionimages.DE
         raise InputError(
             "spec.hosting is Machine, and this host runs control planes in Pods: set it to Auto, or use a local cluster"
         )
-    if plane.is_sandboxed and not plane.runtime_class:
+    if plane.is_sandboxed:
+        # Its containers meet at Unix sockets in an emptyDir, which gVisor does not show to the other containers.
         raise InputError(
-            "spec.runtime is Sandboxed, and the host has no RuntimeClass of a sandbox: set it to Shared, or have an"
-            " administrator create one, named in spec.sandbox of TenancyDefaults 'default' if it is not gVisor or Kata"
+            "spec.runtime is Sandboxed, which control planes in Pods cannot be yet: their containers do not reach each"
+            " other in gVisor; set it to Shared, also in the ClusterTemplate"
         )
     versions.find(known, plane.version)
 
