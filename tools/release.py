@@ -88,14 +88,20 @@ def write_version(folder: Path, version: str) -> None:
 
 
 def artefacts(folder: Path, version: str, out: Path) -> list[Path]:
-    """Make the files of a release from a checkout, and return them; the last one has the checksums of the others."""
+    """Make the files of a release from a checkout, and return them; the last one has the checksums of the others.
+
+    Raises:
+        ReleaseError: A tool fails, or the folder has files.
+    """
     out.mkdir(parents=True, exist_ok=True)
+    if any(out.iterdir()):
+        raise ReleaseError(f"{str(out)!r} has files, of which some may be of another version: empty it, or give --out")
     run(sys.executable, "-m", "hatchling", "build", "--directory", str(out), folder=folder)
     manifests = out / f"tenantry-{version}-install.yaml"
     shutil.copy(folder / "deploy/install.yaml", manifests)
     bill = out / f"tenantry-{version}.cdx.json"
     bill.write_text(json.dumps(sbom.document(version), indent=2) + "\n")
-    made = sorted(each for each in out.iterdir() if each.is_file() and version in each.name)
+    made = sorted(out.iterdir())
     sums = out / "SHA256SUMS"
     sums.write_text("".join(f"{hashlib.sha256(each.read_bytes()).hexdigest()}  {each.name}\n" for each in made))
     return [*made, sums]

@@ -1,7 +1,7 @@
 """Write the software bill of materials of a release: `python3 tools/sbom.py > sbom.json` (CycloneDX 1.6).
 
     requirements/run.txt   ─► Python packages, with the hashes that pip checks
-    go/*/go.mod            ─► Go modules of the programs that Tenantry builds, each with the programs that need it
+    go/*/go*.mod           ─► Go modules of the programs that Tenantry builds, each with the programs that need it
 
 Both files are exact: pip installs these versions, and Go builds with these modules. Source: CycloneDX 1.6; package-url.
 """
@@ -58,10 +58,11 @@ def go_modules(mod: str) -> Iterator[tuple[str, str]]:
 
 def go_components(folder: Path) -> Iterator[Component]:
     """Yield the modules of all programs below a folder, each once."""
-    users: dict[tuple[str, str], list[str]] = {}
-    for file in sorted(folder.glob("*/go.mod")):
+    users: dict[tuple[str, str], set[str]] = {}
+    # Some programs have a go.mod for each version of Kubernetes, as go-1.35.mod.
+    for file in sorted(folder.glob("*/go*.mod")):
         for module in go_modules(file.read_text()):
-            users.setdefault(module, []).append(file.parent.name)
+            users.setdefault(module, set()).add(file.parent.name)
     for (path, version), programs in sorted(users.items()):
         purl = f"pkg:golang/{path}@{version}"
         yield {
@@ -70,7 +71,7 @@ def go_components(folder: Path) -> Iterator[Component]:
             "name": path,
             "version": version,
             "purl": purl,
-            "properties": [{"name": "tenantry:program", "value": each} for each in programs],
+            "properties": [{"name": "tenantry:program", "value": each} for each in sorted(programs)],
         }
 
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from http import HTTPStatus
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
+from tenantry.api.model import Json
 from tenantry.controllers.tenantmetrics import scrapers
 from tenantry.controllers.tenantmetrics.figures import OTHERS, Figures, TenantFacts, bounded, total
 from tenantry.controllers.tenantmetrics.pages import is_loopback
 from tenantry.controllers.tenantmetrics.series import TenantSeries
+from tenantry.engine.request import ApiRequest
 from tenantry.install import observability
+from testkit.clock import ManualClock
 
 _KEYS = st.sampled_from(["requests.cpu", "requests.memory", "pods"])
 _AMOUNTS = st.dictionaries(st.tuples(st.sampled_from(["hard", "used"]), _KEYS), st.integers(0, 10**9), max_size=6)
@@ -112,6 +118,71 @@ def test_a_review_names_the_user_with_all_that_decides() -> None:
     assert scrapers.whose({"status": {"user": user}}) is None
     assert scrapers.whose({"status": {"authenticated": True, "user": {}}}) is None
     assert scrapers.whose({}) is None
+
+
+class _Reviews:
+    """An API server that answers reviews of tokens when it is told to.
+
+    Args:
+        readers: The users that may read the page; the token of a user is its name.
+    """
+
+    def __init__(self, *readers: str) -> None:
+        self._readers = readers
+        self.asked = 0
+        self.open = asyncio.Event()
+
+    async def send(self, asked: ApiRequest) -> bytes:
+        self.asked += 1
+        await self.open.wait()
+        assert isinstance(asked.body, dict)
+        spec: Json = asked.body["spec"]
+        if "token" in spec:
+            known = spec["token"] != "wrong"
+            return msgspec.json.encode({"status": {"authenticated": known, "user": {"username": spec["token"]}}})
+        return msgspec.json.encode({"status": {"allowed": spec["user"] in self._readers}})
+
+
+async def test_verdicts_are_remembered_for_a_minute() -> None:
+    clock, reviews = ManualClock(), _Reviews("prometheus")
+    reviews.open.set()
+    asked = scrapers.Scrapers(reviews.send, clock)
+    for _ in range(3):
+        assert await asked.verdict("Bearer prometheus", "192.0.2.1") == HTTPStatus.OK
+        assert await asked.verdict("Bearer pod", "192.0.2.2") == HTTPStatus.FORBIDDEN
+        assert await asked.verdict("Bearer wrong", "192.0.2.2") == HTTPStatus.UNAUTHORIZED
+    assert reviews.asked == 5
+    clock.advance(scrapers.VALID_SECONDS + 1)
+    assert await asked.verdict("Bearer prometheus", "192.0.2.1") == HTTPStatus.OK
+    assert reviews.asked == 7
+
+
+async def test_a_pod_that_floods_the_page_with_tokens_keeps_no_scraper_away() -> None:
+    clock, reviews = ManualClock(), _Reviews("prometheus")
+    reviews.open.set()
+    asked = scrapers.Scrapers(reviews.send, clock)
+    assert await asked.verdict("Bearer prometheus", "192.0.2.1") == HTTPStatus.OK
+    for number in range(300):
+        assert await asked.verdict(f"Bearer pod-{number}", "192.0.2.2") == HTTPStatus.FORBIDDEN
+    before = reviews.asked
+    assert await asked.verdict("Bearer prometheus", "192.0.2.1") == HTTPStatus.OK
+    assert reviews.asked == before
+    # The API server does not answer, and the verdict on the scraper is too old.
+    clock.advance(scrapers.VALID_SECONDS + 1)
+    reviews.open.clear()
+    flood = [asyncio.ensure_future(asked.verdict(f"Bearer more-{number}", "192.0.2.2")) for number in range(50)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert sum(each.done() for each in flood) == 46
+    assert {each.result() for each in flood if each.done()} == {HTTPStatus.SERVICE_UNAVAILABLE}
+    scraper = asyncio.ensure_future(asked.verdict("Bearer prometheus", "192.0.2.1"))
+    another = asyncio.ensure_future(asked.verdict("Bearer new-prometheus", "192.0.2.3"))
+    await asyncio.sleep(0)
+    assert not another.done()
+    reviews.open.set()
+    assert await scraper == HTTPStatus.OK
+    assert await another == HTTPStatus.FORBIDDEN
+    await asyncio.gather(*flood)
 
 
 def test_the_panels_of_the_dashboard_do_not_overlap() -> None:

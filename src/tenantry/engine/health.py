@@ -14,6 +14,10 @@ from tenantry.api.errors import InputError
 _KEEP_ALIVE_SECONDS = 60.0
 
 
+Verdict = Callable[[str, str], Awaitable[HTTPStatus]]
+"""Returns the status of the response to a header Authorization, "" for none, and an IP address; OK for the page."""
+
+
 @asynccontextmanager
 async def serve(address: str, page: Callable[[], bytes], is_ready: Callable[[], bool]) -> AsyncGenerator[None]:
     """Serve without TLS while the context is open.
@@ -47,7 +51,10 @@ async def serve(address: str, page: Callable[[], bytes], is_ready: Callable[[], 
 
 @asynccontextmanager
 async def serve_to_clients(
-    address: str, context: ssl.SSLContext, page: Callable[[], bytes], verdict: Callable[[str], Awaitable[HTTPStatus]]
+    address: str,
+    context: ssl.SSLContext,
+    page: Callable[[], bytes],
+    verdict: Callable[[str, str], Awaitable[HTTPStatus]],
 ) -> AsyncGenerator[None]:
     """Serve /metrics over TLS to clients that may read it, while the context is open.
 
@@ -55,14 +62,14 @@ async def serve_to_clients(
         address: `host:port`.
         context: With the serving certificate.
         page: Returns what /metrics says.
-        verdict: Returns the status of the response to a header Authorization ("" for none); OK to serve the page.
+        verdict: Decides about each client.
 
     Raises:
         InputError: The address does not parse, or the port is taken.
     """
 
     async def text(asked: web.Request) -> web.Response:
-        status = await verdict(asked.headers.get("Authorization", ""))
+        status = await verdict(asked.headers.get("Authorization", ""), asked.remote or "")
         return (
             _metrics(page())
             if status == HTTPStatus.OK

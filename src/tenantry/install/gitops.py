@@ -1,4 +1,4 @@
-"""When Argo CD and Flux take Tenantry's objects for healthy. Pure.
+"""When Argo CD and Flux treat Tenantry's objects as healthy. Pure.
 
     deploy/gitops/argocd-cm.yaml           the health check in resource.customizations of the ConfigMap argocd-cm
                   flux-kustomization.yaml  spec.healthCheckExprs of a Kustomization

@@ -51,8 +51,8 @@ ALERTS = (
         minutes=5,
         severity="critical",
         summary="No replica of the Tenantry operator leads.",
-        action="Guards hold, but new tenants and changes wait. Look at the pods and the log of the operator in"
-        " tenantry-system.",
+        action="Admission policies stay in force, but new tenants and changes wait. Look at the pods and the log of the"
+        " operator in tenantry-system.",
     ),
     Alert(
         name="TenantryWatchIsStale",
@@ -72,7 +72,8 @@ ALERTS = (
     ),
     Alert(
         name="TenantNotReady",
-        query='max by (tenant) (tenantry_tenant_status_condition{condition="Ready",status!="True"}) > 0',
+        query="max by (tenant)"
+        f' (tenantry_tenant_status_condition{{condition="Ready",status!="True",tenant!="{_OTHERS}"}}) > 0',
         minutes=15,
         severity="warning",
         summary="Tenant {{ $labels.tenant }} is not Ready.",

@@ -1,4 +1,4 @@
-"""What /metrics says of tenants: read from the caches of the leader at each scrape.
+"""The metrics of tenants: read from the caches of the leader at each scrape.
 
     caches ─► gather.Figures of each tenant ─► series.bounded: the largest, and the sum of the rest ─► series.families
 
