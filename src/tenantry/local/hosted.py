@@ -59,7 +59,7 @@ from tenantry.local.hostedprocess import check_process
 from tenantry.local.hostedsnapshots import LocalSnapshots
 from tenantry.local.limits import LimitedGroup, ProcessLimits
 from tenantry.local.paths import ClusterPaths
-from tenantry.local.real import network, planebridges
+from tenantry.local.real import network, planebridges, trust
 from tenantry.local.real.network import NodeAddresses
 from tenantry.local.spec import read_spec
 from tenantry.local.state import ClusterState, ComponentState, Phase
@@ -438,6 +438,8 @@ class LocalPlacement:
             simulator=simulator,
         )
         keys = hostedpki.issue(own.pki, plane, self._now())
+        # Before the process starts, and with it the phase of a rotation: its next client is known to all kubelets.
+        trust.bring(self._paths, plane.uid)
         kubeconfigs.write_at(own, plane.name, hosting.OWNER, _url(plane, port), authority=hosting.TRUSTED)
         # Their connections are no reason to wake the process, and do not count as those of users.
         # With several processes, the operator needs any that answers, also while clients are refused.

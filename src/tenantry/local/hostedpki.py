@@ -5,6 +5,7 @@
     next.json     authorities that are trusted, and sign nothing yet
     trusted.crt   ca.crt, former ones and the next one ─► kubeconfigs, pods, the supervisor
     clients.crt   ca.crt and users-ca.crt ─► the API server; in a gradual rotation, with those before or after them
+    node-clients.crt  ca.crt and the next one ─► kubelets, whose client the API server is
 
     Users, All   ca ─► former, trusted as the authority of servers only
     Preparing    next-ca is trusted beside ca
@@ -135,6 +136,8 @@ def _bundle(folder: Path, former: list[FormerAuthority]) -> None:
     clients = together(_AUTHORITY, hosting.USERS_CA, *after(_AUTHORITY, hosting.USERS_CA))
     _write(folder / hosting.CLIENTS, clients + before)
     _write(folder / hosting.FORMER_CLIENTS, before)
+    # Not former ones: each process of the API server starts with its new certificate.
+    _write(folder / hosting.NODE_CLIENTS, together(_AUTHORITY, *after(_AUTHORITY)))
     front = together(_FRONT, *after(_FRONT), *(f"{name}.front" for name in of_clients))
     _write(folder / hosting.FRONT_PROXY, front)
 

@@ -120,7 +120,7 @@ def bootstrap(paths: ClusterPaths, name: str, token: str, server: str) -> str:
     )
 
 
-def joining(ca: str, name: str, token: str, server: str) -> str:
+def joining(ca: str, name: str, token: str, server: str, *, file: str = "") -> str:
     """Return the kubeconfig with which a kubelet requests a certificate of another cluster.
 
     Args:
@@ -128,11 +128,13 @@ def joining(ca: str, name: str, token: str, server: str) -> str:
         name: The name of the context.
         token: The bootstrap token.
         server: The URL of the API server.
+        file: The path of a file with the authorities, where the kubelet is: its own kubeconfig then names it, too.
     """
+    embedded = f"certificate-authority-data: {base64.b64encode(ca.encode()).decode()}"
     return _TEXT.format(
         cluster=f"tenantry-{name}",
         server=server,
-        authority=f"certificate-authority-data: {base64.b64encode(ca.encode()).decode()}",
+        authority=f"certificate-authority: {file}" if file else embedded,
         user=f"tenantry-{name}-join",
         credentials=f"    token: {token}",
     )

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 
 import msgspec
 
@@ -29,6 +32,7 @@ from tenantry.local.real.settings import (
     KUBE,
     PINNED,
     POD_INTERFACES,
+    SERVERS,
     SERVICES_PORT,
     TUNNEL,
     NodeSettings,
@@ -40,6 +44,9 @@ _NOTIFY = f"{HOME}/notify"
 # Long, because a busy machine is slow, and the end of a program is noticed at once.
 _START_SECONDS = 180.0
 _AGAIN_SECONDS = 1.0
+_LOOK_SECONDS = 60.0
+_OF_KUBERNETES = ("kubelet", "kube-proxy")
+"""The programs that read the authorities of their API server only when they start."""
 _PATH = f"{BINARIES}:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -74,6 +81,46 @@ def _programs(node: NodeSettings) -> dict[str, tuple[str, ...]]:
     }
 
 
+class TrustedServers:
+    """Notices that the authorities of the API server have changed since programs have started with them.
+
+    Not at once: a kubelet that starts ends `kubectl exec`, and phases of a rotation follow each other. The API server
+    keeps the certificate of before for 25 hours.
+
+    Args:
+        file: The file with the authorities.
+        settled_seconds: For how long it must have the same authorities.
+    """
+
+    def __init__(self, file: Path, settled_seconds: float = 3600.0) -> None:
+        self._file = file
+        self._settled_seconds = settled_seconds
+        self._known: tuple[str, ...] = self._read()
+        self._last: tuple[str, ...] = self._known
+        self._since = 0.0
+
+    def are_new(self, now: float) -> bool:
+        """Return whether programs are to start anew; once for each change.
+
+        Args:
+            now: The time of a monotonic clock, in seconds.
+        """
+        found = self._read()
+        if found != self._last:
+            self._last, self._since = found, now
+        if not found or found == self._known or now - self._since < self._settled_seconds:
+            return False
+        self._known = found
+        return True
+
+    def _read(self) -> tuple[str, ...]:
+        # In any order: that of authorities changes when the next one signs.
+        try:
+            return tuple(sorted(self._file.read_text().split("-----BEGIN CERTIFICATE-----")))
+        except (OSError, UnicodeDecodeError):
+            return ()
+
+
 class NodePrograms:
     """The programs of this node.
 
@@ -88,6 +135,8 @@ class NodePrograms:
         self._has_cleaner = not node.plane
         self._has_tunnel = node.is_outside
         self._running: dict[int, str] = {}
+        # Before the programs read them.
+        self._servers = TrustedServers(Path(SERVERS))
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._listener.bind(_NOTIFY)
 
@@ -114,6 +163,17 @@ class NodePrograms:
 
     def live(self) -> None:
         """Reap all processes that end on this node, and restart its programs; never return."""
+
+        def look(number: int, frame: FrameType | None) -> None:
+            del number, frame
+            if self._servers.are_new(time.monotonic()):
+                sys.stderr.write("the authorities of the API server have changed: starting what trusts them again\n")
+                for pid in [pid for pid, name in self._running.items() if name in _OF_KUBERNETES]:
+                    with suppress(ProcessLookupError):  # it has ended just now
+                        os.kill(pid, signal.SIGTERM)
+
+        signal.signal(signal.SIGALRM, look)
+        signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS, _LOOK_SECONDS)
         while True:
             pid, status = os.wait()
             name = self._running.pop(pid, "")

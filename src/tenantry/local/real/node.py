@@ -25,7 +25,7 @@ from tenantry.local.files import make_private_folder, write_private
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.process import die_with, start_ticks
 from tenantry.local.readiness import tell_ready
-from tenantry.local.real import cgroups, kubelets, memberships, network, planebridges, settings, shaping
+from tenantry.local.real import cgroups, kubelets, memberships, network, planebridges, settings, shaping, trust
 from tenantry.local.real.memberships import Membership
 from tenantry.local.real.settings import AGENT, FOLDERS, NodeSettings
 from tenantry.local.spec import ClusterSpec, RealNodes, read_spec
@@ -72,8 +72,9 @@ def write_files(
         write_private(configuration / name, text.encode())
     _write_script(configuration / "scripts" / "shaping", shaping)
     if membership is not None:
-        write_private(configuration / "ca.crt", membership.ca.encode())
-        text = kubeconfigs.joining(membership.ca, spec.name, membership.token, membership.server)
+        trust.write(paths, membership, configuration)
+        access = membership.token, membership.server
+        text = kubeconfigs.joining(membership.ca, spec.name, *access, file=settings.SERVERS)
         write_private(configuration / "bootstrap.kubeconfig", text.encode())
         write_private(folder / "node.json", msgspec.json.encode(node))
         return folder

@@ -35,6 +35,11 @@ CLEANER = "node-agent"
 """The agent that removes what one tenant left on a node before the next one gets it."""
 SERVICES_PORT = 10253
 """The port on which the agent of a joined node serves kube-proxy; each node has a loopback interface of its own."""
+AUTHORITY = "ca.crt"
+"""The file in CONFIGURATION with the authorities of the clients of the kubelet."""
+SERVERS_AUTHORITY = "servers-ca.crt"
+SERVERS = f"{CONFIGURATION}/{SERVERS_AUTHORITY}"
+"""The file with the authorities of the API server, on a machine that serves a control plane."""
 JOINED = "/var/lib/kubelet/kubeconfig"
 """The kubeconfig that the kubelet of a joined node writes when it has its certificate."""
 PINNED = "--label=io.cri-containerd.pinned=pinned"
@@ -212,7 +217,7 @@ def _kubelet(settings: NodeSettings) -> Json:
         "authentication": {
             "anonymous": {"enabled": False},
             "webhook": {"enabled": True},
-            "x509": {"clientCAFile": f"{CONFIGURATION}/ca.crt"},
+            "x509": {"clientCAFile": f"{CONFIGURATION}/{AUTHORITY}"},
         },
         "authorization": {"mode": "Webhook"},
         **(_JOINED_SERVING if settings.token else _SERVING),
