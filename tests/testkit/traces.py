@@ -28,8 +28,8 @@ _VOLATILE = {"logs", "etcd"}
 """Folders whose files come and go: logs stay for people, and etcd writes its own files."""
 
 
-_OF_THE_PROXY = {"hosted", "hosted/endpoint-proxy.json", "hosted/knock.sock"}
-"""What the endpoint proxy, which all control planes share, leaves for the next one."""
+_SHARED = {"hosted", "hosted/endpoint-proxy.json", "hosted/knock.sock", "machines"}
+"""What is left for the next one: files of the endpoint proxy, and the folder of the memberships of machines."""
 
 
 class Traces(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +115,7 @@ def _files(folder: Path) -> list[str]:
         found.append(each.name)
         if each.is_dir() and each.name not in _VOLATILE:
             found += [f"{each.name}/{below.name}" for below in each.iterdir()]
-    return [each for each in found if each not in _OF_THE_PROXY]
+    return [each for each in found if each not in _SHARED]
 
 
 def _cgroups(identity: str) -> list[str]:
