@@ -230,7 +230,7 @@ def test_a_gradual_rotation_trusts_both_until_it_is_completed(folder: Path) -> N
     )
     assert not [name for name in issued if name.startswith("next")]
     # Kubelets know the next certificate of the API server before it has it.
-    kubelets = [each[hosting.NODE_CLIENTS] for each in (first, prepared, issued)]
+    kubelets = [each[hostedpki.NODE_CLIENTS] for each in (first, prepared, issued)]
     assert kubelets == [first["ca.crt"], first["ca.crt"] + issued["ca.crt"], issued["ca.crt"]]
     # It lasts for as long as clients need, and nothing is due meanwhile.
     later = NOW + 2 * DAY + 2 * OVERLAP

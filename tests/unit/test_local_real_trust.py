@@ -8,7 +8,7 @@ import pytest
 
 from tenantry.api.errors import LocalError
 from tenantry.hosting import plane as hosting
-from tenantry.local import kubeconfigs
+from tenantry.local import hostedpki, kubeconfigs
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.real import memberships, trust
 from tenantry.local.real.init import TrustedServers
@@ -21,7 +21,7 @@ AWAY = Membership(plane=UID, server="https://10.113.128.1:6443", ca="joined", to
 def _pki(folder: Path, clients: str, servers: str) -> None:
     pki = ClusterPaths(folder / "hosted" / UID).pki
     pki.mkdir(parents=True, exist_ok=True)
-    (pki / hosting.NODE_CLIENTS).write_text(clients)
+    (pki / hostedpki.NODE_CLIENTS).write_text(clients)
     (pki / hosting.TRUSTED).write_text(servers)
 
 

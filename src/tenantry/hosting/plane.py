@@ -68,9 +68,6 @@ CLIENTS = "clients.crt"
 FORMER_CLIENTS = "clients-before.crt"
 """The file with those of them that are being replaced, whose clients the process reports."""
 
-NODE_CLIENTS = "node-clients.crt"
-"""The file with the authorities of the clients of kubelets: of the API server, and before it has its next one."""
-
 FRONT_PROXY = "front-proxy-trusted.crt"
 """The file with the authorities of the API server as the client of aggregated APIs."""
 

@@ -34,6 +34,9 @@ from tenantry.hosting.plane import HostedPlane
 from tenantry.local import pki
 from tenantry.local.files import make_private_folder, write_private
 
+NODE_CLIENTS = "node-clients.crt"
+"""The file with the authorities of the clients of kubelets: of the API server, and before it has its next one."""
+
 _FORMER = "former.json"
 _NEXT = "next.json"
 _PREFIX = "next-"
@@ -137,7 +140,7 @@ def _bundle(folder: Path, former: list[FormerAuthority]) -> None:
     _write(folder / hosting.CLIENTS, clients + before)
     _write(folder / hosting.FORMER_CLIENTS, before)
     # Not former ones: each process of the API server starts with its new certificate.
-    _write(folder / hosting.NODE_CLIENTS, together(_AUTHORITY, *after(_AUTHORITY)))
+    _write(folder / NODE_CLIENTS, together(_AUTHORITY, *after(_AUTHORITY)))
     front = together(_FRONT, *after(_FRONT), *(f"{name}.front" for name in of_clients))
     _write(folder / hosting.FRONT_PROXY, front)
 

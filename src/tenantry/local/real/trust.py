@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tenantry.api.errors import LocalError
 from tenantry.hosting import plane as hosting
+from tenantry.local import hostedpki
 from tenantry.local.files import write_private
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.real import memberships, settings
@@ -30,7 +31,7 @@ def authorities(paths: ClusterPaths, membership: Membership) -> dict[str, bytes]
     """
     folder = ClusterPaths(paths.folder / "hosted" / membership.plane).pki
     joined = membership.ca.encode()
-    sources = {settings.AUTHORITY: hosting.NODE_CLIENTS, settings.SERVERS_AUTHORITY: hosting.TRUSTED}
+    sources = {settings.AUTHORITY: hostedpki.NODE_CLIENTS, settings.SERVERS_AUTHORITY: hosting.TRUSTED}
     return {name: _content(folder / source) or joined for name, source in sources.items()}
 
 
