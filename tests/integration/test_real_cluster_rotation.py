@@ -1,4 +1,7 @@
-"""Clusters of tenants with real nodes while credentials are replaced, and while they sleep (H04)."""
+"""The credentials of a cluster with real nodes are replaced in phases (H04).
+
+`make test-release` runs it; `make test` skips it (TENANTRY_TEST_REAL=0), as test_real_nodes.py.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import datetime as dt
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,6 @@ import pytest_asyncio
 
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import ApiError, Unauthorized
-from tenantry.api.nodehandover import NodeHandover
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.hosting.certificates import CertificateUse, LeafCertificate
 from tenantry.kube import kubeconfig
@@ -180,33 +181,3 @@ async def test_a_rotation_in_phases_breaks_nothing_and_nodes_join_in_each(host: 
 
     await until(as_before, "nothing is left of the cluster", seconds=SECONDS, seen=lambda: seen)
     await asyncio.to_thread(shutil.rmtree, folder)
-
-
-async def test_kubelets_that_reconnect_do_not_wake_a_cluster_that_sleeps(host: RealPods, tmp_path: Path) -> None:
-    """H04: `sleep.nodes: Keep`: pods run on without the control plane; a client wakes it, and nodes are Ready again."""
-    name = "keeper"
-    await cluster(host, "create", name, "--nodes", "1", "--wait", "--timeout", LIMIT)
-    (first,) = memberships.away(host.cluster.paths)
-    file = tmp_path / "kubeconfig"
-    file.write_text(await cluster(host, "kubeconfig", name))
-    async with Client(kubeconfig.load([file])) as client:
-        inside = RealPods(host.cluster, Api(client))
-        spot = await inside.make("default", "web", first, "runc")
-        await cluster(host, "sleep", name, "--timeout", LIMIT)
-        wakes = (await host.api.get(PLANES, name, name))["status"].get("wakes", 0)
-        asked = f"http://{spot.address}:{PORT}/hostname"
-
-        async def answers() -> bool:
-            return not await inside.mismatches([(spot, spot.address, PORT, "http", True)])
-
-        # A kubelet renews its Lease every ten seconds: it has tried to connect several times.
-        for _ in range(8):
-            await asyncio.sleep(5)
-            status = (await host.api.get(PLANES, name, name))["status"]
-            assert (status["phase"], status.get("wakes", 0)) == ("Asleep", wakes)
-        await until(answers, f"{asked} answers while the control plane sleeps")
-        (handover,) = await host.api.list(NodeHandover.resource)
-        assert handover["metadata"]["name"] == first
-        assert (await inside.api.get(PODS, "web", "default"))["status"]["podIP"] == spot.address
-        await until(partial(_ready_nodes, host, name, 1), "its node is Ready again", seconds=SECONDS)
-    await cluster(host, "delete", name, "--yes", "--timeout", LIMIT)
