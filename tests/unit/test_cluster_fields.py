@@ -156,6 +156,18 @@ def test_a_template_refuses_what_it_does_not_list(template: ClusterTemplate, mes
     assert message in told
 
 
+def test_a_template_that_is_deleted_leaves_the_issuer() -> None:
+    """H04: clients that log in by it go on; another issuer is not reached."""
+    there = of(SPEC, limited(oidc_issuers=(OIDC.issuer,)))
+    there.template = None
+    there.settle()
+    assert plane(there).spec.egress.issuers == (OIDC.issuer,)
+    other = replace(SPEC.api_server, oidc=replace(OIDC, issuer="https://other.example.com"))
+    there.change(replace(there.found.spec, api_server=other))
+    there.settle()
+    assert plane(there).spec.egress.issuers == ()
+
+
 def test_a_later_limit_takes_nothing_and_closes_the_gate() -> None:
     """H04: the cluster keeps its settings; tokens of the issuer end with its keys."""
     there = of(SPEC, limited(oidc_issuers=(OIDC.issuer,)))

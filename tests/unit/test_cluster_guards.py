@@ -23,7 +23,8 @@ from tenantry.api.virtualcontrolplane import (
 from tenantry.audit.check import NotApplicable, Observation
 from tenantry.audit.checks.own import CHECKS
 from tenantry.audit.context import AuditContext
-from tenantry.controllers.virtualcontrolplane import desired, guarding, upgrade
+from tenantry.controllers.virtualcontrolplane import desired, guarding, status, upgrade
+from tenantry.engine.conditions import find
 from tenantry.hostedpods import objects
 from tenantry.hosting import guards
 from tenantry.hosting import plane as hosting
@@ -92,9 +93,44 @@ def test_the_condition_reports_whether_guards_are_in_force(
     found: VirtualControlPlane, told: tuple[bool, str] | None
 ) -> None:
     """H04: a person who relies on them has to know."""
-    conditions = guarding.condition(found)
+    conditions = guarding.condition(found, URLS)
     assert [(each.holds, each.reason) for each in conditions] == ([] if told is None else [told])
     assert all("OutgoingUrls" in each.message for each in conditions)
+
+
+@pytest.mark.parametrize(("running", "told"), [(None, "Unknown"), ((), "False"), (URLS, "True")])
+def test_guards_are_in_force_only_when_the_process_has_them(
+    running: tuple[ClusterGuard, ...] | None, told: str
+) -> None:
+    """H04: a control plane that starts, or that is about to get its first guard, has none."""
+    problem = None if running else status.STARTING
+    found = status.compute(plane(), problem, endpoint="", now="2027-01-01T00:00:00Z", guards=running)
+    condition = find(found.conditions, reasons.GUARDS_ENFORCED)
+    assert condition is not None
+    assert condition.status.value == told
+    assert condition.reason == (reasons.ESTABLISHED if running else reasons.PROGRESSING)
+
+
+def test_an_owner_who_names_another_template_keeps_the_guards() -> None:
+    """H04: also while the other template changes; they are what administrators require of the cluster."""
+    there = ClusterWorld(DedicatedClusterSpec(template="small", nodes=1))
+    there.template = template(URLS)
+    reconciled(there)
+    there.template = replace(template(()), metadata=ObjectMeta(name="free", generation=1))
+    there.change(replace(there.found.spec, template="free"))
+    assert reconciled(there) == URLS
+    there.template = replace(there.template, spec=ClusterTemplateSpec(guards=TOKENS))
+    assert set(reconciled(there)) == {*URLS, *TOKENS}
+    there.template = replace(there.template, spec=ClusterTemplateSpec())
+    assert reconciled(there) == URLS
+
+
+def reconciled(there: ClusterWorld) -> tuple[ClusterGuard, ...]:
+    """Return the guards once the cluster has written what it takes of its template into its status."""
+    there.settle()
+    there.settle()
+    assert there.plane is not None
+    return there.plane.spec.guards
 
 
 def test_a_process_that_soaks_has_no_guards_and_says_so() -> None:
@@ -102,7 +138,7 @@ def test_a_process_that_soaks_has_no_guards_and_says_so() -> None:
     found = plane(version="1.35.4")
     soaking = PlaneUpgrade(before="1.35.4", after="1.36.3", soaks=True)
     found = replace(found, status=replace(found.status, last_upgrade=soaking))
-    (told,) = guarding.condition(found)
+    (told,) = guarding.condition(found, ())
     assert (told.holds, "1.35" in told.message) == (False, True)
     wished = desired.plane_of(found, "10.96.0.2")
     assert wished.guards == URLS

@@ -230,3 +230,18 @@ def test_the_status_has_the_versions_while_nodes_are_rebuilt() -> None:
     assert there.status.versions == ClusterVersions(control_plane="1.36.3", oldest_node="1.35.9", newest_node="1.35.10")
     there.report("kwok-v0.7.0", "n-0")
     assert there.status.versions.newest_node == "1.35.9"
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_nodes_that_are_not_ready_are_not_all_rebuilt_at_once(most: int) -> None:
+    """H04: a short failure of the network must not cost the volumes of a whole pool."""
+    there = upgraded(3, most)
+    for name in tuple(there.handovers):
+        there.lose(name)
+    for _ in range(3):
+        there.step()
+        assert sum(bool(each.metadata.deletion_timestamp) for each in there.handovers.values()) == most
+    # What returns and joins again counts until it has joined.
+    there.hand_back()
+    there.step()
+    assert not [each for each in there.handovers.values() if each.metadata.deletion_timestamp]

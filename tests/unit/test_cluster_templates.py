@@ -94,6 +94,19 @@ def test_a_template_that_requires_a_sandbox_has_it_in_each_of_its_clusters() -> 
     assert (spec.runtime, spec.hosting) == (RuntimeChoice.SANDBOXED, PlaneHosting.AUTO)
 
 
+def test_a_cluster_that_names_another_template_stays_in_its_sandbox() -> None:
+    """H04: an owner chooses the template, and must not choose what administrators require away."""
+    strict = replace(SMALL, spec=replace(SMALL.spec, runtime=RuntimeChoice.SANDBOXED, hosting=PlaneHosting.PODS))
+    there = of(DedicatedClusterSpec(template="small"), strict)
+    there.template = replace(SMALL, metadata=replace(SMALL.metadata, name="free"))
+    there.change(replace(there.found.spec, template="free"))
+    there.settle()
+    there.settle()
+    spec = plane(there).spec
+    assert (spec.runtime, spec.hosting) == (RuntimeChoice.SANDBOXED, PlaneHosting.PODS)
+    assert there.condition(reasons.TEMPLATE_CURRENT)[0] == "True"
+
+
 def test_what_the_spec_sets_counts() -> None:
     """H04: one replica is a value, not the absence of one."""
     spec = DedicatedClusterSpec(

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.clusterapi import CLUSTER_CLASSES, CLUSTERS
+from tenantry.api.clusterguards import ClusterGuard
 from tenantry.api.clustertemplate import (
     ClassReference,
     ClassVariable,
@@ -29,6 +30,8 @@ from tenantry.api.dedicatedcluster import (
 )
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import Condition, ObjectMeta
+from tenantry.api.planehosting import PlaneHosting
+from tenantry.api.runtime import RuntimeChoice
 from tenantry.api.slice import SliceClaim, SliceClaimSpec, SliceClaimStatus
 from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneSpec
 from tenantry.controllers import tenantcluster
@@ -452,3 +455,31 @@ def test_the_provider_is_recorded_before_there_is_a_cluster() -> None:
         count += 1
     assert (CLUSTERS, "acme/prod") in world.objects
     assert count > 3
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("guards", (ClusterGuard.NODE_IDENTITY,)), ("hosting", PlaneHosting.PODS), ("runtime", RuntimeChoice.SANDBOXED)],
+)
+def test_a_class_does_not_have_what_a_template_requires_of_control_planes(field: str, value: object) -> None:
+    """H04: an owner does not get rid of it by the provider."""
+    strict = template()
+    strict = replace(strict, spec=replace(strict.spec, **{field: value}))
+    inputs = TopologyInputs(found=found(), template=strict)
+    assert topology.plan(inputs).writes == ()
+    assert (ready(inputs).reason, f"spec.{field}" in ready(inputs).message) == (reasons.INVALID_SPEC, True)
+
+
+def test_a_cluster_of_a_class_takes_no_runtime_and_says_when_it_ends() -> None:
+    """H04: a field that is not carried out is refused."""
+    spec = DedicatedClusterSpec(version="1.36", control_plane=ClusterControlPlane(runtime=RuntimeChoice.SANDBOXED))
+    told = ready(TopologyInputs(found=found(spec), template=template())).message
+    assert "spec.controlPlane.runtime must be left out" in told
+    inputs = TopologyInputs(
+        found=found(DedicatedClusterSpec(version="1.36", expires_at="2027-01-01T12:00:00Z")), template=template()
+    )
+    assert find(topology.status(inputs, None, NOW).conditions, reasons.EXPIRING) is not None
+    wrong = TopologyInputs(
+        found=found(DedicatedClusterSpec(version="1.36", expires_at="tomorrow")), template=template()
+    )
+    assert "spec.expiresAt" in ready(wrong).message

@@ -7,6 +7,7 @@ import datetime as dt
 from msgspec.structs import replace
 
 from tenantry.api import reasons
+from tenantry.api.contributednode import ContributedNode
 from tenantry.api.dedicatedcluster import (
     ClusterSleep,
     DedicatedClusterSpec,
@@ -203,3 +204,18 @@ def test_the_mark_of_a_control_plane_is_the_one_that_its_controller_reads() -> N
     """H04."""
     assert LEAVE_NODES in vars(ownnodes).values()
     assert ObjectMeta(annotations={LEAVE_NODES: "true"}).annotations
+
+
+def test_a_machine_from_outside_keeps_no_cluster_from_its_sleep() -> None:
+    """H04: it is no node of the host, and stays a member of the cluster."""
+    machine = ContributedNode(name="outside-abc123", addresses=("192.168.7.5",), pod_range="10.200.1.0/24")
+    there = ClusterWorld(DedicatedClusterSpec(nodes=2, sleep=RELEASE, contributed=(machine,)))
+    there.settle()
+    serves(there, PlanePhase.AWAKE)
+    there.settle()
+    there.note(REQUESTED_PHASE, f"{PlanePhase.ASLEEP} 1")
+    there.settle()
+    assert there.found.status.sleep is SleepStage.SLEEPING
+    assert there.plane is not None
+    assert there.plane.metadata.annotations[REQUESTED_PHASE] == f"{PlanePhase.ASLEEP} 1"
+    assert (list(there.handovers), there.claims) == (["outside-abc123"], {})

@@ -340,3 +340,11 @@ def test_the_audit_log_is_read_from_the_pods_that_print_it() -> None:
     templates = {"b": audited, "c": plain, "a": audited}
     pods = [{**template, "metadata": {"name": name}} for name, template in templates.items()]
     assert auditlogs.printing(pods) == ["a", "b"]
+
+
+def test_a_range_of_pods_is_refused_before_the_first_start() -> None:
+    """H04: a field that Pods do not carry out must not look accepted."""
+    plane = HostedPlane(uid="a-1", name="x", issuer="https://x", owner="o")
+    objects.check_first(plane)
+    with pytest.raises(InputError, match=r"spec.network.podRange .* without the field"):
+        objects.check_first(replace(plane, pod_range="10.64.0.0/16"))

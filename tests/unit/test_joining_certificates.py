@@ -18,10 +18,11 @@ from tenantry.api.nodehandover import (
     NodeHandoverStatus,
 )
 from tenantry.api.signing import CLIENT, SERVING, SigningCondition, SigningRequest, SigningSpec, SigningStatus
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers.joining import certificates
 from tenantry.controllers.joining.certificates import LIFE, MARGIN
-from tenantry.controllers.virtualcontrolplane import sleep
-from tenantry.controllers.virtualcontrolplane.sleep import Sleep, SleepInputs
+from tenantry.controllers.virtualcontrolplane import sleep, status
+from tenantry.controllers.virtualcontrolplane.sleep import Sleep, SleepInputs, StayAwake
 from tenantry.engine.clock import rfc3339
 from tenantry.hosting.reports import Activity
 from testkit.examples import examples
@@ -69,6 +70,27 @@ def test_nodes_that_leave_or_have_lost_theirs_wake_nothing() -> None:
     leaving = node("b", KubeletCertificates(client=rfc3339(NOW + MARGIN)))
     leaving = replace(leaving, metadata=replace(leaving.metadata, deletion_timestamp=rfc3339(NOW)))
     assert certificates.first_end([over, leaving], NOW) is None
+
+
+def test_a_machine_that_is_off_is_not_waited_for_and_no_machine_for_long() -> None:
+    """H04: else one dead node keeps a control plane awake for three days, also against a request."""
+    soon, later = KubeletCertificates(client=rfc3339(NOW + MARGIN / 2)), NOW + LIFE / 2
+    dead = node("a", soon)
+    dead = replace(dead, status=replace(dead.status, stage=HandoverStage.JOINING))
+    assert certificates.first_end([dead], NOW) is None
+    given = SleepInputs(
+        now=NOW, after_seconds=0, is_requested=True, activity=IDLE, certificate=NOW + MARGIN / 2, following=later
+    )
+    waits = sleep.decide(given)
+    assert isinstance(waits, StayAwake)
+    assert waits.is_renewal
+    found = sleep.decide(replace(given, waited_seconds=sleep.RENEWAL_SECONDS))
+    assert isinstance(found, Sleep)
+    assert found.next_wake == min(later - MARGIN, NOW + sleep.MOST_SLEEP)
+    told = status.compute(
+        VirtualControlPlane(metadata=ObjectMeta(name="prod")), None, endpoint="", now=rfc3339(NOW), waits=sleep.RENEWAL
+    )
+    assert "it does not sleep yet: certificates of its nodes are renewed" in told.conditions[0].message
 
 
 @examples(200)

@@ -20,15 +20,17 @@ from tenantry.api.virtualcontrolplane import (
     VirtualControlPlaneSpec,
     VirtualControlPlaneStatus,
 )
-from tenantry.controllers.quota.objects import is_charged, plane_request
+from tenantry.controllers.quota.objects import is_charged, plane_charge, plane_request
 from tenantry.controllers.quota.verdicts import ShareVerdict
 from tenantry.controllers.virtualcontrolplane import desired, status
 from tenantry.controllers.virtualcontrolplane.charge import PlaneCharge, find
 from tenantry.controllers.virtualcontrolplane.startslots import AT_ONCE, PER_TENANT, StartSlots
 from tenantry.engine.conditions import is_true
 from tenantry.engine.plan import Blocked
+from tenantry.hostedpods import ownetcd
 from tenantry.hosting import etcdserver
-from tenantry.world.shares.amounts import read
+from tenantry.world import quantity
+from tenantry.world.shares.amounts import read, spelled
 
 USUAL = {"limits.memory": "256Mi", "requests.cpu": "50m", "requests.memory": "96Mi"}
 WITH_ETCD = {"limits.memory": "768Mi", "requests.cpu": "75m", "requests.memory": "224Mi"}
@@ -193,3 +195,23 @@ def test_the_suspension_of_the_tenant_is_the_reason_of_ready() -> None:
     assert "refused with a 503 until the suspension of the tenant ends" in told.message
     failed = status.compute(plane(), SHORT, endpoint="", now="", is_suspended=True)
     assert {each.reason for each in failed.conditions} == {reasons.QUOTA_INSUFFICIENT}
+
+
+@pytest.mark.parametrize("has_etcd", [False, True])
+def test_three_processes_of_an_earlier_version_run_on(has_etcd: bool) -> None:  # noqa: FBT001 - pytest passes it so
+    """H01, VCP-32: their charge has no etcd, which must not be taken off it."""
+    many = with_etcd(plane())
+    many = replace(many, spec=replace(many.spec, replicas=3))
+    charged = plane_charge(many.spec) if has_etcd else {key: 3 * each for key, each in read(USUAL).items()}
+    many = replace(many, status=replace(many.status, charged=spelled(charged)))
+    assert desired.replicas_of(many) == 3
+    limits = desired.limits_of(many)
+    assert (limits.memory_bytes, limits.cpu_millis) == (256 * 2**20, 50)
+
+
+def test_the_charge_of_an_etcd_is_what_it_may_take() -> None:
+    """VCP-32: the quota and the container have it from one place."""
+    first, *_ = ownetcd.containers("u", "image")
+    amounts = first["resources"]
+    for kind, key in (("requests", "requests.memory"), ("limits", "limits.memory")):
+        assert quantity.parse(str(amounts[kind]["memory"])) == quantity.parse(etcdserver.OWN_CHARGE[key])

@@ -312,5 +312,6 @@ class TakenTemplate(Model, frozen=True, kw_only=True):
     after_idle_seconds: Annotated[int, Meta(description="spec.sleep.afterIdleSeconds, if the cluster sets none.")] = 0
     add_ons: AddOns = ()
     guards: Guards = ()
+    former_guards: Guards = ()
     hosting: HostedIn = PlaneHosting.AUTO
     runtime: PlaneRuntime = RuntimeChoice.SHARED

@@ -124,6 +124,19 @@ class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
         return VersionImages(default=self.image, others=self.others)
 
 
+def check_first(plane: HostedPlane) -> None:
+    """Check that a control plane can start for the first time; one of an earlier version runs on.
+
+    Raises:
+        InputError: A field that never changes is not carried out in Pods.
+    """
+    if plane.pod_range:
+        raise InputError(
+            "spec.network.podRange is set, which control planes in Pods do not carry out: the nodes of such a one bring"
+            " the ranges of their pods; create another object without the field"
+        )
+
+
 def check(plane: HostedPlane, known: Sequence[HostedVersion] = (versionimages.DEFAULT,)) -> None:
     """Check that a control plane can run in a Pod.
 

@@ -113,7 +113,7 @@ def containers(uid: str, image: str) -> tuple[Json, ...]:
     written = {_VOLUME: _DATA, **sockets}
     # The port of peers trusts the certificate of the process, too, and has neither users nor a limit of size.
     private = {**written, _PEERS: _PEER}
-    small, memory = (32 * 2**20, 128 * 2**20), (128 * 2**20, etcdserver.OWN_MEMORY_BYTES)
+    small, memory = (32 * 2**20, 128 * 2**20), (etcdserver.OWN_REQUEST_BYTES, etcdserver.OWN_MEMORY_BYTES)
     server = {f"{_FILES}-server": "/pki"}
     etcd = planestore.container("etcd", image, [planestore.ETCD, *flags], written=private, read=server, memory=memory)
     admission = [*act, "admit", stores.user(uid), stores.prefix(uid)]

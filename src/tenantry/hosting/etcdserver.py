@@ -10,8 +10,18 @@ from collections.abc import Sequence
 SHARED_BYTES, OWN_BYTES = 8 * 2**30, 2 * 2**30
 """How large the file of an etcd may be that control planes share, or that one has to itself."""
 
-SHARED_MEMORY_BYTES, OWN_MEMORY_BYTES = 2 * 2**30, 512 * 2**20  # the own one: `OWN_ETCD`, which the quota counts
+SHARED_MEMORY_BYTES, OWN_MEMORY_BYTES = 2 * 2**30, 512 * 2**20
 """Its memory without the pages of its file, which the kernel takes back. Most is its index: 250 bytes for each key."""
+
+OWN_REQUEST_BYTES, OWN_REQUEST_MILLIS = 128 * 2**20, 25
+"""What an own one requests; at rest, it takes 40 to 70 MiB. Its limit is `OWN_MEMORY_BYTES`."""
+
+OWN_CHARGE = {
+    "requests.cpu": f"{OWN_REQUEST_MILLIS}m",
+    "requests.memory": str(OWN_REQUEST_BYTES),
+    "limits.memory": str(OWN_MEMORY_BYTES),
+}
+"""What an own one takes of the quota of its tenant, besides the processes."""
 
 SOFT_PART = 0.8
 """Of its memory: where Go begins to collect garbage more often."""

@@ -141,7 +141,7 @@ def problems(inputs: ClusterInputs) -> list[Blocked]:
         )
         for each in others
     ]
-    return [*wrong, *reported.problems(inputs), *template.problems(inputs), *foreign]
+    return [*wrong, *reported.problems(found, inputs.now), *template.problems(inputs), *foreign]
 
 
 def _wrong(pool: str, settings: PoolSettings) -> Iterable[str]:

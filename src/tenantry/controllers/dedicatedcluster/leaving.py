@@ -175,7 +175,7 @@ def may_rebuild(of: VirtualControlPlane | None) -> bool:
 
 
 def rebuilt(pool: Pool, facts: LeavingFacts, others: Sequence[NodeHandover] = ()) -> list[NodeHandover]:
-    """Return the nodes that leave to be rebuilt: as many as may be missing, and those that are missing already.
+    """Return the nodes that leave to be rebuilt: never more than `maxUnavailable` are rebuilt at one time.
 
     Args:
         pool: The pool.
@@ -189,5 +189,10 @@ def rebuilt(pool: Pool, facts: LeavingFacts, others: Sequence[NodeHandover] = ()
     joined = [each for each in staying if is_joined(each)]
     old = [each for each in order(staying, facts) if is_outdated(each, wanted)]
     budget = max(0, pool.settings.max_unavailable - max(0, pool.want - len(joined)))
-    # One that is not Ready serves nothing: without it, no pod is missing that is there now.
-    return [*(each for each in old if not is_joined(each)), *[each for each in old if is_joined(each)][:budget]]
+    # One that is not Ready may be back in a moment, with its volumes: all at once would be lost in a short failure.
+    known = {each.metadata.name for each in (*pool.live, *pool.going)}
+    wiped = set(pool.claim.status.nodes) - known if pool.claim is not None else set()
+    coming = [each for each in staying if not is_joined(each) and each not in old]
+    under_way = len(pool.going) + len(others) + len(wiped) + len(coming)
+    slots = max(0, pool.settings.max_unavailable - under_way)
+    return [*(each for each in old if not is_joined(each)), *[each for each in old if is_joined(each)][:budget]][:slots]

@@ -15,6 +15,7 @@ from __future__ import annotations
 from tenantry.api.dedicatedcluster import DedicatedCluster, SleepingNodes, SleepStage
 from tenantry.api.marks import REQUESTED_PHASE
 from tenantry.api.virtualcontrolplane import MAX_REQUEST, PlanePhase
+from tenantry.controllers.dedicatedcluster import contributed
 from tenantry.controllers.dedicatedcluster.gather import ClusterInputs
 from tenantry.engine.clock import rfc3339
 
@@ -83,4 +84,5 @@ def sleep_request(inputs: ClusterInputs) -> str:
 
 
 def _are_gone(inputs: ClusterInputs) -> bool:
-    return not inputs.handovers and not inputs.own_claims
+    # Machines from outside are no nodes of the host: they stay members of a cluster that sleeps.
+    return all(map(contributed.is_outside, inputs.handovers.values())) and not inputs.own_claims

@@ -31,23 +31,28 @@ def term(found: DedicatedCluster, now: dt.datetime) -> LeaseState:
         return ENDLESS
 
 
-def problems(inputs: ClusterInputs) -> Iterable[Blocked]:
+def problems(found: DedicatedCluster, now: dt.datetime) -> Iterable[Blocked]:
     """Yield that the end of the lease is not a time."""
     try:
-        lease(inputs.found.spec.expires_at, inputs.now)
+        lease(found.spec.expires_at, now)
     except InputError as error:
         yield Blocked(reason=reasons.INVALID_SPEC, message=f"spec.expiresAt: {error}")
+
+
+def lapse(found: DedicatedCluster, now: dt.datetime) -> list[Wanted]:
+    """Return the condition about the end of the lease, of a cluster of any provider; nothing if it is far away."""
+    return expiring(
+        found.spec.expires_at,
+        term(found, now),
+        then="is deleted with all objects inside",
+        ended=": the operator deletes it",
+    )
 
 
 def conditions(inputs: ClusterInputs) -> Iterable[Wanted]:
     """Yield the conditions about what is known of a cluster."""
     found, plane = inputs.found, inputs.own_plane
-    yield from expiring(
-        found.spec.expires_at,
-        term(found, inputs.now),
-        then="is deleted with all objects inside",
-        ended=": the operator deletes it",
-    )
+    yield from lapse(found, inputs.now)
     if plane is None:
         return
     if plane.status.phase is PlanePhase.ASLEEP:

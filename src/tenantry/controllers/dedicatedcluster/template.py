@@ -16,6 +16,7 @@ from msgspec import UNSET
 
 from tenantry.api import reasons
 from tenantry.api.clusteraddons import AddOns
+from tenantry.api.clusterguards import Guards
 from tenantry.api.clustertemplate import (
     ClusterTemplate,
     ResourceLimits,
@@ -102,10 +103,23 @@ def first_version(found: DedicatedCluster) -> str:
     return found.spec.version or taken(found).version
 
 
-def issuers(inputs: ClusterInputs) -> tuple[str, ...]:
-    """Return the OIDC issuers that the API server of a cluster reaches because its template names them."""
+def guards(found: DedicatedCluster) -> Guards:
+    """Return the guards of a cluster: of its template, and those of templates that it had before."""
+    of = taken(found)
+    return tuple(dict.fromkeys((*of.guards, *of.former_guards)))
+
+
+def issuers(inputs: ClusterInputs, before: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the OIDC issuers that the API server of a cluster reaches because its template names them.
+
+    Args:
+        inputs: The cluster.
+        before: Those that it reaches: they stay when the template is deleted.
+    """
     oidc, of = inputs.found.spec.api_server.oidc, inputs.template
     named = of.spec.limits.oidc_issuers if of is not None else UNSET
+    if of is None and inputs.template_name and taken(inputs.found).name == inputs.template_name:
+        named = tuple(before)
     if oidc is UNSET or named is UNSET or oidc.issuer not in named:
         return ()
     return (oidc.issuer,)
@@ -139,6 +153,9 @@ def _due(inputs: ClusterInputs) -> TakenTemplate | None:
     running = versions.minor(there.status.version) if there is not None and there.status.version else ""
     first = running or (taken(found).version if there is not None else latest(of.spec.versions))
     defaults = of.spec.defaults
+    # An owner who names another template takes off nothing that administrators require of this cluster.
+    former = taken(found)
+    is_kept = former.runtime is RuntimeChoice.SANDBOXED and of.spec.runtime is not RuntimeChoice.SANDBOXED
     new = TakenTemplate(
         name=of.metadata.name,
         generation=of.metadata.generation,
@@ -149,8 +166,9 @@ def _due(inputs: ClusterInputs) -> TakenTemplate | None:
         after_idle_seconds=defaults.after_idle_seconds,
         add_ons=defaults.add_ons,
         guards=of.spec.guards,
-        hosting=of.spec.hosting,
-        runtime=of.spec.runtime,
+        former_guards=guards(found),
+        hosting=former.hosting if is_kept else of.spec.hosting,
+        runtime=former.runtime if is_kept else of.spec.runtime,
     )
     # A change to a template whose limits the cluster is above takes nothing of it.
     status = msgspec.structs.replace(found.status, template=new)
@@ -388,9 +406,12 @@ def _changes(before: TakenTemplate, of: ClusterTemplate) -> Iterable[str]:
         ("datastore.kind", before.datastore.value, now.datastore.kind.value),
         ("afterIdleSeconds", before.after_idle_seconds, now.after_idle_seconds),
         ("addOns", _named(before.add_ons), _named(now.add_ons)),
-        ("hosting", before.hosting.value, of.spec.hosting.value),
-        ("runtime", before.runtime.value, of.spec.runtime.value),
     ]
+    if before.generation != of.metadata.generation:  # else they may be those of a template that it had before
+        pairs += [
+            ("hosting", before.hosting.value, of.spec.hosting.value),
+            ("runtime", before.runtime.value, of.spec.runtime.value),
+        ]
     fields = ("requests.cpu", "requests.memory", "limits.memory")
     pairs += [
         (f"resources.{field}", was, is_now)

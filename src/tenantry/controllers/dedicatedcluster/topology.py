@@ -18,7 +18,7 @@ from msgspec import UNSET, UnsetType
 
 from tenantry.api import reasons
 from tenantry.api.clusterapi import CLUSTERS, kubeconfig_name
-from tenantry.api.clustertemplate import ClusterApiClass, ClusterTemplate
+from tenantry.api.clustertemplate import ClusterApiClass, ClusterTemplate, ClusterTemplateSpec
 from tenantry.api.dedicatedcluster import (
     CLUSTER_FINALIZER,
     DEFAULT_POOL,
@@ -30,17 +30,19 @@ from tenantry.api.dedicatedcluster import (
     PoolSettings,
     PoolStatus,
 )
-from tenantry.api.errors import AlreadyExists, Conflict, NotFound
+from tenantry.api.errors import AlreadyExists, Conflict, InputError, NotFound
 from tenantry.api.model import Json
 from tenantry.api.wording import shortened
 from tenantry.controllers.children import meta_of
 from tenantry.controllers.conclusion import ready, trouble
 from tenantry.controllers.dedicatedcluster import clusterreport
+from tenantry.controllers.dedicatedcluster import reported as lasting
 from tenantry.controllers.dedicatedcluster.desired import settings_of
 from tenantry.controllers.dedicatedcluster.template import ClusterSize, first_version
 from tenantry.engine import request
 from tenantry.engine.conditions import merge
 from tenantry.engine.plan import Blocked, DirectWrite, Plan
+from tenantry.world.leases import instant
 
 _FORBIDDEN = Blocked(
     reason=reasons.REFUSED,
@@ -174,12 +176,32 @@ def _wrong(inputs: TopologyInputs, found: DedicatedCluster) -> Iterable[str]:
         f"{each} must be left out if the provider is ClusterApi: set it in the ClusterClass, or by variables of it"
         for each in _unused(found.spec)
     )
+    yield from _required(inputs)
+    try:
+        if found.spec.expires_at:
+            instant(found.spec.expires_at)
+    except InputError as error:
+        yield f"spec.expiresAt: {error}"
     if found.spec.contributed:
         yield "spec.contributed must have no machines if the provider is ClusterApi: Cluster API makes its nodes"
     for name, pool in settings_of(found).items():
         path = "spec.defaultPool" if name == DEFAULT_POOL else f"spec.pools[{name}]"
         if _settings(pool) != PoolSettings():
             yield f"{path} must have no settings if the provider is ClusterApi: the ClusterClass has them"
+
+
+def _required(inputs: TopologyInputs) -> Iterable[str]:
+    """Yield what a template requires that only a control plane of Tenantry has."""
+    if inputs.template is None:
+        return
+    of, default = inputs.template.spec, ClusterTemplateSpec()
+    for field in ("guards", "hosting", "runtime"):
+        if getattr(of, field) != getattr(default, field):
+            yield (
+                f"spec.template: ClusterTemplate {inputs.template.metadata.name!r} has spec.{field}, which clusters of"
+                " Cluster API do not have: set the provider to Hosted, name another template, or have an administrator"
+                f" leave out {field} in it, and set it in the ClusterClass"
+            )
 
 
 def _missing(inputs: TopologyInputs, key: str) -> str:
@@ -223,7 +245,9 @@ def _unused(spec: DedicatedClusterSpec) -> Iterable[str]:
     """Yield the fields that only a control plane of Tenantry carries out, if they are set."""
     default = DedicatedClusterSpec()
     fields = {"network": "network", "owners": "owners", "api_server": "apiServer", "endpoint": "endpoint"}
-    return (f"spec.{told}" for name, told in fields.items() if getattr(spec, name) != getattr(default, name))
+    yield from (f"spec.{told}" for name, told in fields.items() if getattr(spec, name) != getattr(default, name))
+    if spec.control_plane.runtime is not UNSET:
+        yield "spec.controlPlane.runtime"
 
 
 def _settings(pool: NodePool) -> PoolSettings:
@@ -360,6 +384,7 @@ def status(inputs: TopologyInputs, problem: Blocked | None, now: str) -> Dedicat
         *trouble(first),
         clusterreport.part(reported, clusterreport.CONTROL_PLANE_AVAILABLE, reasons.CONTROL_PLANE_READY),
         clusterreport.part(reported, clusterreport.WORKERS_AVAILABLE, reasons.NODES_READY),
+        *lasting.lapse(found, instant(now)),
     ]
     return msgspec.structs.replace(
         before,

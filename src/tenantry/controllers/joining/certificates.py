@@ -15,7 +15,7 @@ import datetime as dt
 from collections.abc import Iterable
 
 from tenantry.api.errors import InputError
-from tenantry.api.nodehandover import KubeletCertificates, NodeHandover
+from tenantry.api.nodehandover import HandoverStage, KubeletCertificates, NodeHandover
 from tenantry.api.signing import CLIENT, SERVING, SigningRequest
 from tenantry.engine.clock import rfc3339
 from tenantry.hosting.plane import SIGNED_HOURS
@@ -56,13 +56,13 @@ def first_end(found: Iterable[NodeHandover], now: dt.datetime) -> dt.datetime | 
     """Return when the first certificate of nodes that serve a control plane ends; None for none.
 
     Args:
-        found: Their NodeHandovers.
+        found: Their NodeHandovers. A machine that is not Ready, because it is off, renews nothing: it does not count.
         now: The time: a certificate that has ended is not waited for, because no kubelet can renew it.
     """
     texts = (
         text
         for each in found
-        if not each.metadata.deletion_timestamp
+        if not each.metadata.deletion_timestamp and each.status.stage is HandoverStage.JOINED
         for text in (each.status.certificates.client, each.status.certificates.serving)
     )
     return min((end for text in texts if (end := _instant(text)) is not None and end > now), default=None)

@@ -22,6 +22,7 @@ from tenantry.api.virtualcontrolplane import (
     VirtualControlPlaneSpec,
 )
 from tenantry.engine.observed import Observed, ObservedQuota
+from tenantry.hosting import etcdserver
 from tenantry.world import quota
 from tenantry.world.shares.amounts import (
     Amounts,
@@ -40,11 +41,8 @@ from tenantry.world.shares.amounts import (
 from tenantry.world.shares.share import CLAIM, PLANE, ROOT, ShareRequest, TreeNamespace
 from tenantry.world.shares.shortage import Shortage
 
-ETCD_CHARGE = read({"requests.cpu": "25m", "requests.memory": "128Mi", "limits.memory": "512Mi"})
-"""What the etcd of a control plane with the datastore OwnEtcd takes of the quota, besides the processes.
-
-The limit is that of `hosting.etcdserver`. At rest, it takes 40 to 70 MiB.
-"""
+ETCD_CHARGE = read(etcdserver.OWN_CHARGE)
+"""What the etcd of a control plane with the datastore OwnEtcd takes of the quota, besides the processes."""
 
 
 def tree_namespace(found: Observed, tenant: Tenant) -> TreeNamespace | None:
@@ -169,13 +167,20 @@ def process_charge(found: VirtualControlPlane) -> Amounts:
         return charged
     least = dict(ETCD_CHARGE)
     try:
-        add(least, _amounts(found.spec.resources))
+        each, whole = _amounts(found.spec.resources), plane_charge(found.spec)
     except InputError:
         return charged
-    if not fits(least, charged):
+    add(least, each)
+    if charged != whole and (_is_multiple(charged, each) or not fits(least, charged)):
         return charged
     add(charged, ETCD_CHARGE, -1)
     return charged
+
+
+def _is_multiple(charged: Amounts, each: Amounts) -> bool:
+    """Return whether a charge is that of whole processes, and of nothing else."""
+    counts = {charged.get(key, 0) / amount for key, amount in each.items() if amount}
+    return charged.keys() == each.keys() and len(counts) == 1 and counts.pop().is_integer()
 
 
 def _amounts(of: PlaneResources) -> Amounts:

@@ -480,7 +480,8 @@ class VirtualControlPlaneController:
         # An earlier write of this reconcile has changed its resourceVersion.
         current: VirtualControlPlane = cluster.cache(VirtualControlPlane.resource).get(found.key) or found
         before = current.status  # a process runs before its Secret is written
-        is_connected = running is not None and current.metadata.uid in self._connected
+        known = self._connected.get(current.metadata.uid) if running is not None else None
+        is_connected = known is not None
         written = status.compute(
             self._access.reported(cluster, current, is_connected=is_connected),
             problem,
@@ -489,10 +490,11 @@ class VirtualControlPlaneController:
             endpoint=running.server if running is not None else before.endpoint,
             now=rfc3339(cluster.clock.now()),
             is_suspended=decisive.is_suspended(cluster.lookup(Namespace.resource, current.metadata.namespace)),
+            guards=known.plane.guards if known is not None else None,
+            waits=self._sleeper.waits(current.metadata.uid),
         )
-        if is_connected and problem is None:
-            in_force = self._connected[current.metadata.uid].plane.credentials
-            last = rotation.outcome(current, in_force, cluster.clock.now())
+        if known is not None and problem is None:
+            last = rotation.outcome(current, known.plane.credentials, cluster.clock.now())
             written = upgrade.completed(written, cluster.clock.now())
             written = replace(written, phase=PlanePhase.AWAKE, last_rotation=last)
         if version and not before.version:  # before its process writes anything

@@ -40,6 +40,11 @@ SOON_SECONDS = 60
 LOOK_AGAIN_SECONDS = 30.0
 """When to look again at what ends without an event for this controller, as a pending pod."""
 
+RENEWAL_SECONDS = 600.0
+"""How long a control plane that is to sleep waits for certificates of its nodes: a kubelet tries every half minute."""
+
+RENEWAL = "certificates of its nodes are renewed, for at most 10 minutes"
+
 MOST_SLEEP = dt.timedelta(days=7)
 """The longest sleep: each start renews the certificates that are due, so that the users' never end in their Secret."""
 
@@ -58,6 +63,8 @@ class SleepInputs(msgspec.Struct, frozen=True, kw_only=True):
         waiting: The keys of pods that wait for the mirror, the host or their end.
         renewal: When the first token of its pods is renewed; None for never.
         certificate: When the first certificate of its nodes ends; None for never.
+        following: When the first of those ends that are not due yet; None for never.
+        waited_seconds: How long it has stayed awake for certificates already.
         is_converting: The objects of its tenant are about to move into it or out of it, or do.
     """
 
@@ -69,6 +76,8 @@ class SleepInputs(msgspec.Struct, frozen=True, kw_only=True):
     waiting: Sequence[str] = ()
     renewal: dt.datetime | None = None
     certificate: dt.datetime | None = None
+    following: dt.datetime | None = None
+    waited_seconds: float = 0.0
     is_converting: bool = False
 
 
@@ -90,10 +99,12 @@ class StayAwake(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         reason: Why, for the log.
         again_seconds: When to look again; None to wait until its clients are idle again.
+        is_renewal: Certificates of its nodes are waited for.
     """
 
     reason: str
     again_seconds: float | None = None
+    is_renewal: bool = False
 
 
 def decide(given: SleepInputs) -> Sleep | StayAwake:
@@ -104,10 +115,13 @@ def decide(given: SleepInputs) -> Sleep | StayAwake:
     if given.is_converting:
         # Also by request: the request is handled afterwards.
         return StayAwake(reason="the objects of its tenant move", again_seconds=LOOK_AGAIN_SECONDS)
-    rotation_due = given.certificate - certificates.MARGIN if given.certificate is not None else None
+    rotation_due = _due(given.certificate)
     if rotation_due is not None and rotation_due <= given.now + dt.timedelta(seconds=SOON_SECONDS):
-        # Also by request. It ends: with the renewal, or with the certificate, which nothing renews any more.
-        return StayAwake(reason="certificates of its nodes are renewed", again_seconds=LOOK_AGAIN_SECONDS)
+        if given.waited_seconds < RENEWAL_SECONDS:
+            # Also by request.
+            return StayAwake(reason=RENEWAL, again_seconds=LOOK_AGAIN_SECONDS, is_renewal=True)
+        # A kubelet that does not renew its own must not keep it awake.
+        rotation_due = _due(given.following)
     times = (activity.next_event, given.renewal, rotation_due, given.now + MOST_SLEEP)
     next_wake = min(each for each in times if each is not None)
     if given.is_requested:
@@ -116,6 +130,10 @@ def decide(given: SleepInputs) -> Sleep | StayAwake:
     if obstacle is not None:
         return obstacle
     return Sleep(next_wake=next_wake, message=f"it sleeps after {given.after_seconds} s without a request; {_AWAKENED}")
+
+
+def _due(certificate: dt.datetime | None) -> dt.datetime | None:
+    return certificate - certificates.MARGIN if certificate is not None else None
 
 
 def _obstacle(given: SleepInputs, left: float) -> StayAwake | None:

@@ -10,6 +10,7 @@ Each step is read from the status, so that an operator goes on where another one
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -154,11 +155,18 @@ class Sleeper:
         self._knocks: dict[str, asyncio.Task[None]] = {}
         self._knocked: set[str] = set()
         self._stopped: set[str] = set()
+        # Since when control planes that are to sleep wait for certificates, by the monotonic clock.
+        self._renewals: dict[str, float] = {}
 
     def forget(self, uid: str) -> None:
         """Drop what is known of a control plane that is deleted."""
         self._end_question(uid)
         self._end_rest(uid)
+        self._renewals.pop(uid, None)
+
+    def waits(self, uid: str) -> str:
+        """Return why a control plane that is to sleep stays awake, for its users; "" if it does not."""
+        return sleep.RENEWAL if uid in self._renewals else ""
 
     # -- awake ------------------------------------------------------------------------------------
 
@@ -176,14 +184,18 @@ class Sleeper:
         seconds = found.spec.sleep.after_idle_seconds if found.spec.replicas == 1 else 0
         if asked is None and not seconds:
             self._end_question(uid)
+            self._renewals.pop(uid, None)
             return None
         reported = self._answer(cluster, found, None if asked is not None else seconds)
         if reported is None:
             return None
         upper, lower = link.pods()
+        now, nodes = cluster.clock.now(), ownnodes.handovers(self._host.home, found)
+        soon = now + certificates.MARGIN + dt.timedelta(seconds=sleep.SOON_SECONDS)
+        since = self._renewals.get(uid)
         is_kept = found.spec.sleep.workloads is SleepWorkloads.KEEP
         inputs = SleepInputs(
-            now=cluster.clock.now(),
+            now=now,
             after_seconds=seconds,
             is_requested=asked is not None,
             activity=reported,
@@ -192,11 +204,18 @@ class Sleeper:
             renewal=tokens.next_renewal(self._host.lower.cache(COPIED["Secret"]), lower, link.profile)
             if is_kept
             else None,
-            certificate=certificates.first_end(ownnodes.handovers(self._host.home, found), cluster.clock.now()),
+            certificate=certificates.first_end(nodes, now),
+            following=certificates.first_end(nodes, soon),
+            waited_seconds=cluster.monotonic() - since if since is not None else 0.0,
             is_converting=_is_converting(cluster, found),
         )
         decided = sleep.decide(inputs)
+        if isinstance(decided, Sleep) or not decided.is_renewal:
+            self._renewals.pop(uid, None)
         if isinstance(decided, StayAwake):
+            if decided.is_renewal and since is None:
+                self._renewals[uid] = cluster.monotonic()
+                return SYNC_SECONDS  # so that Ready has the reason
             log.debug("a control plane stays awake", extra={"key": found.key, "reason": decided.reason})
             if decided.again_seconds is None:
                 self._asked(cluster, found, seconds)

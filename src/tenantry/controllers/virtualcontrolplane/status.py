@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tenantry.api import reasons
+from tenantry.api.clusterguards import Guards
 from tenantry.api.errors import ApiError
 from tenantry.api.virtualcontrolplane import PlaneNodes, VirtualControlPlane, VirtualControlPlaneStatus
 from tenantry.controllers.conclusion import ready, trouble
@@ -108,6 +109,8 @@ def compute(
     endpoint: str,
     now: str,
     is_suspended: bool = False,
+    guards: Guards | None = None,
+    waits: str = "",
 ) -> VirtualControlPlaneStatus:
     """Return the status to write.
 
@@ -120,14 +123,17 @@ def compute(
         now: RFC 3339.
         is_suspended: Whether its tenant is suspended, so that users get a 503. The process runs on, so that it is
             Ready, and its Tenant, too.
+        guards: Those that its process was started with; None if none is known to run.
+        waits: Why it stays awake although it is to sleep; "" if it is not to, or does.
     """
     generation = found.metadata.generation
+    usual = _READY_WITH_NODES if found.spec.nodes is PlaneNodes.OWN else _READY
     verdict = (
         _SUSPENDED
         if is_suspended and problem is None
-        else ready(problem, _READY_WITH_NODES if found.spec.nodes is PlaneNodes.OWN else _READY)
+        else ready(problem, f"{usual}; it does not sleep yet: {waits}" if waits else usual)
     )
-    wanted = [verdict, *trouble(problem or short), *upgrade.condition(found, short), *guarding.condition(found)]
+    wanted = [verdict, *trouble(problem or short), *upgrade.condition(found, short), *guarding.condition(found, guards)]
     if unlimited:
         message = f"nothing keeps its process within spec.resources: {unlimited}"
         wanted.append(Wanted(reasons.UNLIMITED, True, reasons.NOT_ENFORCED, message, only_true=True))
