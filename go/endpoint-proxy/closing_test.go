@@ -87,6 +87,44 @@ func TestClosingEndsConnectionsFromBeforeThePortsChanged(t *testing.T) {
 	}
 }
 
+func TestMachinesReachAnyProcessAndWakeNone(t *testing.T) {
+	c := newCluster(t, holdTime, nil)
+	to := c.place("a")
+	to.Nodes, to.Others[0] = freePort(t), freePort(t)
+	c.write("a", to)
+	own := process{Port: to.Nodes}
+	second := c.start(process{Internal: to.Others[0]})
+	// The first one has ended.
+	c.set(to.Name+".2", ready)
+	eventually(t, "the second process is known", func() bool {
+		now := c.known("a")
+		if now == nil {
+			return false
+		}
+		now.mu.Lock()
+		defer now.mu.Unlock()
+		return now.state.isReady()
+	})
+	passes(t, c.dial(own), accept(t, second))
+	second.Close()
+	c.set(to.Name+".2", stopped)
+	eventually(t, "no process is ready", func() bool {
+		now := c.known("a")
+		now.mu.Lock()
+		defer now.mu.Unlock()
+		return !now.state.isReady()
+	})
+	if _, err := io.ReadAll(c.dial(own)); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal("a machine is held")
+	}
+	now := c.known("a")
+	now.mu.Lock()
+	defer now.mu.Unlock()
+	if now.knocking != 0 || !now.knockedAt.IsZero() {
+		t.Fatal("a machine wakes the control plane")
+	}
+}
+
 func TestTheOperatorReachesAClosedControlPlaneAtItsOwnPort(t *testing.T) {
 	c := newCluster(t, holdTime, nil)
 	to, server := c.runningForOperator("a")

@@ -87,7 +87,7 @@ func TestDescriptorsAreDividedAmongControlPlanes(t *testing.T) {
 	for _, each := range []struct {
 		files, many int
 		wanted      int64
-	}{{20000, 1, maxOpen}, {20000, 100, 86}, {1024, 1, 227}, {0, 1000, 1}} {
+	}{{20000, 1, maxOpen}, {20000, 100, 43}, {1024, 1, 113}, {0, 1000, 1}} {
 		made := newLimits(each.files)
 		made.divide(each.many)
 		if got := made.most.Load(); got != each.wanted {

@@ -50,12 +50,14 @@ type limits struct {
 
 // share is what one control plane may use.
 type share struct {
-	open, held, refused, operator limit
+	open, held, refused, operator, nodes limit
 
 	newcomers newcomers
 	// At the port of the operator: a flood at the public port ends none of them.
 	operatorNewcomers newcomers
-	peers             peers
+	// At the port of machines, which has as many connections as the public one: a kubelet has three to five.
+	nodesNewcomers newcomers
+	peers          peers
 }
 
 func newLimits(files int) *limits {
@@ -67,8 +69,8 @@ func newLimits(files int) *limits {
 // divide sets how many connections and 503s each of so many control planes may have. Those above it stay.
 func (l *limits) divide(many int) {
 	// Each connection has two descriptors.
-	// There is a quarter as many newcomers, with one each.
-	fair := int64(max(l.files-keptFiles, 64)) * 4 / 9 / int64(max(many, 1))
+	// There is a quarter as many newcomers, with one each. All of that twice, for users and for machines.
+	fair := int64(max(l.files-keptFiles, 64)) * 2 / 9 / int64(max(many, 1))
 	l.most.Store(max(min(fair, maxOpen), 1))
 	l.refused.Store(max(min(maxRefusedAll/int64(max(many, 1)), maxRefused), 1))
 }
@@ -79,8 +81,10 @@ func (l *limits) share() *share {
 		held:              newLimit(maxHeld),
 		refused:           limit{most: &l.refused},
 		operator:          newLimit(maxOperator),
+		nodes:             limit{most: &l.most},
 		newcomers:         newcomers{most: func() int { return int(max(l.most.Load()/4, 1)) }},
 		operatorNewcomers: newcomers{most: func() int { return maxOperator }},
+		nodesNewcomers:    newcomers{most: func() int { return int(max(l.most.Load()/4, 1)) }},
 		peers:             peers{used: map[string]int64{}},
 	}
 }

@@ -57,7 +57,9 @@ type plane struct {
 	listener *net.TCPListener
 	// Of the operator, nil for none.
 	operator *net.TCPListener
-	share    *share
+	// Of machines, nil for none.
+	nodes *net.TCPListener
+	share *share
 
 	mu    sync.Mutex
 	state replicas
@@ -88,6 +90,16 @@ func (p *plane) listen() error {
 			return err
 		}
 		go p.accept(p.operator, &p.share.operator, &p.share.operatorNewcomers, p.serve)
+	}
+	if p.Nodes != 0 {
+		if p.nodes, err = p.all.listen(p.Nodes); err != nil {
+			listener.Close()
+			if p.operator != nil {
+				p.operator.Close()
+			}
+			return err
+		}
+		go p.accept(p.nodes, &p.share.nodes, &p.share.nodesNewcomers, p.pass)
 	}
 	p.listener = listener
 	log.Printf("%s: listening at %s", p.Name, listener.Addr())
@@ -136,6 +148,16 @@ func (p *plane) admit(client *net.TCPConn, first []byte) {
 		return
 	}
 	p.serve(client, first)
+}
+
+// pass forwards the connection of a machine, or ends it: machines connect again and again, and must wake nothing.
+func (p *plane) pass(client *net.TCPConn, first []byte) {
+	server := p.dialReady()
+	if server == nil {
+		refuse(client)
+		return
+	}
+	forward(client, server, first)
 }
 
 // serve forwards a connection, holds it first, or refuses it.
@@ -288,6 +310,9 @@ func (p *plane) close() {
 	p.listener.Close()
 	if p.operator != nil {
 		p.operator.Close()
+	}
+	if p.nodes != nil {
+		p.nodes.Close()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

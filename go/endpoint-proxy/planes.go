@@ -32,6 +32,8 @@ type process struct {
 	Others [mostOthers]int `json:"others"`
 	// Where the operator reaches any of several processes, also while the control plane is closed; 0 for nowhere.
 	Operator int `json:"operator"`
+	// Where machines reach any of several processes, and wake none; 0 for nowhere.
+	Nodes int `json:"nodes"`
 }
 
 // ports are the internal ports of all processes.

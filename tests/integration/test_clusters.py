@@ -29,8 +29,9 @@ from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane import authorityobjects
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
-from tenantry.local import build, ports
+from tenantry.local import build, hostedfolders, hostedprocess, ports
 from tenantry.local.cluster import LocalCluster, UpOptions
+from tenantry.local.control import SupervisorRequest, order
 from tenantry.local.nodes import NodeGroup, NodePlan
 from tenantry.local.progress import SilentProgress
 from testkit.api import CONFIG_MAPS, PODS, SECONDS, SECRETS, Api, until
@@ -44,6 +45,7 @@ pytest_plugins = ["testkit.fixtures"]
 
 Json = dict[str, Any]
 CLUSTERS = DedicatedCluster.resource
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 SERVICES = Resource("", "v1", "services", "Service")
 SCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
 CLUSTER_ROLE_BINDINGS = Resource(
@@ -361,6 +363,52 @@ async def _done(local: LocalCluster, name: str, verb: str, *arguments: str) -> s
     code, out, err = await command(local, "cluster", verb, name, *arguments)
     assert code == 0, err
     return out + err
+
+
+async def test_nodes_go_on_while_the_first_of_several_processes_is_away(
+    host_cluster: LocalCluster, host: Api, name: str, tmp_path: Path
+) -> None:
+    """H02: machines reach any process at a port of their own; leases are renewed, and pods begin."""
+    await host.make_tenant(name)
+    await host.open(name)
+    spec = {"nodes": 1, "controlPlane": {"replicas": 3}}
+    await host.create(CLUSTERS, {"metadata": {"name": name}, "spec": spec}, name)
+    code, _, err = await command(host_cluster, "cluster", "wait", name, "--timeout", "3m")
+    assert code == 0, err
+    code, text, err = await command(host_cluster, "cluster", "kubeconfig", name)
+    assert code == 0, err
+    (tmp_path / "kubeconfig").write_text(text)
+    plane = await host.get(VirtualControlPlane.resource, name, name)
+    process = hostedprocess.known(hostedfolders.of(host_cluster.paths, plane["metadata"]["uid"]))
+    assert process is not None
+    assert process.of_any not in (0, process.port, process.internal, process.operator, *process.others)
+    own = kubeconfig.load([tmp_path / "kubeconfig"])
+    of_machines = replace(own, server=f"https://127.0.0.1:{process.of_any}", files=(), reload=None)
+    async with Client(own) as client, Client(of_machines) as machine:
+        inside = Api(client)
+        (node,) = await inside.list(Node.resource)
+
+        async def renewed() -> str:
+            found = await inside.find(LEASES, node["metadata"]["name"], "kube-node-lease")
+            return found["spec"]["renewTime"] if found is not None else ""
+
+        before = await until(renewed, "the node has a lease")
+        first = f"hosted@{process.name}"
+        await order(host_cluster.paths.socket, SupervisorRequest(verb="stop", component=first), SECONDS)
+        try:
+            # Each connection comes to another process.
+            for _ in range(3):
+                assert len(await Api(machine).list(Node.resource)) == 1
+
+            async def goes_on() -> bool:
+                return await renewed() > before
+
+            await until(goes_on, "the lease is renewed", seconds=2 * SECONDS)
+            await _runs(host, inside, [node["metadata"]["name"]], name)
+        finally:
+            await order(host_cluster.paths.socket, SupervisorRequest(verb="start", component=first), SECONDS)
+    await _done(host_cluster, name, "delete", "--yes", "--timeout", "3m")
+    await _gone(host, name)
 
 
 @pytest.mark.long

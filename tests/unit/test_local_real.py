@@ -128,6 +128,7 @@ def test_the_rules_of_the_bridge_turn_and_accept_one_set_of_ports_only() -> None
     assert re.search(r"set servers \{\s+type inet_service\s+elements = \{ 20001 \}\s+\}", rules)
     ported = [line.strip() for line in rules.splitlines() if "dport" in line]
     assert ported == [
+        'iifname "tnt01234567" ip daddr 10.115.128.1 meta l4proto tcp dnat to 127.0.0.1 : tcp dport map @ofany',
         'iifname "tnt01234567" ip daddr 10.115.128.1 tcp dport @servers dnat to 127.0.0.1',
         "ct status dnat tcp dport @servers accept",
     ]

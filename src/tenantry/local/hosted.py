@@ -55,7 +55,7 @@ from tenantry.local.components import Component, ReadinessSignal
 from tenantry.local.control import SupervisorRequest
 from tenantry.local.files import explain, make_private_folder, write_private
 from tenantry.local.hostedauthorities import LocalAuthorities
-from tenantry.local.hostedprocess import check_process
+from tenantry.local.hostedprocess import PROCESS, STOPPED, HostedProcess, check_process, known, read
 from tenantry.local.hostedsnapshots import LocalSnapshots
 from tenantry.local.limits import LimitedGroup, ProcessLimits
 from tenantry.local.paths import ClusterPaths
@@ -70,38 +70,11 @@ START_SECONDS = 90.0
 """On a busy machine, a first start may take long; the queue tries again after it."""
 
 _ORDER_SECONDS = 30.0
-_PROCESS = "process.json"
-_STOPPED = "stopped.json"
-"""The same file of a control plane that the supervisor must not run."""
 # A small heap from the start: one that grows first stays scattered, and keeps 5 MB more. Freed memory goes back at
 # once.
 _ENVIRONMENT = {"GOGC": "20", "GODEBUG": "madvdontneed=1"}
 _SOFT_PART = 0.8
 """Of the memory limit: where Go begins to collect garbage more often; its program and SQLite take memory, too."""
-
-
-class HostedProcess(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How the supervisor runs one hosted control plane.
-
-    Args:
-        name: Its component is called "hosted@NAME".
-        program: The path of the program.
-        port: The port on 127.0.0.1 that kubeconfigs and pods name; the endpoint proxy listens there.
-        internal: The port of its API server on 127.0.0.1; 0 if that is `port`, as in earlier versions.
-        limits: As in `HostedPlane`, of each process.
-        others: The internal ports of the second and further processes, whose components are "hosted@NAME.2" and so on.
-        operator: Where the endpoint proxy leads the operator to any of several processes; 0 for nowhere.
-        simulator: The port of what simulates its nodes; 0 if it has none.
-    """
-
-    name: str
-    program: str
-    port: int
-    internal: int = 0
-    limits: HostedLimits | None = None
-    others: tuple[int, ...] = ()
-    operator: int = 0
-    simulator: int = 0
 
 
 def processes(paths: ClusterPaths) -> tuple[Component, ...]:
@@ -111,7 +84,7 @@ def processes(paths: ClusterPaths) -> tuple[Component, ...]:
         paths: The cluster's.
     """
     found: list[Component] = []
-    for file in sorted((paths.folder / "hosted").glob(f"*/{_PROCESS}")):
+    for file in sorted((paths.folder / "hosted").glob(f"*/{PROCESS}")):
         try:
             process = msgspec.json.decode(file.read_bytes(), type=HostedProcess)
         except (OSError, msgspec.MsgspecError):
@@ -147,10 +120,10 @@ def _authority(folder: Path) -> Path:
 def _has_proxied(paths: ClusterPaths) -> bool:
     """Return whether a control plane is reached by the endpoint proxy; clients of stopped ones wait there, too."""
     # One that is stopped or started meanwhile is found under one of its names.
-    for name in (_PROCESS, _STOPPED, _PROCESS):
+    for name in (PROCESS, STOPPED, PROCESS):
         for file in (paths.folder / "hosted").glob(f"*/{name}"):
             with contextlib.suppress(LocalError):
-                process = _read(file)
+                process = read(file)
                 if process is not None and process.internal > 0:
                     return True
     return False
@@ -197,7 +170,7 @@ class LocalPlacement:
         check_process(plane)
         plane = await asyncio.to_thread(hostednodes.reached, self._paths, plane)
         program = hostedversions.built(plane.version)
-        before = _known(self._folder(plane.uid))
+        before = known(self._folder(plane.uid))
         if before is not None and len(before.others) != plane.replicas - 1:
             # One that elects no leader must not run beside others.
             await self.stop(plane.uid)
@@ -214,6 +187,8 @@ class LocalPlacement:
         names = [f"{PREFIX}{hostedreplicas.name(plane.name, number)}" for number in range(1, plane.replicas + 1)]
         ready = await self._ready(*names)
         await endpointproxy.listens(self._paths, plane.uid, process.port)
+        # Nodes that have joined find any process from now on, or the only one.
+        await asyncio.to_thread(planebridges.admit, self._folder(plane.uid), process.internal, process.of_any)
         own = ClusterPaths(self._folder(plane.uid))
         connection = replace(kubeconfig.load([own.kubeconfig(hosting.OPERATOR)]), max_bytes=RESPONSE_BYTES)
         return RunningPlane(
@@ -231,7 +206,7 @@ class LocalPlacement:
         """See `Placement.stop`."""
         folder = self._folder(uid)
         with contextlib.suppress(FileNotFoundError):
-            (folder / _PROCESS).rename(folder / _STOPPED)
+            (folder / PROCESS).rename(folder / STOPPED)
         # Also for one that is stopped: an earlier reload may have failed. It returns when the process has ended.
         await self._reload()
         await self._stores.rest(uid, folder)
@@ -274,9 +249,9 @@ class LocalPlacement:
         await asyncio.to_thread(self._dismiss, folder)
         await asyncio.to_thread(planebridges.remove, folder)
         # Next the file that makes it a component: the supervisor ends the process, and does not start it again.
-        (folder / _PROCESS).unlink(missing_ok=True)
+        (folder / PROCESS).unlink(missing_ok=True)
         # And the one for which the endpoint proxy listens while it sleeps.
-        (folder / _STOPPED).unlink(missing_ok=True)
+        (folder / STOPPED).unlink(missing_ok=True)
         await self._reload()
         await self._stores.detach(uid, folder)
         await asyncio.to_thread(hostedfolders.remove, folder)
@@ -286,7 +261,7 @@ class LocalPlacement:
         """See `Placement.open`."""
         folder = self._folder(uid)
         # One that has not been started yet has no clients.
-        await endpointproxy.admit(self._paths, folder, self._reload if _known(folder) else None, is_open=is_open)
+        await endpointproxy.admit(self._paths, folder, self._reload if known(folder) else None, is_open=is_open)
 
     async def follow(self, has: Callable[[str], bool], moved: Callable[[str], None]) -> None:  # noqa: ARG002 - none moves
         """See `Placement.follow`."""
@@ -311,8 +286,8 @@ class LocalPlacement:
 
     def node_endpoint(self, uid: str) -> NodeEndpoint | None:
         """See `Placement.node_endpoint`."""
-        process = _known(self._folder(uid))
-        return hostednodes.endpoint(self._paths, uid, process.internal) if process is not None else None
+        process = known(self._folder(uid))
+        return hostednodes.endpoint(self._paths, uid, process) if process is not None else None
 
     def gate(self, uid: str) -> Path:
         """See `Placement.gate`."""
@@ -344,7 +319,7 @@ class LocalPlacement:
     def _ends_first(self, plane: HostedPlane, program: Binaries) -> bool:
         """Return whether the process runs with credentials that are replaced now, or with other settings."""
         folder = self._folder(plane.uid)
-        process = _read(folder / _PROCESS)
+        process = read(folder / PROCESS)
         if process is None or not process.internal:
             return False
         if hostedpki.needs_restart(folder / "pki", plane, self._now()):
@@ -371,14 +346,14 @@ class LocalPlacement:
         Raises:
             LocalError: It has none yet.
         """
-        process = _known(self._folder(uid))
+        process = known(self._folder(uid))
         if process is None:
             raise LocalError("the control plane has not been started yet: it has no objects")
         return str(hostedversions.built(version).hosted) if version else process.program
 
     def _confined(self, uid: str, pid: int) -> Callable[[], None]:
         """Put a command about a control plane under the limits of its process, and return what ends them."""
-        process = _known(self._folder(uid))
+        process = known(self._folder(uid))
         limits = _limits(process.limits) if process is not None else None
         if process is None or limits is None:
             return lambda: None
@@ -396,7 +371,7 @@ class LocalPlacement:
 
     def _dismiss(self, folder: Path) -> None:
         try:
-            process = _known(folder)
+            process = known(folder)
         except LocalError:
             return  # the port stays in the rules until the cluster starts again
         if process is not None:
@@ -414,7 +389,7 @@ class LocalPlacement:
         """Write what the process needs, and last the file that makes it a component."""
         own = ClusterPaths(self._folder(plane.uid))
         make_private_folder(own.folder)
-        before = _known(own.folder)
+        before = known(own.folder)
         endpointproxy.write(self._paths)
         # Ports that it has are kept: kubeconfigs name the first, and the process that runs occupies the second.
         if before is None:
@@ -424,6 +399,9 @@ class LocalPlacement:
         operator = before.operator if before is not None else 0
         if plane.replicas > 1 and not operator:
             operator = ports.reserve_further(own.folder, 1)[0]
+        nodes = before.nodes if before is not None else 0
+        if plane.replicas > 1 and plane.has_nodes and not nodes:
+            nodes = ports.reserve_further(own.folder, 1)[0]
         simulator = before.simulator if before is not None else 0
         if not simulator and plane.has_nodes and simulators.has_any(self._paths):
             simulator = ports.reserve_further(own.folder, 1)[0]
@@ -435,6 +413,7 @@ class LocalPlacement:
             limits=plane.limits,
             others=hostedreplicas.ports_of(own.folder, before.others if before is not None else (), plane.replicas - 1),
             operator=operator,
+            nodes=nodes,
             simulator=simulator,
         )
         keys = hostedpki.issue(own.pki, plane, self._now())
@@ -459,8 +438,8 @@ class LocalPlacement:
         write_private(own.folder / "egress.json", hosting.egress())
         hostedguards.write(own.folder, plane.guards)
         hostedreplicas.write(own.folder, plane, process.others, str(program.openapi), keys)
-        write_private(own.folder / _PROCESS, msgspec.json.encode(process))
-        (own.folder / _STOPPED).unlink(missing_ok=True)
+        write_private(own.folder / PROCESS, msgspec.json.encode(process))
+        (own.folder / STOPPED).unlink(missing_ok=True)
         return process
 
     async def _ready(self, *names: str) -> ComponentState:
@@ -504,26 +483,10 @@ def _ready_of(known: Sequence[ComponentState]) -> ComponentState | None:
 def _owner(folder: Path) -> str:
     """Return what has reserved a port, in words."""
     with contextlib.suppress(LocalError):
-        if (process := _known(folder)) is not None:
+        if (process := known(folder)) is not None:
             return f"the control plane {process.name!r}"
     return "another cluster of this machine"
 
 
 def _url(plane: HostedPlane, port: int) -> str:
     return f"https://{plane.host or components.LOOPBACK}:{port}"
-
-
-def _known(folder: Path) -> HostedProcess | None:
-    """Return how a control plane runs, or ran until it was stopped; None if it has not been started yet."""
-    return _read(folder / _PROCESS) or _read(folder / _STOPPED)
-
-
-def _read(file: Path) -> HostedProcess | None:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=HostedProcess)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.MsgspecError) as error:
-        raise LocalError(
-            f'"{file}" cannot be read ({error}): delete it, and the control plane gets a new port'
-        ) from error

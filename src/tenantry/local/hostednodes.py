@@ -1,9 +1,11 @@
 """Real nodes of this machine and the hosted control planes that they serve: what they run, and where they reach them.
 
-    node ─► bridge address : internal port ─► process of the control plane       never the endpoint proxy
+    node ─► bridge address : internal port ─┬► the only process of the control plane
+                                            └► port of nodes: endpoint proxy ─► any of several processes
 
-The endpoint proxy wakes a control plane for each connection. Kubelets connect again and again: at the port of the
-process itself, they find nothing while it sleeps.
+At the port of users, the endpoint proxy wakes a control plane for each connection. Kubelets connect again and again: at
+these ports, they find nothing while it sleeps. The kernel leads to the one or the other, so that kubelets and the
+Service `kubernetes`, whose endpoint the first process writes, keep their address when the number of processes changes.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from tenantry.hosting import plane as hosting
 from tenantry.hosting.noderuntime import STORAGE_USER, NodeEndpoint, NodeRuntime
 from tenantry.hosting.plane import HostedPlane
 from tenantry.local import build, components, hostedfolders
+from tenantry.local.hostedprocess import HostedProcess
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.real import addons, planebridges, volumes
 from tenantry.local.real.planebridges import ClusterNames
@@ -73,21 +76,25 @@ def reached(paths: ClusterPaths, plane: HostedPlane) -> HostedPlane:
     return replace(plane, advertised=addresses.bridge, names=(*plane.names, addresses.bridge), pod_range="")
 
 
-def endpoint(paths: ClusterPaths, uid: str, port: int) -> NodeEndpoint:
-    """Let nodes reach the process of a control plane, and return where.
+def endpoint(paths: ClusterPaths, uid: str, process: HostedProcess) -> NodeEndpoint:
+    """Let nodes reach the processes of a control plane, and return where.
 
     Without real nodes, this is loopback: what has a token can join from this machine.
 
     Args:
         paths: The cluster's.
         uid: The uid of the control plane.
-        port: The port of its process.
+        process: How it runs.
 
     Raises:
         LocalError: The kernel refuses.
         OSError: Its authorities cannot be read.
     """
     own = ClusterPaths(hostedfolders.of(paths, uid))
-    bridge = planebridges.admit(own.folder, port)
-    address = bridge.addresses.bridge if bridge is not None else components.LOOPBACK
-    return NodeEndpoint(server=f"https://{address}:{port}", ca=(own.pki / hosting.TRUSTED).read_text())
+    bridge = planebridges.admit(own.folder, process.internal, process.of_any)
+    server = (
+        f"https://{components.LOOPBACK}:{process.of_any or process.internal}"
+        if bridge is None
+        else f"https://{bridge.addresses.bridge}:{process.internal}"
+    )
+    return NodeEndpoint(server=server, ca=(own.pki / hosting.TRUSTED).read_text())

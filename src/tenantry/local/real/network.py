@@ -7,7 +7,8 @@ Each cluster has a /16 of its own, 10.BLOCK.0.0/16, that no route of this machin
     10.BLOCK.128.10+NODE     the node
 
 The API server stays on loopback. Connections over the bridge to its port are redirected there, and so are those to the
-ports of hosted control planes, which a set of the rules has. Nodes reach no other server of this machine, whether it
+ports of hosted control planes, which a set of the rules has. A map leads the port of the first of several processes to
+the one that leads to any of them. Nodes reach no other server of this machine, whether it
 listens on loopback or on all addresses, and nothing outside of it, because this machine does not forward.
 """
 
@@ -34,6 +35,7 @@ _BLOCKS = range(112, 128)
 _NODES = 128
 _FIRST_NODE = 10
 _SERVERS = "servers"
+_OF_ANY = "ofany"
 Network = ipaddress.IPv4Network
 
 
@@ -193,12 +195,16 @@ table ip {name} {{
         type inet_service
         {elements}
     }}
+    map {_OF_ANY} {{
+        type inet_service : inet_service
+    }}
     chain loopback {{
         type filter hook prerouting priority raw; policy accept;
         iifname "{name}" ip daddr 127.0.0.0/8 drop
     }}
     chain turn {{
         type nat hook prerouting priority dstnat; policy accept;
+        iifname "{name}" ip daddr {addresses.bridge} meta l4proto tcp dnat to 127.0.0.1 : tcp dport map @{_OF_ANY}
         iifname "{name}" ip daddr {addresses.bridge} tcp dport @{_SERVERS} dnat to 127.0.0.1
     }}
     chain others {{
@@ -239,6 +245,24 @@ def dismiss(name: str, port: int) -> None:
     if is_laid(name):
         # One transaction: nft rejects the deletion of an element that is not there.
         _run("nft", "-f", "-", text=_element("add", name, port) + _element("delete", name, port))
+
+
+def lead(name: str, port: int, of_any: int) -> None:
+    """Lead connections of nodes to a port that was admitted to another port of loopback, and to no other one any more.
+
+    Args:
+        name: The cluster's `identity`.
+        port: The port at the bridge's address.
+        of_any: The port on loopback; 0 for the same one.
+
+    Raises:
+        LocalError: The kernel refuses.
+    """
+    # One transaction. The rule of the input chain sees the port that a connection is led to.
+    lines = [f"flush map ip {name} {_OF_ANY}\n"]
+    if of_any:
+        lines += [_element("add", name, of_any), f"add element ip {name} {_OF_ANY} {{ {port} : {of_any} }}\n"]
+    _run("nft", "-f", "-", text="".join(lines))
 
 
 def _element(verb: str, name: str, port: int) -> str:

@@ -42,6 +42,8 @@ class PlaneBridge(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Args:
         block: The second number of its addresses.
         port: The port of the process of the control plane, which nodes reach; 0 until it is known.
+        of_any: The port on loopback that leads to any of several processes, and has the connections to `port`; 0 for
+            none.
         dns: The address of the DNS of its cluster.
         domain: The DNS domain of its cluster.
         pod_range: The range that its pods must have; "" if another block may be chosen for it.
@@ -52,6 +54,7 @@ class PlaneBridge(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     dns: str = network.DNS_ADDRESS
     domain: str = DEFAULT_DOMAIN
     pod_range: str = ""
+    of_any: int = 0
 
     @property
     def addresses(self) -> NodeAddresses:
@@ -114,15 +117,18 @@ def _lay(folder: Path, found: PlaneBridge) -> PlaneBridge:
     block = network.lay(name(folder), found.port, found.block or None, found.pod_range)
     laid = msgspec.structs.replace(found, block=block)
     write_private(folder / _FILE, msgspec.json.encode(laid))
+    if laid.of_any:
+        network.lead(name(folder), laid.port, laid.of_any)
     return laid
 
 
-def admit(folder: Path, port: int) -> PlaneBridge | None:
+def admit(folder: Path, port: int, of_any: int = 0) -> PlaneBridge | None:
     """Let nodes reach the process of a control plane at the bridge; None if it has no bridge.
 
     Args:
         folder: The folder of the control plane.
         port: The port of its process on loopback.
+        of_any: As in `PlaneBridge`.
 
     Raises:
         LocalError: The kernel refuses.
@@ -136,6 +142,12 @@ def admit(folder: Path, port: int) -> PlaneBridge | None:
         found = msgspec.structs.replace(found, port=port)
         write_private(folder / _FILE, msgspec.json.encode(found))
     network.admit(name(folder), port)
+    if found.of_any != of_any:
+        network.lead(name(folder), port, of_any)
+        if not of_any:
+            network.dismiss(name(folder), found.of_any)
+        found = msgspec.structs.replace(found, of_any=of_any)
+        write_private(folder / _FILE, msgspec.json.encode(found))
     return found
 
 
