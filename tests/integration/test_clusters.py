@@ -365,6 +365,7 @@ async def _done(local: LocalCluster, name: str, verb: str, *arguments: str) -> s
     return out + err
 
 
+@pytest.mark.long
 async def test_nodes_go_on_while_the_first_of_several_processes_is_away(
     host_cluster: LocalCluster, host: Api, name: str, tmp_path: Path
 ) -> None:
