@@ -191,7 +191,8 @@ def rebuilt(pool: Pool, facts: LeavingFacts, others: Sequence[NodeHandover] = ()
     budget = max(0, pool.settings.max_unavailable - max(0, pool.want - len(joined)))
     # One that is not Ready may be back in a moment, with its volumes: all at once would be lost in a short failure.
     known = {each.metadata.name for each in (*pool.live, *pool.going)}
-    wiped = set(pool.claim.status.nodes) - known if pool.claim is not None else set()
+    held = pool.claim.status.nodes if pool.claim is not None else ()
+    wiped = set(held) - known
     coming = [each for each in staying if not is_joined(each) and each not in old]
     under_way = len(pool.going) + len(others) + len(wiped) + len(coming)
     slots = max(0, pool.settings.max_unavailable - under_way)
