@@ -26,7 +26,7 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE, PlanePhase, VirtualControlPlane
 from tenantry.controllers.virtualcontrolplane.shards import Shard, lease_name
 from tenantry.engine.lease import Lease
-from tenantry.hostedpods import image, jobs, objects, seenpods, sharedetcd, versionimages
+from tenantry.hostedpods import jobs, objects, seenpods, sharedetcd, versionimages
 from tenantry.hosting import sidecar, stores
 from tenantry.install import planeproxy, planestore
 from tenantry.kube import kubeconfig
@@ -34,10 +34,8 @@ from tenantry.kube.client import Client
 from tenantry.local import build, hostedversions
 from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.files import write_private
-from tenantry.local.progress import SilentProgress
 from tenantry.local.real import loading
 from tenantry.local.real.network import NodeAddresses
-from testkit import operatorimage
 from testkit.api import PODS, SECRETS, Api, until
 from testkit.etcdaccess import opens_only_its_prefix
 from testkit.kubectl import Kubectl
@@ -45,11 +43,16 @@ from testkit.metricsadapter import API_SERVICES, NAME, ROOT, SERVICE
 from testkit.planes import Planes
 from testkit.podplanes import (
     EARLIER,
-    deployment,
+    EARLIER_IMAGE,
+    asked,
+    entered,
     has_audit_log,
+    images_in,
     installed,
     is_ready,
     kubeconfig_of,
+    names,
+    run_deployment,
     the_pod,
     the_pods,
     the_proxy,
@@ -60,7 +63,6 @@ pytest_plugins = ["testkit.fixtures"]
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 Json = dict[str, Any]
-EARLIER_IMAGE = f"{image.REFERENCE}-{EARLIER.name}"
 
 
 def upgrades() -> bool:
@@ -73,12 +75,7 @@ def upgrades() -> bool:
 async def pods(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RealPods]:
     """The host's pods of a cluster with two real nodes, in which Tenantry is installed as in any other cluster."""
     folder = tmp_path_factory.mktemp("images")
-    written = {image.REFERENCE: folder / "hosted.tar", operatorimage.REFERENCE: folder / "operator.tar"}
-    await asyncio.to_thread(image.write, SilentProgress(), image.REFERENCE, written[image.REFERENCE])
-    if upgrades():
-        written[EARLIER_IMAGE] = folder / "earlier.tar"
-        await asyncio.to_thread(image.write, SilentProgress(), EARLIER_IMAGE, written[EARLIER_IMAGE], EARLIER.name)
-    await asyncio.to_thread(operatorimage.write, written[operatorimage.REFERENCE])
+    written = await asyncio.to_thread(images_in, folder, has_earlier=upgrades())
     cluster = LocalCluster("podplanes", root=tenantry_home)
     await cluster.up(UpOptions(throwaway=True, real_nodes=2, timeout_seconds=180.0))
     async with Client(kubeconfig.load([cluster.kubeconfig_path])) as client:
@@ -146,11 +143,8 @@ async def test_a_control_plane_in_a_pod_works_and_leaves_nothing(pods: RealPods,
     await is_ready(host, name)
     uid = (await host.get(VirtualControlPlane.resource, "web", name))["metadata"]["uid"]
     kubectl = Kubectl(await kubeconfig_of(planes, name, uid))
-    file = planes.kubeconfig(name, "deployment")
-    file.write_text(yaml.safe_dump(deployment()))
-    await kubectl.out("apply", "-f", str(file))
+    await run_deployment(planes, kubectl, name)
     await kubectl.out("expose", "deployment", "web", "--port=8080")
-    await kubectl.out("rollout", "status", "deployment/web", f"--timeout={START_SECONDS:.0f}s")
 
     async def logged() -> bool:
         return "Started HTTP server" in await kubectl.out("logs", "deployment/web")
@@ -338,37 +332,6 @@ def bridge_of(pods: RealPods) -> str:
     return NodeAddresses(pods.cluster.real().block).bridge
 
 
-async def asked(planes: Planes, namespace: str, field: str, value: str, **spec: str) -> Json:
-    """Request a snapshot or a restore, and return its outcome once the control plane is ready again."""
-    host, status = planes.host, {"request": "lastSnapshot", "restore": "lastRestore"}[field]
-    wanted = {"snapshots": {field: value}, **spec}
-    await host.patch(VirtualControlPlane.resource, "web", {"spec": wanted}, namespace)
-    seen: Json = {}
-
-    async def answered() -> bool:
-        seen.update((await host.get(VirtualControlPlane.resource, "web", namespace))["status"])
-        return seen.get(status, {}).get("requested") == value
-
-    await until(answered, f"{field} is answered", seconds=START_SECONDS, seen=lambda: seen)
-    await is_ready(host, namespace)
-    found: Json = seen[status]
-    assert not found.get("message"), found
-    return found
-
-
-async def entered(planes: Planes, namespace: str) -> Kubectl:
-    """Return kubectl of the users of a control plane, whose Pod may be another one."""
-    uid = (await planes.host.get(VirtualControlPlane.resource, "web", namespace))["metadata"]["uid"]
-
-    async def runs() -> bool:
-        pods = await planes.host.list(PODS, PROCESS_NAMESPACE)
-        own = [each for each in pods if each["metadata"]["labels"].get(objects.UID_LABEL) == uid]
-        return len(own) == 1 and seenpods.seen(own[0]).is_ready
-
-    await until(runs, "its Pod is ready", seconds=START_SECONDS)
-    return Kubectl(await kubeconfig_of(planes, namespace, uid))
-
-
 @pytest.mark.parametrize("datastore", ["SQLite", "OwnEtcd"])
 async def test_snapshots_are_kept_in_the_volume_and_in_a_claim(planes: Planes, name: str, datastore: str) -> None:
     """H02: both restore; the claim has a folder for each control plane, which no Pod of another one mounts."""
@@ -412,12 +375,6 @@ async def test_snapshots_are_kept_in_the_volume_and_in_a_claim(planes: Planes, n
     await host.delete(objects.CLAIMS, "archive", PROCESS_NAMESPACE)
 
 
-async def names(kubectl: Kubectl) -> set[str]:
-    """Return the names of the ConfigMaps of the tests."""
-    found = (await kubectl.out("get", "configmaps", "-o", "name")).split()
-    return {each.partition("/")[2] for each in found} - {"kube-root-ca.crt"}
-
-
 async def test_a_control_plane_in_a_pod_sleeps_while_its_pods_run(pods: RealPods, planes: Planes, name: str) -> None:
     """H01: its Pod ends, its pods run on; the first request wakes it and is answered; suspended, it answers 503."""
     host, kind = planes.host, VirtualControlPlane.resource
@@ -426,10 +383,7 @@ async def test_a_control_plane_in_a_pod_sleeps_while_its_pods_run(pods: RealPods
     await is_ready(host, name)
     uid = (await host.get(kind, "web", name))["metadata"]["uid"]
     kubectl = Kubectl(await kubeconfig_of(planes, name, uid))
-    file = planes.kubeconfig(name, "deployment")
-    file.write_text(yaml.safe_dump(deployment()))
-    await kubectl.out("apply", "-f", str(file))
-    await kubectl.out("rollout", "status", "deployment/web", f"--timeout={START_SECONDS:.0f}s")
+    await run_deployment(planes, kubectl, name)
     # Not before: the wait for the rollout would be ended by a sleep.
     await host.patch(kind, "web", {"spec": {"sleep": {"afterIdleSeconds": 10}}}, name)
     seen: Json = {}

@@ -12,16 +12,35 @@ from typing import Any
 import yaml
 
 from tenantry.api.virtualcontrolplane import KUBECONFIG_KEY, PROCESS_NAMESPACE, VirtualControlPlane
-from tenantry.hostedpods import image, objects, versionimages
+from tenantry.hostedpods import image, objects, seenpods, versionimages
 from tenantry.install import planeproxy
 from tenantry.local.cluster import LocalCluster
+from tenantry.local.progress import SilentProgress
 from testkit import operatorimage
 from testkit.api import PODS, SECRETS, Api, until
+from testkit.kubectl import Kubectl
 from testkit.planes import Planes, ready, vcp
 from testkit.realpods import AGNHOST, CAREFUL, START_SECONDS
 
 Json = dict[str, Any]
 (EARLIER,) = versionimages.OTHERS
+EARLIER_IMAGE = f"{image.REFERENCE}-{EARLIER.name}"
+
+
+def images_in(folder: Path, *, has_earlier: bool) -> dict[str, Path]:
+    """Write the images of the operator and of control planes, and return their files by their references.
+
+    Args:
+        folder: Where they are written.
+        has_earlier: Whether control planes of the earlier version have an image, too.
+    """
+    written = {image.REFERENCE: folder / "hosted.tar", operatorimage.REFERENCE: folder / "operator.tar"}
+    image.write(SilentProgress(), image.REFERENCE, written[image.REFERENCE])
+    if has_earlier:
+        written[EARLIER_IMAGE] = folder / "earlier.tar"
+        image.write(SilentProgress(), EARLIER_IMAGE, written[EARLIER_IMAGE], EARLIER.name)
+    operatorimage.write(written[operatorimage.REFERENCE])
+    return written
 
 
 def installed(path: Path, earlier: str) -> None:
@@ -88,6 +107,14 @@ def deployment() -> Json:
     }
 
 
+async def run_deployment(planes: Planes, kubectl: Kubectl, namespace: str) -> None:
+    """Apply `deployment` inside, and wait until its pod is ready."""
+    file = planes.kubeconfig(namespace, "deployment")
+    file.write_text(yaml.safe_dump(deployment()))
+    await kubectl.out("apply", "-f", str(file))
+    await kubectl.out("rollout", "status", "deployment/web", f"--timeout={START_SECONDS:.0f}s")
+
+
 async def is_ready(host: Api, namespace: str) -> None:
     """Wait until the control plane of a namespace is ready."""
     seen: Json = {}
@@ -111,3 +138,40 @@ async def has_audit_log(cluster: LocalCluster, namespace: str) -> None:
         ]
 
     await until(so, "the audit log has the Deployment", seconds=START_SECONDS)
+
+
+async def asked(planes: Planes, namespace: str, field: str, value: str, **spec: str) -> Json:
+    """Request a snapshot or a restore, and return its outcome once the control plane is ready again."""
+    host, status = planes.host, {"request": "lastSnapshot", "restore": "lastRestore"}[field]
+    wanted = {"snapshots": {field: value}, **spec}
+    await host.patch(VirtualControlPlane.resource, "web", {"spec": wanted}, namespace)
+    seen: Json = {}
+
+    async def answered() -> bool:
+        seen.update((await host.get(VirtualControlPlane.resource, "web", namespace))["status"])
+        return seen.get(status, {}).get("requested") == value
+
+    await until(answered, f"{field} is answered", seconds=START_SECONDS, seen=lambda: seen)
+    await is_ready(host, namespace)
+    found: Json = seen[status]
+    assert not found.get("message"), found
+    return found
+
+
+async def entered(planes: Planes, namespace: str) -> Kubectl:
+    """Return kubectl of the users of a control plane, whose Pod may be another one."""
+    uid = (await planes.host.get(VirtualControlPlane.resource, "web", namespace))["metadata"]["uid"]
+
+    async def runs() -> bool:
+        pods = await planes.host.list(PODS, PROCESS_NAMESPACE)
+        own = [each for each in pods if each["metadata"]["labels"].get(objects.UID_LABEL) == uid]
+        return len(own) == 1 and seenpods.seen(own[0]).is_ready
+
+    await until(runs, "its Pod is ready", seconds=START_SECONDS)
+    return Kubectl(await kubeconfig_of(planes, namespace, uid))
+
+
+async def names(kubectl: Kubectl) -> set[str]:
+    """Return the names of the ConfigMaps of the tests."""
+    found = (await kubectl.out("get", "configmaps", "-o", "name")).split()
+    return {each.partition("/")[2] for each in found} - {"kube-root-ca.crt"}

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tenantry.api.errors import InputError
 from tenantry.hostedpods import credentials, objects, versionimages
 from tenantry.hostedpods.objects import PodSettings
+from tenantry.hostedpods.podsockets import USUAL
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import serveroptions, sidecar
 from tenantry.hosting.plane import CredentialGenerations, ForwardedGroup, ForwardedResource, HostedPlane, ServerOptions
@@ -97,11 +98,11 @@ def test_the_sidecar_serves_every_socket_that_the_process_connects_to(paths: Clu
     plane = replace(PLANE, admission=(hosting.AdmissionRule(resource="services"),))
     files, own = credentials.contents(plane, paths)
     text = files[hosting.SETTINGS].decode() + files["egress.json"].decode()
-    named = set(re.findall(r'"([^"]*)\.sock"', text)) - {objects.SOCKETS + sidecar.socket_name(hosting.ACTIVITY)}
+    named = set(re.findall(r'"([^"]*)\.sock"', text)) - {USUAL.of_process + sidecar.socket_name(hosting.ACTIVITY)}
     pod = objects.stateful_set(PLANE.uid, PodSettings(image="i"), None, files, own)["spec"]["template"]["spec"]
     command = next(each["command"] for each in pod["containers"] if each["name"] == "sidecar")
     (served,) = [each.partition("=")[2].split(",") for each in command if each.startswith("-names=")]
-    assert named == {objects.SOCKETS + each for each in served}
+    assert named == {USUAL.of_process + each for each in served}
 
 
 def test_a_start_without_a_change_keeps_the_pod(paths: ClusterPaths, known: dict[str, bytes]) -> None:

@@ -13,8 +13,10 @@ from tenantry.api.peercluster import PEERS_NAMESPACE
 from tenantry.api.planehosting import PlaneHosting
 from tenantry.api.virtualcontrolplane import MIRROR, MIRRORS_NAMESPACE, PROCESS_NAMESPACE
 from tenantry.cli.install import install
-from tenantry.hostedpods import auditlogs, objects, proxyports, seenpods
+from tenantry.hostedpods import auditlogs, jobs, objects, ownetcd, proxyports, seenpods
 from tenantry.hostedpods.objects import PodSettings
+from tenantry.hostedpods.podsockets import PodSockets
+from tenantry.hostedpods.storeway import StoreWay
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import sidecar
 from tenantry.hosting.plane import HostedLimits, HostedPlane
@@ -63,6 +65,28 @@ def test_a_control_plane_in_a_sandbox_has_its_runtime_class() -> None:
     found = objects.stateful_set(UID, settings, LIMITS, FILES, {"tls.key": b"s"})
     assert found["spec"]["template"]["spec"]["runtimeClassName"] == "gvisor"
     assert objects.digest_of(found) != objects.digest_of(made())
+
+
+def test_containers_in_a_sandbox_meet_in_the_shared_memory_of_the_pod() -> None:
+    """H04: gVisor shows a socket in an emptyDir to no other container."""
+    etcd = ownetcd.containers(UID, SETTINGS.image, PodSockets(is_sandboxed=True))
+    way = StoreWay(socket="etcd.sock", containers=etcd, volumes=ownetcd.volumes(UID), files={})
+    settings = replace(SETTINGS, runtime_class="gvisor")
+    found = objects.stateful_set(UID, settings, LIMITS, FILES, {}, way=way)["spec"]["template"]["spec"]
+    assert "sockets" not in str(found).replace("-sockets=/dev/shm", "")
+    containers = {each["name"]: each["command"] for each in (*found["containers"], *found["initContainers"])}
+    assert "-sockets=/dev/shm" in containers["sidecar"]
+    assert "--listen-client-urls=unixs:///dev/shm/etcd.sock" in containers["etcd"]
+    far = replace(way, address="192.0.2.1:5432", containers=(), volumes=())
+    found = objects.stateful_set(UID, settings, LIMITS, FILES, {}, way=far)["spec"]["template"]["spec"]
+    assert found["containers"][0]["command"][2] == "/dev/shm/etcd.sock"  # noqa: S108 - of the Pod
+
+
+def test_the_jobs_of_a_control_plane_in_a_sandbox_are_in_it() -> None:
+    """H04: they read what its users have written."""
+    found = objects.stateful_set(UID, replace(SETTINGS, runtime_class="gvisor"), LIMITS, FILES, {})
+    for each, wanted in ((found, "gvisor"), (made(), None)):
+        assert jobs.of_data(UID, each, "")["spec"]["template"]["spec"].get("runtimeClassName") == wanted
 
 
 @pytest.mark.parametrize(

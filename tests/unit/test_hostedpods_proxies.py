@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tenantry.api.model import Json
-from tenantry.engine.tasks import in_background
+from tenantry.engine.tasks import cancelled_at_end, in_background
 from tenantry.hostedpods.proxies import EndpointProxies
 from tenantry.hostedpods.proxysession import ProxySession, ToldPlane
 from tenantry.hosting.tunnel import ByteStream
@@ -84,3 +84,21 @@ async def test_a_control_plane_that_is_told_again_is_not_ended(tmp_path: Path) -
     proxies.note(told("a"))
     proxies.drop(["a"])
     assert await told_in_session(proxies, FIRST) == []
+
+
+async def test_a_session_of_before_this_operator_serves_is_completed(tmp_path: Path) -> None:
+    """H01: a proxy that starts before the operator has its Lease gets clients, too."""
+    proxies = EndpointProxies(None, tmp_path)  # pyright: ignore[reportArgumentType] - it lists no Pods here
+    own, peer = socket.socketpair()
+    session = ProxySession(ByteStream(*await asyncio.open_connection(sock=own)))
+    reader, writer = await asyncio.open_connection(sock=peer)
+    async with cancelled_at_end() as group:
+        proxies._group = group  # pyright: ignore[reportPrivateUsage] - as `keep` has it
+        changed = proxies._changed  # pyright: ignore[reportPrivateUsage]
+        group.create_task(proxies._follow(FIRST, session))  # pyright: ignore[reportPrivateUsage]
+        await changed.wait()
+        assert session.is_told
+        proxies.serve(lambda _: None)
+        asked: Json = msgspec.json.decode(await reader.readline())
+    writer.close()
+    assert asked["until"] == "ready"

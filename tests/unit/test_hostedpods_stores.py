@@ -12,6 +12,7 @@ from tenantry.api.errors import InputError, LocalError
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.hostedpods import jobs, objects, seenpods, sharedetcd, sqlservers
 from tenantry.hostedpods.objects import PodSettings
+from tenantry.hostedpods.podsockets import USUAL
 from tenantry.hostedpods.seenpods import SeenPod
 from tenantry.hostedpods.sqlservers import ChosenAddress
 from tenantry.hostedpods.storeway import StoreWay
@@ -73,7 +74,7 @@ def test_a_container_without_keys_forwards_the_one_socket() -> None:
 
 def test_the_process_reads_the_socket_in_the_folder_that_the_containers_share() -> None:
     """H03: it knows no address of the etcd."""
-    found = msgspec.json.decode(hosting.settings(PLANE, 6444, "/openapi", sockets=objects.SOCKETS))
+    found = msgspec.json.decode(hosting.settings(PLANE, 6444, "/openapi", sockets=USUAL.of_process))
     assert found["datastore"]["etcd"]["socket"] == "sockets/etcd.sock"
     assert found["datastore"]["etcd"]["prefix"] == f"/planes/{UID}"
     assert found["datastore"]["maxBytes"] == stores.MAX_BYTES
@@ -171,7 +172,7 @@ def test_several_pods_share_a_sql_server() -> None:
     found = objects.stateful_set(UID, SETTINGS, None, FILES, {}, way=way, replicas=2)
     selected = sqlservers.network_policy(UID, "192.0.2.9", 5432)["spec"]["podSelector"]["matchLabels"]
     assert selected.items() <= found["spec"]["template"]["metadata"]["labels"].items()
-    settings = msgspec.json.decode(hosting.settings(several, 6444, "/openapi", sockets=objects.SOCKETS))
+    settings = msgspec.json.decode(hosting.settings(several, 6444, "/openapi", sockets=USUAL.of_process))
     assert (settings["datastore"]["processes"], settings["datastore"]["sql"]["owner"]) == (2, UID)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tenantry.api.planecredentials import RotationPhase
 from tenantry.hostedpods import issuedkeys, objects
+from tenantry.hostedpods.podsockets import PodSockets
 from tenantry.hosting import certificates, guards, serveroptions, sidecar
 from tenantry.hosting import plane as hosting
 from tenantry.hosting.plane import HostedPlane
@@ -58,6 +59,7 @@ def contents(plane: HostedPlane, paths: ClusterPaths) -> tuple[dict[str, bytes],
     """Return the contents of the Secrets of the process and of the sidecar."""
     url = f"https://{components.LOOPBACK}:{sidecar.INTERNAL_PORT}"
     former = hostedpki.former_keys(paths.pki)
+    sockets = PodSockets(plane.is_sandboxed).of_process
     ignored = hosting.leaves(plane)[hosting.OPERATOR].user
     files: dict[str, bytes] = {
         hosting.SETTINGS: hosting.settings(
@@ -65,10 +67,10 @@ def contents(plane: HostedPlane, paths: ClusterPaths) -> tuple[dict[str, bytes],
             sidecar.INTERNAL_PORT,
             objects.OPENAPI,
             former,
-            sockets=objects.SOCKETS,
+            sockets=sockets,
             prebuilt=objects.PREBUILT,
         ),
-        "egress.json": hosting.egress(objects.SOCKETS),
+        "egress.json": hosting.egress(sockets),
         **{
             f"{each}.kubeconfig": kubeconfigs.text(paths, plane.name, each, url, authority=hosting.TRUSTED).encode()
             for each in hosting.in_files(plane)

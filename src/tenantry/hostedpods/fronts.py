@@ -66,7 +66,7 @@ class Fronts:
             moved: Called with the uid of one whose Pods, or whose address for pods, have changed, or whose clients
                 cannot connect any more, or can again.
         """
-        self._proxies.moved.add(moved)
+        self._proxies.serve(moved)
         try:
             yield
         finally:

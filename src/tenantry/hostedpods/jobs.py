@@ -70,6 +70,8 @@ def of_data(uid: str, found: Json, image: str) -> Json:
     template: Json = job["spec"]["template"]
     if beside:
         template["spec"]["initContainers"] = beside
+    if "runtimeClassName" in spec:
+        template["spec"]["runtimeClassName"] = spec["runtimeClassName"]
     # NetworkPolicies go by them. That of the control plane is the selector of its Service.
     given: dict[str, str] = found["spec"]["template"]["metadata"].get("labels", {})
     labels = {key: value for key, value in given.items() if key != objects.UID_LABEL}

@@ -27,6 +27,7 @@ from tenantry.api.model import Json, Resource
 from tenantry.api.planehosting import PlaneHosting
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.hostedpods import versionimages
+from tenantry.hostedpods.podsockets import PodSockets
 from tenantry.hostedpods.storeway import StoreWay, is_elsewhere
 from tenantry.hostedpods.versionimages import VersionImages
 from tenantry.hosting import guards, serveroptions, sidecar, stores, versions
@@ -63,7 +64,6 @@ STORE = "hosting.tenantry.dev/datastore"
 OPENAPI, PREBUILT = "/openapi", "/prebuilt"
 PROGRAM, SIDECAR = planestore.PROGRAM, "/hosted-sidecar"
 FORWARDER = planeproxy.PROGRAM
-SOCKETS = "sockets/"
 HOME = "/plane"
 PROCESS = "hosted"
 """The container of the process."""
@@ -119,6 +119,11 @@ class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
     others: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
 
     @property
+    def sockets(self) -> PodSockets:
+        """Where the sockets of a Pod are."""
+        return PodSockets(bool(self.runtime_class))
+
+    @property
     def images(self) -> VersionImages:
         """The images of all versions."""
         return VersionImages(default=self.image, others=self.others)
@@ -157,10 +162,10 @@ def check(plane: HostedPlane, known: Sequence[HostedVersion] = (versionimages.DE
             "spec.hosting is Machine, and this host runs control planes in Pods: set it to Auto, or use a local cluster"
         )
     if plane.is_sandboxed:
-        # Its containers meet at Unix sockets in an emptyDir, which gVisor does not show to the other containers.
+        # Not before nodes, admission and the audit log were seen to work in gVisor: docs/decisions/0087.
         raise InputError(
-            "spec.runtime is Sandboxed, which control planes in Pods cannot be yet: their containers do not reach each"
-            " other in gVisor; set it to Shared, also in the ClusterTemplate"
+            "spec.runtime is Sandboxed, which control planes in Pods cannot be yet: set it to Shared, also in the"
+            " ClusterTemplate"
         )
     versions.find(known, plane.version)
 
@@ -421,7 +426,7 @@ def _pod(
             {"name": "files", "secret": {"secretName": name(uid), "defaultMode": private}},
             {"name": "pki", "secret": {"secretName": name(uid), "defaultMode": private, "items": keys}},
             {"name": "sidecar", "secret": {"secretName": sidecar_name(uid), "defaultMode": private}},
-            {"name": "sockets", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+            *settings.sockets.volumes,
             {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
             *(way.volumes if way is not None else ()),
         ],
@@ -485,7 +490,7 @@ def _process(settings: PodSettings, limits: HostedLimits | None, mounted: tuple[
             {"name": "data", "mountPath": HOME},
             {"name": "pki", "mountPath": f"{HOME}/pki", "readOnly": True},
             *({"name": "files", "mountPath": _place(each), "subPath": each, "readOnly": True} for each in mounted),
-            {"name": "sockets", "mountPath": f"{HOME}/{SOCKETS.rstrip('/')}"},
+            *settings.sockets.mounts(HOME),
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the container's own
         ],
     )
@@ -496,7 +501,7 @@ def _sidecar(settings: PodSettings, mounted: tuple[str, ...], way: StoreWay | No
     kept = (hosting.SETTINGS, stores.PASSWORD_FILE) if stores.PASSWORD_FILE in mounted else (hosting.SETTINGS,)
     elsewhere = (
         {"name": "pki", "mountPath": f"{HOME}/pki", "readOnly": True},
-        {"name": "sockets", "mountPath": f"{HOME}/{SOCKETS.rstrip('/')}"},
+        *settings.sockets.mounts(HOME),
     )
     return _container(
         BESIDE,
@@ -507,7 +512,7 @@ def _sidecar(settings: PodSettings, mounted: tuple[str, ...], way: StoreWay | No
             f"-server=127.0.0.1:{sidecar.INTERNAL_PORT}",
             f"-tunnel=:{sidecar.TUNNEL_PORT}",
             "-keys=/keys",
-            "-sockets=/sockets",
+            f"-sockets={settings.sockets.folder.rstrip('/')}",
             f"-names={','.join(sidecar.socket_name(each) for each in sidecar.SOCKETS)}",
             f"-reached={sidecar.socket_name(hosting.ACTIVITY)}",
             f"-keeper=:{sidecar.KEEPER_PORT}",
@@ -521,7 +526,7 @@ def _sidecar(settings: PodSettings, mounted: tuple[str, ...], way: StoreWay | No
         resources=SIDECAR_RESOURCES,
         volumeMounts=[
             {"name": "sidecar", "mountPath": "/keys", "readOnly": True},
-            {"name": "sockets", "mountPath": "/sockets"},
+            *settings.sockets.mounts(),
             # For snapshots.
             {"name": "data", "mountPath": HOME},
             *({"name": "files", "mountPath": f"{HOME}/{each}", "subPath": each, "readOnly": True} for each in kept),
@@ -534,8 +539,8 @@ def _forwarder(settings: PodSettings, way: StoreWay) -> Json:
     return _container(
         "store",
         settings,
-        [FORWARDER, "datastore", f"/sockets/{way.socket}", way.address, *way.allowed],
+        [FORWARDER, "datastore", f"{settings.sockets.folder}{way.socket}", way.address, *way.allowed],
         env=[{"name": "GOMAXPROCS", "value": "1"}],
         resources={"requests": {"cpu": "5m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}},
-        volumeMounts=[{"name": "sockets", "mountPath": "/sockets"}],
+        volumeMounts=list(settings.sockets.mounts()),
     )

@@ -24,6 +24,7 @@ from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.hostedpods import objects
 from tenantry.hostedpods.issuedkeys import IssuedKeys
 from tenantry.hostedpods.objects import PodSettings
+from tenantry.hostedpods.podsockets import USUAL, PodSockets
 from tenantry.hostedpods.storeway import StoreWay
 from tenantry.hosting import certificates, etcdserver, stores
 from tenantry.install import planestore
@@ -33,7 +34,7 @@ from tenantry.local import pki
 _SIZE = "8Gi"
 """Of the file at its largest, the copy, the next copy or the file that replaces it, and the log."""
 
-_DATA, _SOCKETS, _PEER = "/data", "/sockets/", "/peer"
+_DATA, _PEER = "/data", "/peer"
 _VOLUME, _FILES, _PEERS = "etcd", "etcd-files", "etcd-peer"
 _KEEPER = "etcd-keeper"
 """The container that defragments and copies it. A Job has it beside the keeper of snapshots."""
@@ -68,8 +69,12 @@ class OwnEtcds:
         self._image = image
         self._folder = folder
 
-    async def attach(self, uid: str) -> StoreWay:
+    async def attach(self, uid: str, sockets: PodSockets = USUAL) -> StoreWay:
         """Return the way of a control plane to its etcd, whose keys are issued or renewed.
+
+        Args:
+            uid: Of the control plane.
+            sockets: Where the sockets of its Pod are.
 
         Raises:
             ApiError: A Secret cannot be written.
@@ -78,12 +83,12 @@ class OwnEtcds:
         keys = IssuedKeys(self._client, at, keys_name(uid), {objects.UID_LABEL: uid})
         wanted = {**stores.etcd_leaves(), stores.user(uid): stores.client_leaf(uid)}
         files = await keys.kept(wanted)
-        own = _for_etcd(files)
+        own = _for_etcd(files, sockets)
         await self._client.apply(objects.SECRETS, PROCESS_NAMESPACE, name(uid), objects.secret(uid, name(uid), own))
         index = await asyncio.to_thread(pki.read_index, at)
         return StoreWay(
             socket=stores.ETCD_SOCKET,
-            containers=containers(uid, self._image),
+            containers=containers(uid, self._image, sockets),
             volumes=volumes(uid),
             files={key: files[file] for key, file in stores.client_files(uid).items()},
             own=own,
@@ -99,25 +104,26 @@ class OwnEtcds:
                 continue
 
 
-def containers(uid: str, image: str) -> tuple[Json, ...]:
+def containers(uid: str, image: str, sockets: PodSockets = USUAL) -> tuple[Json, ...]:
     """Return the init containers of an etcd: it and its keeper run on beside the process, the one between them ends.
 
     Args:
         uid: Of the control plane.
         image: The image of hosted control planes.
+        sockets: Where the sockets of the Pod are.
     """
-    urls = [f"unixs://{_SOCKETS}{stores.ETCD_SOCKET}"]
+    urls = [f"unixs://{sockets.folder}{stores.ETCD_SOCKET}"]
     flags = etcdserver.flags(urls, f"{_PEER}/peer.sock", f"{_DATA}/etcd", "/pki", etcdserver.OWN_BYTES)
     act = [planestore.PROGRAM, "etcd", f"/keeper/{planestore.ACCESS}"]
-    sockets, root = {"sockets": _SOCKETS.rstrip("/")}, {f"{_FILES}-root": "/keeper"}
-    written = {_VOLUME: _DATA, **sockets}
+    root = {f"{_FILES}-root": "/keeper"}
+    written = {_VOLUME: _DATA, **sockets.mounted}
     # The port of peers trusts the certificate of the process, too, and has neither users nor a limit of size.
     private = {**written, _PEERS: _PEER}
     small, memory = (32 * 2**20, 128 * 2**20), (etcdserver.OWN_REQUEST_BYTES, etcdserver.OWN_MEMORY_BYTES)
     server = {f"{_FILES}-server": "/pki"}
     etcd = planestore.container("etcd", image, [planestore.ETCD, *flags], written=private, read=server, memory=memory)
     admission = [*act, "admit", stores.user(uid), stores.prefix(uid)]
-    admit = planestore.container("admit", image, admission, written=sockets, read=root, memory=small)
+    admit = planestore.container("admit", image, admission, written=sockets.mounted, read=root, memory=small)
     keeping = [*act, "keep", "", "", "", f"{_DATA}/backup.db"]
     keeper = planestore.container(_KEEPER, image, keeping, written=written, read=root, memory=small)
     return {**etcd, "restartPolicy": "Always"}, admit, {**keeper, "restartPolicy": "Always"}
@@ -133,7 +139,7 @@ def volumes(uid: str) -> tuple[Json, ...]:
     )
 
 
-def _for_etcd(files: Mapping[str, bytes]) -> dict[str, bytes]:
+def _for_etcd(files: Mapping[str, bytes], sockets: PodSockets) -> dict[str, bytes]:
     names = {*planestore.SERVER_FILES, *planestore.ROOT_FILES} - {planestore.ACCESS}
-    access = stores.access("pki", "etcd-ca", "root", _SOCKETS)
+    access = stores.access("pki", "etcd-ca", "root", sockets.folder)
     return {**{each: files[each] for each in names}, planestore.ACCESS: msgspec.json.encode(access)}

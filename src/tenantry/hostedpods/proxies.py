@@ -115,6 +115,17 @@ class EndpointProxies:
                     running[address] = group.create_task(self._serve(address))
                 self._now_changed()
 
+    def serve(self, moved: Callable[[str], None]) -> None:
+        """Say that this operator serves control planes, also in sessions that began before.
+
+        Args:
+            moved: See `moved`.
+        """
+        self.moved.add(moved)
+        for session in self._sessions.values():
+            if session.is_told and self._group is not None:
+                self._group.create_task(_completed(session))
+
     async def tell(self, plane: ToldPlane, *, by_all: bool = False) -> None:
         """Tell the proxies of a control plane, and return when one acts accordingly.
 
@@ -314,6 +325,12 @@ def runs(pod: Json) -> bool:
 def stays(pod: Json) -> bool:
     """Return whether a Pod is not being deleted."""
     return "deletionTimestamp" not in pod["metadata"]
+
+
+async def _completed(session: ProxySession) -> None:
+    # The next session says it anew.
+    with suppress(OSError, LocalError):
+        await session.complete()
 
 
 async def _knocked(session: ProxySession, uid: str) -> bool:

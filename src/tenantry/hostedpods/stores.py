@@ -17,6 +17,7 @@ from tenantry.api.model import Json
 from tenantry.hostedpods import keys, objects
 from tenantry.hostedpods.objects import PodSettings
 from tenantry.hostedpods.ownetcd import OwnEtcds
+from tenantry.hostedpods.podsockets import PodSockets
 from tenantry.hostedpods.sharedetcd import SharedEtcd
 from tenantry.hostedpods.sqlservers import SqlServers
 from tenantry.hostedpods.storeway import StoreWay
@@ -67,7 +68,7 @@ class PodStores:
         if plane.store.kind is StoreKind.SHARED_ETCD:
             return await self._etcd.attach(plane.uid)
         if plane.store.kind is StoreKind.OWN_ETCD:
-            return await self._own.attach(plane.uid)
+            return await self._own.attach(plane.uid, PodSockets(plane.is_sandboxed))
         if plane.store.kind is StoreKind.SQL:
             return await self._sql.attach(plane)
         return None
