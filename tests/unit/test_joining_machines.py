@@ -158,10 +158,11 @@ def test_a_token_is_recorded_on_the_host_then_offered_inside_then_named_in_the_s
     assert settled.again_seconds == LIFE.total_seconds()
 
 
-def test_without_an_endpoint_a_condition_says_so() -> None:
+def test_without_an_endpoint_a_condition_reports_it() -> None:
     found = done(WIPED, None, endpoint=None)
     assert (found.home, found.inside, found.status) == ((), (), WIPED.status)
     assert found.obstacle is not None
+    assert found.obstacle.reason == reasons.NO_NODE_ENDPOINT
     assert "no endpoint for nodes" in found.obstacle.message
 
 

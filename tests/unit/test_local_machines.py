@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenantry.api.errors import InputError, LocalError
+from tenantry.hosting.machines import MachineJoin
 from tenantry.local import build, components, sources
 from tenantry.local.build import Binaries, Product
 from tenantry.local.machines import LocalMachines
@@ -133,6 +134,31 @@ def test_a_machine_has_the_kubelet_of_its_control_plane(tmp_path: Path, monkeypa
     assert kubelets.folder(version) == str(tmp_path)
     assert kubelets.folder(".".join(default.removeprefix("v").split(".")[:2])) == ""
     assert kubelets.folder("") == ""
+    kubelets.check(version)
+
+
+def test_a_machine_gets_no_kubelet_that_is_newer_than_its_control_plane(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H04: Kubernetes supports none; the operator reports MachineFailed with what to do, and starts nothing."""
+    (other, *_), default = kubelets.products(), build.module_version(_node_kube(), "k8s.io/kubernetes")
+    version = other.title.rpartition(" ")[2]
+
+    def built(product: Product) -> Binaries | None:
+        assert product.title == other.title
+        return None
+
+    monkeypatch.setattr(build, "built", built)
+    monkeypatch.setattr("tenantry.local.machines.read_spec", lambda _: SPEC)
+    kubelets.check("")
+    kubelets.check(".".join(default.removeprefix("v").split(".")[:2]))
+    paths = ClusterPaths(tmp_path)
+    wiped = Membership(plane=UID)
+    memberships.write(paths, "real-2", wiped)
+    join = MachineJoin(server="https://a", ca="CA", token="abcdef.0123456789abcdef", version=version)
+    with pytest.raises(LocalError, match=f"--with-nodes --hosted-version {version}"):
+        asyncio.run(LocalMachines(paths).join("real-2", UID, join))
+    assert memberships.read(paths, "real-2") == wiped
 
 
 def _node_kube() -> str:

@@ -134,7 +134,7 @@ def test_bytes_that_name_no_destination_end_the_tunnel(data: bytes) -> None:
         address, port = frames.dialled(message)
     except FrameError:
         return
-    assert frames.dial(1, address, port).data == data or ipaddress.ip_address(address)
+    assert frames.dialled(frames.unpack(frames.pack(frames.dial(1, address, port)))) == (address, port)
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,10 @@ class World:
 
     Args:
         folder: For certificates and the socket.
+        answer_seconds: How long a tunnel may take to answer.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, answer_seconds: float = nodetunnels.ANSWER_SECONDS) -> None:
         self.folder = folder
         self.admitted = {NODE}
         now = dt.datetime.now(dt.UTC)
@@ -166,7 +167,7 @@ class World:
             x509.write_leaf(folder, name, LeafCertificate(ca=ca, user="front-proxy-client"), now, end)
         server = LeafCertificate(ca="other", user="kubelet", use=CertificateUse.SERVER, names=("localhost",))
         x509.write_leaf(folder, "server", server, now, end)
-        self.tunnels = NodeTunnels(lambda node: node in self.admitted, self._tls)
+        self.tunnels = NodeTunnels(lambda node: node in self.admitted, self._tls, answer_seconds=answer_seconds)
         self.path = folder / "s"
         self.opened: list[asyncio.StreamWriter] = []
 
@@ -216,15 +217,21 @@ class World:
         return stream, int(head.split(b" ")[1])
 
 
-@pytest.fixture(name="world")
-async def gate_world(tmp_path: Path) -> AsyncGenerator[World]:
-    """Return a gate that is open."""
-    found = World(tmp_path)
+@asynccontextmanager
+async def opened(found: World) -> AsyncGenerator[World]:
+    """Open a gate."""
     async with Gate(found.path, found.decide, tunnels=found.tunnels).serve():
         yield found
         for each in found.opened:
             each.transport.abort()
         await asyncio.sleep(0)
+
+
+@pytest.fixture(name="world")
+async def gate_world(tmp_path: Path) -> AsyncGenerator[World]:
+    """Return a gate that is open."""
+    async with opened(World(tmp_path)) as found:
+        yield found
 
 
 @asynccontextmanager
@@ -278,8 +285,8 @@ async def test_a_node_that_may_have_no_tunnel_any_more_loses_it(world: World) ->
         world.admitted.clear()
         world.tunnels.recheck()
         assert await stream.reader.read() == b""
-        while world.tunnels.is_open(NODE):  # noqa: ASYNC110 - nothing reports it
-            await asyncio.sleep(0.01)
+        await world.tunnels.ended(NODE)
+        assert not world.tunnels.is_open(NODE)
     _, status = await world.asked()
     assert status == 403
 
@@ -310,23 +317,24 @@ async def test_headers_count_only_from_the_api_server(world: World) -> None:
     assert not world.tunnels.is_open(NODE)
 
 
-async def test_a_tunnel_that_answers_stays_and_one_that_is_silent_is_replaced(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_tunnel_that_answers_stays(world: World) -> None:
     async with listening(echo) as port, agent(world, port):
         _, status = await world.asked()
         assert status == 409
         assert world.tunnels.is_open(NODE)
-    while world.tunnels.is_open(NODE):  # noqa: ASYNC110 - nothing reports it
-        await asyncio.sleep(0.01)
-    monkeypatch.setattr(nodetunnels, "_ANSWER_SECONDS", 0.1)
-    monkeypatch.setattr(nodetunnels, "OPENINGS_PER_SECOND", 100)
-    world.tunnels._buckets.clear()  # pyright: ignore[reportPrivateUsage] - its rate is that of the other test
-    silent, status = await world.asked()
-    assert status == 101
-    _, status = await world.asked()
-    assert status == 101, "it answers no ping"
-    assert await silent.reader.read(-1) is not None
+    await world.tunnels.ended(NODE)
+    assert not world.tunnels.is_open(NODE)
+
+
+async def test_a_tunnel_that_is_silent_is_replaced(tmp_path: Path) -> None:
+    async with opened(World(tmp_path, answer_seconds=0.1)) as world:
+        silent, status = await world.asked()
+        assert status == 101
+        _, status = await world.asked()
+        assert status == 101, "it answers no ping"
+        # It gets the ping that it did not answer, and the end.
+        assert (await silent.reader.read())[:1] == bytes([0x80 | frames.Opcode.PING])
+        assert world.tunnels.is_open(NODE), "the second one"
 
 
 async def test_a_node_asks_for_its_tunnel_at_a_bounded_rate(world: World) -> None:

@@ -60,6 +60,13 @@ def machine(stage: HandoverStage = HandoverStage.LEAVING, *, deleted: str = "", 
     )
 
 
+def with_condition(found: NodeHandover, kind: str, reason: str) -> NodeHandover:
+    """Return a NodeHandover with one condition that is true; without it for the reason ""."""
+    told = Condition(type=kind, status=ConditionStatus.TRUE, reason=reason, message="why", last_transition_time=NOW)
+    others = tuple(each for each in found.status.conditions if each.type != kind)
+    return replace(found, status=replace(found.status, conditions=(*others, told) if reason else others))
+
+
 def test_each_entry_has_a_handover_and_counts_for_no_pool_and_no_claim() -> None:
     """Machines of others are free of charge, and the cluster is Ready without them."""
     there = world(ENTRY, OTHER)
@@ -72,6 +79,10 @@ def test_each_entry_has_a_handover_and_counts_for_no_pool_and_no_claim() -> None
     told = status.compute(there.inputs(), None, NOW)
     assert told.ready_nodes == "1/1"
     assert [(each.name, each.stage) for each in told.contributed] == [(NAME, "Joined"), ("outside-other1", "Joined")]
+    there.handovers[NAME] = with_condition(there.handovers[NAME], reasons.JOIN_REFUSED, reasons.NO_NODE_ENDPOINT)
+    (refused, _) = status.compute(there.inputs(), None, NOW).contributed
+    assert (refused.reason, refused.message) == (reasons.NO_NODE_ENDPOINT, "why")
+    there.handovers[NAME] = with_condition(there.handovers[NAME], reasons.JOIN_REFUSED, "")
     assert there.condition(reasons.NODES_READY)[0] == "True"
     assert there.step() == [], "a second plan is empty"
 
@@ -123,7 +134,7 @@ def test_a_machine_shares_its_addresses_with_no_other_one(entry: ContributedNode
     shown = {each.name: each for each in status.compute(there.inputs(), None, NOW).contributed}
     assert shown[NAME].message.startswith(f"spec.contributed[{NAME}]")
     assert told in shown[NAME].message
-    assert (shown[NAME].token, shown[NAME].stage) == ("", "")
+    assert (shown[NAME].token, shown[NAME].stage, shown[NAME].reason) == ("", "", reasons.INVALID_SPEC)
 
 
 def test_an_entry_before_another_one_does_not_take_its_addresses() -> None:

@@ -19,8 +19,6 @@ OUTSIDE_PREFIX = "outside-"
 """Begins the names of such nodes, so that none has the name of a node of the host."""
 
 OUTSIDE_NAME = r"^outside-[a-z0-9]{6,20}$"
-NO_ENDPOINT = "no endpoint for nodes"
-"""In the message of a machine that cannot reach its control plane at all."""
 
 MOST_CONTRIBUTED = 50
 MOST_MACHINE_ADDRESSES = 4
@@ -75,4 +73,12 @@ class ContributedNodeStatus(Model, frozen=True, kw_only=True):
         ),
     ] = ""
     server: Annotated[str, Meta(max_length=253, description="The URL at which it reaches the API server.")] = ""
+    reason: Annotated[
+        str,
+        Meta(
+            max_length=64,
+            description="Why, in one word: InvalidSpec for an entry that must change, NoNodeEndpoint if no machine can"
+            " reach the control plane, or the reason of a condition of its NodeHandover.",
+        ),
+    ] = ""
     message: Annotated[str, Meta(max_length=1024, description="What it waits for, or what keeps it out.")] = ""

@@ -245,6 +245,8 @@ CERTIFICATE_REFUSED = "CertificateRefused"
 """A node requests a certificate that it may not have: for another name or address, or with a token that was used."""
 NODE_BLOCKED = "NodeBlocked"
 """Something inside the cluster keeps the Node out: a webhook, a policy, or another Node of its name."""
+NO_NODE_ENDPOINT = "NoNodeEndpoint"
+"""The control plane has no endpoint for nodes where it runs, so that no machine can reach it."""
 JOIN_TOKEN_EXPIRED = "JoinTokenExpired"  # noqa: S105 - a reason
 """The machine of a node did not use its token in time: it gets another one."""
 NODE_LEAVING = "NodeLeaving"

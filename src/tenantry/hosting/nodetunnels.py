@@ -47,7 +47,9 @@ OPENINGS_PER_SECOND = 2
 _MOST_NODES = 1024
 """Of so many nodes the rate is remembered, of those that asked last."""
 
-_ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 5.0
+"""How long a tunnel may take to answer a ping, before another one of its node replaces it."""
+
 _HEAD_BYTES = 64 * 1024
 
 log = logging.getLogger(__name__)
@@ -65,11 +67,19 @@ class NodeTunnels:
         admits: Returns whether a node may have a tunnel now.
         tls: Returns the context of the server that this is for API servers. It must require client certificates, and
             trust only the authority of front proxies.
+        answer_seconds: How long a tunnel may take to answer a ping.
     """
 
-    def __init__(self, admits: Callable[[str], bool], tls: Callable[[], Awaitable[ssl.SSLContext]]) -> None:
+    def __init__(
+        self,
+        admits: Callable[[str], bool],
+        tls: Callable[[], Awaitable[ssl.SSLContext]],
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
         self._admits = admits
         self._tls = tls
+        self._answer_seconds = answer_seconds
         self._tunnels: dict[str, _NodeTunnel] = {}
         self._requests = 0
         self._buckets = OrderedDict[str, TokenBucket]()
@@ -79,6 +89,12 @@ class NodeTunnels:
         known = self._tunnels.get(node)
         return known is not None and known.mux.is_open
 
+    async def ended(self, node: str) -> None:
+        """Wait until the tunnel that a node has now has ended; return at once if it has none."""
+        known = self._tunnels.get(node)
+        if known is not None:
+            await asyncio.wait({known.task})
+
     def recheck(self) -> None:
         """End the tunnels of nodes that may not have one any more, with all of their streams."""
         for node, each in list(self._tunnels.items()):
@@ -86,9 +102,9 @@ class NodeTunnels:
                 each.task.cancel()
 
     async def carry(self, to: Tunnelled, stream: ByteStream) -> None:
-        """Tell a client that it is connected, and forward bytes between it and a port of a node.
+        """Report to a client that it is connected, and forward bytes between it and a port of a node.
 
-        Whether the node connects the stream is known only by its end: the client has been told before.
+        Whether the node connects the stream is known only by its end: the client already has its answer.
 
         Raises:
             HttpRefusal: The node has no tunnel.
@@ -106,7 +122,7 @@ class NodeTunnels:
         """Serve one connection of the API server to its end.
 
         Args:
-            stream: The connection, of which the API server has not been told yet that it is open.
+            stream: The connection, whose opening is not reported to the API server yet.
             seconds: The time for the handshake, and for the head of the request.
 
         Raises:
@@ -125,7 +141,7 @@ class NodeTunnels:
                 self._requests -= 1
 
         try:
-            # Before the client is told: what it sends then must find the handshake waiting.
+            # Before the answer: what the client sends then must find the handshake waiting.
             context = await self._tls()
             stream.writer.write(heads.ESTABLISHED)
             try:
@@ -148,12 +164,7 @@ class NodeTunnels:
             node = _node_of(head, path)
             key = frames.websocket_key(head)
             await self._replace(node)
-            own = [
-                ("Connection", "Upgrade"),
-                ("Upgrade", "websocket"),
-                ("Sec-WebSocket-Accept", frames.accept_key(key)),
-            ]
-            stream.writer.write(heads.response_head(101, "Switching Protocols", own))
+            stream.writer.write(frames.switched(key))
             opened()
             await self._keep(node, stream)
         except HttpRefusal as refusal:
@@ -181,15 +192,15 @@ class NodeTunnels:
         known = self._tunnels.get(node)
         if known is None:
             return
-        if await known.mux.answers(_ANSWER_SECONDS):
+        if await known.mux.answers(self._answer_seconds):
             raise HttpRefusal(409, f"another tunnel of node {node} is open, and answers")
         known.task.cancel()
-        await asyncio.wait({known.task})
+        await self.ended(node)
 
     async def _keep(self, node: str, stream: ByteStream) -> None:
         task = asyncio.current_task()
         if task is None or node in self._tunnels:
-            # It was opened while the former one was asked; the head has been sent, and its end says so.
+            # It was opened while the former one was asked; the head has been sent, and its end shows it.
             return
         mux = StreamMux(stream, is_client=False)
         mine = self._tunnels[node] = _NodeTunnel(mux, task)

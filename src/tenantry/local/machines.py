@@ -18,7 +18,7 @@ from tenantry.local import control, hostedfolders
 from tenantry.local.components import MACHINE_PREFIX
 from tenantry.local.control import SupervisorRequest
 from tenantry.local.paths import ClusterPaths
-from tenantry.local.real import memberships, network, planebridges
+from tenantry.local.real import kubelets, memberships, network, planebridges
 from tenantry.local.real.memberships import Membership
 from tenantry.local.real.node import clean
 from tenantry.local.spec import RealNode, read_spec
@@ -62,11 +62,13 @@ class LocalMachines:
         if before is None or before.plane != plane:
             raise LocalError(f'the machine "{node}" is not wiped for the control plane {plane}')
         wanted = Membership(plane=plane, server=join.server, ca=join.ca, token=join.token, version=join.version)
-        if before.runs and before != wanted and not await asyncio.to_thread(self._has_identity, node):
-            # The token was replaced before its use.
-            await asyncio.to_thread(memberships.write, self._paths, node, Membership(plane=plane))
-            await self._reload()
+        # One that has joined keeps the kubelet that it has.
         if not before.runs or not await asyncio.to_thread(self._has_identity, node):
+            await asyncio.to_thread(kubelets.check, join.version)
+            if before.runs and before != wanted:
+                # The token was replaced before its use.
+                await asyncio.to_thread(memberships.write, self._paths, node, Membership(plane=plane))
+                await self._reload()
             await asyncio.to_thread(memberships.write, self._paths, node, wanted)
         await self._reload()
 

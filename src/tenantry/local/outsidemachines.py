@@ -17,13 +17,15 @@ from tenantry.local.cluster import LocalCluster
 from tenantry.local.components import MACHINE_PREFIX
 from tenantry.local.machines import LocalMachines
 from tenantry.local.paths import ClusterPaths
-from tenantry.local.real import memberships
+from tenantry.local.real import kubelets, memberships
 from tenantry.local.real.memberships import Membership
 from tenantry.local.real.planebridges import PlaneBridge
 from tenantry.local.spec import RealNode, RealNodes
 
 
-async def join(cluster: LocalCluster, machine: RealNode, plane: str, bridge: PlaneBridge, seconds: float) -> None:
+async def join(
+    cluster: LocalCluster, machine: RealNode, plane: str, bridge: PlaneBridge, *, version: str, seconds: float
+) -> None:
     """Start a machine, and return when its kubelet has its certificate.
 
     Args:
@@ -31,18 +33,21 @@ async def join(cluster: LocalCluster, machine: RealNode, plane: str, bridge: Pla
         machine: The machine, with its token.
         plane: The uid of the control plane.
         bridge: Its network.
+        version: Its minor version, as in "1.36"; "" for a kubelet of any version.
         seconds: The deadline.
 
     Raises:
         InputError: A machine has its name or its number already.
-        LocalError: It does not start.
+        LocalError: It does not start, or the kubelet for the version is not built.
     """
+    kubelets.check(version)
     authorities = ClusterPaths(hostedfolders.of(cluster.paths, plane)).pki / hosting.TRUSTED
     membership = Membership(
         plane=plane,
         server=f"https://{bridge.addresses.bridge}:{bridge.port}",
         ca=authorities.read_text(),
         token=machine.token,
+        version=version,
     )
 
     def change(real: RealNodes) -> RealNodes:

@@ -29,6 +29,7 @@ from tenantry.cli import durations, gitmanaged, output, session
 from tenantry.cli.local import outsidenode
 from tenantry.cli.local.name import name_option
 from tenantry.cli.target import Target, takes_target
+from tenantry.hosting import versions
 from tenantry.local import outsidemachines
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.real import fleet
@@ -245,14 +246,15 @@ async def _write(client: Client, node: str, agreed: Contribution | None, version
 @click.option("--node", default="", help="Name of the node in the cluster of a tenant, as `contribute --to` prints it.")
 @click.option("--plane", default="", help="Uid of the control plane of that cluster, as `contribute --to` prints it.")
 @click.option("--address", default="", help="Address of the node there, as `contribute --to` prints it.")
+@click.option("--version", default="", help="Version of that control plane, as `contribute --to` prints it.")
 @durations.patience_option
-def join(*, name: str, token: str, node: str, plane: str, address: str, timeout: int) -> None:
+def join(*, name: str, token: str, node: str, plane: str, address: str, version: str, timeout: int) -> None:
     """Run a real node on this machine that joins a cluster with nothing but a token. Prints its name."""
     found = re.fullmatch(contribution.TOKEN, token)
     if found is None:
         raise InputError("--token must be what `tenantry node contribute` prints, as in abcdef.0123456789abcdef")
-    if node or plane or address:
-        _join_plane(name, token, node=node, plane=plane, address=address, timeout=timeout)
+    if node or plane or address or version:
+        _join_plane(name, token, node=node, plane=plane, address=address, version=version, timeout=timeout)
         return
     node = contribution.node_of(found[1])
 
@@ -266,15 +268,17 @@ def join(*, name: str, token: str, node: str, plane: str, address: str, timeout:
     click.echo(node)
 
 
-def _join_plane(name: str, token: str, *, node: str, plane: str, address: str, timeout: int) -> None:
+def _join_plane(name: str, token: str, *, node: str, plane: str, address: str, version: str, timeout: int) -> None:
     if not (node and plane and address):
         raise InputError("--node, --plane and --address must be given together, as `contribute --to` prints them")
     if re.fullmatch(OUTSIDE_NAME, node) is None:
         raise InputError(f"--node {node!r} must be the name that `tenantry node contribute --to` has printed")
+    if version and versions.minor(version) != version:
+        raise InputError(f"--version {version!r} must be a minor version, as in 1.36")
     cluster = LocalCluster(name)
     bridge = outsidenode.bridge_of(cluster.paths, plane)
     machine = RealNode(name=node, number=outsidenode.number_of(bridge, address), token=token)
-    asyncio.run(outsidemachines.join(cluster, machine, plane, bridge, timeout))
+    asyncio.run(outsidemachines.join(cluster, machine, plane, bridge, version=version, seconds=timeout))
     click.echo(node)
 
 

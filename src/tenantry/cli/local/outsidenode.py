@@ -22,13 +22,15 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from tenantry.api.contributednode import NO_ENDPOINT, OUTSIDE_PREFIX, ContributedNode, ContributedNodeStatus
+from tenantry.api import reasons
+from tenantry.api.contributednode import OUTSIDE_PREFIX, ContributedNode, ContributedNodeStatus
 from tenantry.api.dedicatedcluster import DedicatedCluster
-from tenantry.api.errors import Conflict, InputError, RetryableError
+from tenantry.api.errors import Conflict, InputError, RetryableError, TenantryError
 from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.cli import durations, gitmanaged, kinds, output, session
 from tenantry.cli.target import Target
+from tenantry.hosting import versions
 from tenantry.local import hostedfolders, kubeconfigs
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.paths import ClusterPaths
@@ -44,6 +46,8 @@ _LETTERS = string.ascii_lowercase + string.digits
 _RANDOM = 6
 _WRITES = 10
 _TOKEN_SECONDS = 60
+_REFUSALS = (reasons.INVALID_SPEC, reasons.NO_NODE_ENDPOINT)
+"""The reasons for which a machine gets no token, however long it waits."""
 
 Entries = tuple[ContributedNode, ...]
 
@@ -58,6 +62,7 @@ class OfferedMachine(msgspec.Struct, frozen=True, kw_only=True):
         server: The URL at which it reaches the API server.
         ca: The authorities of the API server, as PEM.
         plane: The uid of the control plane.
+        version: Its minor version, as in "1.36"; "" if it reports none.
     """
 
     name: str
@@ -66,6 +71,7 @@ class OfferedMachine(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     ca: str
     plane: str
+    version: str
 
 
 def cluster_of(given: str, flag: str) -> tuple[str, str]:
@@ -90,14 +96,14 @@ def contribute(target: Target, to: str, addresses: Sequence[str], pod_cidrs: Seq
     namespace, name = cluster_of(to, "--to")
     if len(pod_cidrs) > 1:
         raise InputError("--pod-cidr must be given once with --to: a node has one range of pods")
-    if target.local_name is None and not (addresses and pod_cidrs):
+    if bool(addresses) != bool(pod_cidrs) or (target.local_name is None and not addresses):
         raise InputError(
-            "--to needs --address and --pod-cidr: which address the machine has, and which range its pods get, as in"
-            " --address 192.0.2.7 --pod-cidr 10.200.1.0/24"
+            "--to needs --address and --pod-cidr, both: the address of the machine, and the range of its pods, as in"
+            " --address 192.0.2.7 --pod-cidr 10.200.1.0/24; on a local cluster with real nodes, leave both out"
         )
 
     # One of this machine is plugged into the network of the control plane, and gets its addresses there.
-    is_here = target.local_name is not None and not (addresses and pod_cidrs)
+    is_here = target.local_name is not None and not addresses
 
     async def work(client: Client) -> OfferedMachine:
         found = await client.get(DedicatedCluster, name, namespace)
@@ -109,19 +115,32 @@ def contribute(target: Target, to: str, addresses: Sequence[str], pod_cidrs: Seq
         await _change(client, namespace, name, lambda before: (*before, entry), forced=forced)
         try:
             offered = await _offered(client, namespace, name, entry.name)
+            token, ca = await _token(client, namespace, name, offered.token)
         except InputError:
             await _change(client, namespace, name, lambda before: _without(before, entry.name), forced=True)
             raise
-        token, ca = await _token(client, namespace, name, offered.token)
-        uid, address = plane.metadata.uid, entry.addresses[0]
-        return OfferedMachine(name=entry.name, address=address, token=token, server=offered.server, ca=ca, plane=uid)
+        except (TenantryError, OSError) as error:
+            raise RetryableError(
+                f"no token of node {entry.name!r} can be printed: {error}; its entry stays in spec.contributed until"
+                f" `tenantry node take-back {entry.name} --from {namespace}/{name}` ends it"
+            ) from error
+        return OfferedMachine(
+            name=entry.name,
+            address=entry.addresses[0],
+            token=token,
+            server=offered.server,
+            ca=ca,
+            plane=plane.metadata.uid,
+            version=versions.minor(plane.status.version) if plane.status.version else "",
+        )
 
     found = session.run(target, work)
     if is_here:
         named = f" --name {target.local_name}" if target.local_name != "default" else ""
+        version = f" --version {found.version}" if found.version else ""
         click.echo(
             f"tenantry node join{named} --token {found.token} --node {found.name} --plane {found.plane}"
-            f" --address {found.address}"
+            f" --address {found.address}{version}"
         )
     else:
         click.echo(kubeconfigs.joining(found.ca, found.name, found.token, found.server).rstrip("\n"))
@@ -243,8 +262,7 @@ async def _offered(client: Client, namespace: str, name: str, node: str) -> Cont
 
     def is_decided(found: DedicatedCluster) -> bool:
         seen = _status_of(found, node)
-        is_refused = seen is not None and (seen.message.startswith("spec.") or NO_ENDPOINT in seen.message)
-        return seen is not None and (bool(seen.token) or is_refused)
+        return seen is not None and (bool(seen.token) or seen.reason in _REFUSALS)
 
     try:
         async with asyncio.timeout(_TOKEN_SECONDS):
@@ -252,7 +270,7 @@ async def _offered(client: Client, namespace: str, name: str, node: str) -> Cont
     except TimeoutError as error:
         raise RetryableError(
             f"the cluster has made no token in {_TOKEN_SECONDS} s: `tenantry cluster describe {name} -n {namespace}`"
-            f" shows why, and `tenantry node take-back {node} --from {namespace}/{name}` ends the entry"
+            " shows why"
         ) from error
     if seen is None or not seen.token:
         raise InputError(seen.message if seen is not None else f"the cluster has no machine {node!r} any more")

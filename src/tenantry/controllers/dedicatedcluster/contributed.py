@@ -164,21 +164,23 @@ def shown(inputs: ClusterInputs) -> tuple[ContributedNodeStatus, ...]:
 def _shown(inputs: ClusterInputs, name: str, wrong: str) -> ContributedNodeStatus:
     found = inputs.handovers.get(name)
     if found is None or not is_outside(found):
-        return ContributedNodeStatus(name=name, message=(wrong or "its token is being made")[:_MOST_MESSAGE])
-    join = found.status.join
+        reason = reasons.INVALID_SPEC if wrong else reasons.NODE_JOINING
+        message = (wrong or "its token is being made")[:_MOST_MESSAGE]
+        return ContributedNodeStatus(name=name, reason=reason, message=message)
+    join, (reason, message) = found.status.join, _told(found)
     return ContributedNodeStatus(
         name=name,
         stage=found.status.stage.value,
         token=tokens.id_of(found),
         server=join.server if join is not UNSET else "",
-        message=(wrong or _told(found))[:_MOST_MESSAGE],
+        reason=reasons.INVALID_SPEC if wrong else reason,
+        message=(wrong or message)[:_MOST_MESSAGE],
     )
 
 
-def _told(found: NodeHandover) -> str:
+def _told(found: NodeHandover) -> tuple[str, str]:
+    """Return the reason and the message of the condition that a person needs; "" for each if there is none yet."""
     conditions = found.status.conditions
-    refused = find(conditions, reasons.JOIN_REFUSED)
-    if refused is not None and is_true(conditions, reasons.JOIN_REFUSED):
-        return refused.message
-    ready = find(conditions, reasons.READY)
-    return ready.message if ready is not None else ""
+    name = reasons.JOIN_REFUSED if is_true(conditions, reasons.JOIN_REFUSED) else reasons.READY
+    told = find(conditions, name)
+    return (told.reason, told.message) if told is not None else ("", "")

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from tenantry.api import reasons
 from tenantry.api.clusterapi import provider_id
-from tenantry.api.contributednode import NO_ENDPOINT
 from tenantry.api.errors import Conflict, NotFound
 from tenantry.api.marks import HANDOVER_RECORD, SYSTEM_NAMESPACE
 from tenantry.api.model import Json
@@ -212,7 +211,8 @@ def _offered(inputs: JoinMachineInputs, decided: MachineDecision) -> MachineDeci
         late = JoinObstacle(reasons.JOIN_TOKEN_EXPIRED, message)
         return replace(decided, inside=(*decided.inside, tokens.withdrawn(token.id)), obstacle=decided.obstacle or late)
     if inputs.endpoint is None:
-        told = JoinObstacle(reasons.NODE_BLOCKED, f"machines cannot reach the control plane: it has {NO_ENDPOINT}")
+        message = "machines cannot reach the control plane: it has no endpoint for nodes"
+        told = JoinObstacle(reasons.NO_NODE_ENDPOINT, message)
         return replace(decided, obstacle=decided.obstacle or told)
     fresh = inputs.fresh
     home = [tokens.recorded(found, fresh)]
