@@ -1,4 +1,4 @@
-"""Where the process of a control plane runs, and how far it is from the kernel of its node."""
+"""Where the process of a control plane runs, and whether its Pods use the sandbox RuntimeClass."""
 
 from __future__ import annotations
 

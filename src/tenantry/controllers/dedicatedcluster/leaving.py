@@ -152,7 +152,7 @@ def wanted_version(settings: PoolSettings, of: VirtualControlPlane | None) -> st
 def is_outdated(found: NodeHandover, wanted: str) -> bool:
     """Return whether a node is rebuilt to have another version.
 
-    Where nodes have one kubelet only, it may have the version although the node was not made for it.
+    If all nodes have the same kubelet, it may have the version although the node was not made for it.
 
     Args:
         found: Its NodeHandover; an earlier version of Tenantry has recorded no version.

@@ -166,7 +166,7 @@ def _plane_problem(inputs: ClusterInputs) -> Blocked | None:
         # One that sleeps carries out its spec when it wakes.
         told = "the operator carries out a change of its spec"
     else:
-        # It serves with what it had, such as the version of before one that is not offered.
+        # It serves with what it had, such as the previous version, if the requested one is not offered.
         stalled = find(of.status.conditions, reasons.STALLED)
         if stalled is None or stalled.reason != reasons.INVALID_SPEC:
             return None

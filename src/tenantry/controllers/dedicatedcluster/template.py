@@ -50,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         datastore: Its datastore.
         resources: What it takes of the quota.
         after_idle_seconds: When it sleeps; 0 for never.
-        runtime: How far its control plane is from the kernel of its node.
+        runtime: Whether the Pods of its control plane use the sandbox RuntimeClass.
     """
 
     replicas: int
