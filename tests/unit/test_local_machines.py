@@ -149,7 +149,11 @@ def test_a_machine_gets_no_kubelet_that_is_newer_than_its_control_plane(
         return None
 
     monkeypatch.setattr(build, "built", built)
-    monkeypatch.setattr("tenantry.local.machines.read_spec", lambda _: SPEC)
+
+    def read(_: ClusterPaths) -> ClusterSpec:
+        return SPEC
+
+    monkeypatch.setattr("tenantry.local.machines.read_spec", read)
     kubelets.check("")
     kubelets.check(".".join(default.removeprefix("v").split(".")[:2]))
     paths = ClusterPaths(tmp_path)

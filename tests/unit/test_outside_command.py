@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 import pytest
 
@@ -14,6 +14,7 @@ from tenantry.api.errors import InputError, NotFound, RetryableError
 from tenantry.api.model import ObjectMeta
 from tenantry.api.virtualcontrolplane import VirtualControlPlane, VirtualControlPlaneStatus
 from tenantry.cli.local import outsidenode
+from tenantry.cli.local.outsidenode import OfferedMachine
 from tenantry.cli.target import Target
 
 ADDRESSES, RANGES = ["192.0.2.7"], ["10.200.1.0/24"]
@@ -31,9 +32,12 @@ class _Cluster:
         self.entries: tuple[ContributedNode, ...] = ()
         self.added: list[str] = []
         self._told = told
-        monkeypatch.setattr(outsidenode.session, "run", lambda _, work: asyncio.run(work(self)))
+        monkeypatch.setattr(outsidenode.session, "run", self._run)
         monkeypatch.setattr(outsidenode, "_change", self._change)
         monkeypatch.setattr(outsidenode, "_until", self._until)
+
+    def _run(self, _: Target, work: Callable[[object], Coroutine[object, object, OfferedMachine]]) -> OfferedMachine:
+        return asyncio.run(work(self))
 
     async def get(self, kind: type, name: str, namespace: str) -> object:
         """Return the cluster, or its control plane."""
