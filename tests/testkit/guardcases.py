@@ -109,6 +109,16 @@ def _deleted(called: str, guard: ClusterGuard | None, group: str, resource: str,
     return GuardCase(called=called, guard=guard, path=f"{below}/{resource}/{name}", request=asked)
 
 
+def _all_deleted(called: str, guard: ClusterGuard | None, group: str, resource: str, name: str) -> GuardCase:
+    """Return the deletion of a collection that has one object: its requests name none (deletecollection)."""
+    case = _deleted(called, guard, group, resource, name)
+    old = {"metadata": {"name": name}}
+    path = case.path.removesuffix(f"/{name}")
+    return msgspec.structs.replace(
+        case, path=path, request=msgspec.structs.replace(case.request, name="", old_object=old)
+    )
+
+
 WORKER = "worker"
 NODE: Json = {
     "metadata": {"name": WORKER, "labels": {"tenantry.dev/pool": "default", "team": "a"}},
@@ -135,6 +145,8 @@ CASES: tuple[GuardCase, ...] = (
     _created("conversion-service", None, "apiextensions.k8s.io", "customresourcedefinitions", _crd("thing", _SERVICE)),
     _deleted("binding-of-nodes", _RIGHTS, RBAC, _BINDINGS, "tenantry:node-bootstrappers"),
     _deleted("role-of-nodes", _RIGHTS, RBAC, "clusterroles", "system:node-proxier"),
+    _all_deleted("all-bindings", _RIGHTS, RBAC, _BINDINGS, "tenantry:node-bootstrappers"),
+    _all_deleted("all-roles", _RIGHTS, RBAC, "clusterroles", "system:node-proxier"),
     _created("own-binding", None, RBAC, _BINDINGS, {"metadata": {"name": "mine"}, "roleRef": _ADMIN, "subjects": []}),
     _created("forged-binding", _RIGHTS, RBAC, _BINDINGS, {"metadata": {"name": "tenantry:mine"}, "roleRef": _ADMIN}),
     _created("node", _NODES, "", "nodes", {"metadata": {"name": "host-node-1"}}),

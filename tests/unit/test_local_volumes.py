@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import msgspec
@@ -28,11 +29,16 @@ NODES = frozenset({"real-1", "real-2"})
 CHOSEN = {"volume.kubernetes.io/selected-node": "real-1"}
 
 
+def uid(name: str) -> str:
+    """Return the uid of a claim of this name."""
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, name))
+
+
 def claim(name: str = "data", annotations: dict[str, str] = CHOSEN, **spec: object) -> PersistentVolumeClaim:
     usual = PersistentVolumeClaimSpec(
         storage_class_name=volumes.CLASS, resources=VolumeResources(requests={"storage": "1Gi"})
     )
-    meta = ObjectMeta(name=name, namespace="acme", uid=f"uid-{name}", annotations=annotations)
+    meta = ObjectMeta(name=name, namespace="acme", uid=uid(name), annotations=annotations)
     return PersistentVolumeClaim(metadata=meta, spec=msgspec.structs.replace(usual, **spec))
 
 
@@ -45,8 +51,8 @@ def made(one: PersistentVolumeClaim, phase: str, policy: str = "Delete") -> Pers
 def test_a_claim_gets_a_folder_of_the_node_that_its_pod_gets() -> None:
     """H06: no other claim may use the volume, and no other node."""
     (volume,) = plan([claim()], [], NODES, []).make
-    assert volume.spec.local == {"path": "/var/lib/tenantry/volumes/pvc-uid-data"}
-    assert volume.spec.claim_ref["uid"] == "uid-data"
+    assert volume.spec.local == {"path": f"/var/lib/tenantry/volumes/pvc-{uid('data')}"}
+    assert volume.spec.claim_ref["uid"] == uid("data")
     assert volume.spec.capacity == {"storage": "1Gi"}
     assert volume.spec.node_affinity["required"]["nodeSelectorTerms"][0]["matchExpressions"][0]["values"] == ["real-1"]
     assert plan([claim()], [volume], NODES, []) == VolumePlan()
@@ -69,9 +75,9 @@ def test_a_volume_goes_with_its_claim_unless_it_is_to_be_kept() -> None:
     """H06: only those that we made, once released; and folders that a crash has left."""
     gone, kept, bound = made(claim("a"), "Released"), made(claim("b"), "Released", "Retain"), made(claim("c"), "Bound")
     foreign = msgspec.structs.replace(gone, metadata=ObjectMeta(name="foreign"))
-    folders = [("real-1", f"pvc-uid-{name}") for name in "abcd"]
+    folders = [("real-1", f"pvc-{uid(name)}") for name in "abcd"]
     found = plan([], [gone, kept, bound, foreign], NODES, folders)
-    assert found == VolumePlan(remove=(gone,), forget=(("real-1", "pvc-uid-d"),))
+    assert found == VolumePlan(remove=(gone,), forget=(("real-1", f"pvc-{uid('d')}"),))
 
 
 def test_a_volume_of_a_node_that_is_gone_goes_with_its_claim() -> None:
@@ -85,22 +91,41 @@ def test_no_link_in_the_place_of_a_volume_is_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir(mode=0o700)
     (outside / "kept").touch()
-    link = tmp_path / "pvc-1"
+    name = f"pvc-{uid('a')}"
+    link = tmp_path / name
     link.symlink_to(outside)
-    with pytest.raises(OSError, match="pvc-1"):
-        open_to_all(link)
+    with pytest.raises(OSError, match=name):
+        open_to_all(tmp_path, name)
     assert outside.stat().st_mode & 0o777 == 0o700
-    erase(link)
+    erase(tmp_path, name)
     assert not link.is_symlink()
     assert (outside / "kept").exists()
-    open_to_all(link)
-    open_to_all(link)
+    open_to_all(tmp_path, name)
+    open_to_all(tmp_path, name)
     assert link.stat().st_mode & 0o777 == 0o777
     (link / "inside").symlink_to(outside)
-    erase(link)
-    erase(link)
+    erase(tmp_path, name)
+    erase(tmp_path, name)
     assert not link.exists()
     assert (outside / "kept").exists()
+
+
+@pytest.mark.parametrize("bad", ["../../../../../pki", "pvc-../../..", "pvc-/" + "a" * 35, "", ".", "pvc-1/../../x"])
+def test_no_name_or_uid_of_an_invented_answer_leads_out_of_the_folder(tmp_path: Path, bad: str) -> None:
+    """H04: a tenant's API server can be made to answer with anything, also with slashes in names and uids."""
+    one = claim("a")
+    gone = made(one, "Released")
+    renamed = msgspec.structs.replace(gone, metadata=msgspec.structs.replace(gone.metadata, name=bad))
+    invented = msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, uid=bad))
+    assert plan([invented], [renamed], NODES, [("real-1", bad)]) == VolumePlan()
+    place = tmp_path / "real-1" / "volumes"
+    place.mkdir(parents=True, mode=0o700)
+    (tmp_path / "pki").mkdir(mode=0o700)
+    for deed in (open_to_all, erase):
+        with pytest.raises(OSError, match="must be pvc- and the uid"):
+            deed(place, bad)
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "pki", tmp_path / "real-1"]
+    assert place.stat().st_mode & 0o777 == 0o700
 
 
 def test_volumes_of_a_control_plane_are_on_the_machines_that_serve_it(tmp_path: Path) -> None:

@@ -105,8 +105,12 @@ _RIGHTS = RuleTarget(
 )
 
 
+# The request that deletes one of a collection names none.
+_RIGHTS_NAME = "(oldObject != null ? oldObject.metadata.name : request.name)"
+
+
 def _is_kept(_: Json, review: Review) -> bool:
-    name = review.request.name
+    name = str(part(review.request.old_object, "metadata").get("name", "")) or review.request.name
     return name.startswith(OWN_PREFIX) or name in SYSTEM_ROLES
 
 
@@ -242,7 +246,7 @@ GUARDS: dict[ClusterGuard, Guard] = {
                 ClusterGuard.OPERATOR_RIGHTS,
                 _RIGHTS,
                 {"metadata": {"name": "tenantry:owners"}},
-                bad=f"request.name.startsWith('{OWN_PREFIX}') || request.name in {listed(SYSTEM_ROLES)}",
+                bad=f"{_RIGHTS_NAME}.startsWith('{OWN_PREFIX}') || {_RIGHTS_NAME} in {listed(SYSTEM_ROLES)}",
                 is_bad=_is_kept,
                 what="belongs to the operator",
                 fix="create a role or binding of another name",

@@ -7,17 +7,21 @@ All nodes keep their files on this machine, so one process with an identity of i
 not enforced. The volumes of a control plane are on the machines that serve it, and are wiped with them.
 
 Administrators of a control plane write into the folders of its machines: no link that they leave there is followed.
+They can also make its API server ask a server of theirs for claims and volumes (an APIService of the core group), so
+nothing in the answers is used as a path before it was checked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import shutil
+import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -35,7 +39,7 @@ from tenantry.local.paths import ClusterPaths
 from tenantry.local.readiness import tell_ready
 from tenantry.local.real import memberships
 from tenantry.local.real.node import folder_of
-from tenantry.local.real.volumes import PersistentVolume, PersistentVolumeClaim, VolumePlan, plan
+from tenantry.local.real.volumes import PersistentVolume, PersistentVolumeClaim, VolumePlan, is_name, plan
 from tenantry.local.spec import read_spec
 
 IDENTITY = "local-storage"
@@ -156,18 +160,18 @@ class Provisioner:
         await self._make(found, nodes)
         for volume in found.remove:
             if volume.node in nodes:
-                await asyncio.to_thread(erase, nodes[volume.node] / volume.metadata.name)
+                await asyncio.to_thread(erase, nodes[volume.node], volume.metadata.name)
             try:
                 await self._client.delete(PersistentVolume.resource, "", volume.metadata.name, uid=volume.metadata.uid)
             except NotFound:
                 continue
         for node, name in found.forget:
-            await asyncio.to_thread(erase, nodes[node] / name)
+            await asyncio.to_thread(erase, nodes[node], name)
         self._is_new = False
 
     async def _make(self, found: VolumePlan, nodes: Mapping[str, Path]) -> None:
         for volume in found.make:
-            await asyncio.to_thread(open_to_all, nodes[volume.node] / volume.metadata.name)
+            await asyncio.to_thread(open_to_all, nodes[volume.node], volume.metadata.name)
             try:
                 # A restarted provisioner may have created the volume before it was killed.
                 await self._client.create(volume)
@@ -175,30 +179,58 @@ class Provisioner:
                 continue
 
 
-def open_to_all(folder: Path) -> None:
-    """Make a folder, which pods of any user may write to.
+def open_to_all(place: Path, name: str) -> None:
+    """Make the folder of a volume, which pods of any user may write to.
 
     The folder above is private, so other users of the machine cannot get in.
 
+    Args:
+        place: The folder of the volumes of a node.
+        name: The name of the volume.
+
     Raises:
-        OSError: There is something else of this name, such as a link.
+        OSError: There is something else of this name, such as a link; or it is no name of a volume.
     """
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir()
-    own = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    with _opened(place, name) as above:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, dir_fd=above)
+        own = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+        try:
+            os.fchmod(own, 0o777)
+        finally:
+            os.close(own)
+
+
+def erase(place: Path, name: str) -> None:
+    """Delete the folder of a volume, or what a pod has put in its place; arguments as `open_to_all`.
+
+    Raises:
+        OSError: It cannot be deleted, or it is no name of a volume.
+    """
+    if not place.is_dir():
+        return
+    with _opened(place, name) as above:
+        try:
+            found = os.stat(name, dir_fd=above, follow_symlinks=False)
+        except FileNotFoundError:
+            return
+        if stat.S_ISDIR(found.st_mode):
+            # rmtree follows no link that a pod left, because shutil.rmtree.avoids_symlink_attacks is true on Linux.
+            shutil.rmtree(name, dir_fd=above)
+        else:
+            os.unlink(name, dir_fd=above)
+
+
+@contextlib.contextmanager
+def _opened(place: Path, name: str) -> Iterator[int]:
+    """Open the folder of volumes, in which all is done by one name: no answer of a cluster leads to another folder."""
+    if not is_name(name):
+        raise OSError(errno.EINVAL, "the name of a volume must be pvc- and the uid of a claim", name)
+    above = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        os.fchmod(own, 0o777)
+        yield above
     finally:
-        os.close(own)
-
-
-def erase(path: Path) -> None:
-    """Delete the folder of a volume, or what a pod has put in its place."""
-    if path.is_symlink() or path.is_file():
-        path.unlink(missing_ok=True)
-    elif path.is_dir():
-        # rmtree follows no link that a pod left, because shutil.rmtree.avoids_symlink_attacks is true on Linux.
-        shutil.rmtree(path)
+        os.close(above)
 
 
 async def serve(places: VolumePlaces) -> None:

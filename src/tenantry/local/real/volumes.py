@@ -9,6 +9,7 @@ sigs.k8s.io/sig-storage-lib-external-provisioner reads.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -21,6 +22,8 @@ CLASS = "local"
 PROVISIONER = "local.tenantry.dev/folder"
 PLACE = "/var/lib/tenantry/volumes"
 """The folder of volumes, as a node sees it."""
+_UID = re.compile("[0-9a-f-]{36}")
+_NAME = re.compile("pvc-[0-9a-f-]{36}")
 _CHOSEN = "volume.kubernetes.io/selected-node"
 _MADE_BY = "pv.kubernetes.io/provisioned-by"
 _HOST = "kubernetes.io/hostname"
@@ -97,6 +100,11 @@ class VolumePlan(msgspec.Struct, frozen=True, kw_only=True):
     forget: tuple[tuple[str, str], ...] = ()
 
 
+def is_name(name: str) -> bool:
+    """Return whether a name is one of a volume that this module makes, and so one component of a path."""
+    return _NAME.fullmatch(name) is not None
+
+
 def plan(
     claims: Iterable[PersistentVolumeClaim],
     volumes: Iterable[PersistentVolume],
@@ -105,14 +113,17 @@ def plan(
 ) -> VolumePlan:
     """Return what the provisioner has to do.
 
+    Claims and volumes may be invented, with slashes in names and uids: those that cannot be ours are left out.
+
     Args:
         claims: All claims of the cluster.
         volumes: All volumes of the cluster.
         nodes: The real nodes. The owner of a claim can annotate it with any node, so other nodes are ignored.
         folders: Folders whose volumes would be among these volumes if they existed, as node and name.
     """
-    known = {each.metadata.name: each for each in volumes}
+    known = {each.metadata.name: each for each in volumes if is_name(each.metadata.name)}
     wanted = {volume.metadata.name: volume for each in claims if (volume := _volume(each)).node in nodes}
+    stray = (each for each in folders if is_name(each[1]) and each[1] not in known and each[1] not in wanted)
     # Also of a node that is gone, with the folder.
     gone = [
         each
@@ -122,7 +133,7 @@ def plan(
     return VolumePlan(
         make=tuple(volume for name, volume in sorted(wanted.items()) if name not in known),
         remove=tuple(sorted(gone, key=lambda each: each.key)),
-        forget=tuple(sorted(each for each in folders if each[1] not in known and each[1] not in wanted)),
+        forget=tuple(sorted(stray)),
     )
 
 
@@ -130,7 +141,8 @@ def _volume(claim: PersistentVolumeClaim) -> PersistentVolume:
     """Return the volume for a claim; one without a node if the claim needs none from us, or not yet."""
     meta, spec = claim.metadata, claim.spec
     waits = not spec.volume_name and not meta.deletion_timestamp
-    if spec.storage_class_name != CLASS or spec.volume_mode != "Filesystem" or not waits:
+    is_ours = spec.storage_class_name == CLASS and spec.volume_mode == "Filesystem"
+    if not is_ours or not waits or not _UID.fullmatch(meta.uid):
         return PersistentVolume(metadata=ObjectMeta())
     name = f"pvc-{meta.uid}"
     node = meta.annotations.get(_CHOSEN, "")
