@@ -202,6 +202,10 @@ async def flooded(*messages: TunnelMessage, opener: bool = True) -> BaseExceptio
         TunnelMessage(MessageKind.CREDIT, 1, b"\x01"),
         # It would keep the reader busy for nothing.
         TunnelMessage(MessageKind.CREDIT, 1, b"\x00\x00\x00\x00"),
+        # There is no such stream.
+        TunnelMessage(MessageKind.DATA, 9, b"x"),
+        TunnelMessage(MessageKind.CREDIT, 9, b"\x00\x00\x00\x01"),
+        TunnelMessage(MessageKind.END, 9),
     ],
 )
 async def test_a_peer_that_lies_ends_its_tunnel(message: TunnelMessage) -> None:
@@ -228,11 +232,87 @@ async def test_an_end_that_pings_without_end_ends_the_tunnel() -> None:
     theirs.writer.transport.abort()
 
 
+async def test_an_end_that_answers_what_was_not_asked_ends_the_tunnel() -> None:
+    """H04: else, answers without end keep the home busy."""
+    ours, theirs = await pair()
+    end = StreamMux(ours, is_client=False)
+    running = asyncio.ensure_future(end.run())
+    asked = asyncio.ensure_future(end.answers(20))
+    await theirs.reader.readexactly(6)
+    theirs.writer.write(frames.encode(Opcode.PONG, b"", MASK))
+    assert await asked
+    theirs.writer.write(frames.encode(Opcode.PONG, b"", MASK))
+    with pytest.raises(FrameError, match="a ping that it did not get"):
+        await running
+    theirs.writer.transport.abort()
+
+
+def hasten(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Let an end that pauses go on at once; return the seconds of its pauses."""
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def paused(seconds: float) -> None:
+        if 0 < seconds < 1:
+            pauses.append(seconds)
+        await sleep(0 if seconds < 1 else seconds)
+
+    monkeypatch.setattr(mux.asyncio, "sleep", paused)
+    return pauses
+
+
+async def test_messages_about_streams_that_have_ended_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """H04: a peer sends them without end, each of which means nothing."""
+    hasten(monkeypatch)
+    monkeypatch.setattr(mux, "MOST_STRAY_MESSAGES", 50)
+    monkeypatch.setattr(mux, "_STRAY_SECONDS", 1000.0)
+    few = [TunnelMessage(MessageKind.RESET, 9)] * 50
+    ours, theirs = await pair()
+    end = StreamMux(ours, is_client=False)
+    running = asyncio.ensure_future(end.run())
+    theirs.writer.write(b"".join(frames.encode(Opcode.BINARY, frames.pack(each), MASK) for each in few))
+    asked = asyncio.ensure_future(end.answers(20))
+    await theirs.reader.readexactly(6)
+    theirs.writer.write(frames.encode(Opcode.PONG, b"", MASK))
+    assert await asked
+    theirs.writer.write(frames.encode(Opcode.BINARY, frames.pack(few[0]), MASK))
+    with pytest.raises(FrameError, match="streams that have ended"):
+        await running
+    theirs.writer.transport.abort()
+
+
+async def read_all(data: bytes) -> None:
+    """Let one end of a tunnel read bytes, and then nothing more."""
+    ours, theirs = await pair()
+    end = StreamMux(ours, is_client=False)
+    end._streams[1] = mux._Muxed(1)
+    end._next = 2
+    ours.reader.feed_data(data)
+    ours.reader.feed_eof()
+    with pytest.raises(EOFError):
+        await end.run()
+    theirs.writer.transport.abort()
+
+
+async def test_frames_that_carry_little_are_read_at_a_bounded_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """H04: the reader pauses; frames of streams that carry much do not make it pause."""
+    monkeypatch.setattr(mux, "MOST_FRAMES", 100)
+    monkeypatch.setattr(mux, "_MOST_FRAMES_AT_ONCE", 100)
+    monkeypatch.setattr(mux, "WINDOW_BYTES", 64 * MIB)
+    pauses = hasten(monkeypatch)
+    large = frames.encode(Opcode.BINARY, frames.pack(TunnelMessage(MessageKind.DATA, 1, b"x" * 1000)), MASK)
+    await read_all(large * 5000)
+    assert not pauses
+    small = frames.encode(Opcode.BINARY, frames.pack(TunnelMessage(MessageKind.DATA, 1, b"x")), MASK)
+    await read_all(small * 5000)
+    assert len(pauses) > 1000
+
+
 async def test_frames_that_have_arrived_leave_other_work_its_turn() -> None:
     ours, theirs = await pair()
     end = StreamMux(ours, is_client=False)
     # Messages about a stream that has ended mean nothing, and are taken without a pause.
-    stale = frames.encode(Opcode.BINARY, frames.pack(TunnelMessage(MessageKind.DATA, 9, b"x")), MASK)
+    stale = frames.encode(Opcode.BINARY, frames.pack(TunnelMessage(MessageKind.RESET, 9)), MASK)
     ours.reader.feed_data(stale * 2000)
     running = asyncio.ensure_future(end.run())
     turns = 0

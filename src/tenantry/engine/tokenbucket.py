@@ -43,6 +43,10 @@ class TokenBucket:
         self.take(now)
         return True
 
+    def give(self, now: float, tokens: float) -> None:
+        """Give tokens back, as many as there is room for."""
+        self._tokens, self._since = min(self._burst, self._at(now) + tokens), now
+
     def _at(self, now: float) -> float:
         if self._tokens >= self._burst:
             return self._burst

@@ -10,6 +10,9 @@ taken yet; an end that sends more breaks the tunnel. So a slow stream holds up n
 other end can fill is MOST_STREAMS times the window. The reader of frames never waits for a write: two ends that wait
 for each other would never go on.
 
+Each frame takes a token of the tunnel, and bytes that streams carry or have taken give tokens back. Without a token,
+the reader pauses, and with it the other end: small frames that mean nothing do not keep this process busy.
+
 The end that hears nothing for SILENT_SECONDS ends the tunnel. Streams may be silent for as long as they like.
 """
 
@@ -23,6 +26,7 @@ from contextlib import suppress
 from functools import partial
 
 from tenantry.engine.tasks import all_of, first_error
+from tenantry.engine.tokenbucket import TokenBucket
 from tenantry.hosting import frames
 from tenantry.hosting.frames import MOST_DATA, FrameError, MessageKind, Opcode, TunnelMessage
 from tenantry.hosting.tunnel import ByteStream, HalfClosed, abort, end
@@ -38,6 +42,21 @@ CONNECT_SECONDS = 10.0
 
 MOST_PINGS = 100
 """How many pings the other end may send in PING_SECONDS: it needs one, and one more for each that wants its place."""
+
+MOST_FRAMES = 1000
+"""How many frames a second are read of a tunnel that carries nothing: about a hundredth of what a core can read."""
+
+_MOST_FRAMES_AT_ONCE = 4 * MOST_FRAMES
+
+_BYTES_OF_FRAME = 256
+"""Frames about so many bytes of streams are not limited: they cost less than what the bytes cost."""
+
+MOST_STRAY_MESSAGES = 8 * MOST_STREAMS
+"""How many messages about streams that have ended here may come at once: all streams may end at one moment, and of
+each, an end, a reset and the credit of a window may be under way."""
+
+_STRAY_SECONDS = 0.001
+"""After so long, there may be one more."""
 
 _FRAMES_IN_TURN = 64
 """After so many frames, other work of this process has its turn: what has arrived already is read without a pause."""
@@ -185,6 +204,10 @@ class StreamMux:
         self._last = 0.0
         self._answered = asyncio.Event()
         self._pings = _Pings()
+        self._unanswered = 0
+        """Pings of this end."""
+        self._frames = TokenBucket(1 / MOST_FRAMES, burst=_MOST_FRAMES_AT_ONCE)
+        self._strays = TokenBucket(_STRAY_SECONDS, burst=MOST_STRAY_MESSAGES)
 
     @property
     def is_open(self) -> bool:
@@ -262,6 +285,7 @@ class StreamMux:
         self._answered.clear()
         try:
             async with asyncio.timeout(seconds):
+                self._unanswered += 1
                 await self._write(Opcode.PING, secrets.token_bytes(4))
                 await self._answered.wait()
         except (OSError, TimeoutError):
@@ -279,7 +303,7 @@ class StreamMux:
                 opcode, payload = await self._frame(reader)
             except asyncio.IncompleteReadError:
                 raise EOFError("the other end has closed the tunnel") from None
-            self._last = asyncio.get_running_loop().time()
+            await self._count_frame()
             match opcode:
                 case Opcode.BINARY:
                     self._take(frames.unpack(payload))
@@ -287,13 +311,28 @@ class StreamMux:
                     self._pings.take(self._last)
                     self._answer(Opcode.PONG, payload)
                 case Opcode.PONG:
-                    self._answered.set()
+                    self._take_answer()
                 case Opcode.TEXT:
                     if self._heard is None:
                         raise FrameError("only the home sends texts")
                     self._heard(payload.decode("utf-8", "replace"))
                 case Opcode.CLOSE:
                     raise EOFError("the other end has closed the tunnel")
+
+    async def _count_frame(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._last = loop.time()
+        if not self._frames.try_take(self._last):
+            # The bytes that arrive meanwhile wait in the kernel, and then at the other end.
+            await asyncio.sleep(_FRAMES_IN_TURN / MOST_FRAMES)
+            self._last = loop.time()
+            self._frames.take(self._last)
+
+    def _take_answer(self) -> None:
+        if not self._unanswered:
+            raise FrameError("the other end answers a ping that it did not get")
+        self._unanswered -= 1
+        self._answered.set()
 
     async def _frame(self, reader: asyncio.StreamReader) -> tuple[Opcode, bytes]:
         first, second = await reader.readexactly(2)
@@ -314,7 +353,24 @@ class StreamMux:
             self._accept(message.stream, partial(self._dial, *to) if self._dial is not None else None)
         elif known is not None:
             known.take(message)
-        # Messages that were under way when the stream ended here have no meaning any more.
+            carried = frames.credited(message) if message.kind is MessageKind.CREDIT else len(message.data)
+            if carried:
+                self._frames.give(self._last, carried / _BYTES_OF_FRAME)
+        else:
+            self._take_stray(message)
+
+    def _take_stray(self, message: TunnelMessage) -> None:
+        """Take in a message that was under way when its stream ended here, and means nothing any more.
+
+        Raises:
+            FrameError: There was no such stream, or there are too many of these messages.
+        """
+        # An end that gave up a stream before it could open it resets it only.
+        if message.stream >= self._next and message.kind is not MessageKind.RESET:
+            raise FrameError("a message is about a stream that was never opened")
+        # Bytes may come in many small messages; their number is limited as that of all frames.
+        if message.kind is not MessageKind.DATA and not self._strays.try_take(self._last):
+            raise FrameError("the other end sends too many messages about streams that have ended")
 
     def _accept(self, number: int, connect: Connect | None) -> None:
         if connect is None or self._group is None or number < self._next:
@@ -372,6 +428,7 @@ class StreamMux:
             await asyncio.sleep(PING_SECONDS)
             if loop.time() - self._last > SILENT_SECONDS:
                 raise TimeoutError("the other end of the tunnel is silent")
+            self._unanswered += 1
             self._answer(Opcode.PING, secrets.token_bytes(4))
 
     # -- streams ----------------------------------------------------------------------------------
