@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+import socket
 from pathlib import Path
 
 import msgspec
@@ -267,6 +268,18 @@ def test_a_port_in_use_is_refused_with_what_has_it(tmp_path: Path, monkeypatch: 
     assert first == port != second
     with pytest.raises(LocalError, match=f"spec.endpoint.port {port} is in use by the control plane 'theirs'"):
         ports.reserve_at(mine, port, 1, lambda folder: f"the control plane {folder.name!r}")
+    foreign = f"spec.endpoint.port {port} is in use by another control plane or program of this machine"
+    with pytest.raises(LocalError, match=foreign):
+        ports.reserve_at(mine, port, 1, lambda _: "")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        used = server.getsockname()[1]
+        monkeypatch.setattr(ports, "_FIRST", used)
+        monkeypatch.setattr(ports, "_END", used + 1)
+        monkeypatch.setattr(ports, "_first_ephemeral", lambda: used + 1)
+        with pytest.raises(LocalError, match=foreign.replace(str(port), str(used))):
+            ports.reserve_at(mine, used, 1, str)
+    monkeypatch.undo()
+    monkeypatch.setattr(ports, "book_folder", lambda: tmp_path)
     with pytest.raises(LocalError, match="must be from 20000"):
         ports.reserve_at(mine, 443, 1, str)
 

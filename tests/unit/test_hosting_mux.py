@@ -282,16 +282,21 @@ async def test_messages_about_streams_that_have_ended_are_few(monkeypatch: pytes
 
 
 async def read_all(data: bytes) -> None:
-    """Let one end of a tunnel read bytes, and then nothing more."""
+    """Let one end of a tunnel, which has opened stream 1, read bytes and then the end of the connection."""
     ours, theirs = await pair()
+    client, local = await pair()
     end = StreamMux(ours, is_client=False)
-    end._streams[1] = mux._Muxed(1)
-    end._next = 2
-    ours.reader.feed_data(data)
-    ours.reader.feed_eof()
-    with pytest.raises(EOFError):
-        await end.run()
-    theirs.writer.transport.abort()
+    async with cancelled_at_end() as group:
+        running = asyncio.ensure_future(end.run())
+        await asyncio.sleep(0)
+        group.create_task(Tunnel(end, end, []).carried(local))
+        await becomes(lambda: end.open_streams == 1)
+        theirs.writer.write(data)
+        theirs.writer.write_eof()
+        with pytest.raises(EOFError):
+            await running
+        theirs.writer.transport.abort()
+        client.writer.transport.abort()
 
 
 async def test_frames_that_carry_little_are_read_at_a_bounded_rate(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
+from tenantry.hosting.plane import HostedPlane
 from tenantry.local import build, hosted, ports
 from tenantry.local.components import ENDPOINT_PROXY
 from tenantry.local.paths import ClusterPaths
@@ -43,6 +45,15 @@ def test_the_proxy_runs_while_all_control_planes_are_stopped(tmp_path: Path) -> 
     paths = make(tmp_path, a=OWN)
     (tmp_path / "hosted" / "a" / "process.json").rename(tmp_path / "hosted" / "a" / "stopped.json")
     assert [each.name for each in hosted.processes(paths)] == [ENDPOINT_PROXY]
+
+
+def test_the_owner_of_a_port_is_named_within_its_namespace_only(tmp_path: Path) -> None:
+    """H04: else, one tenant learns the names of the control planes of others."""
+    make(tmp_path, a=OWN)
+    mine = HostedPlane(uid="u", name="acme.two", issuer="", owner="")
+    assert hosted.owner_of_port(mine, tmp_path / "hosted" / "a") == "the control plane 'acme.web'"
+    assert hosted.owner_of_port(replace(mine, name="acm.two"), tmp_path / "hosted" / "a") == ""
+    assert hosted.owner_of_port(mine, tmp_path / "hosted" / "b") == ""
 
 
 def test_a_broken_file_of_the_proxy_does_not_stop_the_control_planes(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from tenantry.api.nodehandover import (
     NodeHandoverStatus,
     NodeJoin,
 )
+from tenantry.api.planenetwork import PlaneNetwork
 from tenantry.controllers.dedicatedcluster import contributed, status
 from tenantry.controllers.joining import machines, tokens
 from tenantry.controllers.joining.desired import is_moving, orphaned
@@ -137,6 +138,20 @@ def test_a_machine_shares_its_addresses_with_no_other_one(entry: ContributedNode
     assert (shown[NAME].token, shown[NAME].stage, shown[NAME].reason) == ("", "", reasons.INVALID_SPEC)
 
 
+def test_a_machine_has_no_address_of_the_endpoint_of_its_cluster() -> None:
+    """H04: users trust certificates for it from the authority of the cluster."""
+    there = world(ENTRY, OTHER)
+    there.settle()
+    plane = there.plane
+    assert plane is not None
+    there.plane = replace(plane, status=replace(plane.status, endpoint="https://192.168.7.5:6443"))
+    assert "must not have 192.168.7.5, at which users reach" in contributed.problem(there.inputs(), ENTRY)
+    assert not contributed.problem(there.inputs(), OTHER)
+    inside = replace(there.inputs().found.spec, network=PlaneNetwork(service_range="192.168.7.0/24"))
+    there.change(inside)
+    assert "spec.network.serviceRange, 192.168.7.0/24, has it" in contributed.problem(there.inputs(), OTHER)
+
+
 def test_an_entry_before_another_one_does_not_take_its_addresses() -> None:
     there = world(OTHER)
     there.settle()
@@ -230,6 +245,41 @@ def test_a_token_that_was_not_used_in_time_is_not_made_again() -> None:
     waiting = machine(HandoverStage.JOINING)
     assert is_moving(waiting)
     assert not is_moving(replace(waiting, status=replace(waiting.status, conditions=(late,))))
+
+
+@pytest.mark.parametrize(
+    ("address", "pods", "told"),
+    [
+        ("10.113.128.1", "10.200.1.0/24", "must not have 10.113.128.1, at which machines reach the API server"),
+        ("::ffff:10.113.128.1", "10.200.1.0/24", "at which machines reach the API server"),
+        ("10.96.0.1", "10.200.1.0/24", "because Services of the cluster have 10.96.0.0/16"),
+        ("192.168.7.5", "10.96.4.0/24", "podRange 10.96.4.0/24 must not overlap 10.96.0.0/16"),
+        ("192.168.7.5", "10.113.128.0/24", "podRange must not have 10.113.128.1"),
+        ("fd00:96::1", "10.200.1.0/24", "Services of the cluster have fd00:96::/112"),
+        ("192.168.7.5", "10.200.1.0/24", ""),
+    ],
+)
+def test_a_machine_with_an_address_of_the_api_server_gets_no_token(address: str, pods: str, told: str) -> None:
+    """H04: its kubelet would get a certificate with which it takes the place of the API server."""
+    found = machine(HandoverStage.WIPED)
+    entry = ContributedMachine(addresses=(address,), pod_range=pods)
+    decided = machines.decide(
+        JoinMachineInputs(
+            handover=replace(found, spec=replace(found.spec, contributed=entry)),
+            inside=None,
+            token=None,
+            fresh=JoinToken(id="fresh1", secret="f" * 16, expires=CLOCK + LIFE),
+            endpoint=NodeEndpoint(server="https://10.113.128.1:6443", ca="CA"),
+            services="10.96.0.0/16,fd00:96::/112",
+            now=CLOCK,
+        )
+    )
+    assert bool(decided.home) is not bool(told)
+    if told:
+        assert decided.obstacle is not None
+        assert decided.obstacle.message.startswith(f"spec.contributed[{NAME}]")
+        assert told in decided.obstacle.message
+        assert not decided.inside
 
 
 def test_a_token_is_offered_while_it_is_valid() -> None:

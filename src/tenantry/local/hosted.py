@@ -17,6 +17,7 @@ import contextlib
 import datetime as dt
 import ssl
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -377,10 +378,10 @@ class LocalPlacement:
         if process is not None:
             network.dismiss(network.identity(self._paths.folder), process.port)
 
-    def _reserved(self, folder: Path, port: int) -> tuple[int, int]:
+    def _reserved(self, folder: Path, plane: HostedPlane) -> tuple[int, int]:
         """Return the port of a control plane that starts first, and the internal one."""
-        if port:
-            first, second = ports.reserve_at(folder, port, 1, _owner)
+        if plane.port:
+            first, second = ports.reserve_at(folder, plane.port, 1, partial(owner_of_port, plane))
         else:
             first, second = ports.reserve_some(folder, 2)
         return first, second
@@ -393,7 +394,7 @@ class LocalPlacement:
         endpointproxy.write(self._paths)
         # Ports that it has are kept: kubeconfigs name the first, and the process that runs occupies the second.
         if before is None:
-            port, internal = self._reserved(own.folder, plane.port)
+            port, internal = self._reserved(own.folder, plane)
         else:
             port, internal = before.port, before.internal or ports.reserve_further(own.folder, 1)[0]
         operator = before.operator if before is not None else 0
@@ -480,12 +481,13 @@ def _ready_of(known: Sequence[ComponentState]) -> ComponentState | None:
     return ready
 
 
-def _owner(folder: Path) -> str:
-    """Return what has reserved a port, in words."""
+def owner_of_port(plane: HostedPlane, folder: Path) -> str:
+    """Return the control plane of the same namespace that has reserved a port, in words; "" for any other one."""
     with contextlib.suppress(LocalError):
-        if (process := known(folder)) is not None:
+        process = known(folder)
+        if process is not None and process.name.partition(".")[0] == plane.name.partition(".")[0]:
             return f"the control plane {process.name!r}"
-    return "another cluster of this machine"
+    return ""
 
 
 def _url(plane: HostedPlane, port: int) -> str:

@@ -132,7 +132,7 @@ def reserve_at(folder: Path, port: int, count: int, owner: Callable[[Path], str]
         folder: The folder, which has no ports yet.
         port: The port.
         count: How many further ones.
-        owner: Returns what has a folder that has reserved a port, in words.
+        owner: Returns what has a folder that has reserved a port, in words; "" if the user must not know.
 
     Raises:
         LocalError: The port cannot be had: why, and what to do.
@@ -147,10 +147,11 @@ def reserve_at(folder: Path, port: int, count: int, owner: Callable[[Path], str]
     with holding(book_folder() / "ports.lock"):
         book = {name: ports for name, ports in _read(book_file).items() if name != own and Path(name).is_dir()}
         other = next((name for name, ports in book.items() if port in ports), None)
-        if other is not None:
-            raise LocalError(f"{told} is in use by {owner(Path(other))}: {todo}")
-        if not is_free(port):
-            raise LocalError(f"{told} is in use by another program of this machine: {todo}")
+        if other is not None or not is_free(port):
+            # One text: what other tenants and the machine have is not for the owner of this control plane to know.
+            known = owner(Path(other)) if other is not None else ""
+            by = known or "another control plane or program of this machine"
+            raise LocalError(f"{told} is in use by {by}: {todo}")
         taken = frozenset(each for ports in book.values() for each in ports) | {port}
         chosen = (port, *choose(count, (), taken, end))
         write_private(book_file, msgspec.json.encode(book | {own: chosen}))

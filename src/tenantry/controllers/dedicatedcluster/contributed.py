@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
+from urllib.parse import urlsplit
 
 from msgspec import UNSET
 
@@ -26,7 +27,7 @@ from tenantry.controllers.joining import tokens
 from tenantry.engine.conditions import find, is_true
 from tenantry.engine.plan import DirectWrite
 from tenantry.hosting.outside import canonical
-from tenantry.world.addresses import Network, is_overlapping, is_within, strict
+from tenantry.world.addresses import Network, is_overlapping, is_part, is_within, parse, strict
 
 LABEL = "contributed"
 """The value of the label `tenantry.dev/pool` of their Nodes inside."""
@@ -105,7 +106,10 @@ def problem(inputs: ClusterInputs, wanted: ContributedNode) -> str:
 
 
 def _elsewhere(inputs: ClusterInputs, wanted: ContributedNode, path: str) -> str:
-    """Return why the range of a machine does not fit the ranges of its cluster; "" if it does, or there are none."""
+    """Return why a machine does not fit the addresses of its cluster; "" if it does, or those are not known."""
+    server = urlsplit(inputs.own_plane.status.endpoint).hostname if inputs.own_plane is not None else None
+    if server and canonical(server) in map(canonical, wanted.addresses):
+        return f"{path}.addresses must not have {server}, at which users reach the cluster: give another one"
     network = inputs.found.spec.network
     if network.pod_range and not is_within(wanted.pod_range, network.pod_range):
         told = f"be within spec.network.podRange, {network.pod_range}, which does not change"
@@ -114,6 +118,11 @@ def _elsewhere(inputs: ClusterInputs, wanted: ContributedNode, path: str) -> str
     if mine is not None and services is not None and is_overlapping(mine, services):
         told = f"not overlap spec.network.serviceRange, {network.service_range}, which does not change"
         return f"{path}.podRange {wanted.pod_range!r} must {told}: give the machine another range"
+    for each in wanted.addresses:
+        own = parse(str(canonical(each)))
+        if own is not None and services is not None and is_part(own, services):
+            told = f"spec.network.serviceRange, {network.service_range}, has it"
+            return f"{path}.addresses must not have {each}: {told}: give another one"
     return ""
 
 

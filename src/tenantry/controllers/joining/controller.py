@@ -55,24 +55,27 @@ class JoinController:
         endpoint: Returns where machines reach the control plane; None if none can.
         moved: Called when a machine may have come or gone.
         offered: Gets the tokens that are offered inside.
+        services: Returns the ranges of Services inside, with commas between them.
     """
 
     name = "joining"
     kind = Node
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - what a link has
         self,
         uid: str,
         home: Cluster,
         endpoint: Callable[[], NodeEndpoint | None],
         moved: Callable[[], None],
         offered: OfferedTokens,
+        services: Callable[[], str] = str,
     ) -> None:
         self._uid = uid
         self._home = home
         self._endpoint = endpoint
         self._moved = moved
         self._offered = offered
+        self._services = services
 
     def watches(self) -> Sequence[Watch]:
         """Return what wakes this controller; pods are watched from the first node on that leaves."""
@@ -181,6 +184,7 @@ class JoinController:
                 (each for each in requests if signing.is_of(each, found)), key=lambda each: each.metadata.name
             ),
             now=now,
+            services=self._services(),
         )
         decision = machines.decide(inputs)
         if decision.status.join != found.status.join:

@@ -36,7 +36,7 @@ from tenantry.api.nodehandover import (
 from tenantry.api.signing import SigningRequest
 from tenantry.api.wording import shortened
 from tenantry.controllers import signingrequests
-from tenantry.controllers.joining import certificates, signing, tokens
+from tenantry.controllers.joining import certificates, serveraddresses, signing, tokens
 from tenantry.controllers.joining.tokens import JoinToken
 from tenantry.engine import request
 from tenantry.engine.plan import DirectWrite
@@ -73,6 +73,7 @@ class JoinMachineInputs(msgspec.Struct, frozen=True, kw_only=True):
         endpoint: Where nodes reach the control plane, if it `needs_token`; None if none can.
         requests: The requests for certificates that concern it.
         now: The time.
+        services: The ranges of Services inside, with commas between them; "" if they are not known.
     """
 
     handover: NodeHandover
@@ -82,6 +83,7 @@ class JoinMachineInputs(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: NodeEndpoint | None
     requests: Sequence[SigningRequest] = ()
     now: dt.datetime
+    services: str = ""
 
 
 class MachineDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,6 +216,9 @@ def _offered(inputs: JoinMachineInputs, decided: MachineDecision) -> MachineDeci
         message = "machines cannot reach the control plane: it has no endpoint for nodes"
         told = JoinObstacle(reasons.NO_NODE_ENDPOINT, message)
         return replace(decided, obstacle=decided.obstacle or told)
+    wrong = serveraddresses.clash(found, inputs.endpoint, inputs.services)
+    if wrong:
+        return replace(decided, obstacle=decided.obstacle or JoinObstacle(reasons.NODE_BLOCKED, wrong))
     fresh = inputs.fresh
     home = [tokens.recorded(found, fresh)]
     # Cluster API has made a Secret for it, with another group.

@@ -27,6 +27,7 @@ from tenantry.engine.cache import Cache
 from tenantry.engine.cluster import Cluster, ClusterId
 from tenantry.engine.runtime import Controller, Runtime
 from tenantry.hosting.destinations import Destination
+from tenantry.hosting.noderuntime import NodeEndpoint
 from tenantry.hosting.nodetunnels import NodeTunnels
 from tenantry.hosting.outside import OutsideRule
 from tenantry.hosting.placement import Placement
@@ -65,10 +66,15 @@ class NodesLink:
         self.tunnels = NodeTunnels(self._may_have_tunnel, lambda: placement.front_proxy_tls(self._uid))
         """The tunnels of its machines from outside."""
 
+    def _services(self) -> str:
+        return servicenetwork.of(self._network, self._lower.cache(SERVICE_CIDRS), ()).ranges
+
+    def _endpoint(self) -> NodeEndpoint | None:
+        return self._placement.node_endpoint(self._uid)
+
     def _facts(self) -> ContentFacts:
-        ranges = servicenetwork.of(self._network, self._lower.cache(SERVICE_CIDRS), ()).ranges
         return ContentFacts(
-            service_range=ranges,
+            service_range=self._services(),
             domain=self._network.dns_domain or DEFAULT_DOMAIN,
             runtime=self._placement.node_runtime(),
             has_tunnels=any(each.is_outside for each in self._machines()),
@@ -82,7 +88,7 @@ class NodesLink:
         """
         offered = OfferedTokens()
         return (
-            JoinController(self._uid, self._home, lambda: self._placement.node_endpoint(self._uid), moved, offered),
+            JoinController(self._uid, self._home, self._endpoint, moved, offered, self._services),
             StrangeTokenController(self._key, self._uid, self._home, offered),
         )
 

@@ -21,7 +21,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -222,7 +222,7 @@ def erase(place: Path, name: str) -> None:
 
 
 @contextlib.contextmanager
-def _opened(place: Path, name: str) -> Iterator[int]:
+def _opened(place: Path, name: str) -> Generator[int]:
     """Open the folder of volumes, in which all is done by one name: no answer of a cluster leads to another folder."""
     if not is_name(name):
         raise OSError(errno.EINVAL, "the name of a volume must be pvc- and the uid of a claim", name)
