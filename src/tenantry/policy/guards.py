@@ -49,15 +49,23 @@ def _is_by_any(_: Request) -> bool:
     return True
 
 
+_NAME = "(oldObject != null ? oldObject.metadata.name : request.?name.orValue(''))"
+"""The request that deletes one object of a collection has no name."""
+
+
+def _name(request: Request) -> str:
+    return str(part(request.old_object, "metadata").get("name", "")) or request.name
+
+
 def _named(target: RuleTarget, plain: Json) -> CheckScope:
     """Return the scope of checks of a whole object, which a deletion does not have."""
 
     def path(request: Request) -> str:
-        return f"{request.resource} '{request.name}'"
+        return f"{request.resource} '{_name(request)}'"
 
     return CheckScope(
         target=target.name,
-        path="request.resource.resource + ' \\'' + request.name + '\\''",
+        path=f"request.resource.resource + ' \\'' + {_NAME} + '\\''",
         values=lambda review: [(path(review.request), review.request.object)],
         held=lambda value: [("", value)],
         sample=lambda fragment: merged(plain, fragment),
@@ -105,12 +113,8 @@ _RIGHTS = RuleTarget(
 )
 
 
-# The request that deletes one of a collection names none.
-_RIGHTS_NAME = "(oldObject != null ? oldObject.metadata.name : request.name)"
-
-
 def _is_kept(_: Json, review: Review) -> bool:
-    name = str(part(review.request.old_object, "metadata").get("name", "")) or review.request.name
+    name = _name(review.request)
     return name.startswith(OWN_PREFIX) or name in SYSTEM_ROLES
 
 
@@ -246,7 +250,7 @@ GUARDS: dict[ClusterGuard, Guard] = {
                 ClusterGuard.OPERATOR_RIGHTS,
                 _RIGHTS,
                 {"metadata": {"name": "tenantry:owners"}},
-                bad=f"{_RIGHTS_NAME}.startsWith('{OWN_PREFIX}') || {_RIGHTS_NAME} in {listed(SYSTEM_ROLES)}",
+                bad=f"{_NAME}.startsWith('{OWN_PREFIX}') || {_NAME} in {listed(SYSTEM_ROLES)}",
                 is_bad=_is_kept,
                 what="belongs to the operator",
                 fix="create a role or binding of another name",
