@@ -137,7 +137,7 @@ class PodPlacement:
     async def start(self, plane: HostedPlane) -> RunningPlane:
         """See `Placement.start`."""
         objects.check(plane, self.versions())
-        if not await self._is_loaded(plane.uid):
+        if plane.pod_range and not await self._is_loaded(plane.uid):
             objects.check_first(plane)
         image = self._settings.images.of(plane.version)
         settings = replace(self._settings, image=image, runtime_class=plane.runtime_class)
