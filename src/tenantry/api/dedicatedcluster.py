@@ -38,8 +38,8 @@ from tenantry.api.names import DNS_LABEL
 from tenantry.api.nodehandover import DEFAULT_DRAIN_SECONDS, MOST_DRAIN_SECONDS, NodeTaint
 from tenantry.api.owner import MOST_INNER_OWNERS, InnerOwner
 from tenantry.api.planecredentials import PlaneRotation
-from tenantry.api.planeendpoint import ENDPOINT_RULE, PlaneEndpoint
-from tenantry.api.planenetwork import NETWORK_RULE, PlaneNetwork
+from tenantry.api.planeendpoint import ENDPOINT_RULE, Endpoint, PlaneEndpoint
+from tenantry.api.planenetwork import NETWORK_RULE, Network, PlaneNetwork
 from tenantry.api.planeserver import ClusterApiServer
 from tenantry.api.planesnapshots import ClusterUpgrade, PlaneSnapshots
 from tenantry.api.planeversions import VERSION_PATTERN, VERSION_RULES
@@ -338,13 +338,8 @@ class DedicatedClusterSpec(Model, frozen=True, kw_only=True):
         tuple[NodePool, ...],
         Meta(max_length=MOST_POOLS, description="Further pools.", extra_json_schema=list_map("name")),
     ] = ()
-    endpoint: Annotated[
-        PlaneEndpoint, Meta(description="The name and the port of its API server; they must not change.")
-    ] = PlaneEndpoint()
-    network: Annotated[
-        PlaneNetwork,
-        Meta(description="The addresses of pods and Services inside, and the DNS domain; it must not change."),
-    ] = PlaneNetwork()
+    endpoint: Endpoint = PlaneEndpoint()
+    network: Network = PlaneNetwork()
     owners: Annotated[
         tuple[InnerOwner, ...],
         Meta(

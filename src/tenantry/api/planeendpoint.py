@@ -49,3 +49,7 @@ class PlaneEndpoint(Model, frozen=True, kw_only=True):
             " has. In Pods, any port of the Service of the control plane; default there: 443. 0: the place chooses.",
         ),
     ] = 0
+
+
+Endpoint = Annotated[PlaneEndpoint, Meta(description="The name and the port of its API server; they must not change.")]
+"""The field of a control plane, and of a cluster that has one."""

@@ -99,3 +99,10 @@ class PlaneNetwork(Model, frozen=True, kw_only=True):
             description=f"The DNS domain of Services and pods. Without it, {DEFAULT_DOMAIN}.",
         ),
     ] = ""
+
+
+Network = Annotated[
+    PlaneNetwork,
+    Meta(description="The addresses of pods and Services inside, and the DNS domain; it must not change."),
+]
+"""The field of a control plane, and of a cluster that has one."""

@@ -21,9 +21,9 @@ from tenantry.api.names import DNS_LABEL
 from tenantry.api.owner import MOST_INNER_OWNERS, InnerOwner
 from tenantry.api.planecredentials import PlaneCredentials, PlaneRotation, PlaneRotationOutcome
 from tenantry.api.planeegress import PlaneEgress
-from tenantry.api.planeendpoint import ENDPOINT_RULE, PlaneEndpoint
+from tenantry.api.planeendpoint import ENDPOINT_RULE, Endpoint, PlaneEndpoint
 from tenantry.api.planehosting import HostedIn, PlaneHosting, PlaneRuntime
-from tenantry.api.planenetwork import NETWORK_RULE, NO_NETWORK, PlaneNetwork
+from tenantry.api.planenetwork import NETWORK_RULE, NO_NETWORK, Network, PlaneNetwork
 from tenantry.api.planeserver import (
     FeatureGates,
     PlaneAudit,
@@ -347,13 +347,8 @@ class VirtualControlPlaneSpec(Model, frozen=True, kw_only=True):
             " is mirrored. Own must not change."
         ),
     ] = PlaneNodes.USED
-    endpoint: Annotated[
-        PlaneEndpoint, Meta(description="The name and the port of its API server; they must not change.")
-    ] = PlaneEndpoint()
-    network: Annotated[
-        PlaneNetwork,
-        Meta(description="The addresses of pods and Services inside, and the DNS domain; it must not change."),
-    ] = PlaneNetwork()
+    endpoint: Endpoint = PlaneEndpoint()
+    network: Network = PlaneNetwork()
     owners: Annotated[
         tuple[InnerOwner, ...],
         Meta(
