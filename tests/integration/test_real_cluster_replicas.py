@@ -19,13 +19,12 @@ from tenantry.api.node import Node
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
-from tenantry.local import build, hostedfolders, hostedprocess
-from tenantry.local.cluster import LocalCluster, UpOptions
-from tenantry.local.progress import SilentProgress
+from tenantry.local import hostedfolders, hostedprocess
+from tenantry.local.cluster import LocalCluster
 from tenantry.local.real import memberships
 from tenantry.local.state import Phase, read_state
+from testkit import realhosts
 from testkit.api import Api, until
-from testkit.installation import install
 from testkit.kubectl import Kubectl
 from testkit.planes import command
 from testkit.realpods import RealPods, connects, missing
@@ -41,14 +40,8 @@ SECONDS = 240.0
 @pytest_asyncio.fixture(scope="module")
 async def host(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RealPods]:
     """A cluster with two real nodes and the operator: one node stays shared."""
-    await asyncio.to_thread(build.ensure, SilentProgress(), build.HOSTED)
-    local = LocalCluster("realreplicas", root=tenantry_home)
-    await local.up(UpOptions(throwaway=True, install=install, operator=True, real_nodes=2, timeout_seconds=240.0))
-    async with Client(kubeconfig.load([local.kubeconfig_path])) as client:
-        found = RealPods(local, Api(client))
-        await found.load_image(tmp_path_factory.mktemp("images"))
+    async with realhosts.hosting("realreplicas", tenantry_home, tmp_path_factory.mktemp("images"), nodes=2) as found:
         yield found
-    await local.down(purge=True)
 
 
 @asynccontextmanager

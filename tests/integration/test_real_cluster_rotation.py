@@ -23,12 +23,10 @@ from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.hosting.certificates import CertificateUse, LeafCertificate
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
-from tenantry.local import build, x509
-from tenantry.local.cluster import LocalCluster, UpOptions
-from tenantry.local.progress import SilentProgress
+from tenantry.local import x509
 from tenantry.local.real import memberships
+from testkit import realhosts
 from testkit.api import CONFIG_MAPS, PODS, SECRETS, Api, until
-from testkit.installation import install
 from testkit.kubectl import Kubectl
 from testkit.load import Load
 from testkit.planes import command
@@ -53,14 +51,8 @@ CLUSTERS, PLANES = DedicatedCluster.resource, VirtualControlPlane.resource
 @pytest_asyncio.fixture(scope="module")
 async def host(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RealPods]:
     """A cluster with three real nodes and the operator: one node stays shared."""
-    await asyncio.to_thread(build.ensure, SilentProgress(), build.HOSTED)
-    local = LocalCluster("realrotation", root=tenantry_home)
-    await local.up(UpOptions(throwaway=True, install=install, operator=True, real_nodes=3, timeout_seconds=240.0))
-    async with Client(kubeconfig.load([local.kubeconfig_path])) as client:
-        found = RealPods(local, Api(client))
-        await found.load_image(tmp_path_factory.mktemp("images"))
+    async with realhosts.hosting("realrotation", tenantry_home, tmp_path_factory.mktemp("images"), nodes=3) as found:
         yield found
-    await local.down(purge=True)
 
 
 async def cluster(host: RealPods, verb: str, name: str, *arguments: str) -> str:

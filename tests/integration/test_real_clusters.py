@@ -22,12 +22,10 @@ from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local import build, hostedversions
-from tenantry.local.cluster import LocalCluster, UpOptions
 from tenantry.local.process import start_ticks
-from tenantry.local.progress import SilentProgress
 from tenantry.local.real import cgroups, kubelets, memberships, network, planebridges
+from testkit import realhosts
 from testkit.api import PODS, Api, until
-from testkit.installation import install
 from testkit.kubectl import Kubectl
 from testkit.planes import command
 from testkit.realpods import PORT, RealPods, connects, missing
@@ -46,14 +44,8 @@ VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced
 @pytest_asyncio.fixture(scope="module")
 async def host(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RealPods]:
     """A cluster with three real nodes and the operator: one node stays shared."""
-    await asyncio.to_thread(build.ensure, SilentProgress(), build.HOSTED)
-    local = LocalCluster(CLUSTER, root=tenantry_home)
-    await local.up(UpOptions(throwaway=True, install=install, operator=True, real_nodes=3, timeout_seconds=240.0))
-    async with Client(kubeconfig.load([local.kubeconfig_path])) as client:
-        found = RealPods(local, Api(client))
-        await found.load_image(tmp_path_factory.mktemp("images"))
+    async with realhosts.hosting(CLUSTER, tenantry_home, tmp_path_factory.mktemp("images"), nodes=3) as found:
         yield found
-    await local.down(purge=True)
 
 
 async def _tenantry(host: RealPods, *arguments: str) -> str:

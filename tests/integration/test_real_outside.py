@@ -20,12 +20,9 @@ from tenantry.api.slice import SliceClaim
 from tenantry.hosting.selfsigned import self_signed
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
-from tenantry.local import build
-from tenantry.local.cluster import LocalCluster, UpOptions
-from tenantry.local.progress import SilentProgress
 from tenantry.local.real import network
+from testkit import realhosts
 from testkit.api import SECRETS, Api, until
-from testkit.installation import install
 from testkit.kubectl import Kubectl
 from testkit.planes import command
 from testkit.realpods import CAREFUL, RealPods, connects, missing
@@ -42,14 +39,8 @@ HOOK_PORT = 8443
 @pytest_asyncio.fixture(scope="module")
 async def host(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RealPods]:
     """A cluster with one real node and the operator."""
-    await asyncio.to_thread(build.ensure, SilentProgress(), build.HOSTED)
-    local = LocalCluster(CLUSTER, root=tenantry_home)
-    await local.up(UpOptions(throwaway=True, install=install, operator=True, real_nodes=1, timeout_seconds=240.0))
-    async with Client(kubeconfig.load([local.kubeconfig_path])) as client:
-        found = RealPods(local, Api(client))
-        await found.load_image(tmp_path_factory.mktemp("images"))
+    async with realhosts.hosting(CLUSTER, tenantry_home, tmp_path_factory.mktemp("images"), nodes=1) as found:
         yield found
-    await local.down(purge=True)
 
 
 @contextmanager
