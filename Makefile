@@ -8,7 +8,10 @@ define SETUP
 @p="$(PYTHON)"; test -n "$$p" || { echo "Python 3.11 or newer is needed: install one, or name it: make PYTHON=/path/to/python3.12" >&2; exit 1; }; "$$p" tools/setup.py
 endef
 
-.PHONY: help setup demo test test-fast test-release check docs lock clean
+# Tests start hundreds of Python processes; each would compile Tenantry anew where the machine's settings say this.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help setup demo test test-fast test-release check docs wheels krew image lock clean
 
 help: ## Show the targets.
 	@sed -n 's/^\([a-z-]*\): ## /  make \1\t/p' Makefile
@@ -39,7 +42,9 @@ RELEASE_TESTS = tests/e2e tests/integration/test_parameters.py tests/integration
 test-release: ## Run the long suites: more examples, chaos for a minute, many clusters, conformance, real nodes (see docs/how-to/real-nodes.md).
 	$(SETUP) dev
 	.venv/bin/tenantry local build --with-hosted --with-conformance
+	.venv/bin/tenantry local build --kubernetes-version 1.34
 	.venv/bin/python tools/testprograms.py --release
+	.venv/bin/python tools/go.py race
 	.venv/bin/pytest -q -n 2 --hypothesis-profile=release tests/property
 	CHAOS_SECONDS=60 TENANTRY_TEST_FLOOD_MEGABYTES=465 TENANTRY_TEST_CLAIMS=100 TENANTRY_TEST_REAL=1 \
 		.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=20 $(RELEASE_TESTS) $(PYTEST_ARGS)
@@ -52,6 +57,18 @@ check: ## Lint, types, layers, generated files.
 docs: ## Build the documentation site into site/; dead links and missing anchors fail.
 	$(SETUP) docs
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --clean
+
+wheels: ## Build the wheels into dist/: tenantry, and tenantry-controlplane with the built programs of local clusters.
+	$(SETUP) dev
+	.venv/bin/python tools/wheels.py
+
+krew: ## Make the plugin of kubectl for krew in dist/: an archive with the libraries of each Python, and its manifest.
+	$(SETUP) dev
+	.venv/bin/python tools/krew.py
+
+image: ## Build the OCI images into dist/ with bills of materials, without a container engine; the operator's on Debian 12.
+	$(SETUP) dev
+	.venv/bin/python tools/images.py $(IMAGES)
 
 lock: ## Write requirements/*.txt anew (needs uv).
 	sh tools/lock.sh

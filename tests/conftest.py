@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from testkit import sharing
+
 # `--hypothesis-profile=release` tries five times as many examples; see testkit.examples.
 for profile, examples in (("tenantry", 100), ("release", 500)):
     settings.register_profile(
@@ -28,19 +30,42 @@ COLLECTOR = {"TENANTRY_GOGC": "300", "GOMEMLIMIT": "1GiB"}
 LONGEST_FIRST = ("docs", "e2e", "integration/cli", "integration", "property", "unit")
 
 
-def pytest_configure() -> None:
-    """Let the Go processes of all clusters of tests collect garbage less often."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that chooses the version of Kubernetes."""
+    parser.addoption(
+        "--kubernetes-version",
+        default="",
+        metavar="VERSION",
+        help="minor version of Kubernetes of clusters that integration tests share, as in 1.34 (default: the newest)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the version of clusters, and let their Go processes collect garbage less often."""
+    config.pluginmanager.register(sharing.SharedClusters())
     for name, value in COLLECTOR.items():
         os.environ.setdefault(name, value)
+    version = str(config.getoption("--kubernetes-version") or "")
+    if version:
+        # testkit.versions reads it.
+        os.environ["TENANTRY_TEST_KUBERNETES"] = version
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the folders whose files take longest; within a folder the order stays random.
+    """Begin with the folders whose files take longest, and there with files that share no cluster.
 
-    A worker runs one file at a time: if a long file came last, the other workers would wait for it. Files of one folder
-    share a control plane in each worker, so fewer of them start if a folder ends before the last worker reaches it.
+    A worker runs one file at a time: if a long file came last, the other workers would wait for it. Files that share a
+    cluster follow each other, so that the cluster ends early. The order is random apart from that.
     """
-    items.sort(key=lambda item: LONGEST_FIRST.index(item.path.parent.relative_to(TESTS).as_posix()))
+    used: dict[Path, set[str]] = {}
+    for item in items:
+        used.setdefault(item.path, set()).update(sharing.used_by(item))
+
+    def place(item: pytest.Item) -> tuple[int, list[int]]:
+        folder = item.path.parent.relative_to(TESTS).as_posix()
+        return LONGEST_FIRST.index(folder), sorted(sharing.SHARED.index(each) for each in used[item.path])
+
+    items.sort(key=place)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

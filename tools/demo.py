@@ -32,16 +32,16 @@ def tenantry(*arguments: str, show: bool = True) -> str:
 def main() -> None:
     """Start a cluster, create the tenants of examples/quickstart, show them, and suggest further commands."""
     started = time.monotonic()
-    tenantry("up", "--name", NAME, "--nodes", "3")
-    tenantry("kubectl", "--name", NAME, "--", "apply", "-f", "examples/quickstart/")
+    tenantry("up", "--cluster", NAME, "--nodes", "3")
+    tenantry("kubectl", "--cluster", NAME, "--", "apply", "-f", "examples/quickstart/")
     tenantry(
-        *("kubectl", "--name", NAME, "--", "wait", "tenants.tenantry.dev", "--all"),
+        *("kubectl", "--cluster", NAME, "--", "wait", "tenants.tenantry.dev", "--all"),
         *("--for=condition=Ready", "--timeout=60s"),
     )
-    tenantry("tree", "--name", NAME)
-    listed = ("kubectl", "--name", NAME, "--", "get", "tenants.tenantry.dev", "-o", "name")
+    tenantry("tree", "--cluster", NAME)
+    listed = ("kubectl", "--cluster", NAME, "--", "get", "tenants.tenantry.dev", "-o", "name")
     first = tenantry(*listed, show=False).split()[0].rpartition("/")[2]
-    name = f" --name {NAME}" if os.environ.get("KUBECONFIG") else ""
+    name = f" --cluster {NAME}" if os.environ.get("KUBECONFIG") else ""
     print(f"""
 {time.monotonic() - started:.1f} s. To try next:
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import chart as helm_chart
 import click
 from msgspec import inspect
 
@@ -46,10 +47,10 @@ MARKDOWN_HEAD = "<!-- Made by tools/generate.py from the code; do not edit. -->\
 EXIT_CODES = """\
 | code | meaning |
 |---|---|
-| 0 | success; `diff`: nothing would change |
-| 1 | not done, for example after a time-out or without confirmation; `diff`: a change; `audit`: a failed check |
+| 0 | success; `diff`, `plan`: nothing would change |
+| 1 | not done, as after a time-out or without confirmation; `diff`, `plan`: a change; `audit`: a failed check |
 | 2 | invalid input: a flag, a file, a field |
-| 3 | no reachable cluster, a cluster that is too old, or one without Tenantry |
+| 3 | no reachable cluster, one that is too old, one without Tenantry, or with a newer one |
 | 4 | an error of a local cluster, its build or its files |
 | 5 | the API server refuses or does not answer; `audit`: an undecided check |
 | 130 | interrupted |
@@ -75,6 +76,7 @@ def files() -> dict[Path, str]:
     for name, made in (("argocd-cm", gitops.argocd()), ("flux-kustomization", gitops.flux())):
         found[Path("deploy/gitops") / f"{name}.yaml"] = YAML_HEAD + output.to_yaml([made])
     found[observability / "dashboard.json"] = json.dumps(monitoring.dashboard(), indent=2) + "\n"
+    found |= helm_chart.files()
     for kind in KINDS:
         found[Path("docs/reference") / f"{kind.resource.kind.lower()}.md"] = MARKDOWN_HEAD + kind_page(kind)
     found[Path("docs/reference/rules.md")] = MARKDOWN_HEAD + rules_page()
@@ -434,7 +436,9 @@ def stale(wanted: dict[Path, str]) -> list[Path]:
         path.relative_to(ROOT)
         for folder in folders
         for path in (ROOT / folder).glob("*")
-        if path.relative_to(ROOT) not in wanted and path.read_text().startswith((YAML_HEAD, MARKDOWN_HEAD))
+        if path.is_file()
+        and path.relative_to(ROOT) not in wanted
+        and path.read_text().startswith((YAML_HEAD, MARKDOWN_HEAD))
     ]
     return sorted([*found, *surplus])
 

@@ -1,7 +1,8 @@
 """Run go or gofmt as the local control plane's build does: `python tools/go.py vet ./...` in each module of go/.
 
 "gofmt" as the only argument runs that instead, once for all of go/, and fails if any file would be changed;
-"staticcheck" runs the one that go/staticcheck locks.
+"staticcheck" runs the one that go/staticcheck locks; "race" runs the tests with the detector of data races, which needs
+a C compiler, in the modules that have tests and do not build Kubernetes.
 """
 
 from __future__ import annotations
@@ -33,11 +34,23 @@ def main() -> int:
         return 1 if found else 0
     if arguments[:1] == ["staticcheck"]:
         arguments = ["tool", f"-modfile={ROOT / 'go' / 'staticcheck' / 'go.mod'}", "staticcheck", "./..."]
+    modules = [
+        module
+        for module in sorted(ROOT.glob("go/*/go.mod"))
+        if any(module.parent.glob("*.go")) and module.parent != RELEASE_ONLY
+    ]
+    if arguments == ["race"]:
+        arguments = ["test", "-race", "-vet=off", "./..."]
+        environment["CGO_ENABLED"] = "1"
+        modules = [
+            module
+            for module in modules
+            if any(module.parent.rglob("*_test.go")) and "k8s.io/kubernetes v" not in module.read_text()
+        ]
     # All modules are checked before the first failure is returned.
     codes = [
         subprocess.run([go.binary, *arguments], cwd=module.parent, env=environment, check=False).returncode
-        for module in sorted(ROOT.glob("go/*/go.mod"))
-        if any(module.parent.glob("*.go")) and module.parent != RELEASE_ONLY
+        for module in modules
     ]
     return next((code for code in codes if code), 0)
 

@@ -1,9 +1,11 @@
 """Make a release: `.venv/bin/python tools/release.py 0.2.0 [--dry-run] [--out dist]`.
 
-    clean checkout of main ─► version ─► changelog from fragments ─► wheel, sdist, manifests, SBOM ─► SHA256SUMS
+    clean checkout of main ─► version ─► changelog from fragments
+                           ─► wheels, plugin of kubectl, images, manifests, chart, SBOMs ─► SHA256SUMS
                            ─► commit and tag, which a person pushes
 
-With --dry-run, the files are made from a copy of the checkout, which stays as it is, and nothing is committed.
+With --dry-run, the files are made from a copy of the checkout, which stays as it is, and nothing is committed. The
+images need Debian 12; --without-images leaves them out.
 """
 
 from __future__ import annotations
@@ -20,6 +22,9 @@ import tempfile
 from pathlib import Path
 
 import sbom
+
+from tenantry.local import build
+from tenantry.local.progress import StreamProgress
 
 ROOT = Path(__file__).resolve().parent.parent
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:(a|b|rc)(\d+))?")
@@ -81,13 +86,15 @@ def require_clean(folder: Path) -> None:
 
 
 def write_version(folder: Path, version: str) -> None:
-    """Write the version into the package, and the changelog from its fragments."""
+    """Write the version into the package and its extra, and the changelog from its fragments."""
     file = folder / "src/tenantry/__init__.py"
     file.write_text(re.sub(r'__version__ = "[^"]+"', f'__version__ = "{version}"', file.read_text()))
+    file = folder / "pyproject.toml"
+    file.write_text(re.sub(r'"(tenantry-[a-z]+)==[^"]+"', rf'"\1=={version}"', file.read_text()))
     run(sys.executable, "-m", "towncrier", "build", "--yes", "--version", version, folder=folder)
 
 
-def artefacts(folder: Path, version: str, out: Path) -> list[Path]:
+def artefacts(folder: Path, version: str, out: Path, *, has_images: bool = True) -> list[Path]:
     """Make the files of a release from a checkout, and return them; the last one has the checksums of the others.
 
     Raises:
@@ -96,9 +103,14 @@ def artefacts(folder: Path, version: str, out: Path) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()):
         raise ReleaseError(f"{str(out)!r} has files, of which some may be of another version: empty it, or give --out")
-    run(sys.executable, "-m", "hatchling", "build", "--directory", str(out), folder=folder)
+    run(sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(out), folder=folder)
+    run(sys.executable, str(folder / "tools/wheels.py"), "--out", str(out), folder=folder)
+    run(sys.executable, str(folder / "tools/krew.py"), "--out", str(out), folder=folder)
+    if has_images:
+        run(sys.executable, str(folder / "tools/images.py"), "--out", str(out), folder=folder)
     manifests = out / f"tenantry-{version}-install.yaml"
     shutil.copy(folder / "deploy/install.yaml", manifests)
+    _package(folder, out)
     bill = out / f"tenantry-{version}.cdx.json"
     bill.write_text(json.dumps(sbom.document(version), indent=2) + "\n")
     made = sorted(out.iterdir())
@@ -107,7 +119,19 @@ def artefacts(folder: Path, version: str, out: Path) -> list[Path]:
     return [*made, sums]
 
 
-def release(version: str, out: Path, *, is_dry: bool) -> list[Path]:
+def _package(folder: Path, out: Path) -> None:
+    """Write the chart as an archive, which Helm checks before.
+
+    Raises:
+        ReleaseError: Helm finds a fault.
+    """
+    with StreamProgress() as progress:
+        helm = str(build.ensure(progress, build.HELM).helm)
+    run(helm, "lint", "--strict", "--quiet", "deploy/chart", folder=folder)
+    run(helm, "package", "deploy/chart", "--destination", str(out), folder=folder)
+
+
+def release(version: str, out: Path, *, is_dry: bool, has_images: bool = True) -> list[Path]:
     """Make a release, and return its files.
 
     Raises:
@@ -118,20 +142,20 @@ def release(version: str, out: Path, *, is_dry: bool) -> list[Path]:
         with tempfile.TemporaryDirectory() as temporary:
             copy = Path(temporary) / "tenantry"
             run("git", "clone", "--quiet", "--shared", str(ROOT), str(copy), folder=ROOT)
-            return _made(copy, version, out)
+            return _made(copy, version, out, has_images=has_images)
     require_clean(ROOT)
-    made = _made(ROOT, version, out)
+    made = _made(ROOT, version, out, has_images=has_images)
     run("git", "add", "--all", folder=ROOT)
     run("git", "commit", "--quiet", "--message", f"Release {version}", folder=ROOT)
     run("git", "tag", "--annotate", f"v{version}", "--message", f"Tenantry {version}", folder=ROOT)
     return made
 
 
-def _made(folder: Path, version: str, out: Path) -> list[Path]:
+def _made(folder: Path, version: str, out: Path, *, has_images: bool) -> list[Path]:
     write_version(folder, version)
     # The manifests name the image of the version.
     run(sys.executable, str(folder / "tools/generate.py"), folder=folder)
-    return artefacts(folder, version, out)
+    return artefacts(folder, version, out, has_images=has_images)
 
 
 def main() -> int:
@@ -140,9 +164,10 @@ def main() -> int:
     parser.add_argument("version")
     parser.add_argument("--dry-run", action="store_true", help="commit nothing, and leave this checkout as it is")
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
+    parser.add_argument("--without-images", action="store_true", help="make no images, as where this is not Debian 12")
     given = parser.parse_args()
     try:
-        made = release(given.version, given.out.resolve(), is_dry=given.dry_run)
+        made = release(given.version, given.out.resolve(), is_dry=given.dry_run, has_images=not given.without_images)
     except ReleaseError as error:
         print(f"release: {error}", file=sys.stderr)
         return 1

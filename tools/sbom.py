@@ -12,7 +12,7 @@ import json
 import re
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +56,21 @@ def go_modules(mod: str) -> Iterator[tuple[str, str]]:
                 yield found[1], found[2]
 
 
-def go_components(folder: Path) -> Iterator[Component]:
-    """Yield the modules of all programs below a folder, each once."""
+def go_components(folder: Path, programs: Collection[str] | None = None) -> Iterator[Component]:
+    """Yield the modules of programs below a folder, each once.
+
+    Args:
+        folder: It has a folder with a go.mod for each program.
+        programs: The names of these folders; None for all.
+    """
     users: dict[tuple[str, str], set[str]] = {}
     # Some programs have a go.mod for each version of Kubernetes, as go-1.35.mod.
     for file in sorted(folder.glob("*/go*.mod")):
+        if programs is not None and file.parent.name not in programs:
+            continue
         for module in go_modules(file.read_text()):
             users.setdefault(module, set()).add(file.parent.name)
-    for (path, version), programs in sorted(users.items()):
+    for (path, version), found in sorted(users.items()):
         purl = f"pkg:golang/{path}@{version}"
         yield {
             "type": "library",
@@ -71,7 +78,7 @@ def go_components(folder: Path) -> Iterator[Component]:
             "name": path,
             "version": version,
             "purl": purl,
-            "properties": [{"name": "tenantry:program", "value": each} for each in sorted(programs)],
+            "properties": [{"name": "tenantry:program", "value": each} for each in sorted(found)],
         }
 
 
@@ -81,9 +88,20 @@ def document(version: str) -> dict[str, Any]:
         *python_components((ROOT / "requirements" / "run.txt").read_text()),
         *go_components(ROOT / "go"),
     ]
+    return bill("tenantry", version, f"pkg:pypi/tenantry@{version}", components)
+
+
+def bill(name: str, version: str, purl: str, components: list[Component]) -> dict[str, Any]:
+    """Return the bill of one artefact; the same components give the same bill.
+
+    Args:
+        name: The artefact.
+        version: Its version.
+        purl: Its package-url.
+        components: What it is made of.
+    """
     identity = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(components, sort_keys=True) + version)
-    purl = f"pkg:pypi/tenantry@{version}"
-    product = {"type": "application", "bom-ref": purl, "name": "tenantry", "version": version, "purl": purl}
+    product = {"type": "application", "bom-ref": purl, "name": name, "version": version, "purl": purl}
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",

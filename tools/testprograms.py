@@ -12,8 +12,8 @@ from tenantry.local import build, hostedversions
 from tenantry.local.progress import StreamProgress
 from tenantry.local.real import kubelets
 
-PRODUCTS = (build.DNS, build.S3_GATEWAY, build.SIDECAR)
-RELEASE_PRODUCTS = (build.HELM, build.CLUSTER_API, build.CLUSTERCTL)
+PRODUCTS = (build.DNS, build.HELM, build.S3_GATEWAY, build.SIDECAR)
+RELEASE_PRODUCTS = (build.KREW, build.CLUSTER_API, build.CLUSTERCTL)
 
 
 def main(arguments: list[str]) -> None:

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 )
@@ -20,13 +21,16 @@ const (
 	chunkBytes = 64 * 1024
 	// lastBytes is the most that is copied when the program is to end: more than the volume has, and never without end.
 	lastBytes = 128 << 20
+	// lookEvery is the time after which the log is looked at without an event. gVisor reports what a container has changed
+	// in a volume to this container alone: its inotify never sees the writes of the API server.
+	lookEvery = time.Second
 )
 
 // follow copies a log to out as it grows, until ctx ends: the log of this container is then the audit log of the API
 // server (Kubernetes, "Logging architecture", streaming sidecar). At the end, it copies what has come since.
 //
 // An event of the folder only says that it has changed: several rotations may lie between two looks, and the kernel
-// drops events when out is slow. So each file is known by its inode, is copied once, and in the order of rotation.
+// drops events when out is slow. A tick says nothing. So each file is known by its inode, is copied once, and in the order of rotation.
 // A container that restarts begins with the oldest file that is left: no event is lost, but some are printed again.
 func follow(ctx context.Context, path string, out io.Writer) error {
 	watcher, err := fsnotify.NewWatcher()
@@ -38,6 +42,19 @@ func follow(ctx context.Context, path string, out io.Writer) error {
 	if err := watcher.Add(filepath.Dir(path)); err != nil {
 		return err
 	}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	return followed(ctx, path, out, wakes{events: watcher.Events, errors: watcher.Errors, ticks: tick.C})
+}
+
+// wakes are what a log is looked at for.
+type wakes struct {
+	events <-chan fsnotify.Event
+	errors <-chan error
+	ticks  <-chan time.Time
+}
+
+func followed(ctx context.Context, path string, out io.Writer, woken wakes) error {
 	found := &logs{path: path, buffer: make([]byte, chunkBytes)}
 	defer found.close()
 	changed := true
@@ -56,12 +73,14 @@ func follow(ctx context.Context, path string, out io.Writer) error {
 				return err
 			}
 			return found.copy(context.WithoutCancel(ctx), out, lastBytes)
-		case err := <-watcher.Errors:
+		case err := <-woken.errors:
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
 				return err
 			}
 			changed = true
-		case event := <-watcher.Events:
+		case <-woken.ticks:
+			changed = true
+		case event := <-woken.events:
 			changed = event.Has(fsnotify.Create | fsnotify.Rename | fsnotify.Remove)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // read returns the next bytes of a log that is followed, as many as those that are expected.
@@ -50,14 +51,20 @@ func rotated(t *testing.T, path string, number int, next string) string {
 	return former
 }
 
-// followed follows a log until the test ends, which fails if that has failed.
-func followed(t *testing.T, path string) io.Reader {
+// following follows a log until the test ends, which fails if that has failed.
+func following(t *testing.T, path string) io.Reader {
+	t.Helper()
+	return inBackground(t, func(ctx context.Context, out io.Writer) error { return follow(ctx, path, out) })
+}
+
+// inBackground returns what a function writes until the test ends.
+func inBackground(t *testing.T, act func(ctx context.Context, out io.Writer) error) io.Reader {
 	t.Helper()
 	out, in := io.Pipe()
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		err := follow(ctx, path, in)
+		err := act(ctx, in)
 		in.CloseWithError(err)
 		ended <- err
 	}()
@@ -77,7 +84,7 @@ func (w writer) Write(chunk []byte) (int, error) { return len(chunk), w(chunk) }
 
 func TestALogIsFollowedThroughItsRotations(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
-	out := followed(t, path)
+	out := following(t, path)
 	appended(t, path, "one\n")
 	read(t, out, "one\n")
 	appended(t, path, "two\n")
@@ -92,7 +99,7 @@ func TestALogIsFollowedThroughItsRotations(t *testing.T) {
 func TestRotationsThatAreSeenAtOnceArePrintedInOrder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	appended(t, path, "one\n")
-	out := followed(t, path)
+	out := following(t, path)
 	// The rest of this line is not read yet: no event is handled.
 	read(t, out, "o")
 	rotated(t, path, 1, "two\n")
@@ -106,7 +113,7 @@ func TestRotationsThatAreSeenAtOnceArePrintedInOrder(t *testing.T) {
 func TestAFileThatIsRemovedIsPrintedToItsEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	appended(t, path, "one\n")
-	out := followed(t, path)
+	out := following(t, path)
 	read(t, out, "o")
 	appended(t, path, "two\n")
 	if err := os.Remove(rotated(t, path, 1, "three\n")); err != nil {
@@ -119,7 +126,7 @@ func TestEventsThatTheKernelDropsLoseAndRepeatNothing(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "audit.log")
 	appended(t, path, "one\n")
-	out := followed(t, path)
+	out := following(t, path)
 	read(t, out, "o")
 	overflow(t, folder)
 	rotated(t, path, 1, "two\n")
@@ -155,6 +162,27 @@ func overflow(t *testing.T, folder string) {
 	}
 }
 
+// In gVisor, the writes of the API server cause no event in the container that prints its log.
+func TestALogIsFollowedWithoutEvents(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	ticks := make(chan time.Time, 4)
+	out := inBackground(t, func(ctx context.Context, out io.Writer) error {
+		return followed(ctx, path, out, wakes{ticks: ticks})
+	})
+	appended(t, path, "one\n")
+	ticks <- time.Time{}
+	read(t, out, "one\n")
+	rotated(t, path, 1, "two\n")
+	rotated(t, path, 2, "three\n")
+	ticks <- time.Time{}
+	read(t, out, "two\nthree\n")
+	// A tick without a change prints nothing again.
+	ticks <- time.Time{}
+	appended(t, path, "four\n")
+	ticks <- time.Time{}
+	read(t, out, "four\n")
+}
+
 func TestOnlyRegularFilesAreRead(t *testing.T) {
 	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
 	appended(t, elsewhere, "secret\n")
@@ -172,7 +200,7 @@ func TestOnlyRegularFilesAreRead(t *testing.T) {
 			if found, err := opened(path); found != nil || err != nil {
 				t.Fatalf("got %v and %v", found, err)
 			}
-			out := followed(t, path)
+			out := following(t, path)
 			rotated(t, path, 1, "one\n")
 			read(t, out, "one\n")
 		})
@@ -223,7 +251,7 @@ func TestAContainerThatRestartsBeginsWithTheOldestFile(t *testing.T) {
 	appended(t, path, "one\n")
 	rotated(t, path, 1, "two\n")
 	rotated(t, path, 2, "three\n")
-	read(t, followed(t, path), "one\ntwo\nthree\n")
+	read(t, following(t, path), "one\ntwo\nthree\n")
 }
 
 func TestAFolderThatIsMissingIsAnError(t *testing.T) {

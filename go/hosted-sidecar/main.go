@@ -137,13 +137,16 @@ func run(
 		}
 	}
 	for _, name := range way.served {
+		pools[name] = newPool(wait)
+	}
+	// From here on, goroutines read the map: it does not change any more.
+	for name, own := range pools {
 		listener, err := listen(way.path(name))
 		if err != nil {
 			return err
 		}
 		defer listener.Close()
-		pools[name] = newPool(wait)
-		go func() { failed <- serve(listener, mostOpen, pools[name].handOver) }()
+		go func() { failed <- serve(listener, mostOpen, own.handOver) }()
 	}
 	go func() { failed <- serve(clients, mostOpen, func(client net.Conn) { pass(client, server) }) }()
 	parker := func(operator net.Conn) { park(tls.Server(operator, identity), pools, reached) }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -9,6 +10,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -139,6 +141,22 @@ func expect(t *testing.T, from io.Reader, text string) {
 	got := make([]byte, len(text))
 	if _, err := io.ReadFull(from, got); err != nil || string(got) != text {
 		t.Fatalf("got %q, %v; want %q", got, err, text)
+	}
+}
+
+// A goroutine that read the map of sockets while others were added ended the program.
+func TestSocketsAreServedWhileOthersAreAdded(t *testing.T) {
+	folder := filepath.Dir(started(t).socket)
+	way := sockets{folder: t.TempDir()}
+	for number := range 100 {
+		way.served = append(way.served, fmt.Sprint(number))
+	}
+	ended, stop := context.WithCancel(context.Background())
+	stop()
+	for range 20 {
+		if err := run(ended, "127.0.0.1:0", "127.0.0.1:1", "127.0.0.1:0", folder, way, time.Second, nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -51,11 +51,11 @@ def command(*arguments: str) -> str:
 @asynccontextmanager
 async def running(name: str) -> AsyncGenerator[LocalCluster]:
     """Run a local cluster with the operator in it, as a user starts it."""
-    command("up", "--name", name, "--throwaway")
+    command("up", "--cluster", name, "--throwaway")
     try:
         yield LocalCluster(name)
     finally:
-        command("down", "--name", name, "--purge", "--yes")
+        command("down", "--cluster", name, "--purge", "--yes")
 
 
 class Writer:
@@ -199,4 +199,4 @@ async def test_the_world_is_right_after_everything_was_killed_at_random() -> Non
         assert len(killed) >= SECONDS / 6, killed
         assert sum(writer.done for writer in writers) >= SECONDS / 2, "the writers got nothing done"
         good = sorted({tenant.metadata.name for tenant in await client.list(Tenant)} - set(FOREIGN))
-        assert command("diff", "--name", "chaos", *good) == ""
+        assert command("diff", "--cluster", "chaos", *good) == ""

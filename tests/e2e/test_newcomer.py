@@ -146,7 +146,7 @@ def test_the_readme_leads_to_namespaces_that_run_pods(tmp_path: Path) -> None:
             commands = [line for line in block.splitlines() if not line.startswith(NOT_HERE)]
             for command in commands:
                 # The clusters of a section of its own have names.
-                if command.startswith("tenantry down") and "--name" not in command:
+                if command.startswith("tenantry down") and "--cluster" not in command:
                     last = command
                     _as_owner(newcomer)
                     _as_requester(newcomer)
@@ -176,7 +176,7 @@ def _as_owner(newcomer: Newcomer) -> None:
 def _as_requester(newcomer: Newcomer) -> None:
     """Request a tenant and a role, follow both requests, and run a pod with what was granted."""
     carol = newcomer.becomes("carol", "umbrella")
-    newcomer.types(f"tenantry request tenant carols --quota cpu=1,memory=1Gi --as-name carols {carol}")
+    newcomer.types(f"tenantry request create tenant carols --quota cpu=1,memory=1Gi --as-name carols {carol}")
     newcomer.types("tenantry approve treq/carols --wait")
     newcomer.types(f"tenantry wait treq/carols --timeout 60s {carol}")
     assert "Approved" in newcomer.types(f"tenantry get treq carols {carol}")
@@ -184,7 +184,7 @@ def _as_requester(newcomer: Newcomer) -> None:
     assert "carols" in newcomer.used
     alice = newcomer.becomes("alice", "umbrella")
     newcomer.types(f"tenantry kubectl {alice} -- create rolebinding carol -n umbrella --clusterrole view --user carol")
-    newcomer.types(f"tenantry request role edit --kind ClusterRole -n umbrella --for 8h --as-name help {carol}")
+    newcomer.types(f"tenantry request create role edit --kind ClusterRole -n umbrella --for 8h --as-name help {carol}")
     newcomer.types(f"tenantry approve rreq/help -n umbrella --wait {alice}")
     assert "Approved" in newcomer.types(f"tenantry get rreq help -n umbrella {carol}")
     newcomer.runs("help", "carol", "umbrella")

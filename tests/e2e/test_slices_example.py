@@ -170,7 +170,7 @@ async def test_a_tenant_has_nodes_of_its_own_for_a_while(cluster: Cluster) -> No
     if cluster.is_real:
         containers_are_what_they_say(cluster, mine)
         await a_node_loses_power(cluster, mine)
-    cluster.run("slice", "release", "fast", "-n", "lab")
+    cluster.run("slice", "delete", "fast", "--yes", "--no-wait", "-n", "lab")
 
     async def back() -> bool:
         return "tenantry.dev/slice" not in str(cluster.get("nodes"))

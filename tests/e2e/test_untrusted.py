@@ -51,20 +51,20 @@ def command(*arguments: str) -> str:
 @pytest_asyncio.fixture(scope="module")
 async def cluster(tenantry_home: Path) -> AsyncGenerator[LocalCluster]:
     """The example's cluster, with its tenants, and the shop's application as its owner applies it."""
-    command("up", "--name", NAME, "--nodes", "2", "--throwaway")
+    command("up", "--cluster", NAME, "--nodes", "2", "--throwaway")
     found = LocalCluster(NAME, root=tenantry_home)
     try:
         async with Client(kubeconfig.load([found.kubeconfig_path])) as client:
             await apply.in_force(client)  # `up` does not wait until Ingresses are let through
         for file in ("1-cluster.yaml", "2-tenants.yaml"):
-            command("kubectl", "--name", NAME, "--", "apply", "-f", str(EXAMPLE / file))
+            command("kubectl", "--cluster", NAME, "--", "apply", "-f", str(EXAMPLE / file))
         tenants = ["tenant/mallory", "tenant/eve", "tenant/shop"]
-        command("kubectl", "--name", NAME, "--", "wait", "--for=condition=Ready", "--timeout=100s", *tenants)
+        command("kubectl", "--cluster", NAME, "--", "wait", "--for=condition=Ready", "--timeout=100s", *tenants)
         shop = ["apply", "--as", "olivia@shop.example", "-f", str(EXAMPLE / "3-shop.yaml")]
-        command("kubectl", "--name", NAME, "--", *shop)
+        command("kubectl", "--cluster", NAME, "--", *shop)
         yield found
     finally:
-        command("down", "--name", NAME, "--purge", "--yes")
+        command("down", "--cluster", NAME, "--purge", "--yes")
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -151,7 +151,7 @@ async def test_the_honest_tenants_reports_are_written(admin: Api) -> None:
     """H06: what a CronJob starts is let through as well: its Job is made as the schedule says, its pod runs."""
     await works(admin)
     command(
-        *("kubectl", "--name", NAME, "--", "create", "job", "now", "--from=cronjob/report", "-n", VICTIM),
+        *("kubectl", "--cluster", NAME, "--", "create", "job", "now", "--from=cronjob/report", "-n", VICTIM),
         *("--as", "olivia@shop.example"),
     )
 

@@ -10,6 +10,7 @@ import pytest_asyncio
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
+from testkit import versions
 from testkit.api import SECONDS
 
 
@@ -17,7 +18,7 @@ from testkit.api import SECONDS
 async def cluster(tenantry_home: Path) -> AsyncIterator[LocalCluster]:
     """A running throwaway cluster: no nodes, no operator, nothing of Tenantry in it."""
     local = LocalCluster("shared", root=tenantry_home)
-    await local.up(UpOptions(throwaway=True, timeout_seconds=2 * SECONDS))
+    await local.up(UpOptions(throwaway=True, kubernetes=versions.chosen(), timeout_seconds=2 * SECONDS))
     yield local
     await local.down(purge=True)
 

@@ -54,7 +54,7 @@ async def run(*arguments: str, codes: tuple[int, ...] = (0,)) -> str:
 
 async def kubectl(*arguments: str) -> str:
     """Run kubectl; its stdout is returned."""
-    return await run("kubectl", f"--name={NAME}", "--", *arguments)
+    return await run("kubectl", f"--cluster={NAME}", "--", *arguments)
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -62,7 +62,7 @@ async def real(tenantry_home: Path) -> AsyncIterator[LocalCluster]:
     """A cluster with two real nodes and the operator."""
     cluster = LocalCluster(NAME, root=tenantry_home)
     try:
-        await run("up", f"--name={NAME}", "--runtime=real", "--nodes=2", "--throwaway", "--timeout=400s")
+        await run("up", f"--cluster={NAME}", "--runtime=real", "--nodes=2", "--throwaway", "--timeout=400s")
         yield cluster
     finally:
         await cluster.down(purge=True)
@@ -71,7 +71,7 @@ async def real(tenantry_home: Path) -> AsyncIterator[LocalCluster]:
 async def make(value: Json) -> None:
     """Make an object, or change it."""
     child = await asyncio.create_subprocess_exec(
-        *(*TENANTRY, "kubectl", f"--name={NAME}", "--", "apply", "-f", "-"), stdin=asyncio.subprocess.PIPE
+        *(*TENANTRY, "kubectl", f"--cluster={NAME}", "--", "apply", "-f", "-"), stdin=asyncio.subprocess.PIPE
     )
     await child.communicate(json.dumps(value).encode())
     assert child.returncode == 0
@@ -112,7 +112,7 @@ async def volumes(*folders: str) -> AsyncGenerator[None]:
 async def probed(*arguments: str) -> dict[str, Json]:
     """Audit with probes; the results of the probes are returned by id."""
     # Whatever fails or is skipped among the others is not asked here.
-    said = await run("audit", f"--name={NAME}", *arguments, "--probe", "-o", "json", codes=(0, 1))
+    said = await run("audit", f"--cluster={NAME}", *arguments, "--probe", "-o", "json", codes=(0, 1))
     return {each["id"]: each for each in json.loads(said)["checks"] if each["id"] in PROBES}
 
 
@@ -220,7 +220,7 @@ async def test_nothing_is_left_when_it_is_interrupted(number: signal.Signals) ->
     """X06: Ctrl-C in the middle ends the pods and the namespace, as the end does."""
     await make_tenant("hasty", "hugo")
     await until(is_clean, "what is there is its own", seconds=120.0)
-    child = await command("audit", f"--name={NAME}", "hasty", "--probe")
+    child = await command("audit", f"--cluster={NAME}", "hasty", "--probe")
 
     async def is_under_way() -> bool:
         return any(each.startswith("pod/") for each in await left_of_audits())

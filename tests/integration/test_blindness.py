@@ -20,7 +20,8 @@ from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from testkit.api import CONFIG_MAPS, EVENTS, SECRETS, Api, until
+from tenantry.mirror.podevents import EVENTS
+from testkit.api import CONFIG_MAPS, SECRETS, Api, until
 from testkit.operators import Operator
 from testkit.people import as_person
 from testkit.trees import WORKSPACE, Trees, subnamespace_json, subtenant

@@ -263,7 +263,7 @@ async def test_a_namespace_left_behind_cannot_be_taken(  # noqa: PLR0917 - fixtu
     await operator.leads()
     assert await api.find(Namespace.resource, inside) is not None
     await alice.create(SUBS, subnamespace_json("customer", WORKSPACE), name)
-    await _refused(trees, name, "customer", reasons.NAMESPACE_EXISTS, f"Namespace '{inside}' exists already")
+    await _refused(trees, name, "customer", reasons.NAME_TAKEN, f"namespace '{inside}' belonged to a Subnamespace")
     await api.patch(SUBS, "team", {"spec": {"annotations": {f"{name}.tenantry.dev/a": "b"}}}, inside)
     await trees.condition(inside, "team", reasons.STALLED, holds=True, reason=reasons.INVALID_SPEC)
     for namespace in (inside, below):

@@ -170,6 +170,7 @@ async def _gone(host: Api, name: str) -> None:
     await until(so, "nothing is left", seen=lambda: seen)
 
 
+@pytest.mark.long
 async def test_a_cluster_keeps_its_node_through_a_restore_a_rotation_and_a_sleep(
     host_cluster: LocalCluster, host: Api, name: str, tmp_path: Path
 ) -> None:
@@ -277,7 +278,15 @@ async def test_secrets_that_are_deleted_or_edited_by_hand_are_brought_back(
     await until(lambda: is_back(shown, f"{name}-kubeconfig", name), "the kubeconfig is as it was")
     await host.patch(SECRETS, f"{name}-ca", {"data": {"tls.key": "eA=="}}, place)
     await until(lambda: is_back(known[f"{name}-ca"] or {}, f"{name}-ca", place), "the authority is as it was")
+    old = (await host.get(Namespace.resource, place))["metadata"]["uid"]
     await host.delete(Namespace.resource, place)
+
+    async def is_new() -> bool:
+        found = await host.find(Namespace.resource, place)
+        return found is not None and found["metadata"]["uid"] != old
+
+    # What is in the old one is readable while that ends.
+    await until(is_new, "there is a new namespace", seconds=2 * SECONDS)
     for each, before in known.items():
         await until(partial(is_back, before or {}, each, place), f"{each} is back", seconds=2 * SECONDS)
     folder = host_cluster.paths.folder / "hosted" / uid / "pki"

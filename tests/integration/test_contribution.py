@@ -75,7 +75,7 @@ async def ask(token: str, cluster: LocalCluster, name: str, node: str) -> None:
 async def test_a_cluster_of_simulated_nodes_takes_no_contributed_node(tenancy: LocalCluster) -> None:
     """E19: its API server listens to no node, so a token would be worth nothing."""
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tenantry", "node", "contribute", f"--name={tenancy.name}"),
+        *(sys.executable, "-m", "tenantry", "node", "contribute", f"--cluster={tenancy.name}"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

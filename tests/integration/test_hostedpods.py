@@ -244,9 +244,10 @@ class Pod:
 
     Args:
         folder: Its keys and sockets.
+        wait: How long a process waits for the operator.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, wait: str = f"{SECONDS}s") -> None:
         self.folder = folder
         self.port, api = ports.free(2)
         pki.ensure(folder / "pki", sidecar.leaves(), dt.datetime.now(dt.UTC))
@@ -255,7 +256,7 @@ class Pod:
         program = build.ensure(SilentProgress(), build.SIDECAR).sidecar
         self._command = (
             *(str(program), f"-api=127.0.0.1:{api}", f"-tunnel=127.0.0.1:{self.port}"),
-            *(f"-keys={folder}", f"-sockets={folder}", "-wait=2s"),
+            *(f"-keys={folder}", f"-sockets={folder}", f"-wait={wait}"),
             f"-names={','.join(map(sidecar.socket_name, sidecar.SOCKETS))}",
         )
 
@@ -322,7 +323,7 @@ async def test_the_api_server_in_a_pod_reads_the_api_group_of_the_operator(short
 
 async def test_an_operator_with_the_keys_of_another_pod_gets_nothing(short_folder: Path, tmp_path: Path) -> None:
     """H01: the API server is rejected, and waits for its own operator."""
-    pod, other = Pod(short_folder), Pod(tmp_path)
+    pod, other = Pod(short_folder, wait="5s"), Pod(tmp_path)
     served = asyncio.Event()
 
     def decide(host: str, port: int) -> Refused:

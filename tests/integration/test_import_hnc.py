@@ -18,7 +18,7 @@ from tenantry.api.errors import ApiError
 from tenantry.api.kubernetes import Namespace, ResourceQuota, RoleBinding
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.cli.imports.adoption import WEBHOOKS
+from tenantry.cli.imports.running import WEBHOOKS
 from tenantry.local.cluster import LocalCluster
 from tenantry.world.hnc.objects import (
     QUOTA_NAME,
@@ -309,11 +309,11 @@ async def test_a_running_hnc_is_to_be_stopped_first(api: Api, importer: Importer
     """X10: the two would work against each other."""
     await make_forest(api, name)
     webhooks = "hnc-validating-webhook-configuration"
-    await api.create(WEBHOOKS, {"metadata": {"name": webhooks}, "webhooks": []})
+    await api.create(WEBHOOKS[0], {"metadata": {"name": webhooks}, "webhooks": []})
     try:
         refused = await importer.run(name, "--apply", "--yes")
     finally:
-        await api.delete(WEBHOOKS, webhooks)
+        await api.delete(WEBHOOKS[0], webhooks)
     assert refused.code == 2
     assert f"kubectl delete validatingwebhookconfiguration {webhooks}" in refused.stderr
     assert await api.find(Tenant.resource, name) is None

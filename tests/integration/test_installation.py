@@ -43,8 +43,11 @@ def _resource(kind: str) -> Resource:
     return next(resource_of(each) for each in SHIPPED if each["kind"] == kind)
 
 
-def _namespace(kind: str) -> str:
-    return SYSTEM if _resource(kind).namespaced else ""
+def _namespace(kind: str, name: str) -> str:
+    """Return the namespace of the shipped object of a name; "" for a cluster-scoped one."""
+    metas = [each["metadata"] for each in SHIPPED if each["kind"] == kind and each["metadata"]["name"] == name]
+    namespace: str = metas[0].get("namespace", "")
+    return namespace
 
 
 def _names(kind: str) -> list[str]:
@@ -152,7 +155,7 @@ WEAKENED = _weakened()
 
 async def _sabotage(api: Api, each: Sabotage) -> None:
     """Change an object, and keep everything else as it is."""
-    resource, namespace = _resource(each.kind), _namespace(each.kind)
+    resource, namespace = _resource(each.kind), _namespace(each.kind, each.name)
 
     async def done() -> bool:
         value = await api.get(resource, each.name, namespace)
@@ -193,7 +196,7 @@ async def test_every_sabotage_of_the_installation_is_reported_and_then_repaired(
     assert {each.kind for each in WEAKENED} == set(KINDS)
     try:
         await all_of(_sabotage(api, each) for each in WEAKENED)
-        await all_of(api.delete(_resource(kind), name, _namespace(kind)) for kind, name in MISSING)
+        await all_of(api.delete(_resource(kind), name, _namespace(kind, name)) for kind, name in MISSING)
         await api.patch(parameters, "tenantry-rules", {"metadata": {"annotations": annotations}}, SYSTEM)
         said = set(await differences(api.client) or ())
     finally:

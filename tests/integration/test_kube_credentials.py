@@ -357,7 +357,7 @@ async def test_the_servers_version_is_new_enough(api: Api) -> None:
     assert (await require_supported(api.client)).minor >= (1, 36)
 
 
-@pytest.mark.parametrize("version", ["v1.35.9", "v1.9.0", "rubbish", ""])
+@pytest.mark.parametrize("version", ["v1.33.9", "v1.9.0", "rubbish", ""])
 async def test_an_older_server_is_named_with_what_is_needed(
     tenancy: LocalCluster, tmp_path: Path, version: str
 ) -> None:
@@ -366,7 +366,7 @@ async def test_an_older_server_is_named_with_what_is_needed(
         body = msgspec.json.encode({"gitVersion": version})
         proxy.fail(Rule(fault=Fault.REFUSE, path="/version", status=200, body=body))
         async with Client(kubeconfig.load([proxy.kubeconfig(tmp_path / "config")])) as client:
-            with pytest.raises(ConfigError, match=rf"is Kubernetes '{version}'; Tenantry needs 1\.36 or newer"):
+            with pytest.raises(ConfigError, match=rf"is Kubernetes '{version}'; Tenantry needs 1\.34 or newer"):
                 await require_supported(client)
 
 

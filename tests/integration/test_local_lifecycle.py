@@ -107,8 +107,8 @@ async def test_a_crashed_component_is_reported_and_started_again(own: LocalClust
 
 
 def status(cluster: LocalCluster) -> subprocess.CompletedProcess[str]:
-    """Run `tenantry status` for one cluster."""
-    command = [*TENANTRY, "status", "--name", cluster.name]
+    """Run `tenantry status --local` for one cluster."""
+    command = [*TENANTRY, "status", "--local", "--cluster", cluster.name]
     variables = os.environ | {"TENANTRY_HOME": str(cluster.root)}
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS, env=variables)
 

@@ -25,7 +25,7 @@ from tenantry.kube import wire
 from tenantry.kube.client import MERGE_PATCH, Client
 from tenantry.local.cluster import LocalCluster
 from tenantry.world.inheritance import COPIES, COPIES_MARK, SCALED, SOURCE
-from testkit import attempts
+from testkit import attempts, versions
 from testkit.api import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS, Api, until
 from testkit.attempts import Attempt, apply, merge, post, steps, strategic
 from testkit.operators import Operator
@@ -275,6 +275,7 @@ async def test_an_end_that_a_tenant_holds_is_for_an_administrator_to_free(
 # -- who made what gives tokens -------------------------------------------------------------------
 
 
+@versions.changes_without_the_operator
 async def test_what_gives_tokens_is_marked_with_its_maker(api: Api, operator: Operator, name: str) -> None:
     """A removed owner's ServiceAccounts are found by a mark that no tenant forges, changes or removes."""
     user = "o'dd \"name\\ {x} <y>:/z"

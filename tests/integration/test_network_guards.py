@@ -15,6 +15,7 @@ from tenantry.api.errors import Forbidden, Invalid
 from tenantry.api.kubernetes import NetworkPolicy
 from tenantry.api.tenant import Tenant
 from tenantry.local.cluster import LocalCluster
+from testkit import versions
 from testkit.api import Api, until
 from testkit.operators import Operator
 from testkit.people import as_person
@@ -154,6 +155,7 @@ async def test_an_owner_confines_their_pods_further(api: Api, alice: Api, name: 
     assert len(await api.list(NetworkPolicy.resource, name)) == 1 + len(specs)
 
 
+@versions.changes_without_the_operator
 async def test_rules_without_peers_get_the_zone(api: Api, alice: Api, operator: Operator, name: str) -> None:
     """H06: as charts write them; by every verb, whether the operator runs or not, and once."""
     zone = [_of({ZONE: (await api.make_tenant(name)).metadata.uid})]

@@ -261,7 +261,7 @@ async def test_kubectl_and_tenantry_log_in_as_the_printed_kubeconfig_says(
     (tmp_path / "kubectl").symlink_to(Path(local.spec().binaries) / "kubectl")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     file = tmp_path / "people.kubeconfig"
-    file.write_text((await tenantry("oidc", "kubeconfig", "--name", local.name, "--scope", "groups"))[0])
+    file.write_text((await tenantry("oidc", "kubeconfig", "--cluster", local.name, "--scope", "groups"))[0])
     assert "certificate-data" not in file.read_text()
     said = await asyncio.to_thread(local.kubectl, "--kubeconfig", str(file), "auth", "whoami", "-o", "json")
     assert said.returncode == 0, said.stderr
@@ -289,7 +289,7 @@ async def tenantry(*arguments: str, code: int = 0) -> tuple[str, str]:
 
 async def up(local: LocalCluster, *flags: str) -> str:
     """Run `tenantry up` on the cluster, and return what it says."""
-    return (await tenantry("up", "--name", local.name, "--throwaway", *flags))[1]
+    return (await tenantry("up", "--cluster", local.name, "--throwaway", *flags))[1]
 
 
 def flags(idp: Provider, *more: str) -> tuple[str, ...]:
@@ -359,14 +359,14 @@ async def test_without_a_provider_no_token_of_one_is_believed(restored: LocalClu
     assert idp.issuer not in restored.paths.authentication.read_text()
     with pytest.raises(Unauthorized):
         await who(restored, idp.sign(honest(idp)))
-    said = (await tenantry("oidc", "kubeconfig", "--name", restored.name, code=2))[1]
+    said = (await tenantry("oidc", "kubeconfig", "--cluster", restored.name, code=2))[1]
     assert "has no OIDC provider" in said
 
 
 async def test_settings_that_no_api_server_starts_with_change_nothing(local: LocalCluster, idp: Provider) -> None:
     """E17: neither the process nor what it believes."""
     before = process_of_api_server(local)
-    refused = ("up", "--name", local.name, "--throwaway", "--oidc-client-id", CLIENT_ID, "--oidc-issuer")
+    refused = ("up", "--cluster", local.name, "--throwaway", "--oidc-client-id", CLIENT_ID, "--oidc-issuer")
     said = (await tenantry(*refused, "http://login.example.com", code=2))[1]
     assert "tenantry: --oidc-issuer 'http://login.example.com' must begin with https://" in said
     assert process_of_api_server(local) == before

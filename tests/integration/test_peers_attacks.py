@@ -82,7 +82,7 @@ async def guest(tenantry_home: Path) -> AsyncIterator[Guest]:
     """A peer with two guests, of which one has a namespace with a pod; then its operator stops."""
     peering = Peering(tenantry_home, HOME, "attacked")
     try:
-        await peering.run("up", "--name", "attacked", "--throwaway", "--nodes", "1")
+        await peering.run("up", "--cluster", "attacked", "--throwaway", "--nodes", "1")
         cluster = peering.cluster("attacked")
         async with Client(kubeconfig.load([cluster.kubeconfig_path])) as client:
             admin = Api(client)
@@ -104,7 +104,7 @@ async def guest(tenantry_home: Path) -> AsyncIterator[Guest]:
                 await cluster.stop_component("operator")
                 yield Guest(admin=admin, api=api, namespace=namespace, place=place, peering=peering)
     finally:
-        await peering.run("down", "--name", "attacked", "--purge", "--yes", checked=False)
+        await peering.run("down", "--cluster", "attacked", "--purge", "--yes", checked=False)
 
 
 async def _made(admin: Api, api: Api, namespace: str, value: Json) -> str:

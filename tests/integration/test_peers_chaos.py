@@ -229,9 +229,9 @@ async def test_both_sides_keep_the_invariants_on_a_bad_link_and_become_equal(bot
         assert observer.breaches == set()
         assert min(people.done, observer.looks) > 10
         assert min(times, observer.mirrored, len(observer.shares)) > 1
-        await both.run("peer", "remove", both.peer_name, "--name", both.home_name, "--yes", "--now")
+        await both.run("peer", "delete", both.peer_name, "--cluster", both.home_name, "--yes", "--now")
         await both.peer.gone(Namespace.resource, there)
-        await both.run("peer", "remove", both.home_name, "--name", both.peer_name, "--yes")
+        await both.run("peer", "delete", both.home_name, "--cluster", both.peer_name, "--yes")
     left: list[tuple[Api, Resource, str]] = [
         (both.home, NODES, node_name(both.peer_name)),
         (both.home, NamespaceMap.resource, both.peer_name),

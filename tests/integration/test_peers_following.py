@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 from tenantry.api import reasons
@@ -19,6 +20,9 @@ from tenantry.world.shares.amounts import read
 from tenantry.world.shares.following import step_to
 from testkit.api import PODS, until
 from testkit.peerings import Peering, federated, offloading, peering, placed
+
+pytestmark = pytest.mark.long
+"""Each pair of clusters costs minutes on a busy machine; `make test` has test_peers.py and docs/federation.md."""
 
 CPU, MEMORY = "requests.cpu", "requests.memory"
 

@@ -28,6 +28,9 @@ from testkit.api import CRDS, EVENTS, SECRETS, Api, until
 from testkit.peerings import Peering, linked, peering
 from testkit.tcplink import LinkState, TcpLink
 
+pytestmark = pytest.mark.long
+"""Each pair of clusters costs minutes on a busy machine; `make test` has test_peers.py and docs/federation.md."""
+
 PROFILES, PROPERTIES = ClusterProfile.resource, ClusterProperty.resource
 LONG = 60.0
 NOWHERE = "https://127.0.0.1:1"
@@ -100,7 +103,6 @@ def _facts(profile: Json) -> dict[str, str]:
     return {each["name"]: each["value"] for each in profile["status"]["properties"]}
 
 
-@pytest.mark.long
 async def test_a_profile_shows_the_real_peer_and_loses_its_health_with_the_link(both: Peering, link: TcpLink) -> None:
     """KEP-4322: id, version and offer are those of the peer, and no credential is part of it."""
     found = await _healthy(both, "True")
@@ -198,7 +200,6 @@ async def test_tenants_and_homes_read_neither_kind(both: Peering, link: TcpLink)
             assert not await api.may(who, verb, PROPERTIES.group, PROPERTIES.plural)
 
 
-@pytest.mark.long
 async def test_the_profile_comes_and_goes_with_its_kind_also_with_its_first_release(both: Peering) -> None:
     """An administrator may install the definitions of their projects, which later releases change."""
     ours = clusterinventory.definitions()

@@ -32,6 +32,9 @@ from testkit.coredns import zone_server
 from testkit.peerings import QUOTA as WHOLE
 from testkit.peerings import Peering, peering, placed
 
+pytestmark = pytest.mark.long
+"""Each pair of clusters costs minutes on a busy machine; `make test` has test_peers.py and docs/federation.md."""
+
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 QUOTA_PODS = WHOLE["pods"]
@@ -47,7 +50,7 @@ async def both(tenantry_home: Path) -> AsyncIterator[Peering]:
 
 async def invited(both: Peering, *flags: str) -> PeerInvitation:
     """Return an invitation of the peer."""
-    done = await both.call("peer", "invite", *flags, "--name", both.peer_name, "--quota", QUOTA)
+    done = await both.call("peer", "invite", *flags, "--cluster", both.peer_name, "--quota", QUOTA)
     assert done.returncode == 0, done.stderr
     return invitations.read(done.stdout.encode(), PeerInvitation)
 
@@ -91,16 +94,16 @@ async def test_a_cluster_in_the_dns_is_discovered_and_only_its_own_invitation_is
     """L13: discovery grants nothing, and an invitation of another authority sends no token there."""
     # Names of its own: the clusters may be connected already.
     name, finder, found = "found", "finder", PeerCluster.resource
-    own = ("--as", name, "--name", both.peer_name)
+    own = ("--as", name, "--cluster", both.peer_name)
     here = await both.call("peer", "record", *own)
     server, digest = re.findall(r"--server (\S+) .*--ca-digest (\S+)", here.stdout)[0]
     wrong = f"sha256:{'0' * 64}"
-    by_hand = ("peer", "discover", name, "--server", server, "--name", both.home_name)
+    by_hand = ("peer", "discover", name, "--server", server, "--cluster", both.home_name)
     named = f"https://api.example.test:{server.rpartition(':')[2]}"
     records = await both.call("peer", "record", "example.test", *own, "--server", named)
     binary = (await asyncio.to_thread(build.ensure, SilentProgress(), build.DNS)).coredns
     async with zone_server(binary, tmp_path, "example.test", records.stdout.splitlines()) as port:
-        ask = ("peer", "discover", "example.test", "--nameserver", f"127.0.0.1:{port}", "--name", both.home_name)
+        ask = ("peer", "discover", "example.test", "--nameserver", f"127.0.0.1:{port}", "--cluster", both.home_name)
         await both.run(*ask)
         await until(lambda: condition(both.home, name, reasons.DISCOVERED), "the cluster is discovered")
         told = await condition(both.home, name, reasons.READY)
@@ -125,7 +128,7 @@ async def test_a_cluster_in_the_dns_is_discovered_and_only_its_own_invitation_is
     invitation = await invited(both, finder)
     file = tmp_path / "invitation.json"
     file.write_text(document(invitation))
-    refused = await both.call("peer", "accept", name, "-f", str(file), "--name", both.home_name)
+    refused = await both.call("peer", "accept", name, "-f", str(file), "--cluster", both.home_name)
     assert refused.returncode != 0
     assert "spec.discovered.caDigests" in refused.stderr
     # Nor by YAML: no token is sent to a server of another authority.
@@ -145,28 +148,28 @@ async def test_a_cluster_in_the_dns_is_discovered_and_only_its_own_invitation_is
         return (await condition(both.home, name, reasons.DISCOVERED)).get("status") == "True"
 
     await until(right, "the cluster is the one that was found")
-    await both.run("peer", "remove", name, "--name", both.home_name, "--yes")
-    await both.run("peer", "remove", finder, "--name", both.peer_name, "--yes")
+    await both.run("peer", "delete", name, "--cluster", both.home_name, "--yes")
+    await both.run("peer", "delete", finder, "--cluster", both.peer_name, "--yes")
 
 
 async def test_an_invitation_connects_two_clusters_once(both: Peering, tmp_path: Path) -> None:
     """L14: home asks, the peer invites, home accepts; then neither this home nor another one can use the file."""
-    asked = await both.call("peer", "request", "--name", both.home_name)
+    asked = await both.call("peer", "request", "--cluster", both.home_name)
     (tmp_path / "request.yaml").write_text(asked.stdout)
     invitation = await invited(both, "-f", str(tmp_path / "request.yaml"))
     file = tmp_path / "invitation.json"
     file.write_text(document(invitation))
     assert invitation.spec.home_id
-    await both.run("peer", "accept", "-f", str(file), "--name", both.home_name, "--accept", "cpu=2,pods=7")
+    await both.run("peer", "accept", "-f", str(file), "--cluster", both.home_name, "--accept", "cpu=2,pods=7")
     node = await both.home.get(PeerCluster.resource, both.peer_name)
     assert node["spec"]["host"]["accept"]["hard"] == {"cpu": "2", "memory": "16Gi", "pods": "7"}
 
     # The home has ended it before it was Ready, whenever the operator of the peer looks.
     assert await both.peer.find(BINDINGS, inviter_name(both.home_name), PEERS_NAMESPACE) is None
-    early = await both.call("peer", "accept", "early", "-f", str(file), "--name", both.home_name)
+    early = await both.call("peer", "accept", "early", "-f", str(file), "--cluster", both.home_name)
     assert early.returncode != 0
     assert "spec.token is not valid" in early.stderr
-    await both.run("peer", "remove", "early", "--name", both.home_name, "--yes")
+    await both.run("peer", "delete", "early", "--cluster", both.home_name, "--yes")
 
     async def used() -> bool:
         found = await both.peer.get(PeerCluster.resource, both.home_name)
@@ -177,15 +180,15 @@ async def test_an_invitation_connects_two_clusters_once(both: Peering, tmp_path:
     secret = await both.home.get(SECRETS, f"{both.peer_name}-credentials", PEERS_NAMESPACE)
     assert set(secret["data"]) == {"token"}
 
-    again = await both.call("peer", "accept", "-f", str(file), "--name", both.home_name)
+    again = await both.call("peer", "accept", "-f", str(file), "--cluster", both.home_name)
     assert again.returncode != 0
     assert "this cluster has used it already" in again.stderr
-    other = await both.call("peer", "accept", "other", "-f", str(file), "--name", both.home_name)
+    other = await both.call("peer", "accept", "other", "-f", str(file), "--cluster", both.home_name)
     assert other.returncode != 0
     assert "spec.token is not valid" in other.stderr
     refused = await condition(both.home, "other", reasons.READY)
     assert refused["reason"] == reasons.INVITATION_REFUSED
-    await both.run("peer", "remove", "other", "--name", both.home_name, "--yes")
+    await both.run("peer", "delete", "other", "--cluster", both.home_name, "--yes")
 
     there = await both.offload("shop")
     await both.home.create(PODS, placed("shop", "web"), "shop")
@@ -200,7 +203,7 @@ async def test_an_invitation_for_another_cluster_is_refused_at_home_and_by_the_o
     text = document(msgspec.structs.replace(invitation, spec=wrong))
     file = both.folder / "foreign.yaml"
     file.write_text(text)
-    refused = await both.call("peer", "accept", "-f", str(file), "--name", both.home_name)
+    refused = await both.call("peer", "accept", "-f", str(file), "--cluster", both.home_name)
     assert refused.returncode != 0
     assert "spec.homeId must be the id of this cluster" in refused.stderr
     await both.home.create(SECRETS, secret("foreign", text), PEERS_NAMESPACE)
@@ -228,8 +231,8 @@ async def test_yaml_alone_connects_two_clusters(both: Peering) -> None:
 
     await until(ready, "the operator uses the invitation")
     # Either side alone: first the peer, then the home, which nothing answers any more.
-    await both.run("peer", "remove", "plain", "--name", both.peer_name, "--yes")
-    await both.run("peer", "remove", "plain", "--name", both.home_name, "--yes")
+    await both.run("peer", "delete", "plain", "--cluster", both.peer_name, "--yes")
+    await both.run("peer", "delete", "plain", "--cluster", both.home_name, "--yes")
     assert await both.home.find(NODES, node_name("plain")) is None
     assert await both.home.find(SECRETS, "plain-credentials", PEERS_NAMESPACE) is None
 
@@ -298,8 +301,11 @@ async def test_capacity_falls_when_the_peer_offers_less_and_pods_stay(both: Peer
         return pods.isdigit() and 0 < int(pods) < int(QUOTA_PODS)
 
     await until(fallen, "the Node has a tenth of what is free at the peer", seen=lambda: less)
-    found = await both.home.get(PeerCluster.resource, both.peer_name)
-    assert found["status"]["labels"] == labels
+
+    async def proposed() -> bool:
+        return (await both.home.get(PeerCluster.resource, both.peer_name))["status"].get("labels") == labels
+
+    await until(proposed, "the home has read the labels")
 
     async def labelled() -> bool:
         node = await both.home.get(NODES, node_name(both.peer_name))
@@ -308,7 +314,7 @@ async def test_capacity_falls_when_the_peer_offers_less_and_pods_stay(both: Peer
     await until(labelled, "the Node has the label that is allowed")
     node = await both.home.get(NODES, node_name(both.peer_name))
     assert node["metadata"]["labels"]["kubernetes.io/hostname"] == node_name(both.peer_name)
-    listed = await both.run("peer", "list", "--name", both.home_name)
+    listed = await both.run("peer", "list", "--cluster", both.home_name)
     assert "eu-west" in listed
 
     await both.peer.patch(PeerCluster.resource, both.home_name, {"spec": {"guest": {"offer": {"amounts": "None"}}}})
@@ -341,10 +347,10 @@ async def test_a_peer_is_removed_now_in_spite_of_disruption_budgets(both: Peerin
     await until(blocks, "the budget admits no eviction")
     # The deadline is far below the minute after which budgets do not count any more.
     called = both.peer_name
-    await both.run("peer", "remove", called, "--name", both.home_name, "--yes", "--now", "--timeout", "45s")
+    await both.run("peer", "delete", called, "--cluster", both.home_name, "--yes", "--now", "--timeout", "45s")
     assert await both.home.find(NODES, node_name(called)) is None
     await both.peer.gone(PODS, "web", there)
-    await both.run("peer", "remove", both.home_name, "--name", called, "--yes")
+    await both.run("peer", "delete", both.home_name, "--cluster", called, "--yes")
 
 
 async def test_a_home_reads_its_own_offer_and_no_other(both: Peering) -> None:
@@ -363,7 +369,6 @@ async def test_a_home_reads_its_own_offer_and_no_other(both: Peering) -> None:
             await api.patch(CONFIG_MAPS, "reader-offer", {"data": {"offer": "{}"}}, PEERS_NAMESPACE)
 
 
-@pytest.mark.long
 async def test_contexts_whose_names_are_none_of_peers_are_connected_under_names_of_their_own(
     both: Peering, tmp_path: Path
 ) -> None:
@@ -371,14 +376,14 @@ async def test_contexts_whose_names_are_none_of_peers_are_connected_under_names_
     contexts = {both.home_name: "kubernetes-admin@prod", both.peer_name: "arn:aws:eks:eu:1:cluster/Berlin=1"}
     file = tmp_path / "kubeconfig"
     file.write_text(yaml.safe_dump(_merged(both, contexts)))
-    refused = await both.call("peer", "connect", *contexts.values(), "--kubeconfig", str(file), "--quota", QUOTA)
+    refused = await both.call("peer", "create", *contexts.values(), "--kubeconfig", str(file), "--quota", QUOTA)
     assert refused.returncode != 0
     assert "as in berlin=kubernetes-admin@prod" in refused.stderr
     sides = [f"{name}={context}" for name, context in contexts.items()]
-    await both.run("peer", "connect", *sides, "--kubeconfig", str(file), "--quota", QUOTA)
+    await both.run("peer", "create", *sides, "--kubeconfig", str(file), "--quota", QUOTA)
     assert (await condition(both.home, both.peer_name, reasons.READY))["status"] == "True"
-    await both.run("peer", "remove", both.peer_name, "--name", both.home_name, "--yes")
-    await both.run("peer", "remove", both.home_name, "--name", both.peer_name, "--yes")
+    await both.run("peer", "delete", both.peer_name, "--cluster", both.home_name, "--yes")
+    await both.run("peer", "delete", both.home_name, "--cluster", both.peer_name, "--yes")
 
 
 def _merged(both: Peering, contexts: dict[str, str]) -> Json:

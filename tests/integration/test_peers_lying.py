@@ -22,6 +22,9 @@ from testkit.api import EVENTS, PODS, until
 from testkit.lyingpeer import Lie, LyingPeer
 from testkit.peerings import Peering, peering, placed
 
+pytestmark = pytest.mark.long
+"""Each pair of clusters costs minutes on a busy machine; `make test` has test_peers.py and docs/federation.md."""
+
 MEGABYTE = 2**20
 SPACE = "shop"
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
+import pytest
 import pytest_asyncio
 
 from tenantry.api import reasons
@@ -16,6 +17,9 @@ from tenantry.api.peercluster import PREFIX
 from tenantry.mirror.kinds import services
 from testkit.api import CONFIG_MAPS, PODS, SECRETS, Api, until
 from testkit.peerings import Peering, peering, placed
+
+pytestmark = pytest.mark.long
+"""Each pair of clusters costs minutes on a busy machine; `make test` has test_peers.py and docs/federation.md."""
 
 SERVICES = services.RESOURCE
 EVENTS = Resource("", "v1", "events", "Event")

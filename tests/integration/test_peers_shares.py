@@ -27,6 +27,9 @@ from testkit.peerings import Peering, federated, linked, offloading, peering, pl
 from testkit.planes import without_operator
 from testkit.tcplink import LinkState
 
+pytestmark = pytest.mark.long
+"""Each pair of clusters costs minutes on a busy machine; `make test` has test_peers.py and docs/federation.md."""
+
 CPU = "requests.cpu"
 
 
@@ -70,7 +73,7 @@ async def test_a_share_leaves_the_quota_at_home_and_comes_back(both: Peering) ->
 
     # One CPU follows the pods; the other ones are the share.
     await until(lambda: given("3", "1", "4"), "the share is at the peer", seen=lambda: seen)
-    shown = await both.run("quota", "moved", "--name", both.home_name)
+    shown = await both.run("quota", "moved", "--cluster", both.home_name)
     assert both.peer_name in shown
     assert "HELD" in shown
 
@@ -134,7 +137,6 @@ async def test_the_sum_of_the_shares_is_bounded_by_the_quota_of_the_tenant(both:
     assert await _records(both.home, "greedy") == []
 
 
-@pytest.mark.long
 async def test_a_second_home_with_the_same_id_stops_the_first_one_and_both_sides_report_it(both: Peering) -> None:
     """L13: the first one writes again when the Lease of the other one has expired."""
     lease, clock = Lease.resource, SystemClock()
@@ -173,7 +175,6 @@ async def test_a_second_home_with_the_same_id_stops_the_first_one_and_both_sides
     assert msgspec.convert(await both.peer.get(lease, both.home_name, PEERS_NAMESPACE), Lease)
 
 
-@pytest.mark.long
 async def test_a_guest_that_was_suspended_for_its_silence_is_back_when_another_replica_of_its_home_starts(
     both: Peering,
 ) -> None:
@@ -204,7 +205,6 @@ async def _given_up(both: Peering) -> list[str]:
     return [each["note"] for each in events if each["reason"] == reasons.PEER_GIVEN_UP]
 
 
-@pytest.mark.long
 async def test_a_home_that_does_not_hold_its_lease_is_removed_without_the_peer(both: Peering) -> None:
     """L14: another home with its id works there; what it has at the peer is left alone."""
     there = await both.offload("copied")
@@ -219,7 +219,7 @@ async def test_a_home_that_does_not_hold_its_lease_is_removed_without_the_peer(b
         return reasons.HOME_TWICE in {each["type"] for each in status["conditions"]}
 
     await until(twice, "the home reports that it does not hold its Lease")
-    await both.run("peer", "remove", both.peer_name, "--name", both.home_name, "--yes")
+    await both.run("peer", "delete", both.peer_name, "--cluster", both.home_name, "--yes")
     assert await both.home.find(NODES, node_name(both.peer_name)) is None
     assert not (await both.peer.get(Namespace.resource, there))["metadata"].get("deletionTimestamp")
     notes = (await _given_up(both))[before:]
@@ -228,14 +228,13 @@ async def test_a_home_that_does_not_hold_its_lease_is_removed_without_the_peer(b
     await both.connect()
 
 
-@pytest.mark.long
 async def test_a_peer_that_answers_and_ends_nothing_does_not_keep_the_namespaces_of_the_home(both: Peering) -> None:
     """L14: its operator is stopped, so that no Subnamespace ends; the event names what may be left."""
     there = await both.offload("abiding")
     before = len(await _given_up(both))
     called = both.peer_name
     async with without_operator(both.cluster(called)):
-        await both.run("peer", "remove", called, "--name", both.home_name, "--yes", "--now", "--timeout", "100s")
+        await both.run("peer", "delete", called, "--cluster", both.home_name, "--yes", "--now", "--timeout", "100s")
         assert await both.home.find(NODES, node_name(called)) is None
         assert await both.peer.find(Namespace.resource, there) is not None
         (note,) = (await _given_up(both))[before:]
@@ -248,7 +247,6 @@ async def test_a_peer_that_answers_and_ends_nothing_does_not_keep_the_namespaces
     await both.connect()
 
 
-@pytest.mark.long
 async def test_a_peer_on_a_link_that_is_half_open_becomes_unknown_and_later_its_node_not_ready(both: Peering) -> None:
     """L13: no connection breaks, so that only the lack of answers shows it; it is back with the link."""
     seen: dict[str, Json] = {}

@@ -150,7 +150,7 @@ async def test_pods_of_a_peer_that_is_given_up_are_replaced_and_deleted_there_wh
     await both.home.ready("lost")
     await both.home.create(NamespaceOffloading.resource, offloading("lost", both.peer_name, cpu="200m"), "lost")
     there = await both.accepted("lost")
-    refused = await both.call("peer", "give-up", both.peer_name, "--name", both.home_name, "--yes")
+    refused = await both.call("peer", "give-up", both.peer_name, "--cluster", both.home_name, "--yes")
     assert (refused.returncode, "the peer answers" in refused.stderr) == (1, True), refused
     for make in (placed("lost", "stays"), _impatient("lost", "goes")):
         await both.home.create(PODS, make, "lost")
@@ -161,12 +161,12 @@ async def test_pods_of_a_peer_that_is_given_up_are_replaced_and_deleted_there_wh
     await _silent(both)
     await _terminating(both, "goes", "lost")
     # 200m of 300m are in use by pods that are let go, and the quota has to hold 200m before.
-    waits = await both.call("peer", "give-up", both.peer_name, "--name", both.home_name, "--yes")
+    waits = await both.call("peer", "give-up", both.peer_name, "--cluster", both.home_name, "--yes")
     assert (waits.returncode, "pods wait" in waits.stderr) == (1, True), waits
     await both.home.patch(Tenant.resource, "lost", {"spec": {"quota": {"hard": {"cpu": "500m"}}}})
     for name in ("stays", "goes"):
         await both.home.gone(PODS, name, "lost")
-    done = await both.run("peer", "give-up", both.peer_name, "--name", both.home_name, "--yes")
+    done = await both.run("peer", "give-up", both.peer_name, "--cluster", both.home_name, "--yes")
     # Those that other tests have left there, too.
     let_go = re.search(r"([0-9]+) pods were let go", done)
     assert let_go is not None, done

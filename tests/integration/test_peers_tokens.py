@@ -25,6 +25,9 @@ from tenantry.mirror.tokens import RENEW
 from testkit.api import PODS, SECRETS, SERVICE_ACCOUNTS, Api, until
 from testkit.peerings import Peering, federated, offloading, peering, placed
 
+pytestmark = pytest.mark.long
+"""Each pair of clusters costs minutes on a busy machine; `make test` has test_peers.py and docs/federation.md."""
+
 EVENTS = Resource("", "v1", "events", "Event")
 VAULT, BANK = "vault.example.com", "bank.example.com"
 

@@ -41,7 +41,7 @@ async def both(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 async def join(found: Peering, folder: Path) -> None:
     """Connect the clusters by files."""
-    at_home, at_peer = ("--name", found.home_name), ("--name", found.peer_name)
+    at_home, at_peer = ("--cluster", found.home_name), ("--cluster", found.peer_name)
 
     async def write(name: str, *arguments: str) -> str:
         done = await found.call("peer", *arguments)
@@ -62,8 +62,8 @@ async def join(found: Peering, folder: Path) -> None:
 
 async def part(both: Peering) -> None:
     """End the peering on both sides."""
-    await both.run("peer", "remove", both.peer_name, "--name", both.home_name, "--yes", "--now")
-    await both.run("peer", "remove", both.home_name, "--name", both.peer_name, "--yes")
+    await both.run("peer", "delete", both.peer_name, "--cluster", both.home_name, "--yes", "--now")
+    await both.run("peer", "delete", both.home_name, "--cluster", both.peer_name, "--yes")
     await both.home.gone(SERVICE_ACCOUNTS, tunnel_name(both.peer_name), PEERS_NAMESPACE)
 
 
@@ -194,7 +194,7 @@ async def test_a_client_without_a_token_does_not_keep_a_peer_from_coming_back(bo
         await both.peer.patch(PeerCluster.resource, both.home_name, {"spec": {"guest": {"tunnel": tunnel}}})
         await ready("True")
         await flood.opened(100)
-    await both.run("peer", "wait", both.peer_name, "--name", both.home_name)
+    await both.run("peer", "wait", both.peer_name, "--cluster", both.home_name)
 
 
 @pytest.mark.long
@@ -225,7 +225,7 @@ async def test_nothing_of_a_tunnel_is_left_when_the_peering_ends(both: Peering, 
     # An administrator of both clusters, which are contexts of a kubeconfig, needs no files.
     port = both.cluster(both.home_name).spec().ports.tunnel
     contexts = ("--kubeconfig", merged(both, tmp_path), "--quota", "cpu=1,memory=1Gi,pods=5", "--dial", "Peer")
-    asked = ("peer", "connect", both.home_name, both.peer_name, *contexts)
+    asked = ("peer", "create", both.home_name, both.peer_name, *contexts)
     refused = await both.call(*asked)
     assert refused.returncode
     assert "--tunnel-server is needed" in refused.stderr

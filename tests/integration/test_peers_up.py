@@ -27,12 +27,12 @@ async def home(tenantry_home: Path) -> AsyncIterator[Peering]:
     """A home with two light peers, started by one command."""
     found = Peering(tenantry_home, HOME, f"{HOME}-peer-1")
     try:
-        await found.run("up", "--name", HOME, "--throwaway", "--peers", "2", "--light", "--no-operator")
+        await found.run("up", "--cluster", HOME, "--throwaway", "--peers", "2", "--light", "--no-operator")
         async with Client(kubeconfig.load([LocalCluster(HOME, root=tenantry_home).kubeconfig_path])) as client:
             found.apis[HOME] = Api(client)
             yield found
     finally:
-        await found.run("down", "--name", HOME, "--purge", "--yes", checked=False)
+        await found.run("down", "--cluster", HOME, "--purge", "--yes", checked=False)
 
 
 async def ready(home: Peering, *names: str) -> None:
@@ -44,13 +44,15 @@ async def ready(home: Peering, *names: str) -> None:
 
 async def test_the_nodes_of_light_peers_are_ready_when_up_returns(home: Peering) -> None:
     await ready(home, f"{HOME}-peer-1", f"{HOME}-peer-2")
-    told = await home.run("status")
+    told = await home.run("status", "--local")
     for number in (1, 2):
         assert f'cluster "{HOME}-peer-{number}": Ready' in told
-    assert "light@" not in (await home.run("status", "--name", f"{HOME}-peer-1"))
+    assert "light@" not in (await home.run("status", "--local", "--cluster", f"{HOME}-peer-1"))
     # Each is a cluster of its own.
     first, second = [
-        await home.run("kubectl", "--name", f"{HOME}-peer-{number}", "--", "get", "namespace", "default", "-o", "yaml")
+        await home.run(
+            "kubectl", "--cluster", f"{HOME}-peer-{number}", "--", "get", "namespace", "default", "-o", "yaml"
+        )
         for number in (1, 2)
     ]
     assert first != second
@@ -58,8 +60,8 @@ async def test_the_nodes_of_light_peers_are_ready_when_up_returns(home: Peering)
 
 async def test_a_light_peer_is_stopped_and_started_with_its_home_only(home: Peering) -> None:
     for verb in ("down", "up"):
-        told = await home.run(verb, "--name", f"{HOME}-peer-1", checked=False)
-        assert f'is a light peer of "{HOME}"' in told or f"`tenantry up --name {HOME}`" in told
+        told = await home.run(verb, "--cluster", f"{HOME}-peer-1", checked=False)
+        assert f'is a light peer of "{HOME}"' in told or f"`tenantry up --cluster {HOME}`" in told
     await ready(home, f"{HOME}-peer-1")
 
 
@@ -73,7 +75,7 @@ async def test_a_light_peer_is_stopped_and_started_with_its_home_only(home: Peer
     ],
 )
 async def test_wrong_numbers_of_peers_change_nothing(home: Peering, arguments: tuple[str, ...], words: str) -> None:
-    assert words in await home.run("up", "--name", HOME, *arguments, checked=False)
+    assert words in await home.run("up", "--cluster", HOME, *arguments, checked=False)
     assert len(await home.home.list(PeerCluster.resource)) == 2
 
 
@@ -89,13 +91,13 @@ async def test_wrong_numbers_of_peers_change_nothing(home: Peering, arguments: t
 async def test_benchmarks_of_more_peers_than_there_are_do_not_start(
     home: Peering, arguments: tuple[str, ...], words: str
 ) -> None:
-    found = await home.call("bench", "federation", *arguments, "--name", HOME)
+    found = await home.call("bench", "federation", *arguments, "--cluster", HOME)
     assert found.returncode == 2
     assert words in found.stderr
 
 
 async def measured(home: Peering, *arguments: str) -> Json:
-    found = await home.call("bench", "federation", *arguments, "--name", HOME, "-o", "json")
+    found = await home.call("bench", "federation", *arguments, "--cluster", HOME, "-o", "json")
     assert found.returncode == 0, found.stderr
     result: Json = msgspec.json.decode(found.stdout)
     return result
@@ -132,19 +134,19 @@ async def test_benchmarks_measure_both_sides_and_leave_nothing(home: Peering) ->
     assert idle["operator_mebibytes"] > 10
 
     for kind in ("namespaces", "tenants", "nodes", "pods -A"):
-        assert "bench-" not in await home.run("kubectl", "--name", HOME, "--", "get", *kind.split(), "-o", "name")
+        assert "bench-" not in await home.run("kubectl", "--cluster", HOME, "--", "get", *kind.split(), "-o", "name")
     assert not any(each["spec"].get("desired") for each in await home.home.list(NamespaceMap.resource))
     for number in (1, 2):
-        there = await home.run("kubectl", "--name", f"{HOME}-peer-{number}", "--", "get", "namespaces", "-o", "name")
+        there = await home.run("kubectl", "--cluster", f"{HOME}-peer-{number}", "--", "get", "namespaces", "-o", "name")
         assert "bench-" not in there
 
 
 @pytest.mark.long
 async def test_a_whole_peer_joins_later_and_all_stop_and_start_together(home: Peering) -> None:
-    await home.run("up", "--name", HOME, "--peers", "3")
+    await home.run("up", "--cluster", HOME, "--peers", "3")
     await ready(home, *(f"{HOME}-peer-{number}" for number in (1, 2, 3)))
-    await home.run("down", "--name", HOME)
+    await home.run("down", "--cluster", HOME)
     assert not any(LocalCluster(f"{HOME}-peer-{number}", root=home.folder).is_running() for number in (1, 2, 3))
-    assert "with 3 peers" in await home.run("up", "--name", HOME, "--throwaway")
-    await home.run("down", "--name", HOME, "--purge", "--yes")
+    assert "with 3 peers" in await home.run("up", "--cluster", HOME, "--throwaway")
+    await home.run("down", "--cluster", HOME, "--purge", "--yes")
     assert not list(home.folder.glob(f"clusters/{HOME}*"))

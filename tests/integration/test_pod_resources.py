@@ -9,6 +9,7 @@ import pytest
 
 from tenantry.api.errors import ApiError
 from tenantry.world.quantity import parse
+from testkit import versions
 from testkit.api import PODS, Api
 from testkit.operators import Operator
 from testkit.refusals import counted
@@ -40,6 +41,7 @@ def _as(*values: str) -> list[Fraction]:
     return [parse(each) for each in values]
 
 
+@versions.changes_without_the_operator
 async def test_defaults_of_containers_fit_into_the_pod(api: Api, operator: Operator, name: str) -> None:
     """B03: what the author wrote stays; what the LimitRange added is lowered, whether the operator runs or not."""
     await api.make_tenant(name, quota=QUOTA, containerDefaults=DEFAULTS)

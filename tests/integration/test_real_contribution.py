@@ -85,7 +85,7 @@ async def test_a_real_node_joins_and_is_taken_back(cluster: LocalCluster, api: A
     """E19, E20: by what `contribute` prints it is Ready, labelled and its tenant's first; then it is taken back."""
     await api.make_tenant(name)
     about = (f"--tenant={name}", "--owner=ada", "--location=rome", "--device=laptop")
-    said = (await command("node", "contribute", f"--name={CLUSTER}", *about)).split()
+    said = (await command("node", "contribute", f"--cluster={CLUSTER}", *about)).split()
     assert said[:3] == ["tenantry", "node", "join"]
     joined = (await command(*said[1:], "--timeout=240s")).strip()
     # Nothing was given to it but the token.
@@ -116,7 +116,7 @@ async def test_a_real_node_joins_and_is_taken_back(cluster: LocalCluster, api: A
         return marks.NODE_AGENT in (await api.get(Node.resource, joined))["metadata"]["annotations"]
 
     await until(has_cleaner, "the node has an agent", seconds=SECONDS)
-    await command("node", "take-back", f"--name={CLUSTER}", joined, "--timeout=240s")
+    await command("node", "take-back", f"--cluster={CLUSTER}", joined, "--timeout=240s")
     assert await api.find(Node.resource, joined) is None
 
     async def replaced() -> bool:
@@ -124,13 +124,13 @@ async def test_a_real_node_joins_and_is_taken_back(cluster: LocalCluster, api: A
 
     await until(replaced, "the slice has the other node")
     await api.delete(SliceClaim.resource, "web", name)
-    await command("node", "remove", f"--name={CLUSTER}", joined)
+    await command("node", "delete", f"--cluster={CLUSTER}", joined)
 
 
 @pytest.mark.usefixtures("cluster")
 async def test_up_with_a_number_of_nodes_means_the_kind_that_the_cluster_has(api: Api) -> None:
     """H06: without --runtime, nodes of a real cluster stay real."""
-    code, _, err = await outcome("up", f"--name={CLUSTER}", "--nodes=2")
+    code, _, err = await outcome("up", f"--cluster={CLUSTER}", "--nodes=2")
     assert code == 0, err
     nodes = await api.list(Node.resource)
     assert {each["metadata"]["name"] for each in nodes} >= {"real-1", "real-2"}
@@ -139,20 +139,20 @@ async def test_up_with_a_number_of_nodes_means_the_kind_that_the_cluster_has(api
 
 async def test_the_identity_of_a_node_ends_when_it_is_taken_back(cluster: LocalCluster, api: Api) -> None:
     """E19: pods of DaemonSets leave first, its kubelet does not register again, and no command waits for the node."""
-    said = (await command("node", "contribute", f"--name={CLUSTER}")).split()
+    said = (await command("node", "contribute", f"--cluster={CLUSTER}")).split()
     joined = (await command(*said[1:], "--timeout=240s")).strip()
     await run_everywhere(api, joined)
-    await command("node", "take-back", f"--name={CLUSTER}", joined, "--timeout=240s")
+    await command("node", "take-back", f"--cluster={CLUSTER}", joined, "--timeout=240s")
     assert await api.find(Node.resource, joined) is None
     assert not [each for each in await api.list(PODS, "kube-system") if each["spec"].get("nodeName") == joined]
     # Its kubelet starts with a valid certificate, and does not get in; no command waits for it.
     await cluster.restart_component(joined, timeout_seconds=SECONDS)
-    added = (await command("node", "add", f"--name={CLUSTER}", "--timeout=120s")).strip()
-    await command("node", "remove", f"--name={CLUSTER}", added)
+    added = (await command("node", "create", f"--cluster={CLUSTER}", "--timeout=120s")).strip()
+    await command("node", "delete", f"--cluster={CLUSTER}", added)
     assert await api.find(Node.resource, joined) is None
-    code, _, said = await outcome("node", "restart", f"--name={CLUSTER}", joined, "--timeout=120s")
-    assert (code, f"tenantry node remove {joined}" in said) == (2, True), said
-    await command("node", "remove", f"--name={CLUSTER}", joined)
+    code, _, said = await outcome("node", "restart", f"--cluster={CLUSTER}", joined, "--timeout=120s")
+    assert (code, f"tenantry node delete {joined}" in said) == (2, True), said
+    await command("node", "delete", f"--cluster={CLUSTER}", joined)
 
 
 async def test_a_contributed_node_sees_only_what_runs_on_it(
@@ -161,7 +161,7 @@ async def test_a_contributed_node_sees_only_what_runs_on_it(
     """E19, H06: its certificate reads its view, and its pods have Services, names and NetworkPolicies from that."""
     other = f"{name}-o"
     await asyncio.gather(*(api.make_tenant(each, isolation=OWN_RUNTIME) for each in (name, other)))
-    said = (await command("node", "contribute", f"--name={CLUSTER}", f"--tenant={name}")).split()
+    said = (await command("node", "contribute", f"--cluster={CLUSTER}", f"--tenant={name}")).split()
     joined = (await command(*said[1:], "--timeout=240s")).strip()
     pods = RealPods(cluster, api)
     await pods.load_image(tmp_path)
@@ -208,13 +208,13 @@ async def test_a_contributed_node_sees_only_what_runs_on_it(
     assert await pods.mismatches([(own, again.address, PORT, "http", True)]) == []
     # A pod without a controller would keep its node for the grace period of a minute.
     await api.delete(PODS, "own", name)
-    await command("node", "take-back", f"--name={CLUSTER}", joined, "--timeout=240s")
+    await command("node", "take-back", f"--cluster={CLUSTER}", joined, "--timeout=240s")
 
     async def forgotten() -> bool:
         return await api.find(NodeView.resource, joined) is None
 
     await until(forgotten, "the view is gone with the node")
-    await command("node", "remove", f"--name={CLUSTER}", joined)
+    await command("node", "delete", f"--cluster={CLUSTER}", joined)
 
 
 async def make_services(api: Api, *namespaces: str) -> None:

@@ -97,7 +97,7 @@ async def real(tenantry_home: Path, image: Path, before: dict[str, str]) -> Asyn
     assert before, "the settings are read before the first node starts"
     cluster = LocalCluster("real", root=tenantry_home)
     await cluster.up(UpOptions(throwaway=True, real_nodes=2))
-    assert await run("image", "load", "--name=real", str(image)) == f"{AGNHOST}\n"
+    assert await run("image", "load", "--cluster=real", str(image)) == f"{AGNHOST}\n"
     yield cluster
     await cluster.down(purge=True)
 
@@ -275,15 +275,15 @@ async def test_nodes_reach_the_api_server_and_nothing_else_of_this_machine(real:
 
 async def test_a_node_comes_crashes_and_goes(real: LocalCluster) -> None:
     """E19: a node is added to a running cluster, loses power and gets it back, and is taken away again."""
-    added = (await run("node", "add", "--name=real")).strip()
+    added = (await run("node", "create", "--cluster=real")).strip()
     assert added == "real-3"
-    await run("node", "crash", "--name=real", added)
+    await run("node", "crash", "--cluster=real", added)
     assert left_behind(real) != []
     assert [each for each in left_behind(real) if each.endswith("n3") or f"/{added}" in each] == []
-    await run("node", "restart", "--name=real", added)
+    await run("node", "restart", "--cluster=real", added)
     ready = (await kubectl(real, "get", "node", added, "-o", "jsonpath={.status.conditions[-1].status}")).stdout
     assert ready == "True"
-    await run("node", "remove", "--name=real", added)
+    await run("node", "delete", "--cluster=real", added)
     assert "real-3" not in (await kubectl(real, "get", "nodes", "-o", "name")).stdout
 
 
@@ -292,7 +292,7 @@ async def test_nothing_of_nodes_stays_when_everything_is_killed(tenantry_home: P
     cluster = LocalCluster("killed", root=tenantry_home)
     try:
         await cluster.up(UpOptions(throwaway=True, real_nodes=1, timeout_seconds=180.0))
-        await run("image", "load", "--name=killed", str(image))
+        await run("image", "load", "--cluster=killed", str(image))
         await make_pod(cluster, "web", "real-1", "runc")
         assert any("link" in each for each in left_behind(cluster))
         inside = namespaces(node.process_of(cluster.paths, "real-1"))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from tenantry.local.real import loading
 from testkit import clusterapi
 from testkit.api import CRDS, PODS, SECONDS, Api, until
 from testkit.clusterapi import DEPLOYMENT, NAMESPACE
+from testkit.helm import Helm
 from testkit.installation import install
 from testkit.planes import Planes
 from testkit.realpods import START_SECONDS, missing
@@ -58,29 +58,16 @@ async def planes(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) 
     await cluster.down(purge=True)
 
 
-async def helm(config: Path, *arguments: str) -> str:
-    """Run Helm as the user of a control plane, and return its output."""
-    program = await asyncio.to_thread(build.ensure, SilentProgress(), build.HELM)
-    command = (str(program.helm), *arguments, "--kubeconfig", str(config), "--namespace", NAMESPACE)
-
-    def call() -> subprocess.CompletedProcess[str]:
-        home = {"HELM_CACHE_HOME": str(config.parent), "HELM_CONFIG_HOME": str(config.parent), "PATH": "/usr/bin:/bin"}
-        return subprocess.run(command, env=home, capture_output=True, text=True, timeout=900, check=False)
-
-    done = await asyncio.to_thread(call)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 async def test_helm_installs_an_operator_with_webhooks(planes: Planes, name: str, tmp_path: Path) -> None:
     """H01: its kinds, their conversion, its webhooks and its controllers work; an upgrade, and nothing is left."""
-    await asyncio.to_thread(clusterapi.write_chart, tmp_path)
+    await asyncio.to_thread(clusterapi.write_chart, tmp_path / "chart")
     await planes.host.make_tenant(name, isolation={"runtime": "Shared"})
     await planes.create(name, "web")
     async with planes.entered(name, "web") as inside:
-        config = planes.kubeconfig(name, "web")
+        helm = Helm(tmp_path / "home", planes.kubeconfig(name, "web"))
+        inside_of = ("--namespace", NAMESPACE)
         wait = ("--wait", "--timeout", f"{START_SECONDS:.0f}s")
-        await helm(config, "install", "capi", str(tmp_path), "--create-namespace", *wait)
+        await helm("install", "capi", str(tmp_path / "chart"), *inside_of, "--create-namespace", *wait)
         (pod,) = [each for each in await planes.host.list(PODS, name) if DEPLOYMENT in each["metadata"]["name"]]
         assert pod["status"]["phase"] == "Running"
 
@@ -108,7 +95,7 @@ async def test_helm_installs_an_operator_with_webhooks(planes: Planes, name: str
         assert made["metadata"]["labels"][f"{GROUP}/cluster-name"] == "good"
 
         # An upgrade makes new certificates, which the API server takes at once.
-        await helm(config, "upgrade", "capi", str(tmp_path), *wait)
+        await helm("upgrade", "capi", str(tmp_path / "chart"), *inside_of, *wait)
         seen: list[str] = []
 
         async def refused() -> bool:
@@ -119,13 +106,13 @@ async def test_helm_installs_an_operator_with_webhooks(planes: Planes, name: str
 
         # kubelet brings the changed Secret into the pod within two minutes.
         await until(refused, "the operator has its new certificate", seconds=START_SECONDS, seen=lambda: seen)
-        assert re.search(r"capi\s.*\b2\b.*deployed", await helm(config, "list"))
+        assert re.search(r"capi\s.*\b2\b.*deployed", await helm("list", *inside_of))
 
         await inside.delete(SETS, "workers", "default")
         await inside.gone(SETS, "workers", "default")
         await inside.delete(CLUSTERS, "good", "default")
         await inside.gone(CLUSTERS, "good", "default")
-        await helm(config, "uninstall", "capi", *wait)
+        await helm("uninstall", "capi", *inside_of, *wait)
         assert not [each for each in await inside.list(CRDS) if each["spec"]["group"] == GROUP]
         await planes.host.gone(PODS, pod["metadata"]["name"], name)
 

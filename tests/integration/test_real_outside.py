@@ -102,7 +102,7 @@ async def test_a_machine_without_a_route_answers_logs_exec_and_webhooks(host: Re
     node, address = said[said.index("--node") + 1], said[said.index("--address") + 1]
     pods = f"{'.'.join(address.split('.')[:2])}.{int(address.rsplit('.', 1)[1]) - 10}.0/24"
     # The command names the cluster, as `command` does.
-    await _tenantry(host, *(each for each in said[1:] if each not in {"--name", CLUSTER}), "--timeout", "240s")
+    await _tenantry(host, *(each for each in said[1:] if each not in {"--cluster", CLUSTER}), "--timeout", "240s")
     file = tmp_path / "acme.kubeconfig"
     file.write_text(await _tenantry(host, "cluster", "kubeconfig", "acme"))
     with without_route(address, pods):
@@ -125,6 +125,6 @@ async def test_a_machine_without_a_route_answers_logs_exec_and_webhooks(host: Re
             assert not await host.api.list(SliceClaim.resource, "acme")
             await _tenantry(host, "node", "take-back", node, "--from", "acme/acme", "--timeout", "240s")
             assert await inside.api.find(Node.resource, node) is None
-    await _tenantry(host, "node", "remove", node)
+    await _tenantry(host, "node", "delete", node)
     assert not [*(host.cluster.paths.folder / "machines").glob("*.json")]
     assert node not in host.cluster.spec().real_names

@@ -103,7 +103,7 @@ async def linked(both: Peering, request: pytest.FixtureRequest) -> Peering:
         assert half["labels"] == LABELS, "what an administrator has set stays"
     if dial is Dial.PEER:
         await both.home.patch(PeerCluster.resource, both.peer_name, {"spec": {"host": {"server": UNREACHABLE}}})
-        await both.run("peer", "wait", both.peer_name, "--name", both.home_name)
+        await both.run("peer", "wait", both.peer_name, "--cluster", both.home_name)
         conditions: list[Json] = (await both.home.get(PeerCluster.resource, both.peer_name))["status"]["conditions"]
         assert {each["type"]: each["status"] for each in conditions}[reasons.TUNNEL_OPEN] == "True"
     return both

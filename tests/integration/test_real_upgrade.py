@@ -39,7 +39,7 @@ pytestmark = [
 async def done(cluster: LocalCluster, *arguments: str) -> str:
     """Run `tenantry vcp`, which must succeed, and return what it printed."""
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tenantry", "vcp", *arguments, "--name=planes"),
+        *(sys.executable, "-m", "tenantry", "vcp", *arguments, "--cluster=planes"),
         env={**os.environ, "TENANTRY_HOME": str(cluster.paths.folder.parent.parent)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -17,8 +17,9 @@ from typing import Any
 import msgspec
 import pytest
 import pytest_asyncio
-import yaml
 
+from tenantry.api.clustertemplate import ClusterTemplate
+from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.model import Resource
 from tenantry.api.tenancydefaults import TenancyDefaults
@@ -39,17 +40,18 @@ from tenantry.local.real.network import NodeAddresses
 from testkit.api import PODS, SECRETS, Api, until
 from testkit.etcdaccess import opens_only_its_prefix
 from testkit.kubectl import Kubectl
-from testkit.metricsadapter import API_SERVICES, NAME, ROOT, SERVICE
-from testkit.planes import Planes
+from testkit.planes import Planes, ready
 from testkit.podplanes import (
     EARLIER,
     EARLIER_IMAGE,
+    are_asked_for,
     asked,
     entered,
     has_audit_log,
     images_in,
     installed,
     is_ready,
+    is_rotated,
     kubeconfig_of,
     names,
     run_deployment,
@@ -63,6 +65,7 @@ pytest_plugins = ["testkit.fixtures"]
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 Json = dict[str, Any]
+IN_SANDBOX: Json = {"runtime": "Sandboxed", "datastore": {"kind": "OwnEtcd"}}
 
 
 def upgrades() -> bool:
@@ -94,44 +97,6 @@ async def pods(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def planes(pods: RealPods, tmp_path_factory: pytest.TempPathFactory) -> Planes:
     """Virtual control planes of this cluster."""
     return Planes(pods.api, tmp_path_factory.mktemp("planes"))
-
-
-async def are_asked_for(host: Api, kubectl: Kubectl) -> None:
-    """Read metrics, which the operator answers through the sidecar: those of the host do not answer."""
-    spec: Json = {"group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100}
-    spec |= {"service": {**SERVICE, "port": 443}, "insecureSkipTLSVerify": True}
-    await host.create(API_SERVICES, {"metadata": {"name": NAME}, "spec": spec})
-    seen: list[str] = []
-
-    async def so() -> bool:
-        seen[:] = [(await kubectl.run("get", "--raw", f"{ROOT}/namespaces/default/pods")).stderr]
-        return "ask its administrators about its metrics-server" in seen[0]
-
-    await until(so, "the operator answers", seconds=START_SECONDS, seen=lambda: seen)
-    await host.delete(API_SERVICES, NAME)
-
-
-async def is_rotated(planes: Planes, namespace: str, uid: str) -> Kubectl:
-    """Replace all credentials: the former kubeconfig is worth nothing, and the new one works."""
-    host, before = planes.host, await the_pod(planes.host, uid)
-    former = yaml.safe_load((await kubeconfig_of(planes, namespace, uid)).read_text())["users"]
-    asked: Json = {"spec": {"rotation": {"request": "All@1"}}}
-    await host.patch(VirtualControlPlane.resource, "web", asked, namespace)
-    seen: Json = {}
-
-    async def done() -> bool:
-        seen.update((await host.get(VirtualControlPlane.resource, "web", namespace))["status"])
-        return seen.get("lastRotation", {}).get("requested") == "All@1"
-
-    await until(done, "the credentials are replaced", seconds=START_SECONDS, seen=lambda: seen)
-    assert (await the_pod(host, uid))["metadata"]["uid"] != before["metadata"]["uid"]
-    path = await kubeconfig_of(planes, namespace, uid)
-    old = planes.kubeconfig(namespace, "former")
-    old.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"users": former}))
-    refused = await Kubectl(old).run("get", "deployments")
-    assert refused.returncode != 0
-    assert "Unauthorized" in refused.stderr or "must be logged in" in refused.stderr, refused.stderr
-    return Kubectl(path)
 
 
 async def test_a_control_plane_in_a_pod_works_and_leaves_nothing(pods: RealPods, planes: Planes, name: str) -> None:
@@ -210,6 +175,73 @@ async def test_a_control_plane_in_a_pod_works_and_leaves_nothing(pods: RealPods,
     left = [each["metadata"]["name"] for kind in kinds for each in await host.list(kind, PROCESS_NAMESPACE)]
     assert [each for each in left if uid in each] == []
     await host.gone(objects.CLAIMS, objects.name(uid), PROCESS_NAMESPACE)
+
+
+async def is_in_sandbox(pods: RealPods, uid: str) -> None:
+    """Check that nothing of the Pod of a control plane is a process on the kernel of its node."""
+    own = await the_pod(pods.api, uid)
+    assert own["spec"]["runtimeClassName"] == "gvisor"
+    assert await pods.programs(Spot.of(own)) == {"runsc"}
+
+
+async def test_a_control_plane_in_a_sandbox_serves_its_users(pods: RealPods, planes: Planes, name: str) -> None:
+    """H04: kubectl, logs, exec, admission on the host and the audit log go on as on the kernel of a node."""
+    host = planes.host
+    await host.make_tenant(name, isolation={"runtime": "Shared"})
+    spec = {**IN_SANDBOX, "audit": {"level": "Metadata"}}
+    await host.create(VirtualControlPlane.resource, {"metadata": {"name": "web"}, "spec": spec}, name)
+    await is_ready(host, name)
+    uid = (await host.get(VirtualControlPlane.resource, "web", name))["metadata"]["uid"]
+    await is_in_sandbox(pods, uid)
+    kubectl = Kubectl(await kubeconfig_of(planes, name, uid))
+    await run_deployment(planes, kubectl, name)
+    # A Service is created on the host first, by the admission step.
+    await kubectl.out("expose", "deployment", "web", "--port=8080")
+    assert "Started HTTP server" in await kubectl.out("logs", "deployment/web")
+    assert await kubectl.out("exec", "deployment/web", "--", "/agnhost", "help")
+    await has_audit_log(pods.cluster, name)
+    await are_asked_for(host, kubectl)
+    await planes.delete(name, "web")
+
+
+async def test_a_template_with_a_sandbox_has_the_clusters_in_it(pods: RealPods, planes: Planes, name: str) -> None:
+    """H04: a cluster does not ask for it; SQLite is refused; owners are administrators inside."""
+    host = planes.host
+    await host.make_tenant(name)
+    spec: Json = {"versions": [versionimages.DEFAULT.name], "runtime": "Sandboxed"}
+    await host.create(ClusterTemplate.resource, {"metadata": {"name": name}, "spec": spec})
+    wanted: Json = {"template": name, "nodes": 0, "controlPlane": {"runtime": "Shared"}}
+    unsafe = {**wanted, "controlPlane": {"datastore": {"kind": "SQLite"}}}
+    for each, of in (("web", wanted), ("unsafe", unsafe)):
+        await host.create(DedicatedCluster.resource, {"metadata": {"name": each}, "spec": of}, name)
+    seen: Json = {}
+
+    async def is_refused() -> bool:
+        seen.update(ready(await host.get(DedicatedCluster.resource, "unsafe", name)))
+        return "with the datastore OwnEtcd, SharedEtcd or External" in seen.get("message", "")
+
+    await until(is_refused, "SQLite is refused", seconds=START_SECONDS, seen=lambda: seen)
+
+    async def is_there() -> bool:
+        seen.update(ready(await host.get(DedicatedCluster.resource, "web", name)))
+        return seen.get("status") == "True"
+
+    await until(is_there, "the cluster is ready", seconds=START_SECONDS, seen=lambda: seen)
+    uid = (await host.get(VirtualControlPlane.resource, "web", name))["metadata"]["uid"]
+    await is_in_sandbox(pods, uid)
+    kubectl = Kubectl(await kubeconfig_of(planes, name, uid))
+    await kubectl.out("create", "namespace", "shop")
+    await kubectl.out("create", "deployment", "web", "--image=web", "--namespace=shop")
+
+    async def is_controlled() -> bool:
+        return "pod/web-" in await kubectl.out("get", "pods", "--namespace=shop", "-o", "name")
+
+    await until(is_controlled, "its controllers work", seconds=START_SECONDS)
+    for each in ("web", "unsafe"):
+        await host.delete(DedicatedCluster.resource, each, name)
+    for each in ("web", "unsafe"):
+        await host.gone(DedicatedCluster.resource, each, name)
+    await host.delete(ClusterTemplate.resource, name)
 
 
 async def the_etcd(host: Api) -> Json:
@@ -332,22 +364,27 @@ def bridge_of(pods: RealPods) -> str:
     return NodeAddresses(pods.cluster.real().block).bridge
 
 
-@pytest.mark.parametrize("datastore", ["SQLite", "OwnEtcd"])
-async def test_snapshots_are_kept_in_the_volume_and_in_a_claim(planes: Planes, name: str, datastore: str) -> None:
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"datastore": {"kind": "SQLite"}}, id="SQLite"),
+        pytest.param({"datastore": {"kind": "OwnEtcd"}}, id="OwnEtcd"),
+        pytest.param(IN_SANDBOX, id="sandbox", marks=pytest.mark.long),
+    ],
+)
+async def test_snapshots_are_kept_in_the_volume_and_in_a_claim(planes: Planes, name: str, spec: Json) -> None:
     """H02: both restore; the claim has a folder for each control plane, which no Pod of another one mounts."""
     host = planes.host
     await host.make_tenant(name, isolation={"runtime": "Shared"})
-    await host.create(
-        VirtualControlPlane.resource, {"metadata": {"name": "web"}, "spec": {"datastore": {"kind": datastore}}}, name
-    )
+    await host.create(VirtualControlPlane.resource, {"metadata": {"name": "web"}, "spec": spec}, name)
     await is_ready(host, name)
     uid = (await host.get(VirtualControlPlane.resource, "web", name))["metadata"]["uid"]
     kubectl = await entered(planes, name)
     await kubectl.out("create", "configmap", "first")
     kept = await asked(planes, name, "request", "1")
     await kubectl.out("create", "configmap", "second")
-    spec: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    await host.create(objects.CLAIMS, {"metadata": {"name": "archive"}, "spec": spec}, PROCESS_NAMESPACE)
+    room: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    await host.create(objects.CLAIMS, {"metadata": {"name": "archive"}, "spec": room}, PROCESS_NAMESPACE)
     places: Json = {"snapshotDestinations": [{"name": "archive", "claim": {"name": "archive"}}]}
     defaults: Json = {"metadata": {"name": "default"}, "spec": {"virtualControlPlanes": places}}
     await host.create(TenancyDefaults.resource, defaults)
@@ -375,11 +412,17 @@ async def test_snapshots_are_kept_in_the_volume_and_in_a_claim(planes: Planes, n
     await host.delete(objects.CLAIMS, "archive", PROCESS_NAMESPACE)
 
 
-async def test_a_control_plane_in_a_pod_sleeps_while_its_pods_run(pods: RealPods, planes: Planes, name: str) -> None:
+@pytest.mark.parametrize(
+    "spec", [pytest.param({}, id="SQLite"), pytest.param(IN_SANDBOX, id="sandbox", marks=pytest.mark.long)]
+)
+async def test_a_control_plane_in_a_pod_sleeps_while_its_pods_run(
+    pods: RealPods, planes: Planes, name: str, spec: Json
+) -> None:
     """H01: its Pod ends, its pods run on; the first request wakes it and is answered; suspended, it answers 503."""
     host, kind = planes.host, VirtualControlPlane.resource
     await host.make_tenant(name, isolation={"runtime": "Shared"})
-    await host.create(kind, {"metadata": {"name": "web"}, "spec": {"sleep": {"afterIdleSeconds": 0}}}, name)
+    sleepless = {**spec, "sleep": {"afterIdleSeconds": 0}}
+    await host.create(kind, {"metadata": {"name": "web"}, "spec": sleepless}, name)
     await is_ready(host, name)
     uid = (await host.get(kind, "web", name))["metadata"]["uid"]
     kubectl = Kubectl(await kubeconfig_of(planes, name, uid))

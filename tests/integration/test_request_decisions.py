@@ -20,7 +20,7 @@ from tenantry.controllers.requesters.desired import role_name
 from tenantry.kube import kubeconfig, wire
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster
-from testkit import attempts
+from testkit import attempts, versions
 from testkit.api import ROLES, Api, until
 from testkit.operators import Operator
 from testkit.requests import People, ask, decide, member, role_request, said
@@ -80,6 +80,7 @@ async def test_wrong_requests_are_refused(api: Api, operator: Operator, name: st
         await api.create(RoleRequest.resource, role_request("wrong", **spec), name)
 
 
+@versions.changes_without_the_operator
 async def test_a_request_cannot_be_held_by_a_finalizer(api: Api, operator: Operator, people: People, name: str) -> None:
     """E16: it would outlast the limit of pending ones, and a grant its withdrawal while the operator is stopped."""
     await attempts.make_careless(api, name, f"alice-{name}")
@@ -102,6 +103,7 @@ async def test_a_request_cannot_be_held_by_a_finalizer(api: Api, operator: Opera
     await api.gone(roles, "free", name)
 
 
+@versions.changes_without_the_operator
 async def test_a_request_for_a_tenant_is_read_by_its_requester_alone(
     api: Api, operator: Operator, people: People, name: str
 ) -> None:
@@ -291,6 +293,7 @@ async def test_a_decision_is_for_ever(api: Api, operator: Operator, people: Peop
         await decide(api, TenantRequest, name, decision="Perhaps")
 
 
+@versions.changes_without_the_operator
 async def test_decisions_are_checked_while_the_operator_is_stopped(
     api: Api, operator: Operator, people: People, name: str
 ) -> None:
@@ -348,6 +351,7 @@ async def test_the_operator_itself_decides_nothing(
             await api.delete(TenancyDefaults.resource, "default")
 
 
+@versions.changes_without_the_operator
 async def test_nothing_is_decided_while_what_may_be_automatic_is_gone(
     api: Api, operator: Operator, people: People, name: str
 ) -> None:

@@ -26,6 +26,7 @@ from tenantry.install import apply, manifests
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
+from testkit import versions
 from testkit.api import CONFIG_MAPS, EVENTS, ROLES, Api, stays, until
 from testkit.clock import ManualClock
 from testkit.operators import Operator
@@ -198,7 +199,7 @@ async def test_the_command_waits_until_requests_can_be_made(tenantry_home: Path)
     async def install_and_ask(path: Path) -> None:
         async with Client(kubeconfig.load([path])) as client:
             await apply.apply(client, manifests.foundation(manifests.LOCAL_USER))
-        asked = ("request", "tenant", "acme", "-o", "json", "--kubeconfig", str(path))
+        asked = ("request", "create", "tenant", "acme", "-o", "json", "--kubeconfig", str(path))
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tenantry", *asked), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
@@ -370,6 +371,7 @@ async def test_a_tenants_name_that_is_taken_meanwhile_is_told(api: Api, people: 
 # -- ends -----------------------------------------------------------------------------------------
 
 
+@versions.changes_without_the_operator
 async def test_a_grant_for_a_while_is_warned_of_and_ends(
     api: Api, clock: ManualClock, people: People, name: str
 ) -> None:
@@ -398,6 +400,7 @@ async def test_a_grant_for_a_while_is_warned_of_and_ends(
         await decide(alice, RoleRequest, "more", name, decision="Denied")
 
 
+@versions.changes_without_the_operator
 async def test_an_unknown_role_is_told_and_given_once_it_is_there(
     api: Api, clock: ManualClock, people: People, name: str
 ) -> None:
@@ -420,6 +423,7 @@ async def test_an_unknown_role_is_told_and_given_once_it_is_there(
     await said(api, RoleRequest, "more", name, holds=True, reason=reasons.GRANTED)
 
 
+@versions.changes_without_the_operator
 async def test_a_tenant_for_a_while_is_suspended_at_the_end(
     api: Api, clock: ManualClock, people: People, name: str
 ) -> None:

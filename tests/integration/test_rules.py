@@ -22,6 +22,7 @@ from tenantry.install import apply, manifests
 from tenantry.install.waves import resource_of
 from tenantry.kube import wire
 from tenantry.local.cluster import LocalCluster
+from testkit import versions
 from testkit.api import PODS, Api, tenant_json, until
 from testkit.operators import Operator
 from testkit.people import as_person
@@ -207,10 +208,9 @@ async def test_labels_and_annotations_of_namespaces_go_by_rules(
     for field, keys in (("labels", ("team", "cost.example/a")), ("labels", (f"{name}.tenantry.dev/x",))):
         assert not await told(asks(field, *keys), name)
     foreign = await told(asks("labels", "team", "cost.example/1", "a.example/b"), name)
-    assert (
-        f"subnamespace 'front' gives its namespace the label 'a.example/b' (rule namespaces.labels {of_tenant}"
-        in foreign
-    )
+    named = ("a.example/b", "cost.example/1") if versions.IS_WEBHOOK else ("a.example/b",)
+    start = "subnamespace 'front' gives its namespace the label"
+    assert any(f"{start} {key!r} (rule namespaces.labels {of_tenant}" in foreign for key in named)
     assert "label 'cost.example/1'" not in foreign  # the first alone is told
     assert "the label 'other.tenantry.dev/x' (rule namespaces.labels" in await told(
         asks("labels", "other.tenantry.dev/x"), name

@@ -15,6 +15,7 @@ from tenantry.policy.catalog import violations
 from tenantry.policy.check import RuleCheck
 from tenantry.policy.explain.mend import mended
 from tenantry.policy.explain.parts import Part
+from testkit import versions
 from testkit.api import PODS, Api
 from testkit.hosts import GATEWAYS, INGRESSES, ROUTES, TCP_ROUTES, gateway_api
 from testkit.refusals import refusal, tried
@@ -43,13 +44,16 @@ They are tried in test_rules_services.py and test_rules.py.
 
 RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 
-NOT_TAKEN = {
+_OF_ALL = {
     "podSecurity.hostProcess-pods-0",  # only with hostNetwork
     "podSecurity.hostProcess-pods-1",
     "podSecurity.procMount-pods-0",  # only with hostUsers: false
     "devices.adminAccess-resourceclaims-0",  # only in a namespace with a label
     "storageClasses.existingVolumes-claims-3",  # a field behind a feature gate
 }
+_OF_IMAGES = {"images.allowed-pods-1", "images.cached-pods-1", "images.pullPolicies-pods-1"}
+"""About volumes of images, which are off by default on the oldest version."""
+NOT_TAKEN = _OF_ALL | _OF_IMAGES if versions.chosen() == versions.OLDEST else _OF_ALL
 """Checks whose example Kubernetes itself refuses, or changes, before policies see it."""
 
 

@@ -22,6 +22,7 @@ from tenantry.policy.catalog import violations
 from tenantry.policy.request import Request
 from tenantry.policy.targets.claims import CHOSEN_NODE
 from tenantry.world.rules import Layer, effective
+from testkit import versions
 from testkit.api import Api, until
 from testkit.draws import drawn, few, one, some
 from testkit.hosts import GATEWAYS, INGRESSES, ROUTES, gateway_api
@@ -223,7 +224,9 @@ async def test_the_api_server_and_python_agree(api: Api, name: str) -> None:
         told.update(finding.rule for finding in found)
         answer = await refusal(api, resource, value, f"{name}-{turn}")
         if found:
-            assert str(found[0]) in answer, f"seed {number}: {value}"
+            # Where any of several wrong keys is named, only the rule is the same.
+            text = f"(rule {found[0].rule} " if versions.IS_WEBHOOK else str(found[0])
+            assert text in answer, f"seed {number}: {value}"
         else:
             assert not answer, f"seed {number}: {value}"
     assert judged > EXAMPLES / 2, "most of them are objects"

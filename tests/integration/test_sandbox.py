@@ -31,6 +31,7 @@ from tenantry.policy.catalog import violations
 from tenantry.policy.request import Request
 from tenantry.views.drift.changes import find
 from tenantry.world.rules import RUNTIME_CLASS
+from testkit import versions
 from testkit.api import JOBS, PODS, Api, until
 from testkit.installation import without_repairs
 from testkit.operators import Operator
@@ -143,6 +144,7 @@ async def refused(person: Api, namespace: str, text: str, **spec: object) -> Non
     await until(so, f"a pod in {namespace} is refused: {text}")
 
 
+@versions.changes_without_the_operator
 async def test_every_pod_is_put_into_the_sandbox(
     api: Api, alice: Api, operator: Operator, runtime: Made, name: str
 ) -> None:
@@ -180,6 +182,7 @@ async def test_every_pod_is_put_into_the_sandbox(
 
 
 @pytest.mark.usefixtures("operator")
+@versions.changes_without_the_operator
 async def test_pods_stay_out_where_nothing_puts_them_in(api: Api, alice: Api, runtime: Made, name: str) -> None:
     """E14: to refuse does not rest on the policy that writes: the API server may know the one and not yet the other."""
     await runtime("sbx", "runsc")

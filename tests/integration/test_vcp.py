@@ -431,7 +431,7 @@ async def test_the_benchmark_reports_its_figures_and_leaves_nothing(
 ) -> None:
     """H01: every figure is measured; nothing of the run stays."""
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tenantry", "bench", "vcp", "--name=planes", "--count=1", "--pods=2"),
+        *(sys.executable, "-m", "tenantry", "bench", "vcp", "--cluster=planes", "--count=1", "--pods=2"),
         *("--idle-seconds=1", "-o", "json"),
         env={**os.environ, "TENANTRY_HOME": str(plane_cluster.paths.folder.parent.parent)},
         stdout=asyncio.subprocess.PIPE,

@@ -146,6 +146,7 @@ async def test_a_control_plane_sleeps_while_its_pods_run(
     await planes.delete(name, "web")
 
 
+@pytest.mark.long
 async def test_a_pod_that_ends_wakes_its_control_plane(plane_cluster: LocalCluster, planes: Planes, name: str) -> None:
     """H01: while an operator runs, and while none does; the ReplicaSet inside replaces the pod."""
     await made(planes, name)

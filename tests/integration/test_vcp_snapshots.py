@@ -172,6 +172,7 @@ async def test_a_file_restores_into_another_control_plane(
     assert [each.name for each in stolen.parent.iterdir() if each.name.startswith("given")] == []
 
 
+@pytest.mark.long
 async def test_services_of_another_control_plane_get_addresses_of_their_own(
     plane_cluster: LocalCluster, planes: Planes, name: str, tmp_path: Path
 ) -> None:

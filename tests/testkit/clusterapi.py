@@ -59,8 +59,8 @@ def write_image(target: Path) -> None:
 
 
 def write_chart(folder: Path) -> None:
-    """Write the chart into an empty folder."""
-    (folder / "templates").mkdir()
+    """Write the chart into a folder that is empty or does not exist."""
+    (folder / "templates").mkdir(parents=True)
     (folder / "objects").mkdir()
     (folder / "Chart.yaml").write_text("apiVersion: v2\nname: cluster-api\nversion: 1.0.0\n")
     (folder / "values.yaml").write_text("{}\n")

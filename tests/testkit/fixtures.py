@@ -25,6 +25,7 @@ from tenantry.engine.tasks import in_background
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.local.cluster import LocalCluster, UpOptions
+from testkit import versions
 from testkit.api import SECONDS, Api
 from testkit.clock import ManualClock
 from testkit.installation import install
@@ -39,7 +40,8 @@ async def tenancy(tenantry_home: Path) -> AsyncGenerator[LocalCluster]:
     """A throwaway cluster with Tenantry in it, and no operator."""
     local = LocalCluster("tenancy", root=tenantry_home)
     # The installation counts as one step, which takes 40 s if fifteen processes share each processor [measured].
-    await local.up(UpOptions(throwaway=True, install=install, timeout_seconds=3 * SECONDS))
+    options = UpOptions(throwaway=True, install=install, kubernetes=versions.chosen(), timeout_seconds=3 * SECONDS)
+    await local.up(options)
     yield local
     await local.down(purge=True)
 
@@ -55,7 +57,9 @@ async def api(tenancy: LocalCluster) -> AsyncGenerator[Api]:
 async def the_operator(tenancy: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Operator]:
     """The replica that all tests share; see `operator`."""
     log = tmp_path_factory.mktemp("operator") / "log"
-    shared = Operator(tenancy.paths.kubeconfig("operator"), log)
+    # Tests leave more tenants than have series of their own by default, those without a quota before all others.
+    flags = ("--metrics-tenants=10000", *versions.webhook_flags(tenancy))
+    shared = Operator(tenancy.paths.kubeconfig("operator"), log, *flags)
     yield shared
     await shared.stop()
 

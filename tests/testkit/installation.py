@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tenantry.install import apply, manifests
+from tenantry.install import apply, installed, manifests
+from tenantry.install.fallback import MutationForm
 from tenantry.install.repairs import REPAIRS
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
@@ -15,9 +16,10 @@ from tenantry.kube.client import Client
 async def install(path: Path) -> None:
     """Install Tenantry in the cluster of a kubeconfig."""
     async with Client(kubeconfig.load([path])) as client:
-        objects = manifests.foundation(manifests.LOCAL_USER)
-        await apply.apply(client, objects)
-        await apply.in_force(client)
+        form = await installed.form(client)
+        await apply.apply(client, manifests.foundation(manifests.LOCAL_USER, form))
+        if form is MutationForm.POLICIES:
+            await apply.in_force(client)
 
 
 @asynccontextmanager

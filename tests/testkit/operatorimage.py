@@ -1,6 +1,7 @@
 """An image of the operator without a container engine: this interpreter, its libraries, and the packages that it needs.
 
-Containerfile makes the image that users build. This one is only for nodes on this machine, which has the same libc.
+tools/images.py makes the image that users get, from packages of Debian. This one needs no network, and is only for
+nodes on this machine, which has the same libc.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def _below(folder: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def _needed() -> Iterator[tuple[Path, Path]]:
-    """Yield the files of the packages in requirements/run.txt, by their places."""
-    for line in (_ROOT / "requirements/run.txt").read_text().splitlines():
+    """Yield the files of the packages in requirements/operator.txt, by their places."""
+    for line in (_ROOT / "requirements/operator.txt").read_text().splitlines():
         found = re.match(r"([a-z0-9-]+)==", line)
         try:
             listed = importlib.metadata.distribution(found[1]).files if found else ()

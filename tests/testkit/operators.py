@@ -27,11 +27,13 @@ class Operator:
         kubeconfig: Its credentials.
         log: The file of its log.
         flags: More flags of the command.
+        source: The folder of its package; None for the one under test.
     """
 
-    def __init__(self, kubeconfig: Path, log: Path, *flags: str) -> None:
+    def __init__(self, kubeconfig: Path, log: Path, *flags: str, source: Path | None = None) -> None:
         self._kubeconfig = kubeconfig
         self._flags = flags
+        self._environment = {"PYTHONPATH": str(source)} if source is not None else {}
         self.log = log
         self._process: asyncio.subprocess.Process | None = None
         self._address = ""
@@ -56,7 +58,7 @@ class Operator:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "PYTHONWARNINGS": "default"},
+                env={**os.environ, "PYTHONWARNINGS": "default", **self._environment},
             )
 
     async def leads(self) -> None:

@@ -81,7 +81,7 @@ class Peering:
     async def connect(self, dial: Dial = Dial.HOME) -> None:
         """Connect the clusters; one of them connects to the other one."""
         quota = ",".join(f"{key}={value}" for key, value in QUOTA.items())
-        await self.run("peer", "connect", self.home_name, self.peer_name, "--quota", quota, "--dial", dial)
+        await self.run("peer", "create", self.home_name, self.peer_name, "--quota", quota, "--dial", dial)
 
     async def run(self, *arguments: str, checked: bool = True) -> str:
         """Run the command in a process of its own; return its output."""
@@ -102,7 +102,7 @@ class Peering:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=5 * SECONDS,
+                timeout=6 * SECONDS,
                 check=False,
             )
 
@@ -229,8 +229,9 @@ async def peering(folder: Path, prefix: str, *peer_flags: str) -> AsyncGenerator
     home, peer = f"{prefix}-{HOME}", f"{prefix}-{BERLIN}"
     found = Peering(folder, home, peer)
     try:
-        await found.run("up", "--name", home, "--throwaway", "--nodes", "1")
-        await found.run("up", "--name", peer, "--throwaway", *peer_flags)
+        # The time of a step counts, and a busy machine needs more for one than a reader wants to wait.
+        for name, flags in ((home, ("--nodes", "1")), (peer, peer_flags)):
+            await found.run("up", "--cluster", name, "--throwaway", "--timeout", f"{2 * SECONDS:.0f}s", *flags)
         async with AsyncExitStack() as stack:
             for name in (home, peer):
                 path = LocalCluster(name, root=folder).kubeconfig_path
@@ -239,7 +240,7 @@ async def peering(folder: Path, prefix: str, *peer_flags: str) -> AsyncGenerator
             yield found
     finally:
         for name in (home, peer):
-            await found.run("down", "--name", name, "--purge", "--yes", checked=False)
+            await found.run("down", "--cluster", name, "--purge", "--yes", checked=False)
 
 
 @asynccontextmanager

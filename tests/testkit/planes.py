@@ -110,7 +110,7 @@ async def vcp(cluster: LocalCluster, *arguments: str) -> tuple[int, str, str]:
 async def command(cluster: LocalCluster, *arguments: str) -> tuple[int, str, str]:
     """Run a command about a local cluster; return its exit code, its output and its messages."""
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tenantry", *arguments, f"--name={cluster.name}"),
+        *(sys.executable, "-m", "tenantry", *arguments, f"--cluster={cluster.name}"),
         env={**os.environ, "TENANTRY_HOME": str(cluster.paths.folder.parent.parent)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -19,6 +19,7 @@ from tenantry.local.progress import SilentProgress
 from testkit import operatorimage
 from testkit.api import PODS, SECRETS, Api, until
 from testkit.kubectl import Kubectl
+from testkit.metricsadapter import API_SERVICES, NAME, ROOT, SERVICE
 from testkit.planes import Planes, ready, vcp
 from testkit.realpods import AGNHOST, CAREFUL, START_SECONDS
 
@@ -138,6 +139,44 @@ async def has_audit_log(cluster: LocalCluster, namespace: str) -> None:
         ]
 
     await until(so, "the audit log has the Deployment", seconds=START_SECONDS)
+
+
+async def are_asked_for(host: Api, kubectl: Kubectl) -> None:
+    """Read metrics, which the operator answers through the sidecar: those of the host do not answer."""
+    spec: Json = {"group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100}
+    spec |= {"service": {**SERVICE, "port": 443}, "insecureSkipTLSVerify": True}
+    await host.create(API_SERVICES, {"metadata": {"name": NAME}, "spec": spec})
+    seen: list[str] = []
+
+    async def so() -> bool:
+        seen[:] = [(await kubectl.run("get", "--raw", f"{ROOT}/namespaces/default/pods")).stderr]
+        return "ask its administrators about its metrics-server" in seen[0]
+
+    await until(so, "the operator answers", seconds=START_SECONDS, seen=lambda: seen)
+    await host.delete(API_SERVICES, NAME)
+
+
+async def is_rotated(planes: Planes, namespace: str, uid: str) -> Kubectl:
+    """Replace all credentials: the former kubeconfig is worth nothing, and the new one works."""
+    host, before = planes.host, await the_pod(planes.host, uid)
+    former = yaml.safe_load((await kubeconfig_of(planes, namespace, uid)).read_text())["users"]
+    asked: Json = {"spec": {"rotation": {"request": "All@1"}}}
+    await host.patch(VirtualControlPlane.resource, "web", asked, namespace)
+    seen: Json = {}
+
+    async def done() -> bool:
+        seen.update((await host.get(VirtualControlPlane.resource, "web", namespace))["status"])
+        return seen.get("lastRotation", {}).get("requested") == "All@1"
+
+    await until(done, "the credentials are replaced", seconds=START_SECONDS, seen=lambda: seen)
+    assert (await the_pod(host, uid))["metadata"]["uid"] != before["metadata"]["uid"]
+    path = await kubeconfig_of(planes, namespace, uid)
+    old = planes.kubeconfig(namespace, "former")
+    old.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"users": former}))
+    refused = await Kubectl(old).run("get", "deployments")
+    assert refused.returncode != 0
+    assert "Unauthorized" in refused.stderr or "must be logged in" in refused.stderr, refused.stderr
+    return Kubectl(path)
 
 
 async def asked(planes: Planes, namespace: str, field: str, value: str, **spec: str) -> Json:

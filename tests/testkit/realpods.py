@@ -14,7 +14,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
@@ -93,13 +93,20 @@ class Spot(msgspec.Struct, frozen=True):
         return cls(meta["namespace"], meta["name"], pod["spec"]["nodeName"], pod["status"]["podIP"])
 
 
-def _process_with(group: str) -> int:
-    """Return a process in whose cgroups' path a text is."""
+def processes_with(group: str) -> Iterator[tuple[int, str]]:
+    """Yield the processes in whose cgroups' path a text is, and their programs."""
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             if group in (entry / "cgroup").read_text():
-                return int(entry.name)
-    raise AssertionError(f"no process is in a cgroup {group}")
+                yield int(entry.name), (entry / "exe").readlink().name
+
+
+def process_with(group: str) -> int:
+    """Return a process in whose cgroups' path a text is."""
+    found = next(processes_with(group), None)
+    if found is None:
+        raise AssertionError(f"no process is in a cgroup {group}")
+    return found[0]
 
 
 def _in_network_of(pid: int, act: Callable[[], T]) -> T:
@@ -218,7 +225,12 @@ class RealPods:
         """Call a function as root in the network namespace of a pod (of runc), and return its result."""
         uid = (await self.api.get(PODS, spot.name, spot.namespace))["metadata"]["uid"]
         # Many wait for a refusal at once, and the answers to requests of this process must not wait with them.
-        return await asyncio.to_thread(lambda: _in_network_of(_process_with(f"/pod{uid}/"), act))
+        return await asyncio.to_thread(lambda: _in_network_of(process_with(f"/pod{uid}/"), act))
+
+    async def programs(self, spot: Spot) -> set[str]:
+        """Return the names of the programs that the machine runs for a pod: that of a sandbox hides those in it."""
+        uid = (await self.api.get(PODS, spot.name, spot.namespace))["metadata"]["uid"]
+        return await asyncio.to_thread(lambda: {program for _, program in processes_with(f"/pod{uid}/")})
 
     def run(self, place: str, *command: str) -> str:
         """Run a command in the namespaces of a node and return its output."""

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import msgspec
 
 from tenantry.api.errors import NotFound, Unreachable
+from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import KubernetesObject, Resource
 from tenantry.engine.cluster import CRDS
 from tenantry.engine.request import TOKEN_REVIEWS, ApiRequest, PatchType, Verb
@@ -86,6 +87,9 @@ class WorldClient(Client):
             subresource=subresource,
             patch_type=PatchType(content_type) if method == "PATCH" else PatchType.MERGE,
         )
+        if method == "POST" and resource == Namespace.resource:
+            # Whether the operator created a namespace decides whether it may delete it as an orphan.
+            content["metadata"]["managedFields"] = [{"manager": query.get("fieldManager", "")}]
         # A dry run changes nothing.
         world = copy.deepcopy(self._world) if query.get("dryRun") == "All" else self._world
         return world.answer(asked)

@@ -23,6 +23,7 @@ from typing import Any, cast
 import msgspec
 
 from tenantry.api.errors import TenantryError
+from tenantry.api.marks import FIELD_MANAGER
 from tenantry.api.model import KubernetesObject, Resource, object_key
 from tenantry.engine.cache import Change
 from tenantry.engine.cluster import HOME, Cluster, Lane
@@ -79,7 +80,9 @@ class WorldCluster(Cluster):
         faults: Callable[[], str] = lambda: "none",
     ) -> None:
         self.manual_clock = ManualClock()
-        super().__init__(HOME, WorldClient(world, faults), clock=self.manual_clock, instance="test")
+        client = WorldClient(world, faults)
+        client.field_manager = FIELD_MANAGER
+        super().__init__(HOME, client, clock=self.manual_clock, instance="test")
         self._world = world
         self._looked: dict[Resource, int] = {}
         self._notes = self.recorder = _Notes(self.writer, self.clock, "test")

@@ -202,8 +202,8 @@ class NothingRuns:
     ("words", "starts"),
     [
         ((), True),
-        (("--name", "default"), True),
-        (("--name", "other"), False),
+        (("--cluster", "default"), True),
+        (("--cluster", "other"), False),
         (("--context", "kind"), False),
     ],
 )

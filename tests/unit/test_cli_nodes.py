@@ -1,4 +1,4 @@
-"""What `tenantry nodes` prints, and what pods ask of nodes."""
+"""What `tenantry node list` prints, and what pods ask of nodes."""
 
 from __future__ import annotations
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from tenantry.api import reasons
 from tenantry.api.errors import InputError, Invalid
 from tenantry.api.owner import Owner, OwnerKind
+from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
-from tenantry.cli import durations, kinds, output, refusals
+from tenantry.cli import durations, kinds, output, paths, refusals
 from tenantry.cli.flags import parse_owner, parse_quota
 from tenantry.cli.kinds import ObjectSelection
 from tenantry.cli.wait import parse_condition
@@ -41,7 +42,47 @@ def test_both_forms_name_objects(words: tuple[str, ...], names: tuple[str, ...])
     assert kinds.parse(words) == [ObjectSelection(Tenant, names)]
 
 
-@pytest.mark.parametrize("words", [("acme",), ("tenant/",), ("tenant/a", "b"), ("tenant", "tenant/a"), ("pod/a",)])
+@pytest.mark.parametrize("words", [("sub", "acme/web", "acme/a/b"), ("sub/acme/web", "sub/acme/a/b")])
+def test_both_forms_take_paths(words: tuple[str, ...]) -> None:
+    assert kinds.parse(words) == [ObjectSelection(Subnamespace, ("acme/web", "acme/a/b"))]
+
+
+def test_paths_of_one_command_lead_to_one_namespace() -> None:
+    assert paths.parent_of(["acme/web/a", "acme/web/b.v1"], "") == "acme/web"
+
+
+@pytest.mark.parametrize(
+    ("texts", "namespace", "said"),
+    [
+        (["acme/web"], "acme", "leave --namespace out"),
+        (["acme/web", "globex/web"], "", "different namespaces"),
+        (["acme/web", "web"], "", "different namespaces"),
+        (["acme/"], "", "is no name"),
+        (["/web"], "", "is no name"),
+        (["acme/../web"], "", "is no name"),
+        (["acme/..", "acme/web"], "", "is no name"),
+        (["acme/web?x=y"], "", "is no name"),
+    ],
+)
+def test_paths_that_contradict_are_refused(texts: list[str], namespace: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        paths.parent_of(texts, namespace)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("acme",),
+        ("tenant/",),
+        ("tenant/a", "b"),
+        ("tenant", "tenant/a"),
+        ("sub", "sub/a"),
+        ("sub", "subnamespace.tenantry.dev/a"),
+        ("sub", "node/a"),
+        ("tenant/a/b",),
+        ("pod/a",),
+    ],
+)
 def test_words_that_name_nothing_are_refused(words: tuple[str, ...]) -> None:
     with pytest.raises(InputError, match="KIND"):
         kinds.parse(words)

@@ -36,6 +36,8 @@ def problems(words: list[str]) -> Iterator[str]:
     command = load(verb)
     while isinstance(command, click.Group) and rest and rest[0] in command.commands:
         command = command.commands[rest.pop(0)]
+        if command.hidden:
+            yield f"old spelling {command.name}"
     known = {each for parameter in command.params for each in (*parameter.opts, *parameter.secondary_opts)}
     for word in rest:
         if word == "--":
@@ -61,7 +63,8 @@ def test_every_command_in_a_document_exists(path: Path) -> None:
     [
         ("$ tenantry tre umbrella", "tre"),
         ("Run `tenantry up --node 3`.", "--node"),
-        (".venv/bin/tenantry slice claim fast --parts cpu=2  # no such flag", "--parts"),
+        ("`tenantry slice claim fast`", "old spelling claim"),
+        (".venv/bin/tenantry slice create fast --parts cpu=2  # no such flag", "--parts"),
     ],
 )
 def test_a_command_that_does_not_exist_is_found(text: str, found: str) -> None:

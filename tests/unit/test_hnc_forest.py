@@ -6,7 +6,8 @@ import pytest
 
 from tenantry.api.errors import InputError
 from tenantry.world.hnc.forest import HncForest, grow
-from tenantry.world.hnc.objects import FindingWeight, ImportFindings, read
+from tenantry.world.hnc.objects import read
+from tenantry.world.imports.findings import FindingWeight, ImportFindings
 
 Json = dict[str, object]
 API = "hnc.x-k8s.io/v1alpha2"

@@ -8,8 +8,9 @@ from tenantry.api.errors import InputError
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.api.subnamespace import Adoption, InheritanceMode, Mode, OtherInheritance
 from tenantry.api.tenant import NetworkIsolation
-from tenantry.world.hnc.objects import FindingWeight, read
+from tenantry.world.hnc.objects import read
 from tenantry.world.hnc.plan import ImportOptions, ImportPlan, plan
+from tenantry.world.imports.findings import FindingWeight
 
 Json = dict[str, object]
 API = "hnc.x-k8s.io/v1alpha2"

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from tenantry.api.owner import Owner, OwnerKind
 from tenantry.world import quantity
-from tenantry.world.hnc.objects import FindingWeight, read
+from tenantry.world.hnc.objects import read
 from tenantry.world.hnc.plan import ImportOptions, ImportPlan, plan
+from tenantry.world.imports.findings import FindingWeight
 
 Json = dict[str, object]
 API = "hnc.x-k8s.io/v1alpha2"

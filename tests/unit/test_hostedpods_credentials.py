@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenantry.api.errors import InputError
-from tenantry.hostedpods import credentials, objects, versionimages
+from tenantry.hostedpods import checks, credentials, objects, versionimages
 from tenantry.hostedpods.objects import PodSettings
 from tenantry.hostedpods.podsockets import USUAL
 from tenantry.hosting import plane as hosting
@@ -165,9 +165,9 @@ def test_certificates_of_the_tunnel_are_renewed_although_the_others_are_newer(
 )
 def test_what_pods_do_not_have_is_refused(plane: HostedPlane, problem: str) -> None:
     with pytest.raises(InputError, match=problem):
-        objects.check(plane)
+        checks.check(plane)
 
 
 def test_the_version_is_the_one_that_the_image_is_built_with() -> None:
     assert hostedversions.known() == (*versionimages.OTHERS, versionimages.DEFAULT)
-    objects.check(replace(PLANE, version=versionimages.DEFAULT.name))
+    checks.check(replace(PLANE, version=versionimages.DEFAULT.name))

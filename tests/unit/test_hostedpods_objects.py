@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -13,13 +14,14 @@ from tenantry.api.peercluster import PEERS_NAMESPACE
 from tenantry.api.planehosting import PlaneHosting
 from tenantry.api.virtualcontrolplane import MIRROR, MIRRORS_NAMESPACE, PROCESS_NAMESPACE
 from tenantry.cli.install import install
-from tenantry.hostedpods import auditlogs, jobs, objects, ownetcd, proxyports, seenpods
+from tenantry.hostedpods import auditlogs, checks, jobs, objects, ownetcd, proxyports, seenpods
 from tenantry.hostedpods.objects import PodSettings
 from tenantry.hostedpods.podsockets import PodSockets
 from tenantry.hostedpods.storeway import StoreWay
 from tenantry.hosting import plane as hosting
 from tenantry.hosting import sidecar
 from tenantry.hosting.plane import HostedLimits, HostedPlane
+from tenantry.hosting.stores import HostedStore, StoreKind
 from tenantry.install import manifests, planepods, planeproxy
 from tenantry.install.peers import PEERING
 from tenantry.install.planepods import PodOptions
@@ -89,19 +91,40 @@ def test_the_jobs_of_a_control_plane_in_a_sandbox_are_in_it() -> None:
         assert jobs.of_data(UID, each, "")["spec"]["template"]["spec"].get("runtimeClassName") == wanted
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"hosting": PlaneHosting.MACHINE}, "spec.hosting is Machine"),
-        ({"is_sandboxed": True, "runtime_class": "gvisor"}, "which control planes in Pods cannot be yet"),
-    ],
-)
-def test_a_pod_is_not_started_where_its_spec_does_not_admit_it(change: Json, told: str) -> None:
+def test_a_pod_is_not_started_on_a_host_that_its_spec_does_not_admit() -> None:
     """H04: the message says what to do."""
     plane = HostedPlane(uid=UID, name="acme.prod", issuer="https://x", owner="o")
-    with pytest.raises(InputError, match=told):
-        objects.check(replace(plane, **change))
-    objects.check(replace(plane, hosting=PlaneHosting.PODS))
+    with pytest.raises(InputError, match=r"spec.hosting is Machine"):
+        checks.check(replace(plane, hosting=PlaneHosting.MACHINE))
+    checks.check(replace(plane, hosting=PlaneHosting.PODS))
+
+
+@pytest.mark.parametrize(
+    ("kind", "runtime_class", "told"),
+    [
+        (StoreKind.SQLITE, "gvisor", "create another control plane with the datastore OwnEtcd, SharedEtcd or External"),
+        (StoreKind.SQLITE, "", "create another control plane with the datastore OwnEtcd, SharedEtcd or External"),
+        (StoreKind.OWN_ETCD, "", "no RuntimeClass of a sandbox: install gVisor or Kata Containers with one"),
+        (StoreKind.SHARED_ETCD, "", "or set spec.runtime to Shared, also in the ClusterTemplate"),
+        (StoreKind.OWN_ETCD, "gvisor", ""),
+        (StoreKind.SHARED_ETCD, "gvisor", ""),
+        (StoreKind.SQL, "gvisor", ""),
+    ],
+)
+def test_a_sandbox_needs_its_class_and_a_datastore_behind_a_socket(
+    kind: StoreKind, runtime_class: str, told: str
+) -> None:
+    """H04: one that is not there would be believed, and SQLite would lose what it has written."""
+    plane = HostedPlane(uid=UID, name="acme.prod", issuer="https://x", owner="o", store=HostedStore(kind=kind))
+    with pytest.raises(InputError, match=told) if told else nullcontext():
+        checks.check(replace(plane, is_sandboxed=True, runtime_class=runtime_class))
+    checks.check(plane)
+
+
+def test_the_class_of_a_control_plane_that_runs_is_found_again() -> None:
+    """H04: a RuntimeClass that is deleted does not end what runs in it, also when the operator starts again."""
+    found = objects.stateful_set(UID, replace(SETTINGS, runtime_class="gvisor"), LIMITS, FILES, {})
+    assert [objects.runtime_class_of(each) for each in (found, made(), None)] == ["gvisor", "", ""]
 
 
 @pytest.mark.parametrize("change", [{"hosting": PlaneHosting.PODS}, {"is_sandboxed": True, "runtime_class": "gvisor"}])
@@ -369,6 +392,6 @@ def test_the_audit_log_is_read_from_the_pods_that_print_it() -> None:
 def test_a_range_of_pods_is_refused_before_the_first_start() -> None:
     """H04: a field that Pods do not carry out must not look accepted."""
     plane = HostedPlane(uid="a-1", name="x", issuer="https://x", owner="o")
-    objects.check_first(plane)
+    checks.check_first(plane)
     with pytest.raises(InputError, match=r"spec.network.podRange .* without the field"):
-        objects.check_first(replace(plane, pod_range="10.64.0.0/16"))
+        checks.check_first(replace(plane, pod_range="10.64.0.0/16"))

@@ -13,12 +13,13 @@ from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
-from tenantry.hostedpods import jobs, objects, ownetcd
+from tenantry.hostedpods import checks, jobs, objects, ownetcd
 from tenantry.hostedpods.objects import PodSettings
 from tenantry.hostedpods.storeway import StoreWay
-from tenantry.hosting import stores
+from tenantry.hosting import etcdserver, stores
 from tenantry.hosting.plane import HostedPlane
 from tenantry.hosting.stores import HostedStore, StoreKind
+from tenantry.world.shares.amounts import read
 from testkit.model import World
 from testkit.worldclient import WorldClient
 
@@ -52,6 +53,18 @@ def test_the_etcd_runs_and_knows_its_user_before_the_process_starts() -> None:
         *(f"plane-{UID}", f"/planes/{UID}"),
     ]
     assert [each["name"] for each in pod["containers"]] == ["hosted", "sidecar"]
+
+
+def test_the_etcd_and_its_keeper_request_what_the_quota_is_charged() -> None:
+    """H01, VCP-32: no more, also while the container between them runs, which Kubernetes adds to the etcd alone."""
+    etcd, admit, keeper = (read(_amounts(each["resources"])) for each in ownetcd.containers(UID, SETTINGS.image))
+    both = {key: etcd[key] + keeper[key] for key in etcd}
+    assert both == read(etcdserver.OWN_CHARGE)
+    assert all(etcd[key] + admit[key] <= both[key] for key in both)
+
+
+def _amounts(resources: Json) -> dict[str, str]:
+    return {f"{kind}.{key}": amount for kind, of in resources.items() for key, amount in of.items()}
 
 
 def test_an_audit_log_changes_neither_the_etcd_nor_the_job_of_snapshots() -> None:
@@ -106,9 +119,9 @@ def test_snapshots_are_kept_in_the_volume_and_jobs_start_the_etcd() -> None:
 def test_one_process_has_the_etcd() -> None:
     store = HostedStore(kind=StoreKind.OWN_ETCD)
     plane = HostedPlane(uid=UID, name="acme.web", issuer="https://a-1.example", owner="owner:1", store=store)
-    objects.check(plane)
+    checks.check(plane)
     with pytest.raises(InputError, match="must be 1 unless the datastore is SharedEtcd or External, where"):
-        objects.check(replace(plane, replicas=2))
+        checks.check(replace(plane, replicas=2))
 
 
 def test_keys_are_issued_once_and_go_with_the_etcd(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tenantry.api.errors import InputError, LocalError
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
-from tenantry.hostedpods import jobs, objects, seenpods, sharedetcd, sqlservers
+from tenantry.hostedpods import checks, jobs, objects, seenpods, sharedetcd, sqlservers
 from tenantry.hostedpods.objects import PodSettings
 from tenantry.hostedpods.podsockets import USUAL
 from tenantry.hostedpods.seenpods import SeenPod
@@ -122,9 +122,9 @@ def test_several_pods_share_an_etcd_and_spread_over_nodes() -> None:
     assert found["spec"]["replicas"] == 3
     (spread,) = found["spec"]["template"]["spec"]["topologySpreadConstraints"]
     assert spread["labelSelector"] == {"matchLabels": {objects.UID_LABEL: UID}}
-    objects.check(replace(PLANE, replicas=3))
+    checks.check(replace(PLANE, replicas=3))
     with pytest.raises(InputError, match="must be 1 unless the datastore is SharedEtcd or External"):
-        objects.check(replace(PLANE, replicas=2, store=HostedStore()))
+        checks.check(replace(PLANE, replicas=2, store=HostedStore()))
     settings = msgspec.json.decode(hosting.settings(replace(PLANE, replicas=3), 6444, "/openapi"))
     assert settings["datastore"]["processes"] == 3
     assert "--leader-elect=true" in settings["controllers"]
@@ -167,7 +167,7 @@ def test_several_pods_share_a_sql_server() -> None:
         driver=SqlDriver.POSTGRES, address="db.example:5432", database="d", user="u", password="p", ca="c"
     )
     several = replace(PLANE, replicas=2, store=HostedStore(kind=StoreKind.SQL, sql=server))
-    objects.check(several)
+    checks.check(several)
     way = replace(WAY, labels=sqlservers.client_labels(UID))
     found = objects.stateful_set(UID, SETTINGS, None, FILES, {}, way=way, replicas=2)
     selected = sqlservers.network_policy(UID, "192.0.2.9", 5432)["spec"]["podSelector"]["matchLabels"]

@@ -10,6 +10,7 @@ import pytest
 
 from tenantry import __version__
 from tenantry.api import marks
+from tenantry.controllers.installation.release import PART_OF
 from tenantry.install import canary, manifests
 from tenantry.install.policy import IN_TENANTS, binding, bound, by, exists, mutating, rule, says, validating
 from tenantry.install.repairs import REPAIRS
@@ -102,7 +103,8 @@ def test_every_policy_fails_closed_and_says_why(policy: Json) -> None:
     """E15: an expression that fails refuses; each refusal has a message."""
     spec = policy["spec"]
     assert spec["failurePolicy"] == "Fail"
-    assert policy["metadata"]["labels"] == {marks.MANAGED_BY: marks.MANAGER, marks.INSTALLED_VERSION: __version__}
+    ours = dict.fromkeys((marks.MANAGED_BY, PART_OF), marks.MANAGER)
+    assert policy["metadata"]["labels"] == {**ours, marks.INSTALLED_VERSION: __version__}
     for each in spec.get("validations", ()):
         assert each.get("message") or each.get("messageExpression")
         assert each["reason"] == "Forbidden"

@@ -94,7 +94,7 @@ def test_a_machine_is_one_component_at_most(away: dict[str, bool], names: list[s
 
 
 def test_machines_that_are_away_are_not_waited_for_and_not_removed(tmp_path: Path) -> None:
-    """`up` does not record their ranges on the host, and `tenantry node remove` refuses them."""
+    """`up` does not record their ranges on the host, and `tenantry node delete` refuses them."""
     paths = ClusterPaths(tmp_path)
     memberships.write(paths, "real-2", AWAY)
     memberships.write(paths, "real-1", Membership(plane=UID))

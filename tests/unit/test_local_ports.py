@@ -72,7 +72,7 @@ def test_clusters_that_reserve_at_the_same_moment_do_not_clash(tmp_path: Path) -
     numbers = [port for each in found for port in msgspec.structs.astuple(each)]
     for folder in folders:
         ports.release(folder)
-    assert len(numbers) == len(set(numbers)) == 8 * 8
+    assert len(numbers) == len(set(numbers)) == 8 * 9
 
 
 def test_a_reservation_outlives_a_stopped_cluster_but_not_its_folder(tmp_path: Path) -> None:

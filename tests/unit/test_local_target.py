@@ -68,14 +68,14 @@ def test_a_name_must_be_a_label() -> None:
 
 
 def test_a_name_and_a_file_contradict_each_other() -> None:
-    with pytest.raises(InputError, match="--name"):
+    with pytest.raises(InputError, match="--cluster"):
         resolve(FILE, None, "default", given("default"))
 
 
 def test_no_cluster_at_all_says_what_to_do() -> None:
     with pytest.raises(ConfigError, match="tenantry up"):
         resolve(None, None, None, given())
-    with pytest.raises(ConfigError, match="these local clusters run: other; choose one with --name"):
+    with pytest.raises(ConfigError, match="these local clusters run: other; choose one with --cluster"):
         resolve(None, None, None, given("other"))
 
 
@@ -153,5 +153,5 @@ def test_a_group_without_verbs_that_talk_to_a_cluster_takes_no_flags_of_one() ->
 
 
 def test_a_flag_before_the_verb_and_a_local_cluster_exclude_each_other() -> None:
-    with pytest.raises(InputError, match="--name is about a local cluster"):
-        tenantry.main(["--context", "c", "tree", "--name", "other"], standalone_mode=False)
+    with pytest.raises(InputError, match="--cluster names a local cluster"):
+        tenantry.main(["--context", "c", "tree", "--cluster", "other"], standalone_mode=False)

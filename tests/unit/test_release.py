@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import pytest
 
+from tenantry import __version__
+from tenantry.local import build
 from testkit import tools
 
 release, sbom = tools.load("release"), tools.load("sbom")
@@ -27,6 +31,12 @@ def test_what_is_no_version_is_refused(version: str) -> None:
         release.order(version)
 
 
+def test_the_extra_requires_the_programs_of_this_version() -> None:
+    """Otherwise, pip would install programs whose sources differ, and `tenantry up` would build others."""
+    project = tomllib.loads((tools.ROOT / "pyproject.toml").read_text())["project"]
+    assert project["optional-dependencies"]["local"] == [f"{build.CONTROL_PLANE.package}=={__version__}"]
+
+
 def test_the_bill_has_each_pinned_package_and_each_module() -> None:
     text = (
         "aiohttp==3.14.5 \\\n    --hash=sha256:"
@@ -46,7 +56,7 @@ def test_the_bill_of_this_tree_names_what_it_is_built_of() -> None:
     refs = [each["bom-ref"] for each in bill["components"]]
     assert len(set(refs)) == len(refs)
     assert any(each.startswith("pkg:pypi/msgspec@") for each in refs)
-    kubernetes = next(each for each in bill["components"] if each["name"] == "k8s.io/kubernetes")
-    assert "hosted" in [each["value"] for each in kubernetes["properties"]]
+    kubernetes = [each for each in bill["components"] if each["name"] == "k8s.io/kubernetes"]
+    assert "hosted" in {value["value"] for each in kubernetes for value in each["properties"]}
     assert sbom.document("1.0.0") == bill
     assert sbom.document("1.0.1")["serialNumber"] != bill["serialNumber"]

@@ -27,9 +27,7 @@ from tenantry.controllers.virtualcontrolplane.charge import PlaneCharge, find
 from tenantry.controllers.virtualcontrolplane.startslots import AT_ONCE, PER_TENANT, StartSlots
 from tenantry.engine.conditions import is_true
 from tenantry.engine.plan import Blocked
-from tenantry.hostedpods import ownetcd
 from tenantry.hosting import etcdserver
-from tenantry.world import quantity
 from tenantry.world.shares.amounts import read, spelled
 
 USUAL = {"limits.memory": "256Mi", "requests.cpu": "50m", "requests.memory": "96Mi"}
@@ -207,11 +205,3 @@ def test_three_processes_of_an_earlier_version_run_on(has_etcd: bool) -> None:  
     assert desired.replicas_of(many) == 3
     limits = desired.limits_of(many)
     assert (limits.memory_bytes, limits.cpu_millis) == (256 * 2**20, 50)
-
-
-def test_the_charge_of_an_etcd_is_what_it_may_take() -> None:
-    """VCP-32: the quota and the container have it from one place."""
-    first, *_ = ownetcd.containers("u", "image")
-    amounts = first["resources"]
-    for kind, key in (("requests", "requests.memory"), ("limits", "limits.memory")):
-        assert quantity.parse(str(amounts[kind]["memory"])) == quantity.parse(etcdserver.OWN_CHARGE[key])

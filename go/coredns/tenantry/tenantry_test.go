@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,6 +31,8 @@ const (
 
 // world answers every question with what it is told, as a cluster would in which all names exist.
 type world struct {
+	// Clients ask at the same time.
+	mutex   sync.Mutex
 	records map[string][]dns.RR
 	extra   []dns.RR
 	asked   []string
@@ -39,6 +42,8 @@ type world struct {
 func (w *world) Name() string { return "world" }
 
 func (w *world) ServeDNS(_ context.Context, writer dns.ResponseWriter, r *dns.Msg) (int, error) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
 	w.asked = append(w.asked, r.Question[0].Name)
 	m := new(dns.Msg)
 	m.SetReply(r)

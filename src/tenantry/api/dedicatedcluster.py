@@ -129,8 +129,8 @@ class ClusterControlPlane(Model, frozen=True, kw_only=True):
         Annotated[
             RuntimeChoice,
             Meta(
-                description="Sandboxed is not possible yet, and is refused; see spec.runtime of VirtualControlPlane. A"
-                " template with Sandboxed decides this for its clusters. Default: Shared."
+                description="Sandboxed: its Pods are in the sandbox of the host; see spec.runtime of"
+                " VirtualControlPlane. A template with Sandboxed decides this for its clusters. Default: Shared."
             ),
         ]
         | UnsetType

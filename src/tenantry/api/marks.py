@@ -217,7 +217,14 @@ PROPOSED_LABELS = "federation.tenantry.dev/proposed-labels"
 That cluster reads it there, because it may read this namespace anyway.
 """
 
-BY_OTHERS = frozenset({SLICE, PART, OFFLOAD, POD_STRATEGY, PEERS, AUDIENCES, PROPOSED_LABELS})
+IMPORTED = "tenantry.dev/imported"
+"""What `tenantry import` adopted or created and did not commit yet: the name of the other tool.
+
+An annotation of a Tenant, and a label of objects in its namespaces. On a namespace, an annotation with what the import
+took off, as JSON (cli/imports/record.py).
+"""
+
+BY_OTHERS = frozenset({SLICE, PART, OFFLOAD, POD_STRATEGY, PEERS, AUDIENCES, PROPOSED_LABELS, IMPORTED})
 """The marks of a namespace that are set by other clients than the controller that creates it."""
 
 FINALIZER = "tenantry.dev/subnamespace"

@@ -24,6 +24,8 @@ class NodeCondition(Model, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     last_transition_time: str | None = None
+    observed_generation: int = 0
+    """Always 0, as the generation of a Node: kubelet reports none."""
 
 
 class NodeInfo(Model, frozen=True, kw_only=True):

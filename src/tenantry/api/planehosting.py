@@ -29,7 +29,8 @@ HostedIn = Annotated[
 PlaneRuntime = Annotated[
     RuntimeChoice,
     Meta(
-        description="Shared, the default: its Pods share the kernel of their node. Sandboxed is for Pods in the sandbox"
-        " of the host. That is not possible yet: it is not started."
+        description="Shared, the default: its Pods share the kernel of their node. Sandboxed: its Pods have the"
+        " RuntimeClass of the host's sandbox. It is not started if there is none, as a process of a local cluster, or"
+        " with the datastore SQLite."
     ),
 ]

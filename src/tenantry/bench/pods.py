@@ -1,6 +1,7 @@
 """How fast pods are created in tenants' namespaces with rules on, beside namespaces that Tenantry does not manage.
 
-    round:  POST N pods over the tenants' namespaces ─► until all run ─► delete, wait until gone
+    round:  POST pods one after another over the tenants' namespaces: how long each takes
+            POST N pods at once over the same namespaces ─► until all run ─► delete, wait until gone
             the same over as many unmanaged namespaces; every other round in the opposite order
 
 One user, who owns the tenants and edits the other namespaces, writes both sides with the same HTTP client and
@@ -23,7 +24,7 @@ from tenantry.api.flowcontrol import PriorityLevelConfiguration
 from tenantry.api.kubernetes import RBAC_GROUP, Namespace, RoleBinding
 from tenantry.api.model import Resource
 from tenantry.api.rules import Rules
-from tenantry.bench.figures import median_of
+from tenantry.bench.figures import median_of, percentile
 from tenantry.bench.levels import routed, served_at, uid
 from tenantry.bench.load import (
     GONE_SECONDS,
@@ -55,6 +56,8 @@ LEVEL = "workload-high"
 RUN_SECONDS = 1800.0
 ADMITTED_SECONDS = 60.0
 DELETERS = 8
+PACED = 200
+"""Pods that are created one after another on each side of a round; two take longer than the 99th percentile."""
 QUOTA = {"cpu": "1000", "memory": "1000Gi", "pods": "20000"}
 
 RULES: Json = {
@@ -88,10 +91,14 @@ class PodsSide(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         pods_per_second: How fast pods were created.
         running_seconds: From the first POST until the last pod ran.
+        p50_milliseconds: How long the creation of a pod took while no other pod was created: the median.
+        p99_milliseconds: How long it took at most for 99 of 100 pods.
     """
 
     pods_per_second: float
     running_seconds: float
+    p50_milliseconds: float
+    p99_milliseconds: float
 
 
 class PodsResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +192,8 @@ async def pods(client: Client, load: PodsLoad, progress: Progress) -> PodsResult
         PodsSide(
             pods_per_second=median_of(side, lambda each: each.pods_per_second),
             running_seconds=median_of(side, lambda each: each.running_seconds),
+            p50_milliseconds=median_of(side, lambda each: each.p50_milliseconds),
+            p99_milliseconds=median_of(side, lambda each: each.p99_milliseconds),
         )
         for side in zip(*rounds, strict=True)
     )
@@ -212,6 +221,7 @@ def pod(name: str, namespace: str, batch: str) -> bytes:
 
 async def _side(client: Client, author: Client, batch: str, names: Sequence[str], count: int) -> PodsSide:
     """Create pods, wait until they run, and delete them."""
+    paced = await _paced(client, author, batch, names, min(count, PACED))
     # A new name in each round: kwok may miss a pod that is created again right after its deletion.
     pods = [(f"p-{batch}-{number}", names[number % len(names)]) for number in range(count)]
     requests = [(wire.path(PODS, namespace), pod(name, namespace, batch)) for name, namespace in pods]
@@ -223,7 +233,25 @@ async def _side(client: Client, author: Client, batch: str, names: Sequence[str]
         seconds = await saturate(lambda each: author.request("POST", each[0], body=each[1]), requests)
         took = max((await waiting).values()) - began
     await remove_pods(client, names)
-    return PodsSide(pods_per_second=count / seconds, running_seconds=took)
+    return PodsSide(
+        pods_per_second=count / seconds,
+        running_seconds=took,
+        p50_milliseconds=percentile(paced, 0.5),
+        p99_milliseconds=percentile(paced, 0.99),
+    )
+
+
+async def _paced(client: Client, author: Client, batch: str, names: Sequence[str], count: int) -> list[float]:
+    """Create pods one after another, delete them, and return how many milliseconds the creation of each took."""
+    found: list[float] = []
+    for number in range(count):
+        namespace = names[number % len(names)]
+        body = pod(f"paced-{batch}-{number}", namespace, f"{batch}-paced")
+        began = time.perf_counter()
+        await author.request("POST", wire.path(PODS, namespace), body=body)
+        found.append(1000 * (time.perf_counter() - began))
+    await remove_pods(client, names)
+    return found
 
 
 async def remove_pods(client: Client, names: Sequence[str]) -> None:

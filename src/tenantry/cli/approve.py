@@ -60,17 +60,31 @@ def deny(target: Target, *, words: tuple[str, ...], namespace: str, reason: str)
 def _decide(
     target: Target, words: Sequence[str], namespace: str, decision: Decision, reason: str, *, seconds: int | None
 ) -> None:
+    asked = selected(target, words, namespace)
+    session.run(target, lambda client: _write(client, asked, decision, reason, seconds=seconds))
+
+
+def selected(target: Target, words: Sequence[str], namespace: str) -> list[ObjectSelection]:
+    """Return the requests that `NAME...` or `KIND/NAME...` selects.
+
+    Args:
+        target: The cluster, in which names without a kind are looked up.
+        words: The words.
+        namespace: -n, of RoleRequests; "" for that of the context.
+
+    Raises:
+        NotFound: The user sees no request of a name.
+        InputError: A name is that of several requests, or a kind is no request.
+    """
     if _are_names(words):
         chosen = namespace or place.context_namespace(target)
         # A namespace restricts the search to RoleRequests: the other kinds are cluster-scoped.
         among = [kind for kind in REQUESTS if kind.resource.namespaced or not namespace]
 
-        async def find_and_write(client: Client) -> None:
-            asked = [await _find(client, name, chosen, among) for name in dict.fromkeys(words)]
-            await _write(client, asked, decision, reason, seconds=seconds)
+        async def find(client: Client) -> list[ObjectSelection]:
+            return [await _find(client, name, chosen, among) for name in dict.fromkeys(words)]
 
-        session.run(target, find_and_write)
-        return
+        return session.run(target, find)
     asked = kinds.parse(words)
     for each in asked:
         if each.kind not in REQUESTS:
@@ -78,10 +92,10 @@ def _decide(
             raise InputError(f"{each.kind.resource.plural} are no requests; name one as {known}")
         if not each.names:
             raise InputError(
-                f"name the {each.kind.resource.plural} to decide; `tenantry requests --pending` lists them"
+                f"name the {each.kind.resource.plural}, as in `{_short(each.kind)}/NAME`;"
+                " `tenantry request list --pending` lists them"
             )
-    settled = place.settle(target, asked, namespace)
-    session.run(target, lambda client: _write(client, settled, decision, reason, seconds=seconds))
+    return place.settle(target, asked, namespace)
 
 
 def _short(kind: type[Request]) -> str:
@@ -116,7 +130,7 @@ async def _find(client: Client, name: str, namespace: str, among: Sequence[type[
         raise InputError(f"{name!r} is the name of {len(found)} requests: write {known}")
     if not found:
         where = f" in {namespace!r}" if namespace else "; for RoleRequests say where with -n"
-        raise NotFound(f"you see no request {name!r}{where}; `tenantry requests` lists them")
+        raise NotFound(f"you see no request {name!r}{where}; `tenantry request list` lists them")
     return found[0]
 
 
@@ -140,7 +154,7 @@ async def _write(
                 # Only the status: the spec stays as the requester wrote it.
                 await client.merge_patch(each.kind.resource, each.namespace, name, patch, subresource="status")
             except NotFound as error:
-                raise NotFound(f"{told} is not there; `tenantry requests` lists them") from error
+                raise NotFound(f"{told} is not there; `tenantry request list` lists them") from error
             output.talk(f"{told} {decision.value.lower()}")
     if seconds is not None:
         await wait_for_all(client, asked, seconds=seconds)

@@ -12,6 +12,7 @@ import msgspec
 from tenantry.api.errors import InputError
 from tenantry.cli import output, session
 from tenantry.cli.completion import candidates
+from tenantry.cli.paths import NAMESPACE
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ _COLORS = {"Passed": "green", "Failed": "red", "Skipped": "yellow", "Error": "ma
     default="",
     metavar="NAMESPACE",
     shell_complete=candidates.namespaces,
+    type=NAMESPACE,
     help="Namespace to audit, of a tenant or not (default: the tenant's core namespace).",
 )
 @click.option("--as", "user", default="", metavar="USER", help="User who makes the attempts (default: an owner).")

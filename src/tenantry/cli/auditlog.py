@@ -17,6 +17,7 @@ from tenantry.api.planeserver import AuditLevel
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.cli import kinds, output, place, session
 from tenantry.cli.delete import read_existing
+from tenantry.cli.paths import NAMESPACED_NAME
 from tenantry.cli.target import Target, read_environment, takes_target
 from tenantry.local.paths import ClusterPaths, cluster_folder, home
 
@@ -25,7 +26,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 @click.command("audit-log")
 @takes_target
-@click.argument("called", metavar="NAME")
+@click.argument("called", metavar="NAME", type=NAMESPACED_NAME)
 @place.takes_namespace("Namespace of the tenant (default: the namespace of the context).")
 def audit_log(target: Target, *, called: str, namespace: str) -> None:
     r"""Print the audit log of a virtual control plane: an event of audit.k8s.io/v1 in each line.

@@ -21,6 +21,7 @@ from tenantry.cli import controlplane, flags, kinds, output, place, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.delete import read_existing
 from tenantry.cli.kinds import ObjectSelection
+from tenantry.cli.paths import NAMESPACED_NAME
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import WaitCondition, wait_for_all
 from tenantry.engine.conditions import find, is_true
@@ -130,7 +131,7 @@ def convert_tenant(target: Target, *, tenant_name: str, to: str, dry_run: bool, 
 
 @click.command("convert")
 @takes_target
-@click.argument("child", metavar="NAME", shell_complete=candidates.subnamespaces)
+@click.argument("child", metavar="NAME", type=NAMESPACED_NAME, shell_complete=candidates.subnamespaces)
 @place.parent_option
 @_to_option
 @_dry_run_option

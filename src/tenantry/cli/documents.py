@@ -1,7 +1,8 @@
-"""Tenants, Subnamespaces and clusters from YAML or JSON files, read strictly: all documents, or none."""
+"""Objects of Tenantry's kinds from YAML or JSON files, read strictly: all documents, or none."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Hashable, Sequence
 from pathlib import Path
@@ -13,16 +14,20 @@ import yaml
 from tenantry.api.clustertemplate import ClusterTemplate
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.api.errors import InputError
+from tenantry.api.kinds import KINDS
 from tenantry.api.model import KubernetesObject
+from tenantry.api.names import DNS_LABEL, DNS_SUBDOMAIN
 from tenantry.api.subnamespace import Subnamespace
 from tenantry.api.tenant import Tenant
+from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.api.wording import shortened
-from tenantry.views.manifests import Manifests
+from tenantry.views.manifests import Manifests, WantedObject
 from tenantry.world.placeholders import beside, replaced
-from tenantry.world.structure import read
+from tenantry.world.structure import read, without_nulls
 from tenantry.world.validation import (
     Problem,
     validate_cluster,
+    validate_plane,
     validate_subnamespace,
     validate_template,
     validate_tenant,
@@ -31,10 +36,16 @@ from tenantry.world.validation import (
 K = TypeVar("K", bound=KubernetesObject)
 
 MOST_VALUES = 2_000_000
+MOST_BYTES = 32 * 2**20
+"""The longest file. The API server stores objects of at most 1.5 MiB."""
+MOST_MERGED = 100_000
+"""The most keys that merge keys (<<) may give one map: each level of aliases may double them."""
 MOST_PROBLEMS = 50
 """The most wrong fields that one run reports, so that a folder of other files does not fill the screen."""
+MOST_NAME = 253
 SUFFIXES = (".yaml", ".yml", ".json")
-LISTS = ("List", "TenantList", "SubnamespaceList", "DedicatedClusterList", "ClusterTemplateList")
+LISTS = ("List", *(f"{kind.resource.kind}List" for kind in KINDS))
+KIND_BY_NAME = {kind.resource.kind: kind for kind in KINDS}
 
 
 class _Loader(yaml.SafeLoader):
@@ -52,6 +63,13 @@ class _Loader(yaml.SafeLoader):
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Replace the merge keys of a map by what they stand for."""
+        super().flatten_mapping(node)
+        if len(node.value) > MOST_MERGED:
+            told = f"a map gets more than {MOST_MERGED:,} keys from aliases"
+            raise yaml.constructor.ConstructorError(None, None, told, node.start_mark)
+
 
 # YAML 1.1 reads 2027-01-31 as a date; Kubernetes' parser keeps the string.
 _Loader.yaml_implicit_resolvers = {
@@ -65,6 +83,38 @@ class Document(msgspec.Struct, frozen=True):
 
     where: str
     value: object
+
+
+def read_objects(files: Sequence[str]) -> list[WantedObject]:
+    """Return the objects of all of Tenantry's kinds in files, and in the files of folders; "-" is stdin.
+
+    Raises:
+        InputError: A document is invalid, or of another kind; the message names each place and field.
+    """
+    documents = [document for file in files for each in expanded(file) for document in documents_in(each, "objects")]
+    problems: list[str] = []
+    found: list[WantedObject] = []
+    taken: dict[str, dict[str, KubernetesObject]] = {}
+    for document in documents:
+        name = _kind(document.value)
+        kind = KIND_BY_NAME.get(name) if isinstance(name, str) else None
+        if kind is None:
+            problems.append(f"{document.where}: kind is {name!r:.70}; it must be one of {', '.join(KIND_BY_NAME)}")
+            continue
+        before = taken.setdefault(kind.resource.kind, {})
+        wrong = _take(document, before, kind)
+        problems += [f"{document.where}: {problem}" for problem in wrong]
+        if not wrong:
+            whole = cast("dict[str, Any]", without_nulls(document.value))
+            found.append(WantedObject(document.where, next(reversed(before.values())), whole))
+    _raise(problems)
+    return found
+
+
+def _raise(problems: list[str]) -> None:
+    if problems:
+        text = shortened(problems, separator="\n  ", in_order=True, most=MOST_PROBLEMS)
+        raise InputError(f"nothing was done, because of:\n  {text}" if len(problems) > 1 else text)
 
 
 def read_manifests(files: Sequence[str]) -> Manifests:
@@ -90,9 +140,7 @@ def read_manifests(files: Sequence[str]) -> Manifests:
             case _:
                 wrong = _take(document, tenants, Tenant)
         problems += [f"{document.where}: {problem}" for problem in wrong]
-    if problems:
-        text = shortened(problems, separator="\n  ", in_order=True, most=MOST_PROBLEMS)
-        raise InputError(f"nothing was done, because of:\n  {text}" if len(problems) > 1 else text)
+    _raise(problems)
     return Manifests(
         list(tenants.values()), list(subnamespaces.values()), list(clusters.values()), list(templates.values())
     )
@@ -129,7 +177,21 @@ def _validate(value: KubernetesObject) -> list[Problem]:
         return [*missing, *validate_cluster(value)]
     if isinstance(value, ClusterTemplate):
         return validate_template(value)
-    raise TypeError(f"no rules for {type(value)}")
+    if isinstance(value, VirtualControlPlane):
+        return [*_place(value), *validate_plane(value)]
+    return _place(value)
+
+
+def _place(value: KubernetesObject) -> list[Problem]:
+    """Return what is wrong with the name and the namespace of an object."""
+    meta, problems = value.metadata, list[Problem]()
+    if len(meta.name) > MOST_NAME or not re.fullmatch(DNS_SUBDOMAIN, meta.name, re.ASCII):
+        problems.append(Problem("metadata.name", f"must be a DNS name of at most {MOST_NAME} characters"))
+    if not value.resource.namespaced:
+        return [*problems, *([Problem("metadata.namespace", "must not be set")] if meta.namespace else [])]
+    if not re.fullmatch(DNS_LABEL, meta.namespace, re.ASCII):
+        problems.append(Problem("metadata.namespace", "must be given: a DNS label"))
+    return problems
 
 
 def expanded(file: str) -> list[str]:
@@ -196,9 +258,15 @@ def _check_size(values: list[Any], source: str) -> None:
 
 def _text(file: str, source: str) -> str:
     try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        if file == "-":
+            data = sys.stdin.buffer.read(MOST_BYTES + 1)
+        else:
+            with Path(file).open("rb") as opened:
+                data = opened.read(MOST_BYTES + 1)
     except OSError as error:
         raise InputError(f"{source}: cannot be read: {error.strerror}") from error
+    if len(data) > MOST_BYTES:
+        raise InputError(f"{source}: is longer than {MOST_BYTES // 2**20} MiB; split it")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
@@ -15,9 +15,10 @@ from tenantry.api.errors import Forbidden, Gone, InputError, NotFound
 from tenantry.api.model import Json, object_key
 from tenantry.api.requests import TenantRequest
 from tenantry.api.tenant import Tenant
-from tenantry.cli import durations, kinds, output, place, session
+from tenantry.cli import durations, jsonpath, kinds, listing, output, place, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.kinds import Kind, ObjectSelection
+from tenantry.cli.listing import ListOptions
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
 @click.argument("words", nargs=-1, metavar="[KIND [NAME]... | KIND/NAME...]", shell_complete=candidates.objects)
 @place.namespace_option
 @place.everywhere_option
-@output.output_option("json", "yaml", "name", "wide")
-@click.option("-w", "--watch", "watches", is_flag=True, help="Print changes until interrupted.")
+@listing.takes_options("wide")
 @click.option("-l", "--selector", default="", metavar="LABELS", help="Label selector, as in tier=gold.")
 def get(
     target: Target,
@@ -38,8 +38,7 @@ def get(
     words: tuple[str, ...],
     namespace: str,
     everywhere: bool,
-    form: str | None,
-    watches: bool,
+    listing: ListOptions,
     selector: str,
 ) -> None:
     r"""Print tenants or objects of another Tenantry kind; without a KIND, of all kinds.
@@ -54,16 +53,23 @@ def get(
     if selector and any(each.names for each in asked):
         raise InputError("--selector may not be given together with names; leave one of them out")
     # Rows of different kinds have different columns.
+    watches = listing.watches
     if watches and len(asked) > 1:
-        raise InputError("--watch must be about one kind; name it, as in `tenantry get tenants -w`")
-    reading = _Reading(selector=selector, form=form or "table", watches=watches)
+        raise InputError("--watch must be about one kind in one namespace, as in `tenantry get tenants -w`")
+    reading = _Reading(
+        selector=selector,
+        form=listing.form,
+        watches=watches,
+        has_headers=listing.has_headers,
+        sort_by=listing.sort_by,
+    )
     try:
         missing = session.run(
             target, lambda client: _get(client, asked, reading, lenient=not words), tables=reading.is_table
         )
     except Forbidden as error:
         if asked[0].kind is TenantRequest and not asked[0].names:
-            raise Forbidden(f"{error}; `tenantry requests` shows your own") from error
+            raise Forbidden(f"{error}; `tenantry request list` shows your own") from error
         if asked[0].kind is Tenant and not asked[0].names:
             raise Forbidden(f"{error}; an owner names its tenant, as in `tenantry get tenant acme`") from error
         if len(asked) > 1 or asked[0].kind is not Tenant or not asked[0].names or watches:
@@ -84,20 +90,13 @@ def _asked(target: Target, words: Sequence[str], namespace: str, *, everywhere: 
     return place.settle(target, asked, namespace, everywhere=everywhere, may_be_everywhere=True)
 
 
-class _Reading(msgspec.Struct, frozen=True):
-    """How objects are read and printed."""
+class _Reading(ListOptions, frozen=True, kw_only=True):
+    """How objects are read and printed; the API server formats rows as Tables."""
 
     selector: str
-    form: str
-    watches: bool
-
-    @property
-    def is_table(self) -> bool:
-        """Return whether the API server formats them as Tables."""
-        return self.form in {"table", "wide"}
 
 
-class _Row(msgspec.Struct, frozen=True):
+class _Row(NamedTuple):
     """An object: its name and version, and its cells or its JSON."""
 
     name: str
@@ -112,7 +111,7 @@ class _Row(msgspec.Struct, frozen=True):
         return object_key(self.namespace, self.name)
 
 
-class _Page(msgspec.Struct, frozen=True):
+class _Page(NamedTuple):
     """A list: the headers of a table, the objects, and the resourceVersion to watch from."""
 
     headers: tuple[str, ...]
@@ -143,11 +142,14 @@ async def _get(client: Client, asked: list[ObjectSelection], reading: _Reading, 
         elif not reading.is_table:
             objects += [row.value for row in page.rows]
         elif page.rows:
-            output.show(*([""] if tables else []), output.table(page.headers, [row.cells for row in page.rows]))
+            shown = output.table(page.headers, [row.cells for row in page.rows], has_header=reading.has_headers)
+            output.show(*([""] if tables else []), shown)
             tables += 1
-    if reading.form in {"json", "yaml"} and not reading.watches:
+    if reading.form != "name" and not reading.is_table and not reading.watches:
         single = len(asked) == 1 and len(asked[0].names) == 1
-        if objects or not single:
+        if reading.form.startswith("custom-columns="):
+            output.print_columns(objects, reading.form.partition("=")[2], has_header=reading.has_headers)
+        elif objects or not single:
             output.print_objects(objects, reading.form, single=single)
     elif reading.is_table and not tables and not missing:
         output.talk(f"no {' or '.join(each.kind.resource.plural for each in asked)} found")
@@ -174,12 +176,16 @@ async def _watch(client: Client, asked: ObjectSelection, reading: _Reading, page
 
 
 def _print_rows(kind: Kind, reading: _Reading, page: _Page, rows: Sequence[_Row]) -> None:
+    has_header = rows is page.rows and reading.has_headers
+    if reading.form.startswith("custom-columns="):
+        output.print_columns([row.value for row in rows], reading.form.partition("=")[2], has_header=has_header)
+        return
     if not reading.is_table:
         output.write_lines(_lines(kind, reading, rows))
         return
     # Later rows keep to the columns of the first page.
     like = [row.cells for row in page.rows]
-    output.show(output.table(page.headers, [row.cells for row in rows], like=like, has_header=rows is page.rows))
+    output.show(output.table(page.headers, [row.cells for row in rows], like=like, has_header=has_header))
 
 
 def _lines(kind: Kind, reading: _Reading, rows: Sequence[_Row]) -> list[str]:
@@ -187,6 +193,9 @@ def _lines(kind: Kind, reading: _Reading, rows: Sequence[_Row]) -> list[str]:
         return [kinds.full_name(kind, row.name) for row in rows]
     if reading.form == "json":
         return [output.to_json(row.value) for row in rows]
+    if reading.form.startswith("jsonpath="):
+        parts = jsonpath.template(reading.form.partition("=")[2])
+        return [jsonpath.render(parts, row.value) for row in rows]
     return [f"---\n{output.to_yaml([row.value])}".rstrip("\n") for row in rows]
 
 
@@ -205,7 +214,8 @@ def _get_own(target: Target, asked: ObjectSelection, reading: _Reading, refused:
         columns = [each for each in Tenant.columns if not each.priority or reading.form == "wide"]
         now = datetime.now(UTC)
         rows = [(each.metadata.name, *(_cell(each, column, now) for column in columns)) for each in found]
-        output.show(output.table(("NAME", *(column.name.upper() for column in columns)), rows))
+        headers = ("NAME", *(column.name.upper() for column in columns))
+        output.show(output.table(headers, rows, has_header=reading.has_headers))
     else:
         objects = [output.whole(each) for each in found]
         output.print_objects(objects, reading.form, single=len(objects) == 1)
@@ -240,8 +250,14 @@ async def _list_if_allowed(client: Client, asked: ObjectSelection, reading: _Rea
 
 
 async def _list(client: Client, asked: ObjectSelection, reading: _Reading) -> _Page:
-    if reading.is_table:
-        return await _list_tables(client, asked, reading)
+    page = await (_list_tables if reading.is_table else _list_objects)(client, asked, reading)
+    if not reading.sort_by:
+        return page
+    key = reading.key()
+    return page._replace(rows=sorted(page.rows, key=lambda row: key(row.value)))
+
+
+async def _list_objects(client: Client, asked: ObjectSelection, reading: _Reading) -> _Page:
     rows: list[_Row] = []
     version = ""
     selectors = _selectors(asked.names, reading.selector)
@@ -256,13 +272,19 @@ async def _list_tables(client: Client, asked: ObjectSelection, reading: _Reading
     from tenantry.kube.client import PAGE_SIZE
 
     query = {**_selectors(asked.names, reading.selector), "limit": str(PAGE_SIZE)}
+    if reading.sort_by:
+        query["includeObject"] = "Object"
     rows: list[_Row] = []
     columns: tuple[tables.TableColumn, ...] = ()
     while True:
         answer = await client.request("GET", wire.path(asked.kind.resource, asked.namespace), query=query)
         table = tables.decode_table(client, answer)
         columns = table.column_definitions or columns
-        rows += [_row_of_table(asked, row, columns, reading) for row in table.rows or ()]
+        found = [_row_of_table(asked, row, columns, reading) for row in table.rows or ()]
+        if reading.sort_by:
+            wholes: list[Json] = [row["object"] for row in msgspec.json.decode(answer)["rows"] or ()]
+            found = [row._replace(value=value) for row, value in zip(found, wholes, strict=True)]
+        rows += found
         if not table.metadata.continue_:
             break
         query["continue"] = table.metadata.continue_

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import click
-import msgspec
 from typing_extensions import override
 
-from tenantry.api.errors import InputError, NotFound
+from tenantry.api.errors import InputError, TenantryError
 from tenantry.api.marks import SYSTEM_NAMESPACE
-from tenantry.api.model import Json
+from tenantry.api.model import Json, object_key
+from tenantry.api.wording import shortened
 from tenantry.cli import output, session
 from tenantry.cli.target import Target, read_environment, resolve, takes_target
+from tenantry.controllers.installation.comparison import restricted
 from tenantry.install import clusterapi, manifests
+from tenantry.install.fallback import MutationForm
 from tenantry.install.planepods import PodOptions
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
+    from tenantry.views.installationchanges import InstallationChanges
 
 
 class _Install(click.Command):
-    """Needs no cluster for --dry-run: the manifests are the same for all clusters."""
+    """Needs no cluster for --dry-run: the manifests are those for Kubernetes 1.36 and newer."""
 
     @override
     def invoke(self, ctx: click.Context) -> object:
@@ -37,6 +40,8 @@ class _Install(click.Command):
                 raise InputError("--clusterctl-repository needs --cluster-api-provider: add it, or leave both out")
             _write_repository(folder.resolve())
             return None
+        if ctx.params["dry_run"] and ctx.params["check"]:
+            raise InputError("--dry-run needs no cluster, and --check looks at one: leave one of them out")
         if ctx.params["dry_run"]:
             kubeconfig, context, name = (ctx.params[flag] for flag in ("kubeconfig", "context", "name"))
             if kubeconfig or context or name:
@@ -46,8 +51,10 @@ class _Install(click.Command):
             more = _for_cluster_api(ctx.params, subject)
             output.print_documents([*manifests.everything(image, _pods(ctx.params)), *more], form or "yaml")
             return None
-        if form:
-            raise InputError("-o is about what --dry-run prints; add --dry-run, or leave it out")
+        if form and not ctx.params["check"]:
+            raise InputError("-o is about what --dry-run or --check prints; add one of them, or leave it out")
+        if form == "yaml":
+            raise InputError("--check prints a table, or JSON: leave -o out, or give -o json")
         return super().invoke(ctx)
 
 
@@ -107,9 +114,21 @@ class _Install(click.Command):
     help="With --cluster-api-provider: write the kinds as a local repository of clusterctl, and end; no cluster is"
     " needed.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the manifests without applying them; no cluster is needed.")
-@output.output_option("yaml", "json", text="With --dry-run: YAML documents (the default), or one JSON List.")
-def install(target: Target, *, image: str, dry_run: bool, form: str | None, **options: object) -> None:
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print the manifests for Kubernetes 1.36 and newer without applying them; no cluster is needed.",
+)
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Print what the cluster has of what Tenantry uses, what it lacks, and what an installation with these options"
+    " would create, change and delete; change nothing.",
+)
+@output.output_option(
+    "yaml", "json", text="With --dry-run: YAML documents (the default), or one JSON List. With --check: json."
+)
+def install(target: Target, *, image: str, dry_run: bool, check: bool, form: str | None, **options: object) -> None:
     r"""Install Tenantry in a cluster, or update it.
 
     The command applies kinds, rights, policies, and the operator with two replicas in the namespace tenantry-system. It
@@ -119,21 +138,78 @@ def install(target: Target, *, image: str, dry_run: bool, form: str | None, **op
       tenantry install --context prod --image registry.example/tenantry:1
       tenantry install --dry-run > tenantry.yaml
     """
-    del dry_run, form  # handled by _Install.invoke
-    if target.local_name is not None:
-        # The Deployment's ServiceAccount would take the rights away from the operator that runs beside the cluster.
-        objects = manifests.foundation(manifests.LOCAL_USER)
+    del dry_run  # handled by _Install.invoke
+    local = target.local_name
+    if local is not None:
         if options["virtual_control_planes"]:
             raise InputError("a local cluster runs control planes itself: leave --virtual-control-planes out")
-        output.talk(f"local cluster {target.local_name!r}: its operator runs beside it, so none is deployed")
-    else:
-        objects = manifests.everything(image, _pods(options))
-    subject = manifests.SERVICE_ACCOUNT if target.local_name is None else manifests.LOCAL_USER
-    objects += _for_cluster_api(options, subject)
-    counts = session.run(target, lambda client: _apply(client, objects))
+        output.talk(f"local cluster {local!r}: its operator runs beside it, so none is deployed")
+    pods = _pods(options)
+
+    def objects(mutations: MutationForm) -> list[Json]:
+        # The Deployment's ServiceAccount would take the rights away from the operator that runs beside the cluster.
+        subject = manifests.SERVICE_ACCOUNT if local is None else manifests.LOCAL_USER
+        own = (
+            manifests.everything(image, pods, mutations)
+            if local is None
+            else manifests.foundation(manifests.LOCAL_USER, mutations)
+        )
+        return [*own, *_for_cluster_api(options, subject)]
+
+    if check:
+        session.run(target, lambda client: _check(client, objects, form))
+        return
+    counts = session.run(target, lambda client: _install(client, objects))
     output.talk(", ".join(f"{number} {word}" for word, number in counts.items()))
-    if target.local_name is None:
+    if local is None:
         output.talk(f"the operator is starting: kubectl -n {SYSTEM_NAMESPACE} rollout status deployment")
+
+
+async def _check(client: Client, objects: Callable[[MutationForm], list[Json]], form: str | None) -> None:
+    """Print what the cluster has and what an installation changes; the former also if the latter cannot be known.
+
+    Raises:
+        TenantryError: An installation would fail with the same error before its first write.
+    """
+    from tenantry.install import installed
+    from tenantry.views.installationchanges import changes
+    from tenantry.views.prerequisites import prerequisites
+
+    parts = await prerequisites(client)
+    found, problem = None, None
+    try:
+        await installed.require_no_release(client)
+        found = await changes(client, objects(await installed.form(client)))
+    except TenantryError as error:
+        problem = error
+    if form == "json":
+        output.write(output.to_json({"parts": parts, "installation": found}))
+    else:
+        rows = [(each.name, "yes" if each.is_there else "no", each.detail) for each in parts]
+        output.show(output.table(("PART", "THERE", "DETAIL"), rows))
+    if problem is not None:
+        raise problem
+    if found is not None and form != "json":
+        _print_changes(found)
+
+
+def _print_changes(found: InstallationChanges) -> None:
+    if found.is_upgrade and found.changes:
+        lines = [(each.change, each.full_name, each.problem or shortened(each.fields)) for each in found.changes]
+        output.show("", output.table(("CHANGE", "OBJECT", "FIELDS"), lines))
+    older = "an older Tenantry" if found.is_upgrade else "no Tenantry yet"
+    there = f"Tenantry {found.installed}" if found.installed else older
+    output.show("", f"the cluster has {there}; an installation of {found.version}: {found.counts}")
+
+
+async def _install(client: Client, objects: Callable[[MutationForm], list[Json]]) -> dict[str, int]:
+    """Apply what this version of the API server needs, and return how many objects were created and changed."""
+    from tenantry.install import installed
+
+    form = await installed.form(client)
+    if form is MutationForm.WEBHOOK:
+        output.talk("this API server has no MutatingAdmissionPolicy v1: the operator serves mutations as a webhook")
+    return await _apply(client, objects(form))
 
 
 def _write_repository(folder: Path) -> None:
@@ -198,9 +274,11 @@ def _pods(given: Mapping[str, object]) -> PodOptions | None:
 async def _apply(client: Client, objects: list[Json]) -> dict[str, int]:
     """Apply manifests and return how many were created, changed and unchanged."""
     from tenantry.engine.tasks import all_of
-    from tenantry.install import apply
+    from tenantry.install import apply, fallback, installed
+    from tenantry.views.installation import read
 
-    live = await all_of(_read(client, value) for value in objects)
+    await installed.require_no_release(client)
+    live = await all_of(read(client, value) for value in objects)
     wanted = {_key(value): value for value in objects}
     before = dict(zip(map(_key, objects), live, strict=True))
     counts = {"created": 0, "changed": 0, "unchanged": 0}
@@ -209,39 +287,15 @@ async def _apply(client: Client, objects: list[Json]) -> dict[str, int]:
         # Kinds of other projects are not among the objects: they are only created.
         was, like = before.get(_key(value)), wanted.get(_key(value))
         # Not by resourceVersion: controllers write statuses, annotations and aggregated rules in between.
-        same = was is not None and _only(was, like) == _only(value, like)
+        same = was is not None and restricted(was, like) == restricted(value, like)
         word = "created" if was is None else "unchanged" if same else "changed"
         counts[word] += 1
         output.talk(f"{name_of(value)} {word}")
 
     await apply.apply(client, objects, applied=applied)
-    await apply.in_force(client)
+    if any(fallback.is_mutating(each) for each in objects):
+        await apply.in_force(client)
     return counts
-
-
-async def _read(client: Client, value: Json) -> Json | None:
-    """Return the live object of a manifest; None if it does not exist."""
-    from tenantry.install.waves import resource_of
-    from tenantry.kube import wire
-
-    meta = value["metadata"]
-    try:
-        answer = await client.request("GET", wire.path(resource_of(value), meta.get("namespace", ""), meta["name"]))
-    except NotFound:
-        return None
-    return msgspec.json.decode(answer, type=Json)
-
-
-def _only(value: object, like: object) -> object:
-    """Return the part of a value that a manifest has fields for."""
-    if isinstance(value, dict) and isinstance(like, dict):
-        given, wanted = cast("Json", value), cast("Json", like)
-        return {key: _only(given.get(key), inner) for key, inner in wanted.items()}
-    if isinstance(value, list) and isinstance(like, list):
-        items, models = cast("list[object]", value), cast("list[object]", like)
-        if len(items) == len(models):
-            return [_only(item, model) for item, model in zip(items, models, strict=True)]
-    return cast("object", value)
 
 
 def _key(value: Json) -> tuple[str, str, str]:
@@ -251,4 +305,4 @@ def _key(value: Json) -> tuple[str, str, str]:
 def name_of(value: Json) -> str:
     """Return the name of an object in messages, as in `ClusterRole tenantry-admin`."""
     kind, namespace, name = _key(value)
-    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+    return f"{kind} {object_key(namespace, name)}"

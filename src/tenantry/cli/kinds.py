@@ -9,6 +9,7 @@ from tenantry.api.crd import Names
 from tenantry.api.errors import InputError
 from tenantry.api.kinds import KINDS
 from tenantry.api.model import KubernetesObject, object_key
+from tenantry.api.node import Node
 from tenantry.api.wording import suggestion
 
 Kind = type[KubernetesObject]
@@ -51,7 +52,8 @@ def words_of(kind: Kind) -> tuple[str, ...]:
 
 def full_name(kind: Kind, name: str) -> str:
     """Return `tenant.tenantry.dev/acme`, the name that `-o name` prints and every verb takes."""
-    return f"{kind.resource.kind.lower()}.{kind.resource.group}/{name}"
+    group = f".{kind.resource.group}" if kind.resource.group else ""
+    return f"{kind.resource.kind.lower()}{group}/{name}"
 
 
 def told(kind: Kind, name: str, namespace: str = "") -> str:
@@ -65,12 +67,18 @@ def told_key(kind: Kind, key: str) -> str:
     return told(kind, name, namespace)
 
 
+KUBERNETES: dict[str, Kind] = {"node": Node, "nodes": Node}
+"""Kinds of Kubernetes that a noun of the command line is about."""
+
+
 def find_kind(word: str) -> Kind:
     """Return the kind that a word means.
 
     Raises:
         InputError: It means no kind.
     """
+    if word.lower() in KUBERNETES:
+        return KUBERNETES[word.lower()]
     for kind in KINDS:
         singular = f"{kind.resource.kind.lower()}.{kind.resource.group}"
         # Without regard to case, as kubectl: Tenant and tenants.
@@ -89,22 +97,44 @@ def find_kind(word: str) -> Kind:
 def parse(words: Sequence[str]) -> list[ObjectSelection]:
     """Return the objects that `KIND NAME…` or `KIND/NAME…` selects, kinds in the order of the words.
 
+    The name of an object in a namespace may be a path, as in acme/web/staging: `place.settle` finds where it leads.
+
     Raises:
-        InputError: A kind is unknown, a name is empty, or the two forms are mixed.
+        InputError: A kind is unknown, a name is empty or a path to no namespace, or the two forms are mixed.
     """
     if not words:
         return []
     if "/" not in words[0]:
-        mixed = next((word for word in words[1:] if "/" in word), None)
+        first = find_kind(words[0])
+        mixed = next((word for word in words[1:] if "/" in word and _is_mixed(first, word)), None)
         if mixed is not None:
-            raise InputError(f"{mixed!r} stands after the kind {words[0]!r}; write KIND NAME… or KIND/NAME…, not both")
-        return [ObjectSelection(find_kind(words[0]), tuple(dict.fromkeys(words[1:])))]
+            namespace = mixed.partition("/")[0]
+            either = f"; if {namespace!r} is a namespace, name it with -n" if first.resource.namespaced else ""
+            raise InputError(
+                f"{mixed!r} stands after the kind {words[0]!r}; write KIND NAME… or KIND/NAME…, not both{either}"
+            )
+        return [ObjectSelection(first, tuple(dict.fromkeys(words[1:])))]
     found: dict[Kind, list[str]] = {}
     for word in words:
         kind, slash, name = word.partition("/")
         if not slash or not name:
             raise InputError(f"{word!r} must be KIND/NAME, as in tenant/acme")
-        names = found.setdefault(find_kind(kind), [])
+        meant = find_kind(kind)
+        if "/" in name and not meant.resource.namespaced:
+            plural = meant.resource.plural
+            raise InputError(f"{word!r} must be KIND/NAME, as in tenant/acme: {plural} are in no namespace")
+        names = found.setdefault(meant, [])
         if name not in names:
             names.append(name)
     return [ObjectSelection(kind, tuple(names)) for kind, names in found.items()]
+
+
+def _is_mixed(kind: Kind, word: str) -> bool:
+    """Return whether a word after a kind is KIND/NAME instead of a path to an object of the kind."""
+    if not kind.resource.namespaced:
+        return True
+    try:
+        find_kind(word.partition("/")[0])
+    except InputError:
+        return False
+    return True

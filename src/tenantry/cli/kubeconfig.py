@@ -62,7 +62,7 @@ def kubeconfig(target: Target, *, tenant: str | None, namespace: str, user: str 
         raise InputError("--user and --expires need --tenant or --namespace")
     if target.local_name is None or target.kubeconfig is None:
         raise InputError(
-            "this cluster is not a local one: its kubeconfig is yours already; choose a local one with --name, or a"
+            "this cluster is not a local one: its kubeconfig is yours already; choose a local one with --cluster, or a"
             " tenant with --tenant"
         )
     click.echo(target.kubeconfig.read_text(), nl=False)

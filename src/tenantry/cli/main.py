@@ -19,52 +19,51 @@ from tenantry.cli.groupflags import add_flags, check_flags
 # task -> verb -> (module below tenantry.cli, attribute, one line of help). The help is here so that listing the verbs
 # imports none of them.
 TASKS: dict[str, dict[str, tuple[str, str, str]]] = {
+    "Manage tenants": {
+        "tenant": ("tenant", "tenant", "Create, show, suspend, renew and delete tenants, add and remove owners."),
+        "quota": ("quota", "quota", "Show how tenants' quotas are divided, and adjust them for a limited time."),
+        "approve": ("approve", "approve", "Approve requests of others."),
+        "deny": ("approve", "deny", "Deny requests of others."),
+        "delete": ("delete", "delete", "Delete objects of Tenantry's kinds, with everything in them."),
+        "kubeconfig": ("kubeconfig", "kubeconfig", "Print a kubeconfig for an administrator, or for a tenant's user."),
+        "oidc": ("oidc", "oidc", "Print what a cluster and its users need for logins at an OIDC provider."),
+        "adopt": ("adopt", "adopt", "Give the namespaces of a restored cluster back to their tenants."),
+        "import": ("imports.command", "import_", "Adopt the namespaces that another tool has created."),
+    },
+    "Work inside a tenant": {
+        "my": ("my", "my", "Show your own tenants, namespaces, quota, requests and rights."),
+        "sub": ("sub", "sub", "Create, show, move, renew and delete subnamespaces, add and remove owners."),
+        "request": ("request", "request", "Request a tenant or a role, and show the requests."),
+        "vcp": ("vcp", "vcp", "Create, show and delete virtual control planes, and print their kubeconfigs."),
+        "cluster": ("cluster.group", "cluster", "Create, scale and delete clusters with nodes of their own."),
+        "name": ("name", "name", "Print the name of a subnamespace's namespace."),
+    },
+    "Nodes": {
+        "slice": ("slice", "slice_", "Claim nodes for one tenant, and release them."),
+        "node": ("local.node", "node", "Show the tenant of each node; add and remove nodes of a local cluster."),
+        "peer": ("peer.group", "peer", "Connect clusters: pods of one run on the other."),
+    },
+    "Look and explain": {
+        "status": ("status", "status", "Show whether Tenantry works in a cluster, and what to do next."),
+        "get": ("get", "get", "Print tenants and subnamespaces as a table, JSON or YAML."),
+        "describe": ("describe.command", "describe", "Show everything about a tenant or a subnamespace on one page."),
+        "tree": ("tree", "tree", "Draw the tenants, their namespaces and the use of their quotas."),
+        "wait": ("wait", "wait", "Wait until tenants or subnamespaces are ready, or gone."),
+        "explain": ("explain.group", "explain", "Explain denied objects, rights, quotas and claims of nodes."),
+        "diff": ("diff", "diff", "Print what the operator would change, without changing it."),
+        "plan": ("plan", "plan", "Print what applying files would do, with the consequences."),
+        "render": ("render", "render", "Print the objects that tenants in a file become; no cluster needed."),
+        "audit": ("audit", "audit", "Try, as a tenant, what a tenant must not be able to do."),
+    },
     "Local clusters": {
         "up": ("local.up", "up", "Start a local cluster: a Kubernetes control plane with Tenantry in it."),
         "down": ("local.down", "down", "Stop a local cluster."),
-        "status": ("local.status", "status", "Show the local clusters and their components."),
         "logs": ("local.logs", "logs", "Print the log of a local cluster's component."),
-        "node": ("local.node", "node", "Add, remove, crash and restart the real nodes of a local cluster."),
         "image": ("local.image", "image", "Build container images from local files, and load them into real nodes."),
         "local": ("local.builds", "local", "Build the binaries of local clusters, list and clean their caches."),
         "kubectl": ("local.kubectl", "kubectl", "Run kubectl against the chosen cluster."),
     },
-    "Tenants": {
-        "tenant": ("tenant", "tenant", "Create, suspend, resume and renew tenants, add and remove owners."),
-        "sub": ("sub", "sub", "Create, move, renew and delete subnamespaces, add and remove owners."),
-        "quota": ("quota", "quota", "Show how tenants' quotas are divided, and adjust them for a limited time."),
-        "slice": ("slice", "slice_", "Claim nodes for one tenant, and release them."),
-        "vcp": ("vcp", "vcp", "Create, list and delete virtual control planes, and print their kubeconfigs."),
-        "cluster": ("cluster.group", "cluster", "Create, scale and delete clusters with nodes of their own."),
-        "peer": ("peer.group", "peer", "Connect clusters: pods of one run on the other."),
-        "delete": ("delete", "delete", "Delete tenants or subnamespaces, with everything in them."),
-        "import": ("imports.command", "import_", "Adopt the namespaces that another tool has created."),
-    },
-    "Show": {
-        "get": ("get", "get", "Print tenants and subnamespaces as a table, JSON or YAML."),
-        "describe": ("describe.command", "describe", "Show everything about a tenant or a subnamespace on one page."),
-        "tree": ("tree", "tree", "Draw the tenants, their namespaces and the use of their quotas."),
-        "nodes": ("nodes.command", "nodes", "Show the tenant of each node, the free nodes, and the claims that wait."),
-        "name": ("name", "name", "Print the name of a subnamespace's namespace."),
-        "wait": ("wait", "wait", "Wait until tenants or subnamespaces are ready, or gone."),
-    },
-    "Review changes": {
-        "diff": ("diff", "diff", "Print what the operator would change, without changing it."),
-        "render": ("render", "render", "Print the objects that tenants in a file become; no cluster needed."),
-    },
-    "Explain and audit": {
-        "explain": ("explain.group", "explain", "Explain denied objects, rights, quotas and claims of nodes."),
-        "audit": ("audit", "audit", "Try, as a tenant, what a tenant must not be able to do."),
-    },
-    "Access": {
-        "request": ("request", "request", "Request a tenant or a role."),
-        "requests": ("request", "requests", "Print the requests, and what was decided."),
-        "approve": ("approve", "approve", "Approve requests of others."),
-        "deny": ("approve", "deny", "Deny requests of others."),
-        "kubeconfig": ("kubeconfig", "kubeconfig", "Print a kubeconfig for an administrator, or for a tenant's user."),
-        "oidc": ("oidc", "oidc", "Print what a cluster and its users need for logins at an OIDC provider."),
-    },
-    "Operate": {
+    "Install": {
         "install": ("install", "install", "Install Tenantry in a cluster: kinds, rights, policies and the operator."),
         "uninstall": ("uninstall", "uninstall", "Remove Tenantry from a cluster."),
         "operator": ("processes.operator", "operator", "Run the operator, as the Deployment and local clusters do."),
@@ -87,6 +86,9 @@ HIDDEN = {
 }
 """Commands that components run, in the form of VERBS."""
 
+OLD = {"nodes": ("node", "list"), "requests": ("request", "list")}
+"""Old spellings of verbs: the noun and the verb that they became. They work for one release; see `spellings`."""
+
 
 class LazyVerbs(click.Group):
     """A group that lists its commands by their names and help, and imports the one that is called."""
@@ -94,11 +96,12 @@ class LazyVerbs(click.Group):
     def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - as click.Group takes them
         listed = [click.Command(verb, help=text) for verb, (_, _, text) in VERBS.items()]
         hidden = [click.Command(verb, help=text, hidden=True) for verb, (_, _, text) in HIDDEN.items()]
+        hidden += [click.Command(verb, hidden=True) for verb in OLD]
         super().__init__(commands=[*listed, *hidden], **attributes)
 
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*VERBS, *HIDDEN]
+        return [*VERBS, *HIDDEN, *OLD]
 
     @override
     def resolve_command(
@@ -119,6 +122,14 @@ class LazyVerbs(click.Group):
 
 def load(verb: str) -> click.Command:
     """Import a verb's command."""
+    if verb in OLD:
+        from tenantry.cli.spellings import moved
+
+        noun, inner = OLD[verb]
+        group = load(noun)
+        if not isinstance(group, click.Group):
+            raise TypeError(f"tenantry {noun} is not a group")
+        return moved(group.commands[inner], verb, f"tenantry {noun} {inner}")
     module, attribute, _ = {**VERBS, **HIDDEN}[verb]
     command = getattr(importlib.import_module(f"tenantry.cli.{module}"), attribute)
     if not isinstance(command, click.Command):

@@ -14,7 +14,7 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.model import ObjectMeta
 from tenantry.api.subnamespace import Inheritance, InheritanceMode, Mode, Scope, Subnamespace, SubnamespaceSpec
 from tenantry.api.tenant import Tenant
-from tenantry.cli import output, refusals, session
+from tenantry.cli import output, paths, refusals, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.target import Target, may_take_target
 from tenantry.world.naming import child_name
@@ -48,6 +48,7 @@ def name(
 
     \b
       tenantry name acme web
+      tenantry name acme/web staging
       tenantry name acme web --tenant-uid 0b8b2b0e-6d5c-4e0c-9d55-0d2f8f7c1f64
     """
     if tenant and tenant_uid:
@@ -63,16 +64,20 @@ def name(
     for flag, uid in (("--tenant-uid", tenant_uid), ("--cluster-uid", cluster_uid)):
         if uid and not _UID.fullmatch(uid):
             raise InputError(f"{flag} {uid!r} must be a metadata.uid, as in 0b8b2b0e-6d5c-4e0c-9d55-0d2f8f7c1f64")
+    paths.check(parent)
+    if tenant_uid and "/" in parent:
+        raise InputError("with --tenant-uid no cluster is asked: PARENT must be the name of a namespace, not a path")
     if tenant_uid:
         output.write(child_name(tenant_uid, parent, child, cluster_uid))
         return
 
     async def work(client: Client) -> str:
-        uid = await _tenant_uid(client, parent, tenant)
+        above = await paths.namespace_of(client, parent)
+        uid = await _tenant_uid(client, above, tenant)
         return (
-            await _existing(client, uid, parent, child)
+            await _existing(client, uid, above, child)
             if not cluster_uid
-            else child_name(uid, parent, child, cluster_uid)
+            else child_name(uid, above, child, cluster_uid)
         )
 
     output.write(session.run(find(), work))

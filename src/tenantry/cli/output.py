@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 import msgspec
+from typing_extensions import override
 
+from tenantry.api.errors import InputError
 from tenantry.api.wording import visible
+from tenantry.cli import jsonpath
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,6 +44,46 @@ _UNLIMITED = 10**5
 """The width of output that no terminal shows."""
 
 
+TEMPLATES = ("jsonpath", "custom-columns")
+"""Formats that have a value, as in `-o jsonpath='{.metadata.name}'`; `print_objects` prints them."""
+
+
+class Form(click.Choice[str]):
+    """The formats of `-o`."""
+
+    @override
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        # kubectl takes -o=json, too.
+        value = str(value).removeprefix("=")
+        form, equals, text = value.partition("=")
+        if form not in TEMPLATES or form not in self.choices:
+            return super().convert(value, param, ctx)
+        example = "jsonpath='{.metadata.name}'" if form == TEMPLATES[0] else "custom-columns=NAME:.metadata.name"
+        if not equals or not text:
+            self.fail(f"{form} needs a value, as in -o {example}", param, ctx)
+        if form == TEMPLATES[0]:
+            jsonpath.template(text)
+        else:
+            columns(text)
+        return value
+
+
+def columns(text: str) -> list[tuple[str, tuple[jsonpath.Step, ...]]]:
+    """Return the headers and paths of `-o custom-columns`.
+
+    Raises:
+        InputError: A column is not HEADER:PATH.
+    """
+    found: list[tuple[str, tuple[jsonpath.Step, ...]]] = []
+    for each in text.split(","):
+        header, colon, where = each.partition(":")
+        if not header or not colon or not where:
+            raise InputError(f"custom-columns {each!r} must be HEADER:PATH, as in NAME:.metadata.name")
+        where = where.removeprefix("{").removesuffix("}")
+        found.append((header, jsonpath.path(where if where.startswith((".", "[")) else f".{where}")))
+    return found
+
+
 def output_option(*choices: str, default: str = "", text: str = "Output format.") -> Callable[[F], F]:
     """Return the decorator of `-o`.
 
@@ -49,7 +92,7 @@ def output_option(*choices: str, default: str = "", text: str = "Output format."
         default: The format without `-o`; "" for the human-readable one.
         text: The help.
     """
-    return click.option("-o", "--output", "form", type=click.Choice(choices), default=default or None, help=text)
+    return click.option("-o", "--output", "form", type=Form(choices), default=default or None, help=text)
 
 
 def has_blocks(encoding: str | None) -> bool:
@@ -148,12 +191,38 @@ def print_objects(objects: Sequence[Json], form: str, *, single: bool) -> None:
 
     Args:
         objects: The objects, as the API server returned them.
-        form: "json" or "yaml".
+        form: "json", "yaml", or one of `TEMPLATES` with its value.
         single: One object was requested by name, and is printed without a List around it.
     """
+    kind, _, text = form.partition("=")
+    if kind == "custom-columns":
+        print_columns(objects, text)
+        return
     listed: Json = {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": list(objects)}
     value = objects[0] if single and len(objects) == 1 else listed
+    if kind == "jsonpath":
+        write(jsonpath.render(jsonpath.template(text), msgspec.to_builtins(value)))
+        return
     write(to_json(value) if form == "json" else to_yaml([value]))
+
+
+def print_columns(
+    objects: Iterable[Json], text: str, *, has_header: bool = True, like: Sequence[Sequence[str]] = ()
+) -> None:
+    """Print a line for each object, with the columns of `-o custom-columns`.
+
+    Args:
+        objects: The objects.
+        text: The columns, HEADER:PATH,...
+        has_header: Print the headers.
+        like: Rows of another table; columns are at least as wide as there.
+    """
+    chosen = columns(text)
+    rows = [
+        [cell(",".join(map(jsonpath.shown, jsonpath.found(where, each, each)))) for _, where in chosen]
+        for each in map(msgspec.to_builtins, objects)
+    ]
+    show(table([header for header, _ in chosen], rows, like=like, has_header=has_header))
 
 
 # -- tables and trees -----------------------------------------------------------------------------

@@ -18,13 +18,14 @@ from tenantry.api.model import Json, KubernetesObject
 from tenantry.api.virtualcontrolplane import PlanePhase, VirtualControlPlane
 from tenantry.cli import durations, gitmanaged, kinds, output, place, session
 from tenantry.cli.controlplane import group_of, read_started
+from tenantry.cli.paths import NAMESPACED_NAME
 from tenantry.cli.target import Target, takes_target
 from tenantry.engine.conditions import find
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
 
-_called = click.argument("called", metavar="NAME")
+_called = click.argument("called", metavar="NAME", type=NAMESPACED_NAME)
 _in_tenant = place.takes_namespace("Namespace of the tenant (default: the namespace of the context).")
 _timeout = durations.timeout_option("2m", "Deadline for the outcome, as in 30s or 5m.")
 

@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 import click
 
 from tenantry.api.errors import InputError
+from tenantry.cli import paths
 from tenantry.cli.completion import candidates
-from tenantry.cli.kinds import ObjectSelection
+from tenantry.cli.kinds import Kind, ObjectSelection
+from tenantry.cli.paths import NAMESPACE
 from tenantry.cli.target import Target
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -26,11 +28,19 @@ def takes_namespace(text: str, *, metavar: str = "NAMESPACE") -> Callable[[F], F
         metavar: The placeholder in the help.
     """
     return click.option(
-        "-n", "--namespace", default="", metavar=metavar, shell_complete=candidates.namespaces, help=text
+        "-n",
+        "--namespace",
+        default="",
+        metavar=metavar,
+        shell_complete=candidates.namespaces,
+        type=NAMESPACE,
+        help=text,
     )
 
 
-namespace_option = takes_namespace("Namespace of the objects; of a Subnamespace, its parent.")
+namespace_option = takes_namespace(
+    "Namespace of the objects, or the path to it, as in acme/web; of a Subnamespace, its parent."
+)
 parent_option = takes_namespace("Parent namespace (default: the namespace of the context).", metavar="PARENT")
 everywhere_option = click.option(
     "-A", "--all-namespaces", "everywhere", is_flag=True, help="Objects of all namespaces."
@@ -48,14 +58,15 @@ def settle(
     """Return selections of objects with their namespaces.
 
     Args:
-        target: The cluster; its context may name a namespace.
-        asked: Kinds and names.
+        target: The cluster; its context may name a namespace, and it is asked where paths lead.
+        asked: Kinds and names, or paths.
         namespace: -n; "" if it was not given.
         everywhere: -A.
         may_be_everywhere: The verb has -A.
 
     Raises:
         InputError: A flag does not apply to the kinds, or a namespace is missing.
+        NotFound: A path leads nowhere.
         ConfigError: The context cannot be read.
     """
     if namespace and everywhere:
@@ -68,12 +79,23 @@ def settle(
         raise InputError("--all-namespaces may not be given together with names; say with -n where they are")
     if not inside or everywhere:
         return list(asked)
-    chosen = namespace or context_namespace(target)
-    if not chosen:
-        plural = inside[0].kind.resource.plural
-        others = ", or all with -A" if may_be_everywhere and not inside[0].names else ""
+    texts = {name for each in inside for name in each.names if "/" in name}
+    parents = paths.resolve(target, {text: paths.parent_of([text], namespace) for text in texts})
+    without_path = [each for each in inside if not each.names or not texts.issuperset(each.names)]
+    chosen = namespace or (context_namespace(target) if without_path else "")
+    if without_path and not chosen:
+        plural = without_path[0].kind.resource.plural
+        others = ", or all with -A" if may_be_everywhere and not without_path[0].names else ""
         raise InputError(f"{plural} are in namespaces: name one with -n, as in `-n acme`{others}")
-    return [each._replace(namespace=chosen) if each.kind.resource.namespaced else each for each in asked]
+    found: dict[tuple[Kind, str], list[str]] = {}
+    for each in asked:
+        here = chosen if each.kind.resource.namespaced else ""
+        if not each.names:
+            found[each.kind, here] = []
+        for name in each.names:
+            found.setdefault((each.kind, parents.get(name, here)), []).append(name.rpartition("/")[2])
+    # Two paths, or a path and a name, may lead to the same object.
+    return [ObjectSelection(kind, tuple(dict.fromkeys(names)), where) for (kind, where), names in found.items()]
 
 
 def parent(target: Target, namespace: str) -> str:

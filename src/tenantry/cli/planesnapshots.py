@@ -23,6 +23,7 @@ from tenantry.cli import durations, flags, kinds, output, place, session
 from tenantry.cli.controlplane import RequestHandled, group_of, read_asked, read_started, wait_for_outcome
 from tenantry.cli.delete import confirm
 from tenantry.cli.kinds import ObjectSelection
+from tenantry.cli.paths import NAMESPACED_NAME
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import READY, wait_for_all
 from tenantry.hosting import snapshots, versions
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 _REQUEST = "request"
 _RESTORE = "restore"
-_called = click.argument("called", metavar="NAME")
+_called = click.argument("called", metavar="NAME", type=NAMESPACED_NAME)
 _in_tenant = place.takes_namespace("Namespace of the tenant (default: the namespace of the context).")
 _DEADLINE = "15m"
 _WRITES = 10

@@ -32,6 +32,7 @@ from tenantry.cli.controlplane import (
 )
 from tenantry.cli.delete import confirm, read_existing
 from tenantry.cli.kinds import ObjectSelection
+from tenantry.cli.paths import NAMESPACED_NAME
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import WaitCondition, wait_for_all
 from tenantry.engine.conditions import find
@@ -118,7 +119,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-_called = click.argument("called", metavar="NAME")
+_called = click.argument("called", metavar="NAME", type=NAMESPACED_NAME)
 _in_tenant = place.takes_namespace("Namespace of the tenant (default: the namespace of the context).")
 
 

@@ -1,4 +1,4 @@
-"""`tenantry request` and `tenantry requests`: requests tenants and roles, and lists the requests."""
+"""`tenantry request`: requests tenants and roles, lists the requests, and shows them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -20,6 +20,7 @@ from tenantry.api.owner import OwnerKind
 from tenantry.api.quota import Quota
 from tenantry.api.requests import (
     LONGEST_NAME,
+    REQUESTS,
     ClusterRoleRequest,
     ClusterRoleRequestSpec,
     Decision,
@@ -34,8 +35,13 @@ from tenantry.api.requests import (
     TenantRequest,
     TenantRequestSpec,
 )
-from tenantry.cli import durations, flags, kinds, output, place, session
-from tenantry.cli.target import Target, takes_target
+from tenantry.cli import durations, flags, kinds, listing, output, paths, place, session, spellings
+from tenantry.cli.delete import delete
+from tenantry.cli.describe.command import describe
+from tenantry.cli.get import get
+from tenantry.cli.listing import ListedObjects, ListOptions, run
+from tenantry.cli.target import Target, named, takes_target
+from tenantry.cli.wait import wait
 from tenantry.local.progress import StreamProgress
 
 if TYPE_CHECKING:
@@ -45,7 +51,9 @@ if TYPE_CHECKING:
 PROGRESS_SECONDS = 0.25
 """How often the progress of a long wait is shown."""
 
-_because = click.option("--because", default="", metavar="TEXT", help="Reason, for the approver.")
+_because = spellings.option(
+    "--reason", "because", old="--because", default="", metavar="TEXT", help="Reason, for the approver."
+)
 _duration = click.option(
     "--for",
     "seconds",
@@ -67,10 +75,15 @@ _namespace = place.takes_namespace("Namespace of the tenant (default: the namesp
 
 @click.group()
 def request() -> None:
-    """Request a tenant or a role; an approver decides, and `tenantry requests` shows the requests."""
+    """Request a tenant or a role; an approver decides, and `tenantry request list` shows the requests."""
 
 
-@request.command()
+@request.group()
+def create() -> None:
+    """Request a tenant, or a role in a namespace or in the whole cluster."""
+
+
+@create.command()
 @takes_target
 @click.argument("tenant_name", metavar="TENANT")
 @flags.owner_option("Owner: ada, User:ada or Group:devs (default: you).")
@@ -78,7 +91,7 @@ def request() -> None:
 @_because
 @_duration
 @_named
-@output.output_option("json", "yaml", "name")
+@output.output_option("json", "yaml", "name", *output.TEMPLATES)
 def tenant(
     target: Target,
     *,
@@ -93,7 +106,7 @@ def tenant(
     r"""Request a tenant.
 
     \b
-      tenantry request tenant acme --quota cpu=4,memory=8Gi --because "our web shop"
+      tenantry request create tenant acme --quota cpu=4,memory=8Gi --reason "our web shop"
     """
     spec = TenantRequestSpec(
         tenant=tenant_name,
@@ -105,7 +118,7 @@ def tenant(
     _ask(target, TenantRequest(metadata=_meta(own_name, tenant_name), spec=spec), form)
 
 
-@request.command()
+@create.command()
 @takes_target
 @click.argument("role_name", metavar="ROLE")
 @_namespace
@@ -114,7 +127,7 @@ def tenant(
 @_because
 @_duration
 @_named
-@output.output_option("json", "yaml", "name")
+@output.output_option("json", "yaml", "name", *output.TEMPLATES)
 def role(
     target: Target,
     *,
@@ -130,7 +143,7 @@ def role(
     r"""Request a role in a namespace of a tenant.
 
     \b
-      tenantry request role edit --kind ClusterRole -n acme --for 8h --because "the incident of tonight"
+      tenantry request create role edit --kind ClusterRole -n acme --for 8h --reason "the incident of tonight"
     """
     spec = RoleRequestSpec(
         role_ref=RequestedRole(kind=RoleKind(kind), name=role_name),
@@ -142,14 +155,14 @@ def role(
     _ask(target, RoleRequest(metadata=_meta(own_name, role_name, where), spec=spec), form)
 
 
-@request.command()
+@create.command()
 @takes_target
 @click.argument("role_name", metavar="CLUSTERROLE")
 @_subjects
 @_because
 @_duration
 @_named
-@output.output_option("json", "yaml", "name")
+@output.output_option("json", "yaml", "name", *output.TEMPLATES)
 def clusterrole(
     target: Target,
     *,
@@ -163,7 +176,7 @@ def clusterrole(
     r"""Request a role in the whole cluster.
 
     \b
-      tenantry request clusterrole view --for 2h --because "looking for the leak"
+      tenantry request create clusterrole view --for 2h --reason "looking for the leak"
     """
     spec = ClusterRoleRequestSpec(
         role_ref=RequestedClusterRole(name=role_name),
@@ -228,18 +241,18 @@ async def _create(client: Client, wanted: Request) -> Json:
 # -- listing --------------------------------------------------------------------------------------
 
 
-@click.command()
+@request.command("list")
 @takes_target
 @_namespace
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="List requests in all namespaces.")
 @click.option("--pending", is_flag=True, help="List only requests without a decision.")
-@output.output_option("json", "yaml", "name")
-def requests(target: Target, *, namespace: str, everywhere: bool, pending: bool, form: str | None) -> None:
+@listing.takes_options("wide")
+def list_(target: Target, *, namespace: str, everywhere: bool, pending: bool, listing: ListOptions) -> None:
     r"""Print requests, the oldest first; without -n, in all namespaces that you may read.
 
     \b
-      tenantry requests --pending
-      tenantry requests -n acme
+      tenantry request list --pending
+      tenantry request list -n acme
     """
     if namespace and everywhere:
         raise InputError("give either --namespace or --all-namespaces, not both")
@@ -247,26 +260,62 @@ def requests(target: Target, *, namespace: str, everywhere: bool, pending: bool,
     from tenantry.views import requests as view
     from tenantry.views.acting import readable
 
-    async def read(client: Client) -> view.ReadRequests:
+    async def read(client: Client) -> ListedObjects:
         own = partial(readable, client, TenantRequest.resource)
         # The namespace of the context says where a user works, not that the requests of the cluster are not wanted.
-        return await view.read(client, chosen, own, of_cluster=not namespace)
-
-    found = session.run(target, read)
-    if found.unread:
-        output.talk(f"not shown, because you may not list them: {', '.join(found.unread)}")
-    if found.own_only:
-        output.talk("only your own TenantRequests are shown, because you may not list those of other users")
-    shown = [each for each in found.requests if not pending or each.status.decision is Decision.PENDING]
-    if form == "name":
-        output.write_lines(kinds.full_name(type(each), each.metadata.name) for each in shown)
-    elif form:
-        output.print_objects([output.whole(each) for each in shown], form, single=False)
-    elif shown:
+        found = await view.read(client, chosen, own, of_cluster=not namespace)
+        notes: list[str] = []
+        if found.unread:
+            notes.append(f"not shown, because you may not list them: {', '.join(found.unread)}")
+        if found.own_only:
+            notes.append("only your own TenantRequests are shown, because you may not list those of other users")
+        shown = [each for each in found.requests if not pending or each.status.decision is Decision.PENDING]
         now = datetime.now(UTC)
-        output.show(output.table(HEADERS, [row(view.view(each), now) for each in shown]))
-    else:
-        output.talk("no request waits for a decision" if pending else "no requests found")
+        return ListedObjects(
+            headers=HEADERS,
+            rows=[row(view.view(each), now) for each in shown],
+            objects=[output.whole(each) for each in shown],
+            names=[kinds.full_name(type(each), each.metadata.name) for each in shown],
+            keys=[f"{each.resource.kind}/{each.key}" for each in shown],
+            notes=notes,
+        )
+
+    empty = "no request waits for a decision" if pending else "no requests found"
+    watched = [(kind, chosen if kind.resource.namespaced else "") for kind in REQUESTS]
+    run(target, listing, read, empty=empty, kinds=watched)
+
+
+# -- the verbs of every noun ----------------------------------------------------------------------
+
+
+def _of_requests(command: click.Command, name: str, metavar: str, text: str) -> click.Command:
+    """Return a command about objects of any kind as one about requests, whose names need no kind before them."""
+    rest = click.Argument(["words"], nargs=-1, metavar=metavar, required=not metavar.startswith("["))
+    own = [rest if each.name == "words" else each for each in command.params]
+
+    def call(words: tuple[str, ...], namespace: str, **options: Any) -> object:  # noqa: ANN401 - whatever the command takes
+        from tenantry.cli import approve
+
+        if command.callback is None:
+            return None
+        target = named(click.get_current_context())
+        namespace = str(paths.resolved(target, {"namespace": namespace}).get("namespace", namespace))
+        asked = approve.selected(target, words, namespace)
+        found = [f"{kinds.names_of(each.kind).short[0]}/{key}" for each in asked for key in each.keys]
+        return command.callback(words=tuple(found), namespace="", **options)
+
+    return click.Command(name, params=own, callback=call, help=text)
+
+
+for _command, _name, _text in (
+    (get, "get", "Show requests in one line each.\n\n\b\n  tenantry request get treq/acme-0f3a9c21 -o yaml"),
+    (describe, "describe", "Show everything about a request.\n\n\b\n  tenantry request describe acme-0f3a9c21"),
+    (delete, "delete", "Withdraw requests.\n\n\b\n  tenantry request delete rreq/edit-77b1d2e4 -n acme"),
+    (wait, "wait", "Wait until requests are granted.\n\n\b\n  tenantry request wait acme-0f3a9c21 --timeout 1h"),
+):
+    request.add_command(_of_requests(_command, _name, "NAME... | KIND/NAME...", _text))
+for _each in (tenant, role, clusterrole):
+    request.add_command(spellings.moved(_each, _each.name or "", f"tenantry request create {_each.name}"))
 
 
 HEADERS = ("NAME", "NAMESPACE", "WANTS", "DURATION", "REQUESTER", "DECISION", "BY", "READY", "AGE", "BECAUSE")

@@ -20,6 +20,7 @@ from tenantry.api.wording import shortened
 from tenantry.cli import durations, flags, kinds, output, place, session
 from tenantry.cli.controlplane import RequestHandled, group_of, read_started, wait_for_outcome, write_request
 from tenantry.cli.delete import confirm
+from tenantry.cli.paths import NAMESPACED_NAME
 from tenantry.cli.target import Target, takes_target
 from tenantry.controllers.virtualcontrolplane import rotation
 
@@ -147,7 +148,7 @@ class _Rotated(RequestHandled):
 
 @click.command()
 @takes_target
-@click.argument("called", metavar="NAME")
+@click.argument("called", metavar="NAME", type=NAMESPACED_NAME)
 @place.takes_namespace("Namespace of the tenant (default: the namespace of the context).")
 @takes_options
 @flags.yes_option

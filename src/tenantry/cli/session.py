@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 NOT_INSTALLED = (
     "this cluster does not have Tenantry's kinds; install them with `tenantry install`, or choose another cluster with"
-    " --name, --kubeconfig or --context"
+    " --cluster, --kubeconfig or --context"
 )
 INSIDE = (
     "this is the API server of a virtual control plane, which does not have Tenantry's kinds: give the kubeconfig of"
-    " its host with --kubeconfig, or a local cluster with --name"
+    " its host with --kubeconfig, or a local cluster with --cluster"
 )
 
 

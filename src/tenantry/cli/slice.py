@@ -25,8 +25,10 @@ from tenantry.api.slice import (
     slice_name,
 )
 from tenantry.api.wording import shortened
-from tenantry.cli import durations, flags, kinds, output, place, session
+from tenantry.cli import durations, flags, kinds, listing, nouns, output, place, session, spellings
 from tenantry.cli.kinds import ObjectSelection
+from tenantry.cli.listing import ListedObjects, ListOptions, run
+from tenantry.cli.paths import NAMESPACED_NAME
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import wait_for_all
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from tenantry.kube.client import Client
     from tenantry.views.claims import ClaimView
 
-_called = click.argument("called", metavar="NAME")
+_called = click.argument("called", metavar="NAME", type=NAMESPACED_NAME)
 _in_tenant = place.takes_namespace("Namespace of the tenant (default: the namespace of the context).")
 _HEADERS = ("NAMESPACE", "NAME", "STATE", "HAS", "NODES", "USED BY", "ENDS", "MESSAGE")
 
@@ -65,9 +67,10 @@ def slice_() -> None:
     help="Dynamic: nodes are assigned at once. Manual: an administrator approves the claim with `tenantry slice"
     " approve` (default: Manual if the rules of the namespace are Restricted, else Dynamic).",
 )
-@click.option(
-    "--for",
+@spellings.option(
+    "--subnamespace",
     "subnamespaces",
+    old="--for",
     multiple=True,
     metavar="NAME",
     help="Subnamespace whose pods run on the nodes. May be repeated.",
@@ -94,8 +97,8 @@ def slice_() -> None:
 @flags.expiry_option("Release the nodes")
 @flags.takes_wait("Wait until the claim is ready.", timeout="5m")
 @flags.dry_run_option
-@output.output_option("json", "yaml", "name")
-def claim(
+@output.output_option("json", "yaml", "name", *output.TEMPLATES)
+def create(
     target: Target,
     *,
     called: str,
@@ -119,9 +122,9 @@ def claim(
     r"""Claim nodes: pods of other tenants are evicted from them, and none are scheduled there.
 
     \b
-      tenantry slice claim fast -n acme --count 2 --selector disk=ssd --for-everybody --wait
-      tenantry slice claim ml -n acme --per-node nvidia.com/gpu=4 --for training --expires 72h
-      tenantry slice claim web -n acme --part cpu=2,memory=4Gi --for-everybody
+      tenantry slice create fast -n acme --count 2 --selector disk=ssd --for-everybody --wait
+      tenantry slice create ml -n acme --per-node nvidia.com/gpu=4 --subnamespace training --expires 72h
+      tenantry slice create web -n acme --part cpu=2,memory=4Gi --for-everybody
     """
     if part and (per_node or total):
         raise InputError("--part may not be given together with --per-node or --total: it is the size of each part")
@@ -179,7 +182,7 @@ def renew(target: Target, *, called: str, namespace: str, until: str) -> None:
     session.run(target, lambda client: flags.renew(client, asked, expires_at))
 
 
-@slice_.command()
+@click.command()
 @takes_target
 @_called
 @_in_tenant
@@ -187,7 +190,7 @@ def release(target: Target, *, called: str, namespace: str) -> None:
     r"""Release nodes: the tenant's pods are evicted, and the nodes return to the shared pool.
 
     \b
-      tenantry slice release fast -n acme
+      tenantry slice delete fast -n acme
     """
     where = place.parent(target, namespace)
     session.run(target, lambda client: client.delete(SliceClaim.resource, where, called))
@@ -252,8 +255,8 @@ async def _approve(client: Client, name: str, namespace: str) -> str:
 @slice_.command("list")
 @takes_target
 @place.takes_namespace("List only the claims of this namespace.")
-@output.output_option("json", "yaml")
-def list_(target: Target, *, namespace: str, form: str | None) -> None:
+@listing.takes_options("wide")
+def list_(target: Target, *, namespace: str, listing: ListOptions) -> None:
     r"""List claims with their states and nodes.
 
     \b
@@ -263,15 +266,20 @@ def list_(target: Target, *, namespace: str, form: str | None) -> None:
     from tenantry.views import claims
 
     own = place.context_namespace(target)
-    found = session.run(target, lambda client: claims.read(client, namespace, own))
-    if form:
-        output.print_objects([output.whole(each) for each in found], form, single=False)
-        return
-    if not found:
-        output.talk("no claims; `tenantry slice claim` creates one")
-        return
-    now = datetime.now(UTC)
-    output.show(output.table(_HEADERS, [_row(each, now) for each in claims.claims(found)]))
+
+    async def read(client: Client) -> ListedObjects:
+        found = sorted(await claims.read(client, namespace, own), key=lambda each: each.key)
+        now = datetime.now(UTC)
+        return ListedObjects(
+            headers=_HEADERS,
+            rows=[_row(each, now) for each in claims.claims(found)],
+            objects=[output.whole(each) for each in found],
+            names=[kinds.full_name(SliceClaim, each.metadata.name) for each in found],
+            keys=[each.key for each in found],
+        )
+
+    empty = "no claims; `tenantry slice create` creates one"
+    run(target, listing, read, empty=empty, kinds=[(SliceClaim, namespace), (SliceClaim, own)])
 
 
 def _row(view: ClaimView, now: datetime) -> tuple[str, ...]:
@@ -287,3 +295,8 @@ def _row(view: ClaimView, now: datetime) -> tuple[str, ...]:
         "; ".join(view.messages),
     )
     return tuple(output.cell(each) for each in cells)
+
+
+slice_.add_command(spellings.moved(create, "claim", "tenantry slice create"))
+slice_.add_command(spellings.moved(release, "release", "tenantry slice delete"))
+nouns.complete(slice_, nouns.Noun("sliceclaim", "claim of nodes", "claims of nodes", "fast"))

@@ -28,11 +28,12 @@ from tenantry.api.subnamespace import (
     SubnamespaceIsolation,
     SubnamespaceSpec,
 )
-from tenantry.cli import controlplane, flags, kinds, output, ownership, place, removal, session
+from tenantry.cli import controlplane, flags, kinds, nouns, output, ownership, place, removal, session
 from tenantry.cli.completion import candidates
 from tenantry.cli.convert import convert_subnamespace
 from tenantry.cli.delete import delete_objects, read_existing
 from tenantry.cli.kinds import ObjectSelection
+from tenantry.cli.paths import NAMESPACE, NAMESPACED_NAME
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import GONE, judged, wait_for_all
 from tenantry.world.naming import child_name
@@ -61,12 +62,12 @@ APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 @click.group()
 def sub() -> None:
-    """Create, move, renew and delete subnamespaces, add and remove owners; `tenantry get subnamespaces` lists them."""
+    """Create, move, renew and delete subnamespaces, add and remove owners."""
 
 
 @sub.command()
 @takes_target
-@click.argument("child", metavar="NAME")
+@click.argument("child", metavar="NAME", type=NAMESPACED_NAME)
 @place.parent_option
 @flags.choice_option(
     "--mode", Mode.WORKSPACE, "Workspace: for a team. Subtenant: for a customer; the parent has no access."
@@ -97,7 +98,7 @@ def sub() -> None:
 )
 @flags.dry_run_option
 @flags.takes_wait()
-@output.output_option("json", "yaml", "name")
+@output.output_option("json", "yaml", "name", *output.TEMPLATES)
 def create(
     target: Target,
     *,
@@ -255,10 +256,17 @@ def inheritance(texts: Sequence[str], *, mode: Mode, owned: bool) -> Inheritance
     required=True,
     metavar="NAMESPACE",
     shell_complete=candidates.namespaces,
+    type=NAMESPACE,
     help="Present parent.",
 )
 @click.option(
-    "--to", "goal", required=True, metavar="NAMESPACE", shell_complete=candidates.namespaces, help="New parent."
+    "--to",
+    "goal",
+    required=True,
+    metavar="NAMESPACE",
+    shell_complete=candidates.namespaces,
+    type=NAMESPACE,
+    help="New parent.",
 )
 @flags.takes_wait("Wait until the move is complete.", default=True)
 def move(target: Target, *, child: str, source: str, goal: str, seconds: int | None) -> None:
@@ -312,7 +320,9 @@ async def _move(client: Client, name: str, source: str, goal: str, *, seconds: i
 
 @sub.command()
 @takes_target
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=candidates.subnamespaces)
+@click.argument(
+    "names", nargs=-1, required=True, metavar="NAME...", type=NAMESPACED_NAME, shell_complete=candidates.subnamespaces
+)
 @place.parent_option
 @flags.renewal_option
 def renew(target: Target, *, names: tuple[str, ...], namespace: str, until: str) -> None:
@@ -329,7 +339,9 @@ def renew(target: Target, *, names: tuple[str, ...], namespace: str, until: str)
 
 @sub.command()
 @takes_target
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=candidates.subnamespaces)
+@click.argument(
+    "names", nargs=-1, required=True, metavar="NAME...", type=NAMESPACED_NAME, shell_complete=candidates.subnamespaces
+)
 @place.parent_option
 @click.option(
     "--cascade",
@@ -356,7 +368,7 @@ def delete(
 
 @sub.command("add-owner")
 @takes_target
-@click.argument("child", metavar="NAME", shell_complete=candidates.subnamespaces)
+@click.argument("child", metavar="NAME", type=NAMESPACED_NAME, shell_complete=candidates.subnamespaces)
 @flags.owners_argument
 @place.parent_option
 @flags.takes_wait()
@@ -374,7 +386,7 @@ def add_owner(target: Target, *, child: str, added: tuple[Owner, ...], namespace
 
 @sub.command("remove-owner")
 @takes_target
-@click.argument("child", metavar="NAME", shell_complete=candidates.subnamespaces)
+@click.argument("child", metavar="NAME", type=NAMESPACED_NAME, shell_complete=candidates.subnamespaces)
 @place.parent_option
 @removal.removal_options
 def remove_owner(target: Target, *, child: str, namespace: str, **choices: Unpack[removal.Choices]) -> None:
@@ -389,3 +401,4 @@ def remove_owner(target: Target, *, child: str, namespace: str, **choices: Unpac
 
 
 sub.add_command(convert_subnamespace)
+nouns.complete(sub, nouns.Noun("subnamespace", "subnamespace", "subnamespaces", "web"))

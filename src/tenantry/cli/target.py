@@ -1,6 +1,6 @@
 """The cluster that a command uses, chosen in the same way for every verb.
 
-    --kubeconfig, --context  >  --name, $TENANTRY_NAME  >  $KUBECONFIG  >  the local cluster "default", if it runs
+    --kubeconfig, --context  >  --cluster, $TENANTRY_NAME  >  $KUBECONFIG  >  the local cluster "default", if it runs
     >  the pod's own
 
 ~/.kube/config is used only with --context or --kubeconfig: a command that deletes tenants must not find a cluster by
@@ -20,6 +20,7 @@ import click
 
 from tenantry.api.errors import ConfigError, InputError, LocalError
 from tenantry.api.wording import shortened
+from tenantry.cli import spellings
 from tenantry.cli.groupflags import CLUSTER_FLAGS, outwards
 from tenantry.local import locks
 from tenantry.local.paths import ClusterPaths, check_name, cluster_folder, home
@@ -122,23 +123,23 @@ def resolve(kubeconfig: Path | None, context: str | None, name: str | None, envi
     Args:
         kubeconfig: --kubeconfig.
         context: --context.
-        name: --name.
+        name: --cluster.
         environment: What determines the cluster if no flag does.
 
     Raises:
-        InputError: --name is given together with the other flags, or is not a DNS label.
+        InputError: --cluster is given together with the other flags, or is not a DNS label.
         LocalError: The named local cluster does not exist or does not run.
         ConfigError: No cluster is named, and no local one runs.
     """
     if kubeconfig or context:
         if name:
-            raise InputError("--name is about a local cluster and may not be given with --kubeconfig or --context")
+            raise InputError("--cluster names a local cluster and may not be given with --kubeconfig or --context")
         return Target(kubeconfig=kubeconfig, context=context)
     if name := name or environment.name:
         check_name(name)
         if not environment.is_running(name):
             what = "is not running" if name in environment.names() else "does not exist"
-            raise LocalError(f'the local cluster "{name}" {what}: start it with `tenantry up --name {name}`')
+            raise LocalError(f'the local cluster "{name}" {what}: start it with `tenantry up --cluster {name}`')
         return _local(name, environment)
     if environment.kubeconfig:
         return Target()
@@ -148,11 +149,11 @@ def resolve(kubeconfig: Path | None, context: str | None, name: str | None, envi
         return Target(in_cluster=True)
     if running := [each for each in environment.names() if environment.is_running(each)]:
         raise ConfigError(
-            f"no cluster is named: these local clusters run: {shortened(running)}; choose one with --name or"
+            f"no cluster is named: these local clusters run: {shortened(running)}; choose one with --cluster or"
             " TENANTRY_NAME, or another with --kubeconfig, --context or KUBECONFIG"
         )
     raise ConfigError(
-        "no cluster to talk to: start a local one with `tenantry up`, or name yours with --name, --kubeconfig, "
+        "no cluster to talk to: start a local one with `tenantry up`, or name yours with --cluster, --kubeconfig, "
         "--context or KUBECONFIG"
     )
 
@@ -185,12 +186,16 @@ def named(given: click.Context) -> Target:
 
 
 def takes_target(command: Callable[Concatenate[Target, P], R]) -> Callable[P, R]:
-    """Give a command --kubeconfig, --context and --name, and the `Target` that they name as its first argument."""
+    """Give a command --kubeconfig, --context and --cluster, and the `Target` that they name as its first argument."""
 
     @may_take_target
     @functools.wraps(command)
     def resolved(find: Callable[[], Target], *args: P.args, **kwargs: P.kwargs) -> R:
-        return command(find(), *args, **kwargs)
+        from tenantry.cli import paths
+
+        target = find()
+        kwargs.update(paths.resolved(target, kwargs))
+        return command(target, *args, **kwargs)
 
     return resolved
 
@@ -200,7 +205,7 @@ def may_take_target(command: Callable[Concatenate[Callable[[], Target], P], R]) 
 
     @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Path to the kubeconfig.")
     @click.option("--context", help="Context to use (of --kubeconfig, KUBECONFIG or ~/.kube/config).")
-    @click.option("--name", help="Local cluster to use (default: TENANTRY_NAME).")
+    @spellings.option("--cluster", "name", old="--name", help="Local cluster to use (default: TENANTRY_NAME).")
     @functools.wraps(command)
     def resolving(*args: P.args, **kwargs: P.kwargs) -> R:
         for key in ("kubeconfig", "context", "name"):

@@ -27,7 +27,7 @@ from tenantry.api.tenant import (
     TenantQuota,
     TenantSpec,
 )
-from tenantry.cli import controlplane, flags, kinds, output, ownership, removal, session
+from tenantry.cli import controlplane, flags, kinds, nouns, output, ownership, removal, session
 from tenantry.cli.cluster import sizing
 from tenantry.cli.completion import candidates
 from tenantry.cli.convert import convert_tenant
@@ -80,7 +80,7 @@ def tenant() -> None:
 @flags.expiry_option("Suspend the tenant")
 @flags.dry_run_option
 @flags.takes_wait()
-@output.output_option("json", "yaml", "name")
+@output.output_option("json", "yaml", "name", *output.TEMPLATES)
 def create(
     target: Target,
     *,
@@ -259,3 +259,4 @@ def remove_owner(target: Target, *, tenant_name: str, **choices: Unpack[removal.
 
 
 tenant.add_command(convert_tenant)
+nouns.complete(tenant, nouns.Noun("tenant", "tenant", "tenants", "acme"))

@@ -26,7 +26,7 @@ from tenantry.cli.delete import confirm, remove
 from tenantry.cli.install import name_of
 from tenantry.cli.target import Target, takes_target
 from tenantry.controllers.fairness.desired import MIRRORS, RESERVED_PREFIX, TRUSTED
-from tenantry.install import manifests
+from tenantry.install import fallback, manifests
 from tenantry.install.planepods import PodOptions
 from tenantry.local.clusters import local_cluster_at
 from tenantry.local.components import OPERATOR
@@ -73,8 +73,9 @@ def uninstall(target: Target, *, yes: bool, delete_tenants: bool, timeout: int) 
 async def _uninstall(
     client: Client, local: LocalCluster | None, *, yes: bool, delete_tenants: bool, seconds: int
 ) -> None:
-    from tenantry.install import apply
+    from tenantry.install import apply, installed
 
+    await installed.require_no_release(client)
     tenants = await _tenants(client)
     names = shortened(tenant.metadata.name for tenant in tenants)
     if tenants and not delete_tenants:
@@ -101,7 +102,8 @@ async def _uninstall(
             await apply.end_rights(client, manifests.operator_bindings())
             # The operator goes before its rights, and the kinds and the namespace go last.
             # Also what only some installations have.
-            backwards = manifests.everything(pods=PodOptions(image="", shards=2, has_etcd=True))[::-1]
+            own = manifests.everything(pods=PodOptions(image="", shards=2, has_etcd=True))
+            backwards = [*fallback.leftovers(), *own[::-1]]
             foundation = sorted(filter(_is_foundation, backwards), key=_is_foundation)
             for value in (each for each in backwards if not _is_foundation(each)):
                 await _delete(client, value)

@@ -20,19 +20,16 @@ from tenantry.api.virtualcontrolplane import (
     VirtualControlPlane,
     VirtualControlPlaneSpec,
 )
-from tenantry.cli import creation, flags, kinds, output, place, session
+from tenantry.cli import creation, flags, kinds, nouns, output, place, session
 from tenantry.cli.auditlog import audit_log
 from tenantry.cli.controlplane import read_started
-from tenantry.cli.describe.command import describe
-from tenantry.cli.get import get
 from tenantry.cli.kinds import ObjectSelection
-from tenantry.cli.narrowed import narrowed
+from tenantry.cli.paths import NAMESPACED_NAME
 from tenantry.cli.phases import sleep, wake
 from tenantry.cli.planesnapshots import restore, snapshot
 from tenantry.cli.planeupgrade import upgrade
 from tenantry.cli.rotation import rotate
 from tenantry.cli.target import Target, takes_target
-from tenantry.cli.wait import wait
 from tenantry.world.validation import validate_plane
 
 if TYPE_CHECKING:
@@ -40,7 +37,7 @@ if TYPE_CHECKING:
     from tenantry.kube.client import Client
 
 _VCP = VirtualControlPlane.names.short[0]
-_called = click.argument("called", metavar="NAME")
+_called = click.argument("called", metavar="NAME", type=NAMESPACED_NAME)
 _in_tenant = place.takes_namespace("Namespace of the tenant (default: the namespace of the context).")
 _SECRETS = Resource("", "v1", "secrets", "Secret")
 
@@ -71,7 +68,7 @@ def vcp() -> None:
 )
 @flags.takes_wait("Wait until the API server is usable.", default=True, timeout="2m")
 @flags.dry_run_option
-@output.output_option("json", "yaml", "name")
+@output.output_option("json", "yaml", "name", *output.TEMPLATES)
 def create(
     target: Target,
     *,
@@ -202,33 +199,11 @@ def delete(target: Target, *, called: str, namespace: str, yes: bool, seconds: i
     session.run(target, lambda client: delete_objects(client, asked, yes=yes, seconds=seconds))
 
 
-_ALIKE = (
-    (get, "list", "", "List virtual control planes.\n\n\b\n  tenantry vcp list -A"),
-    (
-        get,
-        "get",
-        "[NAME]...",
-        "Show virtual control planes in one line each.\n\n\b\n  tenantry vcp get web -n acme -o yaml",
-    ),
-    (
-        describe,
-        "describe",
-        "NAME",
-        "Show everything about a virtual control plane.\n\n\b\n  tenantry vcp describe web -n acme",
-    ),
-    (
-        wait,
-        "wait",
-        "[NAME]...",
-        "Wait until control planes are usable.\n\n\b\n  tenantry vcp wait web -n acme\n  tenantry vcp wait --all -A",
-    ),
-)
 vcp.add_command(snapshot)
 vcp.add_command(restore)
 vcp.add_command(upgrade)
 vcp.add_command(rotate)
 vcp.add_command(audit_log)
-for _command, _name, _metavar, _text in _ALIKE:
-    vcp.add_command(narrowed(_command, _VCP, name=_name, metavar=_metavar or "[NAME]...", text=_text))
 vcp.add_command(sleep)
 vcp.add_command(wake)
+nouns.complete(vcp, nouns.Noun(_VCP, "virtual control plane", "virtual control planes", "web"))

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
+from tenantry import __version__
 from tenantry.api import marks
 from tenantry.api.errors import ApiError, NotFound, TenantryError
 from tenantry.api.kubernetes import Namespace
@@ -68,6 +69,10 @@ from tenantry.controllers.virtualcontrolplane.ownnodes import NodeMoveController
 from tenantry.controllers.virtualcontrolplane.shards import Shard, lease_name
 from tenantry.controllers.virtualcontrolplane.sleeper import SleepingPodsController
 from tenantry.controllers.virtualcontrolplane.unplaced import UnplacedController
+from tenantry.controllers.webhook.controller import KEY as WEBHOOK
+from tenantry.controllers.webhook.controller import WebhookController
+from tenantry.controllers.webhook.mutations import ServedMutation, WebhookPlace, no_mutations
+from tenantry.controllers.webhook.server import REVIEWS, WebhookServer
 from tenantry.engine.clock import SystemClock
 from tenantry.engine.cluster import HOME, Cluster
 from tenantry.engine.lease import Election
@@ -107,6 +112,7 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
             same number.
         kubelet_address: The IP address at which the API server reaches the kubelet ports of Nodes that stand for peers.
         tunnel_address: The IP address and the port at which peers open tunnels; None to have no tunnels.
+        webhook: How mutations are served as a webhook; None if the API server has mutating policies.
     """
 
     metrics_address: str
@@ -119,10 +125,14 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     shards: int = 1
     kubelet_address: str = "127.0.0.1"
     tunnel_address: tuple[str, int] | None = None
+    webhook: WebhookPlace | None = None
 
 
 async def operate(
-    connection: Connection, options: OperatorOptions, shipped: Callable[[Client], Awaitable[Shipment | None]]
+    connection: Connection,
+    options: OperatorOptions,
+    shipped: Callable[[Client], Awaitable[Shipment | None]],
+    mutated: Callable[[Client], Awaitable[Sequence[ServedMutation]]] = no_mutations,
 ) -> None:
     """Run until SIGTERM or SIGINT.
 
@@ -130,6 +140,7 @@ async def operate(
         connection: Where the cluster is, and who we are.
         options: How it runs.
         shipped: Reads what the operator repairs of its installation; None for nothing.
+        mutated: Reads what its webhook serves.
 
     Raises:
         ConfigError: The API server is too old, or the credentials are wrong.
@@ -140,7 +151,7 @@ async def operate(
     # A stop gives the work time to end; asyncio's own handling of SIGINT ends in a KeyboardInterrupt.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    operator = _Operator(options, shipped)
+    operator = _Operator(options, shipped, mutated)
     async with (
         Client(
             connection,
@@ -244,10 +255,17 @@ def controllers(
 
 
 class _Operator:
-    def __init__(self, options: OperatorOptions, shipped: Callable[[Client], Awaitable[Shipment | None]]) -> None:
+    def __init__(
+        self,
+        options: OperatorOptions,
+        shipped: Callable[[Client], Awaitable[Shipment | None]],
+        mutated: Callable[[Client], Awaitable[Sequence[ServedMutation]]],
+    ) -> None:
         self.metrics = Metrics()
         self._options = options
         self._shipped = shipped
+        self._mutated = mutated
+        self._mutations: Sequence[ServedMutation] = ()
         self.clock = SystemClock()
         self._runtime: Runtime | None = None
         self._leads = False
@@ -266,8 +284,21 @@ class _Operator:
             self._runtime.count()
 
     async def run(self, client: Client, election_client: Client) -> None:
-        """Lead and stand by in turns, and serve shards, until cancelled."""
+        """Lead and stand by in turns, and serve shards and the webhook, until cancelled."""
         cluster_uid = await self._wait_for_cluster(client)
+        webhook = self._options.webhook
+        if webhook is None:
+            await self._take_part(client, election_client, cluster_uid)
+            return
+        self._mutations = await self._mutated(client)
+        reviews = Cluster(REVIEWS, client, clock=self.clock, instance=self._options.identity)
+        with first_error():
+            async with asyncio.TaskGroup() as group:
+                group.create_task(WebhookServer(reviews, webhook.address, self._mutations).run(Metrics()))
+                group.create_task(self._take_part(client, election_client, cluster_uid))
+
+    async def _take_part(self, client: Client, election_client: Client, cluster_uid: str) -> None:
+        """Lead and stand by in turns, and serve shards, until cancelled."""
         if self._options.placement is None or self._options.shards == 1:
             await self._stand(client, election_client, cluster_uid)
             return
@@ -279,7 +310,11 @@ class _Operator:
     async def _stand(self, client: Client, election_client: Client, cluster_uid: str) -> None:
         """Lead and stand by in turns, until cancelled."""
         election = Election(
-            election_client, self.clock, namespace=self._options.namespace, identity=self._options.identity
+            election_client,
+            self.clock,
+            namespace=self._options.namespace,
+            identity=self._options.identity,
+            version=__version__,
         )
         while True:
             await election.acquire()
@@ -318,7 +353,10 @@ class _Operator:
             planes = self._control_planes(runtime, home, client, group, verdicts, connections)
             peers = self._peers(runtime, home, client, group, cluster_uid=cluster_uid, verdicts=verdicts)
             own = controllers(cluster_uid, shipment, verdicts, self._options.machines, connections)
-            runtime.add(home, [*own, *planes, *peers])
+            runtime.add(home, [*own, *planes, *peers, *self._webhook()])
+            if self._options.webhook is not None:
+                # No event reports that there is no configuration yet.
+                home.wake(ServedMutation, WEBHOOK)
             running = group.create_task(runtime.run())
             holding = group.create_task(election.hold())
             try:
@@ -332,6 +370,11 @@ class _Operator:
             finally:
                 running.cancel()
                 holding.cancel()
+
+    def _webhook(self) -> list[Controller]:
+        """Return the controller of the webhook's configuration, if mutations are served as a webhook."""
+        place = self._options.webhook
+        return [WebhookController(self._mutations, place)] if place is not None else []
 
     def _peers(
         self,

@@ -45,7 +45,7 @@ async def serve(address: str, page: Callable[[], bytes], is_ready: Callable[[], 
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", text)
-    async with _listening(app, address, "--metrics-address", None):
+    async with listening(app, address, "--metrics-address", None):
         yield
 
 
@@ -78,7 +78,7 @@ async def serve_to_clients(
 
     app = web.Application()
     app.router.add_get("/metrics", text)
-    async with _listening(app, address, "--secure-metrics-address", context):
+    async with listening(app, address, "--secure-metrics-address", context):
         yield
 
 
@@ -90,9 +90,20 @@ def _metrics(page: bytes) -> web.Response:
 
 
 @asynccontextmanager
-async def _listening(
+async def listening(
     app: web.Application, address: str, flag: str, context: ssl.SSLContext | None
 ) -> AsyncGenerator[None]:
+    """Serve an application while the context is open.
+
+    Args:
+        app: The application.
+        address: `host:port`.
+        flag: That has the address, for messages.
+        context: With the serving certificate; None for no TLS.
+
+    Raises:
+        InputError: The address does not parse, or the port is taken.
+    """
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise InputError(f"address {address!r} must be HOST:PORT, as in 127.0.0.1:8080")

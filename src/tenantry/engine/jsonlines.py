@@ -30,7 +30,21 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+def soften_closed(record: logging.LogRecord) -> bool:
+    """Make a warning of what uvloop calls a fatal error: a connection closed in the moment of a write. A log filter.
+
+    The client of that connection reports it, too, and connects again. Source: uvloop's issues 506 and 685.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    if record.name == "asyncio" and isinstance(error, RuntimeError) and "the handler is closed" in str(error):
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+        record.msg, record.args = f"a connection ended during a write: {error}", None
+        record.exc_info = None
+    return True
+
+
 def log_to(handler: logging.Handler, level: str = "INFO") -> None:
     """Send all records of this process from a level on to a handler, as JSON lines."""
+    handler.addFilter(soften_closed)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level, handlers=[handler])

@@ -30,6 +30,9 @@ DEADLINE_SECONDS = 10.0
 """A holder that could not renew for so long stops acting, before another replica may begin."""
 
 PREFERRED_HOLDER = "tenantry.dev/preferred-holder"
+HOLDER_VERSION = "tenantry.dev/holder-version"
+"""`VERSION/IDENTITY` of a holder. A holder of an older release does not write it, so that the identity must match."""
+
 NAME = "tenantry-operator"
 
 log = logging.getLogger(__name__)
@@ -62,15 +65,19 @@ class Election:
         namespace: Where the lease is.
         identity: Who we are; unique among the replicas.
         name: The name of the lease.
+        version: Of this replica, for `tenantry status`; "" writes none.
     """
 
-    def __init__(self, client: Client, clock: Clock, *, namespace: str, identity: str, name: str = NAME) -> None:
+    def __init__(
+        self, client: Client, clock: Clock, *, namespace: str, identity: str, name: str = NAME, version: str = ""
+    ) -> None:
         self._reader = Reader(client)
         self._writer = Writer(client)
         self._clock = clock
         self._namespace = namespace
         self._name = name
         self.identity = identity
+        self._marks = {HOLDER_VERSION: f"{version}/{identity}"} if version else {}
         self.holder = ""
         # The record that was seen and when by our own clock: others' clocks are never compared with ours.
         self._seen: tuple[LeaseSpec, float] | None = None
@@ -193,7 +200,8 @@ class Election:
     async def _write(self, lease: Lease, spec: LeaseSpec) -> Lease:
         metadata: dict[str, object] = {"resourceVersion": lease.metadata.resource_version}
         if spec.holder_identity and not self._mine(lease):
-            metadata["annotations"] = {PREFERRED_HOLDER: None}  # the preference has served its purpose
+            # The preference has served its purpose.
+            metadata["annotations"] = {PREFERRED_HOLDER: None, **self._marks}
         patch = {"metadata": metadata, "spec": _spec_patch(spec)}
         written: Observed = await self._writer.patch(Lease.resource, self._namespace, self._name, patch)
         return msgspec.structs.replace(
@@ -212,7 +220,8 @@ class Election:
             lease_transitions=0,
         )
         try:
-            await self._writer.create(Lease(metadata=ObjectMeta(name=self._name, namespace=self._namespace), spec=spec))
+            meta = ObjectMeta(name=self._name, namespace=self._namespace, annotations=self._marks)
+            await self._writer.create(Lease(metadata=meta, spec=spec))
         except AlreadyExists:
             return False
         self._renewed = now
@@ -220,6 +229,12 @@ class Election:
 
     def _now(self) -> str:
         return rfc3339_micro(self._clock.now())
+
+
+def version_of(lease: Lease) -> str:
+    """Return the version of the holder of a lease; "" if the holder has not written it."""
+    version, _, identity = lease.metadata.annotations.get(HOLDER_VERSION, "").partition("/")
+    return version if identity == lease.spec.holder_identity else ""
 
 
 # Written out: the model leaves None out, but a merge patch removes a field only by an explicit null.

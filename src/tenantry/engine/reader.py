@@ -99,6 +99,14 @@ class Reader:
         except NotFound:
             return None
 
+    async def recent(self, resource: Resource, namespace: str, name: str) -> bytes:
+        """Return an object's JSON from the cache of the API server, as its own admission plugins see it.
+
+        Raises:
+            NotFound: There is none.
+        """
+        return await self._client.request("GET", wire.path(resource, namespace, name), query={"resourceVersion": "0"})
+
     async def is_served(self, resource: Resource) -> bool:
         """Return whether the cluster serves a kind, and lets us list it.
 

@@ -19,17 +19,28 @@ _USER = "65532:65532"
 
 
 def write(progress: Progress, reference: str, target: Path, version: str = "") -> None:
-    """Build the programs unless they are in the cache, and write the image as a tar file.
+    """Write the image as a tar file; arguments and errors as for `recipe`.
 
     Args:
         progress: Shows what is being built.
         reference: The name of the image.
         target: The file.
         version: The minor version of Kubernetes; "" for the default.
+    """
+    images.write(recipe(progress, reference, version), target)
+
+
+def recipe(progress: Progress, reference: str, version: str = "") -> ImageRecipe:
+    """Build the programs unless they are in the cache, and return what the image consists of.
+
+    Args:
+        progress: Shows what is being built.
+        reference: The name of the image.
+        version: The minor version of Kubernetes; "" for the default.
 
     Raises:
         InputError: The reference is invalid, or there is no such version.
-        LocalError: The programs cannot be built, or the file cannot be written.
+        LocalError: The programs cannot be built.
     """
     images.check_reference(reference)
     hosted = build.ensure(progress, hostedversions.product(version))
@@ -44,5 +55,4 @@ def write(progress: Progress, reference: str, target: Path, version: str = "") -
         objects.FORWARDER: forwarder.endpoint_proxy,
         planestore.ETCD: etcd.hosted_etcd,
     }
-    recipe = ImageRecipe(reference=reference, files=files, entrypoint=(objects.PROGRAM,), user=_USER)
-    images.write(recipe, target)
+    return ImageRecipe(reference=reference, files=files, entrypoint=(objects.PROGRAM,), user=_USER)

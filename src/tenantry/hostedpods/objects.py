@@ -17,24 +17,21 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from tenantry.api import marks
 from tenantry.api.errors import InputError
 from tenantry.api.model import Json, Resource
-from tenantry.api.planehosting import PlaneHosting
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
-from tenantry.hostedpods import versionimages
 from tenantry.hostedpods.podsockets import PodSockets
 from tenantry.hostedpods.storeway import StoreWay, is_elsewhere
 from tenantry.hostedpods.versionimages import VersionImages
-from tenantry.hosting import guards, serveroptions, sidecar, stores, versions
+from tenantry.hosting import guards, serveroptions, sidecar, stores
 from tenantry.hosting import plane as hosting
 from tenantry.hosting.plane import HostedLimits, HostedPlane
 from tenantry.hosting.stores import StoreKind
-from tenantry.hosting.versions import HostedVersion
 from tenantry.install import planeproxy, planestore
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
@@ -127,47 +124,6 @@ class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
     def images(self) -> VersionImages:
         """The images of all versions."""
         return VersionImages(default=self.image, others=self.others)
-
-
-def check_first(plane: HostedPlane) -> None:
-    """Check that a control plane can start for the first time; one of an earlier version runs on.
-
-    Raises:
-        InputError: A field that never changes is not carried out in Pods.
-    """
-    if plane.pod_range:
-        raise InputError(
-            "spec.network.podRange is set, which control planes in Pods do not carry out: the nodes of such a one bring"
-            " the ranges of their pods; create another object without the field"
-        )
-
-
-def check(plane: HostedPlane, known: Sequence[HostedVersion] = (versionimages.DEFAULT,)) -> None:
-    """Check that a control plane can run in a Pod.
-
-    Args:
-        plane: The control plane.
-        known: The versions that have an image.
-
-    Raises:
-        InputError: It cannot: the field, and what it must be.
-    """
-    if plane.replicas > 1 and plane.store.kind in (StoreKind.SQLITE, StoreKind.OWN_ETCD):
-        # SQLite: only one process opens the file. An etcd of its own is in the same Pod.
-        raise InputError(
-            "spec.replicas must be 1 unless the datastore is SharedEtcd or External, where control planes run in Pods"
-        )
-    if plane.hosting is PlaneHosting.MACHINE:
-        raise InputError(
-            "spec.hosting is Machine, and this host runs control planes in Pods: set it to Auto, or use a local cluster"
-        )
-    if plane.is_sandboxed:
-        # Not before nodes, admission and the audit log were seen to work in gVisor: docs/decisions/0087.
-        raise InputError(
-            "spec.runtime is Sandboxed, which control planes in Pods cannot be yet: set it to Shared, also in the"
-            " ClusterTemplate"
-        )
-    versions.find(known, plane.version)
 
 
 def name(uid: str) -> str:
@@ -367,6 +323,11 @@ def _spread(uid: str) -> Json:
         "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": {"matchLabels": {UID_LABEL: uid}},
     }
+
+
+def runtime_class_of(found: Json | None) -> str:
+    """Return the RuntimeClass of the Pods of a StatefulSet; "" if there is none, or no StatefulSet."""
+    return str(found["spec"]["template"]["spec"].get("runtimeClassName", "")) if found is not None else ""
 
 
 def replicas_of(found: Json | None) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -38,6 +39,9 @@ _DATA, _PEER = "/data", "/peer"
 _VOLUME, _FILES, _PEERS = "etcd", "etcd-files", "etcd-peer"
 _KEEPER = "etcd-keeper"
 """The container that defragments and copies it. A Job has it beside the keeper of snapshots."""
+
+_KEEPER_MEMORY, _KEEPER_MILLIS = (32 * 2**20, 64 * 2**20), 5
+"""The part of the keeper in what an etcd is charged, `etcdserver.OWN_CHARGE`; the etcd has the rest."""
 
 
 def name(uid: str) -> str:
@@ -119,13 +123,19 @@ def containers(uid: str, image: str, sockets: PodSockets = USUAL) -> tuple[Json,
     written = {_VOLUME: _DATA, **sockets.mounted}
     # The port of peers trusts the certificate of the process, too, and has neither users nor a limit of size.
     private = {**written, _PEERS: _PEER}
-    small, memory = (32 * 2**20, 128 * 2**20), (etcdserver.OWN_REQUEST_BYTES, etcdserver.OWN_MEMORY_BYTES)
-    server = {f"{_FILES}-server": "/pki"}
-    etcd = planestore.container("etcd", image, [planestore.ETCD, *flags], written=private, read=server, memory=memory)
-    admission = [*act, "admit", stores.user(uid), stores.prefix(uid)]
-    admit = planestore.container("admit", image, admission, written=sockets.mounted, read=root, memory=small)
-    keeping = [*act, "keep", "", "", "", f"{_DATA}/backup.db"]
-    keeper = planestore.container(_KEEPER, image, keeping, written=written, read=root, memory=small)
+    beside, most = _KEEPER_MEMORY
+    etcd = planestore.container(
+        "etcd",
+        image,
+        [planestore.ETCD, *flags],
+        written=private,
+        read={f"{_FILES}-server": "/pki"},
+        memory=(etcdserver.OWN_REQUEST_BYTES - beside, etcdserver.OWN_MEMORY_BYTES - most),
+        cpu_millis=etcdserver.OWN_REQUEST_MILLIS - _KEEPER_MILLIS,
+    )
+    small = partial(planestore.container, read=root, memory=_KEEPER_MEMORY, cpu_millis=_KEEPER_MILLIS)
+    admit = small("admit", image, [*act, "admit", stores.user(uid), stores.prefix(uid)], written=sockets.mounted)
+    keeper = small(_KEEPER, image, [*act, "keep", "", "", "", f"{_DATA}/backup.db"], written=written)
     return {**etcd, "restartPolicy": "Always"}, admit, {**keeper, "restartPolicy": "Always"}
 
 

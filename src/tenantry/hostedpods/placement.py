@@ -30,6 +30,7 @@ from tenantry.api.model import Json, Resource
 from tenantry.api.virtualcontrolplane import PROCESS_NAMESPACE
 from tenantry.engine.tasks import all_of, in_background
 from tenantry.hostedpods import (
+    checks,
     credentials,
     following,
     issuedkeys,
@@ -136,9 +137,13 @@ class PodPlacement:
 
     async def start(self, plane: HostedPlane) -> RunningPlane:
         """See `Placement.start`."""
-        objects.check(plane, self.versions())
+        before = await self._find(objects.STATEFUL_SETS, objects.name(_checked(plane.uid)))
+        if plane.is_sandboxed and not plane.runtime_class:
+            # Its class is deleted: what runs in it stays there.
+            plane = replace(plane, runtime_class=objects.runtime_class_of(before))
+        checks.check(plane, self.versions())
         if plane.pod_range and not await self._is_loaded(plane.uid):
-            objects.check_first(plane)
+            checks.check_first(plane)
         image = self._settings.images.of(plane.version)
         settings = replace(self._settings, image=image, runtime_class=plane.runtime_class)
         uid, paths = plane.uid, self._paths(plane.uid)
@@ -170,7 +175,6 @@ class PodPlacement:
             replicas=plane.replicas,
             has_audit_log=bool(plane.options.audit_level),
         )
-        before = await self._find(objects.STATEFUL_SETS, objects.name(uid))
         if objects.replicas_of(before) not in (0, plane.replicas):
             # One that elects no leader must not run beside others.
             await self.stop(uid)
@@ -421,6 +425,8 @@ class PodPlacement:
             return _json.decode(await self._client.request("GET", wire.path(resource, PROCESS_NAMESPACE, name)))
         except NotFound:
             return None
+        except Forbidden as error:
+            raise _without_rights(resource.kind, name, error) from error
 
     async def _apply(self, resource: Resource, value: Json) -> Json:
         name: str = value["metadata"]["name"]
@@ -437,7 +443,7 @@ class PodPlacement:
 def _without_rights(kind: str, name: str, error: NotFound | Forbidden) -> LocalError:
     # Without the namespace, the operator has no rights in it.
     return LocalError(
-        f"{kind} {name!r} cannot be written in namespace {PROCESS_NAMESPACE!r}"
+        f"{kind} {name!r} cannot be used in namespace {PROCESS_NAMESPACE!r}"
         f" (`tenantry install --virtual-control-planes` gives the rights): {error}"
     )
 

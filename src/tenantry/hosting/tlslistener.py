@@ -44,8 +44,13 @@ def server_context(certificate: bytes, key: bytes, told: str) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    load_pair(context, certificate, key, told)
+    renew(context, certificate, key, told)
     return context
+
+
+def renew(context: ssl.SSLContext, certificate: bytes, key: bytes, told: str) -> None:
+    """Give a context another certificate, for the handshakes from now on; arguments and errors as `server_context`."""
+    load_pair(context, certificate, key, told)
 
 
 @asynccontextmanager

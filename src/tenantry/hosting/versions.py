@@ -19,6 +19,9 @@ import msgspec
 from tenantry.api.errors import InputError
 from tenantry.api.wording import shortened
 
+MUTATING_POLICIES = "1.36"
+"""The first version that serves MutatingAdmissionPolicy v1."""
+
 _FULL = re.compile(r"v?(\d{1,3})\.(\d{1,4})(\.\d{1,4})?")
 
 

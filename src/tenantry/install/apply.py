@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from typing import cast
 
 import msgspec
 
+from tenantry import __version__
 from tenantry.api import marks
 from tenantry.api.errors import (
     AlreadyExists,
@@ -23,13 +24,14 @@ from tenantry.api.errors import (
 )
 from tenantry.api.kubernetes import ClusterRoleBinding, Namespace, Subject
 from tenantry.api.marks import SYSTEM_NAMESPACE, ZONE
-from tenantry.api.model import Json, Resource
+from tenantry.api.model import Json, ObjectMeta, Resource
 from tenantry.api.policyparameters import PolicyParameters, texts_of
+from tenantry.api.tenant import Tenant
 from tenantry.controllers.installation.comparison import differing, exact, stored
 from tenantry.engine.crds import observe_crd
 from tenantry.engine.lease import Lease
 from tenantry.engine.tasks import all_of
-from tenantry.install import approval, canary, clusterinventory
+from tenantry.install import approval, canary, clusterinventory, fallback
 from tenantry.install.repairs import REPAIRS
 from tenantry.install.rights import OPERATOR
 from tenantry.install.upgrade import (
@@ -42,6 +44,7 @@ from tenantry.install.upgrade import (
     ParameterMap,
     check,
     converted,
+    require_not_newer,
     rezoned,
 )
 from tenantry.install.waves import CRDS, FLOW_SCHEMAS, Wave, founding, guarding, policy_resource, resource_of
@@ -49,6 +52,11 @@ from tenantry.kube import wire
 from tenantry.kube.client import ATTEMPTS, Client
 from tenantry.kube.watch import WatchEvent, watch
 from tenantry.world import inheritance
+
+
+class _Labelled(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+
 
 _REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 
@@ -83,15 +91,39 @@ async def found(client: Client, objects: Sequence[Json], *, applied: Callable[[J
     """Apply everything but the policies. See `apply`.
 
     Raises:
+        ConfigError: The cluster has a newer version of Tenantry; nothing has changed.
         InputError: The rules of a namespace are too long for this version; nothing has changed.
     """
     # Before the first write: with these CRDs and roles, the older operator could not shorten the rules any more.
     if _is_whole(objects):
-        check(await client.list(ParameterMap, selectors=SELECTED))
-        await _check_register(client)
+        await require_upgradable(client)
     await _carry_out(client, founding(objects), applied)
     if _is_whole(objects):
         await _provide(client, clusterinventory.definitions(), applied)
+
+
+async def require_upgradable(client: Client) -> str:
+    """Check that this version can follow what is installed, and return the installed version; "" for none.
+
+    Raises:
+        ConfigError: The cluster has a newer version of Tenantry.
+        InputError: The rules of a namespace are too long for this version, or an operator would undo the upgrade.
+    """
+    installed = await _installed_version(client)
+    require_not_newer(installed, __version__)
+    check(await client.list(ParameterMap, selectors=SELECTED))
+    await _check_register(client)
+    return installed
+
+
+async def _installed_version(client: Client) -> str:
+    """Return the version of Tenantry that installed the kinds of a cluster; "" for none."""
+    try:
+        data = await client.request("GET", wire.path(CRDS, "", Tenant.resource.full_name))
+    except NotFound:
+        return ""
+    found = msgspec.json.decode(data, type=_Labelled)
+    return found.metadata.labels.get(marks.INSTALLED_VERSION, "")
 
 
 async def guard(client: Client, objects: Sequence[Json], *, applied: Callable[[Json], None] = lambda _: None) -> None:
@@ -113,6 +145,10 @@ async def guard(client: Client, objects: Sequence[Json], *, applied: Callable[[J
     await all_of(_delete(client, each.resource, each.metadata.namespace, each.metadata.name) for each in maps)
     if is_whole:
         await _retire(client)
+    if is_whole and any(fallback.is_mutating(each) for each in objects):
+        # The policies do now what the webhook did.
+        for each in fallback.leftovers():
+            await _delete(client, resource_of(each), "", each["metadata"]["name"])
 
 
 async def _outdated(client: Client) -> list[PolicyParameters]:
@@ -183,11 +219,16 @@ def _is_whole(objects: Sequence[Json]) -> bool:
 
 async def _retire(client: Client) -> None:
     """Delete the policies of older versions, once those that refuse the same are in force."""
+    for resource, name in retired():
+        await _delete(client, resource, "", name)
+
+
+def retired() -> Iterator[tuple[Resource, str]]:
+    """Yield the kinds and names of policies and bindings of older versions, in the order of their deletion."""
     for kind, names in RETIRED.items():
         # Bindings first: a policy without a binding is not in force, and a binding without a policy is an error.
         for resource in (policy_resource(kind, "Binding"), policy_resource(kind)):
-            for name in names:
-                await _delete(client, resource, "", name)
+            yield from ((resource, name) for name in names)
 
 
 async def _copy_parameters(client: Client, maps: Sequence[ParameterMap]) -> None:

@@ -124,11 +124,13 @@ def _asking(operator: str) -> list[Json]:
     kept = "request.operation == 'UPDATE' && has(oldObject.metadata.finalizers) && f in oldObject.metadata.finalizers"
     found = [
         says(
-            # A mutating policy has just written it: it is only missing if that policy is missing.
+            # A mutating policy, or the operator's webhook, has just written it: only without these, it is another one.
             f"!({creates}) || has(object.spec.requester) && has(object.spec.requester.name)"
-            " && object.spec.requester.name == request.userInfo.username",
+            " && object.spec.requester.name == request.userInfo.username"
+            " && (has(object.spec.requester.groups) ? object.spec.requester.groups : [])"
+            " == (has(request.userInfo.groups) ? request.userInfo.groups : [])",
             "spec.requester must be the user who asks: the MutatingAdmissionPolicy tenantry-requester is missing; run"
-            " `tenantry install`",
+            " `tenantry install`, or on Kubernetes before 1.36 wait until the operator runs",
         ),
         says(
             f"request.operation != 'DELETE' || {mine} || {CONTROL_PLANE} || {_may_approve()}"

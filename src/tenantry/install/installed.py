@@ -1,14 +1,20 @@
-"""Reads how Tenantry was installed in a cluster: which subject its bindings and policies name as the operator."""
+"""Reads how Tenantry was installed in a cluster: which subject is the operator, and whether Helm has the objects."""
 
 from __future__ import annotations
 
-from tenantry.api.errors import Forbidden, NotFound
+from collections.abc import Sequence
+
+from tenantry.api.errors import Forbidden, InputError, NotFound
 from tenantry.api.kubernetes import ClusterRoleBinding
 from tenantry.api.model import Json
+from tenantry.controllers.installation.release import release_of
 from tenantry.controllers.installation.shipment import Shipment
-from tenantry.install import manifests, repairs
+from tenantry.controllers.webhook.mutations import ServedMutation
+from tenantry.install import fallback, manifests, repairs
+from tenantry.install.fallback import MutationForm
 from tenantry.install.rights import OPERATOR
 from tenantry.kube.client import Client
+from tenantry.kube.version import has_mutating_policies
 
 
 async def subject(client: Client) -> Json:
@@ -26,9 +32,45 @@ async def subject(client: Client) -> Json:
     return manifests.SERVICE_ACCOUNT if is_in_cluster else manifests.LOCAL_USER
 
 
-async def shipment(client: Client) -> Shipment | None:
+async def form(client: Client) -> MutationForm:
+    """Return how mutations are carried out in a cluster.
+
+    Raises:
+        ConfigError: The API server has no validating policies either: what is needed.
+    """
+    has_mutating = await has_mutating_policies(client)
+    return MutationForm.POLICIES if has_mutating else MutationForm.WEBHOOK
+
+
+async def mutations(client: Client) -> Sequence[ServedMutation]:
+    """Return what the webhook of an operator serves."""
+    return fallback.served(await subject(client))
+
+
+async def shipment(client: Client, form: MutationForm = MutationForm.POLICIES) -> Shipment | None:
     """Return what an operator repairs; None if it may not even read how it was installed."""
     try:
-        return repairs.shipment(manifests.foundation(await subject(client)))
+        return repairs.shipment(manifests.foundation(await subject(client), form))
     except Forbidden:
         return None
+
+
+async def require_no_release(client: Client) -> None:
+    """Check that no release of Helm has the installation: its next upgrade would undo what another client changes.
+
+    An uninstalled release leaves the kinds and namespaces with its marks, and no binding.
+
+    Raises:
+        InputError: A release has it.
+        Forbidden: The client may not read the binding.
+    """
+    try:
+        meta = (await client.get(ClusterRoleBinding, OPERATOR)).metadata
+    except NotFound:
+        return
+    release = release_of(meta.labels, meta.annotations)
+    if release is not None:
+        raise InputError(
+            f"{release} has this installation: change it by `helm upgrade`, or remove it first by `helm uninstall"
+            f" {release.name} --namespace {release.namespace}`, which leaves tenants, kinds and namespaces"
+        )

@@ -20,6 +20,7 @@ from tenantry.install import (
     dedicatedclusters,
     egress,
     fairness,
+    fallback,
     guards,
     guests,
     hosts,
@@ -44,6 +45,7 @@ from tenantry.install import (
     subnamespaces,
 )
 from tenantry.install.condensed import condensed
+from tenantry.install.fallback import MutationForm
 from tenantry.install.planepods import PodOptions
 from tenantry.install.rights import LABELS, OPERATOR
 
@@ -61,11 +63,12 @@ def definitions() -> list[Json]:
     return [custom_resource_definition(kind) for kind in KINDS]
 
 
-def foundation(subject: Json) -> list[Json]:
+def foundation(subject: Json, form: MutationForm = MutationForm.POLICIES) -> list[Json]:
     """Return what every cluster needs, wherever the operator runs.
 
     Args:
         subject: The operator: `SERVICE_ACCOUNT` or `LOCAL_USER`.
+        form: How mutations are carried out; it depends on the version of the API server.
     """
     namespace = {
         "apiVersion": "v1",
@@ -114,6 +117,8 @@ def foundation(subject: Json) -> list[Json]:
         *approval.everything(subject),
     ]
     narrow = condensed(policy.narrowed(whole))
+    if form is MutationForm.WEBHOOK:
+        narrow = fallback.without_policies(narrow, subject)
     return repairs.with_repairs([*narrow, *policy.narrowed(canary.canary(narrow))], subject)
 
 
@@ -123,18 +128,21 @@ def operator_bindings() -> list[str]:
     return [each["metadata"]["name"] for each in made if SERVICE_ACCOUNT in each["subjects"]]
 
 
-def everything(image: str = DEFAULT_IMAGE, pods: PodOptions | None = None) -> list[Json]:
+def everything(
+    image: str = DEFAULT_IMAGE, pods: PodOptions | None = None, form: MutationForm = MutationForm.POLICIES
+) -> list[Json]:
     """Return what a production cluster needs: the foundation, and the operator in it.
 
     Args:
         image: The operator's.
         pods: How it runs control planes in Pods; None if it runs none.
+        form: As for `foundation`.
     """
     further = planepods.everything(SERVICE_ACCOUNT, pods) if pods is not None else ()
-    return [*foundation(SERVICE_ACCOUNT), *further, *workload(image, pods)]
+    return [*foundation(SERVICE_ACCOUNT, form), *further, *workload(image, pods, form)]
 
 
-def workload(image: str, pods: PodOptions | None = None) -> list[Json]:
+def workload(image: str, pods: PodOptions | None = None, form: MutationForm = MutationForm.POLICIES) -> list[Json]:
     """Return the operator's ServiceAccount, Deployment, Service and PodDisruptionBudget; arguments as `everything`."""
     meta: Json = {"name": OPERATOR, "namespace": marks.SYSTEM_NAMESPACE, "labels": _selector() | LABELS}
     shards = pods.shards if pods is not None else 1
@@ -149,7 +157,7 @@ def workload(image: str, pods: PodOptions | None = None) -> list[Json]:
                 # Replicas with different numbers of shards would serve the same control planes.
                 **({"strategy": {"type": "Recreate"}} if shards > 1 else {}),
                 "selector": {"matchLabels": _selector()},
-                "template": _pod(image, pods),
+                "template": _pod(image, pods, form),
             },
         },
         {
@@ -178,6 +186,7 @@ def workload(image: str, pods: PodOptions | None = None) -> list[Json]:
                 "ports": [{"name": "tunnel", "port": TUNNEL_PORT, "targetPort": "tunnel", "protocol": "TCP"}],
             },
         },
+        *([fallback.service(meta, _selector())] if form is MutationForm.WEBHOOK else ()),
         {
             "apiVersion": "policy/v1",
             "kind": "PodDisruptionBudget",
@@ -191,7 +200,8 @@ def _selector() -> dict[str, str]:
     return {"app.kubernetes.io/name": "tenantry", "app.kubernetes.io/component": "operator"}
 
 
-def _pod(image: str, pods: PodOptions | None) -> Json:
+def _pod(image: str, pods: PodOptions | None, form: MutationForm) -> Json:
+    has_webhook = form is MutationForm.WEBHOOK
     container: Json = {
         "name": "operator",
         "image": image,
@@ -200,6 +210,7 @@ def _pod(image: str, pods: PodOptions | None) -> Json:
             *("--secure-metrics-address", f"0.0.0.0:{SECURE_METRICS_PORT}"),
             # The leader listens there while a PeerCluster has `dial: Peer`.
             *("--tunnel-address", f"0.0.0.0:{TUNNEL_PORT}"),
+            *(fallback.arguments() if has_webhook else ()),
             *(planepods.arguments(pods) if pods is not None else ()),
         ],
         "env": [
@@ -211,6 +222,7 @@ def _pod(image: str, pods: PodOptions | None) -> Json:
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
             {"name": "https-metrics", "containerPort": SECURE_METRICS_PORT, "protocol": "TCP"},
             {"name": "tunnel", "containerPort": TUNNEL_PORT, "protocol": "TCP"},
+            *([{"name": "webhook", "containerPort": fallback.PORT, "protocol": "TCP"}] if has_webhook else ()),
         ],
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "metrics"}, "periodSeconds": 10},
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "metrics"}, "periodSeconds": 5},

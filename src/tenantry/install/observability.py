@@ -94,7 +94,7 @@ ALERTS = (
         minutes=24 * 60,
         severity="warning",
         summary="{{ $value }} objects {{ $labels.kind }} have waited for a decision for a day.",
-        action="`tenantry requests` lists them; approve or deny them.",
+        action="`tenantry request list` lists them; approve or deny them.",
     ),
 )
 

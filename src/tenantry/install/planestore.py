@@ -163,7 +163,14 @@ def files(name: str, secret: str, paths: Mapping[str, str]) -> Json:
 
 
 def container(
-    name: str, image: str, command: list[str], *, written: dict[str, str], read: dict[str, str], memory: tuple[int, int]
+    name: str,
+    image: str,
+    command: list[str],
+    *,
+    written: dict[str, str],
+    read: dict[str, str],
+    memory: tuple[int, int],
+    cpu_millis: int = 50,
 ) -> Json:
     """Return a container of an etcd, or of what keeps it.
 
@@ -174,6 +181,7 @@ def container(
         written: The names of volumes that it writes, and where they are.
         read: The same of volumes that it only reads.
         memory: The request and the limit, in bytes.
+        cpu_millis: The request.
     """
     request, limit = memory
     return {
@@ -181,7 +189,7 @@ def container(
         "image": image,
         "command": command,
         "env": [{"name": "GOMEMLIMIT", "value": str(int(limit * etcdserver.SOFT_PART))}],
-        "resources": {"requests": {"cpu": "50m", "memory": str(request)}, "limits": {"memory": str(limit)}},
+        "resources": {"requests": {"cpu": f"{cpu_millis}m", "memory": str(request)}, "limits": {"memory": str(limit)}},
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": [
             *({"name": volume, "mountPath": path} for volume, path in written.items()),

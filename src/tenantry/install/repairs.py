@@ -19,6 +19,7 @@ from tenantry.api.kubernetes import RBAC_GROUP
 from tenantry.api.marks import BUILD, INSTALLED_VERSION, MANAGED_BY, MANAGER, SYSTEM_NAMESPACE
 from tenantry.api.model import Json
 from tenantry.controllers.installation.comparison import stored
+from tenantry.controllers.installation.release import KEEP, PART_OF
 from tenantry.controllers.installation.shipment import Shipment, ShippedObject, build_of
 from tenantry.install.rights import allow, cluster_role, given
 from tenantry.install.waves import resource_of
@@ -28,6 +29,9 @@ REPAIRS = "tenantry-repairs"
 
 _KEPT = ("LimitRange", "FlowSchema", "PriorityLevelConfiguration")
 """Kinds that other controllers keep, or that TenancyDefaults changes."""
+
+_HOLDS = ("CustomResourceDefinition", "Namespace")
+"""Kinds whose objects hold those of users."""
 
 _WRITES = ("create", "update", "patch")
 
@@ -77,8 +81,9 @@ def _versioned(value: Json) -> Json:
     if not is_repaired(value):
         return value
     meta = value["metadata"]
-    labels = {MANAGED_BY: MANAGER, **meta.get("labels", {}), INSTALLED_VERSION: __version__}
-    return {**value, "metadata": {**meta, "labels": labels}}
+    labels = {MANAGED_BY: MANAGER, **meta.get("labels", {}), PART_OF: MANAGER, INSTALLED_VERSION: __version__}
+    kept = {"annotations": {**meta.get("annotations", {}), **KEEP}} if value["kind"] in _HOLDS else {}
+    return {**value, "metadata": {**meta, "labels": labels, **kept}}
 
 
 def _built(value: Json, build: str) -> Json:

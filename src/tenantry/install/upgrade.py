@@ -11,13 +11,14 @@ touch PolicyParameters, and one of this version does not touch the ConfigMaps.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
 from msgspec.structs import replace
 
-from tenantry.api.errors import InputError
+from tenantry.api.errors import ConfigError, InputError
 from tenantry.api.hostregister import HOSTS_MARK, PREFIX, WILDCARDS
 from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import (
@@ -81,6 +82,38 @@ class CopiedWorkload(msgspec.Struct, frozen=True):
     """A copy of a workload; of its metadata only what a list of copies needs."""
 
     metadata: ObjectMeta
+
+
+_VERSION = re.compile(r"([0-9]{1,9})[.]([0-9]{1,9})[.]([0-9]{1,9})(?:(a|b|rc)([0-9]{1,9}))?")
+
+
+def require_not_newer(installed: str, own: str) -> None:
+    """Check that a cluster does not have a newer release of Tenantry than this one.
+
+    Args:
+        installed: The version in the labels of its kinds; "" for a cluster without Tenantry.
+        own: The version of this program.
+
+    Raises:
+        ConfigError: It has, or the version is not one of Tenantry.
+    """
+    if not installed:
+        return
+    there = _VERSION.fullmatch(installed)
+    if there is None:
+        raise ConfigError(f"the kinds of the cluster have the label of version {installed[:64]!r}, which is no release")
+    here = _VERSION.fullmatch(own)
+    if here is not None and _order(there) > _order(here):
+        raise ConfigError(
+            f"the cluster has Tenantry {installed}, which is newer than this command ({own}): use `tenantry`"
+            f" {installed} or later, because its objects can have fields that this version does not know"
+        )
+
+
+def _order(found: re.Match[str]) -> tuple[int, int, int, str, int]:
+    """Return what versions are sorted by (PEP 440): a, b and rc come before the release."""
+    major, minor, patch, stage, number = found.groups()
+    return int(major), int(minor), int(patch), stage or "~", int(number or 0)
 
 
 def check(maps: Iterable[ParameterMap]) -> None:

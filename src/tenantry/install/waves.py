@@ -42,6 +42,7 @@ _RESOURCES = {
         Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
         Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
         FLOW_SCHEMAS,
+        Resource(_POLICIES, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False),
         Resource(_FLOW_CONTROL, "v1", "prioritylevelconfigurations", "PriorityLevelConfiguration", namespaced=False),
         *(
             Resource(_POLICIES, "v1", f"{kind.lower()}{plural}", f"{kind}{singular}", namespaced=False)

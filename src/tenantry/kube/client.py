@@ -297,9 +297,19 @@ class Client:
             "PATCH", url, query=self._manager, body=wire.encode_json(patch), content_type=MERGE_PATCH
         )
 
-    async def apply(self, resource: Resource, namespace: str, name: str, value: object) -> bytes:
-        """Server-side apply an object, taking over fields that others own (what `tenantry install` does)."""
-        query = {**self._manager, "force": "true"}
+    async def apply(
+        self, resource: Resource, namespace: str, name: str, value: object, *, dry_run: bool = False
+    ) -> bytes:
+        """Server-side apply an object, taking over fields that others own (what `tenantry install` does).
+
+        Args:
+            resource: Its kind.
+            namespace: "" for a cluster-scoped one.
+            name: Its name.
+            value: Its fields.
+            dry_run: Only return what the API server would store.
+        """
+        query = {**self._manager, "force": "true", **({"dryRun": "All"} if dry_run else {})}
         url = wire.path(resource, namespace, name)
         return await self.request("PATCH", url, query=query, body=wire.encode_json(value), content_type=APPLY_PATCH)
 

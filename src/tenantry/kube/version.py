@@ -9,8 +9,10 @@ import msgspec
 from tenantry.api.errors import ApiError, ConfigError, NotFound
 from tenantry.kube.client import Client
 
-OLDEST = (1, 36)
-"""MutatingAdmissionPolicy is v1 from here on."""
+OLDEST = (1, 34)
+"""The oldest version with which Tenantry is tested; see docs/reference/versions.md."""
+
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 
 class ServerVersion(msgspec.Struct, frozen=True, rename="camel"):
@@ -46,6 +48,34 @@ async def require_supported(client: Client) -> ServerVersion:
         needed = ".".join(map(str, OLDEST))
         raise ConfigError(
             f"the API server {client.connection.server} is Kubernetes {version.git_version!r}; Tenantry needs"
-            f" {needed} or newer (MutatingAdmissionPolicy v1): upgrade it, or choose another cluster with --context"
+            f" {needed} or newer: upgrade it, or choose another cluster with --context"
         )
     return version
+
+
+class _ServedKind(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _ServedKinds(msgspec.Struct, frozen=True):
+    resources: tuple[_ServedKind, ...] = ()
+
+
+async def has_mutating_policies(client: Client) -> bool:
+    """Return whether an API server has mutating policies; the mutations need a webhook if not.
+
+    Raises:
+        ConfigError: It has no validating policies either, without which no rule is enforced.
+    """
+    try:
+        answer = await client.request("GET", _ADMISSION)
+        plurals = {each.name for each in msgspec.json.decode(answer, type=_ServedKinds).resources}
+    except NotFound:
+        plurals = set[str]()
+    if "validatingadmissionpolicies" not in plurals:
+        raise ConfigError(
+            f"the API server {client.connection.server} does not serve ValidatingAdmissionPolicy of"
+            " admissionregistration.k8s.io/v1, by which Tenantry enforces rules: remove its --runtime-config or"
+            " --feature-gates that turn it off, or choose another cluster with --context"
+        )
+    return "mutatingadmissionpolicies" in plurals

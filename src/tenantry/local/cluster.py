@@ -21,7 +21,19 @@ from pathlib import Path
 import msgspec
 
 from tenantry.api.errors import InputError, LocalError
-from tenantry.local import authentication, build, components, control, folders, kubeconfigs, locks, pki, ports, process
+from tenantry.local import (
+    authentication,
+    build,
+    components,
+    control,
+    controlplaneversions,
+    folders,
+    kubeconfigs,
+    locks,
+    pki,
+    ports,
+    process,
+)
 from tenantry.local.authentication import Oidc
 from tenantry.local.control import SupervisorRequest, Verb
 from tenantry.local.deadline import ProgressDeadline
@@ -64,6 +76,7 @@ class UpOptions:
         oidc: The OIDC provider that the API server trusts; None keeps the present one.
         no_oidc: Stop trusting any OIDC provider.
         waits: Whether to wait for the operator and the nodes; otherwise, they go on starting.
+        kubernetes: The minor version of Kubernetes, as in "1.36"; "" keeps the present one, or takes the default.
         timeout_seconds: The time without progress after which `up` gives up. Each component or node that becomes ready
             restarts it, and so does each finished step of the installation. Building is not counted.
     """
@@ -79,6 +92,7 @@ class UpOptions:
     oidc: Oidc | None = None
     no_oidc: bool = False
     waits: bool = True
+    kubernetes: str = ""
     timeout_seconds: float = 60.0
 
 
@@ -144,8 +158,20 @@ class LocalCluster:
         """
         spec = read_spec(self.paths)
         if spec is None:
-            raise LocalError(f'there is no local cluster "{self.name}": `tenantry up --name {self.name}` makes it')
+            raise LocalError(f'there is no local cluster "{self.name}": `tenantry up --cluster {self.name}` makes it')
         return spec
+
+    def version(self, wanted: str = "") -> str:
+        """Return the version of Kubernetes that it starts with, as in "1.36".
+
+        Args:
+            wanted: The version that it is to have; "" for the present one, or the default.
+
+        Raises:
+            InputError: There is no such version, or it may not get it.
+        """
+        before = read_spec(self.paths)
+        return controlplaneversions.chosen(wanted, before.kubernetes if before else None, self.name)
 
     def status(self) -> ClusterState:
         """Return its state; phase `Killed` means that its supervisor ended without stopping it.
@@ -175,7 +201,8 @@ class LocalCluster:
         options = options or UpOptions()
         progress = progress or SilentProgress()
         # Before the clock starts: a build takes minutes.
-        binaries = build.built() or await asyncio.to_thread(build.ensure, progress)
+        product = controlplaneversions.VERSIONS.product(self.version(options.kubernetes))
+        binaries = build.built(product) or await asyncio.to_thread(build.ensure, progress, product)
         started = time.monotonic()
         folders.prepare(self.paths, self.name, options.data)
         async with self._changing_until(options.timeout_seconds):
@@ -299,8 +326,14 @@ class LocalCluster:
     def _check_same(self, options: UpOptions) -> None:
         if options.throwaway and not self.spec().throwaway:
             raise InputError(
-                f'the cluster "{self.name}" runs and keeps its data: `tenantry down --name {self.name}` first, or '
+                f'the cluster "{self.name}" runs and keeps its data: `tenantry down --cluster {self.name}` first, or '
                 "leave --throwaway out"
+            )
+        runs = self.version()
+        if options.kubernetes not in {"", runs}:
+            raise InputError(
+                f'the cluster "{self.name}" runs Kubernetes {runs}: `tenantry down --cluster {self.name}` first,'
+                " or leave --kubernetes-version out"
             )
 
     def real(self) -> RealNodes:
@@ -313,7 +346,8 @@ class LocalCluster:
         if real is None:
             raise InputError(
                 f'the cluster "{self.name}" has no real nodes, and while it runs its API server listens to none: '
-                f"`tenantry down --name {self.name}`, then `tenantry up --name {self.name} --runtime real --nodes N`"
+                f"`tenantry down --cluster {self.name}`, then `tenantry up --cluster {self.name} --runtime real"
+                " --nodes N`"
             )
         return real
 
@@ -367,6 +401,7 @@ class LocalCluster:
             oidc=_oidc(options, before),
             real=real,
             peers=before.peers if before else (),
+            kubernetes=self.version(options.kubernetes),
         )
         prepare_light(spec, self.paths)
         nodes = real.addressed() if real else ()

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tenantry.api.errors import InputError
-from tenantry.hosting import simulation
+from tenantry.hosting import simulation, versions
+from tenantry.hosting.versions import MUTATING_POLICIES
 from tenantry.local.limits import ProcessLimits
 from tenantry.local.paths import ClusterPaths
 from tenantry.local.real.network import NodeAddresses
@@ -425,6 +426,7 @@ def operator(spec: ClusterSpec, paths: ClusterPaths, python: str) -> Component:
             *(python, "-m", "tenantry", "operator", f"--kubeconfig={paths.kubeconfig(OPERATOR)}"),
             f"--metrics-address={LOOPBACK}:{spec.ports.operator}",
             *((f"--tunnel-address={LOOPBACK}:{spec.ports.tunnel}",) if spec.ports.tunnel else ()),
+            *((f"--webhook-address={LOOPBACK}:{spec.ports.webhook}",) if _has_webhook(spec) else ()),
             *(() if spec.supervised_by else (f"--hosted-in={paths.folder}",)),
         ),
         port=spec.ports.operator,
@@ -433,3 +435,8 @@ def operator(spec: ClusterSpec, paths: ClusterPaths, python: str) -> Component:
         after=(APISERVER,),
         on_request=True,
     )
+
+
+def _has_webhook(spec: ClusterSpec) -> bool:
+    """Return whether the API server has no mutating policies."""
+    return bool(spec.kubernetes and spec.ports.webhook) and versions.is_before(spec.kubernetes, MUTATING_POLICIES)

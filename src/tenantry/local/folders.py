@@ -28,7 +28,7 @@ def prepare(paths: ClusterPaths, name: str, data: Path | None) -> None:
         if paths.folder.is_symlink() and not paths.folder.exists():
             raise LocalError(
                 f'the data of the cluster "{name}" should be in "{paths.folder.readlink()}", and is not there: bring '
-                f"it back, or forget the cluster with `tenantry down --name {name} --purge`"
+                f"it back, or forget the cluster with `tenantry down --cluster {name} --purge`"
             )
         _make(paths)
         return
@@ -39,7 +39,7 @@ def prepare(paths: ClusterPaths, name: str, data: Path | None) -> None:
     if paths.folder.exists() or paths.folder.is_symlink():
         raise InputError(
             f'--data "{data}": the cluster "{name}" is in "{paths.folder.resolve()}" already; leave --data out, use '
-            f"another --name, or drop it with `tenantry down --name {name} --purge`"
+            f"another --cluster, or drop it with `tenantry down --cluster {name} --purge`"
         )
     there = read_spec(ClusterPaths(data))
     if there and there.name != name:

@@ -149,8 +149,9 @@ def prepare_light(spec: ClusterSpec, paths: ClusterPaths, running: Collection[st
 def _prepare(home: ClusterSpec, paths: ClusterPaths, name: str, now: dt.datetime) -> None:
     folders.prepare(paths, name, None)
     before = read_spec(paths)
-    wanted = (before.ports.apiserver, before.ports.controller_manager, before.ports.operator) if before else ()
-    server, controllers, operator = ports.reserve_some(paths.folder, 3, wanted)
+    had = before.ports if before else None
+    wanted = (had.apiserver, had.controller_manager, had.operator, had.webhook) if had else ()
+    server, controllers, operator, webhook = ports.reserve_some(paths.folder, 4, wanted)
     leaves = pki.leaves()
     pki.ensure(paths.pki, {each: leaves[each] for each in ("server", *_IDENTITIES)}, now)
     for identity in _IDENTITIES:
@@ -164,9 +165,15 @@ def _prepare(home: ClusterSpec, paths: ClusterPaths, name: str, now: dt.datetime
         scheduler=0,
         kwok=0,
         operator=operator,
+        webhook=webhook,
     )
     spec = ClusterSpec(
-        name=name, ports=found, binaries=home.binaries, throwaway=home.throwaway, supervised_by=home.name
+        name=name,
+        ports=found,
+        binaries=home.binaries,
+        throwaway=home.throwaway,
+        supervised_by=home.name,
+        kubernetes=home.kubernetes,
     )
     write_spec(paths, spec)
 

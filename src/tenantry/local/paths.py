@@ -39,7 +39,7 @@ def check_name(name: str) -> str:
     """
     if not _LABEL.fullmatch(name):
         raise InputError(
-            f'--name "{name}" must be a DNS label: at most 63 characters, a-z, 0-9 and "-", first and last a letter '
+            f'--cluster "{name}" must be a DNS label: at most 63 characters, a-z, 0-9 and "-", first and last a letter '
             "or digit"
         )
     return name

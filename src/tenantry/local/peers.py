@@ -48,19 +48,19 @@ def wanted(home: LocalCluster, count: int, form: PeerForm, *, has_operator: bool
     if count < len(before):
         raise InputError(
             f'--peers {count}: the cluster "{home.name}" has {len(before)} peers already, and none of them is removed:'
-            f" `tenantry down --name {home.name} --purge` ends all"
+            f" `tenantry down --cluster {home.name} --purge` ends all"
         )
     found = [*before]
     for number in range(len(before) + 1, count + 1):
         name = f"{home.name}-peer-{number}"
         if len(name) > MAX_NAME:
             raise InputError(
-                f'--name "{home.name}" is too long for --peers: "{name}" would have more than {MAX_NAME} characters'
+                f'--cluster "{home.name}" is too long for --peers: "{name}" would have more than {MAX_NAME} characters'
             )
         if LocalCluster(name, root=home.root).exists():
             raise InputError(
                 f'--peers {count}: there is a cluster "{name}" already, which is not a peer of "{home.name}": drop it'
-                f" with `tenantry down --name {name} --purge`, or choose another --name"
+                f" with `tenantry down --cluster {name} --purge`, or choose another --cluster"
             )
         found.append(StartedPeer(name=name, form=form, has_operator=has_operator))
     return tuple(found)
@@ -162,7 +162,7 @@ async def down(home: LocalCluster, *, purge: bool) -> bool:
     if spec is not None and spec.supervised_by:
         raise InputError(
             f'the cluster "{home.name}" is a light peer of "{spec.supervised_by}", and stops with it:'
-            f" `tenantry down --name {spec.supervised_by}`"
+            f" `tenantry down --cluster {spec.supervised_by}`"
         )
     for peer in spec.peers if spec is not None else ():
         cluster = LocalCluster(peer.name, root=home.root)

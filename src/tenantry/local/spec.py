@@ -26,6 +26,8 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     operator: int
     tunnel: int = 0
     """Where peers open tunnels; 0 for nowhere."""
+    webhook: int = 0
+    """Where the operator serves mutations to an API server without mutating policies."""
 
 
 class RealNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -113,6 +115,7 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         real: Its real nodes; None if it has none.
         peers: The clusters that were started as its peers, and that stop with it.
         supervised_by: The cluster whose supervisor runs this light peer; "" for a supervisor of its own.
+        kubernetes: Its minor version of Kubernetes, as in "1.36"; "" for the default.
     """
 
     name: str
@@ -124,6 +127,7 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     real: RealNodes | None = None
     peers: tuple[StartedPeer, ...] = ()
     supervised_by: str = ""
+    kubernetes: str = ""
 
     @property
     def server_addresses(self) -> tuple[str, ...]:

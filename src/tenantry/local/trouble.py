@@ -33,7 +33,7 @@ def crash_of(name: str, paths: ClusterPaths, state: ClusterState, component: str
     if end is None:
         return f'{component} of the cluster "{name}" is not ready; see "{paths.log(component)}"'
     lines = "\n".join(f"    {line}" for line in end.lines)
-    drop = f"; if its data is damaged, `tenantry down --name {name} --purge` drops it" if component == "etcd" else ""
+    drop = f"; if its data is damaged, `tenantry down --cluster {name} --purge` drops it" if component == "etcd" else ""
     word = "crashed" if end.code != 0 else "ended"
     return f'{component} of the cluster "{name}" {word} ({end}){drop}. The end of "{paths.log(component)}":\n{lines}'
 
@@ -60,7 +60,7 @@ def what_is_late(
         found = [f"an answer ({deadline.problem})" if deadline and deadline.problem else "an unknown component"]
     return (
         f'the cluster "{name}" is not ready after {timeout_seconds:.0f} s: waiting for {", ".join(found)}; see '
-        f"`tenantry status --name {name}` and `tenantry logs --name {name}`{more}"
+        f"`tenantry status --local --cluster {name}` and `tenantry logs --cluster {name}`{more}"
     )
 
 

@@ -55,9 +55,10 @@ class ActingUser:
         self.groups = groups
         self.kinds = Discovery(client)
 
-    async def may(self, verb: str, resource: Resource, namespace: str) -> bool:
+    async def may(self, verb: str, resource: Resource, namespace: str, subresource: str = "") -> bool:
         """Return whether the user has a right. Every authenticated user may ask this."""
         attributes = {"verb": verb, "group": resource.group, "resource": resource.plural, "namespace": namespace}
+        attributes |= {"subresource": subresource} if subresource else {}
         answer = await post(self.client, ACCESS_REVIEW, {"spec": {"resourceAttributes": attributes}})
         return bool(answer["status"]["allowed"])
 

@@ -9,7 +9,7 @@ the stored one (a dry run), and compares the result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import cast
 
 import msgspec
@@ -45,7 +45,7 @@ async def differences(client: Client) -> tuple[str, ...] | None:
         A sentence for each object that differs; None if the caller may not compare them.
     """
     try:
-        shipped = manifests.foundation(await installed.subject(client))
+        shipped = manifests.foundation(await installed.subject(client), await installed.form(client))
         live = await _live(client, shipped)
         found = await all_of(_compare(client, each, live.get(_key(each["kind"], each["metadata"]))) for each in shipped)
         return tuple(sorted([*(each for each in found if each), *await _parameters(client)]))
@@ -73,7 +73,32 @@ def _key(kind: str, meta: Json) -> tuple[str, str, str]:
 
 
 async def _compare(client: Client, shipped: Json, live: Json | None) -> str:
-    """Return how one object differs; "" if it does not.
+    """Return how one object differs; "" if it does not."""
+    told = f"{shipped['kind']} {shipped['metadata']['name']!r}"
+    found = await difference(client, shipped, live)
+    if found.is_missing:
+        return f"{told} is missing"
+    if found.problem:
+        return f"{told} cannot become what this version ships: {found.problem}"
+    return f"{told} differs in {', '.join(found.fields)}" if found.fields else ""
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """How one installed object differs from the shipped one.
+
+    Args:
+        is_missing: There is none.
+        fields: What differs, as JSON paths.
+        problem: Why the API server would not replace the installed object by the shipped one; "" if it would.
+    """
+
+    is_missing: bool = False
+    fields: tuple[str, ...] = ()
+    problem: str = ""
+
+
+async def difference(client: Client, shipped: Json, live: Json | None = None) -> Difference:
+    """Return how one object of a kind that is installed as it is shipped differs.
 
     Args:
         client: An administrator's.
@@ -84,27 +109,52 @@ async def _compare(client: Client, shipped: Json, live: Json | None) -> str:
         Forbidden: The caller may not read or replace it.
     """
     resource, meta = resource_of(shipped), cast("Json", shipped["metadata"])
-    told = f"{resource.kind} {meta['name']!r}"
     url = wire.path(resource, meta.get("namespace", ""), meta["name"])
     wanted = stored(shipped)
     # An object is not listed if its labels were changed.
     if live is None or differing(wanted, live):
-        try:
-            live = cast("Json", msgspec.json.decode(await client.request("GET", url)))
-        except NotFound:
-            return f"{told} is missing"
+        live = await read(client, shipped)
+        if live is None:
+            return Difference(is_missing=True)
     if not differing(wanted, live):
-        return ""
+        return Difference()
     body = msgspec.json.encode(exact(wanted, live))
+    return await outcome(client.request("PUT", url, query={"dryRun": "All"}, body=body), live, differing)
+
+
+async def outcome(dry_run: Awaitable[bytes], live: Json, compare: Callable[[Json, Json], Iterable[str]]) -> Difference:
+    """Return how an installed object differs from what a dry run of a write leaves.
+
+    Args:
+        dry_run: The write.
+        live: The installed object.
+        compare: Returns the fields in which the object after the write, its first argument, differs from `live`.
+
+    Raises:
+        Forbidden: The caller may not write it.
+    """
     try:
-        answer = await client.request("PUT", url, query={"dryRun": "All"}, body=body)
+        answer = await dry_run
     except Forbidden:
         raise
     except ApiError as error:
         # The role of a binding, for example, cannot be changed.
-        return f"{told} cannot become what this version ships: {error}"
-    wrong = differing(cast("Json", msgspec.json.decode(answer)), live)
-    return f"{told} differs in {', '.join(wrong)}" if wrong else ""
+        return Difference(problem=str(error))
+    return Difference(fields=tuple(compare(cast("Json", msgspec.json.decode(answer)), live)))
+
+
+async def read(client: Client, shipped: Json) -> Json | None:
+    """Return the installed object of a shipped one; None if there is none.
+
+    Raises:
+        Forbidden: The caller may not read it.
+    """
+    meta = cast("Json", shipped["metadata"])
+    try:
+        answer = await client.request("GET", wire.path(resource_of(shipped), meta.get("namespace", ""), meta["name"]))
+    except NotFound:
+        return None
+    return cast("Json", msgspec.json.decode(answer))
 
 
 async def _parameters(client: Client) -> Sequence[str]:

@@ -16,8 +16,10 @@ class _Spec(PodSpecRequests, frozen=True, rename="camel", gc=False):
     node_name: str = ""
 
 
-class _Metadata(msgspec.Struct, frozen=True, gc=False):
+class _Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
     namespace: str
+    name: str = ""
+    creation_timestamp: str = ""
 
 
 class _Status(msgspec.Struct, frozen=True, gc=False):

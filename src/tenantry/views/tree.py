@@ -132,7 +132,7 @@ def tenants(snapshot: Snapshot) -> list[TenantView]:
     quotas, subnamespaces, planes = _by_namespace(snapshot)
     claims = {share.namespace: share.claims for each in snapshot.tenant_quotas for share in each.status.tree}
     return [
-        _tenant(each, _Tree(by_tenant[each.metadata.uid], quotas, subnamespaces, planes, claims).roots())
+        of_tenant(each, _Tree(by_tenant[each.metadata.uid], quotas, subnamespaces, planes, claims).roots())
         for each in snapshot.tenants
     ]
 
@@ -155,7 +155,8 @@ def _by_namespace(
     return quotas, subnamespaces, planes
 
 
-def _tenant(tenant: Tenant, namespaces: tuple[NamespaceView, ...]) -> TenantView:
+def of_tenant(tenant: Tenant, namespaces: tuple[NamespaceView, ...]) -> TenantView:
+    """Return the tree of a tenant from the trees of its namespaces."""
     # Conditions about an older spec do not make a tenant ready.
     is_current = tenant.status.observed_generation >= tenant.metadata.generation
     ready = find(tenant.status.conditions, reasons.READY)

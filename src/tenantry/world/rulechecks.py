@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any, cast
 
 import re2 as untyped_re2
@@ -156,13 +157,19 @@ CHECKS: dict[str, Callable[[str, object], Iterator[tuple[str, str]]]] = {
 
 
 def _struct(value: Model, path: str) -> Iterator[tuple[str, str]]:
-    info = inspect.type_info(type(value))
-    if not isinstance(info, inspect.StructType):
-        raise TypeError(f"{type(value)} is not a struct")
-    for field in info.fields:
+    for field in _fields(type(value)):
         inner = getattr(value, field.name)
         if inner is not UNSET:
             yield from _value(inner, field.type, f"{path}.{field.encode_name}")
+
+
+@cache
+def _fields(kind: type[Model]) -> tuple[inspect.Field, ...]:
+    """Return the fields of a model; msgspec takes milliseconds to describe one."""
+    info = inspect.type_info(kind)
+    if not isinstance(info, inspect.StructType):
+        raise TypeError(f"{kind} is not a struct")
+    return info.fields
 
 
 def _value(value: object, info: inspect.Type, path: str) -> Iterator[tuple[str, str]]:

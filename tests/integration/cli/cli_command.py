@@ -27,6 +27,8 @@ PATIENCE = f"--timeout={SECONDS - 20:.0f}s"
 """For `kubectl wait`, which otherwise gives up after 30 s: it ends before its caller does."""
 
 _COMPLETE = "_TENANTRY_COMPLETE"
+_GIVING_UP = (("bench",), ("status",))
+"""Commands that leave requests in the middle: `status` ends a watch once the leader has renewed its Lease."""
 
 _POD = msgspec.json.encode(
     {
@@ -92,7 +94,7 @@ class Cli:
             os.environ.clear()
             os.environ.update(before[0])
             sys.argv, sys.stdin = before[1:]
-            if ended or _COMPLETE in variables or arguments[:1] == ("bench",):
+            if ended or _COMPLETE in variables or arguments[:1] in _GIVING_UP:
                 _let_go()
         said = Said(_text(out), _text(err))
         assert ended == code, f"{arguments}: exit code {ended}\n{said.stdout}\n{said.stderr}"

@@ -13,17 +13,17 @@ from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def cli(tenantry_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    """The command, with a cluster that runs until the last file of this folder ends: idle, it would still take CPU."""
+    """The command, with a cluster that runs until the last file of this folder ends; see testkit.sharing."""
     command = Cli(tenantry_home, tmp_path_factory.mktemp("kubeconfigs"))
     no_name = {"TENANTRY_NAME": ""}
-    command.run("up", "--name", NAME, "--throwaway", environment=no_name)
+    command.run("up", "--cluster", NAME, "--throwaway", environment=no_name)
     yield command
-    command.run("down", "--name", NAME, "--purge", "--yes", environment=no_name)
+    command.run("down", "--cluster", NAME, "--purge", "--yes", environment=no_name)
 
 
-@pytest_asyncio.fixture(scope="package", loop_scope="session")
+@pytest_asyncio.fixture(scope="session")
 async def cli_admin(cli: Cli) -> AsyncIterator[Client]:
     """A client of that cluster with all rights."""
     async with Client(kubeconfig.load([cli.admin_kubeconfig])) as client:

@@ -14,9 +14,9 @@ POLICIES = "validatingadmissionpolicies,validatingadmissionpolicybindings,mutati
 def nodes(cli: Cli) -> Iterator[None]:
     """Room for some pods."""
     no_name = {"TENANTRY_NAME": ""}
-    cli.run("up", "--name", NAME, "--nodes", "1", environment=no_name)
+    cli.run("up", "--cluster", NAME, "--nodes", "1", environment=no_name)
     yield
-    cli.run("up", "--name", NAME, "--nodes", "0", environment=no_name)
+    cli.run("up", "--cluster", NAME, "--nodes", "0", environment=no_name)
 
 
 @pytest.mark.long
@@ -28,6 +28,8 @@ def test_pods_of_both_sides_are_measured_and_gone_afterwards(cli: Cli) -> None:
     assert (found["tenants"], found["pods"], found["rounds"], found["quota"]) == (2, 4, 2, False)
     assert found["ratio"] > 0
     assert found["guarded"]["running_seconds"] >= 4 / 2 / found["guarded"]["pods_per_second"]
+    for side in (found["guarded"], found["unguarded"]):
+        assert side["p50_milliseconds"] > 0
     assert "tenantry-rules-pods" in {each["policy"] for each in found["policies"]}
     assert cli.kubectl("get", POLICIES, "-o", "name").stdout == before
     for kind in ("namespaces", "tenants", "flowschemas", "pods -A"):

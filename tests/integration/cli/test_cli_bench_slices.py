@@ -12,9 +12,9 @@ from cli_command import NAME, Cli
 def nodes(cli: Cli) -> Iterator[None]:
     """Some nodes to take."""
     no_name = {"TENANTRY_NAME": ""}
-    cli.run("up", "--name", NAME, "--nodes", "4", environment=no_name)
+    cli.run("up", "--cluster", NAME, "--nodes", "4", environment=no_name)
     yield
-    cli.run("up", "--name", NAME, "--nodes", "0", environment=no_name)
+    cli.run("up", "--cluster", NAME, "--nodes", "0", environment=no_name)
 
 
 @pytest.mark.long

@@ -31,6 +31,12 @@ HANDOVER = {
     "metadata": {"name": "away"},
     "spec": {"plane": {"namespace": "dear", "name": "prod", "uid": "none"}, "slice": "none"},
 }
+RETIRED = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingAdmissionPolicyBinding",
+    "metadata": {"name": "tenantry-made"},
+    "spec": {"policyName": "tenantry-made", "validationActions": ["Audit"]},
+}
 DEFAULTS = {
     "apiVersion": TenancyDefaults.resource.api_version,
     "kind": TenancyDefaults.resource.kind,
@@ -47,13 +53,13 @@ DEFAULTS = {
 @pytest.fixture(scope="module")
 def bare(cli: Cli) -> Iterator[Path]:
     """The kubeconfig of a cluster of its own, to install into as if it were not a local one."""
-    cli.run("up", "--name", OTHER, "--throwaway", "--no-operator", environment=NO_NAME)
+    cli.run("up", "--cluster", OTHER, "--throwaway", "--no-operator", environment=NO_NAME)
     kubeconfig = cli.admin_kubeconfig.parent.parent / OTHER / cli.admin_kubeconfig.name
     canary = ("create", "configmap", "tenantry-canary", "-n", "tenantry-system", "--dry-run=server")
     said = cli.kubectl(*canary, kubeconfig=kubeconfig).stderr
     assert "of Tenantry are in force" in said, "what `up` installs refuses from its end on"
     yield kubeconfig
-    cli.run("down", "--name", OTHER, "--purge", "--yes", environment=NO_NAME)
+    cli.run("down", "--cluster", OTHER, "--purge", "--yes", environment=NO_NAME)
 
 
 def run(cli: Cli, bare: Path, verb: str, *flags: str, code: int = 0) -> list[str]:
@@ -181,7 +187,7 @@ def lease_of(cli: Cli, config: Path) -> dict[str, str]:
 @pytest.mark.long
 def test_an_operator_is_not_refused_after_a_restart_of_the_api_server_nor_by_an_uninstall(cli: Cli, bare: Path) -> None:
     """It waits until the API server knows its rights; a local one is stopped before it loses them."""
-    cli.run("up", "--name", OTHER, environment=NO_NAME)
+    cli.run("up", "--cluster", OTHER, environment=NO_NAME)
     local = LocalCluster(OTHER, root=cli.home)
     asyncio.run(local.restart_component(APISERVER, timeout_seconds=SECONDS))
     before = lease_of(cli, bare)
@@ -208,3 +214,56 @@ def test_an_operator_is_not_refused_after_a_restart_of_the_api_server_nor_by_an_
 )
 def test_wrong_flags_are_named(cli: Cli, flags: tuple[str, ...], said: str) -> None:
     assert said in cli.run("install", *flags, code=2).stderr
+
+
+def test_the_check_prints_what_the_cluster_has_and_what_does_not_work_without_the_rest(cli: Cli, bare: Path) -> None:
+    """Issue 20, point 1: before an installation, and without one change."""
+    flags = ("install", "--check", "--kubeconfig", str(bare))
+    answer = cli.run(*flags, "-o", "json", environment=NO_NAME).stdout
+    found = msgspec.json.decode(answer)
+    parts = {each["name"]: each for each in found["parts"]}
+    assert [name for name, each in parts.items() if each["isThere"]] == [
+        "Kubernetes",
+        "ValidatingAdmissionPolicy v1",
+        "MutatingAdmissionPolicy v1",
+    ]
+    assert parts["RuntimeClasses"]["detail"] == "isolation.runtime of a Tenant cannot be Sandboxed"
+    lines = cli.run(*flags, environment=NO_NAME).stdout.splitlines()
+    assert lines[0].split() == ["PART", "THERE", "DETAIL"]
+    assert [line.split("  ")[0] for line in lines[1 : 1 + len(parts)]] == list(parts)
+    assert f"; an installation of {found['installation']['version']}: " in lines[-1]
+
+
+def test_the_check_prints_what_an_upgrade_changes_and_the_upgrade_does_that(cli: Cli, bare: Path) -> None:
+    """Issue 20, point 8: objects of an older version are changed or deleted, and fields are named."""
+    flags = ("install", "--image", "example/tenantry:1", "--kubeconfig", str(bare))
+    cli.run(*flags, environment=NO_NAME)
+    same = msgspec.json.decode(cli.run(*flags, "--check", "-o", "json", environment=NO_NAME).stdout)["installation"]
+    assert (same["installed"], same["changes"]) == (same["version"], [])
+    assert same["unchanged"] == len(manifests.everything())
+    # As an older version would have left them.
+    policy = "validatingadmissionpolicy/tenantry-marks"
+    added = {"op": "add", "path": "/spec/variables/-", "value": {"name": "older", "expression": "true"}}
+    patch = msgspec.json.encode([added]).decode()
+    retired = msgspec.json.encode(RETIRED).decode()
+    for words, stdin in (
+        (("patch", policy, "--type=json", "-p", patch), ""),
+        (("delete", "clusterrole", "tenantry-owners-approve"), ""),
+        (("apply", "-f", "-"), retired),
+        (("patch", "flowschema", "tenantry-operator", "--type=merge", "-p", '{"spec":{"matchingPrecedence":77}}'), ""),
+    ):
+        done = cli.kubectl(*words, stdin=stdin, kubeconfig=bare)
+        assert done.returncode == 0, done.stderr
+    newer = ("--image", "example/tenantry:2", "--kubeconfig", str(bare))
+    text = cli.run("install", *newer, "--check", environment=NO_NAME).stdout.splitlines()
+    rows = {tuple(line.split()[:3]): line.split()[3:] for line in text if line.split()[:1] != ["PART"]}
+    assert rows["changed", "ValidatingAdmissionPolicy", "tenantry-marks"] == ["spec.variables"]
+    assert rows["changed", "Deployment", "tenantry-system/tenantry-operator"] == ["spec.template.spec.containers"]
+    assert rows["changed", "FlowSchema", "tenantry-operator"] == ["spec.matchingPrecedence"]
+    assert ("created", "ClusterRole", "tenantry-owners-approve") in rows
+    assert ("deleted", "ValidatingAdmissionPolicyBinding", "tenantry-made") in rows
+    assert text[-1].endswith(f"1 created, 3 changed, 1 deleted, {len(manifests.everything()) - 4} unchanged")
+    said = cli.run("install", *newer, environment=NO_NAME).stderr.splitlines()
+    assert f"1 created, 3 changed, {len(manifests.everything()) - 4} unchanged" in said
+    assert "tenantry-made" not in cli.kubectl("get", KINDS, "-o", "name", kubeconfig=bare).stdout
+    cli.run("uninstall", "--yes", "--kubeconfig", str(bare), environment=NO_NAME)

@@ -16,13 +16,13 @@ from cli_command import NAME, Cli
 )
 def test_up_warns_that_a_variable_names_another_cluster(cli: Cli, variables: dict[str, str], warning: str) -> None:
     """The next command would change that cluster instead of the one that was just started."""
-    said = cli.run("up", "--name", NAME, "--throwaway", environment=variables).stderr
+    said = cli.run("up", "--cluster", NAME, "--throwaway", environment=variables).stderr
     assert ("warning: " in said, warning in said) == (bool(warning), True)
-    assert (f"set TENANTRY_NAME={NAME}, or give them --name {NAME}" in said) is bool(warning)
+    assert (f"set TENANTRY_NAME={NAME}, or give them --cluster {NAME}" in said) is bool(warning)
 
 
 def test_a_purge_without_a_terminal_needs_yes(cli: Cli) -> None:
-    said = cli.run("down", "--name", NAME, "--purge", code=2).stderr
+    said = cli.run("down", "--cluster", NAME, "--purge", code=2).stderr
     assert "stdin is not a terminal; confirm with --yes" in said
     assert "stopped" not in said
     assert cli.kubectl("get", "--raw", "/readyz").returncode == 0

@@ -38,7 +38,20 @@ def run_as(cli: Cli, person: Path, *arguments: str, code: int = 0) -> Said:
 
 def test_a_role_is_asked_for_shown_and_approved(cli: Cli, acme: str, who: dict[str, Path]) -> None:
     """E16: the member requests, the owner approves, and neither decides the own request."""
-    asked = ("request", "role", "edit", "--kind", "clusterrole", "-n", acme, "--for", "8h", "--because", "tonight")
+    asked = (
+        "request",
+        "create",
+        "role",
+        "edit",
+        "--kind",
+        "clusterrole",
+        "-n",
+        acme,
+        "--for",
+        "8h",
+        "--reason",
+        "tonight",
+    )
     said = run_as(cli, who["bob"], *asked, "-o", "name")
     name = said.stdout.strip().partition("/")[2]
     assert f"tenantry approve rreq/{name} -n {acme}" in said.stderr
@@ -59,7 +72,20 @@ def test_a_role_is_asked_for_shown_and_approved(cli: Cli, acme: str, who: dict[s
 
 def test_a_tenant_is_asked_for_and_approved(cli: Cli, who: dict[str, Path]) -> None:
     """E16: by any user, and approved by an administrator; who may not list requests is told so."""
-    run_as(cli, who["bob"], "request", "tenant", "bobs", "--quota", "cpu=2", "--because", "a shop", "--as-name", "bobs")
+    run_as(
+        cli,
+        who["bob"],
+        "request",
+        "create",
+        "tenant",
+        "bobs",
+        "--quota",
+        "cpu=2",
+        "--reason",
+        "a shop",
+        "--as-name",
+        "bobs",
+    )
     assert "treq/bobs" in cli.run("requests", "--pending").stdout
     cli.run("approve", "treq/bobs", "--wait")
     cli.run("wait", "tenant/bobs")
@@ -71,7 +97,7 @@ def test_a_tenant_is_asked_for_and_approved(cli: Cli, who: dict[str, Path]) -> N
         own = run_as(cli, who["bob"], "requests", *flags, "-o", "name")
         assert "tenantrequest.tenantry.dev/bobs" in own.stdout.splitlines()
         assert "only your own TenantRequests are shown" in own.stderr
-    assert "`tenantry requests` shows your own" in run_as(cli, who["bob"], "get", "tenantrequests", code=5).stderr
+    assert "`tenantry request list` shows your own" in run_as(cli, who["bob"], "get", "tenantrequests", code=5).stderr
     run_as(cli, who["bob"], "wait", "tenantrequest/bobs")
     assert "cannot list" in run_as(cli, who["ada"], "requests", "-A", code=5).stderr
     cli.run("delete", "tenant", "bobs", "--yes", "--no-wait")
@@ -79,12 +105,12 @@ def test_a_tenant_is_asked_for_and_approved(cli: Cli, who: dict[str, Path]) -> N
 
 def test_a_request_is_decided_by_its_name_alone(cli: Cli, acme: str, who: dict[str, Path]) -> None:
     """E16: where there is one of the name; of two it is asked which, and of none it is said."""
-    ask = ("request", "role", "edit", "--kind", "clusterrole", "-n", acme, "--as-name")
+    ask = ("request", "create", "role", "edit", "--kind", "clusterrole", "-n", acme, "--as-name")
     run_as(cli, who["bob"], *ask, "plain")
     said = run_as(cli, who["ada"], "approve", "plain", "--reason", "fine")
     assert said.stderr == f"rolerequest.tenantry.dev/plain in '{acme}' approved\n"
     run_as(cli, who["bob"], *ask, "both")
-    run_as(cli, who["bob"], "request", "tenant", "both", "--as-name", "both")
+    run_as(cli, who["bob"], "request", "create", "tenant", "both", "--as-name", "both")
     cli.await_right("bob", "get", "tenantrequests.tenantry.dev/both", acme)
     said = run_as(cli, who["bob"], "approve", "both", code=2)
     assert "'both' is the name of 2 requests: write treq/both or rreq/both" in said.stderr
@@ -98,7 +124,9 @@ def test_a_request_is_decided_by_its_name_alone(cli: Cli, acme: str, who: dict[s
 
 def test_a_decided_request_is_not_decided_again(cli: Cli, acme: str, who: dict[str, Path]) -> None:
     """E16: the same decision by another one is refused, too, with who made it."""
-    run_as(cli, who["bob"], "request", "role", "view", "--kind", "clusterrole", "-n", acme, "--as-name", "once")
+    run_as(
+        cli, who["bob"], "request", "create", "role", "view", "--kind", "clusterrole", "-n", acme, "--as-name", "once"
+    )
     run_as(cli, who["ada"], "approve", "rreq/once", "-n", acme)
     said = cli.run("approve", "rreq/once", "-n", acme, code=5).stderr
     assert "status.decision is Approved already, by ada, and never changes: make a new request" in said
@@ -107,7 +135,18 @@ def test_a_decided_request_is_not_decided_again(cli: Cli, acme: str, who: dict[s
 
 def test_a_request_cannot_write_control_characters_to_a_terminal(cli: Cli, acme: str, who: dict[str, Path]) -> None:
     """E16: a role's name and a reason are shown as they are, also in what the API server says."""
-    asked = ("request", "role", "ad\x1b[2Kmin", "-n", acme, "--as-name", "odd", "--because", "a \u202e b\x1b[1A")
+    asked = (
+        "request",
+        "create",
+        "role",
+        "ad\x1b[2Kmin",
+        "-n",
+        acme,
+        "--as-name",
+        "odd",
+        "--reason",
+        "a \u202e b\x1b[1A",
+    )
     run_as(cli, who["bob"], *asked)
     (line,) = [line for line in cli.run("requests", "-n", acme).stdout.splitlines() if line.startswith("rreq/odd ")]
     assert "Role ad\\x1b[2Kmin" in line
@@ -132,7 +171,7 @@ def test_a_user_in_very_many_groups_can_send_requests(cli: Cli) -> None:
 
 def test_a_requester_cannot_approve_the_own_request(cli: Cli) -> None:
     """E16: an administrator does not, either; denying is not approving, but withdrawing is deleting."""
-    cli.run("request", "clusterrole", "view", "--as-name", "own", "--subject", "carol")
+    cli.run("request", "create", "clusterrole", "view", "--as-name", "own", "--subject", "carol")
     assert "another user must decide" in cli.run("approve", "crreq/own", code=5).stderr
     cli.run("delete", "crreq/own", "--yes")
 
@@ -141,16 +180,25 @@ def test_a_requester_cannot_approve_the_own_request(cli: Cli) -> None:
     ("arguments", "message"),
     [
         (("approve", "tenant/acme"), "are no requests"),
-        (("approve", "rreq"), "tenantry requests --pending"),
+        (("approve", "rreq"), "tenantry request list --pending"),
         (("approve", "rreq/x"), "name one with -n"),
         (("approve", "treq/x", "-n", "acme"), "are in no namespace"),
-        (("request", "role", "edit", "-n", "acme", "--subject", "ServiceAccount:ci/bot"), "must be a User or a Group"),
-        (("request", "role", "edit", "-n", "acme", "--subject", "ServiceAccount:bot"), "must be a User or a Group"),
-        (("request", "role", "edit", "-n", "acme", "--subject", "User:"), "--subject 'User:' must have a name"),
-        (("request", "tenant", "acme", "--as-name", "Not_One"), "--as-name"),
-        (("request", "tenant", "kube-acme"), "must not be default"),
-        (("request", "tenant", "acme", "--for", "5s"), "at least 60"),
-        (("request", "tenant", "acme", "--quota", "bananas=3"), "must have only keys"),
+        (
+            ("request", "create", "role", "edit", "-n", "acme", "--subject", "ServiceAccount:ci/bot"),
+            "must be a User or a Group",
+        ),
+        (
+            ("request", "create", "role", "edit", "-n", "acme", "--subject", "ServiceAccount:bot"),
+            "must be a User or a Group",
+        ),
+        (
+            ("request", "create", "role", "edit", "-n", "acme", "--subject", "User:"),
+            "--subject 'User:' must have a name",
+        ),
+        (("request", "create", "tenant", "acme", "--as-name", "Not_One"), "--as-name"),
+        (("request", "create", "tenant", "kube-acme"), "must not be default"),
+        (("request", "create", "tenant", "acme", "--for", "5s"), "at least 60"),
+        (("request", "create", "tenant", "acme", "--quota", "bananas=3"), "must have only keys"),
         (("requests", "-n", "acme", "-A"), "not both"),
     ],
 )

@@ -340,4 +340,4 @@ def test_completion_offers_namespaces_and_subnamespaces(cli: Cli, uni: str) -> N
     assert cli.offered(f"tenantry get sub -n {uni} compl") == ["plain,completed"]
     assert cli.offered(f"tenantry get sub -n {completed[:6]}") == [f"plain,{completed}"]
     assert "plain,adjust" in cli.offered("tenantry quota ")
-    assert f"plain,{uni}" in cli.offered(f"tenantry quota --name {NAME} un")
+    assert f"plain,{uni}" in cli.offered(f"tenantry quota --cluster {NAME} un")

@@ -373,8 +373,8 @@ def test_completion_offers_kinds_and_names(cli: Cli, acme: str) -> None:
     assert "plain,tenants" in cli.offered("tenantry get ")
     assert cli.offered(f"tenantry get tenant {acme[:2]}") == [f"plain,{acme}"]
     assert cli.offered(f"tenantry wait tenant/{acme[:2]}") == [f"plain,tenant/{acme}"]
-    assert cli.offered(f"tenantry tree --name {NAME} ac") == ["plain,acme"]
-    assert cli.completed("tenantry tree --name nosuch ac") == []
+    assert cli.offered(f"tenantry tree --cluster {NAME} ac") == ["plain,acme"]
+    assert cli.completed("tenantry tree --cluster nosuch ac") == []
 
 
 def test_kubectl_completes_too(cli: Cli, acme: str) -> None:

@@ -37,7 +37,7 @@ def test_a_claim_is_printed_as_it_would_be_made(cli: Cli) -> None:
         "--mode",
         "manual",
     ]
-    spec = cli.json("slice", "claim", "fast", "-n", "acme", *flags, "--dry-run", "-o", "json")["spec"]
+    spec = cli.json("slice", "create", "fast", "-n", "acme", *flags, "--dry-run", "-o", "json")["spec"]
     assert spec == {
         "mode": "Manual",
         "count": 2,
@@ -72,12 +72,12 @@ def test_nodes_are_claimed_shown_explained_and_released(cli: Cli, node: tuple[st
     name, selector = node
     with tenant(cli, "slices"):
         flags = ["-n", "slices", "--selector", selector, "--for-everybody"]
-        claimed = cli.json("slice", "claim", "fast", *flags, "--wait", "-o", "json")
+        claimed = cli.json("slice", "create", "fast", *flags, "--wait", "-o", "json")
         assert (claimed["kind"], claimed["status"]["state"]) == ("SliceClaim", "Bound")
         (seen,) = [each for each in cli.json("nodes", "-o", "json")["nodes"] if each["name"] == name]
         assert (seen["state"], seen["tenant"], seen["claim"]) == ("Bound", "slices", "slices/fast")
         assert seen["allocatable"]["cpu"] == "8"
-        cli.run("slice", "claim", "more", *flags)
+        cli.run("slice", "create", "more", *flags)
         told = cli.kubectl("wait", "sliceclaim", "more", "-n", "slices", "--for=condition=Pending", PATIENCE)
         assert told.returncode == 0, told.stderr
         assert "1 in slice" in cli.run("slice", "list", "-n", "slices").stdout
@@ -90,17 +90,19 @@ def test_nodes_are_claimed_shown_explained_and_released(cli: Cli, node: tuple[st
         assert "is Dynamic" in cli.run("slice", "approve", "more", "-n", "slices", code=2).stderr
         assert "ends at" in cli.run("slice", "renew", "fast", "-n", "slices", "--for", "2h").stderr
         assert "in 1h" in cli.run("slice", "list", "-n", "slices").stdout
-        cli.run("slice", "release", "fast", "-n", "slices")
+        cli.run("slice", "delete", "fast", "--yes", "--no-wait", "-n", "slices")
         _state(cli, "more", "Bound")
-        cli.run("slice", "release", "more", "-n", "slices")
-        assert "not found" in cli.run("slice", "release", "none", "-n", "slices", code=5).stderr
+        cli.run("slice", "delete", "more", "--yes", "--no-wait", "-n", "slices")
+        assert (
+            "does not exist" in cli.run("slice", "delete", "none", "--yes", "--no-wait", "-n", "slices", code=5).stderr
+        )
 
 
 def test_a_manual_claim_gets_more_nodes_only_after_a_second_approval(cli: Cli) -> None:
     """E12, E13: the owner may ask for more; `explain slice` shows what is approved, and what is not."""
     with living(cli, lambda pool: pool.add(2)) as (pool, _), tenant(cli, "manual"):
         claim = ("fast", "-n", "manual")
-        cli.run("slice", "claim", *claim, "--selector", f"pool={pool.name}", "--for-everybody", "--mode", "manual")
+        cli.run("slice", "create", *claim, "--selector", f"pool={pool.name}", "--for-everybody", "--mode", "manual")
         assert "created" in cli.run("slice", "approve", *claim).stderr
         _wait(cli, "fast", "manual", "{.status.state}=Bound")
         cli.kubectl("patch", "sliceclaim", *claim, "--type=merge", "-p", '{"spec": {"count": 2}}')
@@ -137,5 +139,5 @@ def test_an_owner_sees_the_nodes_of_its_own_claims(cli: Cli, node: tuple[str, st
         listed = cli.run("slice", "list", *own, environment=no_name).stdout.splitlines()
         assert listed[1].split()[:6] == ["mine", "fast", "Bound", "1/1", name, "mine"]
         assert "you may not list claims" in cli.run("nodes", "-n", "cli", *own, code=5, environment=no_name).stderr
-        cli.run("slice", "release", "fast", *own, environment=no_name)
+        cli.run("slice", "delete", "fast", "--yes", "--no-wait", *own, environment=no_name)
         cli.kubectl("wait", "--for=delete", "slices", "--all", "--timeout=50s")

@@ -7,9 +7,9 @@ import (
 	"net/http"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/apiserver/pkg/server/flagz"
 	"k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/cli/globalflag"
@@ -71,7 +71,7 @@ func NewCommand() *cobra.Command {
 	}
 	cmd.SetContext(ctx)
 	sets := opts.Flags()
-	opts.Flagz = flagz.NamedFlagSetsReader{FlagSets: sets}
+	opts.Flagz = flagReader{sets}
 	verflag.AddFlags(sets.FlagSet("global"))
 	globalflag.AddGlobalFlags(sets.FlagSet("global"), cmd.Name(), logs.SkipLoggingConfigurationFlags())
 	sets.FlagSet("tenantry").Int64Var(&watchSeconds, "max-watch-seconds", maxWatchSeconds,
@@ -82,6 +82,26 @@ func NewCommand() *cobra.Command {
 	columns, _, _ := term.TerminalSize(cmd.OutOrStdout())
 	cliflag.SetUsageAndHelpFunc(cmd, sets, columns)
 	return cmd
+}
+
+// flagReader gives the flags to /flagz. The package of Kubernetes that does so has another place in
+// each version.
+type flagReader struct {
+	sets cliflag.NamedFlagSets
+}
+
+// GetFlagz returns the value of each flag by its name.
+func (f flagReader) GetFlagz() map[string]string {
+	values := map[string]string{}
+	for _, set := range f.sets.FlagSets {
+		set.VisitAll(func(flag *pflag.Flag) {
+			values[flag.Name] = flag.Value.String()
+			if len(flag.Annotations["classified"]) > 0 {
+				values[flag.Name] = "CLASSIFIED"
+			}
+		})
+	}
+	return values
 }
 
 // run does what app.Run does, with a handler before those of the API.

@@ -222,7 +222,7 @@ def _run(
 
 def _home(target: Target) -> LocalCluster:
     if not target.local_name:
-        raise InputError("the benchmark needs a local cluster with peers: `tenantry up --peers N`, and --name")
+        raise InputError("the benchmark needs a local cluster with peers: `tenantry up --peers N`, and --cluster")
     return LocalCluster(target.local_name)
 
 

@@ -71,4 +71,5 @@ def _lines(result: PodsResult) -> list[tuple[str, str]]:
 
 
 def _side(side: PodsSide) -> str:
-    return f"{side.pods_per_second} a second, all run after {side.running_seconds} s"
+    alone = f"{side.p50_milliseconds} ms for a pod alone (p99 {side.p99_milliseconds} ms)"
+    return f"{side.pods_per_second} a second, all run after {side.running_seconds} s; {alone}"

@@ -190,7 +190,7 @@ def flood(target: Target, *, objects: int, pods: int, form: str | None) -> None:
 
 def _local(target: Target) -> Target:
     if target.local_name is None:
-        raise InputError("virtual control planes run on local clusters only: choose one with --name")
+        raise InputError("virtual control planes run on local clusters only: choose one with --cluster")
     return target
 
 

@@ -17,17 +17,18 @@ from tenantry.api.wording import shortened
 from tenantry.cli import durations, flags, gitmanaged, kinds, output, phases, session
 from tenantry.cli.cluster.place import in_tenant
 from tenantry.cli.kinds import ObjectSelection
+from tenantry.cli.paths import NAMESPACED_NAME
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import wait_for_all
 
 if TYPE_CHECKING:
     from tenantry.kube.client import Client
 
-_called = click.argument("called", metavar="NAME")
+_called = click.argument("called", metavar="NAME", type=NAMESPACED_NAME)
 _timeout = durations.timeout_option("2m", "Deadline for the outcome, as in 30s or 5m.")
 _WRITES = 10
 """How often the pools are written while the operator writes the status at the same time."""
-_form = output.output_option("json", "yaml", "name")
+_form = output.output_option("json", "yaml", "name", *output.TEMPLATES)
 
 
 @click.command()

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 )
 @flags.takes_wait("Wait until the cluster and all of its nodes are ready.", timeout="5m")
 @flags.dry_run_option
-@output.output_option("json", "yaml", "name")
+@output.output_option("json", "yaml", "name", *output.TEMPLATES)
 def create(
     find: Callable[[], Target],
     *,

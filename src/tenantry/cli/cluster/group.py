@@ -18,6 +18,7 @@ from tenantry.cli.cluster.place import in_tenant
 from tenantry.cli.describe.command import describe
 from tenantry.cli.get import get
 from tenantry.cli.narrowed import narrowed
+from tenantry.cli.paths import NAMESPACED_NAME
 from tenantry.cli.target import Target, takes_target
 from tenantry.cli.wait import wait
 
@@ -39,7 +40,7 @@ def cluster() -> None:
 
 @cluster.command()
 @takes_target
-@click.argument("called", metavar="NAME")
+@click.argument("called", metavar="NAME", type=NAMESPACED_NAME)
 @in_tenant
 @output.output_option("json", "yaml")
 def kubeconfig(target: Target, *, called: str, namespace: str, form: str | None) -> None:
@@ -80,13 +81,15 @@ def _placed(command: click.Command, *, shows: bool = False) -> click.Command:
         shows: It gets the option -o, with which it prints objects as `get` does.
     """
     inner = command.callback
-    option = output.output_option("json", "yaml", "name")
+    option = output.output_option("json", "yaml", "name", *output.TEMPLATES)
 
     def call(words: tuple[str, ...], namespace: str, **options: Any) -> object:  # noqa: ANN401 - whatever the command takes
-        if not namespace and len(words) == 1:
-            namespace = words[0]
-        if not namespace and "everywhere" in options:
-            options["everywhere"] = True
+        # A path has its namespace in it.
+        if not namespace and not any("/" in word for word in words):
+            if len(words) == 1:
+                namespace = words[0]
+            elif "everywhere" in options:
+                options["everywhere"] = True
         form = options.pop("form") if shows else None
         if form and get.callback is not None:
             return get.callback(
@@ -109,7 +112,7 @@ def _printing(command: click.Command) -> click.Command:
         command: Has the arguments `called` and `namespace`.
     """
     inner = command.callback
-    option = output.output_option("json", "yaml", "name")
+    option = output.output_option("json", "yaml", "name", *output.TEMPLATES)
     others = [each for each in command.params if each.name != "form"]
     # An upgrade that prints its plan has the option for the plan.
     prints_plan = len(others) < len(command.params)
@@ -130,7 +133,7 @@ def _printing(command: click.Command) -> click.Command:
             sys.stdout.write(told.getvalue())
             raise
         sys.stderr.write(told.getvalue())
-        where = namespace or called
+        where = "" if "/" in called else namespace or called
         get.callback(words=(_DCL, called), namespace=where, everywhere=False, form=form, watches=False, selector="")
 
     params = [*others, *getattr(option(lambda: None), "__click_params__", [])]

@@ -9,9 +9,10 @@ import click
 from tenantry.api.dedicatedcluster import DedicatedCluster
 from tenantry.cli import durations, flags, gitmanaged, planesnapshots, planeupgrade, rotation
 from tenantry.cli.cluster.place import in_tenant
+from tenantry.cli.paths import NAMESPACED_NAME
 from tenantry.cli.target import Target, takes_target
 
-_called = click.argument("called", metavar="NAME")
+_called = click.argument("called", metavar="NAME", type=NAMESPACED_NAME)
 _OUTCOME = "Deadline for the outcome, as in 30s or 5m."
 
 

@@ -90,7 +90,7 @@ def _check_nodes(local: LocalCluster, runtime: LocalRuntime | None) -> None:
     if runtime not in {None, has}:
         raise InputError(
             f"the local cluster {local.name!r} has {'real' if has == 'real' else 'simulated'} nodes already: leave"
-            f" --runtime {runtime} out, or name another cluster with --name"
+            f" --runtime {runtime} out, or name another cluster with --cluster"
         )
 
 

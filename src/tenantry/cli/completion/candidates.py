@@ -6,6 +6,7 @@ Completion never prints an error, and a cluster that does not answer within a se
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import cast
 
 import click
@@ -60,6 +61,17 @@ def objects(context: click.Context, parameter: click.Parameter, incomplete: str)
         return []
     words = [kinds.words_of(kind)[0] for kind in kinds.KINDS]
     return [CompletionItem(each) for each in words if each.startswith(incomplete)]
+
+
+def of_kind(word: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Return the function that returns the names of the objects of a kind."""
+
+    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        given = _given(context, parameter)
+        found = names(context, kinds.find_kind(word), incomplete)
+        return [CompletionItem(name) for name in dict.fromkeys(found) if name not in given]
+
+    return complete
 
 
 def tenants(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

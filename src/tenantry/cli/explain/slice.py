@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tenantry.cli import output, place, session
+from tenantry.cli.paths import NAMESPACED_NAME
 from tenantry.cli.target import Target, takes_target
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("slice")
 @takes_target
-@click.argument("claim", metavar="NAME")
+@click.argument("claim", metavar="NAME", type=NAMESPACED_NAME)
 @place.takes_namespace("Namespace of the claim (default: the namespace of the context).")
 @output.output_option("json")
 def slice_(target: Target, *, claim: str, namespace: str, form: str | None) -> None:

@@ -49,7 +49,7 @@ async def read(client: Client) -> HncObjects:
         anchors = await client.list(SubnamespaceAnchor)
     except NotFound as error:
         raise ConfigError(
-            f"this cluster does not have HNC's kinds ({hnc.GROUP}/{hnc.VERSION}); choose another one with --name,"
+            f"this cluster does not have HNC's kinds ({hnc.GROUP}/{hnc.VERSION}); choose another one with --cluster,"
             " --kubeconfig or --context, or read files with -f"
         ) from error
     only = {"fieldSelector": f"metadata.name={hnc.QUOTA_NAME}"}

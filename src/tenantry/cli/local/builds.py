@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from tenantry.cli import output
-from tenantry.local import build, hostedversions, paths
+from tenantry.local import build, controlplaneversions, hostedversions, paths
 from tenantry.local.clusters import list_clusters
 from tenantry.local.progress import StreamProgress
 from tenantry.local.real import kubelets
@@ -47,6 +47,13 @@ def local() -> None:
     " --with-nodes, also the kubelet of that version. Repeatable.",
 )
 @click.option(
+    "--kubernetes-version",
+    "kubernetes_versions",
+    multiple=True,
+    metavar="VERSION",
+    help="Build the control plane of another version of Kubernetes, as in 1.34, too. Repeatable.",
+)
+@click.option(
     "--with-conformance", is_flag=True, help="Build Kubernetes' end-to-end tests, too, for `make test-release`."
 )
 def build_(
@@ -56,10 +63,12 @@ def build_(
     with_nodes: bool,
     with_hosted: bool,
     hosted_versions: tuple[str, ...],
+    kubernetes_versions: tuple[str, ...],
     with_conformance: bool,
 ) -> None:
     """Build the control plane and kwok, unless the cache has them. Prints the folders."""
-    others = [hostedversions.product(each) for each in hosted_versions]
+    others = [controlplaneversions.VERSIONS.product(each) for each in kubernetes_versions]
+    others += [hostedversions.product(each) for each in hosted_versions]
     if with_nodes:
         # Real nodes that serve a control plane of the version have its kubelets.
         others += [found for each in hosted_versions if (found := kubelets.product(each)) is not None]
@@ -104,7 +113,12 @@ def clean(*, everything: bool) -> None:
 def _cached() -> list[CachedBuild]:
     current = {
         found.folder
-        for product in (*build.PRODUCTS, *hostedversions.products(), *kubelets.products())
+        for product in (
+            *build.PRODUCTS,
+            *controlplaneversions.VERSIONS.products(),
+            *hostedversions.products(),
+            *kubelets.products(),
+        )
         if (found := build.built(product))
     }
     clusters = [(cluster.name, used) for cluster in list_clusters() for used in cluster.spec().programs]

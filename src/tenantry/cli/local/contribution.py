@@ -126,7 +126,7 @@ def contribute(
     token_id, secret = (("".join(secrets.choice(_ALPHABET) for _ in range(size))) for size in (6, 16))
     ends = datetime.now(UTC) + timedelta(seconds=valid)
     session.run(target, lambda client: _offer(client, agreed, token_id, secret, ends))
-    named = f" --name {target.local_name}" if target.local_name not in {None, "default"} else ""
+    named = f" --cluster {target.local_name}" if target.local_name not in {None, "default"} else ""
     click.echo(f"tenantry node join{named} --token {token_id}.{secret}")
     node = contribution.node_of(token_id)
     output.talk(f'the token is valid for {durations.text(valid)} and for the one node "{node}"')
@@ -357,8 +357,8 @@ async def _take_back(client: Client, node: str, timeout_seconds: int) -> None:
                 await _until_gone(client, node)
     except TimeoutError as error:
         raise RetryableError(
-            f'node "{node}" is still there after {durations.text(timeout_seconds)}: `tenantry nodes` shows whose it is,'
-            " and its condition TenantryClean what is left on it; then run this again"
+            f'node "{node}" is still there after {durations.text(timeout_seconds)}: `tenantry node list` shows whose it'
+            " is, and its condition TenantryClean what is left on it; then run this again"
         ) from error
     # Last: the programs of the node need the view until the node is gone. The operator deletes it with the record.
     for name in earlier_bindings(node):

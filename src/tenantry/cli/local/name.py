@@ -1,9 +1,15 @@
-"""The `--name` of verbs that are about a local cluster."""
+"""The `--cluster` of verbs that are about a local cluster."""
 
 from __future__ import annotations
 
-import click
+from tenantry.cli import spellings
 
-name_option = click.option(
-    "--name", default="default", show_default=True, envvar="TENANTRY_NAME", help="Local cluster to use."
+name_option = spellings.option(
+    "--cluster",
+    "name",
+    old="--name",
+    default="default",
+    show_default=True,
+    envvar="TENANTRY_NAME",
+    help="Local cluster to use.",
 )

@@ -7,9 +7,10 @@ import asyncio
 import click
 import msgspec
 
-from tenantry.cli import durations, output
+from tenantry.cli import durations, nouns, output, spellings
 from tenantry.cli.local import contribution
 from tenantry.cli.local.name import name_option
+from tenantry.cli.nodes.command import list_
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.real import fleet, memberships
 from tenantry.local.spec import RealNodes
@@ -33,7 +34,7 @@ for _command in (
 @node.command()
 @name_option
 @durations.patience_option
-def add(*, name: str, timeout: int) -> None:
+def create(*, name: str, timeout: int) -> None:
     """Add a node, and wait until it is Ready. Prints its name."""
     cluster = LocalCluster(name)
     added = ""
@@ -52,7 +53,7 @@ def add(*, name: str, timeout: int) -> None:
 @name_option
 @durations.patience_option
 @click.argument("node_name", metavar="NODE")
-def remove(*, name: str, node_name: str, timeout: int) -> None:
+def delete(*, name: str, node_name: str, timeout: int) -> None:
     """Stop a node, and delete it with its pods and its files."""
     asyncio.run(LocalCluster(name).change_nodes(lambda real: fleet.without(real, node_name), timeout))
     output.talk(f'node "{node_name}" removed')
@@ -81,3 +82,9 @@ def restart(*, name: str, node_name: str, timeout: int) -> None:
     memberships.check_at_home(cluster.paths, node_name)
     asyncio.run(cluster.restart_node(node_name, timeout))
     output.talk(f'node "{node_name}" is Ready')
+
+
+node.add_command(list_)
+node.add_command(spellings.moved(create, "add", "tenantry node create"))
+node.add_command(spellings.moved(delete, "remove", "tenantry node delete"))
+nouns.complete(node, nouns.Noun("node", "node", "nodes", "node-1"))

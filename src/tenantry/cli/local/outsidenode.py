@@ -136,7 +136,7 @@ def contribute(target: Target, to: str, addresses: Sequence[str], pod_cidrs: Seq
 
     found = session.run(target, work)
     if is_here:
-        named = f" --name {target.local_name}" if target.local_name != "default" else ""
+        named = f" --cluster {target.local_name}" if target.local_name != "default" else ""
         version = f" --version {found.version}" if found.version else ""
         click.echo(
             f"tenantry node join{named} --token {found.token} --node {found.name} --plane {found.plane}"

@@ -79,6 +79,7 @@ async def _start_whole(
         operator=peer.has_operator,
         install=options.install,
         guard=options.guard,
+        kubernetes=options.kubernetes,
         timeout_seconds=options.timeout_seconds,
     )
     await LocalCluster(peer.name, root=home.root).up(own, progress)
@@ -86,12 +87,12 @@ async def _start_whole(
 
 async def _install(peer: StartedPeer, kubeconfig: Path) -> None:
     """Install what a light peer needs."""
-    from tenantry.install import apply, manifests, unmanaged
+    from tenantry.install import apply, installed, manifests, unmanaged
     from tenantry.local.bootstrap import connected
 
     async with connected(kubeconfig) as client:
         if peer.has_operator:
-            await apply.apply(client, manifests.foundation(manifests.LOCAL_USER))
+            await apply.apply(client, manifests.foundation(manifests.LOCAL_USER, await installed.form(client)))
         else:
             await apply.found(client, unmanaged.foundation())
 

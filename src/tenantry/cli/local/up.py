@@ -13,7 +13,7 @@ from tenantry.cli import durations, output
 from tenantry.cli.local.name import name_option
 from tenantry.cli.oidc import takes_oidc
 from tenantry.cli.target import overriding_variable, read_environment
-from tenantry.local import build, nodes
+from tenantry.local import build, controlplaneversions, nodes
 from tenantry.local.authentication import Oidc
 from tenantry.local.cluster import LocalCluster, UpOptions, UpResult
 from tenantry.local.nodes import NodePlan
@@ -64,6 +64,13 @@ Runtime = Literal["kwok", "real", "auto"]
     help="New peers are light: API servers without nodes that share one etcd. Each needs 190 MiB of memory without an"
     " operator.",
 )
+@click.option(
+    "--kubernetes-version",
+    "kubernetes",
+    default="",
+    metavar="VERSION",
+    help="Minor version of Kubernetes, as in 1.34 (default: the cluster's own; the newest for a new one).",
+)
 @takes_oidc
 @click.option("--no-oidc", is_flag=True, help="Trust no OIDC provider any more.")
 @durations.patience_option
@@ -83,6 +90,7 @@ def up(
     no_operator: bool,
     peer_count: int | None,
     light: bool,
+    kubernetes: str,
     no_oidc: bool,
     timeout: int,
     waits: bool = True,
@@ -100,7 +108,7 @@ def up(
     cluster = LocalCluster(name)
     wanted = _peers(cluster, peer_count, light=light, has_operator=not no_operator)
     real = None
-    products = [build.CONTROL_PLANE]
+    products = [controlplaneversions.VERSIONS.product(cluster.version(kubernetes))]
     about_nodes = nodes_file is not None or bool(node_cpu or node_memory or node_labels or zones)
     if runtime is None:
         # Only a number of nodes can mean either kind.
@@ -127,6 +135,7 @@ def up(
         no_oidc=no_oidc,
         # Only another command leaves this to what it waits for itself.
         waits=waits,
+        kubernetes=kubernetes,
         timeout_seconds=timeout,
     )
     for product in products:
@@ -147,7 +156,7 @@ def up(
     if variable:
         output.talk(
             f"warning: {variable} names another cluster, which the other commands use; for this one, set"
-            f" TENANTRY_NAME={name}, or give them --name {name}"
+            f" TENANTRY_NAME={name}, or give them --cluster {name}"
         )
 
 
@@ -155,7 +164,9 @@ def _peers(cluster: LocalCluster, count: int | None, *, light: bool, has_operato
     """Return the peers that the cluster should have: those that it has already, without --peers."""
     if cluster.exists() and cluster.spec().supervised_by:
         home = cluster.spec().supervised_by
-        raise InputError(f'the cluster "{cluster.name}" is a light peer, and starts with `tenantry up --name {home}`')
+        raise InputError(
+            f'the cluster "{cluster.name}" is a light peer, and starts with `tenantry up --cluster {home}`'
+        )
     if count is None:
         return cluster.spec().peers if cluster.exists() else ()
     from tenantry.cli.local import peers
@@ -202,21 +213,21 @@ def _warn(oidc: Oidc) -> None:
 async def install(kubeconfig: Path) -> None:
     """Install Tenantry, without its policies, in the cluster of a kubeconfig."""
     # Imported here: building the schemas of the CRDs takes time, which overlaps with the start of the API server.
-    from tenantry.install import apply, manifests
+    from tenantry.install import apply, installed, manifests
     from tenantry.local.bootstrap import connected
 
     async with connected(kubeconfig) as client:
-        await apply.found(client, manifests.foundation(manifests.LOCAL_USER))
+        await apply.found(client, manifests.foundation(manifests.LOCAL_USER, await installed.form(client)))
 
 
 async def guard(kubeconfig: Path) -> None:
     """Install Tenantry's policies in the cluster of a kubeconfig."""
-    from tenantry.install import apply, manifests
+    from tenantry.install import apply, installed, manifests
     from tenantry.local.bootstrap import connected
 
     async with connected(kubeconfig) as client:
         # Without `in_force`, which waits for policies of requests and Ingresses: an early one gets a clear error.
-        await apply.guard(client, manifests.foundation(manifests.LOCAL_USER))
+        await apply.guard(client, manifests.foundation(manifests.LOCAL_USER, await installed.form(client)))
 
 
 def _plan(

@@ -1,1 +1,1 @@
-"""`tenantry nodes`: the command, and the table that it prints."""
+"""`tenantry node list`: the command, and the table that it prints."""

@@ -1,4 +1,4 @@
-"""The table of `tenantry nodes`, the sums below it, and the claims that wait. Pure: the time is an argument."""
+"""The table of `tenantry node list`, the sums below it, and the claims that wait. Pure: the time is an argument."""
 
 from __future__ import annotations
 
@@ -54,8 +54,11 @@ def lines(view: NodesView, now: datetime, *, blocks: bool) -> list[Part]:
 
 
 def _table(view: NodesView, now: datetime, *, blocks: bool) -> list[Part]:
-    if not view.nodes:
-        return []
+    return [output.table(*rows(view, now, blocks=blocks))] if view.nodes else []
+
+
+def rows(view: NodesView, now: datetime, *, blocks: bool) -> tuple[list[str], list[tuple[str | Text, ...]]]:
+    """Return the headers, and a row for each node."""
     columns: list[tuple[str, Sequence[str | Text]]] = [
         ("NODE", [node.name for node in view.nodes]),
         ("STATE", [_state(node) for node in view.nodes]),
@@ -70,7 +73,7 @@ def _table(view: NodesView, now: datetime, *, blocks: bool) -> list[Part]:
         columns.append(("NEXT", [node.next or NONE for node in view.nodes]))
     columns += [(key.upper(), [_used(node, key, blocks=blocks) for node in view.nodes]) for key in ("cpu", "memory")]
     columns.append(("PODS OF", [_pods(node.pods) for node in view.nodes]))
-    return [output.table([title for title, _ in columns], zip(*(cells for _, cells in columns), strict=True))]
+    return [title for title, _ in columns], list(zip(*(cells for _, cells in columns), strict=True))
 
 
 def _claims(node: NodeUsage) -> str:

@@ -37,7 +37,7 @@ def give_up(target: Target, *, called: str, yes: bool, timeout: int) -> None:
 
     The pods on the Node of the peer are deleted at home without the word of the peer, where they may still run. What
     they may use there stays reserved in the quota of their tenants. When the peer is back, they are deleted there
-    before it gets other pods. To stop using a peer, remove it: `tenantry peer remove`.
+    before it gets other pods. To stop using a peer, remove it: `tenantry peer delete`.
 
     \b
       tenantry peer give-up berlin
@@ -52,7 +52,7 @@ async def _give_up(client: Client, called: str, *, yes: bool, seconds: int) -> N
         raise InputError(f"{told} has no spec.host: this cluster sends it no pods")
     reachable = find(found.status.conditions, reasons.REACHABLE)
     if reachable is not None and reachable.status == "True":
-        raise TenantryError(f"{told}: the peer answers; to stop using it, remove it: `tenantry peer remove`")
+        raise TenantryError(f"{told}: the peer answers; to stop using it, remove it: `tenantry peer delete`")
     if not yes:
         from tenantry.cli.delete import confirm
 

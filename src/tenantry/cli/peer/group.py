@@ -12,11 +12,8 @@ import msgspec
 from tenantry.api.errors import InputError, NotFound
 from tenantry.api.peercluster import AT_ONCE, MAX_NAME, PeerCluster, is_name
 from tenantry.api.peertunnel import Dial
-from tenantry.cli import durations, flags, session
-from tenantry.cli.describe.command import describe
-from tenantry.cli.get import get
+from tenantry.cli import durations, flags, nouns, session, spellings
 from tenantry.cli.kinds import ObjectSelection
-from tenantry.cli.narrowed import narrowed
 from tenantry.cli.peer import tunnels
 from tenantry.cli.peer.allownode import allow_node
 from tenantry.cli.peer.dial import dial
@@ -36,7 +33,7 @@ from tenantry.cli.peer.invitation import (
     use,
 )
 from tenantry.cli.target import Target, read_environment, resolve, takes_target
-from tenantry.cli.wait import GONE, wait, wait_for_all
+from tenantry.cli.wait import GONE, wait_for_all
 
 if TYPE_CHECKING:
     from tenantry.api.peerinvitation import PeerInvitation, PeerTunnel
@@ -59,7 +56,7 @@ def peer() -> None:
 @dial_option
 @tunnels.server_option("HOME's")
 @durations.timeout_option("2m", "Deadline for both sides, as in 30s or 5m.")
-def connect(
+def create(
     *,
     home: str,
     called: str,
@@ -77,9 +74,9 @@ def connect(
     administrator of both. HOME keeps a token that only serves its own Tenant at PEER; PEER keeps no credential of HOME.
 
     \b
-      tenantry peer connect home berlin --quota cpu=4,memory=8Gi,pods=20
+      tenantry peer create home berlin --quota cpu=4,memory=8Gi,pods=20
       kubectl get node peer-berlin
-      tenantry peer connect home=kubernetes-admin@prod berlin=edge/berlin:443 --quota pods=20
+      tenantry peer create home=kubernetes-admin@prod berlin=edge/berlin:443 --quota pods=20
     """
     (home, here), (called, there) = (_side(each, kubeconfig) for each in (home, called))
     if home == called:
@@ -144,15 +141,15 @@ def _side(text: str, kubeconfig: Path | None) -> tuple[str, Target]:
 @flags.yes_option
 @click.option("--now", "at_once", is_flag=True, help="Delete the pods on the peer without draining it first.")
 @flags.takes_wait("Wait until it is gone.", default=True, timeout="2m")
-def remove(target: Target, *, called: str, yes: bool, at_once: bool, seconds: int | None) -> None:
+def delete(target: Target, *, called: str, yes: bool, at_once: bool, seconds: int | None) -> None:
     r"""Remove a peer from one side: pods of this cluster leave it, and what it runs here ends.
 
     First at home, so that pods leave within their disruption budgets; then at the peer, where nothing of them is left.
     Each side can also be removed alone.
 
     \b
-      tenantry peer remove berlin --name home
-      tenantry peer remove home --name berlin
+      tenantry peer delete berlin --cluster home
+      tenantry peer delete home --cluster berlin
     """
     from tenantry.cli.delete import delete_objects
 
@@ -176,10 +173,6 @@ def remove(target: Target, *, called: str, yes: bool, at_once: bool, seconds: in
 for _each in (invite, accept, request, discover, record, dial, allow_node, give_up):
     peer.add_command(_each)
 
-_ALIKE = (
-    (get, "list", "", "List peers.\n\n\b\n  tenantry peer list"),
-    (describe, "describe", "NAME", "Show everything about a peer.\n\n\b\n  tenantry peer describe berlin"),
-    (wait, "wait", "[NAME]...", "Wait until peers are usable.\n\n\b\n  tenantry peer wait berlin"),
-)
-for _command, _name, _metavar, _text in _ALIKE:
-    peer.add_command(narrowed(_command, _PEER, name=_name, metavar=_metavar or "[NAME]...", text=_text))
+peer.add_command(spellings.moved(create, "connect", "tenantry peer create"))
+peer.add_command(spellings.moved(delete, "remove", "tenantry peer delete"))
+nouns.complete(peer, nouns.Noun(_PEER, "peer", "peers", "berlin"))

@@ -9,6 +9,8 @@ import os
 import socket
 import tempfile
 import uuid
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -17,13 +19,16 @@ from msgspec.structs import replace
 
 from tenantry.api import marks
 from tenantry.api.errors import ConfigError, InputError
+from tenantry.controllers.installation.shipment import Shipment
 from tenantry.controllers.operator import METRICS_TENANTS, OperatorOptions, operate
+from tenantry.controllers.webhook.mutations import WebhookPlace
 from tenantry.engine.jsonlines import log_to
 from tenantry.engine.tasks import in_background
 from tenantry.hostedpods import versionimages
 from tenantry.hostedpods.objects import PodSettings
 from tenantry.hostedpods.placement import PodPlacement
 from tenantry.install import installed
+from tenantry.install.fallback import MutationForm
 from tenantry.kube import kubeconfig
 from tenantry.kube.client import Client
 from tenantry.kube.kubeconfig import Connection
@@ -65,6 +70,20 @@ from tenantry.local.paths import ClusterPaths
     default="",
     metavar="HOST:PORT",
     help="IP address and port at which peers open tunnels to this cluster (default: none).",
+)
+@click.option(
+    "--webhook-address",
+    default="",
+    metavar="HOST:PORT",
+    help="IP address and port of the webhook that carries out mutations, for API servers without"
+    " MutatingAdmissionPolicy v1 (default: none).",
+)
+@click.option(
+    "--webhook-service",
+    default="",
+    metavar="NAME",
+    help=f"Service of namespace {marks.SYSTEM_NAMESPACE} by which the API server reaches that address (default: the"
+    " address itself).",
 )
 @click.option("--namespace", default=marks.SYSTEM_NAMESPACE, show_default=True, help="Namespace of the Lease.")
 @click.option(
@@ -108,6 +127,8 @@ def operator(  # noqa: PLR0917 - click gives them by name
     secure_metrics_address: str,
     metrics_tenants: int,
     tunnel_address: str,
+    webhook_address: str,
+    webhook_service: str,
     namespace: str,
     hosted_in: Path | None,
     hosted_image: tuple[str, ...],
@@ -140,11 +161,14 @@ def operator(  # noqa: PLR0917 - click gives them by name
         machines=LocalMachines(ClusterPaths(hosted_in)) if hosted_in is not None else None,
         shards=hosted_shards if images is not None else 1,
         kubelet_address=os.environ.get("POD_IP", "127.0.0.1"),
-        tunnel_address=_place(tunnel_address) if tunnel_address else None,
+        tunnel_address=_place("--tunnel-address", tunnel_address) if tunnel_address else None,
+        webhook=_webhook(webhook_address, webhook_service),
     )
+    form = MutationForm.POLICIES if options.webhook is None else MutationForm.WEBHOOK
+    shipped = partial(installed.shipment, form=form)
     _collect_seldom()
     if images is None:
-        uvloop.run(operate(connection, options, installed.shipment))
+        uvloop.run(operate(connection, options, shipped, installed.mutations))
     else:
         pods = PodSettings(
             image=images.default,
@@ -153,10 +177,24 @@ def operator(  # noqa: PLR0917 - click gives them by name
             service_type=hosted_service,
             has_etcd=hosted_etcd,
         )
-        uvloop.run(_operate_in_pods(connection, options, pods, hosted_scratch))
+        uvloop.run(_operate_in_pods(connection, options, shipped, pods, hosted_scratch))
 
 
-def _place(text: str) -> tuple[str, int]:
+def _webhook(address: str, service: str) -> WebhookPlace | None:
+    """Return where the webhook is served; None if it is not.
+
+    Raises:
+        InputError: The address is none, or a Service is named without one.
+    """
+    if not address:
+        if service:
+            raise InputError("--webhook-service needs --webhook-address: add it, or leave both out")
+        return None
+    _place("--webhook-address", address)
+    return WebhookPlace(address=address, service=service)
+
+
+def _place(flag: str, text: str) -> tuple[str, int]:
     """Return the IP address and the port of a flag.
 
     Raises:
@@ -166,18 +204,22 @@ def _place(text: str) -> tuple[str, int]:
     try:
         return str(ipaddress.ip_address(host.strip("[]"))), int(port)
     except ValueError as error:
-        raise InputError(f"--tunnel-address {text!r} must be an IP address and a port, as in 0.0.0.0:6447") from error
+        raise InputError(f"{flag} {text!r} must be an IP address and a port, as in 0.0.0.0:6447") from error
 
 
 async def _operate_in_pods(
-    connection: Connection, options: OperatorOptions, pods: PodSettings, scratch: Path | None
+    connection: Connection,
+    options: OperatorOptions,
+    shipped: Callable[[Client], Awaitable[Shipment | None]],
+    pods: PodSettings,
+    scratch: Path | None,
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="tenantry-") as folder:
         # Its waits must not take connections from the controllers.
         async with Client(connection, field_manager=marks.FIELD_MANAGER) as client:
             placement = PodPlacement(client, pods, Path(folder), scratch)
             async with in_background(placement.keep()):
-                await operate(connection, replace(options, placement=placement), installed.shipment)
+                await operate(connection, replace(options, placement=placement), shipped, installed.mutations)
 
 
 def _collect_seldom() -> None:

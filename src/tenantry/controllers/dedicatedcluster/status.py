@@ -269,8 +269,8 @@ def _advice(pool: Pool, reason: str) -> str:
     if reason == reasons.NODES_INSUFFICIENT:
         which = "spec.defaultPool" if pool.name == desired.DEFAULT_POOL else "the pool"
         return (
-            f"; lower {field}, or change selector, perNode or nodeNames of {which}: `tenantry nodes` shows the nodes of"
-            " the host, and which cluster or slice has each"
+            f"; lower {field}, or change selector, perNode or nodeNames of {which}: `tenantry node list` shows the"
+            " nodes of the host, and which cluster or slice has each"
         )
     if reason == reasons.QUOTA_INSUFFICIENT:
         return f"; lower {field}, or ask an administrator for more quota: `tenantry quota` shows what is left"

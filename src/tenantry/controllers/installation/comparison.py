@@ -3,6 +3,8 @@
     shipped ─► stored(): with the defaults of the API server ─┐
     live    ───────────────────────────────────────────────────┴► differing(): fields ─► exact(): the object to write
 
+Helm writes its own value of `app.kubernetes.io/managed-by` on what it installs, which is no difference; see `release`.
+
 A merge cannot remove what another client added, such as a condition that turns a policy off. So `exact` is an object
 for a PUT: the live one, with every field that is compared as it is shipped.
 """
@@ -15,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from tenantry.api.model import Json
+from tenantry.controllers.installation.release import is_helms
 from tenantry.engine.plan import is_same_json
 
 LABELS_ONLY = ("Namespace", "PriorityLevelConfiguration", "FlowSchema", "LimitRange")
@@ -83,7 +86,15 @@ def exact(shipped: Json, live: Json) -> Json:
     meta: Json = {**live["metadata"]}
     for key in ("labels", "annotations"):
         if key in shipped["metadata"]:
-            meta[key] = marks_of(meta, key) | marks_of(shipped["metadata"], key)
+            given = marks_of(meta, key)
+            meta[key] = {
+                **given,
+                **{
+                    name: value
+                    for name, value in marks_of(shipped["metadata"], key).items()
+                    if not is_helms(name, given.get(name, ""))
+                },
+            }
     for name in _added(shipped, live):
         meta["labels"] = {key: value for key, value in meta["labels"].items() if key != name}
     return {**rest, **{part: shipped[part] for part in compared if part in shipped}, "metadata": meta}
@@ -101,6 +112,18 @@ def fields(path: str, wanted: object, found: object) -> list[str]:
     return [path]
 
 
+def restricted(value: object, like: object) -> object:
+    """Return the part of a value that a manifest has fields for; the rest are defaults, or fields of other writers."""
+    if isinstance(value, dict) and isinstance(like, dict):
+        given, wanted = cast("Json", value), cast("Json", like)
+        return {key: restricted(given.get(key), inner) for key, inner in wanted.items()}
+    if isinstance(value, list) and isinstance(like, list):
+        items, models = cast("list[object]", value), cast("list[object]", like)
+        if len(items) == len(models):
+            return [restricted(item, model) for item, model in zip(items, models, strict=True)]
+    return cast("object", value)
+
+
 def _parts(shipped: Json, live: Json) -> Sequence[str]:
     """Return the top-level fields that are compared."""
     if shipped["kind"] in LABELS_ONLY:
@@ -113,7 +136,11 @@ def _parts(shipped: Json, live: Json) -> Sequence[str]:
 def _marks(shipped: Json, live: Json) -> Iterator[str]:
     for key in ("labels", "annotations"):
         wanted, there = marks_of(shipped, key), marks_of(live, key)
-        yield from (f"metadata.{key}[{name}]" for name in wanted if there.get(name) != wanted[name])
+        yield from (
+            f"metadata.{key}[{name}]"
+            for name in wanted
+            if there.get(name) != wanted[name] and not is_helms(name, there.get(name, ""))
+        )
 
 
 def _added(shipped: Json, live: Json) -> list[str]:

@@ -18,6 +18,7 @@ from tenantry.api.kubernetes import ClusterRoleBinding
 from tenantry.api.model import ObjectMeta
 from tenantry.controllers.installation import desired
 from tenantry.controllers.installation.gather import InstalledState, gather, installed, observer, suspects
+from tenantry.controllers.installation.release import HelmRelease
 from tenantry.controllers.installation.shipment import SELECTED, Shipment, ShippedObject
 from tenantry.engine.cluster import Cluster, Watch
 from tenantry.engine.events import EventKind, NamedObject
@@ -86,9 +87,12 @@ class InstallationController:
             ApiError: Something failed; the queue tries again.
         """
         found = [each for each in suspects(cluster, self._shipment) if not self._is_same(cluster, each)]
-        if not found or not await self._may_repair(cluster):
+        if not found:
             return None
-        pauses = [await self._repair(cluster, each) for each in found]
+        why, release = await self._installation(cluster)
+        if why:
+            return None
+        pauses = [await self._repair(cluster, each, release) for each in found]
         return min((pause for pause in pauses if pause), default=None)
 
     def _is_same(self, cluster: Cluster, shipped: ShippedObject) -> bool:
@@ -100,18 +104,19 @@ class InstallationController:
     def _state(cluster: Cluster, shipped: ShippedObject) -> InstalledState | None:
         return cluster.cache(shipped.resource).get(shipped.key)
 
-    async def _may_repair(self, cluster: Cluster) -> bool:
-        """Return whether the installation is one to repair, and log once why it is not."""
+    async def _installation(self, cluster: Cluster) -> tuple[str, HelmRelease | None]:
+        """Return why nothing is repaired, which is logged once, and the release of Helm that has the installation."""
+        release = None
         if cluster.cache(self._switch.resource).get(self._switch.key) is None:
             why = f"{self._switch.reference} is missing, which turns repairs off"
         else:
-            why = await installed(cluster, self._shipment)
+            why, release = await installed(cluster, self._shipment)
         if why and why != self._told:
             log.warning("the installed objects are not repaired", extra={"problem": why})
         self._told = why
-        return not why
+        return why, release
 
-    async def _repair(self, cluster: Cluster, shipped: ShippedObject) -> float:
+    async def _repair(self, cluster: Cluster, shipped: ShippedObject, release: HelmRelease | None) -> float:
         """Repair one object; return in how many seconds to look again, 0 for never."""
         now = cluster.clock.monotonic()
         before = self._repairs.get(shipped.reference)
@@ -119,7 +124,7 @@ class InstallationController:
             before = None
         if before is not None and now - before.last < before.pause:
             return before.pause - (now - before.last)
-        repair = desired.plan(await gather(cluster, shipped, self._shipment.version))
+        repair = desired.plan(await gather(cluster, shipped, self._shipment.version, release))
         if repair.plan.is_empty:
             return 0
         count = RepairCount(before.number + 1 if before is not None else 1, now)

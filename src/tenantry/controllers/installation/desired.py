@@ -12,6 +12,7 @@ from tenantry.api.marks import INSTALLED_VERSION
 from tenantry.api.model import Json
 from tenantry.api.wording import shortened
 from tenantry.controllers.installation.comparison import differing, exact, marks_of
+from tenantry.controllers.installation.release import HelmRelease, marked
 from tenantry.controllers.installation.shipment import ShippedObject, is_later
 from tenantry.engine import request
 from tenantry.engine.plan import DirectWrite, Plan
@@ -24,11 +25,13 @@ class RepairInputs(msgspec.Struct, frozen=True, kw_only=True):
         shipped: The object as this version ships it.
         version: This version.
         live: The object as it is; None if there is none.
+        release: The release of Helm that has the installation; None for none.
     """
 
     shipped: ShippedObject
     version: str
     live: Json | None
+    release: HelmRelease | None = None
 
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +55,9 @@ def plan(inputs: RepairInputs) -> Repair:
     shipped, live = inputs.shipped, inputs.live
     wanted = shipped.value()
     if live is None:
-        create = DirectWrite(request=request.apply(shipped.resource, wanted), ignores=())
+        # With the marks of its release: Helm deletes nothing else, and refuses to upgrade it.
+        made = marked(wanted, inputs.release) if inputs.release is not None else wanted
+        create = DirectWrite(request=request.apply(shipped.resource, made), ignores=())
         return Repair(plan=Plan(writes=(create,)), what="was missing")
     meta = live["metadata"]
     if meta.get("deletionTimestamp") or is_later(marks_of(meta, "labels").get(INSTALLED_VERSION, ""), inputs.version):

@@ -12,6 +12,7 @@ from tenantry.api.marks import SYSTEM_NAMESPACE
 from tenantry.api.model import Json, object_key
 from tenantry.controllers.installation.comparison import differing, marks_of
 from tenantry.controllers.installation.desired import RepairInputs
+from tenantry.controllers.installation.release import HelmRelease, release_of
 from tenantry.controllers.installation.shipment import Shipment, ShippedObject, foreign
 from tenantry.engine.cluster import Cluster
 
@@ -63,14 +64,16 @@ def suspects(cluster: Cluster, shipment: Shipment) -> list[ShippedObject]:
     return found
 
 
-async def installed(cluster: Cluster, shipment: Shipment) -> str:
-    """Return which foreign installation is there; see `shipment.foreign`."""
+async def installed(cluster: Cluster, shipment: Shipment) -> tuple[str, HelmRelease | None]:
+    """Return which foreign installation is there, see `shipment.foreign`, and the release of Helm that it is of."""
     data = await cluster.live.find(Namespace.resource, "", SYSTEM_NAMESPACE)
     meta: Json = _json.decode(data)["metadata"] if data is not None else {}
-    return foreign(shipment, marks_of(meta, "labels"), marks_of(meta, "annotations"))
+    labels, annotations = marks_of(meta, "labels"), marks_of(meta, "annotations")
+    return foreign(shipment, labels, annotations), release_of(labels, annotations)
 
 
-async def gather(cluster: Cluster, shipped: ShippedObject, version: str) -> RepairInputs:
+async def gather(cluster: Cluster, shipped: ShippedObject, version: str, release: HelmRelease | None) -> RepairInputs:
     """Read one object from the API server itself."""
     data = await cluster.live.find(shipped.resource, shipped.namespace, shipped.name)
-    return RepairInputs(shipped=shipped, version=version, live=_json.decode(data) if data is not None else None)
+    live = _json.decode(data) if data is not None else None
+    return RepairInputs(shipped=shipped, version=version, live=live, release=release)

@@ -2,6 +2,7 @@
 
     version of the installation < own, or the same build ─► repair
     another build of the same version, or a newer one    ─► leave everything as it is
+    another build, by Helm                               ─► leave everything as it is: a rollback is one, too
 
 During a rolling upgrade, the operator of the older version still runs: it must not undo the newer installation.
 """
@@ -14,10 +15,11 @@ from hashlib import blake2b
 
 import msgspec
 
-from tenantry.api.marks import BUILD, INSTALLED_VERSION, MANAGED_BY, MANAGER
+from tenantry.api.marks import BUILD, INSTALLED_VERSION, MANAGER
 from tenantry.api.model import Json, Resource, object_key
+from tenantry.controllers.installation.release import PART_OF, release_of
 
-SELECTED = f"{MANAGED_BY}={MANAGER},{INSTALLED_VERSION}"
+SELECTED = f"{PART_OF}={MANAGER},{INSTALLED_VERSION}"
 """Selects the installed objects, and none that the operator makes."""
 
 _NUMBERS = re.compile(r"\d+(?:\.\d+)*")
@@ -100,4 +102,7 @@ def foreign(shipment: Shipment, labels: Mapping[str, str], annotations: Mapping[
         return f"version {version} is installed, and this operator has version {shipment.version}"
     if version == shipment.version and build != shipment.build:
         return f"build {build} of version {version} is installed, and this operator has build {shipment.build}"
+    release = release_of(labels, annotations)
+    if release is not None and build != shipment.build:
+        return f"{release} has build {build} of version {version}, and this operator has build {shipment.build}"
     return ""

@@ -197,6 +197,10 @@ class QuotaController:
             if value is not None and tenant in self._indexes:
                 self._indexes[tenant].changes.namespaces.add(value.name)
                 found.add(tenant)
+        before, after = change.before, change.after
+        # A namespace that was there before can be given to its tenant, as after a restore.
+        if before is not None and after is not None and before.owner_uid != after.owner_uid:
+            found.update(watched.tenant_of(after))
         return found
 
     def _by_quota(self, change: Change[Observed]) -> Iterable[str]:

@@ -50,7 +50,8 @@ def blocked(inputs: SubnamespaceInputs) -> Blocked | None:
             message=f"namespace {where!r} does not belong to a tenant; create the Subnamespace in a tenant's namespace",
         )
     checks: Iterable[Check] = (
-        *(_owned, _blind, _not_taken, _adoptable, _kept, _marked, _ruled, _named, _exact, _limited, _given),
+        *(_owned, _blind, _not_taken, _not_restored, _adoptable, _kept),
+        *(_marked, _ruled, _named, _exact, _limited, _given),
     )
     return next((found for check in checks if (found := check(inputs, tenant)) is not None), None)
 
@@ -94,6 +95,18 @@ def _not_taken(inputs: SubnamespaceInputs, _: Tenant) -> Blocked | None:
         reason=reasons.CANNOT_ADOPT,
         message=f"its namespace has moved to {other.key!r}; this Subnamespace is being deleted",
         passing=True,
+    )
+
+
+def _not_restored(inputs: SubnamespaceInputs, _: Tenant) -> Blocked | None:
+    """Check that no namespace waits to be adopted: a second one would take its place, without what runs there."""
+    found = inputs.restored
+    if found is None:
+        return None
+    return Blocked(
+        reason=reasons.NAME_TAKEN,
+        message=f"namespace {found.name!r} belonged to a Subnamespace of this name with another uid, as after a"
+        " restore: an administrator binds it to this one with `tenantry adopt`, or deletes it",
     )
 
 

@@ -39,12 +39,12 @@ from tenantry.api.tenant import Tenant
 from tenantry.api.virtualcontrolplane import VirtualControlPlane
 from tenantry.controllers import controlplane, tenantnamespace
 from tenantry.controllers.inheritance.status import Inherited
-from tenantry.controllers.lineage import DEEPEST, subnamespace_of, subnamespaces_above
+from tenantry.controllers.lineage import DEEPEST, subnamespace_key, subnamespace_of, subnamespaces_above
 from tenantry.controllers.network import ALONE, ClusterAddresses
 from tenantry.controllers.quota.verdicts import ShareVerdict
 from tenantry.controllers.subnamespace.treelimit import TreeLimit
 from tenantry.controllers.tenancyrules import rules_of_all
-from tenantry.controllers.watched import BY_ADOPTION, BY_BINDING, BY_NAMESPACE, is_rules, tenant_of
+from tenantry.controllers.watched import BY_ADOPTION, BY_BINDING, BY_NAMESPACE, BY_TENANT, is_rules, tenant_of
 from tenantry.engine.cache import Cache
 from tenantry.engine.observed import Observed
 from tenantry.engine.plan import Lookup
@@ -113,6 +113,8 @@ class SubnamespaceInputs(msgspec.Struct, frozen=True, kw_only=True):
         bound: The namespace that is bound to it by uid.
         namespace: The name of the child's namespace, existing or not.
         adoptee: The namespace that `spec.adopt` names.
+        restored: A namespace whose labels name this Subnamespace, and a uid that no Subnamespace has: it comes from a
+            backup, or belonged to an earlier Subnamespace of this name. None for none, or if there is a bound one.
         adopted_from: The Subnamespace that it is to be taken from.
         adopted_by: The Subnamespace that takes this one's namespace.
         zone: The child's network zone.
@@ -143,6 +145,7 @@ class SubnamespaceInputs(msgspec.Struct, frozen=True, kw_only=True):
     bound: Observed | None
     namespace: str
     adoptee: Observed | None
+    restored: Observed | None = None
     adopted_from: Subnamespace | None
     adopted_by: Subnamespace | None
     zone: str
@@ -265,6 +268,7 @@ def gather(
         bound=bound,
         namespace=namespace,
         adoptee=caches.namespaces.get(spec.adopt.namespace) if spec.adopt.namespace else None,
+        restored=_restored(subnamespace, tenant, caches) if bound is None and not spec.adopt.namespace else None,
         adopted_from=caches.subnamespaces.get(object_key(old, meta.name)) if old else None,
         adopted_by=next(iter(caches.subnamespaces.by_index(BY_ADOPTION, subnamespace.key)), None),
         zone=meta.uid if begins_zone(subnamespace) else zone_of(caches.namespaces, caches.subnamespaces, ancestors),
@@ -318,6 +322,18 @@ def _above(subnamespace: Subnamespace, caches: SubnamespaceCaches) -> tuple[Subn
         *subnamespaces_above(subnamespace.metadata.namespace, caches.namespaces, caches.subnamespaces),
         subnamespace,
     )
+
+
+def _restored(subnamespace: Subnamespace, tenant: Tenant | None, caches: SubnamespaceCaches) -> Observed | None:
+    """Return a namespace that was the child of a Subnamespace of this key and another uid; see `restored`."""
+    if tenant is None:
+        return None
+    tree = caches.namespaces.by_index(BY_TENANT, tenant.metadata.name)
+    found = [each for each in tree if subnamespace_key(each) == subnamespace.key and not each.deleting]
+    if not found:
+        return None
+    uids = {each.metadata.uid for each in caches.subnamespaces}
+    return next((each for each in found if each.labels.get(SUBNAMESPACE_UID, "") not in uids), None)
 
 
 def tenant_above(namespace: Observed | None, tenants: Cache[Tenant]) -> Tenant | None:

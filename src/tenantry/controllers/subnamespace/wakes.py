@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from tenantry.api import reasons
 from tenantry.api.kubernetes import ResourceQuota, RoleBinding
+from tenantry.api.marks import TENANT_UID
 from tenantry.api.model import Resource
 from tenantry.api.runtime import RuntimeClass
 from tenantry.api.subnamespace import Subnamespace
@@ -111,13 +112,18 @@ def by_child(resource: Resource, change: Change[Observed], caches: SubnamespaceC
     if resource.namespaced:
         return keys
     value = after or before
-    if value is not None and (before is None or after is None or before.deleting != after.deleting):
+    if value is not None and (before is None or after is None or _is_parent_news(before, after)):
         keys.update(found.key for found in caches.subnamespaces.by_index(BY_NAMESPACE, value.name))
         if after is None:
             keys.update(key for tenant in tenant_of(value) for key in caches.tree_limit.waiting(tenant))
         if after is None and value.name in caches.wanted:
             keys.add(caches.wanted.pop(value.name))
     return keys
+
+
+def _is_parent_news(before: Observed, after: Observed) -> bool:
+    """Return whether the change of a namespace concerns the Subnamespaces in it; one can be given to its tenant."""
+    return before.deleting != after.deleting or before.labels.get(TENANT_UID) != after.labels.get(TENANT_UID)
 
 
 def _is_news(before: Observed | None, after: Observed | None) -> bool:

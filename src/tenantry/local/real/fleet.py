@@ -13,8 +13,17 @@ import msgspec
 from tenantry.api.errors import InputError, LocalError
 from tenantry.local import build, pki
 from tenantry.local.paths import ClusterPaths
-from tenantry.local.real import cgroups, images, limits, memberships, network, planebridges, requirements, settings
-from tenantry.local.real.images import ImageRecipe
+from tenantry.local.real import (
+    cgroups,
+    images,
+    limits,
+    memberships,
+    network,
+    planebridges,
+    recipes,
+    requirements,
+    settings,
+)
 from tenantry.local.real.network import MAX_NODES
 from tenantry.local.real.node import folder_of, images_of
 from tenantry.local.spec import ClusterSpec, RealNode, RealNodes, write_spec
@@ -62,15 +71,8 @@ def prepare(
 
 def _own_images(folder: Path, binaries: build.Binaries, dns: build.Binaries) -> None:
     folder.mkdir(exist_ok=True)
-    coredns = settings.coredns_image(dns.folder.name)
-    wanted = {
-        settings.PAUSE: ImageRecipe(
-            reference=settings.PAUSE, files={"pause": binaries.folder / "node-pause"}, entrypoint=("/pause",)
-        ),
-        coredns: ImageRecipe(reference=coredns, files={"coredns": dns.coredns}, entrypoint=("/coredns",)),
-    }
-    for reference, recipe in wanted.items():
-        target = folder / images.file_name(reference)
+    for recipe in (recipes.pause(binaries), recipes.coredns_of(dns, settings.coredns_image(dns.folder.name))):
+        target = folder / images.file_name(recipe.reference)
         if not target.exists():
             images.write(recipe, target)
 

@@ -36,10 +36,15 @@ class ImageRecipe:
 
     Args:
         reference: Its name with a registry and a tag, such as "tenantry.local/web:1".
-        files: From a path in the image to a file or folder of this machine.
+        files: From a path in the image to a file or folder of this machine. Links in a folder that lead to other places
+            in it stay links.
         entrypoint: The program and its first arguments.
         command: Arguments that a pod may replace.
         user: The user that runs it, as a number or "number:number"; "" for root.
+        environment: Variables beside PATH.
+        labels: Annotations of OCI, such as "org.opencontainers.image.title".
+        compression: The level of gzip, 1 to 9. The default is fast rather than small: most images never leave this
+            machine.
     """
 
     reference: str
@@ -47,6 +52,9 @@ class ImageRecipe:
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     user: str = ""
+    environment: dict[str, str] = field(default_factory=dict[str, str])
+    labels: dict[str, str] = field(default_factory=dict[str, str])
+    compression: int = 1
 
 
 def check_reference(reference: str) -> str:
@@ -77,13 +85,13 @@ def write_all(recipes: Sequence[ImageRecipe], target: Path) -> None:
         InputError: A reference is invalid.
         LocalError: A file cannot be read.
     """
-    layers: dict[tuple[tuple[str, Path], ...], _Layer] = {}
+    layers: dict[tuple[int, tuple[tuple[str, Path], ...]], _Layer] = {}
     images: list[tuple[ImageRecipe, _Layer]] = []
     for recipe in recipes:
         check_reference(recipe.reference)
-        files = tuple(sorted(recipe.files.items()))
+        files = (recipe.compression, tuple(sorted(recipe.files.items())))
         try:
-            layer = layers.get(files) or _layer(recipe.files)
+            layer = layers.get(files) or _layer(recipe.files, recipe.compression)
         except OSError as error:
             raise LocalError(f'the image "{recipe.reference}" cannot be made: {error}') from error
         layers[files] = layer
@@ -91,6 +99,11 @@ def write_all(recipes: Sequence[ImageRecipe], target: Path) -> None:
     unfinished = target.with_name(f".{target.name}")
     unfinished.write_bytes(_layout(images))
     unfinished.replace(target)
+
+
+def architecture() -> str:
+    """Return the architecture of the images that are made here, as OCI names it."""
+    return _ARCHITECTURES.get(platform.machine(), platform.machine())
 
 
 def file_name(reference: str) -> str:
@@ -129,8 +142,8 @@ class _Layer:
     data: bytes
 
 
-def _layer(files: dict[str, Path]) -> _Layer:
-    entries: dict[str, Path | bytes | None] = dict.fromkeys(_FOLDERS)
+def _layer(files: dict[str, Path], compression: int) -> _Layer:
+    entries: dict[str, Path | bytes | str | None] = dict.fromkeys(_FOLDERS)
     entries |= {name: text.encode() for name, text in _TEXTS.items()}
     for place, source in files.items():
         for name, file in _found(place.strip("/"), source):
@@ -141,20 +154,31 @@ def _layer(files: dict[str, Path]) -> _Layer:
         for name, content in sorted(entries.items()):
             _add(tar, name, content)
     data = out.getvalue()
-    # Fast rather than small: it never leaves this machine.
-    return _Layer(hashlib.sha256(data).hexdigest(), gzip.compress(data, 1, mtime=0))
+    return _Layer(hashlib.sha256(data).hexdigest(), gzip.compress(data, compression, mtime=0))
 
 
-def _found(place: str, source: Path) -> Iterator[tuple[str, Path]]:
+def _found(place: str, source: Path) -> Iterator[tuple[str, Path | str]]:
+    """Yield the files of a source by their places, and the targets of the links that stay links."""
     if not source.is_dir():
         yield place, source
         return
+    inside = source.resolve()
     for file in sorted(path for path in source.rglob("*") if path.is_file()):
-        yield f"{place}/{file.relative_to(source)}".lstrip("/"), file
+        name = f"{place}/{file.relative_to(source)}".lstrip("/")
+        target = file.readlink() if file.is_symlink() else None
+        if target is None or target.is_absolute() or not file.resolve().is_relative_to(inside):
+            yield name, file
+        else:
+            yield name, str(target)
 
 
-def _add(tar: tarfile.TarFile, name: str, content: Path | bytes | None) -> None:
+def _add(tar: tarfile.TarFile, name: str, content: Path | bytes | str | None) -> None:
+    """Add a file, a link (a string), or a folder (None)."""
     about = tarfile.TarInfo(name)
+    if isinstance(content, str):
+        about.type, about.linkname, about.mode = tarfile.SYMTYPE, content, 0o777
+        tar.addfile(about)
+        return
     if content is None:
         about.type, about.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
         tar.addfile(about)
@@ -176,15 +200,19 @@ def _layout(images: Sequence[tuple[ImageRecipe, _Layer]]) -> bytes:
         blobs[digest] = data
         return {"mediaType": kind, "digest": f"sha256:{digest}", "size": len(data)}
 
-    machine = {"architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()), "os": "linux"}
+    machine = {"architecture": architecture(), "os": "linux"}
 
     def manifest(recipe: ImageRecipe, layer: _Layer) -> Json:
         said = {
-            "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"],
+            "Env": [
+                "PATH=/usr/local/bin:/usr/bin:/bin",
+                *(f"{name}={value}" for name, value in sorted(recipe.environment.items())),
+            ],
             "Entrypoint": list(recipe.entrypoint),
             "Cmd": list(recipe.command),
             "User": recipe.user,
             "WorkingDir": "/",
+            "Labels": recipe.labels,
         }
         config = machine | {
             "created": "1970-01-01T00:00:00Z",

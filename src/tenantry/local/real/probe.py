@@ -5,11 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from tenantry.local import build
 from tenantry.local.cluster import LocalCluster
 from tenantry.local.progress import Progress
-from tenantry.local.real import images, loading
-from tenantry.local.real.images import ImageRecipe
+from tenantry.local.real import images, loading, recipes
 
 
 async def provide(cluster: LocalCluster, progress: Progress) -> str:
@@ -18,9 +16,8 @@ async def provide(cluster: LocalCluster, progress: Progress) -> str:
     Raises:
         LocalError: The program cannot be built, or a node rejects the image.
     """
-    binaries = build.ensure(progress, build.PROBE)
-    reference = f"tenantry.local/probe:{binaries.folder.name}"
-    recipe = ImageRecipe(reference=reference, files={"probe": binaries.folder / "probe"}, entrypoint=("/probe",))
+    recipe = recipes.probe(progress)
+    reference = recipe.reference
     real = cluster.real()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / images.file_name(reference)

@@ -74,7 +74,7 @@ async def check(path: Path, real: RealNodes, name: str) -> None:
 
 
 def _taken_back(name: str) -> str:
-    return f'node "{name}" was taken back: `tenantry node remove {name}` deletes its files'
+    return f'node "{name}" was taken back: `tenantry node delete {name}` deletes its files'
 
 
 async def _agree(client: Client, node: RealNode, addresses: NodeAddresses) -> bool:

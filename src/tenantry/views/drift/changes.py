@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from tenantry.api.clustertemplate import ClusterTemplate
 from tenantry.api.dedicatedcluster import DedicatedCluster
@@ -17,7 +18,9 @@ from tenantry.api.kubernetes import Namespace
 from tenantry.api.marks import TENANT
 from tenantry.api.model import Json, KubernetesObject, Resource, object_key
 from tenantry.api.subnamespace import Subnamespace
+from tenantry.api.tenancydefaults import TenancyDefaults
 from tenantry.api.tenant import Tenant
+from tenantry.api.tenantresourcequota import TenantResourceQuota
 from tenantry.controllers.watched import BY_TENANT
 from tenantry.engine.clock import rfc3339
 from tenantry.engine.plan import Amendment, Blocked, CopyStep, Plan, Step, StepAction
@@ -79,8 +82,11 @@ async def find(client: Client, names: Sequence[str], manifests: Manifests | None
         subnamespaces: list[Subnamespace] = []
     else:
         tenants, subnamespaces, before = await _applied(client, manifests)
-    state = await read(client, tenants, subnamespaces)
+    state = await read(client, tenants, subnamespaces, _defaults(given))
     own = [change for each in given.templates for change in await _take_template(client, state, each)]
+    own += [change for each in given.others for change in await _take_other(client, state, each)]
+    for each in given.removed:
+        state.remove(each)
     shared = [TenantDrift(tenant="", changes=tuple(own), blocked=())] if own else []
     for cluster in given.clusters:
         live = before[_id(cluster)]
@@ -122,9 +128,15 @@ async def _applied(client: Client, manifests: Manifests) -> tuple[list[Tenant], 
             found_cluster = await client.get(DedicatedCluster, each.metadata.name, each.metadata.namespace)
         before[_id(each)] = found_cluster
     files = {tenant.metadata.name: tenant for tenant in manifests.tenants}
-    above = [await _tenant_of(client, each, files) for each in (*manifests.subnamespaces, *manifests.clusters)]
+    within = [each for each in (*manifests.others, *manifests.removed) if each.resource.namespaced]
+    above = [await _tenant_of(client, each, files) for each in (*manifests.subnamespaces, *manifests.clusters, *within)]
+    above += [each.metadata.name for each in manifests.others if isinstance(each, TenantResourceQuota)]
+    if any(isinstance(each, TenancyDefaults) for each in (*manifests.others, *manifests.removed)):
+        # They decide about every tenant.
+        above += [each.metadata.name for each in await client.list(Tenant)]
+    gone = {each.metadata.name for each in manifests.removed if isinstance(each, Tenant)}
     tenants: list[Tenant] = []
-    for name in dict.fromkeys([*files, *above]):
+    for name in [each for each in dict.fromkeys([*files, *above]) if each not in gone]:
         found = None
         with suppress(NotFound):
             found = await client.get(Tenant, name)
@@ -136,6 +148,13 @@ async def _applied(client: Client, manifests: Manifests) -> tuple[list[Tenant], 
     return tenants, subnamespaces, before
 
 
+def _defaults(manifests: Manifests) -> TenancyDefaults | UnsetType | None:
+    """Return the TenancyDefaults as they would be: None for none, UNSET for those of the cluster."""
+    wanted = next((each for each in manifests.others if isinstance(each, TenancyDefaults)), None)
+    is_removed = any(isinstance(each, TenancyDefaults) for each in manifests.removed)
+    return None if wanted is None and is_removed else wanted or UNSET
+
+
 async def _take_template(client: Client, state: DriftInputs, given: ClusterTemplate) -> list[Preview]:
     """Put a template of a file in the place of the live one, and return its change."""
     live = None
@@ -145,8 +164,17 @@ async def _take_template(client: Client, state: DriftInputs, given: ClusterTempl
     return _own_change(given, live)
 
 
-async def _tenant_of(client: Client, child: Subnamespace | DedicatedCluster, files: Mapping[str, Tenant]) -> str:
-    """Return the tenant of the namespace of a Subnamespace or a cluster.
+async def _take_other(client: Client, state: DriftInputs, given: KubernetesObject) -> list[Preview]:
+    """Put an object of a file in the place of the live one, and return its change."""
+    live = None
+    with suppress(NotFound):
+        live = await client.get(type(given), given.metadata.name, given.metadata.namespace)
+    state.replace(_later(given, live))
+    return _own_change(given, live)
+
+
+async def _tenant_of(client: Client, child: KubernetesObject, files: Mapping[str, Tenant]) -> str:
+    """Return the tenant of the namespace of an object.
 
     Raises:
         NotFound: The namespace does not exist, and no tenant of the files will have it.

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from tenantry.api.clustertemplate import ClusterTemplate
 from tenantry.api.dedicatedcluster import DedicatedCluster
@@ -114,6 +115,32 @@ class DriftInputs(msgspec.Struct, frozen=True, kw_only=True):
             ClusterTemplate.resource: self.templates,
         }
         return kinds[resource]
+
+    def _cache_of(self, value: KubernetesObject) -> Cache[Any] | None:
+        """Return the cache that has the objects of Tenantry's own kinds; None for a kind that decides nothing here."""
+        kinds: dict[Resource, Cache[Any]] = {
+            Slice.resource: self.slices,
+            SliceClaim.resource: self.claims,
+            VirtualControlPlane.resource: self.control_planes,
+            DedicatedCluster.resource: self.clusters,
+            ClusterTemplate.resource: self.templates,
+            PeerCluster.resource: self.peers,
+            TenantResourceQuota.resource: self.tenant_quotas,
+            TenancyDefaults.resource: self.defaults,
+        }
+        return kinds.get(value.resource)
+
+    def replace(self, value: KubernetesObject) -> None:
+        """Put an object in the place of the live one, if its kind decides about tenants."""
+        cache = self._cache_of(value)
+        if cache is not None:
+            cache.put(value, listed=0)
+
+    def remove(self, value: KubernetesObject) -> None:
+        """Remove a live object, if its kind decides about tenants."""
+        cache = self._cache_of(value)
+        if cache is not None:
+            cache.remove(value.key, value.version)
 
     @property
     def namespaces(self) -> Cache[Observed]:
@@ -229,18 +256,24 @@ def _cache(resource: Resource) -> Cache[Observed]:
     return Cache({**(indexes or {}), BY_INHERITANCE: inheritance_keys})
 
 
-async def read(client: Client, tenants: Sequence[Tenant], changed: Iterable[Subnamespace]) -> DriftInputs:
+async def read(
+    client: Client,
+    tenants: Sequence[Tenant],
+    changed: Iterable[Subnamespace],
+    wanted: TenancyDefaults | UnsetType | None = UNSET,
+) -> DriftInputs:
     """Read a cluster.
 
     Args:
         client: Of the cluster.
         tenants: The tenants to plan for, as they should be.
         changed: Subnamespaces that are planned for in another form than their live one.
+        wanted: The TenancyDefaults as they should be; UNSET for the live ones.
     """
     live = {each.key: each for each in await client.list(Subnamespace)}
     state = empty(tenants, {**live, **{each.key: each for each in changed}}.values())
     await _read_whole(client, state)
-    defaults = state.defaults.get(DEFAULTS)
+    defaults = state.defaults.get(DEFAULTS) if wanted is UNSET else wanted
     names = [tenant.metadata.name for tenant in tenants]
     # The namespaces of a tree can have any name: then everything is read.
     only = names[0] if len(names) == 1 and not state.has_tree(names[0]) else ""

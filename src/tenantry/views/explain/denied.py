@@ -314,7 +314,7 @@ async def _causes(requester: ActingUser, reviews: Sequence[PartReview], around: 
     elif not await requester.may("create", whole, around.namespace):
         where = f" in {around.namespace!r}" if around.namespace else " in the cluster"
         message = f"{requester.user!r} may not create {whole.full_name}{where}"
-        fix = "ask for a role with `tenantry request role`" if around.namespace else ""
+        fix = "ask for a role with `tenantry request create role`" if around.namespace else ""
         found.append(Cause(by=Obstacle.RIGHTS, message=message, fix=fix))
     for review in reviews:
         rules = [of_violation(each, action, review.part.told) for action in Action for each in review.found[action]]

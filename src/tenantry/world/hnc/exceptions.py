@@ -8,32 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
-
 from tenantry.api import marks
 from tenantry.world.hnc.forest import HncForest
 from tenantry.world.hnc.objects import (
     PROPAGATE,
     TREE_SUFFIX,
-    FindingWeight,
     HncConfiguration,
     HncObjects,
-    ImportFindings,
-    MarkedObject,
 )
 from tenantry.world.hnc.objects import is_never_propagated as is_kept
+from tenantry.world.imports.findings import FindingWeight, ImportFindings
+from tenantry.world.imports.form import InheritException, MarkedObject
 from tenantry.world.inheritance import is_valid, selects
 
 RBAC = "rbac.authorization.k8s.io"
 _FALSE = ("", "0", "f", "F", "false", "FALSE", "False")
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
-
-
-class InheritException(msgspec.Struct, frozen=True):
-    """An object that is not propagated like its kind, and its `tenantry.dev/inherit`."""
-
-    source: MarkedObject
-    inherit: str
 
 
 def exceptions(

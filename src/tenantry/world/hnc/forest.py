@@ -7,7 +7,8 @@ from collections import defaultdict
 import msgspec
 
 from tenantry.api import marks
-from tenantry.world.hnc.objects import SUBNAMESPACE_OF, TREE_SUFFIX, FindingWeight, HncObjects, ImportFindings
+from tenantry.world.hnc.objects import SUBNAMESPACE_OF, TREE_SUFFIX, HncObjects
+from tenantry.world.imports.findings import FindingWeight, ImportFindings
 
 
 class HncForest(msgspec.Struct, frozen=True):

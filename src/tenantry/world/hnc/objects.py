@@ -1,13 +1,11 @@
-"""The objects of the Hierarchical Namespace Controller (HNC), and findings about them: pure.
+"""The objects of the Hierarchical Namespace Controller (HNC): pure.
 
 Source: HNC v1.1, API hnc.x-k8s.io/v1alpha2, and its user guide ("Concepts").
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from enum import StrEnum
 from typing import ClassVar, TypeVar, cast
 
 import msgspec
@@ -15,6 +13,7 @@ import msgspec
 from tenantry.api.errors import InputError
 from tenantry.api.kubernetes import Namespace, RoleBinding
 from tenantry.api.model import KubernetesObject, Model, ObjectMeta, Resource
+from tenantry.world.imports.form import MarkedObject
 from tenantry.world.structure import without_nulls
 
 GROUP = "hnc.x-k8s.io"
@@ -146,20 +145,6 @@ class CountedQuota(KubernetesObject, frozen=True, kw_only=True):
     status: QuotaUsage = QuotaUsage()
 
 
-class MarkedObject(Model, frozen=True, kw_only=True):
-    """An object of any kind, for its annotations; `plural` is the resource in paths, "" if unknown."""
-
-    api_version: str = ""
-    kind: str = ""
-    plural: str = ""
-    metadata: ObjectMeta
-
-    @property
-    def told(self) -> str:
-        """Return kind, namespace and name."""
-        return f"{self.kind} {self.metadata.namespace}/{self.metadata.name}"
-
-
 class HncObjects(msgspec.Struct, frozen=True, kw_only=True):
     """All objects that matter for the import.
 
@@ -279,48 +264,3 @@ def _mark(where: str, value: dict[str, object], kind: str, marked: list[MarkedOb
         raise InputError(f"{where}: is not a valid {kind}: {error}") from error
     if found.metadata.namespace and is_marked(kind, found.metadata):
         marked.append(found)
-
-
-# -- findings -------------------------------------------------------------------------------------
-
-
-class FindingWeight(StrEnum):
-    """The severity of a finding.
-
-    BLOCKS: the import needs a decision first. LOST: the import leaves it out. NOTE: the import changes its meaning.
-    """
-
-    BLOCKS = "blocks"
-    LOST = "lost"
-    NOTE = "note"
-
-
-class ImportFinding(msgspec.Struct, frozen=True):
-    """A difference between HNC and the import.
-
-    Args:
-        weight: Its severity.
-        where: The namespaces, or objects, sorted.
-        text: What, why, and what to do.
-    """
-
-    weight: FindingWeight
-    where: tuple[str, ...]
-    text: str
-
-
-class ImportFindings:
-    """Collects findings, and merges those with the same text."""
-
-    def __init__(self) -> None:
-        self._where: defaultdict[tuple[FindingWeight, str], set[str]] = defaultdict(set)
-
-    def add(self, weight: FindingWeight, where: str, text: str) -> None:
-        """Add a finding."""
-        self._where[weight, text].add(where)
-
-    def all(self) -> list[ImportFinding]:
-        """Return the findings, the most severe first, then in the order of adding."""
-        order = list(FindingWeight)
-        found = [ImportFinding(weight, tuple(sorted(where)), text) for (weight, text), where in self._where.items()]
-        return sorted(found, key=lambda finding: order.index(finding.weight))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha256
 
 import msgspec
 
@@ -33,18 +32,17 @@ from tenantry.api.tenant import (
 )
 from tenantry.api.wording import shortened
 from tenantry.world.hnc import quota as hnc_quota
-from tenantry.world.hnc.exceptions import RBAC, InheritException, exceptions
+from tenantry.world.hnc.exceptions import RBAC, exceptions
 from tenantry.world.hnc.forest import HncForest, grow
 from tenantry.world.hnc.objects import (
     INHERITED_FROM,
-    FindingWeight,
     HncConfiguration,
     HncObjects,
-    ImportFinding,
-    ImportFindings,
     Pair,
 )
 from tenantry.world.hnc.quota import QuotaImport
+from tenantry.world.imports.findings import FindingWeight, ImportFinding, ImportFindings
+from tenantry.world.imports.form import ImportedChild, ImportedTree, ImportOptions, ImportPlan, short_name
 from tenantry.world.inheritance import may_be_allowed
 
 OWNING_ROLES = ("admin", "cluster-admin")
@@ -57,49 +55,6 @@ _FIELDS = {
     ("", "limitranges"): "limit_ranges",
     ("networking.k8s.io", "networkpolicies"): "network_policies",
 }
-
-
-class ImportedChild(msgspec.Struct, frozen=True):
-    """A descendant namespace, and its Subnamespace."""
-
-    namespace: str
-    subnamespace: Subnamespace
-
-
-class ImportedTree(msgspec.Struct, frozen=True):
-    """A tenant and its descendants, from the top down."""
-
-    tenant: Tenant
-    children: list[ImportedChild]
-
-
-class ImportPlan(msgspec.Struct, frozen=True):
-    """The planned objects, and the findings."""
-
-    trees: list[ImportedTree]
-    exceptions: list[InheritException]
-    findings: list[ImportFinding]
-
-    @property
-    def is_blocked(self) -> bool:
-        """Return whether the import needs a decision first."""
-        return any(finding.weight is FindingWeight.BLOCKS for finding in self.findings)
-
-
-class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the objects of HNC do not specify.
-
-    Args:
-        roots: The trees to import; () for all.
-        owners: Of the tenants; () for the subjects of the roles admin and cluster-admin in the root.
-        network: The network isolation of the tenants.
-        fit: Shrink shares that do not fit.
-    """
-
-    roots: tuple[str, ...] = ()
-    owners: tuple[Owner, ...] = ()
-    network: NetworkIsolation = NetworkIsolation.OPEN
-    fit: bool = False
 
 
 def plan(world: HncObjects, wishes: ImportOptions) -> ImportPlan:
@@ -189,7 +144,7 @@ def _tree(shared: _Shared, root: str, owners: tuple[Owner, ...], wishes: ImportO
             allow_cascading_deletion=_cascades(shared, name),
             adopt=Adoption(namespace=name),
         )
-        metadata = ObjectMeta(name=_short(name), namespace=shared.forest.parent[name])
+        metadata = ObjectMeta(name=short_name(name), namespace=shared.forest.parent[name])
         children.append(ImportedChild(name, Subnamespace(metadata=metadata, spec=spec)))
         if len(name) > MAX_NAME:
             text = f"the Subnamespace has a shorter name, of at most {MAX_NAME} characters; the namespace keeps its own"
@@ -218,14 +173,6 @@ def _tree(shared: _Shared, root: str, owners: tuple[Owner, ...], wishes: ImportO
 def _allowing(keys: set[str], none: MarkRules) -> MarkRules:
     # An empty one has to be the model's own, or it would be written out.
     return MarkRules(allowed=tuple(sorted(keys))) if keys else none
-
-
-def _short(name: str) -> str:
-    """Return the Subnamespace's name for a namespace: the same, or its beginning and a hash."""
-    if len(name) <= MAX_NAME:
-        return name
-    digits = sha256(name.encode()).hexdigest()[:8]
-    return f"{name[: MAX_NAME - 9].rstrip('-')}-{digits}"
 
 
 def _cascades(shared: _Shared, name: str) -> bool:

@@ -15,7 +15,8 @@ from tenantry.api.errors import InputError
 from tenantry.api.wording import shortened
 from tenantry.world import quantity, quota
 from tenantry.world.hnc.forest import HncForest
-from tenantry.world.hnc.objects import Amount, FindingWeight, HierarchicalResourceQuota, ImportFindings
+from tenantry.world.hnc.objects import Amount, HierarchicalResourceQuota
+from tenantry.world.imports.findings import FindingWeight, ImportFindings
 
 Quantities = dict[str, str]
 """Normal quota key to canonical quantity."""

@@ -1,0 +1,1 @@
+"""The compressed programs of local clusters; `programs.json` lists them. `tenantry.local.packaged` unpacks them."""

@@ -1,0 +1,1 @@
+"""Serves the mutations of policies as a webhook, for API servers without mutating policies."""

@@ -1,0 +1,1 @@
+"""The part of the Common Expression Language that the mutating policies of Tenantry use."""
